@@ -1,0 +1,164 @@
+"""The ledger: what the paper says, what we get, and a verdict by rule.
+
+What the paper says is the table ``results/reference/claims.csv``. What we get comes from the experiments, each of
+which measures the claims it can from its best records. Nothing here is typed by hand: the verdict follows from the
+paired interval alone.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from entp_lib import paths
+from entp_lib.evaluation import mean_interval
+from entp_lib.records import Store, write_atomically
+
+COLUMNS = "id source statement paper_value our_value low high unit tier seeds verdict notebook records".split()
+VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "not attempted")
+MIN_PAIRS = 5
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Our side of one claim: a value per seed, paired differences where the claim compares two models.
+
+    ``paper_settings``: whether task, model and training are the paper's own, without which nothing counts as
+    reproduced.
+    """
+
+    claim: str
+    values: Sequence[float]
+    tier: str
+    records: Sequence[str] = field(default_factory=tuple)
+    paper_settings: bool = False
+
+
+def verdict(
+    mean: float,
+    low: float,
+    high: float,
+    *,
+    pairs: int,
+    sign: float,
+    paper_value: float,
+    margin: float,
+    paper_settings: bool,
+) -> str:
+    """The verdict on an empirical claim, from the 95 % interval of its paired differences.
+
+    ``sign``: the direction the paper claims, +1 or -1, or 0 where it claims that nothing differs. ``margin``:
+    differences below it count as equivalence; NaN where none is stated.
+    """
+    if pairs < MIN_PAIRS or not math.isfinite(low):
+        return "inconclusive"
+    if paper_settings and low <= paper_value <= high:
+        return "reproduced"
+    equivalent = margin > 0 and -margin < low and high < margin
+    if sign == 0:
+        if equivalent:
+            return "same direction"
+        return "not reproduced" if low > 0 or high < 0 else "inconclusive"
+    if sign * low > 0 and sign * high > 0:
+        return "same direction"
+    if (sign * low < 0 and sign * high < 0) or equivalent:
+        return "not reproduced"
+    return "inconclusive"
+
+
+def reference_claims() -> pd.DataFrame:
+    """The paper's claims: id, kind, source, statement, paper_value, unit, sign, margin, notebook."""
+    return pd.read_csv(paths.reference() / "claims.csv", dtype={"id": str, "notebook": str})
+
+
+def ledger(store: Store | None = None) -> pd.DataFrame:
+    """Every claim with its verdict, recomputed from the records; those that nothing measures: not attempted.
+
+    A claim rests on the highest tier that has enough pairs to conclude, else on the highest that measures it.
+    """
+    from entp_lib.experiments import BEST_FIRST, EXPERIMENTS
+
+    store = store or Store()
+    found: dict[str, list[Measurement]] = {}
+    for experiment in EXPERIMENTS.values():
+        for tier in BEST_FIRST:
+            for m in experiment.measure(experiment.stored(store, tier) or []):
+                found.setdefault(m.claim, []).append(m)
+    # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
+    return judge([max(ms, key=lambda m: len(m.values) >= MIN_PAIRS) for ms in found.values()])
+
+
+def judge(measurements: Sequence[Measurement], only_measured: bool = False) -> pd.DataFrame:
+    """Verdicts on measurements: all of the paper's claims, or only those that were measured."""
+    measured = {m.claim: m for m in measurements}
+    claims = reference_claims()
+    unknown = sorted(set(measured) - set(claims["id"]))
+    if unknown:
+        raise ValueError(f"measured claims that results/reference/claims.csv does not list: {', '.join(unknown)}")
+    if only_measured:
+        claims = claims[claims["id"].isin(measured)]
+    rows = [row_of(claim, measured.get(claim["id"])) for claim in claims.to_dict("records")]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def row_of(claim: dict, measurement: Measurement | None) -> dict:
+    """One line of the ledger."""
+    row = {name: claim.get(name) for name in COLUMNS}
+    if measurement is None or not len(measurement.values):
+        return row | {"verdict": "not attempted", "tier": "", "records": "", "seeds": 0}
+    mean, low, high = mean_interval(measurement.values)
+    return row | {
+        "our_value": mean,
+        "low": low,
+        "high": high,
+        "tier": measurement.tier,
+        "seeds": len(measurement.values),
+        "records": " ".join(measurement.records),
+        "verdict": verdict(
+            mean,
+            low,
+            high,
+            pairs=len(measurement.values),
+            sign=claim["sign"],
+            paper_value=claim["paper_value"],
+            margin=claim["margin"],
+            paper_settings=measurement.paper_settings,
+        ),
+    }
+
+
+def write_ledger(store: Store | None = None) -> pd.DataFrame:
+    """Recompute the ledger and write it to ``results/claims.csv``."""
+    store = store or Store()
+    table = ledger(store)
+    text = table.to_csv(index=False, float_format="%.6g")
+    write_atomically(store.root / "claims.csv", text.encode())
+    return table
+
+
+def shown(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """The ledger as people read it: values and intervals as short text, the record ids left out."""
+
+    def number(value: float) -> str:
+        return "" if pd.isna(value) else f"{value:+.3f}"
+
+    out = table.copy()
+    out["paper"] = [number(v) for v in table["paper_value"]]
+    out["ours"] = [number(v) for v in table["our_value"]]
+    out["95 % interval"] = [
+        "" if pd.isna(a) else f"{a:+.3f} to {b:+.3f}" for a, b in zip(table["low"], table["high"], strict=True)
+    ]
+    out["tier"] = table["tier"].fillna("")
+    wanted = columns or [
+        "id",
+        "source",
+        "statement",
+        "paper",
+        "ours",
+        "95 % interval",
+        "unit",
+        "tier",
+        "seeds",
+    ]
+    return out[[*wanted, "verdict"]].set_index("id")

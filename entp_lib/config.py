@@ -1,0 +1,293 @@
+"""Frozen configurations, built strictly: an unknown name or a wrong type is an error before any compute.
+
+A ``RunConfig`` holds everything that decides the outcome of one training run and nothing else, so that its hash
+can name the record. Time limits, devices and thread counts are not part of it.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
+TIERS = ("smoke", "quick", "gpu", "paper")
+MAX_CURVE_POINTS = 300
+
+# Table 6 of the paper, and the 2-layer model of the authors' counting runs.
+SIZES = {
+    "extra_small": dict(n_layers=2, n_heads=2, width=128),
+    "small": dict(n_layers=3, n_heads=3, width=192),
+    "medium": dict(n_layers=6, n_heads=6, width=384),
+    "large": dict(n_layers=12, n_heads=12, width=768),
+    "small_deep": dict(n_layers=8, n_heads=2, width=128),
+}
+
+
+class ConfigError(ValueError):
+    """A parameter that cannot be right; the message names it, its value and what would be right."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ``ConfigError(message)`` unless ``condition`` holds."""
+    if not condition:
+        raise ConfigError(message)
+
+
+def one_of(name: str, value: Any, allowed: typing.Iterable[Any]) -> None:
+    """Raise unless ``value`` is one of ``allowed``, suggesting the nearest name."""
+    allowed = list(allowed)
+    if value not in allowed:
+        near = difflib.get_close_matches(str(value), map(str, allowed), 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}{hint}")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape of one Transformer; the three architectures differ only in ``architecture`` and share all weights.
+
+    ``input_dim`` and ``output_dim`` replace the token embedding and the tied head by linear maps for continuous
+    inputs (B, T, input_dim) and outputs (N, output_dim). ``position_std`` is the initial scale of the learned
+    positions; ``positions="none"`` leaves them out.
+    """
+
+    architecture: Literal["decoder", "prefix_decoder", "entp"]
+    n_layers: int
+    n_heads: int
+    width: int
+    vocab_size: int
+    max_length: int
+    dropout: float = 0.0
+    positions: Literal["learned", "none"] = "learned"
+    position_std: float = 0.02
+    input_dim: int | None = None
+    output_dim: int | None = None
+
+    def __post_init__(self):
+        check_types(self)
+        for name in ("n_layers", "n_heads", "width", "max_length"):
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        require(
+            self.width % self.n_heads == 0,
+            f"width = {self.width} is not divisible by n_heads = {self.n_heads}",
+        )
+        require(0 <= self.dropout < 1, f"dropout = {self.dropout}: must be in [0, 1)")
+        require(
+            (self.input_dim is None) == (self.output_dim is None),
+            "input_dim and output_dim go together: set both for continuous inputs, or neither for tokens",
+        )
+        require(
+            self.vocab_size >= 1 or self.input_dim is not None,
+            f"vocab_size = {self.vocab_size}: must be at least 1 for a model of tokens",
+        )
+
+    @classmethod
+    def from_size(cls, size: str, **rest) -> "ModelConfig":
+        """The model of a named size (``SIZES``), the other fields as given."""
+        one_of("size", size, SIZES)
+        return cls(**{**SIZES[size], **rest})
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Optimisation of one run: AdamW, linear warm-up from 0, cosine to ``min_lr`` at ``decay_steps``, then flat.
+
+    ``patience`` > 0 stops after so many evaluations without a better training loss. At most 300 evaluations, so
+    that a record stays small.
+    """
+
+    steps: int
+    batch_size: int = 64
+    max_lr: float = 5e-4
+    min_lr: float = 5e-5
+    warmup_steps: int = 500
+    decay_steps: int | None = None
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.1
+    grad_clip: float | None = None
+    precision: Literal["fp32", "bf16"] = "fp32"
+    eval_every: int = 100
+    eval_sequences: int = 1024
+    final_eval_sequences: int = 4096
+    patience: int = 0
+
+    def __post_init__(self):
+        check_types(self)
+        for name in ("steps", "batch_size", "eval_every", "eval_sequences", "final_eval_sequences"):
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        require(self.max_lr > 0, f"max_lr = {self.max_lr}: must be above 0")
+        require(0 <= self.min_lr, f"min_lr = {self.min_lr}: must not be negative")
+        require(self.warmup_steps >= 0, f"warmup_steps = {self.warmup_steps}: must not be negative")
+        require(
+            self.decay_steps is None or self.decay_steps >= max(1, self.warmup_steps),
+            f"decay_steps = {self.decay_steps}: must not lie before the end of warm-up ({self.warmup_steps})",
+        )
+        points = -(-self.steps // self.eval_every)
+        require(
+            points <= MAX_CURVE_POINTS,
+            f"eval_every = {self.eval_every} with steps = {self.steps} would store {points} points; "
+            f"at most {MAX_CURVE_POINTS}: use eval_every >= {-(-self.steps // MAX_CURVE_POINTS)}",
+        )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One training run. ``model_seed`` decides the initial weights (and dropout), ``data_seed`` the data."""
+
+    experiment: str
+    tier: Literal["smoke", "quick", "gpu", "paper"]
+    task: str
+    task_params: dict[str, Any]
+    model: ModelConfig
+    train: TrainConfig
+    model_seed: int = 0
+    data_seed: int = 0
+
+    def __post_init__(self):
+        check_types(self)
+
+
+def config_id(config: RunConfig, version: int) -> str:
+    """Sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
+    text = canonical_json({"config": to_dict(config), "version": version})
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def canonical_json(value: Any) -> str:
+    """One text per value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def to_dict(config) -> dict[str, Any]:
+    """A configuration as plain JSON types."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def from_dict(cls, values: dict[str, Any], where: str = ""):
+    """Build the frozen dataclass ``cls`` from a mapping, recursively; unknown or missing names raise."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    hints = typing.get_type_hints(cls)
+    for name in values:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(fields)}"
+            raise ConfigError(f"unknown parameter {where}{name!r}{hint}")
+    built = {}
+    for name, value in values.items():
+        kind = hints[name]
+        if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+            value = from_dict(kind, value, f"{name}.")
+        elif typing.get_origin(kind) is tuple and isinstance(value, list):
+            value = tuple(value)
+        built[name] = value
+    for name, f in fields.items():
+        missing = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        require(name in built or not missing, f"parameter {where}{name!r} is missing")
+    return cls(**built)
+
+
+def check_types(config) -> None:
+    """Raise ``ConfigError`` where a field of a dataclass does not hold its annotated type.
+
+    An int passes as a float and is stored as one; a bool never passes as a number.
+    """
+    for name, kind in typing.get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        if kind is float and type(value) is int:
+            object.__setattr__(config, name, float(value))
+        elif not matches(value, kind):
+            raise ConfigError(f"{name} = {value!r} ({type(value).__name__}): must be {describe(kind)}")
+
+
+def matches(value: Any, kind: Any) -> bool:
+    """Whether ``value`` has the type ``kind``, for the annotations that configurations use."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(matches(value, a) for a in args)
+    if origin is Literal:
+        return any(value == a and type(value) is type(a) for a in args)
+    if origin is tuple:
+        if len(args) == 2 and args[1] is Ellipsis:
+            return isinstance(value, tuple) and all(matches(v, args[0]) for v in value)
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(args)
+            and all(matches(v, a) for v, a in zip(value, args, strict=True))
+        )
+    if origin is dict:
+        return isinstance(value, dict) and all(matches(k, args[0]) for k in value)
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind is type(None):
+        return value is None
+    return isinstance(value, kind)
+
+
+def describe(kind: Any) -> str:
+    """An annotation in words, for messages."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(a) for a in args)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(describe(a) for a in args)
+    names = {
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        bool: "True or False",
+        type(None): "None",
+    }
+    return names.get(kind, str(kind).replace("typing.", ""))
+
+
+@dataclass(frozen=True)
+class NotebookParameters:
+    """What every notebook accepts in its parameters cell; notebooks with more of them subclass it.
+
+    ``tier``: ``best`` shows the best records there are and computes what has none at ``quick``; ``smoke``,
+    ``quick``, ``gpu`` or ``paper`` asks for that one. ``seeds`` = 0: as many as the tier has. ``fresh`` computes
+    again what has a record. ``jobs`` = 0: one run per core at a time. ``time_limit``: seconds for the
+    notebook's runs, 0 for none; a run cut short is marked partial and is continued by the next call.
+    """
+
+    tier: str = "best"
+    seeds: int = 0
+    fresh: bool = False
+    jobs: int = 0
+    time_limit: float = 0.0
+
+    def __post_init__(self):
+        check_types(self)
+        one_of("tier", self.tier, ("best", *TIERS))
+        require(self.seeds >= 0, f"seeds = {self.seeds}: must be 0 (the tier's own number) or more")
+        require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
+        require(self.time_limit >= 0, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
+
+
+def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
+    """The parameters of a notebook from its own ``globals()``, read right after the parameters cell.
+
+    Every plain value that is no parameter is an error: papermill alone would inject a misspelt name and go on.
+    """
+    plain = (bool, int, float, str, list, tuple, dict, type(None))
+    given = {
+        name: value
+        for name, value in values.items()
+        if not name.startswith("_") and name not in ("In", "Out") and isinstance(value, plain)
+    }
+    known = ", ".join(f.name for f in dataclasses.fields(cls))
+    try:
+        parameters = from_dict(cls, given)
+    except ConfigError as error:
+        raise ConfigError(f"{error} (this notebook's parameters: {known})") from None
+    missing = [f.name for f in dataclasses.fields(cls) if f.name not in given]
+    require(not missing, f"the parameters cell lacks {', '.join(missing)}")
+    return parameters

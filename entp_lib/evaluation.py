@@ -1,0 +1,175 @@
+"""Metrics by position, the mode baseline, and the intervals that verdicts rest on.
+
+Letters: B batch, T tokens, N scored positions, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from entp_lib.tasks import Batch, Task, generator_for
+
+EVAL_BATCH = 256
+
+
+def batches(task: Task, sequences: int, device: str, *seed_parts: int | str):
+    """Yield ``sequences`` fresh sequences in batches, the same ones for the same seed parts."""
+    generator = generator_for(device, *seed_parts)
+    for start in range(0, sequences, EVAL_BATCH):
+        yield task.batch(generator, min(EVAL_BATCH, sequences - start))
+
+
+def autocast(device: str, precision: str):
+    """The autocast context of a precision: bf16, or nothing for fp32."""
+    return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    task: Task,
+    sequences: int,
+    *seed_parts: int | str,
+    device: str = "cpu",
+    precision: str = "fp32",
+    detailed: bool = False,
+) -> dict[str, Any]:
+    """Teacher-forced scores on fresh sequences.
+
+    ``loss`` in nats per scored position; ``token_accuracy``; ``sequence_accuracy``, the share of sequences with
+    every scored position right. ``detailed`` adds the same by position (1-based prefix length) and the margin
+    between the largest and the second largest logit.
+    """
+    was_training = model.training
+    model.eval()
+    totals = Totals(task.length, device)
+    for batch in batches(task, sequences, device, "evaluate", *seed_parts):
+        with autocast(device, precision):
+            logits_NV = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B).float()
+        totals.add(task, batch, logits_NV, detailed)
+    model.train(was_training)
+    return totals.result(detailed)
+
+
+class Totals:
+    """Sums over batches, kept on the device."""
+
+    def __init__(self, length: int, device: str):
+        zeros = torch.zeros(length, dtype=torch.float64, device=device)
+        self.loss_T, self.right_T, self.count_T, self.margin_T = (zeros.clone() for _ in range(4))
+        self.sequences_right, self.sequences = 0, 0
+        self.margins: list[Tensor] = []
+
+    def add(self, task: Task, batch: Batch, logits_NV: Tensor, detailed: bool) -> None:
+        right_N = logits_NV.argmax(-1) == batch.targets_N
+        right_BT = torch.ones_like(batch.wanted_BT)
+        right_BT[batch.wanted_BT] = right_N
+        self.sequences_right += int(right_BT.all(1).sum())
+        self.sequences += len(right_BT)
+        ends_N = batch.wanted_BT.nonzero()[:, 1]
+        self.loss_T.index_add_(0, ends_N, task.losses(logits_NV, batch.targets_N).double())
+        self.right_T.index_add_(0, ends_N, right_N.double())
+        self.count_T.index_add_(0, ends_N, torch.ones_like(ends_N, dtype=torch.float64))
+        if detailed:
+            top_N2 = logits_NV.topk(2, dim=-1).values.double()
+            margins_N = top_N2[:, 0] - top_N2[:, 1]
+            self.margin_T.index_add_(0, ends_N, margins_N)
+            self.margins.append(margins_N)
+
+    def result(self, detailed: bool) -> dict[str, Any]:
+        count = self.count_T.sum()
+        result = {
+            "loss": float(self.loss_T.sum() / count),
+            "token_accuracy": float(self.right_T.sum() / count),
+            "sequence_accuracy": self.sequences_right / self.sequences,
+        }
+        if detailed:
+            scored_T = self.count_T > 0
+            count_S = self.count_T[scored_T]
+            margins = torch.cat(self.margins)
+            levels = torch.tensor([0.05, 0.5, 0.95], dtype=margins.dtype, device=margins.device)
+            picked = margins[:: -(-len(margins) // 1_000_000)]  # torch.quantile refuses more than 16 million
+            low, mid, high = torch.quantile(picked, levels).tolist()
+            result |= {
+                "sequences": self.sequences,
+                "position": (scored_T.nonzero()[:, 0] + 1).tolist(),
+                "token_accuracy_by_position": (self.right_T[scored_T] / count_S).tolist(),
+                "loss_by_position": (self.loss_T[scored_T] / count_S).tolist(),
+                "margin_by_position": (self.margin_T[scored_T] / count_S).tolist(),
+                "margin": {"mean": float(margins.mean()), "q05": low, "q50": mid, "q95": high},
+            }
+        return result
+
+
+def mode_baseline(task: Task, sequences: int, *seed_parts: int | str, device: str = "cpu") -> dict[str, Any]:
+    """What the best constant per position scores: its most frequent target, and the loss of its frequencies.
+
+    Frequencies come from one half of ``2 * sequences`` fresh sequences, the scores from the other.
+    """
+    counts_TV = torch.zeros(task.length, task.vocab_size, device=device)
+    for batch in batches(task, sequences, device, "baseline-fit", *seed_parts):
+        ends_N = batch.wanted_BT.nonzero()[:, 1]
+        index = ends_N * task.vocab_size + batch.targets_N
+        counts_TV.view(-1).index_add_(0, index, torch.ones_like(index, dtype=counts_TV.dtype))
+    logits_TV = ((counts_TV + 0.5) / (counts_TV + 0.5).sum(1, keepdim=True)).log()
+    totals = Totals(task.length, device)
+    for batch in batches(task, sequences, device, "baseline", *seed_parts):
+        totals.add(task, batch, logits_TV[batch.wanted_BT.nonzero()[:, 1]], detailed=True)
+    result = totals.result(detailed=True)
+    return {key: result[key] for key in result if not key.startswith("margin")}
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """(mean, low, high) of the mean, by Student's t; low and high are NaN for fewer than two values.
+
+    For differences of paired runs this is the paired t interval.
+    """
+    values = np.asarray(values, dtype=float)
+    mean = float(values.mean()) if len(values) else float("nan")
+    if len(values) < 2:
+        return mean, float("nan"), float("nan")
+    half = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stats.sem(values)
+    return mean, float(mean - half), float(mean + half)
+
+
+def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """(low, high) of a proportion over test items, by Wilson: the noise of the test, not of the training."""
+    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def bootstrap_interval(
+    values: Sequence[float], confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> tuple[float, float]:
+    """(low, high) of the mean by the percentile bootstrap, with a seed of its own."""
+    result = stats.bootstrap(
+        (np.asarray(values, dtype=float),),
+        np.mean,
+        confidence_level=confidence,
+        n_resamples=resamples,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def first_at(curves: dict[str, list], metric: str, threshold: float, axis: str = "step") -> float | None:
+    """Where on ``axis`` a curve first reaches ``threshold``; None if it never does."""
+    for x, y in zip(curves[axis], curves[metric], strict=True):
+        if y is not None and y >= threshold:
+            return x
+    return None
+
+
+def value_at(curves: dict[str, list], metric: str, x: float, axis: str) -> float | None:
+    """The last value of a curve at or before ``x`` on ``axis``; None if the curve starts later."""
+    found = None
+    for at, y in zip(curves[axis], curves[metric], strict=True):
+        if at > x:
+            break
+        found = y
+    return found

@@ -1,0 +1,145 @@
+"""One style, one palette, and figure files that say what they show.
+
+Files are byte-equal when they are made again from the same records: no dates, fixed ids, and as provenance the
+commits of the records, not of the moment.
+"""
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import matplotlib
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from entp_lib import paths
+from entp_lib.progress import event
+from entp_lib.records import Record, write_atomically
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart; one per architecture everywhere.
+PALETTE = {
+    "decoder": "#0072B2",
+    "prefix_decoder": "#E69F00",
+    "entp": "#D55E00",
+    "hybrid": "#009E73",
+    "baseline": "#7F7F7F",
+    "paper": "#000000",
+}
+NAMES = {
+    "decoder": "decoder",
+    "prefix_decoder": "prefix decoder",
+    "entp": "ENTP",
+    "hybrid": "hybrid",
+    "baseline": "mode baseline",
+}
+STYLE = {
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+    "figure.constrained_layout.use": True,
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same everywhere
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "svg.hashsalt": "entp",
+    "svg.fonttype": "path",
+}
+
+
+def use_style() -> None:
+    """Set matplotlib to the project's style."""
+    matplotlib.rcParams.update(STYLE)
+
+
+def panels(columns: int, rows: int = 1, width: float = 3.4, height: float = 2.8, **options):
+    """A figure of equal panels in the project's style: (figure, axes)."""
+    use_style()
+    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), **options)
+
+
+def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel: str) -> None:
+    """Mean over seeds for each architecture, a band from the lowest to the highest seed, thin lines per seed.
+
+    ``curves``: columns ``architecture``, ``seed``, ``x`` and ``y``. Where seeds stop at different x (seconds), no
+    mean exists and only the seeds are drawn.
+    """
+    for architecture, part in curves.groupby("architecture", sort=False):
+        colour, label = PALETTE[architecture], NAMES[architecture]
+        wide = part.pivot_table(index=x, columns="seed", values=y)
+        aligned = not wide.isna().any().any()
+        if aligned and wide.shape[1] > 1:
+            ax.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=colour, alpha=0.18, lw=0)
+        if aligned:
+            ax.plot(wide.index, wide.mean(axis=1), color=colour, label=label)
+        for i, (_, seed) in enumerate(part.groupby("seed")):
+            lone = {} if aligned or i else {"label": label}
+            ax.plot(seed[x], seed[y], color=colour, lw=0.6, alpha=0.5 if aligned else 1.0, **lone)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+
+
+def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False) -> list[Path]:
+    """Write ``name``.png and ``name``.svg below ``figures/`` with alt text and provenance inside the files.
+
+    Figures of the ``smoke`` tier claim nothing and go to ``results/smoke/figures``. Files whose content would not
+    change are left alone. Raises ValueError for a name that is not notebook_figure, in lower case.
+    """
+    if not name.replace("_", "").isalnum() or name != name.lower():
+        raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
+    records = list(records)
+    smoke = smoke or any(r.config.tier == "smoke" for r in records)
+    folder = paths.results() / "smoke" / "figures" if smoke else paths.figures()
+    about = f"{alt} [{describe_records(records)}]"
+    written = []
+    for suffix in ("png", "svg"):
+        path = folder / f"{name}.{suffix}"
+        data = render(figure, suffix, name, about)
+        if not path.exists() or path.read_bytes() != data:
+            write_atomically(path, data)
+        written.append(path)
+    event("figure", name=name)
+    return written
+
+
+def render(figure: Figure, suffix: str, title: str, about: str) -> bytes:
+    """The file's bytes, without a date or a version."""
+    metadata = {"Title": title, "Description": about}
+    metadata |= {"Software": None} if suffix == "png" else {"Date": None, "Creator": "entp_lib"}
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format=suffix, metadata=metadata)
+    return buffer.getvalue()
+
+
+def describe_records(records: Sequence[Record]) -> str:
+    """Tier, seeds, commits and ids of the records behind a figure, in one line."""
+    if not records:
+        return "no records: computed on the spot"
+    tiers = ", ".join(sorted({r.config.tier for r in records}))
+    seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
+    commits = ", ".join(sorted({str(r.provenance.get("commit", "unknown")) for r in records}))
+    ids = " ".join(f"{r.experiment}/{r.id}" for r in records)
+    return f"tier {tiers}; seeds {seeds}; commit {commits}; records {ids}"
+
+
+def tier_note(records: Sequence[Record]) -> str:
+    """What a figure's title says of its records: tier and seeds."""
+    tiers = "/".join(sorted({r.config.tier for r in records}))
+    seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
+    return f"tier {tiers}, {seeds} seed{'s' if seeds != 1 else ''}"
+
+
+def gallery() -> list[tuple[Path, str]]:
+    """Every finished PNG with its alt text and provenance, in the order of the notebooks."""
+    from PIL import Image
+
+    found = []
+    for path in sorted(paths.figures().glob("*.png")):
+        with Image.open(path) as image:
+            found.append((path, image.text.get("Description", "")))
+    return found

@@ -1,0 +1,195 @@
+"""A GPT-2 style pre-LN Transformer whose architecture is a matter of attention alone.
+
+Letters: B batch, T tokens, N wanted positions, D width, H heads, K head width, V vocabulary (or output width).
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from entp_lib.config import ModelConfig
+from entp_lib.models import entp
+
+
+class Attention(nn.Module):
+    """Multi-head attention with biases, scaled by 1/sqrt(K)."""
+
+    def __init__(self, cfg: ModelConfig):
+        super().__init__()
+        self.n_heads, self.dropout = cfg.n_heads, cfg.dropout
+        self.qkv = nn.Linear(cfg.width, 3 * cfg.width)
+        self.out = nn.Linear(cfg.width, cfg.width)
+
+    def project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, H, T, K)."""
+        return tuple(self.split(x) for x in self.qkv(x_BTD).chunk(3, dim=-1))
+
+    def project_last(self, x_BTD: Tensor, last_BD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Like ``project``, with one query per row: q (B, H, 1, K), k and v (B, H, T, K)."""
+        width = last_BD.shape[-1]
+        weight, bias = self.qkv.weight, self.qkv.bias
+        q = self.split(F.linear(last_BD, weight[:width], bias[:width])[:, None])
+        k, v = (self.split(x) for x in F.linear(x_BTD, weight[width:], bias[width:]).chunk(2, dim=-1))
+        return q, k, v
+
+    def split(self, x_BTD: Tensor) -> Tensor:
+        return x_BTD.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """Attention output after the output projection: (B, T, D) for T queries."""
+        dropout = self.dropout if self.training else 0.0
+        y_BHTK = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        return self.out(y_BHTK.transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    """x + attention(LN(x)), then x + MLP(LN(x)) with a tanh GELU."""
+
+    def __init__(self, cfg: ModelConfig):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(cfg.width), nn.LayerNorm(cfg.width)
+        self.attention = Attention(cfg)
+        self.fc_in = nn.Linear(cfg.width, 4 * cfg.width)
+        self.fc_out = nn.Linear(4 * cfg.width, cfg.width)
+        self.dropout = nn.Dropout(cfg.dropout)
+
+    def forward(self, x_BTD: Tensor, mask: Tensor | None = None, causal: bool = False, qkv=None) -> Tensor:
+        """The block over whole sequences. ``qkv``: projections of the normed input, if already known."""
+        q, k, v = self.attention.project(self.ln_1(x_BTD)) if qkv is None else qkv
+        return self.residual(x_BTD, self.attention(q, k, v, mask, causal))
+
+    def forward_last(self, x_BTD: Tensor, last_B: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The block read at position ``last_B`` of each row only, full attention: (B, D)."""
+        rows = torch.arange(len(x_BTD), device=x_BTD.device)
+        normed_BTD = self.ln_1(x_BTD)
+        q, k, v = self.attention.project_last(normed_BTD, normed_BTD[rows, last_B])
+        x_B1D = x_BTD[rows, last_B][:, None]
+        return self.residual(x_B1D, self.attention(q, k, v, mask, False))[:, 0]
+
+    def residual(self, x: Tensor, attended: Tensor) -> Tensor:
+        x = x + self.dropout(attended)
+        hidden = F.gelu(self.fc_in(self.ln_2(x)), approximate="tanh")
+        return x + self.dropout(self.fc_out(hidden))
+
+
+class Transformer(nn.Module):
+    """Next-token logits after any set of positions: ``model(inputs, wanted, prompt_lengths) -> logits_NV``.
+
+    All architectures have the same parameters. Initial weights: N(0, 0.02), residual output projections
+    N(0, 0.02/sqrt(2L)), biases 0, from ``seed`` alone; the head is tied to the token embedding.
+    """
+
+    def __init__(self, cfg: ModelConfig, seed: int = 0):
+        super().__init__()
+        self.cfg = cfg
+        if cfg.input_dim is None:
+            self.embedding, self.read_out = nn.Embedding(cfg.vocab_size, cfg.width), None
+        else:
+            self.embedding = nn.Linear(cfg.input_dim, cfg.width)
+            self.read_out = nn.Linear(cfg.width, cfg.output_dim)
+        self.positions = nn.Embedding(cfg.max_length, cfg.width) if cfg.positions == "learned" else None
+        self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.n_layers))
+        self.ln_f = nn.LayerNorm(cfg.width)
+        self.dropout = nn.Dropout(cfg.dropout)
+        self.entp_method = "grouped"
+        self.init_weights(seed)
+
+    @torch.no_grad()
+    def init_weights(self, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for name, p in self.named_parameters():
+            if p.dim() < 2:
+                if not name.endswith("weight"):
+                    p.zero_()  # LayerNorm weights stay 1
+                continue
+            std = 0.02
+            if name.endswith(("attention.out.weight", "fc_out.weight")):
+                std /= math.sqrt(2 * self.cfg.n_layers)
+            elif name == "positions.weight":
+                std = self.cfg.position_std
+            p.normal_(0.0, std, generator=generator)
+
+    def forward(self, inputs: Tensor, wanted_BT: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
+        """Logits after each wanted position, (N, V) in row-major order of ``wanted_BT``.
+
+        ``inputs``: token ids (B, T), or (B, T, input_dim) of a continuous model. ``prompt_lengths_B`` is used by
+        the prefix decoder only, whose wanted positions may not lie before the prompt's last token (they would see
+        what they predict). Raises ValueError for shapes, lengths and ids that do not fit.
+        """
+        self.check(inputs, wanted_BT, prompt_lengths_B)
+        x_BTD = self.embed(inputs)
+        kind = self.cfg.architecture
+        if kind == "entp" and self.entp_method == "reference":
+            x_ND = entp.reference(self.blocks, x_BTD, wanted_BT)
+        elif kind == "entp" and self.cfg.n_layers > 1:
+            x_ND = entp.grouped(self.blocks, x_BTD, wanted_BT)
+        else:  # with one layer ENTP is the decoder (appendix A.3)
+            mask = None
+            if kind == "prefix_decoder":
+                mask = prefix_mask(prompt_lengths_B, x_BTD.shape[1])
+            for block in self.blocks:
+                x_BTD = block(x_BTD, mask, causal=mask is None)
+            x_ND = x_BTD[wanted_BT]
+        return self.head(self.ln_f(x_ND))
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        x_BTD = self.embedding(inputs)
+        if self.positions is not None:
+            x_BTD = x_BTD + self.positions.weight[: inputs.shape[1]]
+        return self.dropout(x_BTD)
+
+    def head(self, x_ND: Tensor) -> Tensor:
+        return F.linear(x_ND, self.embedding.weight) if self.read_out is None else self.read_out(x_ND)
+
+    def check(self, inputs: Tensor, wanted_BT: Tensor, prompt_lengths_B: Tensor | None) -> None:
+        """Raise ValueError, naming the value, where the arguments of ``forward`` do not fit the model."""
+        cfg = self.cfg
+        expected = 2 if cfg.input_dim is None else 3
+        if inputs.dim() != expected or (expected == 3 and inputs.shape[2] != cfg.input_dim):
+            want = "(B, T) token ids" if expected == 2 else f"(B, T, {cfg.input_dim})"
+            raise ValueError(f"inputs of shape {tuple(inputs.shape)}: this model takes {want}")
+        if inputs.shape[0] == 0 or inputs.shape[1] == 0:
+            raise ValueError(f"inputs of shape {tuple(inputs.shape)}: the batch is empty")
+        if wanted_BT.dtype != torch.bool or wanted_BT.shape != inputs.shape[:2]:
+            raise ValueError(
+                f"wanted has shape {tuple(wanted_BT.shape)} and type {wanted_BT.dtype}: "
+                f"must be boolean of shape {tuple(inputs.shape[:2])}"
+            )
+        if inputs.shape[1] > cfg.max_length:
+            raise ValueError(f"{inputs.shape[1]} tokens: beyond the model's max_length of {cfg.max_length}")
+        if expected == 2 and inputs.device.type == "cpu":  # on a GPU the check would stall the queue
+            low, high = int(inputs.min()), int(inputs.max())
+            if low < 0 or high >= cfg.vocab_size:
+                bad = low if low < 0 else high
+                raise ValueError(f"token id {bad}: outside the vocabulary of {cfg.vocab_size}")
+        if cfg.architecture == "prefix_decoder":
+            self.check_prompt(wanted_BT, prompt_lengths_B)
+
+    def check_prompt(self, wanted_BT: Tensor, prompt_lengths_B: Tensor | None) -> None:
+        batch, length = wanted_BT.shape
+        if prompt_lengths_B is None or prompt_lengths_B.shape != (batch,):
+            raise ValueError(f"a prefix decoder needs prompt_lengths of shape ({batch},)")
+        positions_T = torch.arange(length, device=wanted_BT.device)
+        if (wanted_BT & (positions_T < prompt_lengths_B[:, None] - 1)).any():
+            raise ValueError("a wanted position lies inside the prompt, where a prefix decoder sees its answer")
+
+
+def prefix_mask(prompt_lengths_B: Tensor, length: int) -> Tensor:
+    """Boolean (B, 1, T, T), True where attention is allowed: causal, and everything inside the prompt."""
+    positions_T = torch.arange(length, device=prompt_lengths_B.device)
+    causal_TT = positions_T[None] <= positions_T[:, None]
+    in_prompt_BT = positions_T < prompt_lengths_B[:, None]
+    return (causal_TT | (in_prompt_BT[:, None] & in_prompt_BT[:, :, None]))[:, None]
+
+
+def build_model(cfg: ModelConfig, seed: int = 0, device: str = "cpu") -> Transformer:
+    """A freshly initialised model on ``device``; the weights depend on ``cfg`` and ``seed`` alone."""
+    return Transformer(cfg, seed).to(device)
+
+
+def parameter_count(model: nn.Module, embeddings: bool = False) -> int:
+    """Number of parameters, without token and position embeddings unless asked for."""
+    skip = () if embeddings else ("embedding.", "positions.")
+    return sum(p.numel() for name, p in model.named_parameters() if not name.startswith(skip or ("\0",)))

@@ -1,0 +1,19 @@
+"""The tasks, one file each, and the literal registry that names them."""
+
+from typing import Any
+
+from entp_lib.config import from_dict, one_of
+from entp_lib.tasks.base import Batch, Task, generator_for, seed_from
+from entp_lib.tasks.counting import Counting
+from entp_lib.tasks.triplets import Triplets
+
+TASKS = {"counting": Counting, "triplets": Triplets}
+
+
+def build_task(name: str, params: dict[str, Any]) -> Task:
+    """The named task with its parameters, checked; ConfigError names what does not fit."""
+    one_of("task", name, TASKS)
+    return from_dict(TASKS[name], params, f"{name}.")
+
+
+__all__ = ["TASKS", "Batch", "Counting", "Task", "Triplets", "build_task", "generator_for", "seed_from"]

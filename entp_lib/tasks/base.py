@@ -1,0 +1,62 @@
+"""What every task offers: batches from a seed, and how a batch is scored.
+
+Letters: B batch, T tokens, N wanted positions, V vocabulary.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch. ``targets_BT`` matters where ``wanted_BT`` is True; ``prompt_lengths_B`` for prefix decoders."""
+
+    inputs_BT: Tensor
+    targets_BT: Tensor
+    wanted_BT: Tensor
+    prompt_lengths_B: Tensor
+
+    @property
+    def targets_N(self) -> Tensor:
+        return self.targets_BT[self.wanted_BT]
+
+
+class Task:
+    """A source of fresh sequences. Subclasses are frozen dataclasses whose fields are the task's parameters.
+
+    They define ``vocab_size``, ``length`` (the longest input) and ``batch``. Scoring is cross-entropy in nats and
+    argmax accuracy unless a subclass says otherwise.
+    """
+
+    vocab_size: int
+    length: int
+
+    def batch(self, generator: torch.Generator, size: int) -> Batch:
+        """``size`` fresh sequences on the generator's device."""
+        raise NotImplementedError
+
+    def reported_apart(self) -> dict[str, "Task"]:
+        """Other scorings of the same task, by the name under which a record reports them."""
+        return {}
+
+    def losses(self, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
+        """Loss of each wanted position, (N,), in nats."""
+        return F.cross_entropy(logits_NV.float(), targets_N, reduction="none")
+
+
+def seed_from(*parts: int | str) -> int:
+    """A seed that depends on every part, so that (data_seed, stream, step) never repeats a batch elsewhere.
+
+    A run that resumes at step k draws what an uninterrupted one draws there: no generator state is stored.
+    """
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def generator_for(device: str | torch.device, *parts: int | str) -> torch.Generator:
+    """A generator on ``device`` seeded with ``seed_from(*parts)``."""
+    return torch.Generator(device=device).manual_seed(seed_from(*parts))

@@ -1,0 +1,114 @@
+"""Count3 (equation 6) and its control Count2 (appendix C.1, footnote 8).
+
+    Count3(x_1..x_n) = #{(i, j) in [n]^2 : x_i + x_j + x_n = 0 (mod n)}  (mod n)
+    Count2(x_1..x_n) = #{ i     in [n]   : x_i       + x_n = 0 (mod n)}  (mod n)
+
+Pairs are ordered and i = j counts. A sequence starts with random symbols, the seed, and is continued by the
+function: the task is to predict the continuation.
+
+    >>> count3([4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46, 10, 10, 24, 49])   # the seed of Figure 2
+    6
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from entp_lib.config import check_types, one_of, require
+from entp_lib.tasks.base import Batch, Task
+
+
+def count3_quadratic(x: Sequence[int]) -> int:
+    """Algorithm 2: every pair is tried. O(n²) time, O(1) space."""
+    n = len(x)
+    return sum((x[i] + x[j] + x[-1]) % n == 0 for i in range(n) for j in range(n)) % n
+
+
+def count3(x: Sequence[int]) -> int:
+    """Algorithm 3: a table of residues. O(n) time, O(n) space."""
+    n = len(x)
+    table = [0] * n
+    for value in x:
+        table[value % n] += 1
+    return sum(table[-(value + x[-1]) % n] for value in x) % n
+
+
+def count2(x: Sequence[int]) -> int:
+    """The control: single elements instead of pairs."""
+    n = len(x)
+    return sum((value + x[-1]) % n == 0 for value in x) % n
+
+
+def next_symbols(x_BT: Tensor, order: int) -> Tensor:
+    """Count3 (``order`` 3) or Count2 (2) of each row, (B,): Algorithm 3 for a batch, in O(T) per row."""
+    n = x_BT.shape[1]
+    missing_BT = -(x_BT + x_BT[:, -1:]) % n  # the residue that completes each element to 0
+    if order == 2:
+        return (missing_BT == 0).sum(1) % n
+    table_BT = torch.zeros_like(x_BT).scatter_add_(1, x_BT % n, torch.ones_like(x_BT))
+    return table_BT.gather(1, missing_BT).sum(1) % n
+
+
+@dataclass(frozen=True)
+class Counting(Task):
+    """Sequences of ``length`` + 1 integers: ``seed_length`` random symbols in [0, ``symbols``), then the function.
+
+    Scored are the predictions from prefixes of ``first_scored`` to ``length`` elements. The paper has length 64,
+    seed 16, 64 symbols; its published curves score prefixes 17 to 64 and leave out the first generated element,
+    so ``first_scored`` defaults to ``seed_length`` + 1.
+    """
+
+    order: int = 3
+    length: int = 64
+    seed_length: int = 16
+    symbols: int = 64
+    first_scored: int = 0
+
+    def __post_init__(self):
+        check_types(self)
+        one_of("order", self.order, (2, 3))
+        require(self.seed_length >= 1, f"seed_length = {self.seed_length}: must be at least 1")
+        require(
+            self.length >= self.seed_length,
+            f"length = {self.length}: must not be below seed_length = {self.seed_length}",
+        )
+        require(self.symbols >= 2, f"symbols = {self.symbols}: must be at least 2")
+        if self.first_scored == 0:
+            object.__setattr__(self, "first_scored", min(self.seed_length + 1, self.length))
+        require(
+            self.seed_length <= self.first_scored <= self.length,
+            f"first_scored = {self.first_scored}: must lie between seed_length = {self.seed_length} "
+            f"and length = {self.length}",
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        return max(self.symbols, self.length)
+
+    def reported_apart(self) -> dict[str, Task]:
+        """The first generated element, from the whole seed: generated but not scored by default."""
+        if self.first_scored == self.seed_length:
+            return {}
+        return {"first_generated": replace(self, length=self.seed_length, first_scored=self.seed_length)}
+
+    def sequences(self, generator: torch.Generator, size: int) -> Tensor:
+        """(size, length + 1) integers: seeds continued by the function."""
+        shape = (size, self.length + 1)
+        x = torch.zeros(shape, dtype=torch.long, device=generator.device)
+        seed_shape = (size, self.seed_length)
+        x[:, : self.seed_length] = torch.randint(self.symbols, seed_shape, generator=generator, device=generator.device)
+        for n in range(self.seed_length, self.length + 1):
+            x[:, n] = next_symbols(x[:, :n], self.order)
+        return x
+
+    def batch(self, generator: torch.Generator, size: int) -> Batch:
+        x = self.sequences(generator, size)
+        wanted_T = torch.arange(1, self.length + 1, device=x.device) >= self.first_scored
+        return Batch(
+            inputs_BT=x[:, :-1],
+            targets_BT=x[:, 1:],
+            wanted_BT=wanted_T.expand(size, -1),
+            prompt_lengths_B=torch.full((size,), self.seed_length, device=x.device),
+        )

@@ -1,0 +1,89 @@
+"""Match3′ (§6.4) and its neighbours: the three differences from Count3 as parameters of one task.
+
+    Match3′(x_1..x_t) = 1 if some pair (i, j) in [t]^2 has x_1 + x_i + x_j = 0 (mod 128), else 0
+
+Inputs are i.i.d. symbols and every position t has a label. §6.4 explains why a decoder learns this and not
+Count3 by three differences and changes them all at once; here each is one parameter:
+
+    modulus  a number (Match3′: 128)       or 0: the current length t, as in Count3
+    anchor   "first": x_1 (Match3′)        or "last": x_t
+    output   "exists": 0 or 1 (Match3′)    or "count": the number of pairs, modulo the modulus
+
+With modulus 8, anchor "first" and output "exists":
+
+    x      3  1  4  4  6
+    label  0  0  1  1  1     at t = 3: 3 + 1 + 4 = 8
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from entp_lib.config import check_types, one_of, require
+from entp_lib.tasks.base import Batch, Task
+
+
+def triplet_label(x: Sequence[int], modulus: int, anchor: str, output: str) -> int:
+    """The label after all of ``x`` by trying every pair: the definition, for tests."""
+    m = modulus or len(x)
+    a = x[0] if anchor == "first" else x[-1]
+    pairs = sum((a + x_i + x_j) % m == 0 for x_i in x for x_j in x)
+    return pairs % m if output == "count" else int(pairs > 0)
+
+
+@dataclass(frozen=True)
+class Triplets(Task):
+    """Labels of the triplet relation at every position of ``length`` i.i.d. symbols in [0, ``symbols``).
+
+    The defaults are Match3′ as the authors ran it. Labels are tokens of their own, after the symbols.
+    """
+
+    length: int = 64
+    symbols: int = 64
+    modulus: int = 128
+    anchor: str = "first"
+    output: str = "exists"
+
+    def __post_init__(self):
+        check_types(self)
+        require(self.length >= 1, f"length = {self.length}: must be at least 1")
+        require(self.symbols >= 2, f"symbols = {self.symbols}: must be at least 2")
+        require(
+            self.modulus == 0 or self.modulus >= 2,
+            f"modulus = {self.modulus}: must be 0 (the current length) or at least 2",
+        )
+        one_of("anchor", self.anchor, ("first", "last"))
+        one_of("output", self.output, ("exists", "count"))
+
+    @property
+    def n_labels(self) -> int:
+        return 2 if self.output == "exists" else self.modulus or self.length
+
+    @property
+    def vocab_size(self) -> int:
+        return self.symbols + self.n_labels
+
+    def labels(self, x_BT: Tensor) -> Tensor:
+        """Label at every position of symbols ``x_BT``, (B, T), before the shift past the symbols."""
+        labels_BT = torch.empty_like(x_BT)
+        for t in range(1, x_BT.shape[1] + 1):
+            m = self.modulus or t
+            prefix_BT = x_BT[:, :t]
+            anchor_B1 = prefix_BT[:, :1] if self.anchor == "first" else prefix_BT[:, -1:]
+            table = torch.zeros(len(x_BT), m, dtype=x_BT.dtype, device=x_BT.device)
+            table.scatter_add_(1, prefix_BT % m, torch.ones_like(prefix_BT))
+            pairs_B = table.gather(1, -(prefix_BT + anchor_B1) % m).sum(1)
+            labels_BT[:, t - 1] = pairs_B % m if self.output == "count" else (pairs_B > 0).long()
+        return labels_BT
+
+    def batch(self, generator: torch.Generator, size: int) -> Batch:
+        device = generator.device
+        x_BT = torch.randint(self.symbols, (size, self.length), generator=generator, device=device)
+        return Batch(
+            inputs_BT=x_BT,
+            targets_BT=self.labels(x_BT) + self.symbols,
+            wanted_BT=torch.ones_like(x_BT, dtype=torch.bool),
+            prompt_lengths_B=torch.ones(size, dtype=torch.long, device=device),
+        )

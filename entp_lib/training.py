@@ -1,0 +1,266 @@
+"""One training loop for every model and task, exact to resume.
+
+Batches depend on (data_seed, step) alone and a checkpoint holds weights, optimiser moments, curves and running
+sums, so that a killed run ends, bit for bit on one machine, where an uninterrupted one does.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from entp_lib.config import ConfigError, RunConfig, TrainConfig, canonical_json, require, to_dict
+from entp_lib.evaluation import autocast, evaluate, mode_baseline
+from entp_lib.models import build_model
+from entp_lib.models.entp import token_forwards
+from entp_lib.records import write_atomically
+from entp_lib.tasks import Batch, Task, build_task, generator_for, seed_from
+
+STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper
+CHECKPOINT_SECONDS = 60.0
+
+
+class TrainingError(RuntimeError):
+    """A run that cannot go on: its loss is no longer finite."""
+
+
+@dataclass
+class State:
+    """Everything about a run in progress except weights and optimiser: what a checkpoint's header holds."""
+
+    step: int = 0
+    seconds: float = 0.0  # of training steps alone, evaluation left out
+    wall_seconds: float = 0.0
+    token_forwards: int = 0
+    best_loss: float = math.inf
+    evals_since_best: int = 0
+    curves: dict[str, list] = field(default_factory=dict)
+
+
+@dataclass
+class Outcome:
+    """A run's end: the model, its state, its final metrics, and whether it reached its last step."""
+
+    model: nn.Module
+    state: State
+    metrics: dict[str, Any]
+    complete: bool
+
+
+def learning_rate(step: int, train: TrainConfig) -> float:
+    """Rate of the 1-based ``step``: linear from 0 to max_lr, cosine to min_lr at ``decay_steps``, then flat."""
+    decay_steps = train.decay_steps or train.steps
+    if step <= train.warmup_steps:
+        return train.max_lr * step / train.warmup_steps
+    if step >= decay_steps:
+        return train.min_lr
+    done = (step - train.warmup_steps) / (decay_steps - train.warmup_steps)
+    return train.min_lr + 0.5 * (1 + math.cos(math.pi * done)) * (train.max_lr - train.min_lr)
+
+
+def make_optimizer(model: nn.Module, train: TrainConfig) -> torch.optim.AdamW:
+    """AdamW with weight decay on every parameter of two or more dimensions, embeddings included."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": train.weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=train.max_lr, betas=train.betas, fused=True)
+
+
+def training_batches(task: Task, config: RunConfig, first_step: int, device: str) -> Iterator[Batch]:
+    """Batches of the 1-based steps from ``first_step`` on."""
+    size = config.train.batch_size
+    step, drawn = first_step - 1, None
+    while True:
+        draw, place = divmod(step, STEPS_PER_DRAW)
+        if drawn is None or place == 0:
+            drawn = task.batch(generator_for(device, "train", config.data_seed, draw), size * STEPS_PER_DRAW)
+        part = slice(place * size, (place + 1) * size)
+        yield Batch(*(x[part] for x in vars(drawn).values()))
+        step += 1
+
+
+def train(
+    config: RunConfig,
+    *,
+    device: str = "cpu",
+    checkpoint: Path | None = None,
+    deadline: float | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Run ``config`` to its end or to ``deadline`` (on ``time.monotonic``), from ``checkpoint`` if it exists.
+
+    Raises ConfigError where task and model do not fit or the checkpoint belongs to another configuration, and
+    TrainingError where the loss stops being finite.
+    """
+    task = build_task(config.task, config.task_params)
+    check_fit(task, config)
+    started = time.monotonic()
+    model = build_model(config.model, seed_from("model", config.model_seed), device).train()
+    optimizer = make_optimizer(model, config.train)
+    loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+    state = State()
+    if checkpoint is not None and checkpoint.exists():
+        state = load_checkpoint(checkpoint, config, model, optimizer, loss_sum)
+    earlier = state.wall_seconds
+    saved = time.monotonic()
+
+    def save() -> None:
+        if checkpoint is not None:
+            state.wall_seconds = earlier + time.monotonic() - started
+            save_checkpoint(checkpoint, config, model, optimizer, loss_sum, state)
+
+    stopped = False
+    batches = training_batches(task, config, state.step + 1, device)
+    while state.step < config.train.steps and not stopped:
+        if deadline is not None and time.monotonic() >= deadline:
+            break
+        begun = time.monotonic()
+        batch = next(batches)
+        optimise(model, optimizer, task, batch, config, state.step + 1, loss_sum)
+        state.step += 1
+        state.token_forwards += token_forwards(config.model.architecture, batch.wanted_BT)
+        if state.step % config.train.eval_every == 0 or state.step == config.train.steps:
+            average = float(loss_sum) / ((state.step - 1) % config.train.eval_every + 1)  # waits for the device
+            state.seconds += time.monotonic() - begun
+            loss_sum.zero_()
+            stopped = record_point(model, task, config, state, average, device)
+        else:
+            state.seconds += time.monotonic() - begun
+        if on_step is not None:
+            on_step(state.step)
+        if time.monotonic() - saved > CHECKPOINT_SECONDS:
+            save()
+            saved = time.monotonic()
+    complete = stopped or state.step >= config.train.steps
+    save()
+    metrics = final_metrics(model, task, config, device) if complete else {}
+    state.wall_seconds = earlier + time.monotonic() - started
+    return Outcome(model, state, metrics, complete)
+
+
+def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step: int, loss_sum: Tensor) -> None:
+    """One optimiser step on the mean loss over the batch's wanted positions."""
+    train = config.train
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(step, train)
+    if config.model.dropout > 0:
+        torch.manual_seed(seed_from("dropout", config.model_seed, step))
+    with autocast(batch.inputs_BT.device, train.precision):
+        logits_NV = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B)
+    loss = task.losses(logits_NV, batch.targets_N).mean()
+    loss.backward()
+    if train.grad_clip is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    loss_sum += loss.detach().double()
+
+
+def record_point(model, task: Task, config: RunConfig, state: State, train_loss: float, device: str) -> bool:
+    """Evaluate, append a point to the curves, and say whether patience has run out."""
+    if not math.isfinite(train_loss):
+        raise TrainingError(
+            f"the training loss is {train_loss} at step {state.step}; a lower max_lr than "
+            f"{config.train.max_lr:g} may help"
+        )
+    train = config.train
+    scores = evaluate(
+        model,
+        task,
+        train.eval_sequences,
+        config.data_seed,
+        state.step,
+        device=device,
+        precision=train.precision,
+    )
+    point = {
+        "step": state.step,
+        "token_forwards": state.token_forwards,
+        "seconds": round(state.seconds, 3),
+        "train_loss": train_loss,
+        **scores,
+    }
+    for name, value in point.items():
+        state.curves.setdefault(name, []).append(value)
+    if train_loss < state.best_loss:
+        state.best_loss, state.evals_since_best = train_loss, 0
+    else:
+        state.evals_since_best += 1
+    return 0 < train.patience <= state.evals_since_best
+
+
+def final_metrics(model, task: Task, config: RunConfig, device: str) -> dict[str, Any]:
+    """Detailed scores of the last weights, those the task reports apart, and the mode baseline."""
+    sequences, seed = config.train.final_eval_sequences, config.data_seed
+    options = dict(device=device, precision=config.train.precision)
+    metrics = evaluate(model, task, sequences, seed, "final", detailed=True, **options)
+    for name, other in task.reported_apart().items():
+        metrics[name] = evaluate(model, other, sequences, seed, "final", **options)
+    metrics["baseline"] = mode_baseline(task, sequences, seed, device=device)
+    return metrics
+
+
+def check_fit(task: Task, config: RunConfig) -> None:
+    """ConfigError where the task's symbols or lengths do not fit the model."""
+    model = config.model
+    if model.input_dim is None:
+        require(
+            task.vocab_size == model.vocab_size,
+            f"vocab_size = {model.vocab_size}: task {config.task!r} has {task.vocab_size} symbols",
+        )
+    require(
+        task.length <= model.max_length,
+        f"max_length = {model.max_length}: task {config.task!r} has sequences of {task.length}",
+    )
+
+
+def save_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor, state: State) -> None:
+    """Weights and moments as safetensors, the state as JSON in the header; nothing is pickled. Atomic."""
+    tensors = {f"model.{name}": p.detach() for name, p in model.named_parameters()}
+    for name, p in model.named_parameters():
+        for key, value in optimizer.state[p].items():
+            tensors[f"optimizer.{key}.{name}"] = value
+    tensors["loss_sum"] = loss_sum
+    tensors = {name: t.cpu().contiguous() for name, t in tensors.items()}
+    header = {"config": canonical_json(to_dict(config)), "state": json.dumps(vars(state))}
+    write_atomically(path, safetensors.torch.save(tensors, metadata=header))
+
+
+def save_weights(path: Path, config: RunConfig, model: nn.Module) -> None:
+    """The weights alone, with the configuration in the header. Atomic."""
+    tensors = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
+    header = {"config": canonical_json(to_dict(config))}
+    write_atomically(path, safetensors.torch.save(tensors, metadata=header))
+
+
+def load_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor) -> State:
+    """Fill model, optimiser and running sum; ConfigError where the file belongs to another run or is damaged."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+    except (safetensors.SafetensorError, OSError) as error:
+        raise ConfigError(f"checkpoint {path} cannot be read ({error}); delete it to start this run afresh") from error
+    if header.get("config") != canonical_json(to_dict(config)):
+        raise ConfigError(f"checkpoint {path} belongs to another configuration; delete it or move it away")
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(tensors[f"model.{name}"])
+        parameters = dict(model.named_parameters())
+        for full in (name for name in tensors if name.startswith("optimizer.")):
+            _, key, name = full.split(".", 2)
+            moment = tensors[full]
+            # AdamW counts steps in a tensor that lives where its fused kernel wants it
+            optimizer.state[parameters[name]][key] = moment.to(parameters[name].device)
+        loss_sum.copy_(tensors["loss_sum"])
+    return State(**json.loads(header["state"]))
