@@ -13,7 +13,7 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.evaluation import mean_interval
-from entp_lib.records import Store, write_atomically
+from entp_lib.records import Record, Store, write_atomically
 
 COLUMNS = "id source statement paper_value our_value low high unit tier seeds verdict notebook records".split()
 VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "not attempted")
@@ -128,6 +128,14 @@ def row_of(claim: dict, measurement: Measurement | None) -> dict:
     }
 
 
+def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Record]:
+    """The records that the rows of a ledger rest on, each once."""
+    store = store or Store()
+    names = dict.fromkeys(name for row in table["records"] for name in str(row).split())
+    found = (store.load(*name.split("/")) for name in names)
+    return [record for record in found if record is not None]
+
+
 def write_ledger(store: Store | None = None) -> pd.DataFrame:
     """Recompute the ledger and write it to ``results/claims.csv``."""
     store = store or Store()
@@ -161,4 +169,4 @@ def shown(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataF
         "tier",
         "seeds",
     ]
-    return out[[*wanted, "verdict"]].set_index("id")
+    return out[["id", *wanted, "verdict"]].set_index("id")

@@ -5,15 +5,17 @@ commits of the records, not of the moment.
 """
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from entp_lib import paths
+from entp_lib.evaluation import mean_interval
 from entp_lib.progress import event
 from entp_lib.records import Record, write_atomically
 
@@ -81,6 +83,43 @@ def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel
             lone = {} if aligned or i else {"label": label}
             ax.plot(seed[x], seed[y], color=colour, lw=0.6, alpha=0.5 if aligned else 1.0, **lone)
     ax.set(xlabel=xlabel, ylabel=ylabel)
+
+
+def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
+    """Paired differences, a row each: a dot a seed, the mean and its 95 % interval."""
+    for row, values in enumerate(gaps.values()):
+        mean, low, high = mean_interval(values)
+        ax.plot(values, [row] * len(values), "o", ms=4, color="#56B4E9", alpha=0.7, mec="none")
+        ax.plot([low, high], [row, row], color="black", lw=1.2)
+        ax.plot([mean], [row], "|", ms=12, color="black")
+    ax.axvline(0, color="grey", lw=0.8)
+    ax.set_yticks(range(len(gaps)), list(gaps))
+    ax.set(xlabel=xlabel, ylim=(len(gaps) - 0.5, -0.5))
+
+
+VERDICT_COLOURS = {
+    "reproduced": "#009E73",
+    "same direction": "#56B4E9",
+    "not reproduced": "#D55E00",
+    "inconclusive": "#7F7F7F",
+}
+
+
+def forest(ax, ledger: pd.DataFrame) -> None:
+    """The ledger as a picture: our mean and interval coloured by verdict, the paper's value as a cross."""
+    for row, claim in enumerate(ledger.itertuples()):
+        colour = VERDICT_COLOURS[claim.verdict]
+        ax.plot([claim.low, claim.high], [row, row], color=colour, lw=2)
+        ax.plot([claim.our_value], [row], "o", ms=5, color=colour)
+        if pd.notna(claim.paper_value):
+            ax.plot([claim.paper_value], [row], "x", ms=6, color=PALETTE["paper"])
+    ax.axvline(0, color="grey", lw=0.8)
+    names = [f"{c.id} ({c.tier}, {c.seeds})" for c in ledger.itertuples()]
+    ax.set_yticks(range(len(names)), names)
+    ax.set(xlabel="difference that the claim is about, in its unit", ylim=(len(names) - 0.5, -0.5))
+    handles = [Line2D([], [], color=c, marker="o", lw=2, label=v) for v, c in VERDICT_COLOURS.items()]
+    handles.append(Line2D([], [], color="black", marker="x", lw=0, label="the paper's value"))
+    ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False) -> list[Path]:

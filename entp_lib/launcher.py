@@ -83,6 +83,7 @@ def execute(notebook: Path, parameters: dict[str, Any], update: bool = False) ->
     """Run one notebook to a copy below ``results/executed``; with ``update``, put the clean copy in its place."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
+    from traitlets.config import Config
 
     began = time.monotonic()
     final = paths.results() / "executed" / notebook.name
@@ -92,7 +93,11 @@ def execute(notebook: Path, parameters: dict[str, Any], update: bool = False) ->
         result = Result(notebook.stem, "ok", 0.0)
         with kernel_environment(events), Watcher(notebook.stem, events):
             try:
-                papermill.execute_notebook(str(notebook), str(copy), parameters, kernel_name=KERNEL, progress_bar=False)
+                # Kernels on sockets of the file system: no ports to race for, and no warning about open ones.
+                sockets = Config({"KernelManager": {"transport": "ipc"}})
+                papermill.execute_notebook(
+                    str(notebook), str(copy), parameters, kernel_name=KERNEL, progress_bar=False, config=sockets
+                )
             except PapermillExecutionError as error:
                 result.status, result.error = "failed", f"{error.ename}: {error.evalue}"
             finally:

@@ -115,7 +115,7 @@ def by_position(records: Sequence[Record]) -> pd.DataFrame:
             part = {
                 "position": source["position"],
                 "token_accuracy": source["token_accuracy_by_position"],
-                "margin": source.get("margin_by_position"),
+                "margin": source.get("margin_by_position", float("nan")),  # a constant guess has none
             }
             parts.append(pd.DataFrame({**labels(r), **part, "architecture": name}))
     return pd.concat(parts, ignore_index=True)
@@ -143,6 +143,34 @@ def paired(table: pd.DataFrame, metric: str, first: str, second: str) -> pd.Seri
     if first not in wide or second not in wide:
         return pd.Series(dtype=float)
     return (wide[first] - wide[second]).dropna()
+
+
+def describe(records: Sequence[Record]) -> str:
+    """Tier, seeds, task, model and schedule of runs that share them, in two lines."""
+    config = records[0].config
+    shape, train, task = config.model, config.train, config.task_params
+    seeds = len({r.config.model_seed for r in records})
+    rate = f"learning rate {train.max_lr:g} to {train.min_lr:g}, {train.precision}"
+    return (
+        f"tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; task {task or 'with its own defaults'}\n"
+        f"{shape.n_layers} layers, {shape.n_heads} heads, width {shape.width}; "
+        f"{train.steps} steps of {train.batch_size} sequences, {rate}"
+    )
+
+
+def cost_per_run(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean cost of a run of each architecture, from a ``summary``."""
+    means = table.groupby("architecture", sort=False)[
+        ["train_seconds", "wall_seconds", "token_forwards", "peak_memory_bytes"]
+    ].mean()
+    return pd.DataFrame(
+        {
+            "training (s)": means["train_seconds"].round(1),
+            "wall (s)": means["wall_seconds"].round(1),
+            "token-forwards": means["token_forwards"].round().astype(int),
+            "peak memory (MiB)": (means["peak_memory_bytes"] / 2**20).round().astype(int),
+        }
+    )
 
 
 def cost(experiment: Experiment, tier: str, store: Store) -> float | None:

@@ -1,11 +1,13 @@
 """Count3 (§6, Figure 3) and its control Count2 (appendix C.1), for the three architectures."""
 
 from collections.abc import Sequence
+from statistics import median
 
 import pandas as pd
 
 from entp_lib.claims import Measurement
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig, require
+from entp_lib.evaluation import first_at, value_at
 from entp_lib.experiments.base import Experiment, paired, summary, twins
 from entp_lib.records import Record
 from entp_lib.tasks import Counting
@@ -121,6 +123,45 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         gap = (easy["token_accuracy"] - hard["token_accuracy"]).dropna()
         found.append(claim("C1-count2", gap, "decoder", tasks=("count2", "count3")))
     return found
+
+
+def at_equal_compute(records: Sequence[Record]) -> pd.DataFrame:
+    """Scores of every architecture where it has spent what the decoder's whole run spent, means over seeds.
+
+    Once by token-forwards, once by training seconds; blank where a run had not reached its first evaluation.
+    """
+    spent = {
+        axis: {r.config.model_seed: r.curves[axis][-1] for r in records if r.config.model.architecture == "decoder"}
+        for axis in ("token_forwards", "seconds")
+    }
+    rows = []
+    for r in records:
+        for axis, by_seed in spent.items():
+            limit = by_seed.get(r.config.model_seed, 0.0)
+            found = {m: value_at(r.curves, m, limit, axis) for m in ("token_accuracy", "sequence_accuracy")}
+            rows.append({"compute": axis, "architecture": r.config.model.architecture, **found})
+    table = pd.DataFrame(rows).groupby(["compute", "architecture"], sort=False).mean().round(3)
+    return table
+
+
+def time_to_threshold(records: Sequence[Record], threshold: float) -> pd.DataFrame:
+    """First evaluation with token accuracy at ``threshold`` or above: how many seeds, median and range.
+
+    ConfigError for a threshold outside (0, 1).
+    """
+    require(0 < threshold < 1, f"threshold = {threshold}: must be between 0 and 1")
+    rows = {}
+    for name in dict.fromkeys(r.config.model.architecture for r in records):
+        runs = [r for r in records if r.config.model.architecture == name]
+        row = {"seeds that reach it": ""}
+        for axis in ("step", "token_forwards", "seconds"):
+            found = [first_at(r.curves, "token_accuracy", threshold, axis) for r in runs]
+            reached = sorted(x for x in found if x is not None)
+            row["seeds that reach it"] = f"{len(reached)} of {len(runs)}"
+            label = f"{axis.replace('_', '-')}: median (range)"
+            row[label] = f"{median(reached):.4g} ({reached[0]:.4g} to {reached[-1]:.4g})" if reached else "never"
+        rows[name] = row
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 COUNT3 = Experiment(

@@ -108,14 +108,22 @@ def variant_table(records: Sequence[Record]) -> pd.DataFrame:
     return table
 
 
+def gap(table: pd.DataFrame, variant: str, metric: str = "token_accuracy") -> pd.Series:
+    """ENTP − decoder of a metric on one variant, by seed."""
+    return paired(table[table["variant"] == variant], metric, "entp", "decoder")
+
+
+def gaps(records: Sequence[Record]) -> dict[str, pd.Series]:
+    """ENTP − decoder in token accuracy, by seed, for each variant under its readable name."""
+    table = variant_table(records)
+    return {VARIANT_NAMES[name]: gap(table, name) for name in dict.fromkeys(table["variant"])}
+
+
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Table 2 and the three differences, from paired final values."""
     if not records:
         return []
     table, tier = variant_table(records), records[0].config.tier
-
-    def gap(variant: str, metric: str = "token_accuracy") -> pd.Series:
-        return paired(table[table["variant"] == variant], metric, "entp", "decoder")
 
     def claim(name: str, values: pd.Series, *variants: str, architecture: str = "") -> Measurement:
         used = [
@@ -126,15 +134,15 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
     base = table[table["variant"] == "match3"].set_index("seed")
     found = [
-        claim("T2-tokens", gap("match3"), "match3"),
-        claim("T2-sequences", gap("match3", "sequence_accuracy"), "match3"),
+        claim("T2-tokens", gap(table, "match3"), "match3"),
+        claim("T2-sequences", gap(table, "match3", "sequence_accuracy"), "match3"),
     ]
     for name in ("decoder", "entp"):
         values = base.loc[base["architecture"] == name, "above_baseline"]
         found.append(claim(f"T2-{name}", values, "match3", architecture=name))
     for name in ("modulus", "anchor", "count"):
         if (table["variant"] == name).any():
-            found.append(claim(f"M3-{name}", (gap(name) - gap("match3")).dropna(), "match3", name))
+            found.append(claim(f"M3-{name}", (gap(table, name) - gap(table, "match3")).dropna(), "match3", name))
     return found
 
 

@@ -35,6 +35,12 @@ def count3(x: Sequence[int]) -> int:
     return sum(table[-(value + x[-1]) % n] for value in x) % n
 
 
+def count3_pairs(x: Sequence[int]) -> list[tuple[int, int]]:
+    """The ordered pairs (i, j) that Count3 counts, 1-based as in equation 6."""
+    n = len(x)
+    return [(i + 1, j + 1) for i in range(n) for j in range(n) if (x[i] + x[j] + x[-1]) % n == 0]
+
+
 def count2(x: Sequence[int]) -> int:
     """The control: single elements instead of pairs."""
     n = len(x)

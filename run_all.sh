@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Makes .venv on first use, then regenerates every result, table and figure:  ./run_all.sh [options]
+# (./run_all.sh --help lists the options). What the first use listens to, and run_tests.sh with it:
+#   PYTHON=/path/to/python     the interpreter to make .venv with, 3.11 or newer (default: the first of
+#                              python3.13, python3.12, python3.11, python3, python that will do)
+#   ENTP_TORCH_INDEX=URL       the package index to take torch from. On Linux the default one brings several
+#                              GB of CUDA; https://download.pytorch.org/whl/cpu has the small build
+#   ENTP_DISK_GB_NEEDED=N      the free disk space, in whole GB, below which nothing is installed (default 3)
+# pip's own settings (PIP_INDEX_URL, pip.conf ...) count as usual. To start afresh, delete .venv.
+set -euo pipefail
+CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+. tools/venv.sh
+ensure_venv
+exec .venv/bin/python -m entp_lib run "$@"

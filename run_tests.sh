@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Makes .venv on first use, then runs every check:  ./run_tests.sh
+#   lint       ruff check
+#   format     ruff format --check
+#   tests      pytest on tests/, on at most 4 cores
+#   notebooks  nbval executes the notebooks and compares them with their stored outputs
+# All of them run, whatever fails; the exit status is 0 if all pass.
+# With arguments, which go to the pytest of the tests step, notebooks are left out:
+#   ./run_tests.sh -k count3        ./run_tests.sh tests/test_shell.py
+# The first use listens to the variables that run_all.sh names at its head (PYTHON, ENTP_TORCH_INDEX ...).
+set -euo pipefail
+CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+case ${1:-} in -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' run_tests.sh && exit ;; esac
+. tools/venv.sh
+ensure_venv
+trap 'exit 130' INT # without it Ctrl-C would end one step and start the next
+
+export ENTP_RECORDS=read-only TQDM_DISABLE=1 MPLBACKEND=agg
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # the cores are taken by pytest's processes
+
+table='' passed=0 failed=0
+step() {
+  local name=$1 start=$SECONDS status=passed
+  shift
+  printf '\n== %s\n' "$name"
+  if .venv/bin/python -m "$@"; then
+    passed=$((passed + 1))
+  else
+    status="failed ($?)"
+    failed=$((failed + 1))
+  fi
+  table+=$(printf '%-10s %-12s %6d s' "$name" "$status" $((SECONDS - start)))$'\n'
+}
+
+# logical: by default xdist counts physical cores, half of them on most rented machines.
+parallel=(-n logical --maxprocesses 4 --dist loadscope)
+where=(tests)
+for argument in "$@"; do
+  case $argument in tests/* | *.py | *.py::*) where=() ;; esac # the arguments say where
+done
+
+step lint ruff check .
+step format ruff format --check .
+step tests pytest "${parallel[@]}" ${where[@]+"${where[@]}"} "$@"
+if [ $# -eq 0 ]; then
+  step notebooks pytest --nbval --nbval-current-env -p no:cacheprovider "${parallel[@]}" notebooks/
+fi
+
+printf '\n%s\n%d passed, %d failed\n' "$table" "$passed" "$failed"
+[ "$failed" -eq 0 ]

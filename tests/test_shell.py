@@ -1,0 +1,366 @@
+"""The shell scripts on a stand-in for the project: what the first use does, what it says when it cannot."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = os.path.realpath(sys.executable)  # the interpreter below this environment: it can make another one offline
+
+STUB = """\
+import os, sys
+print(os.path.basename(sys.argv[0]), *sys.argv[1:], sep="|")
+print(*(os.environ.get(name) for name in ("ENTP_RECORDS", "TQDM_DISABLE", "MPLBACKEND", "OMP_NUM_THREADS")))
+sys.exit(int(os.environ.get("STUB_EXIT", 0)))
+"""
+
+# A Python whose environments are copies of itself and whose pip only leaves a line in pip-calls: quick.
+PRETENDER = f"""\
+case "$*" in
+  "-m venv .venv") mkdir -p .venv/bin && rm -f .venv/bin/python && cp "$0" .venv/bin/python ;;
+  "-c import pip") ;;
+  "-m pip "*) sleep 0.3 && echo "$@" >>pip-calls ;;
+  *) exec '{PYTHON}' "$@" ;;
+esac"""
+
+
+class Project:
+    """A directory with the scripts, an empty requirements.txt and an entp_lib that prints its arguments."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.python = PYTHON
+        (root / "entp_lib").mkdir(parents=True)
+        (root / "entp_lib" / "__main__.py").write_text(STUB)
+        self.require("# nothing")
+        shutil.copytree(ROOT / "tools", root / "tools")
+        for name in ("run_all.sh", "run_tests.sh"):
+            shutil.copy(ROOT / name, root / name)
+
+    @property
+    def pip_calls(self) -> list[str]:
+        return (self.root / "pip-calls").read_text().splitlines()
+
+    def require(self, text: str):
+        (self.root / "requirements.txt").write_text(text + "\n")
+
+    @property
+    def stamp(self) -> Path:
+        return self.root / ".venv" / "installed"
+
+    def start(self, *arguments, script="run_all.sh", cwd=None, **variables) -> subprocess.Popen:
+        """Start a script with none of the settings around this test, in a process group of its own."""
+        ours = ("PIP_", "ENTP_", "PYTEST", "STUB_", "OMP_", "TQDM_", "MPL")
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        environ |= {
+            "PYTHON": self.python,
+            "ENTP_DISK_GB_NEEDED": "0",
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_NO_INDEX": "1",
+        }
+        environ |= {name: str(value) for name, value in variables.items()}
+        environ = {name: value for name, value in environ.items() if value}  # an empty value takes a variable out
+        return subprocess.Popen(
+            [self.root / script, *arguments],
+            cwd=cwd or self.root,
+            env=environ,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments, **options) -> subprocess.CompletedProcess:
+        process = self.start(*arguments, **options)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def refusal(self, **variables) -> str:
+        """The one line on stderr of a run that must not get as far as entp_lib."""
+        done = self.run(**variables)
+        assert done.returncode not in (0, None)
+        assert "__main__.py" not in done.stdout
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.startswith("run_all.sh: ")
+        return done.stderr
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def bare(tmp_path) -> Project:
+    """A project that was never used."""
+    return Project(tmp_path / "my project")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A project with a real environment (shared: it takes seconds), what its first use printed, its stamp."""
+    project = Project(tmp_path_factory.mktemp("shell") / "my project")
+    return project, project.run("a b", "--lab", STUB_EXIT=7), project.stamp.read_text()
+
+
+@pytest.fixture
+def project(made) -> Project:
+    """The shared project, as it was after its first use."""
+    project, _, stamp = made
+    project.require("# nothing")
+    project.stamp.write_text(stamp)
+    return project
+
+
+@pytest.fixture
+def pretended(bare, tmp_path) -> Project:
+    """A project whose Python is the pretender, after its first use."""
+    bare.python = script(tmp_path / "python", PRETENDER)
+    assert bare.run().returncode == 0
+    (bare.root / "pip-calls").unlink()
+    return bare
+
+
+def test_first_use_makes_the_environment_and_passes_arguments_and_status_on(made):
+    project, first, _ = made
+    assert "__main__.py|run|a b|--lab\n" in first.stdout
+    assert first.returncode == 7
+    assert first.stderr == ""
+    assert first.stdout.startswith("Creating .venv")
+    assert (project.root / ".venv" / "pyvenv.cfg").exists()
+
+
+def test_second_use_installs_nothing(project):
+    before = project.stamp.stat()
+    start = time.monotonic()
+    second = project.run("--help")
+    assert time.monotonic() - start < 2  # about 0.05 s; pip alone takes longer
+    assert second.stdout.startswith("__main__.py|run|--help\n")
+    assert (project.stamp.stat().st_ino, project.stamp.stat().st_mtime_ns) == (
+        before.st_ino,
+        before.st_mtime_ns,
+    )
+
+
+def test_works_from_another_directory(project, tmp_path):
+    elsewhere = project.run("x", cwd=tmp_path, CDPATH="/")
+    assert (elsewhere.returncode, elsewhere.stdout.splitlines()[0]) == (0, "__main__.py|run|x")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "pyproject.toml"])
+def test_changed_requirements_install_again(pretended, name):
+    before = pretended.stamp.read_text()
+    (pretended.root / name).write_text(f"# changed: {name}\n")
+    assert pretended.run().stdout.startswith("Updating .venv")
+    assert pretended.stamp.read_text() != before
+    assert pretended.run().stdout.startswith("__main__.py|run\n")
+    assert len(pretended.pip_calls) == 1
+
+
+def test_torch_comes_from_the_index_asked_for(project, tmp_path):
+    index = tmp_path / "torch"
+    index.mkdir()
+    with zipfile.ZipFile(index / "torch-0.0.1+cpu-py3-none-any.whl", "w") as wheel:
+        info = "torch-0.0.1+cpu.dist-info"
+        (index / "index.html").write_text(f'<a href="{Path(wheel.filename).name}">torch</a>')
+        wheel.writestr("torch/__init__.py", "")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 0.0.1+cpu\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+    project.require("# pinned\ntorch==0.0.1  # the tensors")
+    done = project.run(PIP_NO_INDEX="", ENTP_TORCH_INDEX=tmp_path.as_uri())
+    assert done.returncode == 0, done.stderr
+    assert list((project.root / ".venv").glob("lib/python*/site-packages/torch-0.0.1+cpu.dist-info"))
+
+
+def test_two_at_once_install_once(pretended):
+    pretended.require("# for both")
+    both = [pretended.start(), pretended.start()]
+    printed = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sum("Updating .venv" in text for text in printed) == 1
+    assert len(pretended.pip_calls) == 1
+
+
+def test_no_network(project):
+    project.require("no-such-package==1")
+    unreachable = {
+        "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+        "PIP_RETRIES": 0,
+        "PIP_TIMEOUT": 1,
+        "PIP_NO_INDEX": "",
+    }
+    line = project.refusal(**unreachable)
+    assert "no network" in line and "package index" in line and "my project/.venv/install.log" in line
+    assert not project.stamp.exists()
+
+
+def test_a_wrong_requirement_is_not_taken_for_a_missing_network(project):
+    project.require("no-such-package==1")
+    line = project.refusal()
+    assert "network" not in line and "no-such-package==1" in line
+
+
+def test_full_disk_in_the_middle(bare):
+    (bare.root / ".venv" / "bin").mkdir(parents=True)
+    words = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+    script(bare.root / ".venv" / "bin" / "python", f'case "$*" in *install*) echo "{words}"; exit 1 ;; esac')
+    assert "no space left" in bare.refusal()
+    assert not bare.stamp.exists()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_install_is_repaired_by_the_run_that_waits(project, ending):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts pip's connection and never answers
+        index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
+        project.require("never-arrives==1")
+        first = project.start(PIP_INDEX_URL=index, PIP_NO_INDEX="", PIP_TIMEOUT=50)
+        silent.settimeout(30)
+        connection, _ = silent.accept()
+        second = project.start("second")
+        assert second.stdout.readline().startswith("Waiting for another run")
+        project.require("# nothing")
+        os.killpg(first.pid, ending)
+        err = first.communicate(timeout=30)[1]
+        connection.close()
+    assert first.returncode == (130 if ending == signal.SIGINT else -ending)
+    assert err.strip() == ("run_all.sh: interrupted; the next run installs again" if ending == signal.SIGINT else "")
+    out, _ = second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert "Updating .venv" in out and "__main__.py|run|second" in out
+
+
+def test_environment_is_made_again_after_a_move(pretended, tmp_path):
+    pretended.root = pretended.root.rename(tmp_path / "moved here")
+    (pretended.root / ".venv" / "leftover").touch()
+    assert pretended.run("x").stdout.startswith("Creating .venv")
+    assert not (pretended.root / ".venv" / "leftover").exists()
+    assert "moved here" in pretended.stamp.read_text()
+    assert pretended.run("x").stdout.startswith("__main__.py|run|x\n")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_environment_with_a_broken_python_is_made_again(pretended, tmp_path, exists):
+    target = tmp_path / "broken"  # a file of this test: should a script write through the link, it hits nothing else
+    if exists:
+        script(target, "exit 1")
+    (pretended.root / ".venv" / "bin" / "python").unlink()
+    (pretended.root / ".venv" / "bin" / "python").symlink_to(target)
+    done = pretended.run("x")
+    assert done.stdout.startswith("Creating .venv")
+    assert "__main__.py|run|x\n" in done.stdout
+
+
+def test_making_the_environment_fails(bare, tmp_path):
+    bare.python = script(tmp_path / "python", f'[ "$2" = venv ] && echo "Error: no such luck" && exit 1\n{PRETENDER}')
+    line = bare.refusal()
+    assert "making .venv failed: Error: no such luck" in line and "my project/.venv/install.log" in line
+    bare.python = script(tmp_path / "python", PRETENDER)
+    assert bare.run().returncode == 0
+
+
+def test_python_too_old(bare, tmp_path):
+    old = script(tmp_path / "python", "echo 3.9.18")
+    line = bare.refusal(PYTHON=old)
+    assert "3.9.18" in line and "3.11 or newer" in line and str(old) in line
+    assert not (bare.root / ".venv").exists()
+
+
+def test_python_is_searched_past_stubs_and_old_ones(bare, tmp_path):
+    for tool in ("bash", "dirname"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    script(tmp_path / "python3.13", "echo 'no such version' >&2; exit 127")
+    line = bare.refusal(PYTHON="", PATH=tmp_path)
+    assert "no Python found" in line
+    script(tmp_path / "python3", "echo 3.8.1")
+    assert "found only Python 3.8.1 (python3)" in bare.refusal(PYTHON="", PATH=tmp_path)
+    script(tmp_path / "python", "echo 3.12.4; exit 1")
+    assert "python3.12-venv" in bare.refusal(PYTHON="", PATH=tmp_path)
+
+
+def test_named_python_does_not_run(bare):
+    assert "PYTHON=/nowhere/python does not run" in bare.refusal(PYTHON="/nowhere/python")
+
+
+def test_no_ensurepip(bare, tmp_path):
+    version = sys.version.split()[0]
+    without = f'case "$*" in *ensurepip* | *venv*) echo {version}; exit 1 ;; esac\nexec {PYTHON} "$@"'
+    line = bare.refusal(PYTHON=script(tmp_path / "python", without))
+    assert f"apt install python3.{sys.version_info.minor}-venv" in line
+    assert not (bare.root / ".venv").exists()
+
+
+def test_not_enough_disk(bare):
+    line = bare.refusal(ENTP_DISK_GB_NEEDED=10**9)
+    assert "not enough disk space" in line and f"needs about {10**9} GB" in line
+
+
+def test_directory_not_writable(bare):
+    (bare.root / ".venv").touch()  # in the way of the folder, for root too
+    assert "cannot write to" in bare.refusal()
+
+
+@pytest.fixture
+def checked(project) -> Project:
+    """The shared project with a ruff and a pytest that print how they were called."""
+    for name in ("ruff", "pytest"):
+        (project.root / name).mkdir(exist_ok=True)
+        (project.root / name / "__main__.py").write_text(STUB)
+    return project
+
+
+def calls(done: subprocess.CompletedProcess) -> list[str]:
+    return [line for line in done.stdout.splitlines() if line.startswith("__main__.py|")]
+
+
+def test_every_check_runs_in_its_environment(checked, tmp_path):
+    done = checked.run(script="run_tests.sh", cwd=tmp_path)
+    lint, form, tests, notebooks = calls(done)
+    assert (lint, form) == ("__main__.py|check|.", "__main__.py|format|--check|.")
+    assert tests == "__main__.py|-n|logical|--maxprocesses|4|--dist|loadscope|tests"
+    assert "|--nbval|--nbval-current-env|-p|no:cacheprovider|" in notebooks and notebooks.endswith("|notebooks/")
+    assert done.stdout.count("\nread-only 1 agg 1\n") == 4
+    assert done.stdout.splitlines()[-1] == "4 passed, 0 failed"
+    assert done.returncode == 0
+
+
+def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
+    done = checked.run(script="run_tests.sh", STUB_EXIT=3, OMP_NUM_THREADS=2)
+    assert len(calls(done)) == 4
+    assert done.stdout.count("\nread-only 1 agg 2\n") == 4
+    assert "notebooks  failed (3)" in done.stdout
+    assert done.stdout.splitlines()[-1] == "0 passed, 4 failed"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tests"),
+    [(["-k", "a b"], "tests|-k|a b"), (["tests/test_x.py::test_y"], "tests/test_x.py::test_y")],
+)
+def test_arguments_go_to_the_tests_and_leave_the_notebooks_out(checked, arguments, tests):
+    done = checked.run(*arguments, script="run_tests.sh")
+    assert [call.split("|", 1)[1].split("loadscope|")[-1] for call in calls(done)] == [
+        "check|.",
+        "format|--check|.",
+        tests,
+    ]
+    assert done.stdout.splitlines()[-1] == "3 passed, 0 failed"
+
+
+def test_help_of_the_checks_needs_no_environment(bare):
+    done = bare.run("--help", script="run_tests.sh")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "With arguments" in done.stdout and "notebooks are left out" in done.stdout
+    assert not (bare.root / ".venv").exists()

@@ -1,0 +1,142 @@
+# shellcheck shell=bash
+# Sourced by run_all.sh and run_tests.sh in the project's root: ensure_venv makes, updates or repairs .venv.
+#
+# .venv/installed says what the environment was made for. It is written last, so an interrupted install leaves
+# none and the next run installs again. The lock and pip's logs lie in .venv too, nothing lies anywhere else.
+
+log=.venv/install.log         # what pip said
+debug_log=.venv/pip-debug.log # the same at length: without retries only this one shows a failed connection
+
+fail() {
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  exit 1
+}
+
+# What the environment depends on: Python's version, the place (.venv/bin/* hold its path), the requirements.
+wanted() {
+  .venv/bin/python -ISc 'import sys; print("python %d.%d" % sys.version_info[:2])' 2>/dev/null
+  printf 'in %s\n' "$(pwd -P)"
+  cksum requirements.txt pyproject.toml 2>/dev/null || true
+}
+
+is_ready() { [ -x .venv/bin/python ] && [ "$(wanted)" = "$(cat .venv/installed 2>/dev/null)" ]; }
+
+# Sets `python` to the first interpreter that is new enough and able to make environments.
+find_python() {
+  local candidate version whole old='' bare=''
+  local candidates=(python3.13 python3.12 python3.11 python3 python)
+  if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
+  for candidate in "${candidates[@]}"; do
+    # Run it: a name on the PATH may be a version manager's stub, and Debian ships Python without ensurepip.
+    whole=yes
+    version=$("$candidate" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3]); import ensurepip, venv' \
+      2>/dev/null) || whole=no
+    case $version/$whole in
+      3.1[1-9]*/yes | 3.[2-9][0-9]*/yes) python=$candidate && return ;;
+      3.1[1-9]*/no | 3.[2-9][0-9]*/no) bare=${bare:-$version} ;;
+      ?*/*) old=${old:-$version ($candidate)} ;;
+    esac
+  done
+  if [ -n "$bare" ]; then
+    fail "Python $bare cannot make environments (no ensurepip); on Debian, Ubuntu: apt install python${bare%.*}-venv"
+  elif [ -n "$old" ]; then
+    fail "Python 3.11 or newer is needed, found only Python $old; PYTHON=/path/to/python names another one"
+  elif [ -n "${PYTHON:-}" ]; then
+    fail "PYTHON=$PYTHON does not run; it must name Python 3.11 or newer"
+  fi
+  fail "no Python found; install Python 3.11 or newer, or name one with PYTHON=/path/to/python"
+}
+
+# Takes an exclusive lock on descriptor 9, held until that is closed. The kernel drops it when its holder dies,
+# so no lock is ever stale. macOS has no command for it, Python has. A file system without locks goes without.
+lock() {
+  "$python" -c 'if True:
+    import fcntl, signal
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("Waiting for another run that is installing .venv ...", flush=True)
+        fcntl.flock(9, fcntl.LOCK_EX)
+    except OSError:
+        pass'
+}
+
+free_kb() { # a file system that cannot tell counts as roomy
+  local kb
+  kb=$(df -Pk .venv 2>/dev/null | sed -n 's/.* \([0-9][0-9]*\)  *[0-9]*% .*/\1/p')
+  echo "${kb:-999999999}"
+}
+
+# With the CPU build of torch .venv needs about 3 GB, with the default build for Linux 8 GB. Which one pip will
+# find depends on its configuration, so only the smaller need is a reason to stop.
+check_disk() {
+  local free need=${ENTP_DISK_GB_NEEDED:-3}
+  free=$(($(free_kb) / 1024 / 1024))
+  if [ "$free" -lt "$need" ]; then
+    fail "not enough disk space: $PWD has $free GB free, .venv needs about $need GB"
+  elif [ "$free" -lt 8 ] && [ "$(uname -s)" = Linux ] &&
+    [ -z "${ENTP_TORCH_INDEX:-}${ENTP_DISK_GB_NEEDED:-}" ]; then
+    echo "Only $free GB free; torch with CUDA needs about 8 GB (ENTP_TORCH_INDEX can name the CPU build's index)."
+  fi
+}
+
+# Runs a command whose output goes to the log; a terminal shows its latest line and the seconds gone.
+logged() {
+  local line
+  "$@" 2>&1 </dev/null | while IFS= read -r line; do
+    printf '%s\n' "$line" >>"$log" || true # a full disk must not stop the reading
+    if [ -t 1 ]; then printf '\r\033[K%4d s  %.70s' "$SECONDS" "$line"; fi
+  done 2>/dev/null || explain_failure
+  if [ -t 1 ]; then printf '\r\033[K'; fi
+}
+
+explain_failure() {
+  if [ -t 1 ]; then printf '\r\033[K'; fi
+  if [ "$(free_kb)" -lt 1024 ] || grep -qi 'no space left' "$log"; then
+    fail "no space left on the disk of .venv, of pip's cache or of the temporary files; see $PWD/$log"
+  elif grep -qsE '[Cc]onnection (broken by|error)|(NewConnection|NameResolution|Timeout|Proxy|SSL)Error' \
+    "$log" "$debug_log"; then
+    fail "no network: pip cannot reach its package index, which the first run needs; see $PWD/$log"
+  fi
+  fail "making .venv failed: $(grep -iE '^ *error:' "$log" | tail -n 1 || tail -n 1 "$log"); see $PWD/$log"
+}
+
+pip_install() {
+  logged .venv/bin/python -m pip install --no-input --disable-pip-version-check --log "$debug_log" "$@"
+}
+
+make_venv() {
+  lock
+  if is_ready; then return; fi # the run that held the lock has done it
+  trap 'printf "\n%s: interrupted; the next run installs again\n" "${0##*/}" >&2 && exit 130' INT
+  if ! ls -d .venv/lib/python3*/site-packages/torch >/dev/null 2>&1; then check_disk; fi
+  if ! .venv/bin/python -c 'import pip' 2>/dev/null ||
+    { [ -f .venv/installed ] && [ "$(head -n 2 .venv/installed)" != "$(wanted | head -n 2)" ]; }; then
+    echo "Creating .venv (first run here, a few minutes) ..."
+    # python goes first: what an interruption leaves of the old environment must not look like a whole one.
+    rm -f .venv/bin/python
+    find .venv -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +
+    logged "$python" -m venv .venv
+  else
+    echo "Updating .venv (requirements.txt or pyproject.toml changed, or an install was interrupted) ..."
+  fi
+  rm -f .venv/installed "$log" "$debug_log"
+  if [ -n "${ENTP_TORCH_INDEX:-}" ]; then
+    # Only torch comes from that index; requirements.txt then finds its pinned version there already.
+    pip_install --index-url "$ENTP_TORCH_INDEX" "$(sed -n 's/^\(torch==[^ ;#]*\).*/\1/p' requirements.txt)"
+  fi
+  pip_install -r requirements.txt
+  wanted >.venv/installed.new
+  mv -f .venv/installed.new .venv/installed
+  rm -f "$debug_log"
+  trap - INT
+  echo "Made .venv in $SECONDS s."
+}
+
+ensure_venv() {
+  if is_ready; then return; fi
+  find_python
+  if ! mkdir -p .venv 2>/dev/null || ! [ -w .venv ]; then fail "cannot write to $PWD/.venv"; fi
+  make_venv 9>>.venv/lock
+}
