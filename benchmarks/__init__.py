@@ -1,0 +1,1 @@
+"""Speed and memory, printed and never asserted: run as ``python -m benchmarks.<name>``."""
