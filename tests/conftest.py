@@ -1,0 +1,57 @@
+"""Small models and configurations shared by the tests."""
+
+import pytest
+import torch
+
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.models import build_model
+from entp_lib.records import Store
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Results must not depend on how many cores the tests get."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def small_model():
+    """A function that builds a model of width 16, double precision unless told otherwise."""
+
+    def build(architecture="entp", seed=0, dtype=torch.float64, **changes):
+        shape = dict(n_layers=2, n_heads=2, width=16, vocab_size=11, max_length=12)
+        model = build_model(ModelConfig(architecture=architecture, **{**shape, **changes}), seed)
+        with torch.no_grad():  # larger than the initial 0.02, so that attention and order matter
+            for p in model.parameters():
+                p.mul_(8) if p.dim() > 1 else p
+        return model.to(dtype).eval()
+
+    return build
+
+
+@pytest.fixture
+def small_run():
+    """A function that builds the configuration of a Count3 run of a second or less."""
+
+    def build(architecture="decoder", seed=0, model=None, task=None, experiment="test", **train):
+        task_params = dict(length=8, seed_length=3, symbols=8) | (task or {})
+        schedule = dict(steps=12, batch_size=8, warmup_steps=3, eval_every=4, eval_sequences=32)
+        shape = dict(n_layers=2, n_heads=2, width=16, vocab_size=8, max_length=8) | (model or {})
+        return RunConfig(
+            experiment,
+            "smoke",
+            "counting",
+            task_params,
+            ModelConfig(architecture=architecture, **shape),
+            TrainConfig(**{**schedule, "final_eval_sequences": 64, **train}),
+            model_seed=seed,
+            data_seed=seed,
+        )
+
+    return build
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A writable store of the test's own."""
+    return Store(tmp_path / "results", read_only=False)

@@ -1,0 +1,172 @@
+"""The loop: schedule, exact resumption, what stops it, and what a checkpoint refuses."""
+
+import dataclasses
+import time
+
+import pytest
+import safetensors.torch
+import torch
+
+from entp_lib.config import ARCHITECTURES, ConfigError, TrainConfig
+from entp_lib.models import build_model
+from entp_lib.tasks import Counting
+from entp_lib.training import (
+    STEPS_PER_DRAW,
+    TrainingError,
+    learning_rate,
+    make_optimizer,
+    train,
+    training_batches,
+)
+
+TIMES = ("seconds",)
+
+
+def without_times(curves):
+    return {name: values for name, values in curves.items() if name not in TIMES}
+
+
+def test_schedule_at_its_corners():
+    schedule = TrainConfig(steps=200, max_lr=1.0, min_lr=0.1, warmup_steps=10, decay_steps=110)
+    rates = {step: learning_rate(step, schedule) for step in (1, 5, 10, 60, 110, 200)}
+    assert rates == pytest.approx({1: 0.1, 5: 0.5, 10: 1.0, 60: 0.55, 110: 0.1, 200: 0.1})
+    assert learning_rate(200, dataclasses.replace(schedule, decay_steps=None)) == 0.1
+
+
+def test_weight_decay_spares_vectors_only(small_model):
+    model = small_model()
+    decayed, spared = make_optimizer(model, TrainConfig(steps=1)).param_groups
+    assert decayed["weight_decay"] == 0.1 and spared["weight_decay"] == 0.0
+    assert all(p.dim() >= 2 for p in decayed["params"]) and all(p.dim() < 2 for p in spared["params"])
+    assert any(p is model.positions.weight for p in decayed["params"])
+    assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_one_batch_can_be_overfitted(small_run, architecture):
+    config = small_run(architecture, model=dict(width=32))
+    task = Counting(**config.task_params)
+    batch = next(training_batches(task, config, 1, "cpu"))
+    model = build_model(config.model).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(150):
+        loss = task.losses(model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B), batch.targets_N).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.02
+
+
+def test_batches_do_not_depend_on_where_one_starts(small_run):
+    config = small_run()
+    task = Counting(**config.task_params)
+    stream = training_batches(task, config, 1, "cpu")
+    whole = [next(stream).inputs_BT for _ in range(2 * STEPS_PER_DRAW)]
+    for first in (1, 5, STEPS_PER_DRAW, STEPS_PER_DRAW + 1, 2 * STEPS_PER_DRAW):
+        assert torch.equal(next(training_batches(task, config, first, "cpu")).inputs_BT, whole[first - 1])
+    assert len({tuple(x.flatten().tolist()) for x in whole}) == len(whole)
+
+
+def test_twins_see_the_same_batches_and_other_seeds_do_not(small_run):
+    firsts = []
+    for config in (small_run("decoder"), small_run("entp"), small_run("entp", seed=1)):
+        firsts.append(next(training_batches(Counting(**config.task_params), config, 1, "cpu")).inputs_BT)
+    assert torch.equal(firsts[0], firsts[1]) and not torch.equal(firsts[1], firsts[2])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architecture": "entp"},
+        {"architecture": "decoder", "model": {"dropout": 0.3}},
+        {"architecture": "prefix_decoder", "precision": "bf16"},
+    ],
+    ids=["entp", "dropout", "bf16"],
+)
+def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, monkeypatch, changes):
+    """Bit for bit: weights, curves and metrics. Cut after every third step."""
+    config = small_run(**changes)
+    whole = train(config)
+    checkpoint, cuts = tmp_path / "run.safetensors", 0
+    while True:
+        steps_left = [3]
+
+        def clock(left=steps_left):
+            return 0.0 if left[0] > 0 else 2.0
+
+        def count(_, left=steps_left):
+            left[0] -= 1
+
+        with monkeypatch.context() as patch:
+            patch.setattr("entp_lib.training.time.monotonic", clock)
+            part = train(config, checkpoint=checkpoint, deadline=1.0, on_step=count)
+        if part.complete:
+            break
+        cuts += 1
+        assert part.metrics == {} and part.state.step == 3 * cuts
+    assert cuts == 3
+    assert without_times(part.state.curves) == without_times(whole.state.curves)
+    assert part.metrics == whole.metrics
+    for (name, p), q in zip(part.model.named_parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(p, q), name
+
+
+def test_curves_and_metrics_have_what_notebooks_show(small_run):
+    outcome = train(small_run("entp", steps=10, eval_every=4))
+    curves, metrics = outcome.state.curves, outcome.metrics
+    assert curves["step"] == [4, 8, 10]
+    assert curves["token_forwards"] == [step * 8 * sum(range(4, 9)) for step in (4, 8, 10)]
+    assert metrics["position"] == [4, 5, 6, 7, 8] and metrics["sequences"] == 64
+    assert 0 <= metrics["first_generated"]["token_accuracy"] <= 1
+    assert metrics["margin"]["q05"] <= metrics["margin"]["q50"] <= metrics["margin"]["q95"]
+    assert metrics["baseline"]["token_accuracy"] > 1 / 8
+
+
+def test_the_training_loss_is_the_mean_since_the_last_evaluation(small_run):
+    """Evaluating twice as often must give the same losses on average."""
+    often = train(small_run(eval_every=2)).state.curves["train_loss"]
+    seldom = train(small_run(eval_every=4)).state.curves["train_loss"]
+    assert [(a + b) / 2 for a, b in zip(often[::2], often[1::2], strict=True)] == pytest.approx(seldom, rel=1e-6)
+
+
+def test_a_checkpoint_of_another_run_is_refused(small_run, tmp_path):
+    checkpoint = tmp_path / "run.safetensors"
+    train(small_run(steps=12), checkpoint=checkpoint, deadline=time.monotonic())
+    with pytest.raises(ConfigError, match=r"run.safetensors belongs to another configuration"):
+        train(small_run(steps=11), checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:100], lambda data: b"", lambda data: b"\x80pickle" * 9])
+def test_a_damaged_checkpoint_is_refused_by_name(small_run, tmp_path, damage):
+    checkpoint = tmp_path / "run.safetensors"
+    train(small_run(), checkpoint=checkpoint, deadline=time.monotonic())
+    checkpoint.write_bytes(damage(checkpoint.read_bytes()))
+    with pytest.raises(ConfigError, match=r"run.safetensors cannot be read .*delete it"):
+        train(small_run(), checkpoint=checkpoint)
+
+
+def test_a_checkpoint_holds_tensors_and_text_only(small_run, tmp_path):
+    checkpoint = tmp_path / "run.safetensors"
+    train(small_run(), checkpoint=checkpoint)
+    tensors = safetensors.torch.load(checkpoint.read_bytes())
+    assert {name.split(".")[0] for name in tensors} == {"model", "optimizer", "loss_sum"}
+
+
+def test_a_loss_that_explodes_is_an_error_with_its_step_and_rate(small_run):
+    with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step \d+; a lower max_lr than 1e\+30"):
+        train(small_run(max_lr=1e30, warmup_steps=0))
+
+
+def test_patience_ends_a_run_that_no_longer_improves(small_run):
+    config = small_run(max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
+    outcome = train(config)
+    assert outcome.complete and outcome.state.step < 80 and outcome.metrics
+    losses = outcome.state.curves["train_loss"]
+    assert min(losses[-2:]) >= min(losses[:-2])
+
+
+def test_task_and_model_must_fit(small_run):
+    with pytest.raises(ConfigError, match="vocab_size = 9: task 'counting' has 8 symbols"):
+        train(small_run(model=dict(vocab_size=9)))
+    with pytest.raises(ConfigError, match="max_length = 7: task 'counting' has sequences of 8"):
+        train(small_run(model=dict(max_length=7)))
