@@ -195,8 +195,9 @@ def check_types(config) -> None:
 
     An int passes as a float and is stored as one; a bool never passes as a number.
     """
-    for name, kind in typing.get_type_hints(type(config)).items():
-        value = getattr(config, name)
+    hints = typing.get_type_hints(type(config))
+    for name in (f.name for f in dataclasses.fields(config)):
+        kind, value = hints[name], getattr(config, name)
         if kind is float and type(value) is int:
             object.__setattr__(config, name, float(value))
         elif not matches(value, kind):

@@ -106,7 +106,7 @@ class Store:
         path = self.path(experiment, record_id)
         try:
             text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except UnicodeDecodeError:
             text = ""
