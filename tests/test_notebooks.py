@@ -1,0 +1,119 @@
+"""The committed notebooks: clean, executed, and running live at the smoke tier."""
+
+import ast
+import re
+
+import nbformat
+import papermill
+import pytest
+
+from entp_lib import figures, launcher, paths, readme
+from entp_lib.config import NotebookParameters
+
+NOTEBOOKS = launcher.notebook_paths()
+names = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+
+
+def code_cells(path):
+    cells = nbformat.read(path, as_version=4).cells
+    return [c for c in cells if c.cell_type == "code" and c.source.strip()]
+
+
+def parameter_cells(path):
+    return [c for c in code_cells(path) if "parameters" in c.metadata.get("tags", [])]
+
+
+@names
+def test_form(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert set(notebook.metadata) <= {"kernelspec", "language_info"}
+    assert path.stat().st_size <= 500 * 1024
+    assert len(code_cells(path)) <= 20
+    assert not any("injected-parameters" in c.metadata.get("tags", []) for c in notebook.cells)
+
+
+@names
+def test_exactly_one_parameters_cell_of_literals_with_the_common_ones(path):
+    (cell,) = parameter_cells(path)
+    found = {}
+    for statement in ast.parse(cell.source).body:
+        assert isinstance(statement, ast.Assign) and len(statement.targets) == 1
+        found[statement.targets[0].id] = ast.literal_eval(statement.value)
+    common = vars(NotebookParameters())
+    assert {name: found.get(name) for name in common} == common
+    assert launcher.defaults(path) == found
+
+
+@names
+def test_every_cell_was_executed_in_order_without_errors(path):
+    """nbval compares nothing where a count is missing, and stderr never twice the same."""
+    cells = code_cells(path)
+    assert [c.execution_count for c in cells] == list(range(1, len(cells) + 1))
+    outputs = [o for c in cells for o in c.outputs]
+    assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
+    assert outputs
+
+
+@names
+def test_no_paths_and_no_logic(path):
+    texts = [c.source for c in nbformat.read(path, as_version=4).cells]
+    texts += [
+        str(o.get("text", "")) + str(o.get("data", {}).get("text/plain", ""))
+        for c in code_cells(path)
+        for o in c.outputs
+    ]
+    for text in texts:
+        assert not re.search(r"(?<![\w.])/(home|root|tmp|work|Users|mnt)/|[A-Z]:\\\\", text), text
+    for cell in code_cells(path):
+        for node in ast.walk(ast.parse(cell.source)):
+            assert not isinstance(node, ast.FunctionDef), f"a function in {path.name}: its place is entp_lib"
+            if isinstance(node, ast.ClassDef):
+                assert [ast.unparse(base) for base in node.bases] == ["NotebookParameters"]
+
+
+@names
+def test_every_figure_it_saves_is_there(path):
+    source = "\n".join(c.source for c in code_cells(path))
+    saved = re.findall(r'save_figure\(\s*\w+,\s*"(\w+)"', source)
+    assert saved and all(name.startswith(path.stem[:2]) for name in saved)
+    for name in saved:
+        assert all((paths.figures() / f"{name}.{suffix}").stat().st_size > 1000 for suffix in ("png", "svg"))
+
+
+def test_every_figure_belongs_to_a_notebook_and_names_its_records():
+    numbers = {path.stem[:2] for path in NOTEBOOKS}
+    shown = figures.gallery()
+    assert shown
+    for path, about in shown:
+        assert path.stem[:2] in numbers
+        assert re.search(r"\[tier (quick|gpu|paper).*; seeds \d+; commit [0-9a-f]{7,}.*; records \w+/", about), (
+            path.name
+        )
+
+
+def test_the_readme_says_what_the_records_say():
+    assert readme.is_current(), "run: python -m entp_lib readme"
+
+
+@names
+def test_runs_live_at_the_smoke_tier(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    before = path.read_bytes()
+    result = launcher.execute(path, {"tier": "smoke", "jobs": 1})
+    assert (result.status, result.error) == ("ok", "")
+    assert result.reused == 0 and result.figures >= 1
+    made = list((tmp_path / "results" / "smoke" / "figures").glob("*.png"))
+    assert len(made) == result.figures and not (tmp_path / "figures").exists()
+    assert path.read_bytes() == before and (tmp_path / "results" / "executed" / path.name).exists()
+
+
+def test_a_misspelt_parameter_fails_even_where_papermill_only_warns(tmp_path, caplog):
+    with pytest.raises(papermill.PapermillExecutionError, match="unknown parameter 'sedes'; did you mean 'seeds'"):
+        papermill.execute_notebook(
+            NOTEBOOKS[0], tmp_path / "out.ipynb", {"sedes": 3}, kernel_name="python3", progress_bar=False
+        )
+    assert "unknown parameter" in caplog.text
