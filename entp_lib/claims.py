@@ -158,15 +158,5 @@ def shown(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataF
         "" if pd.isna(a) else f"{a:+.3f} to {b:+.3f}" for a, b in zip(table["low"], table["high"], strict=True)
     ]
     out["tier"] = table["tier"].fillna("")
-    wanted = columns or [
-        "id",
-        "source",
-        "statement",
-        "paper",
-        "ours",
-        "95 % interval",
-        "unit",
-        "tier",
-        "seeds",
-    ]
+    wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "unit", "tier", "seeds"]
     return out[["id", *wanted, "verdict"]].set_index("id")

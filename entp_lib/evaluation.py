@@ -20,7 +20,7 @@ def batches(task: Task, sequences: int, device: str, *seed_parts: int | str):
     """Yield ``sequences`` fresh sequences in batches, the same ones for the same seed parts."""
     generator = generator_for(device, *seed_parts)
     for start in range(0, sequences, EVAL_BATCH):
-        yield task.batch(generator, min(EVAL_BATCH, sequences - start))
+        yield task.batch(generator, min(EVAL_BATCH, sequences - start), evaluating=True)
 
 
 def autocast(device: str, precision: str):

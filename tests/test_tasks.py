@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entp_lib.config import ConfigError
-from entp_lib.evaluation import mode_baseline
+from entp_lib.evaluation import batches, mode_baseline
 from entp_lib.tasks import TASKS, Counting, Triplets, build_task, generator_for, seed_from
 from entp_lib.tasks.counting import count2, count3, count3_pairs, count3_quadratic, next_symbols
 from entp_lib.tasks.triplets import triplet_label
@@ -116,6 +116,7 @@ def test_same_seed_same_batch(name):
         ("counting", {"length": 3}, "length = 3"),
         ("counting", {"symbols": 1}, "symbols = 1"),
         ("counting", {"first_scored": 70}, "first_scored = 70"),
+        ("counting", {"held_out": 1.0}, "held_out = 1.0"),
         ("counting", {"lenght": 3}, "did you mean 'length'"),
         ("counting", {"length": "64"}, "must be a whole number"),
         ("triplets", {"anchor": "frist"}, "did you mean 'first'"),
@@ -126,3 +127,25 @@ def test_same_seed_same_batch(name):
 def test_bad_parameters_are_named(name, params, message):
     with pytest.raises(ConfigError, match=message):
         build_task(name, params)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
+def test_held_out_seeds_are_never_trained_on(share):
+    """All 3^5 seeds: those of training and of evaluation are disjoint, and together everything."""
+    task = Counting(length=8, seed_length=5, symbols=3, held_out=share)
+    train, test = (
+        {tuple(x[:5]) for x in task.sequences(generator_for("cpu", 1), 4000, evaluating).tolist()}
+        for evaluating in (False, True)
+    )
+    if share:
+        assert not train & test and len(train | test) == 3**5
+        assert len(test) / 3**5 == pytest.approx(share, abs=0.1)
+    else:
+        assert train == test
+
+
+def test_evaluation_draws_from_the_held_out_side():
+    task = Counting(length=8, seed_length=5, symbols=3, held_out=0.3)
+    for batch in batches(task, 50, "cpu", "x"):
+        assert task.is_held_out(batch.inputs_BT[:, :5]).all()
+    assert not task.is_held_out(task.batch(generator_for("cpu", 1), 50).inputs_BT[:, :5]).any()

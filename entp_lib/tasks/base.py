@@ -35,8 +35,11 @@ class Task:
     vocab_size: int
     length: int
 
-    def batch(self, generator: torch.Generator, size: int) -> Batch:
-        """``size`` fresh sequences on the generator's device."""
+    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+        """``size`` fresh sequences on the generator's device, for training or for evaluation.
+
+        Where a task is small enough to be learned by heart, it keeps the two apart; others need not care.
+        """
         raise NotImplementedError
 
     def reported_apart(self) -> dict[str, "Task"]:

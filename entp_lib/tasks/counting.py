@@ -64,6 +64,9 @@ class Counting(Task):
     Scored are the predictions from prefixes of ``first_scored`` to ``length`` elements. The paper has length 64,
     seed 16, 64 symbols; its published curves score prefixes 17 to 64 and leave out the first generated element,
     so ``first_scored`` defaults to ``seed_length`` + 1.
+
+    ``held_out`` keeps that share of all seeds for evaluation, so that no scored sequence was ever trained on. The
+    paper's 64^16 seeds never repeat; the few of a reduced task do, and can be learned by heart.
     """
 
     order: int = 3
@@ -71,6 +74,7 @@ class Counting(Task):
     seed_length: int = 16
     symbols: int = 64
     first_scored: int = 0
+    held_out: float = 0.0
 
     def __post_init__(self):
         check_types(self)
@@ -81,6 +85,7 @@ class Counting(Task):
             f"length = {self.length}: must not be below seed_length = {self.seed_length}",
         )
         require(self.symbols >= 2, f"symbols = {self.symbols}: must be at least 2")
+        require(0 <= self.held_out <= 0.9, f"held_out = {self.held_out}: must be a share between 0 and 0.9")
         if self.first_scored == 0:
             object.__setattr__(self, "first_scored", min(self.seed_length + 1, self.length))
         require(
@@ -99,18 +104,39 @@ class Counting(Task):
             return {}
         return {"first_generated": replace(self, length=self.seed_length, first_scored=self.seed_length)}
 
-    def sequences(self, generator: torch.Generator, size: int) -> Tensor:
+    def is_held_out(self, seeds_BS: Tensor) -> Tensor:
+        """Which seeds are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
+        mixed_B = torch.zeros_like(seeds_BS[:, 0])
+        for column_B in seeds_BS.unbind(1):
+            mixed_B = ((mixed_B ^ column_B) * 0x9E3779B1 + 0x7F4A7C15) % 2**31
+            mixed_B = mixed_B ^ (mixed_B >> 13)
+        return mixed_B % 1000 < round(1000 * self.held_out)
+
+    def seeds(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
+        """(size, seed_length) random symbols from one side of the split, by drawing again what lies on the other."""
+        device = generator.device
+
+        def draw(n: int) -> Tensor:
+            return torch.randint(self.symbols, (n, self.seed_length), generator=generator, device=device)
+
+        seeds_BS = draw(size)
+        while self.held_out > 0:
+            wrong_B = self.is_held_out(seeds_BS) != evaluating
+            if not wrong_B.any():
+                break
+            seeds_BS[wrong_B] = draw(int(wrong_B.sum()))
+        return seeds_BS
+
+    def sequences(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Tensor:
         """(size, length + 1) integers: seeds continued by the function."""
-        shape = (size, self.length + 1)
-        x = torch.zeros(shape, dtype=torch.long, device=generator.device)
-        seed_shape = (size, self.seed_length)
-        x[:, : self.seed_length] = torch.randint(self.symbols, seed_shape, generator=generator, device=generator.device)
+        x = torch.zeros(size, self.length + 1, dtype=torch.long, device=generator.device)
+        x[:, : self.seed_length] = self.seeds(generator, size, evaluating)
         for n in range(self.seed_length, self.length + 1):
             x[:, n] = next_symbols(x[:, :n], self.order)
         return x
 
-    def batch(self, generator: torch.Generator, size: int) -> Batch:
-        x = self.sequences(generator, size)
+    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+        x = self.sequences(generator, size, evaluating)
         wanted_T = torch.arange(1, self.length + 1, device=x.device) >= self.first_scored
         return Batch(
             inputs_BT=x[:, :-1],

@@ -78,7 +78,7 @@ class Triplets(Task):
             labels_BT[:, t - 1] = pairs_B % m if self.output == "count" else (pairs_B > 0).long()
         return labels_BT
 
-    def batch(self, generator: torch.Generator, size: int) -> Batch:
+    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         device = generator.device
         x_BT = torch.randint(self.symbols, (size, self.length), generator=generator, device=device)
         return Batch(
