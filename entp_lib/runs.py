@@ -200,7 +200,7 @@ def collect(future: cf.Future, i: str, todo, found, result: Sweep, meter: Meter)
         result.computed += 1
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        result.failures.append((todo[i], f"{error.strerror or error}{where}; its last checkpoint is kept"))
+        result.failures.append((todo[i], f"{error.strerror or error}{where}; what was saved before is kept"))
     except Exception as error:
         log.debug("run %s failed", i, exc_info=True)
         result.failures.append((todo[i], f"{type(error).__name__}: {error}"))

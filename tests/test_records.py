@@ -87,7 +87,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch, fa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, fails, full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space left on device: .*record.json"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["record.json"]
 

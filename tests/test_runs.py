@@ -86,7 +86,7 @@ def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, mon
         return real(self, record)
 
     monkeypatch.setattr(Store, "save", save)
-    with pytest.raises(SweepError, match=r"No space left on device .results/records/x.json.; its last checkpoint"):
+    with pytest.raises(SweepError, match=r"No space left on device .results/records/x.json.; what was saved"):
         sweep(configs, 1, store=store, jobs=1)
     assert len(store.all("test")) == 3 and store.checkpoint_path("test", victim).exists()
     monkeypatch.setattr(Store, "save", real)
