@@ -149,13 +149,15 @@ def shown(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataF
     """The ledger as people read it: values and intervals as short text, the record ids left out."""
 
     def number(value: float) -> str:
-        return "" if pd.isna(value) else f"{value:+.3f}"
+        if pd.isna(value):
+            return ""
+        return f"{value:+.4f}" if 0 < abs(value) < 0.0005 else f"{value:+.3f}"
 
     out = table.copy()
     out["paper"] = [number(v) for v in table["paper_value"]]
     out["ours"] = [number(v) for v in table["our_value"]]
     out["95 % interval"] = [
-        "" if pd.isna(a) else f"{a:+.3f} to {b:+.3f}" for a, b in zip(table["low"], table["high"], strict=True)
+        "" if pd.isna(a) else f"{number(a)} to {number(b)}" for a, b in zip(table["low"], table["high"], strict=True)
     ]
     out["tier"] = table["tier"].fillna("")
     wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "unit", "tier", "seeds"]

@@ -8,6 +8,14 @@ from entp_lib.models import build_model
 from entp_lib.records import Store
 
 
+@torch.no_grad()
+def spread(model, seed=0):
+    """Weights larger than the initial 0.02, so that attention and order matter, and biases that are not 0."""
+    generator = torch.Generator().manual_seed(seed)
+    for p in model.parameters():
+        p.mul_(8) if p.dim() > 1 else p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=0.3)
+
+
 @pytest.fixture(autouse=True)
 def one_thread():
     """Results must not depend on how many cores the tests get."""
@@ -21,9 +29,7 @@ def small_model():
     def build(architecture="entp", seed=0, dtype=torch.float64, **changes):
         shape = dict(n_layers=2, n_heads=2, width=16, vocab_size=11, max_length=12)
         model = build_model(ModelConfig(architecture=architecture, **{**shape, **changes}), seed)
-        with torch.no_grad():  # larger than the initial 0.02, so that attention and order matter
-            for p in model.parameters():
-                p.mul_(8) if p.dim() > 1 else p
+        spread(model)
         return model.to(dtype).eval()
 
     return build

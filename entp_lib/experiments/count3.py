@@ -142,8 +142,9 @@ def at_equal_compute(records: Sequence[Record]) -> pd.DataFrame:
             limit = by_seed.get(r.config.model_seed, 0.0)
             found = {m: value_at(r.curves, m, limit, axis) for m in ("token_accuracy", "sequence_accuracy")}
             rows.append({"compute": axis, "architecture": r.config.model.architecture, **found})
-    table = pd.DataFrame(rows).groupby(["compute", "architecture"], sort=False).mean().round(3)
-    return table
+    order = {axis: rank for rank, axis in enumerate(spent)}
+    table = pd.DataFrame(rows).sort_values("compute", key=lambda c: c.map(order), kind="stable")
+    return table.groupby(["compute", "architecture"], sort=False).mean().round(3)
 
 
 def time_to_threshold(records: Sequence[Record], threshold: float) -> pd.DataFrame:
