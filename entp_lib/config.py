@@ -198,8 +198,10 @@ def check_types(config) -> None:
     hints = typing.get_type_hints(type(config))
     for name in (f.name for f in dataclasses.fields(config)):
         kind, value = hints[name], getattr(config, name)
-        if kind is float and type(value) is int:
+        if kind in (float, float | None) and type(value) is int:
             object.__setattr__(config, name, float(value))
+        elif kind == tuple[float, float] and matches(value, kind):
+            object.__setattr__(config, name, tuple(map(float, value)))
         elif not matches(value, kind):
             raise ConfigError(f"{name} = {value!r} ({type(value).__name__}): must be {describe(kind)}")
 

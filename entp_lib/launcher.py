@@ -91,12 +91,22 @@ def execute(notebook: Path, parameters: dict[str, Any], update: bool = False) ->
     with tempfile.TemporaryDirectory(dir=final.parent, prefix=".run-") as folder:
         copy, events = Path(folder) / notebook.name, Path(folder) / "events"
         result = Result(notebook.stem, "ok", 0.0)
-        with kernel_environment(events), Watcher(notebook.stem, events):
+        with (
+            tempfile.TemporaryDirectory(prefix="entp-") as sockets,
+            kernel_environment(events),
+            Watcher(notebook.stem, events),
+        ):
             try:
-                # Kernels on sockets of the file system: no ports to race for, and no warning about open ones.
-                sockets = Config({"KernelManager": {"transport": "ipc"}})
+                # Kernels on sockets of the file system, in a folder of their own: no ports to race for, and no
+                # warning about open ones. Socket paths must be short, so the folder is the system's.
+                place = {"transport": "ipc", "ip": str(Path(sockets) / "kernel")}
                 papermill.execute_notebook(
-                    str(notebook), str(copy), parameters, kernel_name=KERNEL, progress_bar=False, config=sockets
+                    str(notebook),
+                    str(copy),
+                    parameters,
+                    kernel_name=KERNEL,
+                    progress_bar=False,
+                    config=Config({"KernelManager": place}),
                 )
             except PapermillExecutionError as error:
                 result.status, result.error = "failed", f"{error.ename}: {error.evalue}"
@@ -118,14 +128,15 @@ def execute(notebook: Path, parameters: dict[str, Any], update: bool = False) ->
 def kernel_environment(events: Path):
     """What the kernel inherits: where to report, and no progress bars in the outputs."""
     changes = {EVENTS_VARIABLE: str(events), "TQDM_DISABLE": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-    before = {name: os.environ.get(name) for name in changes}
+    before = {name: os.environ.get(name) for name in (*changes, "MPLBACKEND")}
     os.environ.update(changes)
+    os.environ.pop("MPLBACKEND", None)  # a backend of the user's would keep figures out of the notebook
     try:
         yield
     finally:
         for name, value in before.items():
             if value is None:
-                del os.environ[name]
+                os.environ.pop(name, None)
             else:
                 os.environ[name] = value
 

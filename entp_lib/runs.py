@@ -217,7 +217,7 @@ def execute(config: dict, version: int, root: str, fresh: bool, device: str, thr
     record = run(
         from_dict(RunConfig, config),
         version,
-        store=Store(root),
+        store=Store(root, read_only=False),  # whoever called has checked, and may be another process
         fresh=fresh,
         device=device,
         threads=threads,

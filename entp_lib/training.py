@@ -119,7 +119,7 @@ def train(
             state.wall_seconds = earlier + time.monotonic() - started
             save_checkpoint(checkpoint, config, model, optimizer, loss_sum, state)
 
-    stopped = False
+    stopped = 0 < config.train.patience <= state.evals_since_best  # a checkpoint may lie behind the last step
     batches = training_batches(task, config, state.step + 1, device)
     while state.step < config.train.steps and not stopped:
         if deadline is not None and time.monotonic() >= deadline:

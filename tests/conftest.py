@@ -1,5 +1,6 @@
 """Small models and configurations shared by the tests."""
 
+import matplotlib
 import pytest
 import torch
 
@@ -14,6 +15,9 @@ def spread(model, seed=0):
     generator = torch.Generator().manual_seed(seed)
     for p in model.parameters():
         p.mul_(8) if p.dim() > 1 else p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=0.3)
+
+
+matplotlib.use("agg")
 
 
 @pytest.fixture(autouse=True)

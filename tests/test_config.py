@@ -1,12 +1,18 @@
 """Strict construction: what is wrong is said in the user's words."""
 
+import dataclasses
+import json
 import math
+import subprocess
+import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from entp_lib.config import (
+    ARCHITECTURES,
+    TIERS,
     ConfigError,
     ModelConfig,
     NotebookParameters,
@@ -18,37 +24,118 @@ from entp_lib.config import (
     to_dict,
 )
 
+MODEL = dict(architecture="entp", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4)
+RUN = dict(experiment="e", tier="quick", task="counting", task_params={}, model=MODEL, train={"steps": 9})
 DEFAULTS = dict(tier="best", seeds=0, fresh=False, jobs=0, time_limit=0.0)
 
 
-@given(
-    steps=st.integers(1, 300),
-    rate=st.floats(1e-6, 1, allow_nan=False),
-    seed=st.integers(0, 5),
-    architecture=st.sampled_from(["decoder", "entp", "prefix_decoder"]),
+shares = st.floats(0, 0.999) | st.just(0)
+models = st.builds(
+    lambda heads, per_head, dims, **rest: ModelConfig(
+        n_heads=heads, width=heads * per_head, input_dim=dims, output_dim=dims, **rest
+    ),
+    heads=st.integers(1, 4),
+    per_head=st.integers(1, 8),
+    dims=st.none() | st.integers(1, 5),
+    architecture=st.sampled_from(ARCHITECTURES),
+    n_layers=st.integers(1, 12),
+    vocab_size=st.integers(1, 99),
+    max_length=st.integers(1, 99),
+    dropout=shares,
+    positions=st.sampled_from(["learned", "none"]),
+    position_std=shares,
 )
-def test_configurations_survive_json(steps, rate, seed, architecture):
-    config = RunConfig(
-        "e",
-        "quick",
-        "counting",
-        {"length": 20},
-        ModelConfig(architecture, 2, 2, 16, 20, 20),
-        TrainConfig(steps=steps, max_lr=rate, warmup_steps=0, eval_every=1),
-        seed,
-        seed,
-    )
-    again = from_dict(RunConfig, to_dict(config))
-    assert again == config and config_id(again, 1) == config_id(config, 1)
+trainings = st.builds(
+    lambda warmup, later, **rest: TrainConfig(warmup_steps=warmup, decay_steps=later and warmup + later, **rest),
+    warmup=st.integers(0, 50),
+    later=st.none() | st.integers(1, 500),
+    steps=st.integers(1, 300),
+    eval_every=st.integers(1, 9),
+    max_lr=st.floats(1e-9, 1) | st.just(1),
+    min_lr=shares,
+    betas=st.tuples(shares, shares),
+    weight_decay=shares,
+    grad_clip=st.none() | st.floats(0.01, 10) | st.integers(1, 3),
+    precision=st.sampled_from(["fp32", "bf16"]),
+    patience=st.integers(0, 9),
+)
+values = st.recursive(st.integers() | st.booleans() | st.text(max_size=5) | st.floats(0, 1), st.lists, max_leaves=4)
+runs = st.builds(
+    RunConfig,
+    experiment=st.text(max_size=9),
+    tier=st.sampled_from(TIERS),
+    task=st.text(max_size=9),
+    task_params=st.dictionaries(st.text(max_size=9), values, max_size=4),
+    model=models,
+    train=trainings,
+    model_seed=st.integers(0, 99),
+    data_seed=st.integers(0, 99),
+)
+
+
+def reversed_keys(value):
+    return {k: reversed_keys(v) for k, v in reversed(value.items())} if isinstance(value, dict) else value
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(runs, st.integers(1, 9))
+def test_configurations_survive_json(config, version):
+    """And keep their id, whatever the order of keys."""
+    values = json.loads(json.dumps(to_dict(config)))
+    for again in (from_dict(RunConfig, values), from_dict(RunConfig, reversed_keys(values))):
+        assert again == config and type(again.train.betas) is tuple
+        assert config_id(again, version) == config_id(config, version)
+
+
+# A changed value for every field of a run; a field that is missing here fails the test below.
+CHANGES = {
+    "experiment": "other", "tier": "quick", "task": "triplets", "task_params": {"length": 9},
+    "model_seed": 7, "data_seed": 7,
+    "model.architecture": "entp", "model.n_layers": 3, "model.n_heads": 4, "model.width": 32, "model.vocab_size": 9,
+    "model.max_length": 9, "model.dropout": 0.1, "model.positions": "none", "model.position_std": 0.1,
+    "model.input_dim": 3, "model.output_dim": 3,
+    "train.steps": 13, "train.batch_size": 9, "train.max_lr": 0.1, "train.min_lr": 0.1, "train.warmup_steps": 4,
+    "train.decay_steps": 99, "train.betas": (0.9, 0.98), "train.weight_decay": 0.2, "train.grad_clip": 1.0,
+    "train.precision": "bf16", "train.eval_every": 5, "train.eval_sequences": 33, "train.final_eval_sequences": 65,
+    "train.patience": 1,
+}  # fmt: skip
 
 
 def test_the_id_depends_on_every_field_and_on_the_version(small_run):
     base = small_run()
-    changed = [small_run("entp"), small_run(seed=1), small_run(max_lr=1e-3), small_run(task={"order": 2})]
-    ids = [config_id(base, 1), config_id(base, 2), *(config_id(c, 1) for c in changed)]
+    leaves = [f.name for f in dataclasses.fields(RunConfig) if f.name not in ("model", "train")]
+    leaves += [f"model.{f.name}" for f in dataclasses.fields(ModelConfig)]
+    leaves += [f"train.{f.name}" for f in dataclasses.fields(TrainConfig)]
+    assert set(leaves) == set(CHANGES)
+    ids = [config_id(base, 1), config_id(base, 2)]
+    for name, value in CHANGES.items():
+        part, _, field = name.rpartition(".")
+        fields = {"input_dim": value, "output_dim": value} if field.endswith("_dim") else {field: value}
+        if field == "output_dim":  # the two go together
+            fields["input_dim"] = 5
+        changed = {part: dataclasses.replace(getattr(base, part), **fields)} if part else fields
+        ids.append(config_id(dataclasses.replace(base, **changed), 1))
     assert len(set(ids)) == len(ids)
-    shuffled = dict(reversed(to_dict(base).items()))
-    assert config_id(from_dict(RunConfig, shuffled), 1) == ids[0]
+
+
+def test_the_id_is_the_same_in_another_process(small_run):
+    """Hashes of texts differ between processes; names of records must not."""
+    code = f"""
+import json
+from entp_lib.config import RunConfig, config_id, from_dict
+print(config_id(from_dict(RunConfig, json.loads({json.dumps(to_dict(small_run()))!r})), 3))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.strip() == config_id(small_run(), 3) and len(found.strip()) == 16
+    assert set(found.strip()) <= set("0123456789abcdef")
+
+
+@pytest.mark.parametrize("changes", [{"grad_clip": 1}, {"betas": (0, 0.9)}, {"max_lr": 1}])
+def test_equal_configurations_have_equal_ids(small_run, changes):
+    """1 and 1.0 are the same number: the same run must not have two names."""
+    as_floats = {k: tuple(map(float, v)) if isinstance(v, tuple) else float(v) for k, v in changes.items()}
+    one, two = small_run(**changes), small_run(**as_floats)
+    assert one == two and config_id(one, 1) == config_id(two, 1)
 
 
 @pytest.mark.parametrize(
@@ -56,14 +143,36 @@ def test_the_id_depends_on_every_field_and_on_the_version(small_run):
     [
         (TrainConfig, {"steps": 10, "max_rl": 1e-3}, "unknown parameter 'max_rl'; did you mean 'max_lr'"),
         (TrainConfig, {"steps": 10.0}, "steps = 10.0 .float.: must be a whole number"),
-        (TrainConfig, {"steps": True}, "steps = True"),
+        (TrainConfig, {"steps": True}, "steps = True .bool.: must be a whole number"),
+        (TrainConfig, {"steps": 10, "max_lr": True}, "max_lr = True .bool.: must be a number"),
+        (TrainConfig, {"steps": 10, "grad_clip": "1.0"}, "grad_clip = '1.0' .str.: must be a number or None"),
+        (TrainConfig, {"steps": 10, "betas": (0.9,)}, "betas = .0.9,. .tuple."),
+        (TrainConfig, {"steps": 10, "betas": [0.9, "0.99"]}, "betas = .0.9, '0.99'."),
+        (TrainConfig, {"steps": None}, "steps = None"),
+        (TrainConfig, {"steps": 10, "max_lr": 0.0}, "max_lr = 0.0: must be above 0"),
+        (TrainConfig, {"steps": 10, "max_lr": math.nan}, "max_lr = nan"),
         (TrainConfig, {"steps": 10, "max_lr": "1e-3"}, "max_lr = '1e-3' .str.: must be a number"),
         (TrainConfig, {"steps": 0}, "steps = 0: must be at least 1"),
         (TrainConfig, {"steps": 10, "precision": "fp16"}, "must be one of 'fp32', 'bf16'"),
         (TrainConfig, {"steps": 10, "warmup_steps": 5, "decay_steps": 2}, "decay_steps = 2"),
         (TrainConfig, {}, "'steps' is missing"),
         (ModelConfig, dict(architecture="encoder", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4), "enc"),
-        (ModelConfig, dict(architecture="entp", n_layers=1, n_heads=3, width=4, vocab_size=4, max_length=4), "width"),
+        (
+            ModelConfig,
+            dict(architecture="entp", n_layers=1, n_heads=3, width=4, vocab_size=4, max_length=4),
+            "width = 4 is not",
+        ),
+        (ModelConfig, {**MODEL, "n_layers": 0}, "n_layers = 0: must be at least 1"),
+        (ModelConfig, {**MODEL, "dropout": 1.0}, "dropout = 1.0"),
+        (ModelConfig, {**MODEL, "vocab_size": 0}, "vocab_size = 0"),
+        (ModelConfig, {**MODEL, "input_dim": 3}, "input_dim and output_dim go together"),
+        (RunConfig, {**RUN, "model": {**MODEL, "widht": 4}}, "unknown parameter model.'widht'; did you mean 'width'"),
+        (RunConfig, {**RUN, "train": {}}, "parameter train.'steps' is missing"),
+        (RunConfig, {**RUN, "train": {"steps": "9"}}, "steps = '9'"),
+        (RunConfig, {**RUN, "train": 9}, "train = 9 .int."),
+        (RunConfig, {**RUN, "task_params": [1]}, "task_params = .1. .list."),
+        (RunConfig, {**RUN, "tier": "fast"}, "tier = 'fast' .str.: must be one of 'smoke', 'quick', 'gpu', 'paper'"),
+        (RunConfig, {**RUN, "modelseed": 1}, "did you mean 'model_seed'"),
     ],
 )
 def test_mistakes_are_named(cls, values, message):
@@ -72,7 +181,7 @@ def test_mistakes_are_named(cls, values, message):
 
 
 def test_curves_are_limited_to_300_points():
-    assert TrainConfig(steps=300, eval_every=1)
+    assert TrainConfig(steps=300, eval_every=1) and TrainConfig(steps=3001, eval_every=11)
     with pytest.raises(ConfigError, match="would store 301 points.*eval_every >= 2"):
         TrainConfig(steps=301, eval_every=1)
 
@@ -88,8 +197,28 @@ def test_an_int_passes_as_a_float_and_becomes_one():
 
 
 def test_notebook_parameters_ignore_what_is_no_plain_value():
-    found = notebook_parameters({**DEFAULTS, "math": math, "f": print, "_i": "x", "In": [], "Out": {}})
-    assert found == NotebookParameters()
+    other = {
+        "math": math,
+        "f": print,
+        "g": lambda: 1,
+        "C": ModelConfig,
+        "_i": "x",
+        "__name__": "m",
+        "In": [],
+        "Out": {},
+    }
+    found = notebook_parameters({**DEFAULTS, "seeds": 3, **other})
+    assert found == NotebookParameters(seeds=3)
+
+
+def test_a_notebook_may_have_parameters_of_its_own():
+    @dataclasses.dataclass(frozen=True)
+    class Own(NotebookParameters):
+        threshold: float = 0.5
+
+    assert notebook_parameters({**DEFAULTS, "threshold": 1}, Own).threshold == 1.0
+    with pytest.raises(ConfigError, match="unknown parameter 'threshold'"):
+        notebook_parameters({**DEFAULTS, "threshold": 1})
 
 
 @pytest.mark.parametrize(
@@ -97,6 +226,10 @@ def test_notebook_parameters_ignore_what_is_no_plain_value():
     [
         ({"seedz": 3}, "unknown parameter 'seedz'; did you mean 'seeds'.*this notebook's parameters: tier, seeds"),
         ({"seeds": "3"}, "seeds = '3'"),
+        ({"seeds": True}, "seeds = True"),
+        ({"fresh": 1}, "fresh = 1 .int.: must be True or False"),
+        ({"time_limit": "1e-3"}, "time_limit = '1e-3' .str.: must be a number"),
+        ({"extra": None}, "unknown parameter 'extra'"),
         ({"seeds": -1}, "seeds = -1"),
         ({"tier": "fast"}, "tier = 'fast': must be one of best, smoke, quick, gpu, paper"),
         ({"tier": "quik"}, "did you mean 'quick'"),

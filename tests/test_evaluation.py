@@ -17,7 +17,21 @@ from entp_lib.evaluation import (
     proportion_interval,
     value_at,
 )
-from entp_lib.tasks import Counting, Triplets
+from entp_lib.tasks import Batch, Counting, Task, Triplets
+from entp_lib.tasks.counting import count3
+
+
+class Weighted(Task):
+    """Targets drawn with known frequencies at position 1, always 2 at position 2, not scored at position 3."""
+
+    vocab_size, length = 3, 3
+    frequencies = (0.7, 0.2, 0.1)
+
+    def batch(self, generator, size, evaluating=False):
+        targets = torch.full((size, 3), 2)
+        targets[:, 0] = torch.multinomial(torch.tensor(self.frequencies), size, True, generator=generator)
+        wanted = torch.tensor([True, True, False]).expand(size, -1)
+        return Batch(torch.zeros_like(targets), targets, wanted, torch.ones(size, dtype=torch.long))
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "entp", "prefix_decoder"])
@@ -41,7 +55,41 @@ def test_scores_equal_a_count_by_hand(small_model, architecture):
     assert scores["sequence_accuracy"] == pytest.approx(torch.cat(whole).double().mean().item())
     assert scores["token_accuracy_by_position"] == pytest.approx(right.mean(0).tolist())
     assert scores["margin"]["mean"] == pytest.approx(margins.mean().item(), rel=1e-5)
-    assert scores["margin"]["q50"] == pytest.approx(margins.quantile(0.5).item(), rel=1e-4)
+    assert scores["loss_by_position"] == pytest.approx(losses.mean(0).tolist(), rel=1e-5)
+    assert scores["margin_by_position"] == pytest.approx(margins.mean(0).tolist(), rel=1e-5)
+    for name, level in (("q05", 0.05), ("q50", 0.5), ("q95", 0.95)):
+        assert scores["margin"][name] == pytest.approx(margins.quantile(level).item(), rel=1e-4)
+    brief = evaluate(model, task, 300, "seed")
+    assert brief == {name: scores[name] for name in ("loss", "token_accuracy", "sequence_accuracy")}
+    assert evaluate(model, task, 300, "other seed")["loss"] != brief["loss"]
+
+
+class Oracle(torch.nn.Module):
+    """Knows Count3, but answers wrongly after prefixes of ``wrong`` elements in rows whose first symbol is 0."""
+
+    def __init__(self, wrong):
+        super().__init__()
+        self.wrong = wrong
+
+    def forward(self, inputs, wanted, prompt_lengths):
+        logits = []
+        for b, t in wanted.nonzero().tolist():
+            x = inputs[b, : t + 1].tolist()
+            answer = count3(x) + (t + 1 in self.wrong and x[0] == 0)
+            logits.append(F.one_hot(torch.tensor(answer % 8), 8) * 50.0)
+        return torch.stack(logits)
+
+
+@pytest.mark.parametrize("wrong", [(), (5,), (5, 8)])
+def test_a_sequence_is_right_if_every_scored_position_is(wrong):
+    task = Counting(length=8, seed_length=3, symbols=4)
+    zero = torch.cat([b.inputs_BT[:, 0] == 0 for b in batches(task, 100, "cpu", "evaluate", 0)]).double().mean().item()
+    scores = evaluate(Oracle(wrong), task, 100, 0, detailed=True)
+    assert 0.1 < zero < 0.5
+    assert scores["sequence_accuracy"] == pytest.approx(1 - zero if wrong else 1)
+    assert scores["token_accuracy"] == pytest.approx(1 - len(wrong) * zero / 5)
+    expected = [1 - zero if n in wrong else 1 for n in range(4, 9)]
+    assert scores["token_accuracy_by_position"] == pytest.approx(expected)
 
 
 def test_evaluation_leaves_the_model_as_it_was(small_model):
@@ -50,8 +98,27 @@ def test_evaluation_leaves_the_model_as_it_was(small_model):
     assert model.training and all(p.grad is None for p in model.parameters())
 
 
-def test_mode_baseline_of_a_label_that_is_always_one():
-    """Modulus 1 would be trivial; with two symbols and modulus 2 a pair exists as soon as x_1 is even or repeats."""
+def test_mode_baseline_of_known_frequencies():
+    """It gets the most frequent of 0.7, 0.2, 0.1 and the constant right; its loss is the entropy."""
+    found = mode_baseline(Weighted(), 4000, 1)
+    assert found["position"] == [1, 2] and not [key for key in found if key.startswith("margin")]
+    assert found["token_accuracy_by_position"] == pytest.approx([0.7, 1.0], abs=0.03)
+    assert found["token_accuracy"] == pytest.approx(0.85, abs=0.015)
+    assert found["sequence_accuracy"] == pytest.approx(0.7, abs=0.03)
+    assert found["loss_by_position"] == pytest.approx([stats.entropy(Weighted.frequencies), 0.0], abs=0.05)
+
+
+def test_mode_baseline_is_scored_on_other_sequences_than_it_is_fitted_on():
+    """Ten sequences of 64 symbols: their own modes would be right far more often than 1 in 10."""
+
+    class Uniform(Weighted):
+        vocab_size, frequencies = 64, (1 / 64,) * 64
+
+    assert mode_baseline(Uniform(), 10, 1)["token_accuracy_by_position"][0] <= 0.1
+
+
+def test_mode_baseline_of_triplets():
+    """Some positions have mode 0 and some have mode 1."""
     task = Triplets(length=6, symbols=2, modulus=2)
     labels = next(batches(task, 4000, "cpu", "other")).targets_BT - 2
     ones = labels.double().mean(0)
@@ -66,19 +133,30 @@ def test_mean_interval_is_students():
     mean, low, high = mean_interval(values)
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert (mean, low, high) == pytest.approx((sum(values) / 5, expected.low, expected.high))
+    narrow = mean_interval(values, 0.5)
+    assert low < narrow[1] < mean < narrow[2] < high
+    assert mean_interval([2.0, 2.0]) == (2.0, 2.0, 2.0) and mean_interval([0.3])[0] == 0.3
     assert all(math.isnan(x) for x in mean_interval([0.3])[1:]) and math.isnan(mean_interval([])[0])
 
 
 def test_proportion_interval_holds_its_share_and_stays_within_0_and_1():
     low, high = proportion_interval(38, 100)
     assert 0.28 < low < 0.38 < high < 0.49
+    z = stats.norm.ppf(0.975)  # Wilson: where a proportion p lies exactly z standard errors from 0.38
+    for p in (low, high):
+        assert abs(0.38 - p) / math.sqrt(p * (1 - p) / 100) == pytest.approx(z)
+    narrow = proportion_interval(38, 100, 0.5)
+    assert low < narrow[0] < narrow[1] < high
     assert proportion_interval(0, 10)[0] == 0 and proportion_interval(10, 10)[1] == 1
 
 
 def test_bootstrap_interval_is_repeatable_and_near_the_t_interval():
     values = list(stats.norm.rvs(size=60, random_state=1))
     low, high = bootstrap_interval(values)
-    assert (low, high) == bootstrap_interval(values)
+    assert (low, high) == bootstrap_interval(values) != bootstrap_interval(values, seed=1)
+    assert min(values) < low < sum(values) / 60 < high < max(values)
+    narrow = bootstrap_interval(values, 0.5)
+    assert low < narrow[0] < narrow[1] < high
     assert (low, high) == pytest.approx(mean_interval(values)[1:], abs=0.08)
 
 
@@ -87,6 +165,10 @@ def test_curves_are_read_at_a_threshold_and_at_a_budget():
     assert first_at(curves, "token_accuracy", 0.9) == 30
     assert first_at(curves, "token_accuracy", 0.15, "seconds") == 1.0
     assert first_at(curves, "token_accuracy", 0.95) is None
+    assert first_at({"step": [1, 2, 3], "loss": [0.1, 0.7, 0.5]}, "loss", 0.5) == 2  # the first time counts
+    assert first_at({"step": [], "loss": []}, "loss", 0.5) is value_at({"step": [], "loss": []}, "loss", 5, "step")
+    assert value_at(curves, "token_accuracy", 99.0, "seconds") == 0.9
+    assert value_at(curves, "token_accuracy", 20, "step") is None  # the point itself counts, and it is empty
     assert value_at(curves, "token_accuracy", 4.0, "seconds") == 0.9
     assert value_at(curves, "token_accuracy", 1.9, "seconds") == 0.2
     assert value_at(curves, "token_accuracy", 0.9, "seconds") is None

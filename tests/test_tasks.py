@@ -33,6 +33,22 @@ def test_the_three_count3_agree(x):
     assert count3_quadratic(x) == count3(x) == int(next_symbols(torch.tensor([x]), 3)) == len(count3_pairs(x)) % len(x)
 
 
+@settings(deadline=None)
+@given(st.integers(1, 12).flatmap(lambda n: st.lists(st.lists(st.integers(0, 40), min_size=n, max_size=n), min_size=2)))
+def test_a_batch_is_counted_row_by_row(rows):
+    x = torch.tensor(rows)
+    assert next_symbols(x, 3).tolist() == [count3_quadratic(row) for row in rows]
+    assert next_symbols(x, 2).tolist() == [count2(row) for row in rows]
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=12))
+def test_count3_pairs_are_those_of_equation_6(x):
+    n, pairs = len(x), count3_pairs(x)
+    assert len(set(pairs)) == len(pairs) and all(1 <= i <= n and 1 <= j <= n for i, j in pairs)
+    assert all((x[i - 1] + x[j - 1] + x[n - 1]) % n == 0 for i, j in pairs)
+    assert {(j, i) for i, j in pairs} == set(pairs)
+
+
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=30))
 def test_count2_is_a_count_of_single_elements(x):
     n = len(x)
@@ -44,7 +60,8 @@ def test_count2_is_a_count_of_single_elements(x):
 def test_sequences_are_continued_by_the_function(order, function):
     task = Counting(order=order, length=20, seed_length=5, symbols=30)
     x = task.sequences(generator_for("cpu", 1), 40)
-    assert x.shape == (40, 21) and 20 < x[:, :5].max() < 30
+    assert x.shape == (40, 21)
+    assert set(x[:, :5].flatten().tolist()) == set(range(30))  # every symbol, and no other
     for row in x.tolist():
         assert all(function(row[:n]) == row[n] for n in range(5, 21))
 
@@ -55,10 +72,21 @@ def test_count3_batches_score_the_prefixes_behind_the_published_curves():
     assert batch.inputs_BT.shape == (4, 64) and task.vocab_size == 64
     assert (batch.wanted_BT[0].nonzero()[:, 0] + 1).tolist() == list(range(17, 65))
     assert batch.prompt_lengths_B.tolist() == [16] * 4
+    assert batch.wanted_BT.shape == (4, 64) and batch.wanted_BT.eq(batch.wanted_BT[0]).all()
     assert torch.equal(batch.inputs_BT[:, 1:], batch.targets_BT[:, :-1])
+    for row, targets in zip(batch.inputs_BT.tolist(), batch.targets_BT.tolist(), strict=True):
+        assert all(count3(row[:n]) == targets[n - 1] for n in range(16, 65))
     apart = task.reported_apart()["first_generated"]
     first = apart.batch(generator_for("cpu", 0), 4)
     assert (first.wanted_BT[0].nonzero()[:, 0] + 1).tolist() == [16]
+    assert first.targets_BT[0, 15] == count3(first.inputs_BT[0].tolist())
+
+
+def test_the_first_generated_element_is_reported_apart_unless_it_is_scored():
+    assert Counting(first_scored=16).reported_apart() == Counting(length=16).reported_apart() == {}
+    apart = Counting(first_scored=30, symbols=50, order=2, held_out=0.2).reported_apart()["first_generated"]
+    assert apart == Counting(length=16, first_scored=16, symbols=50, order=2, held_out=0.2)
+    assert Counting(first_scored=30).batch(generator_for("cpu", 0), 2).wanted_BT.sum(1).tolist() == [35, 35]
 
 
 @pytest.mark.parametrize("modulus", [7, 0])
@@ -68,6 +96,8 @@ def test_triplet_labels_agree_with_brute_force(modulus, anchor, output):
     task = Triplets(length=9, symbols=12, modulus=modulus, anchor=anchor, output=output)
     batch = task.batch(generator_for("cpu", 2), 30)
     labels = batch.targets_BT - task.symbols
+    assert set(batch.inputs_BT.flatten().tolist()) == set(range(12)) and batch.wanted_BT.all()
+    assert batch.prompt_lengths_B.tolist() == [1] * 30 and batch.targets_BT.max() < task.vocab_size
     assert 0 <= labels.min() and labels.max() < task.n_labels
     for x, row in zip(batch.inputs_BT.tolist(), labels.tolist(), strict=True):
         assert row == [triplet_label(x[:t], modulus, anchor, output) for t in range(1, 10)]
@@ -115,12 +145,18 @@ def test_same_seed_same_batch(name):
         ("counting", {"order": 4}, "order = 4"),
         ("counting", {"length": 3}, "length = 3"),
         ("counting", {"symbols": 1}, "symbols = 1"),
+        ("counting", {"seed_length": 0}, "seed_length = 0"),
+        ("counting", {"first_scored": 15}, "first_scored = 15"),
+        ("counting", {"held_out": -0.1}, "held_out = -0.1"),
         ("counting", {"first_scored": 70}, "first_scored = 70"),
         ("counting", {"held_out": 1.0}, "held_out = 1.0"),
         ("counting", {"lenght": 3}, "did you mean 'length'"),
         ("counting", {"length": "64"}, "must be a whole number"),
         ("triplets", {"anchor": "frist"}, "did you mean 'first'"),
         ("triplets", {"modulus": 1}, "modulus = 1"),
+        ("triplets", {"length": 0}, "length = 0"),
+        ("triplets", {"symbols": 1}, "symbols = 1"),
+        ("triplets", {"output": "both"}, "output = 'both'"),
         ("counting3", {}, "did you mean 'counting'"),
     ],
 )
@@ -142,6 +178,13 @@ def test_held_out_seeds_are_never_trained_on(share):
         assert len(test) / 3**5 == pytest.approx(share, abs=0.1)
     else:
         assert train == test
+
+
+@pytest.mark.parametrize("params", [dict(symbols=2, seed_length=3, held_out=0.05), dict(held_out=0.0004)])
+def test_a_split_with_an_empty_side_is_refused(params):
+    """Drawing from it would never end."""
+    with pytest.raises(ConfigError, match=f"held_out = {params['held_out']}"):
+        Counting(**params)
 
 
 def test_evaluation_draws_from_the_held_out_side():

@@ -1,5 +1,6 @@
 """The loop: schedule, exact resumption, what stops it, and what a checkpoint refuses."""
 
+import copy
 import dataclasses
 import time
 
@@ -9,12 +10,14 @@ import torch
 
 from entp_lib.config import ARCHITECTURES, ConfigError, TrainConfig
 from entp_lib.models import build_model
-from entp_lib.tasks import Counting
+from entp_lib.tasks import Counting, seed_from
 from entp_lib.training import (
     STEPS_PER_DRAW,
     TrainingError,
     learning_rate,
+    load_checkpoint,
     make_optimizer,
+    optimise,
     train,
     training_batches,
 )
@@ -26,11 +29,63 @@ def without_times(curves):
     return {name: values for name, values in curves.items() if name not in TIMES}
 
 
+def cut_after(config, checkpoint, steps):
+    """Train for so many steps and no more, from the checkpoint if there is one."""
+    left = steps
+
+    def count(_):
+        nonlocal left
+        left -= 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("entp_lib.training.time.monotonic", lambda: 0.0 if left > 0 else 2.0)
+        return train(config, checkpoint=checkpoint, deadline=1.0, on_step=count)
+
+
 def test_schedule_at_its_corners():
     schedule = TrainConfig(steps=200, max_lr=1.0, min_lr=0.1, warmup_steps=10, decay_steps=110)
     rates = {step: learning_rate(step, schedule) for step in (1, 5, 10, 60, 110, 200)}
     assert rates == pytest.approx({1: 0.1, 5: 0.5, 10: 1.0, 60: 0.55, 110: 0.1, 200: 0.1})
-    assert learning_rate(200, dataclasses.replace(schedule, decay_steps=None)) == 0.1
+    to_the_end = dataclasses.replace(schedule, decay_steps=None)
+    assert learning_rate(200, to_the_end) == 0.1 and learning_rate(105, to_the_end) == pytest.approx(0.55)
+    no_warmup = dataclasses.replace(schedule, warmup_steps=0)
+    assert 0.99 < learning_rate(1, no_warmup) < 1.0 and learning_rate(55, no_warmup) == pytest.approx(0.55)
+    rates = [learning_rate(step, schedule) for step in range(1, 201)]
+    assert rates[:10] == sorted(rates[:10]) and rates[9:] == sorted(rates[9:], reverse=True)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_the_first_update_moves_weights_by_the_rate_of_its_step(small_run, step):
+    """Adam's first update is the sign of the gradient times the rate."""
+    config = small_run(max_lr=1e-3, weight_decay=0.0)
+    task, model = Counting(**config.task_params), build_model(config.model).train()
+    before = copy.deepcopy(model.state_dict())
+    batch = next(training_batches(task, config, 1, "cpu"))
+    optimise(
+        model, make_optimizer(model, config.train), task, batch, config, step, torch.zeros((), dtype=torch.float64)
+    )
+    moved = max((p - before[name]).abs().max().item() for name, p in model.named_parameters())
+    assert moved == pytest.approx(1e-3 * step / 3, rel=1e-2)
+
+
+def test_gradients_are_clipped_when_asked(small_run):
+    """Clipped to nothing, they leave Adam nothing to follow."""
+    moved = {}
+    for clip in (None, 1e-30):
+        config = small_run(max_lr=1e-2, weight_decay=0.0, steps=1, grad_clip=clip)
+        start = build_model(config.model, seed_from("model", 0))
+        moved[clip] = (train(config).model.embedding.weight - start.embedding.weight).abs().max().item()
+    assert moved[None] > 1e-3 and moved[1e-30] < 1e-6
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_initial_weights_depend_on_the_model_seed_alone(small_run, architecture):
+    base = small_run(seed=1)
+    config = dataclasses.replace(small_run(architecture, seed=1), data_seed=5)
+    models = [train(c, deadline=time.monotonic()).model for c in (base, config, small_run(architecture, seed=2))]
+    ours, twin, other = ([p for p in m.parameters() if p.dim() > 1] for m in models)
+    assert all(torch.equal(p, q) for p, q in zip(ours, twin, strict=True))
+    assert not any(torch.equal(p, q) for p, q in zip(ours, other, strict=True))
 
 
 def test_weight_decay_spares_vectors_only(small_model):
@@ -80,35 +135,52 @@ def test_twins_see_the_same_batches_and_other_seeds_do_not(small_run):
         {"architecture": "entp"},
         {"architecture": "decoder", "model": {"dropout": 0.3}},
         {"architecture": "prefix_decoder", "precision": "bf16"},
+        {"architecture": "entp", "precision": "bf16", "model": {"dropout": 0.3}},
+        {"architecture": "entp", "batch_size": 4, "grad_clip": 0.5, "steps": 2 * STEPS_PER_DRAW + 2, "cut": 7},
     ],
-    ids=["entp", "dropout", "bf16"],
+    ids=["entp", "dropout", "bf16", "entp, dropout, bf16", "across draws"],
 )
-def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, monkeypatch, changes):
-    """Bit for bit: weights, curves and metrics. Cut after every third step."""
+def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, changes):
+    """Bit for bit: weights, moments, curves and metrics. Cut after every third step, or every ``cut``."""
+    cut = changes.pop("cut", 3)
     config = small_run(**changes)
     whole = train(config)
     checkpoint, cuts = tmp_path / "run.safetensors", 0
     while True:
-        steps_left = [3]
-
-        def clock(left=steps_left):
-            return 0.0 if left[0] > 0 else 2.0
-
-        def count(_, left=steps_left):
-            left[0] -= 1
-
-        with monkeypatch.context() as patch:
-            patch.setattr("entp_lib.training.time.monotonic", clock)
-            part = train(config, checkpoint=checkpoint, deadline=1.0, on_step=count)
+        part = cut_after(config, checkpoint, cut)
         if part.complete:
             break
         cuts += 1
-        assert part.metrics == {} and part.state.step == 3 * cuts
-    assert cuts == 3
+        assert part.metrics == {} and part.state.step == cut * cuts
+    assert cuts == (config.train.steps - 1) // cut
+    assert part.state.token_forwards == whole.state.token_forwards and part.complete and whole.complete
     assert without_times(part.state.curves) == without_times(whole.state.curves)
     assert part.metrics == whole.metrics
     for (name, p), q in zip(part.model.named_parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(p, q), name
+
+
+def test_dropout_is_drawn_anew_at_every_step(small_run):
+    """With the weights held still, two passes over one batch differ by their dropout alone."""
+    config = small_run(model={"dropout": 0.5}, max_lr=1e-30, min_lr=0.0, weight_decay=0.0)
+    task, losses = Counting(**config.task_params), []
+    batch = next(training_batches(task, config, 1, "cpu"))
+    for step in (1, 2, 2):
+        model, loss = build_model(config.model).train(), torch.zeros((), dtype=torch.float64)
+        optimise(model, make_optimizer(model, config.train), task, batch, config, step, loss)
+        losses.append(loss.item())
+    assert losses[0] != losses[1] == losses[2]
+
+
+def test_a_checkpoint_restores_weights_and_moments(small_run, tmp_path):
+    config, path = small_run(steps=5), tmp_path / "run.safetensors"
+    trained = train(config, checkpoint=path).model
+    model = build_model(config.model, 99)
+    optimizer = make_optimizer(model, config.train)
+    state = load_checkpoint(path, config, model, optimizer, torch.zeros((), dtype=torch.float64))
+    assert state.step == 5 and all(optimizer.state[p]["step"] == 5 for p in model.parameters())
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), trained.parameters(), strict=True))
+    assert all(optimizer.state[p]["exp_avg_sq"].shape == p.shape for p in model.parameters())
 
 
 def test_curves_and_metrics_have_what_notebooks_show(small_run):
@@ -132,17 +204,23 @@ def test_the_training_loss_is_the_mean_since_the_last_evaluation(small_run):
 def test_a_checkpoint_of_another_run_is_refused(small_run, tmp_path):
     checkpoint = tmp_path / "run.safetensors"
     train(small_run(steps=12), checkpoint=checkpoint, deadline=time.monotonic())
-    with pytest.raises(ConfigError, match=r"run.safetensors belongs to another configuration"):
-        train(small_run(steps=11), checkpoint=checkpoint)
+    for other in (small_run(steps=11), small_run("entp", steps=12), small_run(seed=1, steps=12)):
+        with pytest.raises(ConfigError, match=r"run.safetensors belongs to another configuration"):
+            train(other, checkpoint=checkpoint)
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:100], lambda data: b"", lambda data: b"\x80pickle" * 9])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:100], lambda data: data[:-4], lambda data: b"", lambda data: b"\x80pickle" * 9],
+    ids=["head only", "end lost", "empty", "not a checkpoint"],
+)
 def test_a_damaged_checkpoint_is_refused_by_name(small_run, tmp_path, damage):
     checkpoint = tmp_path / "run.safetensors"
     train(small_run(), checkpoint=checkpoint, deadline=time.monotonic())
     checkpoint.write_bytes(damage(checkpoint.read_bytes()))
-    with pytest.raises(ConfigError, match=r"run.safetensors cannot be read .*delete it"):
+    with pytest.raises(ConfigError) as error:
         train(small_run(), checkpoint=checkpoint)
+    assert f"checkpoint {checkpoint} cannot be read" in str(error.value) and "delete it" in str(error.value)
 
 
 def test_a_checkpoint_holds_tensors_and_text_only(small_run, tmp_path):
@@ -153,7 +231,7 @@ def test_a_checkpoint_holds_tensors_and_text_only(small_run, tmp_path):
 
 
 def test_a_loss_that_explodes_is_an_error_with_its_step_and_rate(small_run):
-    with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step \d+; a lower max_lr than 1e\+30"):
+    with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step 4; a lower max_lr than 1e\+30"):
         train(small_run(max_lr=1e30, warmup_steps=0))
 
 
@@ -163,6 +241,25 @@ def test_patience_ends_a_run_that_no_longer_improves(small_run):
     assert outcome.complete and outcome.state.step < 80 and outcome.metrics
     losses = outcome.state.curves["train_loss"]
     assert min(losses[-2:]) >= min(losses[:-2])
+    lasting = train(dataclasses.replace(config, train=dataclasses.replace(config.train, patience=0))).state
+    assert lasting.step == 80 and lasting.curves["train_loss"][: len(losses)] == losses
+    course = lasting.curves["train_loss"]
+    waited = [n - course.index(min(course[:n])) - 1 for n in range(1, len(course) + 1)]  # points since the best
+    assert waited.index(2) + 1 == len(losses)
+
+
+@pytest.mark.parametrize("cut", [1, 6, None])
+def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
+    """Also where the run had stopped already and was killed before its record was written."""
+    config, checkpoint = small_run(max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2), tmp_path / "run"
+    whole = train(config)
+    if cut is None:
+        train(config, checkpoint=checkpoint)
+    else:
+        cut_after(config, checkpoint, cut)
+    resumed = train(config, checkpoint=checkpoint)
+    assert resumed.complete and resumed.state.step == whole.state.step and resumed.metrics == whole.metrics
+    assert without_times(resumed.state.curves) == without_times(whole.state.curves)
 
 
 def test_task_and_model_must_fit(small_run):

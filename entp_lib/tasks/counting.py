@@ -93,6 +93,12 @@ class Counting(Task):
             f"first_scored = {self.first_scored}: must lie between seed_length = {self.seed_length} "
             f"and length = {self.length}",
         )
+        if self.held_out > 0:  # else drawing from the empty side would never end
+            some_BS = torch.randint(
+                self.symbols, (20_000, self.seed_length), generator=torch.Generator().manual_seed(0)
+            )
+            sides = len(self.is_held_out(some_BS).unique())
+            require(sides == 2, f"held_out = {self.held_out}: leaves one side without a seed; use a larger share")
 
     @property
     def vocab_size(self) -> int:
