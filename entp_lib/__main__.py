@@ -21,6 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"entp_lib: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else the notebook's abandoned cell is reported too
         print(
             "\nstopped; finished records are kept, and the same command continues from the last checkpoint",
             file=sys.stderr,

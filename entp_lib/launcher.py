@@ -280,4 +280,5 @@ def open_lab() -> None:
     if program is None:
         raise ConfigError("jupyter-lab is not installed beside this Python; run ./run_all.sh --lab")
     os.chdir(paths.root())
-    os.execv(program, [program, "notebooks/00_overview.ipynb"])
+    as_root = ["--allow-root"] if os.geteuid() == 0 else []  # a container's only user, which jupyter refuses
+    os.execv(program, [program, *as_root, "notebooks/00_overview.ipynb"])

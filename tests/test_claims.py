@@ -54,7 +54,7 @@ bounds = st.tuples(st.floats(-1, 1), st.floats(-1, 1)).map(sorted)
 
 
 @given(
-    bounds,
+    interval=bounds,
     pairs=st.integers(1, 9),
     sign=st.sampled_from([-1, 0, 1]),
     paper_value=st.floats(-1, 1) | st.just(math.nan),
