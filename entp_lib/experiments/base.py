@@ -68,7 +68,7 @@ class Experiment:
             self.version,
             store=store,
             fresh=parameters.fresh,
-            jobs=parameters.jobs,
+            jobs=parameters.jobs or (1 if tier == "smoke" else 0),  # starting processes would cost more than the runs
             time_limit=parameters.time_limit,
             label=f"{self.name} {tier}",
         )
