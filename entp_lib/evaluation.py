@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy.special import stdtrit
 from torch import Tensor, nn
 
 from entp_lib.tasks import Batch, Task, generator_for
@@ -132,12 +132,15 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     mean = float(values.mean()) if len(values) else float("nan")
     if len(values) < 2:
         return mean, float("nan"), float("nan")
-    half = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stats.sem(values)
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    half = stdtrit(len(values) - 1, (1 + confidence) / 2) * error
     return mean, float(mean - half), float(mean + half)
 
 
 def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """(low, high) of a proportion over test items, by Wilson: the noise of the test, not of the training."""
+    from scipy import stats  # takes a second to import, which a notebook that has no need of it should not pay
+
     interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
     return float(interval.low), float(interval.high)
 
@@ -146,6 +149,8 @@ def bootstrap_interval(
     values: Sequence[float], confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """(low, high) of the mean by the percentile bootstrap, with a seed of its own."""
+    from scipy import stats
+
     result = stats.bootstrap(
         (np.asarray(values, dtype=float),),
         np.mean,

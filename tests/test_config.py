@@ -184,6 +184,8 @@ def test_curves_are_limited_to_300_points():
     assert TrainConfig(steps=300, eval_every=1) and TrainConfig(steps=3001, eval_every=11)
     with pytest.raises(ConfigError, match="would store 301 points.*eval_every >= 2"):
         TrainConfig(steps=301, eval_every=1)
+    with pytest.raises(ConfigError, match="would store 301 points"):  # the last step counts as a point
+        TrainConfig(steps=3001, eval_every=10)
 
 
 def test_an_unknown_size_suggests_the_nearest():

@@ -92,6 +92,12 @@ def test_a_sequence_is_right_if_every_scored_position_is(wrong):
     assert scores["token_accuracy_by_position"] == pytest.approx(expected)
 
 
+def test_evaluation_is_without_dropout(small_model):
+    task, changes = Counting(length=8, seed_length=3, symbols=8), dict(vocab_size=8, dtype=torch.float32)
+    scores = evaluate(small_model(dropout=0.5, **changes).train(), task, 64, 0)
+    assert scores == evaluate(small_model(**changes), task, 64, 0)
+
+
 def test_evaluation_leaves_the_model_as_it_was(small_model):
     model = small_model(vocab_size=8, dtype=torch.float32).train()
     evaluate(model, Counting(length=8, seed_length=3, symbols=8), 16, 0)
@@ -109,12 +115,13 @@ def test_mode_baseline_of_known_frequencies():
 
 
 def test_mode_baseline_is_scored_on_other_sequences_than_it_is_fitted_on():
-    """Ten sequences of 64 symbols: their own modes would be right far more often than 1 in 10."""
+    """The mode of ten draws from 64 is one of them, so it would be right 1 time in 10 instead of 1 in 64."""
 
     class Uniform(Weighted):
         vocab_size, frequencies = 64, (1 / 64,) * 64
 
-    assert mode_baseline(Uniform(), 10, 1)["token_accuracy_by_position"][0] <= 0.1
+    found = [mode_baseline(Uniform(), 10, seed)["token_accuracy_by_position"][0] for seed in range(20)]
+    assert sum(found) / 20 < 0.07
 
 
 def test_mode_baseline_of_triplets():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from entp_lib.config import ConfigError
@@ -126,7 +126,8 @@ def test_count3_baseline_of_the_paper():
 
 
 @settings(max_examples=20)
-@given(st.tuples(st.integers(0, 9), st.integers(0, 9)), st.tuples(st.integers(0, 9), st.integers(0, 9)))
+@example((1, 23), (12, 3))
+@given(st.tuples(st.integers(0, 99), st.integers(0, 99)), st.tuples(st.integers(0, 99), st.integers(0, 99)))
 def test_seeds_depend_on_every_part(a, b):
     assert (seed_from("train", *a) == seed_from("train", *b)) is (a == b)
     assert seed_from("train", *a) != seed_from("evaluate", *a)
