@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import math
 import types
 import typing
 from dataclasses import dataclass
@@ -119,7 +120,11 @@ class TrainConfig:
         check_types(self)
         for name in ("steps", "batch_size", "eval_every", "eval_sequences", "final_eval_sequences"):
             require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
-        require(self.max_lr > 0, f"max_lr = {self.max_lr}: must be above 0")
+        require(0 < self.max_lr < math.inf, f"max_lr = {self.max_lr}: must be above 0 and finite")
+        for name in ("weight_decay", "patience"):
+            require(getattr(self, name) >= 0, f"{name} = {getattr(self, name)}: must not be negative")
+        require(self.grad_clip is None or self.grad_clip > 0, f"grad_clip = {self.grad_clip}: must be above 0 or None")
+        require(all(0 <= beta < 1 for beta in self.betas), f"betas = {self.betas}: both must be in [0, 1)")
         require(0 <= self.min_lr, f"min_lr = {self.min_lr}: must not be negative")
         require(self.warmup_steps >= 0, f"warmup_steps = {self.warmup_steps}: must not be negative")
         require(

@@ -88,6 +88,16 @@ def test_the_interval_of_a_row_is_the_paired_t_interval():
     assert row["verdict"] == ("same direction" if expected.low > 0 else "inconclusive") and row["tier"] == "gpu"
 
 
+def test_a_row_is_judged_by_its_own_claim_and_settings():
+    """T2-tokens claims that nothing differs; F2-tokens has a positive value, inside the interval below."""
+    even = [-0.001, 0.001, 0.0, 0.0005, -0.0005]
+    row = judge([Measurement("T2-tokens", even, "quick")], only_measured=True).iloc[0]
+    assert row["verdict"] == "same direction"
+    for settings, expected in ((True, "reproduced"), (False, "same direction")):
+        found = [Measurement("F2-tokens", [0.28, 0.29, 0.3, 0.3, 0.29], "paper", paper_settings=settings)]
+        assert judge(found, only_measured=True).iloc[0]["verdict"] == expected
+
+
 @pytest.mark.parametrize("values", [[0.1], [0.1, 0.11, 0.12, 0.11]])
 def test_below_five_pairs_a_row_concludes_nothing(values):
     row = judge([Measurement("F2-tokens", values, "quick", paper_settings=True)], only_measured=True).iloc[0]

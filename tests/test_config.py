@@ -77,7 +77,7 @@ def reversed_keys(value):
     return {k: reversed_keys(v) for k, v in reversed(value.items())} if isinstance(value, dict) else value
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(runs, st.integers(1, 9))
 def test_configurations_survive_json(config, version):
     """And keep their id, whatever the order of keys."""
@@ -246,3 +246,13 @@ def test_notebook_mistakes_are_named(change, message):
 def test_a_missing_notebook_parameter_is_named():
     with pytest.raises(ConfigError, match="lacks jobs"):
         notebook_parameters({k: v for k, v in DEFAULTS.items() if k != "jobs"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [dict(max_lr=math.inf), dict(weight_decay=-0.1), dict(patience=-1), dict(grad_clip=0.0), dict(betas=(0.9, 1.0))],
+    ids=lambda change: next(iter(change)),
+)
+def test_schedules_that_cannot_work_are_named(change):
+    with pytest.raises(ConfigError, match=f"^{next(iter(change))} = "):
+        TrainConfig(steps=10, **change)

@@ -80,7 +80,7 @@ def test_earlier_hidden_states_are_revised_by_entp_alone(small_model, architectu
     assert torch.allclose(short[0, 1], long[0, 1], atol=1e-9) is not revised
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     dtype=st.sampled_from([torch.float64, torch.float32]),
     layers=st.integers(2, 4),

@@ -33,7 +33,6 @@ def test_the_three_count3_agree(x):
     assert count3_quadratic(x) == count3(x) == int(next_symbols(torch.tensor([x]), 3)) == len(count3_pairs(x)) % len(x)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 12).flatmap(lambda n: st.lists(st.lists(st.integers(0, 40), min_size=n, max_size=n), min_size=2)))
 def test_a_batch_is_counted_row_by_row(rows):
     x = torch.tensor(rows)
@@ -127,6 +126,8 @@ def test_count3_baseline_of_the_paper():
 
 @settings(max_examples=20)
 @example((1, 23), (12, 3))
+@example((1, 2), (1, 3))
+@example((2, 1), (3, 1))
 @given(st.tuples(st.integers(0, 99), st.integers(0, 99)), st.tuples(st.integers(0, 99), st.integers(0, 99)))
 def test_seeds_depend_on_every_part(a, b):
     assert (seed_from("train", *a) == seed_from("train", *b)) is (a == b)

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 import time
 
 import pytest
@@ -198,6 +199,8 @@ def test_the_training_loss_is_the_mean_since_the_last_evaluation(small_run):
     """Evaluating twice as often must give the same losses on average."""
     often = train(small_run(eval_every=2)).state.curves["train_loss"]
     seldom = train(small_run(eval_every=4)).state.curves["train_loss"]
+    last = train(small_run(max_lr=1e-30, min_lr=0.0, steps=9, eval_every=4)).state.curves["train_loss"]
+    assert last == pytest.approx([math.log(8)] * 3, abs=0.3)  # the last point averages over one step only
     assert [(a + b) / 2 for a, b in zip(often[::2], often[1::2], strict=True)] == pytest.approx(seldom, rel=1e-6)
 
 
@@ -235,8 +238,9 @@ def test_a_loss_that_explodes_is_an_error_with_its_step_and_rate(small_run):
         train(small_run(max_lr=1e30, warmup_steps=0))
 
 
-def test_patience_ends_a_run_that_no_longer_improves(small_run):
-    config = small_run(max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
+@pytest.mark.parametrize("seed", [0, 8])  # at once, and after the wait has begun anew twice
+def test_patience_ends_a_run_that_no_longer_improves(small_run, seed):
+    config = small_run(seed=seed, max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
     outcome = train(config)
     assert outcome.complete and outcome.state.step < 80 and outcome.metrics
     losses = outcome.state.curves["train_loss"]
@@ -260,6 +264,12 @@ def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
     resumed = train(config, checkpoint=checkpoint)
     assert resumed.complete and resumed.state.step == whole.state.step and resumed.metrics == whole.metrics
     assert without_times(resumed.state.curves) == without_times(whole.state.curves)
+
+
+def test_bf16_trains_in_bf16(small_run):
+    """The same run, but for rounding."""
+    full, half = (train(small_run(precision=p)).state.curves["train_loss"] for p in ("fp32", "bf16"))
+    assert full != half and full == pytest.approx(half, rel=1e-2)
 
 
 def test_task_and_model_must_fit(small_run):
