@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from entp_lib.config import ConfigError, RunConfig, TrainConfig, canonical_json, require, to_dict
 from entp_lib.evaluation import autocast, evaluate, mode_baseline
 from entp_lib.models import build_model
-from entp_lib.models.entp import token_forwards
+from entp_lib.models.entp import micro_batch_tokens, split_wanted, token_forwards
 from entp_lib.records import write_atomically
 from entp_lib.tasks import Batch, Task, build_task, generator_for, seed_from
 
@@ -155,15 +155,29 @@ def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step
         group["lr"] = learning_rate(step, train)
     if config.model.dropout > 0:
         torch.manual_seed(seed_from("dropout", config.model_seed, step))
-    with autocast(batch.inputs_BT.device, train.precision):
-        logits_NV = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B)
-    loss = task.losses(logits_NV, batch.targets_N).mean()
-    loss.backward()
+    loss = torch.zeros((), device=batch.inputs_BT.device)
+    for part_BT, targets_N in parts(model, batch):
+        with autocast(batch.inputs_BT.device, train.precision):
+            logits_NV = model(batch.inputs_BT, part_BT, batch.prompt_lengths_B)
+        part = task.losses(logits_NV, targets_N).sum() / len(batch.targets_N)
+        part.backward()
+        loss += part.detach()
     if train.grad_clip is not None:
         nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    loss_sum += loss.detach().double()
+    loss_sum += loss.double()
+
+
+def parts(model, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batch's wanted positions and targets in parts that ENTP's activations fit into; a decoder's in one."""
+    cfg = model.cfg
+    if cfg.architecture != "entp" or cfg.n_layers == 1:
+        yield batch.wanted_BT, batch.targets_N
+        return
+    budget = micro_batch_tokens(batch.inputs_BT.device.type, cfg.width, batch.inputs_BT.shape[1])
+    for part_BT in split_wanted(batch.wanted_BT, budget):
+        yield part_BT, batch.targets_N[part_BT[batch.wanted_BT]]
 
 
 def record_point(model, task: Task, config: RunConfig, state: State, train_loss: float, device: str) -> bool:

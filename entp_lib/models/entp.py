@@ -1,21 +1,26 @@
 """ENTP: the unmasked stack run afresh on each wanted prefix, read at the prefix's last position.
 
-``reference`` is the definition as a loop and the oracle of the tests; ``grouped`` is the same function with less
-work: the first layer's projections are shared by all prefixes, prefixes of neighbouring lengths run together, and
-the last layer is computed where it is read only.
+``reference`` is the definition as a loop and the oracle of the tests. ``fast`` is the same function with less work:
+the first layer's projections are shared by all prefixes, prefixes of one length run together, all lengths of a
+micro-batch go through the matrix products as one flat batch, and the last layer is computed where it is read only.
 
-Letters: B batch, T tokens, P prefixes of one group, N wanted prefixes in all, D width.
+Letters: B batch, T tokens, P prefixes of a micro-batch, N wanted prefixes in all, M flat tokens of a micro-batch,
+D width, H heads, K head width.
 """
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-# Prefixes of different lengths share a batch, padded, while it holds fewer tokens than this: on a GPU small
-# batches are bound by kernel launches, on a CPU padding costs more than another call.
-GROUP_TOKENS = {"cpu": 512, "cuda": 65_536}
+from entp_lib.config import ModelConfig
+from entp_lib.models import kernels
+from entp_lib.models.kernels import Groups, offsets
+
+# Entries (tokens times width) that a micro-batch holds unless a budget is given.
+MICRO_BATCH_ENTRIES = {"cpu": 2**20, "cuda": 2**26}
 
 
 def reference(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor) -> Tensor:
@@ -29,46 +34,170 @@ def reference(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor) -> 
     return torch.stack(rows) if rows else x_BTD.new_zeros(0, x_BTD.shape[-1])
 
 
-def grouped(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor) -> Tensor:
-    """Hidden states (N, D) in row-major order of ``wanted_BT``; needs two layers or more."""
+def fast(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor, token_budget: int | None = None) -> Tensor:
+    """Hidden states (N, D) in row-major order of ``wanted_BT``; needs two layers or more.
+
+    With a ``token_budget``, no more than so many tokens are in the stack at any time: what does not fit is computed
+    in micro-batches, whose activations are computed again for the gradient. Without one, all activations are kept.
+    Raises ValueError where the budget is below the longest wanted prefix.
+    """
     rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
     if not len(rows_N):
         return x_BTD.new_zeros(0, x_BTD.shape[-1])
     order_N = ends_N.argsort(stable=True)
-    rows_N, ends_N = rows_N[order_N], ends_N[order_N]
+    budget = token_budget
+    if budget is None:
+        budget = micro_batch_tokens(x_BTD.device.type, x_BTD.shape[2], x_BTD.shape[1])
+    parts = micro_batches(rows_N[order_N], ends_N[order_N] + 1, len(x_BTD), budget)
+    again = token_budget is not None and len(parts) > 1 and torch.is_grad_enabled()
+    outputs = []
+    for groups in parts:
+        if again:
+            outputs.append(checkpoint(stack, blocks, x_BTD, groups, use_reentrant=False))
+        else:
+            outputs.append(stack(blocks, x_BTD, groups))
+    return torch.cat(outputs)[order_N.argsort()]
+
+
+def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups) -> Tensor:
+    """Hidden states (P, D) after the stack for the prefixes of ``groups``, in their order."""
     first, *middle, last = blocks
-    qkv_BHTK = first.attention.project(first.ln_1(x_BTD))
-    outputs, start = [], 0
-    for size in group_sizes((ends_N + 1).tolist(), GROUP_TOKENS.get(x_BTD.device.type, 65_536)):
-        rows_P, ends_P = rows_N[start : start + size], ends_N[start : start + size]
-        start += size
-        length, mask = int(ends_P[-1]) + 1, None
-        if int(ends_P[0]) + 1 < length:
-            mask = (torch.arange(length, device=x_BTD.device) <= ends_P[:, None])[:, None, None]
-        whole = size == len(x_BTD) and mask is None  # every row, one length: slices instead of copies
-        pick = slice(None) if whole else rows_P
-        x = first(x_BTD[pick, :length], mask, qkv=[z[pick, :, :length] for z in qkv_BHTK])
-        for block in middle:
-            x = block(x, mask)
-        outputs.append(last.forward_last(x, ends_P, mask))
-    x_ND = torch.cat(outputs)
-    return x_ND[order_N.argsort()]
+    dropout = first.attention.dropout if first.training else 0.0
+    fused = kernels.usable(x_BTD, dropout)
+    if fused:
+        x_MD = kernels.feed_forward(first, kernels.attend_prefixes(first, x_BTD, groups))
+    else:
+        x_MD = first.residual(*plain_attend_prefixes(first, x_BTD, groups))
+    for block in middle:
+        if fused:
+            x_MD = kernels.feed_forward(block, kernels.attend(block, x_MD, groups))
+        else:
+            x_MD = block.residual(x_MD, plain_attend(block, x_MD, groups))
+    x_PD, attended_PD = read_last(last, x_MD, groups)
+    if fused:
+        return kernels.feed_forward(last, x_PD + attended_PD)
+    return last.residual(x_PD, attended_PD)
 
 
-def group_sizes(lengths: list[int], tokens: int) -> list[int]:
-    """Cut ascending prefix lengths into groups: a length stays whole, and joins the next while both are small.
+def plain_attend_prefixes(block: nn.Module, x_BTD: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
+    """First layer: the prefixes' inputs and their attention output, each (M, D), from shared projections."""
+    qkv_BHTK = block.attention.project(block.ln_1(x_BTD))
+    inputs, outputs = [], []
+    for chosen, rows, length in groups:
+        pick = slice(rows) if chosen is None else chosen
+        inputs.append(x_BTD[pick, :length].flatten(0, 1))
+        q, k, v = (z[pick, :, :length] for z in qkv_BHTK)
+        outputs.append(block.attention(q, k, v, None, False).flatten(0, 1))
+    return torch.cat(inputs), torch.cat(outputs)
 
-    >>> group_sizes([1, 1, 2, 2, 3, 3], tokens=8)
-    [4, 2]
+
+def plain_attend(block: nn.Module, x_MD: Tensor, groups: Groups) -> Tensor:
+    """Attention output (M, D) over groups of equally long sequences."""
+    sizes = [rows * length for _, rows, length in groups]
+    outputs = []
+    for part, (_, rows, length) in zip(block.ln_1(x_MD).split(sizes), groups, strict=True):
+        q, k, v = block.attention.project(part.view(rows, length, -1))
+        outputs.append(block.attention(q, k, v, None, False).flatten(0, 1))
+    return torch.cat(outputs)
+
+
+def read_last(block: nn.Module, x_MD: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
+    """Last layer: the inputs (P, D) at the prefixes' ends and their attention output (P, D).
+
+    Keys and values are never formed: q·(W_K z + b_K) = (W_Kᵀ q)·z plus a constant that the softmax drops, and a
+    weighted mean of W_V z + b_V is W_V (weighted mean of z) + b_V.
     """
-    sizes, held = [], 0
-    for length, same in itertools.groupby(lengths):
-        n = len(list(same))
-        if held and (held + n) * length > tokens:
-            sizes.append(held)
-            held = 0
-        held += n
-    return [*sizes, held] if held else sizes
+    attention, n_heads, width = block.attention, block.attention.n_heads, x_MD.shape[-1]
+    z_MD = block.ln_1(x_MD)
+    ends_P = last_tokens(groups, x_MD.device)
+    (w_q, w_k, w_v), (b_q, _, b_v) = attention.qkv.weight.chunk(3), attention.qkv.bias.chunk(3)
+    q_HPK = F.linear(z_MD[ends_P], w_q, b_q).unflatten(-1, (n_heads, -1)).transpose(0, 1)
+    seeking_PHD = (q_HPK @ w_k.unflatten(0, (n_heads, -1))).transpose(0, 1) * (width // n_heads) ** -0.5
+    dropout = attention.dropout if attention.training else 0.0
+    means, masses = [], []
+    sizes, counts = [rows * length for _, rows, length in groups], [rows for _, rows, _ in groups]
+    for z, seeking, (_, rows, length) in zip(z_MD.split(sizes), seeking_PHD.split(counts), groups, strict=True):
+        z = z.view(rows, length, width)
+        weights = F.softmax(seeking @ z.transpose(1, 2), -1, dtype=torch.float32 if z.dtype == torch.bfloat16 else None)
+        weights = F.dropout(weights, dropout).to(z.dtype)
+        means.append(weights @ z)
+        masses.append(weights.sum(-1))
+    mean_HPD, mass_PH = torch.cat(means).transpose(0, 1), torch.cat(masses)
+    value_PHK = (mean_HPD @ w_v.unflatten(0, (n_heads, -1)).transpose(1, 2)).transpose(0, 1)
+    bias_HK = b_v.unflatten(0, (n_heads, -1))
+    value_PHK = value_PHK + (bias_HK if dropout == 0 else mass_PH[..., None] * bias_HK)  # dropout spoils the sum of 1
+    return x_MD[ends_P], attention.out(value_PHK.flatten(1))
+
+
+def last_tokens(groups: Groups, device: torch.device) -> Tensor:
+    """Flat index (P,) of every prefix's last token."""
+    ends = [
+        torch.arange(1, rows + 1, device=device) * length + (start - 1)
+        for start, (_, rows, length) in zip(offsets(groups), groups, strict=False)
+    ]
+    return torch.cat(ends)
+
+
+def micro_batches(rows_N: Tensor, lengths_N: Tensor, batch: int, token_budget: int) -> list[Groups]:
+    """Cut prefixes in ascending order of length into micro-batches of at most ``token_budget`` tokens.
+
+    Each is a list of groups (rows, R, T): R prefixes of length T, ``rows`` None where they are all rows in order.
+    """
+    longest = int(lengths_N[-1])
+    if token_budget < longest:
+        raise ValueError(f"token_budget = {token_budget}: below the longest wanted prefix, of {longest} tokens")
+    parts, held = [[]], 0
+    lengths, counts = torch.unique_consecutive(lengths_N, return_counts=True)
+    for length, rows in zip(lengths.tolist(), rows_N.split(counts.tolist()), strict=True):
+        while len(rows):
+            room = (token_budget - held) // length
+            if room < min(len(rows), max(1, token_budget // length)):  # would not fit whole, nor fill a part alone
+                parts.append([])
+                held, room = 0, token_budget // length
+            taken, rows = rows[:room], rows[room:]
+            parts[-1].append((None if len(taken) == batch else taken, len(taken), length))
+            held += len(taken) * length
+    return [part for part in parts if part]
+
+
+def micro_batch_tokens(device: str, width: int, longest: int) -> int:
+    """Tokens of a micro-batch where none is asked for: what keeps the machine's caches warm and busy."""
+    return max(longest, MICRO_BATCH_ENTRIES.get(device, 2**26) // width)
+
+
+def split_wanted(wanted_BT: Tensor, token_budget: int) -> Iterator[Tensor]:
+    """Masks like ``wanted_BT``, disjoint, whose prefixes hold at most ``token_budget`` tokens each, short ones first.
+
+    Losses of the parts add up to the loss of the whole, so a training step that goes part by part bounds its memory
+    without computing anything twice. Raises ValueError where the budget is below the longest wanted prefix.
+    """
+    rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
+    if not len(rows_N):
+        return
+    order_N = ends_N.argsort(stable=True)
+    rows_N, ends_N = rows_N[order_N], ends_N[order_N]
+    start = 0
+    for groups in micro_batches(rows_N, ends_N + 1, len(wanted_BT), token_budget):
+        stop = start + sum(rows for _, rows, _ in groups)
+        part_BT = torch.zeros_like(wanted_BT)
+        part_BT[rows_N[start:stop], ends_N[start:stop]] = True
+        yield part_BT
+        start = stop
+
+
+def budget_tokens(cfg: ModelConfig, activation_bytes: int, dtype: torch.dtype = torch.float32) -> int:
+    """Token budget that keeps the activations of one training micro-batch within so many bytes.
+
+    A layer keeps about 15 D entries per token (norms, projections, attention, twice the hidden width of the MLP),
+    and half as much again is in use at the peak of the backward pass.
+    """
+    per_token = 23 * cfg.n_layers * cfg.width * dtype.itemsize
+    if activation_bytes < per_token * cfg.max_length:
+        raise ValueError(
+            f"activation_bytes = {activation_bytes}: one prefix of {cfg.max_length} tokens needs about "
+            f"{per_token * cfg.max_length}"
+        )
+    return activation_bytes // per_token
 
 
 def token_forwards(architecture: str, wanted_BT: Tensor) -> int:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
-from entp_lib.models import entp
+from entp_lib.models import entp, kernels
 
 
 class Attention(nn.Module):
@@ -25,14 +25,6 @@ class Attention(nn.Module):
     def project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, H, T, K)."""
         return tuple(self.split(x) for x in self.qkv(x_BTD).chunk(3, dim=-1))
-
-    def project_last(self, x_BTD: Tensor, last_BD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Like ``project``, with one query per row: q (B, H, 1, K), k and v (B, H, T, K)."""
-        width = last_BD.shape[-1]
-        weight, bias = self.qkv.weight, self.qkv.bias
-        q = self.split(F.linear(last_BD, weight[:width], bias[:width])[:, None])
-        k, v = (self.split(x) for x in F.linear(x_BTD, weight[width:], bias[width:]).chunk(2, dim=-1))
-        return q, k, v
 
     def split(self, x_BTD: Tensor) -> Tensor:
         return x_BTD.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
@@ -55,18 +47,14 @@ class Block(nn.Module):
         self.fc_out = nn.Linear(4 * cfg.width, cfg.width)
         self.dropout = nn.Dropout(cfg.dropout)
 
-    def forward(self, x_BTD: Tensor, mask: Tensor | None = None, causal: bool = False, qkv=None) -> Tensor:
-        """The block over whole sequences. ``qkv``: projections of the normed input, if already known."""
-        q, k, v = self.attention.project(self.ln_1(x_BTD)) if qkv is None else qkv
+    def forward(self, x_BTD: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The block over whole sequences (B, T, D); in a decoder on a CPU by the fused kernels."""
+        if causal and kernels.usable(x_BTD, self.dropout.p if self.training else 0.0):
+            batch, length, _ = x_BTD.shape
+            x_MD = kernels.attend(self, x_BTD.flatten(0, 1), [(None, batch, length)], causal=True)
+            return kernels.feed_forward(self, x_MD).view_as(x_BTD)
+        q, k, v = self.attention.project(self.ln_1(x_BTD))
         return self.residual(x_BTD, self.attention(q, k, v, mask, causal))
-
-    def forward_last(self, x_BTD: Tensor, last_B: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The block read at position ``last_B`` of each row only, full attention: (B, D)."""
-        rows = torch.arange(len(x_BTD), device=x_BTD.device)
-        normed_BTD = self.ln_1(x_BTD)
-        q, k, v = self.attention.project_last(normed_BTD, normed_BTD[rows, last_B])
-        x_B1D = x_BTD[rows, last_B][:, None]
-        return self.residual(x_B1D, self.attention(q, k, v, mask, False))[:, 0]
 
     def residual(self, x: Tensor, attended: Tensor) -> Tensor:
         x = x + self.dropout(attended)
@@ -79,6 +67,10 @@ class Transformer(nn.Module):
 
     All architectures have the same parameters. Initial weights: N(0, 0.02), residual output projections
     N(0, 0.02/sqrt(2L)), biases 0, from ``seed`` alone; the head is tied to the token embedding.
+
+    ``entp_method`` is "fast", or "reference" for the loop of the definition. ``token_budget`` bounds the tokens that
+    ENTP has in the stack at a time, at the price of computing activations twice; None keeps them all. For a training
+    step prefer ``entp.split_wanted``, which bounds them at no price.
     """
 
     def __init__(self, cfg: ModelConfig, seed: int = 0):
@@ -93,7 +85,8 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.n_layers))
         self.ln_f = nn.LayerNorm(cfg.width)
         self.dropout = nn.Dropout(cfg.dropout)
-        self.entp_method = "grouped"
+        self.entp_method = "fast"
+        self.token_budget: int | None = None
         self.init_weights(seed)
 
     @torch.no_grad()
@@ -124,15 +117,21 @@ class Transformer(nn.Module):
         if kind == "entp" and self.entp_method == "reference":
             x_ND = entp.reference(self.blocks, x_BTD, wanted_BT)
         elif kind == "entp" and self.cfg.n_layers > 1:
-            x_ND = entp.grouped(self.blocks, x_BTD, wanted_BT)
+            x_ND = entp.fast(self.blocks, x_BTD, wanted_BT, self.token_budget)
         else:  # with one layer ENTP is the decoder (appendix A.3)
-            mask = None
-            if kind == "prefix_decoder":
-                mask = prefix_mask(prompt_lengths_B, x_BTD.shape[1])
-            for block in self.blocks:
-                x_BTD = block(x_BTD, mask, causal=mask is None)
-            x_ND = x_BTD[wanted_BT]
+            x_ND = self.one_pass(x_BTD, prompt_lengths_B)[wanted_BT]
         return self.head(self.ln_f(x_ND))
+
+    def one_pass(self, x_BTD: Tensor, prompt_lengths_B: Tensor | None) -> Tensor:
+        """Hidden states (B, T, D) of a decoder, or of a prefix decoder, whose mask leaves the prompt open."""
+        if self.cfg.architecture == "prefix_decoder":
+            mask = prefix_mask(prompt_lengths_B, x_BTD.shape[1])
+            for block in self.blocks:
+                x_BTD = block(x_BTD, mask)
+            return x_BTD
+        for block in self.blocks:
+            x_BTD = block(x_BTD, causal=True)
+        return x_BTD
 
     def embed(self, inputs: Tensor) -> Tensor:
         x_BTD = self.embedding(inputs)
