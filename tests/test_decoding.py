@@ -1,0 +1,186 @@
+"""Generation: caches against recomputation, samplers against their definitions, beams against brute force."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import spread
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from entp_lib.config import ARCHITECTURES, ModelConfig
+from entp_lib.models import build_model
+from entp_lib.models.decoding import Cache, beam_search, cached_logits, filtered, generate
+
+PROMPT = torch.tensor([[3, 1, 4], [1, 5, 2]])
+
+
+def model_of(architecture, n_layers=2, dtype=torch.float64, vocab=6, seed=0):
+    model = build_model(ModelConfig(architecture, n_layers, 2, 16, vocab, 14), seed).to(dtype)
+    spread(model)
+    return model
+
+
+def last_logits(model, tokens_BT):
+    wanted = torch.zeros_like(tokens_BT, dtype=torch.bool)
+    wanted[:, -1] = True
+    return model(tokens_BT, wanted)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("sizes", [[8], [1] * 8, [3, 1, 4], [5, 3]])
+def test_cache_equals_recomputation(dtype, tolerance, sizes):
+    """Prefill, single steps and steps of several tokens, at every point of the sequence."""
+    model = model_of("decoder", 3, dtype)
+    x = torch.randint(6, (3, 8), generator=torch.Generator().manual_seed(0))
+    cache, stop = Cache(model, 3, 8), 0
+    for size in sizes:
+        stop += size
+        found, expected = cached_logits(model, x[:, stop - size : stop], cache), last_logits(model, x[:, :stop])
+        assert (found - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+@pytest.mark.parametrize(("n_layers", "exact"), [(1, True), (2, False)])
+def test_a_naive_cache_on_an_encoder(n_layers, exact):
+    """Appendix A.3: one layer may cache; from two on, what was cached before a token came is out of date."""
+    model = model_of("entp", n_layers)
+    model.entp_method = "reference"
+    x = torch.randint(6, (3, 8), generator=torch.Generator().manual_seed(0))
+    cache = Cache(model, 3)
+    for t in range(8):
+        found = cached_logits(model, x[:, t : t + 1], cache, causal=False)
+    error = (found - last_logits(model, x)).abs().max()
+    assert error < 1e-12 if exact else error > 1e-3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_generation_with_and_without_a_cache(architecture, temperature):
+    model, results = model_of(architecture), []
+    for use_cache in (True, False):
+        generator = torch.Generator().manual_seed(1)
+        results.append(
+            generate(model, PROMPT, 8, temperature=temperature, top_p=0.9, generator=generator, use_cache=use_cache)
+        )
+    assert results[0].shape == (2, 11) and torch.equal(results[0][:, :3], PROMPT)
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_greedy_takes_the_largest_logit_at_every_step(architecture):
+    model = model_of(architecture).train()
+    out = generate(model, PROMPT, 5)
+    assert model.training
+    model.entp_method = "reference"
+    for t in range(3, 8):
+        wanted = torch.zeros(2, t, dtype=torch.bool)
+        wanted[:, -1] = True
+        assert torch.equal(model(out[:, :t], wanted, torch.tensor([3, 3])).argmax(-1), out[:, t])
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_one_beam_is_greedy_and_enough_beams_are_exhaustive(architecture):
+    model, prompt = model_of(architecture, vocab=4), torch.tensor([3, 1])
+    greedy, _ = beam_search(model, prompt, 6, 1)
+    assert torch.equal(greedy, generate(model, prompt[None], 6))
+    scores = {}
+    for tail in itertools.product(range(4), repeat=3):
+        x = torch.tensor([[*prompt.tolist(), *tail]])
+        wanted = torch.zeros_like(x, dtype=torch.bool)
+        wanted[:, 1:4] = True
+        logits = model(x, wanted, torch.tensor([2]))
+        scores[tail] = float(F.log_softmax(logits, -1)[range(3), list(tail)].sum().detach())
+    found, best = beam_search(model, prompt, 3, 16)
+    expected = sorted(scores, key=scores.get, reverse=True)[:16]
+    assert tuple(found[0, 2:].tolist()) == expected[0]
+    for row, score in zip(found, best.tolist(), strict=True):
+        assert score == pytest.approx(scores[tuple(row[2:].tolist())], abs=1e-9)
+    everything, _ = beam_search(model, prompt, 3, 1000)
+    assert [tuple(row[2:].tolist()) for row in everything] == sorted(scores, key=scores.get, reverse=True)
+    for cached, plain in zip(beam_search(model, prompt, 4, 3), beam_search(model, prompt, 4, 3, False), strict=True):
+        torch.testing.assert_close(cached, plain)
+
+
+@given(
+    logits=st.lists(st.integers(-6, 6), min_size=1, max_size=8),
+    temperature=st.sampled_from([0.3, 1.0, 2.5]),
+    top_k=st.integers(1, 9),
+    top_p=st.floats(0.01, 1.0),
+)
+def test_filters_keep_what_they_say(logits, temperature, top_k, top_p):
+    x = torch.tensor([logits], dtype=torch.float64)
+    plain = F.softmax(x / temperature, -1)[0]
+    found = filtered(x, temperature, top_k, top_p)[0]
+    order = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
+    kept = [i for i in order if found[i] > 0]
+    assert kept == order[: len(kept)] and 1 <= len(kept) <= top_k
+    among = plain[order[:top_k]] / plain[order[:top_k]].sum()
+    if top_p == 1:
+        assert len(kept) == min(top_k, len(logits))
+    else:
+        assert among[: len(kept)].sum() >= top_p - 1e-9
+        assert among[: len(kept) - 1].sum() < top_p + 1e-9
+    torch.testing.assert_close(found[kept], plain[kept] / plain[kept].sum())
+
+
+def test_limits_of_the_filters():
+    x = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(filtered(x, 1.0, 7, 1.0), F.softmax(x, -1))
+    one_hot = F.one_hot(x.argmax(-1), 7).double()
+    for sharp in (filtered(x, 0.0), filtered(x, 1e-9), filtered(x, 1.0, 1), filtered(x, 1.0, None, 1e-9)):
+        torch.testing.assert_close(sharp, one_hot)
+
+
+def test_draws_follow_the_model():
+    """Chi-square over 10^5 first tokens; the seed is fixed, so the test cannot fail by chance."""
+    model = model_of("entp")
+    expected = F.softmax(last_logits(model, PROMPT[:1]) / 1.5, -1)[0]
+    prompts = PROMPT[:1].expand(100_000, -1)
+    drawn = torch.cat(
+        [
+            generate(model, part, 1, temperature=1.5, generator=torch.Generator().manual_seed(seed))[:, -1]
+            for seed, part in enumerate(prompts.split(10_000))
+        ]
+    )
+    counts = torch.bincount(drawn, minlength=6).double()
+    assert chisquare(counts.numpy(), (expected * 100_000).detach().numpy()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(temperature=-0.5), "temperature = -0.5: must be 0"),
+        (dict(temperature=float("nan")), "temperature = nan"),
+        (dict(top_p=0.0), "top_p = 0.0: must be above 0"),
+        (dict(top_p=1.5), "top_p = 1.5"),
+        (dict(top_k=0), "top_k = 0: must be at least 1"),
+        (dict(new_tokens=0), "new_tokens = 0: must be at least 1"),
+        (dict(new_tokens=13), "3 . 13 tokens: reading 15 of them is beyond the model's max_length of 14"),
+        (dict(prompt_BT=PROMPT[:, :0]), "prompt of shape .2, 0.: must be .B, T. with at least one token"),
+        (dict(prompt_BT=PROMPT + 2), "token id 7: outside the vocabulary of 6"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    arguments = dict(prompt_BT=PROMPT, new_tokens=2, temperature=1.0) | change
+    with pytest.raises(ValueError, match=message):
+        generate(model_of("decoder"), **arguments)
+
+
+def test_a_full_table_can_still_be_generated_from():
+    assert generate(model_of("decoder"), PROMPT, 12).shape == (2, 15)
+
+
+def test_bad_caches_and_beams_are_named():
+    model = model_of("decoder")
+    with pytest.raises(ValueError, match="a cache of 15 positions: must be in 1..14"):
+        Cache(model, 2, 15)
+    cache = Cache(model, 2, 4)
+    cached_logits(model, PROMPT, cache)
+    with pytest.raises(ValueError, match="6 tokens: beyond the cache's 4 positions"):
+        cached_logits(model, PROMPT, cache)
+    with pytest.raises(ValueError, match="beams = 0"):
+        beam_search(model, PROMPT[0], 2, 0)
+    with pytest.raises(ValueError, match="continuous inputs"):
+        generate(build_model(ModelConfig("entp", 1, 2, 16, 0, 9, input_dim=3, output_dim=2)), PROMPT, 1)
