@@ -29,8 +29,15 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are one line, without the usage before it."""
+
+    def error(self, message: str):
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m entp_lib", description=__doc__)
+    parser = Parser(prog="python -m entp_lib", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="command")
 
     run = commands.add_parser(
@@ -128,6 +135,7 @@ def train_command(options) -> int:
     one_of("experiment", options.experiment, EXPERIMENTS)
     for name in options.architecture:
         one_of("architecture", name, ARCHITECTURES)
+    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
     experiment = EXPERIMENTS[options.experiment]
     configs = experiment.configs(options.tier, options.seeds)
     configs = [c for c in configs if not options.architecture or c.model.architecture in options.architecture]

@@ -5,6 +5,7 @@ commits of the records, not of the moment.
 """
 
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def forest(ax, ledger: pd.DataFrame) -> None:
     ax.axvline(0, color="grey", lw=0.8)
     names = [f"{c.id} ({c.tier}, {c.seeds})" for c in ledger.itertuples()]
     ax.set_yticks(range(len(names)), names)
-    ax.set(xlabel="difference that the claim is about, in its unit", ylim=(len(names) - 0.5, -0.5))
+    ax.set(xlabel="difference that the claim is about, in its unit", ylim=(max(len(names), 1) - 0.5, -0.5))
     handles = [Line2D([], [], color=c, marker="o", lw=2, label=v) for v, c in VERDICT_COLOURS.items()]
     handles.append(Line2D([], [], color="black", marker="x", lw=0, label="the paper's value"))
     ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -128,7 +129,7 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     Figures of the ``smoke`` tier claim nothing and go to ``results/smoke/figures``. Files whose content would not
     change are left alone. Raises ValueError for a name that is not notebook_figure, in lower case.
     """
-    if not name.replace("_", "").isalnum() or name != name.lower():
+    if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
         raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
     records = list(records)
     smoke = smoke or any(r.config.tier == "smoke" for r in records)

@@ -75,7 +75,7 @@ def parse_parameter(text: str) -> tuple[str, Any]:
     require(bool(equals) and name.isidentifier(), f"parameter {text!r}: write it as name=value")
     try:
         return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError):
         return name, value
 
 
@@ -110,6 +110,8 @@ def execute(notebook: Path, parameters: dict[str, Any], update: bool = False) ->
                 )
             except PapermillExecutionError as error:
                 result.status, result.error = "failed", f"{error.ename}: {error.evalue}"
+            except Exception as error:  # a kernel that died, not a cell that failed: the next notebook still runs
+                result.status, result.error = "failed", f"{type(error).__name__}: {error}"
             finally:
                 if copy.exists():
                     if update and result.status == "ok":
@@ -187,6 +189,7 @@ def install(executed: Path, notebook: Path) -> None:
     import nbformat
 
     content = nbformat.read(executed, as_version=4)
+    content.cells = [c for c in content.cells if "injected-parameters" not in c.metadata.get("tags", [])]
     for cell in content.cells:
         kept = {k: v for k, v in cell.metadata.items() if k == "tags" and v}
         cell.metadata = nbformat.from_dict(kept)

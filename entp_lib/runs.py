@@ -71,6 +71,7 @@ def run(
         found = None if fresh else store.find(config, version)
         if found is not None and found.status == "complete":
             return found  # stored before, or by another process while this one waited for the lock
+        check_can_compute([config], version, store)
         checkpoint = store.checkpoint_path(config.experiment, record_id)
         if fresh:
             checkpoint.unlink(missing_ok=True)
@@ -201,6 +202,9 @@ def collect(future: cf.Future, i: str, todo, found, result: Sweep, meter: Meter)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         result.failures.append((todo[i], f"{error.strerror or error}{where}; what was saved before is kept"))
+    except cf.BrokenExecutor:
+        why = "a worker process was killed, perhaps for lack of memory; what was saved before is kept"
+        result.failures.append((todo[i], why))
     except Exception as error:
         log.debug("run %s failed", i, exc_info=True)
         result.failures.append((todo[i], f"{type(error).__name__}: {error}"))

@@ -64,7 +64,15 @@ def test_a_whole_number_is_a_float_where_one_is_wanted():
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("a=1", 1), ("a=1e-3", 1e-3), ("a=True", True), ("a=quick", "quick"), ("a='1'", "1"), ("a=", "")],
+    [
+        ("a=1", 1),
+        ("a=1e-3", 1e-3),
+        ("a=True", True),
+        ("a=quick", "quick"),
+        ("a='1'", "1"),
+        ("a=", ""),
+        ("a={[]:1}", "{[]:1}"),
+    ],
 )
 def test_values_on_the_command_line_are_read_as_python(text, value):
     name, found = launcher.parse_parameter(text)
@@ -92,6 +100,14 @@ def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder,
     shown = launcher.table(results)
     assert "03_bad" in shown and "failed" in shown and "records reused" in shown
     assert "[2/2] 04_good" in capsys.readouterr().err
+
+
+def test_a_kernel_that_dies_does_not_stop_the_next_notebook(folder):
+    write_notebook(folder, "03_dies", "import os; os._exit(1)")
+    write_notebook(folder, "04_good", "print(0.25)")
+    results = launcher.run_all()
+    assert [r.status for r in results] == ["failed", "ok"]
+    assert "died" in results[0].error.lower()
 
 
 def test_all_parameters_are_checked_before_the_first_notebook_runs(folder, tmp_path):
@@ -140,6 +156,7 @@ def test_bad_time_limits_are_named(text):
         (["run", "--jobs", "0"], "--jobs 0: must be at least 1"),
         (["run", "--time-limit", "soon"], "time limit 'soon'"),
         (["run", "--update", "--tier", "quick"], "--update takes no other option"),
+        (["train", "count3", "--jobs", "-1"], "--jobs -1: must be 0"),
         (["train", "count4"], "did you mean 'count3'"),
         (["train", "count3", "--architecture", "encoder"], "must be one of decoder, prefix_decoder, entp"),
     ],
@@ -153,7 +170,9 @@ def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys):
 def test_an_unknown_tier_is_refused_with_the_known_ones(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["run", "--tier", "fast"])
-    assert stop.value.code == 2 and "smoke, quick, gpu, paper" in capsys.readouterr().err.replace("'", "")
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert stop.value.code == 2 and len(lines) == 1
+    assert lines[0].startswith("run_all.sh: ") and "smoke, quick, gpu, paper" in lines[0].replace("'", "")
 
 
 def test_tier_gpu_without_one_is_refused_before_anything_runs(capsys, monkeypatch):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,22 @@ def test_a_missing_record_is_an_error_where_nothing_may_be_computed(configs, sto
     monkeypatch.setattr(runs, "train", lambda *_, **__: pytest.fail("it trained"))
     with pytest.raises(RecordError, match=f"missing or partial: record test/{config_id(configs[1], 1)}.*run_all.sh"):
         sweep(configs[:2], 1, store=reading)
+    with pytest.raises(RecordError, match="missing or partial"):
+        runs.run(configs[1], 1, store=reading)
+
+
+class Killed(cf.Executor):
+    """An executor whose worker is gone."""
+
+    def submit(self, *_, **__):
+        future = cf.Future()
+        future.set_exception(BrokenProcessPool("a process in the pool was terminated abruptly"))
+        return future
+
+
+def test_a_killed_worker_is_told_in_words(configs, store):
+    with pytest.raises(SweepError, match="a worker process was killed, perhaps for lack of memory"):
+        sweep(configs[:1], 1, store=store, executor=Killed())
 
 
 def test_results_that_cannot_be_written_are_named_before_any_compute(configs, tmp_path, monkeypatch):
