@@ -1,0 +1,1 @@
+"""The paper's statements as things that run: counts, constructions and checks."""
