@@ -1,0 +1,288 @@
+"""The ENTP engine against what it replaces, as ratios measured in turn in one run: ``python -m benchmarks.engine``.
+
+    python -m benchmarks.engine                    # every case, several minutes on two cores
+    python -m benchmarks.engine --quick            # small batches, within 50 seconds on two cores
+    python -m benchmarks.engine --json rows.json   # the table as rows too
+
+A ratio above 1 says how many times faster than ``against`` the engine is; beside a training step stand the ratio that
+the operations alone would give (every matrix product at one rate) and the share that the engine reaches of the rate
+of large square matrix products in the same run. ``peak_memory_ratio`` is the growth of resident memory over the step,
+that of ``against`` as 1; it is empty where the kernel does not let it be measured. Lengths, sizes and batches are in
+the name of the case.
+"""
+
+import argparse
+import ctypes
+import functools
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+
+from entp_lib.config import SIZES, ModelConfig
+from entp_lib.models import build_model
+from entp_lib.models.decoding import generate
+from entp_lib.models.entp import micro_batch_tokens, split_wanted, token_forwards
+from entp_lib.records import device_name
+from entp_lib.runs import available_cores
+
+VOCAB, COLUMNS = 64, "case size dtype device against ratio_median ratio_min ratio_max peak_memory_ratio".split()
+
+
+def model_of(size: str, length: int, device: str, architecture: str = "entp"):
+    cfg = ModelConfig.from_size(size, architecture=architecture, vocab_size=VOCAB, max_length=length)
+    return build_model(cfg, device=device)
+
+
+def data(batch: int, length: int, device: str):
+    generator = torch.Generator().manual_seed(0)
+    draw = torch.randint(VOCAB, (2, batch, length), generator=generator).to(device)
+    return draw[0], draw[1]
+
+
+def engine_step(model, inputs_BT, targets_BT, wanted_BT) -> None:
+    """Forward and backward of the mean loss over the wanted positions, as training does it."""
+    model.zero_grad(set_to_none=True)
+    budget = micro_batch_tokens(inputs_BT.device.type, model.cfg.width, inputs_BT.shape[1])
+    for part_BT in split_wanted(wanted_BT, budget):
+        losses = F.cross_entropy(model(inputs_BT, part_BT), targets_BT[part_BT], reduction="sum")
+        (losses / inputs_BT.numel()).backward()
+
+
+def loop_step(model, inputs_BT, targets_BT) -> None:
+    """The definition, batched over rows: one prefix length after the other, its gradient taken at once."""
+    model.zero_grad(set_to_none=True)
+    for t in range(1, inputs_BT.shape[1] + 1):
+        x = model.embed(inputs_BT[:, :t])
+        for block in model.blocks:
+            x = block(x)
+        losses = F.cross_entropy(model.head(model.ln_f(x[:, -1])), targets_BT[:, t - 1], reduction="sum")
+        (losses / inputs_BT.numel()).backward()
+
+
+def padded_step(model, inputs_BT, targets_BT, tokens: int) -> None:
+    """All prefixes of all rows as one padded batch, cut into micro-batches of at most ``tokens`` padded tokens."""
+    model.zero_grad(set_to_none=True)
+    batch, length = inputs_BT.shape
+    ends_N = torch.arange(length, device=inputs_BT.device).repeat(batch)
+    rows_N = torch.arange(batch, device=inputs_BT.device).repeat_interleave(length)
+    for some in torch.arange(len(ends_N), device=inputs_BT.device).split(max(1, tokens // length)):
+        rows_P, ends_P = rows_N[some], ends_N[some]
+        mask = (torch.arange(length, device=inputs_BT.device) <= ends_P[:, None])[:, None, None]
+        x = model.embed(inputs_BT[rows_P])
+        for block in model.blocks:
+            x = block(x, mask)
+        x = x[torch.arange(len(some), device=x.device), ends_P]
+        losses = F.cross_entropy(model.head(model.ln_f(x)), targets_BT[rows_P, ends_P], reduction="sum")
+        (losses / inputs_BT.numel()).backward()
+
+
+def gpt2_step(theirs, inputs_BT, targets_BT) -> None:
+    """One pass of a Hugging Face GPT-2, loss on every position."""
+    theirs.zero_grad(set_to_none=True)
+    F.cross_entropy(theirs(inputs_BT).logits.flatten(0, 1), targets_BT.flatten()).backward()
+
+
+def decoder_step(model, inputs_BT, targets_BT) -> None:
+    """The same pass with the loop's blocks: what the loop does for one prefix length."""
+    model.zero_grad(set_to_none=True)
+    x = model.embed(inputs_BT)
+    for block in model.blocks:
+        x = block(x, causal=False)
+    F.cross_entropy(model.head(model.ln_f(x)).flatten(0, 1), targets_BT.flatten()).backward()
+
+
+def seconds(step: Callable[[], None], device: str) -> float:
+    began = time.perf_counter()
+    step()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def growth(step: Callable[[], None], device: str) -> float | None:
+    """Bytes by which memory grew over the step at its peak; None where that cannot be known."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        return torch.cuda.max_memory_allocated() - before
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # what is free goes back, so that what is resident is in use
+        Path("/proc/self/clear_refs").write_text("5")
+        before = resident("VmRSS")
+        step()
+        return resident("VmHWM") - before
+    except (OSError, AttributeError):
+        return None
+
+
+def resident(name: str) -> int:
+    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(name))
+    return int(line.split()[1]) * 1024
+
+
+def compare(step, other, device: str, repeat: int, scale: float = 1.0) -> dict:
+    """Seconds of ``other`` over seconds of ``step`` in turn, times ``scale`` where their batches differ."""
+    growths = [growth(f, device) for f in (step, other)]  # warms both up
+    pairs = [(seconds(step, device), seconds(other, device)) for _ in range(repeat)]
+    ratios = [b / a * scale for a, b in pairs]
+    known = all(g is not None and g > 2**20 for g in growths)
+    return {
+        "ratio_median": statistics.median(ratios),
+        "ratio_min": min(ratios),
+        "ratio_max": max(ratios),
+        "peak_memory_ratio": growths[0] / growths[1] if known else None,
+        "seconds": statistics.median(a for a, _ in pairs),
+    }
+
+
+def matmul_rate(device: str) -> float:
+    """Multiply-adds per second of large square matrix products."""
+    n = 8192 if device == "cuda" else 1024
+    a, b = torch.randn(2, n, n, device=device)
+    a @ b
+    return n**3 / min(seconds(lambda: a @ b, device) for _ in range(9))
+
+
+def units(layers: int, fast: bool) -> int:
+    """Matrix work of one (prefix, position) pair in units of D²: 12 a layer, or what the engine leaves of it."""
+    return 9 + 12 * (layers - 2) if fast else 12 * layers
+
+
+def training_cases(size: str, device: str, quick: bool) -> list[dict]:
+    length, repeat = 64, (2 if size == "small" else 1) if quick else 5
+    candidates = {"small": [8], "medium": [2]} if quick else {"small": [4, 8, 16, 32], "medium": [4, 8, 16]}
+    model, layers, width = model_of(size, length, device), SIZES[size]["n_layers"], SIZES[size]["width"]
+    times = {}
+    for batch in candidates[size] if len(candidates[size]) > 1 else ():
+        inputs, targets = data(batch, length, device)
+        loop_step(model, inputs, targets)
+        times[batch] = seconds(functools.partial(loop_step, model, inputs, targets), device) / batch
+    batch = min(times, key=times.get) if times else candidates[size][0]
+    inputs, targets = data(batch, length, device)
+    wanted = torch.ones_like(inputs, dtype=torch.bool)
+    step = functools.partial(engine_step, model, inputs, targets, wanted)
+    row = compare(step, functools.partial(loop_step, model, inputs, targets), device, repeat)
+    done = 3 * token_forwards("entp", wanted) * units(layers, True) * width**2
+    row |= {
+        "case": f"train, T = {length}, all prefixes, batch {batch}",
+        "against": "loop at its best batch",
+        "operation_bound": units(layers, False) / units(layers, True),
+        "share_of_matmul_rate": done / row["seconds"] / matmul_rate(device),
+    }
+    rows = [row]
+    if quick and size == "medium":
+        return [row | {"size": size} for row in rows]
+    batch = 1 if quick else 4
+    inputs, targets = data(batch, length, device)
+    wanted = torch.ones_like(inputs, dtype=torch.bool)
+    tokens = micro_batch_tokens(device, width, length)
+    row = compare(
+        functools.partial(engine_step, model, inputs, targets, wanted),
+        functools.partial(padded_step, model, inputs, targets, tokens),
+        device,
+        1 if quick else repeat,
+    )
+    rows.append(
+        row | {"case": f"train, T = {length}, all prefixes, batch {batch}", "against": "padded batch of prefixes"}
+    )
+    return [row | {"size": size} for row in rows]
+
+
+def loop_honesty(size: str, device: str, quick: bool) -> dict:
+    """Whether a pass of the loop's blocks is as fast as a well-known implementation of the same size."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    shape = SIZES[size]
+    config = GPT2Config(
+        vocab_size=VOCAB,
+        n_positions=64,
+        n_embd=shape["width"],
+        n_layer=shape["n_layers"],
+        n_head=shape["n_heads"],
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+        use_cache=False,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    theirs, ours = GPT2LMHeadModel(config).to(device), model_of(size, 64, device, "decoder")
+    inputs, targets = data(16, 64, device)
+    row = compare(
+        functools.partial(decoder_step, ours, inputs, targets),
+        functools.partial(gpt2_step, theirs, inputs, targets),
+        device,
+        5,
+    )
+    return row | {"case": "one pass of the loop's blocks, batch 16", "size": size, "against": "Hugging Face GPT-2"}
+
+
+def answer_only(size: str, device: str, quick: bool) -> dict:
+    """Three-digit addition scored on its answer: prefix lengths 9 to 13 of 13."""
+    model = model_of(size, 13, device)
+    inputs, targets = data(64, 13, device)
+    everything = torch.ones_like(inputs, dtype=torch.bool)
+    answer = everything.clone()
+    answer[:, :8] = False
+    row = compare(
+        functools.partial(engine_step, model, inputs, targets, answer),
+        functools.partial(engine_step, model, inputs, targets, everything),
+        device,
+        3 if quick else 9,
+    )
+    bound = token_forwards("entp", everything) / token_forwards("entp", answer)
+    return row | {
+        "case": "train, T = 13, answer only, batch 64",
+        "size": size,
+        "against": "all prefixes",
+        "operation_bound": bound,
+    }
+
+
+def generation(size: str, device: str, quick: bool) -> dict:
+    model, length = model_of(size, 256, device, "decoder"), 256
+    prompt = data(4, 8, device)[0]
+    row = compare(
+        lambda: generate(model, prompt, length - 8),
+        lambda: generate(model, prompt, length - 8, use_cache=False),
+        device,
+        1 if quick else 3,
+    )
+    return row | {"case": "decoder generation to n = 256, batch 4", "size": size, "against": "no cache"}
+
+
+def measure(device: str, quick: bool) -> pd.DataFrame:
+    """One row per case; columns as in the module's head, and what a training step adds."""
+    rows = []
+    for size in ("small", "medium"):
+        rows += training_cases(size, device, quick)
+    rows += [answer_only("small", device, quick), generation("small", device, quick)]
+    rows += [loop_honesty(size, device, quick) for size in (("small",) if quick else ("small", "medium"))]
+    table = pd.DataFrame(rows).assign(dtype="fp32", device=device)
+    return table[[*COLUMNS, "operation_bound", "share_of_matmul_rate"]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small batches, few repetitions")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows as JSON")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    options = parser.parse_args()
+    torch.set_num_threads(available_cores())
+    table = measure(options.device, options.quick)
+    print(f"{device_name(options.device)}, {available_cores()} cores, torch {torch.__version__}, fp32")
+    print(table.drop(columns=["dtype", "device"]).round(2).to_string(index=False, na_rep=""))
+    if options.json is not None:
+        rows = json.loads(table[COLUMNS].to_json(orient="records"))
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
