@@ -3,6 +3,7 @@
     python -m benchmarks.engine                    # every case, several minutes on two cores
     python -m benchmarks.engine --quick            # small batches, within 50 seconds on two cores
     python -m benchmarks.engine --json rows.json   # the table as rows too
+    python -m benchmarks.engine --device cuda --dtype bf16   # batch 64, and the loop's blocks compiled
 
 A ratio above 1 says how many times faster than ``against`` the engine is; beside a training step stand the ratio that
 the operations alone would give (every matrix product at one rate) and the share that the engine reaches of the rate
@@ -45,8 +46,9 @@ def data(batch: int, length: int, device: str):
     return draw[0], draw[1]
 
 
-def engine_step(model, inputs_BT, targets_BT, wanted_BT) -> None:
+def engine_step(model, inputs_BT, targets_BT, wanted_BT, method: str = "fast") -> None:
     """Forward and backward of the mean loss over the wanted positions, as training does it."""
+    model.entp_method = method
     model.zero_grad(set_to_none=True)
     budget = micro_batch_tokens(inputs_BT.device.type, model.cfg.width, inputs_BT.shape[1])
     for part_BT in split_wanted(wanted_BT, budget):
@@ -143,9 +145,10 @@ def compare(step, other, device: str, repeat: int, scale: float = 1.0) -> dict:
 
 
 def matmul_rate(device: str) -> float:
-    """Multiply-adds per second of large square matrix products."""
+    """Multiply-adds per second of large square matrix products, in the dtype of the run."""
     n = 8192 if device == "cuda" else 1024
-    a, b = torch.randn(2, n, n, device=device)
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
+    a, b = torch.randn(2, n, n, device=device, dtype=dtype)
     a @ b
     return n**3 / min(seconds(lambda: a @ b, device) for _ in range(9))
 
@@ -158,7 +161,12 @@ def units(layers: int, fast: bool) -> int:
 def training_cases(size: str, device: str, quick: bool) -> list[dict]:
     length, repeat = 64, (2 if size == "small" else 1) if quick else 5
     candidates = {"small": [8], "medium": [2]} if quick else {"small": [4, 8, 16, 32], "medium": [4, 8, 16]}
+    if device == "cuda":
+        candidates = {"small": [64], "medium": [64]}
     model, layers, width = model_of(size, length, device), SIZES[size]["n_layers"], SIZES[size]["width"]
+    if device == "cuda":  # the loop is bound by launches there: compiled, it is the stronger opponent
+        for block in model.blocks:
+            block.compile(dynamic=True)
     times = {}
     for batch in candidates[size] if len(candidates[size]) > 1 else ():
         inputs, targets = data(batch, length, device)
@@ -179,6 +187,15 @@ def training_cases(size: str, device: str, quick: bool) -> list[dict]:
     rows = [row]
     if quick and size == "medium":
         return [row | {"size": size} for row in rows]
+    if not quick:
+        row = compare(
+            functools.partial(engine_step, model, inputs, targets, wanted, "packed"),
+            functools.partial(engine_step, model, inputs, targets, wanted, "grouped"),
+            device,
+            3,
+        )
+        case = f"train, T = {length}, all prefixes, batch {batch}, packed rows"
+        rows.append(row | {"case": case, "against": "groups of one length"})
     batch = 1 if quick else 4
     inputs, targets = data(batch, length, device)
     wanted = torch.ones_like(inputs, dtype=torch.bool)
@@ -265,7 +282,8 @@ def measure(device: str, quick: bool) -> pd.DataFrame:
         rows += training_cases(size, device, quick)
     rows += [answer_only("small", device, quick), generation("small", device, quick)]
     rows += [loop_honesty(size, device, quick) for size in (("small",) if quick else ("small", "medium"))]
-    table = pd.DataFrame(rows).assign(dtype="fp32", device=device)
+    dtype = "bf16" if torch.is_autocast_enabled(device) else "fp32"
+    table = pd.DataFrame(rows).assign(dtype=dtype, device=device)
     return table[[*COLUMNS, "operation_bound", "share_of_matmul_rate"]]
 
 
@@ -274,10 +292,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small batches, few repetitions")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows as JSON")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32", help="bf16: matrix products by autocast")
     options = parser.parse_args()
     torch.set_num_threads(available_cores())
-    table = measure(options.device, options.quick)
-    print(f"{device_name(options.device)}, {available_cores()} cores, torch {torch.__version__}, fp32")
+    with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.dtype == "bf16"):
+        table = measure(options.device, options.quick)
+    print(f"{device_name(options.device)}, {available_cores()} cores, torch {torch.__version__}, {options.dtype}")
     print(table.drop(columns=["dtype", "device"]).round(2).to_string(index=False, na_rep=""))
     if options.json is not None:
         rows = json.loads(table[COLUMNS].to_json(orient="records"))

@@ -3,7 +3,9 @@
 Letters: B batch, T tokens, N wanted positions, V vocabulary.
 """
 
+import functools
 import math
+import types
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entp_lib.config import ARCHITECTURES, SIZES, ModelConfig
-from entp_lib.models import build_model, entp, kernels, parameter_count
+from entp_lib.models import build_model, entp, kernels, packing, parameter_count
 from entp_lib.models.transformer import Transformer, prefix_mask
 
 
@@ -86,7 +88,7 @@ def test_earlier_hidden_states_are_revised_by_entp_alone(small_model, architectu
     layers=st.integers(2, 4),
     batch=st.integers(1, 4),
     length=st.integers(1, 9),
-    method=st.sampled_from(["fused", "plain", "recomputed", "pieces"]),
+    method=st.sampled_from(["fused", "plain", "recomputed", "pieces", "packed", "packed, recomputed"]),
     positions=st.sampled_from(["learned", "none"]),
     continuous=st.booleans(),
     data=st.data(),
@@ -106,14 +108,15 @@ def test_fast_equals_reference(dtype, layers, batch, length, method, positions, 
     model.entp_method = "reference"
     slow = model(x, wanted)
     slow_grads = gradients(model, slow)
-    model.entp_method = "fast"
+    model.entp_method = "packed" if "packed" in method else "fast"
     with pytest.MonkeyPatch.context() as patch:
         if method == "plain":
             patch.setattr(kernels, "usable", lambda x, dropout: False)
-        elif method == "recomputed":
+        elif "recomputed" in method:
             model.token_budget = length
         elif method == "pieces":  # of five rows of the hidden layer
             patch.setattr(kernels, "PIECE", 5 * 64)
+            patch.setattr(kernels, "BLOCK", 2 * 5 * 64 + 1)
         fast = model(x, wanted)
         fast_grads = gradients(model, fast)
     assert slow.shape == (int(wanted.sum()), model.cfg.output_dim or 7)
@@ -193,9 +196,10 @@ def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch):
     assert sum(held) == 3 * 36
 
 
-def test_a_budget_below_one_prefix_is_named(small_model):
+@pytest.mark.parametrize("method", ["grouped", "packed"])
+def test_a_budget_below_one_prefix_is_named(small_model, method):
     model, x = small_model(), tokens()
-    model.token_budget = 7
+    model.token_budget, model.entp_method = 7, method
     with pytest.raises(ValueError, match="token_budget = 7: below the longest wanted prefix, of 8 tokens"):
         model(x, everywhere(x))
     assert model(x, only(6, x)).shape == (3, 11)
@@ -204,8 +208,71 @@ def test_a_budget_below_one_prefix_is_named(small_model):
     assert entp.budget_tokens(model.cfg, 2**30) > 10 * entp.budget_tokens(model.cfg, 2**26)
 
 
-def test_fast_results_are_the_same_twice(small_model):
+def test_an_unknown_method_is_named(small_model):
+    model, x = small_model(), tokens()
+    model.entp_method = "quick"
+    with pytest.raises(ValueError, match="entp_method = 'quick': must be one of reference, fast, grouped, packed"):
+        model(x, everywhere(x))
+
+
+lengths_up_to_8 = st.lists(st.integers(1, 8), min_size=1, max_size=7)
+
+
+@given(lengths=lengths_up_to_8, data=st.data())
+def test_packing_holds_every_prefix_once_in_the_fewest_rows(lengths, data):
+    """Rows of tokens, segments and ends say the same, and no packing in pairs has fewer rows."""
+    sequences = [data.draw(st.integers(0, 4)) for _ in lengths]
+    rows = packing.pack(torch.tensor(sequences), torch.tensor(lengths), 8)
+    capacity = max(lengths)
+    assert rows.index_RC.shape == rows.segment_RC.shape == (fewest_rows(tuple(sorted(lengths)), capacity), capacity)
+    assert sorted(rows.prefix_N.tolist()) == list(range(len(lengths)))
+    for prefix, slot, end in zip(rows.prefix_N, rows.slot_N.tolist(), rows.end_N.tolist(), strict=True):
+        row, segment = divmod(slot, 2)
+        held = rows.index_RC[row][rows.segment_RC[row] == segment]
+        assert held.tolist() == [8 * sequences[prefix] + t for t in range(lengths[prefix])]
+        assert divmod(end, capacity)[0] == row and rows.index_RC.flatten()[end] == held[-1]
+    assert int((rows.segment_RC != packing.PADDING).sum()) == sum(lengths)
+
+
+@functools.cache
+def fewest_rows(lengths, capacity):
+    """By trying every partner for the first."""
+    if not lengths:
+        return 0
+    first, rest = lengths[0], lengths[1:]
+    partners = [i for i, other in enumerate(rest) if first + other <= capacity]
+    choices = [rest, *(rest[:i] + rest[i + 1 :] for i in partners)]
+    return 1 + min(fewest_rows(left, capacity) for left in choices)
+
+
+def test_all_prefixes_waste_no_row():
+    """Lengths t and T - t fill a row: T + 1 rows for two sequences of T."""
+    sequences, ends = torch.ones(2, 8, dtype=torch.bool).nonzero(as_tuple=True)
+    rows = packing.pack(sequences, ends + 1, 8)
+    assert rows.index_RC.shape == (9, 8) and not (rows.segment_RC == packing.PADDING).any()
+
+
+def test_packing_keeps_to_its_budget(small_model, monkeypatch):
     model, x = small_model(n_layers=3), tokens()
+    held, original = [], packing.stack
+    monkeypatch.setattr(packing, "stack", lambda *args: held.append(args[2].index_RC.numel()) or original(*args))
+    model.token_budget, model.entp_method = 17, "packed"
+    model(x, everywhere(x)).sum().backward()
+    assert max(held) <= 17 and sum(held) == 2 * 8 * 14  # once forward, once for the gradient
+
+
+def test_gpus_pack_short_sequences():
+    """Decided by device and shape alone, so that it can be checked without one."""
+    gpu = types.SimpleNamespace(device=torch.device("cuda"), shape=(2, 64, 192))
+    assert entp.packs(gpu)
+    assert not entp.packs(types.SimpleNamespace(device=gpu.device, shape=(2, 512, 192)))
+    assert not entp.packs(torch.zeros(2, 64, 192))
+
+
+@pytest.mark.parametrize("method", ["grouped", "packed"])
+def test_fast_results_are_the_same_twice(small_model, method):
+    model, x = small_model(n_layers=3), tokens()
+    model.entp_method = method
     results = []
     for _ in range(2):
         out = model(x, everywhere(x))
@@ -233,9 +300,11 @@ def test_kernels_keep_out_where_they_do_not_apply():
     assert not kernels.usable(torch.zeros(2, 3, device="meta"), 0.0)
 
 
-def test_bf16_stays_near_fp32(small_model):
+@pytest.mark.parametrize("method", ["grouped", "packed"])
+def test_bf16_stays_near_fp32(small_model, method):
     """Under autocast, and with weights in bf16: an eighth of a bit per layer is lost, not the result."""
     model, x = small_model(n_layers=3, width=32).float(), tokens()
+    model.entp_method = method
     expected = model(x, everywhere(x))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert_near(model(x, everywhere(x)).float(), expected, 0.05)
@@ -257,6 +326,12 @@ def test_dropout_of_the_fast_path_has_the_mean_of_the_loop():
     expected = entp.read_last(block, x, groups)[1][0]
     error = (draws.mean(0) - expected).abs() / (draws.std(0) / 4000**0.5)
     assert error.max() < 4.5 and draws.std(0).min() > 0
+    one_row = packing.pack(torch.zeros(1, dtype=torch.long), torch.tensor([5]), 5)
+    model.train()
+    torch.manual_seed(0)
+    again = torch.stack([packing.read_last(block, x[None], one_row)[1][0] for _ in range(400)])
+    error = (again.mean(0) - expected).abs() / (again.std(0) / 400**0.5)
+    assert error.max() < 4.5 and again.std(0).min() > 0
 
 
 @pytest.mark.parametrize(("layers", "equal"), [(1, True), (2, False)])

@@ -3,6 +3,7 @@
 ``reference`` is the definition as a loop and the oracle of the tests. ``fast`` is the same function with less work:
 the first layer's projections are shared by all prefixes, prefixes of one length run together, all lengths of a
 micro-batch go through the matrix products as one flat batch, and the last layer is computed where it is read only.
+On a GPU prefixes are packed into rows instead (``entp_lib.models.packing``).
 
 Letters: B batch, T tokens, P prefixes of a micro-batch, N wanted prefixes in all, M flat tokens of a micro-batch,
 D width, H heads, K head width.
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from entp_lib.config import ModelConfig
-from entp_lib.models import kernels
+from entp_lib.models import kernels, packing
 from entp_lib.models.kernels import Groups, offsets
 
 # Entries (tokens times width) that a micro-batch holds unless a budget is given.
@@ -34,20 +35,30 @@ def reference(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor) -> 
     return torch.stack(rows) if rows else x_BTD.new_zeros(0, x_BTD.shape[-1])
 
 
-def fast(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor, token_budget: int | None = None) -> Tensor:
+def fast(
+    blocks: Sequence[nn.Module],
+    x_BTD: Tensor,
+    wanted_BT: Tensor,
+    token_budget: int | None = None,
+    pack: bool | None = None,
+) -> Tensor:
     """Hidden states (N, D) in row-major order of ``wanted_BT``; needs two layers or more.
 
     With a ``token_budget``, no more than so many tokens are in the stack at any time: what does not fit is computed
     in micro-batches, whose activations are computed again for the gradient. Without one, all activations are kept.
-    Raises ValueError where the budget is below the longest wanted prefix.
+    ``pack``: in rows under a block mask in place of groups of one length (None: as ``packs`` says). Raises ValueError
+    where the budget is below the longest wanted prefix.
     """
     rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
     if not len(rows_N):
         return x_BTD.new_zeros(0, x_BTD.shape[-1])
-    order_N = ends_N.argsort(stable=True)
     budget = token_budget
     if budget is None:
         budget = micro_batch_tokens(x_BTD.device.type, x_BTD.shape[2], x_BTD.shape[1])
+    check_budget(budget, int(ends_N.max()) + 1)
+    if packs(x_BTD) if pack is None else pack:
+        return packing.packed(blocks, x_BTD, wanted_BT, budget, again=token_budget is not None)
+    order_N = ends_N.argsort(stable=True)
     parts = micro_batches(rows_N[order_N], ends_N[order_N] + 1, len(x_BTD), budget)
     again = token_budget is not None and len(parts) > 1 and torch.is_grad_enabled()
     outputs = []
@@ -57,6 +68,21 @@ def fast(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor, token_bu
         else:
             outputs.append(stack(blocks, x_BTD, groups))
     return torch.cat(outputs)[order_N.argsort()]
+
+
+def packs(x_BTD: Tensor) -> bool:
+    """Whether prefixes go packed in rows: on a GPU, where sequences are short beside the width.
+
+    Groups launch kernels for every length and layer, packed rows a handful a layer; but they compute about T² / 3
+    masked scores a row, T / 18 D of the work of its linear maps. Not measured on a GPU yet: ``benchmarks.engine`` does.
+    """
+    return x_BTD.device.type == "cuda" and x_BTD.shape[1] <= 2 * x_BTD.shape[2]
+
+
+def check_budget(token_budget: int, longest: int) -> None:
+    """Raise ValueError where not even one prefix fits."""
+    if token_budget < longest:
+        raise ValueError(f"token_budget = {token_budget}: below the longest wanted prefix, of {longest} tokens")
 
 
 def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups) -> Tensor:
@@ -143,9 +169,7 @@ def micro_batches(rows_N: Tensor, lengths_N: Tensor, batch: int, token_budget: i
 
     Each is a list of groups (rows, R, T): R prefixes of length T, ``rows`` None where they are all rows in order.
     """
-    longest = int(lengths_N[-1])
-    if token_budget < longest:
-        raise ValueError(f"token_budget = {token_budget}: below the longest wanted prefix, of {longest} tokens")
+    check_budget(token_budget, int(lengths_N[-1]))
     parts, held = [[]], 0
     lengths, counts = torch.unique_consecutive(lengths_N, return_counts=True)
     for length, rows in zip(lengths.tolist(), rows_N.split(counts.tolist()), strict=True):

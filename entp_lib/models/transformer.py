@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from entp_lib.config import ModelConfig
 from entp_lib.models import entp, kernels
 
+METHODS = {"fast": None, "grouped": False, "packed": True}  # of computing ENTP: whether prefixes are packed in rows
+
 
 class Attention(nn.Module):
     """Multi-head attention with biases, scaled by 1/sqrt(K)."""
@@ -68,7 +70,8 @@ class Transformer(nn.Module):
     All architectures have the same parameters. Initial weights: N(0, 0.02), residual output projections
     N(0, 0.02/sqrt(2L)), biases 0, from ``seed`` alone; the head is tied to the token embedding.
 
-    ``entp_method`` is "fast", or "reference" for the loop of the definition. ``token_budget`` bounds the tokens that
+    ``entp_method`` is "fast" (by device one of "grouped" and "packed", which may be asked for), or "reference" for the
+    loop of the definition. ``token_budget`` bounds the tokens that
     ENTP has in the stack at a time, at the price of computing activations twice; None keeps them all. For a training
     step prefer ``entp.split_wanted``, which bounds them at no price.
     """
@@ -114,10 +117,12 @@ class Transformer(nn.Module):
         self.check(inputs, wanted_BT, prompt_lengths_B)
         x_BTD = self.embed(inputs)
         kind = self.cfg.architecture
+        if kind == "entp" and self.entp_method not in ("reference", *METHODS):
+            raise ValueError(f"entp_method = {self.entp_method!r}: must be one of reference, {', '.join(METHODS)}")
         if kind == "entp" and self.entp_method == "reference":
             x_ND = entp.reference(self.blocks, x_BTD, wanted_BT)
         elif kind == "entp" and self.cfg.n_layers > 1:
-            x_ND = entp.fast(self.blocks, x_BTD, wanted_BT, self.token_budget)
+            x_ND = entp.fast(self.blocks, x_BTD, wanted_BT, self.token_budget, METHODS[self.entp_method])
         else:  # with one layer ENTP is the decoder (appendix A.3)
             x_ND = self.one_pass(x_BTD, prompt_lengths_B)[wanted_BT]
         return self.head(self.ln_f(x_ND))
