@@ -127,7 +127,7 @@ def run_command(options) -> int:
 
 
 def train_command(options) -> int:
-    from entp_lib.config import ARCHITECTURES, one_of
+    from entp_lib.config import ARCHITECTURES, RunConfig, one_of
     from entp_lib.experiments import EXPERIMENTS, summary
     from entp_lib.records import Store
     from entp_lib.runs import SweepError, sweep
@@ -138,7 +138,8 @@ def train_command(options) -> int:
     require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
     experiment = EXPERIMENTS[options.experiment]
     configs = experiment.configs(options.tier, options.seeds)
-    configs = [c for c in configs if not options.architecture or c.model.architecture in options.architecture]
+    if options.architecture:
+        configs = [c for c in configs if isinstance(c, RunConfig) and c.model.architecture in options.architecture]
     require(bool(configs), f"experiment {experiment.name} has no such runs at tier {options.tier}")
     try:
         done = sweep(
@@ -146,7 +147,7 @@ def train_command(options) -> int:
             experiment.version,
             store=Store(options.results),
             fresh=options.fresh,
-            jobs=options.jobs,
+            jobs=options.jobs or experiment.jobs,
             time_limit=seconds(options.time_limit),
             label=f"{experiment.name} {options.tier}",
         )
@@ -154,7 +155,8 @@ def train_command(options) -> int:
         done = error.sweep
         print(error, file=sys.stderr)
     partial = [r for r in done.records if r.status == "partial"]
-    if done.complete:
+    trained = [r for r in done.complete if isinstance(r.config, RunConfig)]
+    if trained:
         shown = [
             "architecture",
             "seed",
@@ -164,7 +166,7 @@ def train_command(options) -> int:
             "steps",
             "wall_seconds",
         ]
-        print(summary(done.complete)[shown].to_string(index=False))
+        print(summary(trained)[shown].to_string(index=False))
     for record in partial:
         print(f"partial: {record.experiment}/{record.id} at step {record.provenance['steps']}")
     return 1 if done.failures else 0

@@ -16,7 +16,9 @@ from entp_lib.evaluation import mean_interval
 from entp_lib.records import Record, Store, write_atomically
 
 COLUMNS = "id source statement paper_value our_value low high unit tier seeds verdict notebook records".split()
-VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "not attempted")
+EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive")
+THEORY_VERDICTS = ("verified", "verified with correction", "refuted", "unproved")
+VERDICTS = (*EMPIRICAL_VERDICTS, *THEORY_VERDICTS, "not attempted")
 MIN_PAIRS = 5
 
 
@@ -33,6 +35,31 @@ class Measurement:
     tier: str
     records: Sequence[str] = field(default_factory=tuple)
     paper_settings: bool = False
+
+
+@dataclass(frozen=True)
+class Check:
+    """Our side of one theoretical claim: whether the statement holds in everything that was tried.
+
+    ``printed``: as the paper states it; None where that could not be decided, as for a conjecture. ``corrected``: as
+    ``correction`` words it, None where there is no corrected statement.
+    """
+
+    claim: str
+    printed: bool | None
+    tier: str
+    corrected: bool | None = None
+    correction: str = ""
+    records: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def verdict(self) -> str:
+        """By rule: a statement that fails is refuted, unless its correction holds."""
+        if self.printed is None:
+            return "unproved"
+        if self.printed:
+            return "verified"
+        return "verified with correction" if self.corrected else "refuted"
 
 
 def verdict(
@@ -80,16 +107,16 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     from entp_lib.experiments import BEST_FIRST, EXPERIMENTS
 
     store = store or Store()
-    found: dict[str, list[Measurement]] = {}
+    found: dict[str, list[Measurement | Check]] = {}
     for experiment in EXPERIMENTS.values():
         for tier in BEST_FIRST:
             for m in experiment.measure(experiment.stored(store, tier) or []):
                 found.setdefault(m.claim, []).append(m)
     # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
-    return judge([max(ms, key=lambda m: len(m.values) >= MIN_PAIRS) for ms in found.values()])
+    return judge([max(ms, key=lambda m: isinstance(m, Check) or len(m.values) >= MIN_PAIRS) for ms in found.values()])
 
 
-def judge(measurements: Sequence[Measurement], only_measured: bool = False) -> pd.DataFrame:
+def judge(measurements: Sequence[Measurement | Check], only_measured: bool = False) -> pd.DataFrame:
     """Verdicts on measurements: all of the paper's claims, or only those that were measured."""
     measured = {m.claim: m for m in measurements}
     claims = reference_claims()
@@ -102,9 +129,14 @@ def judge(measurements: Sequence[Measurement], only_measured: bool = False) -> p
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def row_of(claim: dict, measurement: Measurement | None) -> dict:
-    """One line of the ledger."""
-    row = {name: claim.get(name) for name in COLUMNS}
+def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
+    """One line of the ledger; a correction goes with the statement that it corrects."""
+    row = {name: claim.get(name) for name in COLUMNS} | dict.fromkeys(("our_value", "low", "high"), math.nan)
+    if isinstance(measurement, Check):
+        if measurement.verdict == "verified with correction":
+            row["statement"] = f"{claim['statement']} [corrected: {measurement.correction}]"
+        records = " ".join(measurement.records)
+        return row | {"tier": measurement.tier, "seeds": 0, "records": records, "verdict": measurement.verdict}
     if measurement is None or not len(measurement.values):
         return row | {"verdict": "not attempted", "tier": "", "records": "", "seeds": 0}
     mean, low, high = mean_interval(measurement.values)

@@ -155,8 +155,46 @@ class RunConfig:
     def __post_init__(self):
         check_types(self)
 
+    @property
+    def steps(self) -> int:
+        return self.train.steps
 
-def config_id(config: RunConfig, version: int) -> str:
+    @property
+    def label(self) -> str:
+        """What tells a run from its siblings, for messages."""
+        return f"{self.model.architecture}, seed {self.model_seed}"
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """One record that no training makes: a function of ``entp_lib.theory.STUDIES`` and its arguments (JSON types)."""
+
+    experiment: str
+    tier: Literal["smoke", "quick", "gpu", "paper"]
+    study: str
+    params: dict[str, Any]
+    model_seed: int = 0
+    data_seed: int = 0
+
+    def __post_init__(self):
+        check_types(self)
+
+    @property
+    def steps(self) -> int:
+        return 1
+
+    @property
+    def label(self) -> str:
+        """What tells a study from its siblings, for messages."""
+        return ", ".join(f"{name} {value}" for name, value in self.params.items() if not isinstance(value, list | dict))
+
+
+def config_from(values: dict[str, Any]) -> RunConfig | StudyConfig:
+    """The configuration that ``to_dict`` made plain. Raises ConfigError for unknown or missing names."""
+    return from_dict(StudyConfig if "study" in values else RunConfig, values)
+
+
+def config_id(config: RunConfig | StudyConfig, version: int) -> str:
     """Sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
     text = canonical_json({"config": to_dict(config), "version": version})
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -23,7 +23,7 @@ from typing import Any
 import filelock
 
 from entp_lib import paths
-from entp_lib.config import ConfigError, RunConfig, canonical_json, config_id, from_dict, to_dict
+from entp_lib.config import ConfigError, RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
 
 STATUSES = ("complete", "partial")
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
@@ -36,11 +36,11 @@ class RecordError(RuntimeError):
 
 @dataclass(frozen=True)
 class Record:
-    """What one run left behind. ``metrics`` are final values, ``curves`` lists over training."""
+    """What one run left behind. ``metrics`` are final values, ``curves`` lists over training or over cases."""
 
     experiment: str
     version: int
-    config: RunConfig
+    config: RunConfig | StudyConfig
     metrics: dict[str, Any]
     curves: dict[str, list]
     provenance: dict[str, Any]
@@ -73,7 +73,7 @@ class Record:
             claimed = body.pop("checksum")
             if claimed != checksum(body):
                 raise RecordError("its checksum does not match its content (edited by hand?)")
-            body["config"] = from_dict(RunConfig, body["config"])
+            body["config"] = config_from(body["config"])
             return cls(**body)
         except (ValueError, KeyError, AttributeError, TypeError, ConfigError) as error:
             raise RecordError(f"it cannot be read ({type(error).__name__}: {error})") from error
@@ -121,7 +121,7 @@ class Store:
             self.set_aside(path, str(error))
             return None
 
-    def find(self, config: RunConfig, version: int) -> Record | None:
+    def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
         """The record of a configuration, complete or partial, or None."""
         return self.load(config.experiment, config_id(config, version))
 

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import torch
 
-from entp_lib.config import ConfigError, RunConfig, config_id, from_dict, to_dict
+from entp_lib.config import ConfigError, RunConfig, StudyConfig, config_from, config_id, one_of, to_dict
 from entp_lib.progress import Heartbeat, Meter, event
 from entp_lib.records import Record, RecordError, Store, provenance
-from entp_lib.training import save_weights, train
+from entp_lib.training import Outcome, save_weights, train
 
+Config = RunConfig | StudyConfig
 POLL_SECONDS = 0.5
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Sweep:
     """What a sweep did: the records in the order of the configurations, and what failed."""
 
     records: list[Record] = field(default_factory=list)
-    failures: list[tuple[RunConfig, str]] = field(default_factory=list)
+    failures: list[tuple[Config, str]] = field(default_factory=list)
     reused: int = 0
     computed: int = 0
 
@@ -45,12 +46,12 @@ class SweepError(RuntimeError):
     def __init__(self, sweep: Sweep):
         self.sweep = sweep
         total = sweep.reused + sweep.computed + len(sweep.failures)
-        lines = [f"  {c.experiment} {c.model.architecture}, seed {c.model_seed}: {why}" for c, why in sweep.failures]
+        lines = [f"  {c.experiment} {c.label}: {why}" for c, why in sweep.failures]
         super().__init__("\n".join([f"{len(sweep.failures)} of {total} runs failed:", *lines]))
 
 
 def run(
-    config: RunConfig,
+    config: Config,
     version: int,
     *,
     store: Store | None = None,
@@ -81,28 +82,49 @@ def run(
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            outcome = train(config, device=device, checkpoint=checkpoint, deadline=deadline, on_step=on_step)
+            if isinstance(config, StudyConfig):
+                record = study_record(config, version, where, deadline)
+            else:
+                outcome = train(config, device=device, checkpoint=checkpoint, deadline=deadline, on_step=on_step)
+                record = training_record(config, version, where, outcome)
         finally:
             torch.set_num_threads(before)
-        state = outcome.state
-        where |= {
-            "steps": state.step,
-            "token_forwards": state.token_forwards,
-            "train_seconds": state.seconds,
-            "wall_seconds": state.wall_seconds,
-            "peak_memory_bytes": peak_memory(device),
-        }
-        status = "complete" if outcome.complete else "partial"
-        record = Record(config.experiment, version, config, outcome.metrics, state.curves, where, status)
+        record.provenance["peak_memory_bytes"] = peak_memory(device)
         store.save(record)
-        if outcome.complete:
+        if isinstance(config, RunConfig) and outcome.complete:
             save_weights(store.weights_path(config.experiment, record_id), config, outcome.model)
             checkpoint.unlink(missing_ok=True)
     return Record.from_json(record.to_json())  # rounded as stored, so that new and reused records are equal
 
 
+def training_record(config: RunConfig, version: int, where: dict, outcome: Outcome) -> Record:
+    """What ``train`` left, as a record; partial where it did not reach its end."""
+    state = outcome.state
+    where = where | {
+        "steps": state.step,
+        "token_forwards": state.token_forwards,
+        "train_seconds": state.seconds,
+        "wall_seconds": state.wall_seconds,
+    }
+    status = "complete" if outcome.complete else "partial"
+    return Record(config.experiment, version, config, outcome.metrics, state.curves, where, status)
+
+
+def study_record(config: StudyConfig, version: int, where: dict, deadline: float | None) -> Record:
+    """What a study finds, as a record. A study is short: it starts before the deadline, or not at all."""
+    from entp_lib.theory import STUDIES
+
+    one_of("study", config.study, STUDIES)
+    begun = time.monotonic()
+    if deadline is not None and begun >= deadline:
+        raise TimeoutError("the time limit passed before it started")
+    metrics, curves = STUDIES[config.study](**config.params)
+    where = where | {"wall_seconds": time.monotonic() - begun}
+    return Record(config.experiment, version, config, metrics, curves, where)
+
+
 def sweep(
-    configs: Sequence[RunConfig],
+    configs: Sequence[Config],
     version: int,
     *,
     store: Store | None = None,
@@ -142,7 +164,7 @@ def sweep(
 
 
 def compute(
-    todo: dict[str, RunConfig],
+    todo: dict[str, Config],
     version,
     store,
     result,
@@ -159,7 +181,7 @@ def compute(
     deadline = time.time() + time_limit if time_limit else None
     found: dict[str, Record] = {}
     with tempfile.TemporaryDirectory() as folder:
-        meter = Meter(Path(folder), {i: c.train.steps for i, c in todo.items()}, label)
+        meter = Meter(Path(folder), {i: c.steps for i, c in todo.items()}, label)
         own = None
         if executor is None:
             own = executor = InProcess() if min(jobs, len(todo)) == 1 else local_processes(min(jobs, len(todo)))
@@ -219,7 +241,7 @@ def execute(config: dict, version: int, root: str, fresh: bool, device: str, thr
         threading.Thread(target=leave_with_parent, daemon=True).start()
     remaining = None if deadline is None else time.monotonic() + deadline - time.time()
     record = run(
-        from_dict(RunConfig, config),
+        config_from(config),
         version,
         store=Store(root, read_only=False),  # whoever called has checked, and may be another process
         fresh=fresh,
@@ -259,7 +281,7 @@ class InProcess(cf.Executor):
         return future
 
 
-def check_can_compute(todo: Sequence[RunConfig], version: int, store: Store) -> None:
+def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:
     """Raise before any compute is spent where records are missing from a read-only or unwritable store."""
     if store.read_only:
         names = ", ".join(f"{c.experiment}/{config_id(c, version)}" for c in todo[:3])

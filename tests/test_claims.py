@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from entp_lib import claims
-from entp_lib.claims import Measurement, judge, verdict
+from entp_lib.claims import Check, Measurement, judge, verdict
 from entp_lib.records import Store
 
 
@@ -128,3 +128,23 @@ def test_the_papers_claims_are_well_formed():
     assert table["id"].is_unique and set(table["kind"]) == {"empirical", "theory"}
     signed = table[(table["kind"] == "empirical") & table["paper_value"].notna() & (table["sign"] != 0)]
     assert (signed["paper_value"] * signed["sign"] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("printed", "corrected", "expected"),
+    [
+        (True, None, "verified"),
+        (False, True, "verified with correction"),
+        (False, False, "refuted"),
+        (False, None, "refuted"),
+        (None, True, "unproved"),
+    ],
+)
+def test_theory_is_judged_by_what_holds(printed, corrected, expected):
+    table = judge([Check("T1", printed, "quick", corrected, "and so on", ("complexity/abc",))], only_measured=True)
+    (row,) = table.to_dict("records")
+    assert (row["verdict"], row["tier"], row["records"]) == (expected, "quick", "complexity/abc")
+    assert math.isnan(row["our_value"])
+    assert ("[corrected: and so on]" in row["statement"]) is (expected == "verified with correction")
+    shown = claims.shown(table).loc["T1"]
+    assert (shown["ours"], shown["95 % interval"], shown["verdict"]) == ("", "", expected)

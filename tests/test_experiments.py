@@ -1,18 +1,41 @@
 """Experiments: their runs fit, twins are paired, the best tier is chosen, derived tables are right."""
 
 import dataclasses
+import inspect
 
 import pytest
 
-from entp_lib.config import ConfigError, NotebookParameters, config_id
+from entp_lib.config import ConfigError, NotebookParameters, RunConfig, config_id
 from entp_lib.experiments import BEST_FIRST, EXPERIMENTS, Experiment, count3, match3, mean_table, paired, summary
 from entp_lib.records import Record
 from entp_lib.tasks import Triplets, build_task
+from entp_lib.theory import STUDIES
 from entp_lib.training import check_fit
 
 
+TRAINED = {n: e for n, e in EXPERIMENTS.items() if all(isinstance(c, RunConfig) for c in e.configs("quick", 0))}
+STUDIED = {n: e for n, e in EXPERIMENTS.items() if n not in TRAINED}
+
+
+@pytest.mark.parametrize("tier", ["smoke", "quick"])
+@pytest.mark.parametrize("experiment", STUDIED.values(), ids=STUDIED)
+def test_studies_name_what_there_is(experiment, tier):
+    configs = experiment.configs(tier, 0)
+    ids = {config_id(c, experiment.version) for c in configs}
+    assert configs and len(ids) == len(configs)
+    for config in configs:
+        assert config.experiment == experiment.name and config.tier == tier
+        inspect.signature(STUDIES[config.study]).bind(**config.params)
+
+
+def test_a_study_gives_its_last_tier_for_higher_ones():
+    parameters = NotebookParameters(tier="paper")
+    found = EXPERIMENTS["complexity"].collect(parameters)
+    assert {r.config.tier for r in found.records} == {"quick"}
+
+
 @pytest.mark.parametrize("tier", ["smoke", "quick", "gpu", "paper"])
-@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
+@pytest.mark.parametrize("experiment", TRAINED.values(), ids=TRAINED)
 def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
     configs = experiment.configs(tier, 0)
     ids = {config_id(c, experiment.version) for c in configs}
@@ -32,7 +55,7 @@ def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
 
 
 def test_claims_that_conclude_have_five_pairs():
-    for experiment in EXPERIMENTS.values():
+    for experiment in TRAINED.values():
         assert len({c.model_seed for c in experiment.configs("quick", 0)}) >= 5
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from entp_lib import runs
-from entp_lib.config import ConfigError, config_id
+from entp_lib.config import ConfigError, StudyConfig, config_id
 from entp_lib.records import RecordError, Store
 from entp_lib.runs import SweepError, sweep
 
@@ -76,6 +76,22 @@ def test_a_failing_run_is_reported_and_the_others_are_kept(configs, small_run, s
     with pytest.raises(SweepError, match=r"1 of 5 runs failed:\n  test decoder, seed 0: TrainingError: the training"):
         sweep([bad, *configs], 1, store=store, jobs=1)
     assert len(store.all("test")) == 4
+
+
+def test_studies_are_records_too(store, small_run):
+    """A function's findings are stored, reused and reported like a training run's."""
+    shape = dict(n_layers=2, n_heads=1, width=8, lengths=[4, 8], sequence_lengths=[4], rounds=1)
+    config = StudyConfig("test", "smoke", "costs", shape)
+    first, second = (sweep([config, small_run("decoder", 0)], 1, store=store, jobs=1) for _ in range(2))
+    assert (first.computed, second.computed, second.reused) == (2, 0, 2)
+    assert first.records == second.records and first.records[0].config == config
+    assert {"wall_seconds", "peak_memory_bytes", "commit"} <= set(first.records[0].provenance)
+    wrong = StudyConfig("test", "smoke", "cost", shape)
+    with pytest.raises(SweepError, match="test n_layers 2, .*ConfigError: study = 'cost': .* did you mean 'costs'"):
+        sweep([wrong], 1, store=store, jobs=1)
+    late = StudyConfig("test", "smoke", "costs", {**shape, "rounds": 2})
+    with pytest.raises(SweepError, match="the time limit passed before it started"):
+        sweep([late], 1, store=store, jobs=1, time_limit=1e-6)
 
 
 def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, monkeypatch):

@@ -12,13 +12,15 @@ from entp_lib.experiments.base import (
     paired,
     summary,
 )
+from entp_lib.experiments.complexity import COMPLEXITY
 from entp_lib.experiments.count3 import COUNT3
 from entp_lib.experiments.match3 import MATCH3
 
-EXPERIMENTS = {e.name: e for e in (COUNT3, MATCH3)}
+EXPERIMENTS = {e.name: e for e in (COMPLEXITY, COUNT3, MATCH3)}
 
 __all__ = [
     "BEST_FIRST",
+    "COMPLEXITY",
     "COUNT3",
     "EXPERIMENTS",
     "MATCH3",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.claims import Measurement
-from entp_lib.config import NotebookParameters, RunConfig, require
+from entp_lib.claims import Check, Measurement
+from entp_lib.config import NotebookParameters, RunConfig, StudyConfig, require
 from entp_lib.evaluation import mean_interval
 from entp_lib.records import Record, Store
 from entp_lib.runs import Sweep, sweep
@@ -20,15 +20,16 @@ class Experiment:
     """A named set of runs. ``configs(tier, seeds)`` lists them, nothing for a tier it does not have.
 
     A change to ``version`` abandons all earlier records: raise it when the same configuration would now give
-    another result.
+    another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing.
     """
 
     name: str
     version: int
     title: str
     notebook: str
-    configs: Callable[[str, int], list[RunConfig]]
-    measure: Callable[[list[Record]], list[Measurement]]
+    configs: Callable[[str, int], list[RunConfig] | list[StudyConfig]]
+    measure: Callable[[list[Record]], list[Measurement | Check]]
+    jobs: int = 0
 
     def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record] | None:
         """The complete records of a tier, or None if one is missing or the tier has none."""
@@ -53,7 +54,8 @@ class Experiment:
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
         """The records that a notebook's parameters ask for, computed where they are missing.
 
-        ``best``: those of the best whole tier, else ``quick`` is computed. Smoke runs have a store of their own.
+        ``best``: those of the best whole tier, else ``quick`` is computed. Smoke runs have a store of their own. An
+        experiment that a laptop does in full has no tier above ``quick`` and gives that one for it.
         """
         tier = parameters.tier
         if tier == "smoke":
@@ -62,13 +64,17 @@ class Experiment:
         if tier == "best":
             tier = "quick" if parameters.fresh else self.best_tier(store, parameters.seeds) or "quick"
         configs = self.configs(tier, parameters.seeds)
+        if not configs and tier in ("gpu", "paper"):
+            tier, configs = "quick", self.configs("quick", parameters.seeds)
         require(bool(configs), f"tier = {tier!r}: experiment {self.name} has no runs at this tier")
         return sweep(
             configs,
             self.version,
             store=store,
             fresh=parameters.fresh,
-            jobs=parameters.jobs or (1 if tier == "smoke" else 0),  # starting processes would cost more than the runs
+            jobs=parameters.jobs
+            or self.jobs
+            or (1 if tier == "smoke" else 0),  # starting processes would cost more than the runs
             time_limit=parameters.time_limit,
             label=f"{self.name} {tier}",
         )
