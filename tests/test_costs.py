@@ -121,6 +121,6 @@ def test_training_seconds_follow_the_counts():
 
 @pytest.mark.parametrize(("change", "message"), [({"lengths": [1, 8]}, "2 or more"), ({"rounds": 0}, "rounds = 0")])
 def test_bad_parameters_are_named(change, message):
-    good = dict(n_layers=2, n_heads=1, width=8, lengths=[8], sequence_lengths=[4], rounds=1)
+    good = dict(n_layers=2, n_heads=1, width=8, lengths=[8], sequence_lengths=[4], rounds=1, sequence_rounds=1)
     with pytest.raises(ConfigError, match=message):
         costs.measure(**{**good, **change})

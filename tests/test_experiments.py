@@ -12,7 +12,6 @@ from entp_lib.tasks import Triplets, build_task
 from entp_lib.theory import STUDIES
 from entp_lib.training import check_fit
 
-
 TRAINED = {n: e for n, e in EXPERIMENTS.items() if all(isinstance(c, RunConfig) for c in e.configs("quick", 0))}
 STUDIED = {n: e for n, e in EXPERIMENTS.items() if n not in TRAINED}
 

@@ -80,7 +80,7 @@ def test_a_failing_run_is_reported_and_the_others_are_kept(configs, small_run, s
 
 def test_studies_are_records_too(store, small_run):
     """A function's findings are stored, reused and reported like a training run's."""
-    shape = dict(n_layers=2, n_heads=1, width=8, lengths=[4, 8], sequence_lengths=[4], rounds=1)
+    shape = dict(n_layers=2, n_heads=1, width=8, lengths=[4, 8], sequence_lengths=[4], rounds=1, sequence_rounds=1)
     config = StudyConfig("test", "smoke", "costs", shape)
     first, second = (sweep([config, small_run("decoder", 0)], 1, store=store, jobs=1) for _ in range(2))
     assert (first.computed, second.computed, second.reused) == (2, 0, 2)

@@ -26,20 +26,32 @@ SHORT = [128, 256]
 
 TIERS: dict[str, list[dict]] = {
     "smoke": [
-        dict(n_layers=2, n_heads=1, width=8, lengths=[8, 16, 32, 64], sequence_lengths=[8, 16], rounds=1),
-        dict(n_layers=2, n_heads=1, width=32, lengths=[8, 16], sequence_lengths=[8], rounds=1),
-        dict(n_layers=3, n_heads=1, width=8, lengths=[8, 16], sequence_lengths=[8], rounds=1),
+        dict(
+            n_layers=2,
+            n_heads=1,
+            width=8,
+            lengths=[8, 16, 32, 64],
+            sequence_lengths=[8, 16],
+            rounds=1,
+            sequence_rounds=1,
+        ),
+        dict(n_layers=2, n_heads=1, width=32, lengths=[8, 16], sequence_lengths=[8], rounds=1, sequence_rounds=1),
+        dict(n_layers=3, n_heads=1, width=8, lengths=[8, 16], sequence_lengths=[8], rounds=1, sequence_rounds=1),
     ],
     "quick": [
-        dict(**NARROW, lengths=HALVES, sequence_lengths=[32, 64, 128, 256, 512, 1024], rounds=5),
-        dict(**SIZES["small"], lengths=OCTAVES[:-1], sequence_lengths=[16, 32, 64, 128, 256], rounds=5),
-        dict(**SIZES["medium"], lengths=OCTAVES[:-1], sequence_lengths=[16, 32, 64, 128], rounds=3),
+        dict(**NARROW, lengths=HALVES, sequence_lengths=[32, 64, 128, 256, 512, 1024], rounds=9, sequence_rounds=2),
+        dict(
+            **SIZES["small"], lengths=OCTAVES[:-1], sequence_lengths=[16, 32, 64, 128, 256], rounds=9, sequence_rounds=2
+        ),
+        dict(**SIZES["medium"], lengths=OCTAVES[:-1], sequence_lengths=[16, 32, 64, 128], rounds=5, sequence_rounds=2),
         *(
-            dict(n_layers=2, n_heads=d // 16, width=d, lengths=SHORT, sequence_lengths=[64], rounds=5)
+            dict(
+                n_layers=2, n_heads=d // 16, width=d, lengths=SHORT, sequence_lengths=[64], rounds=5, sequence_rounds=5
+            )
             for d in (32, 64, 128, 256, 512)
         ),
         *(
-            dict(n_layers=n, n_heads=4, width=64, lengths=SHORT, sequence_lengths=[64], rounds=5)
+            dict(n_layers=n, n_heads=4, width=64, lengths=SHORT, sequence_lengths=[64], rounds=5, sequence_rounds=5)
             for n in (1, 3, 4, 6, 8)
         ),
     ],

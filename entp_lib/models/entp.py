@@ -31,7 +31,7 @@ def reference(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor) -> 
         x = x_BTD[b : b + 1, : t + 1]
         for block in blocks:
             x = block(x)
-        rows.append(x[0, -1])
+        rows.append(x[0, -1].clone())  # a view would keep the whole prefix
     return torch.stack(rows) if rows else x_BTD.new_zeros(0, x_BTD.shape[-1])
 
 

@@ -148,16 +148,18 @@ def measure(
     lengths: Sequence[int],
     sequence_lengths: Sequence[int],
     rounds: int,
+    sequence_rounds: int,
     seed: int = 0,
 ) -> tuple[dict[str, Any], dict[str, list]]:
     """(metrics, curves) of one shape: costs per token at ``lengths``, per sequence at ``sequence_lengths``.
 
-    Times are the lowest of ``rounds``, each of which goes through all lengths and methods in turn (s); memory is in
+    Times are the lowest of ``rounds`` (s), each of which goes through all lengths and methods in turn; memory is in
     bytes, ``_dense`` where the matrix of scores is formed; operations are multiply-adds. Raises ConfigError for
     lengths below 2, none, or rounds below 1.
     """
     require(len(lengths) > 0 and min(*lengths, *sequence_lengths, 2) >= 2, f"lengths = {lengths}: must be 2 or more")
-    require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
+    for name, value in (("rounds", rounds), ("sequence_rounds", sequence_rounds)):
+        require(value >= 1, f"{name} = {value}: must be at least 1")
     longest = max(*lengths, *sequence_lengths)
     cfg = ModelConfig("entp", n_layers, n_heads, width, VOCABULARY, longest)
     subjects, shapes = Subjects(cfg, seed), Subjects(cfg, device="meta")
@@ -169,7 +171,7 @@ def measure(
     }
     curves: dict[str, list] = {"length": list(lengths), "sequence_length": list(sequence_lengths)}
     timed = timings({name: (make, lengths) for name, make in token.items()}, rounds)
-    timed |= timings({name: (make, sequence_lengths) for name, make in sequence.items()}, rounds)
+    timed |= timings({name: (make, sequence_lengths) for name, make in sequence.items()}, sequence_rounds)
     curves |= {f"{name}_seconds": values for name, values in timed.items()}
     for name, make in token.items():
         curves[f"{name}_transient"] = [peak_bytes(make(n)) for n in lengths]
