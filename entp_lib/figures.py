@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from entp_lib import paths
 from entp_lib.evaluation import mean_interval
@@ -64,6 +65,13 @@ def panels(columns: int, rows: int = 1, width: float = 3.4, height: float = 2.8,
     """A figure of equal panels in the project's style: (figure, axes)."""
     use_style()
     return plt.subplots(rows, columns, figsize=(width * columns, height * rows), **options)
+
+
+def plain_ticks(axis, ticks: Iterable[float]) -> None:
+    """Label a logarithmic axis (``ax.xaxis`` or ``ax.yaxis``) at ``ticks``, in plain numbers, and nowhere else."""
+    axis.set_major_locator(FixedLocator(list(ticks)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel: str) -> None:

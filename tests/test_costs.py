@@ -113,10 +113,15 @@ def test_slopes_between_octaves():
 
 
 def test_training_seconds_follow_the_counts():
-    cfg = ModelConfig("entp", 6, 6, 384, 64, 64)
-    fast, loop, decoder = (study.training_seconds(cfg, 64, 2, 1e9, m) for m in ("fast", "loop", "decoder"))
+    cfg = ModelConfig("decoder", 6, 6, 384, costs.VOCABULARY, 64)
+    grids = {m: study.training_grid(6, 1e9, 2, m) for m in ("fast", "loop", "decoder")}
+    fast, loop, decoder = (grids[m].loc[384, 64] for m in ("fast", "loop", "decoder"))
     assert decoder == 6 * complexity.decoder_pass(cfg, 64) / 1e9
     assert 1.2 < loop / fast < 1.4 and 20 < fast / decoder < 32
+    relative = study.relative_cost(6, 384)
+    assert relative.loc[64, "fast"] == pytest.approx(fast / decoder)
+    assert relative.loc[2048, "loop"] == pytest.approx(2048 / 2, rel=0.35)  # n / 2 to n / 3 as attention takes over
+    assert (grids["fast"].diff().dropna() > 0).all(axis=None) and (grids["fast"].T.diff().dropna() > 0).all(axis=None)
 
 
 @pytest.mark.parametrize(("change", "message"), [({"lengths": [1, 8]}, "2 or more"), ({"rounds": 0}, "rounds = 0")])

@@ -65,8 +65,9 @@ class Experiment:
             tier = "quick" if parameters.fresh else self.best_tier(store, parameters.seeds) or "quick"
         configs = self.configs(tier, parameters.seeds)
         if not configs and tier in ("gpu", "paper"):
-            tier, configs = "quick", self.configs("quick", parameters.seeds)
+            configs = self.configs("quick", parameters.seeds)
         require(bool(configs), f"tier = {tier!r}: experiment {self.name} has no runs at this tier")
+        tier = configs[0].tier
         return sweep(
             configs,
             self.version,

@@ -239,18 +239,37 @@ def measure(records: Sequence[Record]) -> list[Check]:
     return [Check("T1", bool(printed), records[0].config.tier, bool(corrected), correction, ids)]
 
 
-def training_seconds(cfg: ModelConfig, n: int, batch: int, rate: float, method: str) -> float:
-    """Seconds of a training step on ``batch`` sequences of n at ``rate`` multiply-adds a second; backward counts twice.
-
-    ``method``: "fast", "loop" or "decoder".
-    """
+def all_tokens(n_layers: int, width: int, n: int, method: str) -> int:
+    """Multiply-adds for all n next tokens of a sequence by "fast", "loop" or "decoder"; heads of width 64 or one."""
+    cfg = ModelConfig("entp", n_layers, max(1, width // 64), width, VOCABULARY, n)
     lengths = range(1, n + 1)
-    forward = {
+    return {
         "fast": lambda: complexity.entp_fast(cfg, lengths, n),
         "loop": lambda: complexity.entp_loop(cfg, lengths),
         "decoder": lambda: complexity.decoder_pass(cfg, n),
     }[method]()
-    return 3 * batch * forward / rate
+
+
+def training_seconds(n_layers: int, width: int, n: int, batch: int, rate: float, method: str) -> float:
+    """Seconds of a training step on ``batch`` sequences of n at ``rate`` multiply-adds/s; backward counts twice."""
+    return 3 * batch * all_tokens(n_layers, width, n, method) / rate
+
+
+GRID = tuple(round(2 ** (k / 2)) for k in range(8, 23))  # 16 to 2,048 in half octaves
+
+
+def training_grid(n_layers: int, rate: float, batch: int, method: str) -> pd.DataFrame:
+    """``training_seconds`` for widths (a row each, multiples of 64) and lengths (a column each)."""
+    return pd.DataFrame(
+        {n: {d: training_seconds(n_layers, d, n, batch, rate, method) for d in range(64, 1025, 64)} for n in GRID}
+    )
+
+
+def relative_cost(n_layers: int, width: int) -> pd.DataFrame:
+    """ENTP's operations for all next tokens as a multiple of a decoder's pass, by length and method."""
+    counts = {m: [all_tokens(n_layers, width, n, m) for n in GRID] for m in ("fast", "loop", "decoder")}
+    table = pd.DataFrame(counts, index=pd.Index(GRID, name="length"))
+    return table[["fast", "loop"]].div(table["decoder"], axis=0)
 
 
 def rates(records: Sequence[Record]) -> pd.DataFrame:
