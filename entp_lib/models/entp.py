@@ -89,7 +89,7 @@ def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups) -> Tensor:
     """Hidden states (P, D) after the stack for the prefixes of ``groups``, in their order."""
     first, *middle, last = blocks
     dropout = first.attention.dropout if first.training else 0.0
-    fused = kernels.usable(x_BTD, dropout)
+    fused = first.fusible and kernels.usable(x_BTD, dropout)
     if fused:
         x_MD = kernels.feed_forward(first, kernels.attend_prefixes(first, x_BTD, groups))
     else:

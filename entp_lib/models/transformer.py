@@ -41,6 +41,8 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """x + attention(LN(x)), then x + MLP(LN(x)) with a tanh GELU."""
 
+    fusible = True  # whether the fused kernels compute the same
+
     def __init__(self, cfg: ModelConfig):
         super().__init__()
         self.ln_1, self.ln_2 = nn.LayerNorm(cfg.width), nn.LayerNorm(cfg.width)
@@ -51,7 +53,7 @@ class Block(nn.Module):
 
     def forward(self, x_BTD: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """The block over whole sequences (B, T, D); in a decoder on a CPU by the fused kernels."""
-        if causal and kernels.usable(x_BTD, self.dropout.p if self.training else 0.0):
+        if causal and self.fusible and kernels.usable(x_BTD, self.dropout.p if self.training else 0.0):
             batch, length, _ = x_BTD.shape
             x_MD = kernels.attend(self, x_BTD.flatten(0, 1), [(None, batch, length)], causal=True)
             return kernels.feed_forward(self, x_MD).view_as(x_BTD)

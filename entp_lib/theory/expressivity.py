@@ -1,0 +1,273 @@
+"""Encoders and decoders compute different causal functions (§4, theorems 4.1 and 4.2, appendix A.1 to A.6).
+
+The model is that of appendix A: one head, keys as wide as the tokens, skip connections, no LayerNorm, scores not scaled.
+A causal model is T_f(x)_t = f(x_1 ... x_t)_t. The proofs are turned into programs: given any encoder (or decoder), the
+refuters return a sequence on which it fails to compute the theorem's function, and the error that the proof promises.
+
+Both proofs end alike: two inputs between which the candidate cannot tell, though the function differs on them by some
+distance, so that on one of them the candidate is off by half of it. In theorem 4.1 the bound is 9/8 |p1 - p2| where
+p1 != p2: it vanishes as the positions approach each other, so nothing is said about approximation.
+
+Letters: T tokens, D width, L layers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Model(Protocol):
+    """What the refuters ask of a candidate: tokens in, outputs out, positions added to the tokens inside ``encode``.
+
+    Where there are no positions a candidate also needs ``width``, or the caller gives it.
+    """
+
+    positions_TD: Tensor | None
+
+    def encode(self, x_TD: Tensor) -> Tensor: ...
+
+
+class AttentionStack(nn.Module):
+    """The bare Transformer of appendix A.1: per layer x + attention(x), then x + MLP(x).
+
+    Weights are N(0, 1/D) from ``seed``. The MLP has one hidden ReLU layer of ``mlp_width`` units; 0 makes it the zero
+    function. ``skip`` = False leaves out the skip connections, as in appendix A.4. Raises ValueError where
+    ``positions_TD`` is not (T, width).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        n_layers: int,
+        *,
+        causal: bool,
+        positions_TD: Tensor | None = None,
+        mlp_width: int = 0,
+        skip: bool = True,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float64,
+    ):
+        super().__init__()
+        self.width, self.n_layers, self.causal, self.skip = width, n_layers, causal, skip
+        if positions_TD is not None and (positions_TD.dim() != 2 or positions_TD.shape[1] != width):
+            raise ValueError(f"positions of shape {tuple(positions_TD.shape)}: must be (T, {width})")
+        self.positions_TD = None if positions_TD is None else nn.Parameter(positions_TD.detach().to(dtype))
+        generator = torch.Generator().manual_seed(seed)
+
+        def weights(out: int, fan_in: int) -> nn.Parameter:
+            w = torch.randn(n_layers, out, fan_in, generator=generator, dtype=dtype)
+            return nn.Parameter(w / fan_in**0.5)
+
+        self.w_q_LDD, self.w_k_LDD, self.w_v_LDD = (weights(width, width) for _ in range(3))
+        if mlp_width:
+            self.mlp_in_LFD, self.mlp_out_LDF = weights(mlp_width, width), weights(width, mlp_width)
+        else:
+            self.mlp_in_LFD = None
+
+    def encode(self, x_TD: Tensor) -> Tensor:
+        """Outputs (T, D) of one sequence (T, D). Raises ValueError for other shapes and more tokens than positions."""
+        if x_TD.dim() != 2 or len(x_TD) == 0 or x_TD.shape[1] != self.width:
+            raise ValueError(f"x of shape {tuple(x_TD.shape)}: must be (T, {self.width}) with T at least 1")
+        if self.positions_TD is not None:
+            if len(x_TD) > len(self.positions_TD):
+                raise ValueError(f"{len(x_TD)} tokens: there are {len(self.positions_TD)} positions")
+            x_TD = x_TD + self.positions_TD[: len(x_TD)]
+        for layer in range(self.n_layers):
+            x_TD = self.joined(x_TD, self.attend(layer, x_TD))
+            if self.mlp_in_LFD is not None:
+                hidden_TF = torch.relu(x_TD @ self.mlp_in_LFD[layer].T)
+                x_TD = self.joined(x_TD, hidden_TF @ self.mlp_out_LDF[layer].T)
+        return x_TD
+
+    def attend(self, layer: int, x_TD: Tensor) -> Tensor:
+        q_TD, k_TD, v_TD = (x_TD @ w[layer].T for w in (self.w_q_LDD, self.w_k_LDD, self.w_v_LDD))
+        scores_TT = q_TD @ k_TD.T
+        if self.causal:
+            future_TT = torch.ones_like(scores_TT, dtype=torch.bool).triu(1)
+            scores_TT = scores_TT.masked_fill(future_TT, -torch.inf)
+        return scores_TT.softmax(-1) @ v_TD
+
+    def joined(self, x_TD: Tensor, update_TD: Tensor) -> Tensor:
+        return x_TD + update_TD if self.skip else update_TD
+
+
+def causal_model(model: Model, x_TD: Tensor) -> Tensor:
+    """T_f(x), (T, D): at each t the last output of f on the first t tokens, by the definition (§3, A.1)."""
+    return torch.stack([model.encode(x_TD[:t])[-1] for t in range(1, len(x_TD) + 1)])
+
+
+def theorem_4_1_decoder(width: int, n_layers: int = 2, dtype: torch.dtype = torch.float64) -> AttentionStack:
+    """The decoder without positions that no encoder computes (A.5): uniform attention with W_V = I, twice."""
+    return constructed(width, n_layers, dtype, causal=True, query_key=0.0)
+
+
+def theorem_4_2_encoder(width: int, n_layers: int = 2, dtype: torch.dtype = torch.float64) -> AttentionStack:
+    """The encoder without positions that no decoder with p1 != p2 computes (A.6): W_Q = W_K = W_V = I, twice."""
+    return constructed(width, n_layers, dtype, causal=False, query_key=1.0)
+
+
+@torch.no_grad()
+def constructed(width: int, n_layers: int, dtype: torch.dtype, causal: bool, query_key: float) -> AttentionStack:
+    """Two layers with W_V = I and W_Q = W_K = ``query_key`` I; W_V = 0 makes further layers the identity."""
+    if n_layers < 2:
+        raise ValueError(f"n_layers = {n_layers}: the construction has 2 layers at least")
+    model = AttentionStack(width, n_layers, causal=causal, dtype=dtype)
+    identity = torch.eye(width, dtype=dtype)
+    for w_LDD, scale in ((model.w_q_LDD, query_key), (model.w_k_LDD, query_key), (model.w_v_LDD, 1.0)):
+        w_LDD.zero_()
+        w_LDD[:2] = scale * identity
+    return model
+
+
+class RationalOutputs(NamedTuple):
+    """Exact outputs, and the coefficients of x_1 ... x_T in each of them."""
+
+    values: list[Fraction]
+    rows: list[list[Fraction]]
+
+
+def theorem_4_1_outputs(x: Sequence[Fraction]) -> RationalOutputs:
+    """What the decoder of theorem 4.1 computes at width 1, in exact arithmetic.
+
+    The first three rows are (4), (7, 9)/4 and (23, 17, 32)/18: per layer, h_t becomes h_t + mean(h_1 ... h_t). Every row
+    sums to 4.
+    """
+    rows = [[Fraction(i == t) for i in range(len(x))] for t in range(len(x))]
+    for _ in range(2):
+        sums = accumulate(rows, lambda a, b: [p + q for p, q in zip(a, b, strict=True)])
+        means = [[s / t for s in total] for t, total in enumerate(sums, 1)]
+        rows = [[a + b for a, b in zip(row, mean, strict=True)] for row, mean in zip(rows, means, strict=True)]
+    return RationalOutputs([sum(c * Fraction(v) for c, v in zip(row, x, strict=True)) for row in rows], rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Refutation:
+    """A sequence on which a model's causal model is not the theorem's function.
+
+    ``position`` counts from 1 and is the last of ``inputs_TD``. ``difference`` is the largest entry of
+    |theirs_D - ours_D|; ``guaranteed`` is what the proof promises of it, up to rounding. ``case`` names the argument.
+    """
+
+    inputs_TD: Tensor
+    position: int
+    theirs_D: Tensor
+    ours_D: Tensor
+    difference: float
+    case: str
+    guaranteed: float
+
+
+def refute_encoder(encoder: Model, width: int | None = None) -> Refutation:
+    """A sequence on which T_E is not the decoder of theorem 4.1, for any encoder with added positions, or none.
+
+    Raises ValueError for models that the proof does not cover: without ``encode`` or ``positions_TD``, with positions
+    that are not added to the inputs, with fewer than 3 of them, or not attending to all tokens alike.
+    """
+    p_TD, width, dtype = positions(encoder, "theorem 4.1", 3, width)
+    decoder = theorem_4_1_decoder(width, dtype=dtype)
+    if p_TD is None or torch.equal(p_TD[0], p_TD[1]):
+        unit_D = torch.eye(width, dtype=dtype)[0]
+        pair = (torch.stack([unit_D, -unit_D, unit_D]), torch.stack([-unit_D, unit_D, unit_D]))
+        case = "p1 = p2: the third output does not see tokens 1 and 2 change places"
+        complaint = "its third output changes when tokens 1 and 2 change places, though p1 = p2: it is not an encoder"
+    else:
+        # with y1 + p1 = y2 + p2 = c the difference 4 y1 - (7 y1 + 9 y2)/4 = 9/4 (p2 - p1) for every c; c = 0 is exact
+        pair = (-p_TD[:1], -p_TD[:2])
+        case = "p1 != p2: y1 + p1 = y2 + p2, and output 1 of (y1) is output 2 of (y1, y2)"
+        complaint = (
+            "its output on (y1) is not its second output on (y1, y2), though y1 + p1 = y2 + p2: it is no function of "
+            "x + p alone, or does not attend by a weighted mean"
+        )
+    return contradiction(encoder, decoder, pair, case, complaint)
+
+
+def refute_decoder(decoder: Model) -> Refutation:
+    """A sequence on which T_D is not the encoder of theorem 4.2, for any decoder with added positions and p1 != p2.
+
+    Of causality the proof uses only that T_D = D (A.2); the same sequence refutes encoders with p1 != p2. Raises
+    ValueError for models that the proof does not cover, those with p1 = p2 or without positions among them.
+    """
+    p_TD, width, dtype = positions(decoder, "theorem 4.2", 2, None)
+    if p_TD is None or torch.equal(p_TD[0], p_TD[1]):
+        what = "no positions" if p_TD is None else "p1 = p2"
+        raise ValueError(f"the model has {what}: theorem 4.2 assumes p1 != p2 and says nothing about it")
+    x_TD = torch.stack([torch.zeros_like(p_TD[0]), p_TD[0] - p_TD[1]])
+    case = "p1 != p2: x1 + p1 = x2 + p2, so outputs 1 and 2 are equal"
+    complaint = "its outputs 1 and 2 differ though x1 + p1 = x2 + p2: it is not causal attention over x + p"
+    return contradiction(decoder, theorem_4_2_encoder(width, dtype=dtype), (x_TD[:1], x_TD), case, complaint)
+
+
+@torch.no_grad()
+def contradiction(model: Model, reference: Model, pair: tuple[Tensor, Tensor], case: str, complaint: str) -> Refutation:
+    """Of two inputs with equal last outputs of ``model``, that on which it is further from ``reference``."""
+    theirs, ours = ([m.encode(x_TD)[-1] for x_TD in pair] for m in (model, reference))
+    if not all(y_D.isfinite().all() for y_D in theirs):
+        raise ValueError("the model's outputs are not finite: nothing can be compared")
+    rounding = torch.finfo(ours[0].dtype).eps ** 0.5 * (1 + float(theirs[0].abs().max()))
+    if largest(theirs[0], theirs[1]) > rounding:
+        raise ValueError(f"the proof does not cover this model: {complaint}")
+    guaranteed = largest(ours[0], ours[1]) / 2
+    found = [
+        Refutation(x_TD, len(x_TD), a_D, b_D, largest(a_D, b_D), case, guaranteed)
+        for x_TD, a_D, b_D in zip(pair, theirs, ours, strict=True)
+    ]
+    return max(found, key=lambda refutation: refutation.difference)
+
+
+def largest(a: Tensor, b: Tensor) -> float:
+    return float((a - b).abs().max())
+
+
+def positions(model: Model, theorem: str, at_least: int, width: int | None) -> tuple[Tensor | None, int, torch.dtype]:
+    """The model's positions, width and dtype; ValueError, naming what is wrong, where the proof cannot use them."""
+    name = type(model).__name__
+    scheme = getattr(model, "position_scheme", "additive")
+    if scheme not in ("additive", "none"):
+        raise ValueError(f"{name} has {scheme} positions: {theorem} needs positions added to inputs of the same width")
+    missing = [a for a in ("encode", "positions_TD") if not hasattr(model, a)]
+    if missing:
+        raise ValueError(
+            f"{name} has no {' and no '.join(missing)}: {theorem} needs encode(x_TD) and positions_TD, positions "
+            "added to inputs of the same width, or None"
+        )
+    p_TD = model.positions_TD
+    if p_TD is None:
+        width = getattr(model, "width", None) if width is None else width
+        if width is None:
+            raise ValueError(f"{name} has neither positions nor a width: give width")
+        return None, width, torch.float64
+    if not isinstance(p_TD, Tensor) or p_TD.dim() != 2 or len(p_TD) < at_least or width not in (None, p_TD.shape[1]):
+        shape = tuple(p_TD.shape) if isinstance(p_TD, Tensor) else type(p_TD).__name__
+        raise ValueError(f"positions_TD of {name} is {shape}: must be (T, width) with T at least {at_least}")
+    return p_TD.detach(), p_TD.shape[1], p_TD.dtype
+
+
+def two_layer_example(w_q: Tensor, w_k: Tensor, w_v: Tensor, x: Tensor) -> dict[str, dict[tuple[int, int], Tensor]]:
+    """Appendix A.4 by its formulas: x^(l)_i of two layers on (x1, x2), without skip connections and MLPs.
+
+    ``w_q``, ``w_k`` and ``w_v`` are (2, D, D), one matrix per layer, ``x`` is (2, D). Returns, for "decoder" and
+    "encoder", the vectors by (layer, token), both counted from 1. Raises ValueError for other shapes.
+    """
+    if x.dim() != 2 or len(x) != 2 or any(w.shape != (2, x.shape[1], x.shape[1]) for w in (w_q, w_k, w_v)):
+        shapes = ", ".join(str(tuple(t.shape)) for t in (w_q, w_k, w_v, x))
+        raise ValueError(f"w_q, w_k, w_v and x are {shapes}: must be three times (2, D, D), and (2, D)")
+    found: dict[str, dict[tuple[int, int], Tensor]] = {}
+    for kind in ("decoder", "encoder"):
+        x1, x2, out = x[0], x[1], {}
+        for layer in (1, 2):
+            q, k, v = w_q[layer - 1], w_k[layer - 1], w_v[layer - 1]
+
+            def mixed(xi: Tensor, x1=x1, x2=x2, q=q, k=k, v=v) -> Tensor:
+                # e^s2 / (e^s1 + e^s2) as a sigmoid: the printed quotient overflows for large scores
+                share = torch.sigmoid((q @ xi) @ (k @ x2) - (q @ xi) @ (k @ x1))
+                return (1 - share) * (v @ x1) + share * (v @ x2)
+
+            x1, x2 = (v @ x1 if kind == "decoder" else mixed(x1)), mixed(x2)
+            out[layer, 1], out[layer, 2] = x1, x2
+        found[kind] = out
+    return found

@@ -1,0 +1,263 @@
+"""Causal attention by full attention with longer queries and keys (§4.3, Finding 1).
+
+Extra entries u_i of queries and w_j of keys add C <u_i, w_j> to the scores, which should be 0 for j <= i and about -C for
+j > i. The paper takes u_i = a_i and w_j = -(a_1 + ... + a_{j-1}) for an orthonormal basis, n numbers more per vector of
+which n - 1 are used, and says that by Johnson and Lindenstrauss O(log n) do, with a basis that is nearly orthogonal.
+
+That does not follow: keys are sums of up to n - 1 vectors, so the errors of the inner products add up to about
+sqrt(n log n / d), and d must grow like n log n, beyond the exact basis. What holds:
+
+- *Exactly*, n - 1 are needed: zeros up to the diagonal and none of them just above it make a matrix of rank n - 1.
+- *dyadic*: j > i if and only if at one level of the binary tree they part, i to the left and j to the right. A key is
+  then a sum of log2 n vectors instead of n, which makes d polylogarithmic: (log n)^3 up to a factor, 1/error² as before.
+- *geometric*: nothing bounds the scores of hidden keys from below. u_i = B^-i, w_j = -B^(j - 1) is a mask with error 1/B
+  in one dimension. The price is range: numbers up to B^(n/2). Several dimensions share it, n / d positions each.
+
+Letters: n tokens, d extra dimensions, D width; C is ``constant``.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import gammaincinv
+from torch import Generator, Tensor
+
+RANGE = 1000  # binary exponents that a geometric mask may use on either side; float64 ends at 1023
+
+
+class Pair(NamedTuple):
+    """What is appended to queries and to keys at C = 1, both (n, d)."""
+
+    queries_nd: Tensor
+    keys_nd: Tensor
+
+
+Basis = Tensor | Pair  # a tensor (n, d) stands for the paper's layout
+
+
+class MaskError(NamedTuple):
+    """Largest error of an output entry, and of an added score divided by C."""
+
+    output: float
+    score: float
+
+
+def augmentation(basis: Basis, constant: float) -> tuple[Tensor, Tensor]:
+    """What to append to the queries and to the keys, both (n, d), so that the added scores are about -C [i < j].
+
+    A tensor's rows are the a_i: query i gets a_i, key i gets -C (a_1 + ... + a_{i-1}). Raises ValueError where C is
+    not positive and finite.
+    """
+    if not 0 < constant < math.inf:
+        raise ValueError(f"constant = {constant}: must be positive and finite")
+    if isinstance(basis, Pair):
+        return basis.queries_nd, constant * basis.keys_nd
+    return basis, -constant * (basis.cumsum(0) - basis)
+
+
+def causal_attention(q_nD: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
+    """Causal attention of one head without scaling (A.1): (n, width of the values)."""
+    scores_nn = q_nD @ k_nD.T
+    return scores_nn.masked_fill(hidden(len(q_nD)), -torch.inf).softmax(-1) @ v_nD
+
+
+def simulated_attention(q_nD: Tensor, k_nD: Tensor, v_nD: Tensor, basis: Basis, constant: float) -> Tensor:
+    """Full attention, no mask, with queries and keys made longer by ``augmentation``."""
+    extra_q_nd, extra_k_nd = augmentation(basis, constant)
+    if len(extra_q_nd) != len(q_nD):
+        raise ValueError(f"a basis for {len(extra_q_nd)} positions with {len(q_nD)} queries: must be equally many")
+    scores_nn = torch.cat([q_nD, extra_q_nd], 1) @ torch.cat([k_nD, extra_k_nd], 1).T
+    return scores_nn.softmax(-1) @ v_nD
+
+
+def hidden(n: int) -> Tensor:
+    """True where a key lies after the query, (n, n)."""
+    return torch.ones(n, n, dtype=torch.bool).triu(1)
+
+
+def score_error(basis: Basis) -> float:
+    """Largest error of the added scores at C = 1: |s| of a visible key, 1 + s of a hidden one.
+
+    Hidden keys may fall below -1, which does no harm. From 1/2 on, visible and hidden keys need not be apart.
+    """
+    extra_q_nd, extra_k_nd = augmentation(basis, 1.0)
+    s_nn = extra_q_nd @ extra_k_nd.T
+    return max(0.0, float(torch.where(hidden(len(s_nn)), 1 + s_nn, s_nn.abs()).max()))
+
+
+def mask_error(basis: Basis, constant: float, seed: int = 0, width: int = 8, trials: int = 4) -> MaskError:
+    """Errors against causal attention over ``trials`` draws of q, k (normal, scores of variance 1) and v in [-1, 1]."""
+    n = len(augmentation(basis, constant)[0])
+    generator = Generator().manual_seed(seed)
+    worst = 0.0
+    for _ in range(trials):
+        q_nD, k_nD = torch.randn(2, n, width, generator=generator, dtype=torch.float64)
+        q_nD, v_nD = q_nD / width**0.5, 2 * torch.rand(n, width, generator=generator, dtype=torch.float64) - 1
+        error_nD = simulated_attention(q_nD, k_nD, v_nD, basis, constant) - causal_attention(q_nD, k_nD, v_nD)
+        worst = max(worst, float(error_nD.abs().max()))
+    return MaskError(worst, score_error(basis))
+
+
+def output_bound(error: float, constant: float, n: int, score_range: float) -> float:
+    """Bound on the output error for values in [-1, 1] and scores q·k within ``score_range`` of each other.
+
+    Visible scores off by C e move at most tanh(C e / 2) of the weight; hidden keys keep at most
+    n exp(score_range - C (1 - 2 e)) of it.
+    """
+    leak = n * math.exp(min(0.0, score_range - constant * (1 - 2 * error)))
+    return 2 * min(1.0, math.tanh(constant * error / 2) + leak)
+
+
+def exact_basis(n: int) -> Tensor:
+    """The identity, (n, n): the paper's example. The last column is 0 in every key and could be left out."""
+    return torch.eye(n, dtype=torch.float64)
+
+
+def random_basis(n: int, d: int, generator: Generator, compact: bool = False) -> Tensor:
+    """n random unit vectors, (n, d): orthogonal up to about sqrt(log n / d), as in Johnson and Lindenstrauss.
+
+    n vectors span n dimensions at most. With ``compact`` they are drawn, where d > n, in coordinates of their span,
+    (n, n): other vectors, but inner products of the same distribution, at a cost that does not grow with d.
+    """
+    if compact and d > n:
+        # Bartlett: a Gaussian (n, d) matrix is a triangular one times a rotation, its diagonal chi with d, d - 1, ...
+        a_nd = torch.randn(n, n, generator=generator, dtype=torch.float64).tril(-1)
+        uniform_n = torch.rand(n, generator=generator, dtype=torch.float64)
+        chi_n = np.sqrt(2 * gammaincinv((d - np.arange(n)) / 2, uniform_n.numpy()))
+        a_nd = a_nd + torch.from_numpy(chi_n).diag()
+    else:
+        a_nd = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return a_nd / a_nd.norm(dim=1, keepdim=True)
+
+
+def threshold_basis(n: int, d: int) -> Pair:
+    """The matrix -[i < j] cut to rank d by its singular values: the closest in the spectral norm, not by entry."""
+    u, s, v = torch.linalg.svd(-hidden(n).double())
+    root = s[:d].sqrt()
+    return Pair(u[:, :d] * root, v[:d].T * root)
+
+
+def dyadic_basis(n: int, d: int | None = None, generator: Generator | None = None, compact: bool = False) -> Pair:
+    """[i < j] as a sum over the levels of a binary tree, each with one vector per node.
+
+    At a level, query i carries its node's vector where its next bit is 0, key j minus its node's where it is 1. Without
+    ``d`` the vectors of a level are orthonormal and the mask is exact, with n - 1 dimensions for n a power of 2. With
+    ``d`` they are random unit vectors, the dimensions shared equally between the levels, and ``compact`` as above. Raises ValueError for fewer
+    dimensions than levels.
+    """
+    levels = max(1, (n - 1).bit_length())
+    if d is not None and d < levels:
+        raise ValueError(f"d = {d}: must be at least the {levels} levels of {n} tokens")
+    i_n = torch.arange(n)
+    queries, keys = [], []
+    for level in range(levels):
+        nodes_n, bit_n = i_n >> (levels - level), (i_n >> (levels - level - 1)) & 1
+        count = int(nodes_n[-1]) + 1
+        if d is None:
+            vectors = exact_basis(count)
+        else:
+            vectors = random_basis(count, d // levels + (level < d % levels), generator, compact)
+        queries.append(vectors[nodes_n] * (1 - bit_n)[:, None])
+        keys.append(-vectors[nodes_n] * bit_n[:, None])
+    return Pair(torch.cat(queries, 1), torch.cat(keys, 1))
+
+
+def geometric_basis(n: int, d: int, error: float) -> Pair:
+    """A mask with score error ``error`` whose hidden scores fall without bound: -B^(j - i - 1) with B = 1/error.
+
+    Each dimension serves the keys of one block of ceil(n / d) positions. Raises ValueError where float64 has not the
+    range for the blocks.
+    """
+    block = -(-n // d)
+    bits = -math.log2(error)
+    if (block + 1) * bits > 2 * RANGE:
+        raise ValueError(f"{block} positions per dimension at error {error:g}: float64 has the range for fewer")
+    i_n = torch.arange(n, dtype=torch.float64)
+    start_d = block * torch.arange(d, dtype=torch.float64)
+    middle_d = start_d + block / 2
+    # a query before the block hides all of it, as the one just before it does; a query after it hides nothing
+    at_nd = torch.maximum(i_n[:, None], start_d - 1)
+    queries_nd = torch.where(at_nd < start_d + block, torch.exp2((middle_d - at_nd) * bits), 0.0)
+    own_nd = (i_n[:, None] >= start_d) & (i_n[:, None] < start_d + block)
+    keys_nd = torch.where(own_nd, -torch.exp2((i_n[:, None] - middle_d - 1) * bits), 0.0)
+    return Pair(queries_nd, keys_nd)
+
+
+def seeded(seed: int) -> Generator:
+    return Generator().manual_seed(seed)
+
+
+# (n, d, error, seed) -> a mask with d dimensions
+KINDS: dict[str, Callable[[int, int, float, int], Basis]] = {
+    "exact": lambda n, d, error, seed: exact_basis(n)[:, :d],
+    "random": lambda n, d, error, seed: random_basis(n, d, seeded(seed), compact=True),
+    "dyadic": lambda n, d, error, seed: dyadic_basis(n, d, seeded(seed), compact=True),
+    "threshold": lambda n, d, error, seed: threshold_basis(n, d),
+    "geometric": lambda n, d, error, seed: geometric_basis(n, d, error),
+}
+DRAWN = ("random", "dyadic")
+
+
+def dimensions_needed(
+    kind: str,
+    n: int,
+    tolerance: float = 0.25,
+    constant: float = 1.0,
+    seeds: Sequence[int] = range(8),
+    limit: int = 2**24,
+) -> int:
+    """Smallest d at which the added scores are within ``tolerance`` of the mask's.
+
+    Scores are multiplied by C, so ``score_error`` must be at most tolerance / C; where vectors are random, its mean
+    over the seeds. The d is found by doubling, then bisection: to one dimension, or to 5 % where vectors are random. Raises ValueError for an unknown kind, for
+    tolerance / C of 1/2 or more, where a mask need hide nothing, and where ``limit`` dimensions are too few.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind = {kind!r}: must be one of {', '.join(KINDS)}")
+    error = tolerance / constant
+    if not 0 < error < 0.5:
+        raise ValueError(f"tolerance / constant = {error:g}: must lie between 0 and 1/2")
+
+    def enough(d: int) -> bool:
+        try:
+            errors = [score_error(KINDS[kind](n, d, error, seed)) for seed in (seeds if kind in DRAWN else seeds[:1])]
+            return sum(errors) / len(errors) <= error * (1 + 1e-9)
+        except ValueError:  # too few dimensions for the construction
+            return False
+
+    high = 1
+    while not enough(high):
+        high *= 2
+        if high > limit:
+            raise ValueError(f"{kind} for {n} tokens within {error:g}: more than {limit} dimensions")
+    low = high // 2
+    while high - low > (max(1, low // 20) if kind in DRAWN else 1):
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def dimension_table(
+    lengths: Sequence[int] = (16, 32, 64, 128, 256),
+    kinds: Sequence[str] = tuple(KINDS),
+    tolerance: float = 0.25,
+    seed: int = 0,
+) -> tuple[dict[str, float], dict[str, list[int]]]:
+    """Dimensions needed by length and kind, at C = 1 and for eight seeds from ``seed`` on.
+
+    Returns metrics, the exponent of a power of n fitted through each kind's dimensions (log-log least squares), and
+    curves: "n" and one list per kind.
+    """
+    curves = {"n": [int(n) for n in lengths]}
+    metrics = {}
+    x = torch.tensor(curves["n"], dtype=torch.float64).log()
+    for kind in kinds:
+        curves[kind] = [dimensions_needed(kind, n, tolerance, 1.0, range(seed, seed + 8)) for n in curves["n"]]
+        y = torch.tensor(curves[kind], dtype=torch.float64).log()
+        if len(curves["n"]) > 1:
+            centred = x - x.mean()
+            metrics[f"exponent_{kind}"] = float(centred @ y / (centred @ centred))
+    return metrics, curves
