@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
 from entp_lib.models.transformer import Attention, Block, Transformer
+from entp_lib.tasks.counting import next_symbols
 
 WIDTH, HEADS = 32, 2
 GAP = 32.0  # by how much the chosen score exceeds the next: e⁻³² is lost in fp32 beside 1
@@ -112,7 +113,7 @@ class ConstructedCount3(Transformer):
 
 
 def constructed_count3(max_length: int, max_value: int, architecture: str = "entp") -> ConstructedCount3:
-    """A Transformer, in fp64, whose most likely next token after every prefix of at most ``max_length`` is Count3 of it.
+    """A Transformer, in fp64, whose most likely next token after a prefix of at most ``max_length`` is Count3 of it.
 
     Values are 0..``max_value``; the vocabulary also holds all answers, which are below ``max_length``. Logits are
     -(v - answer)² up to a constant, from the tied embedding. ``architecture="decoder"`` gives the same weights a causal
@@ -264,14 +265,6 @@ def run_by_layer(model: ConstructedCount3, tokens_T: Tensor) -> list[LayerTrace]
     return found
 
 
-def count3(tokens_BT: Tensor) -> Tensor:
-    """Count3 of whole sequences (B, T) by the definition, over residues: (B,)."""
-    n = tokens_BT.shape[1]
-    residues_BTn = torch.nn.functional.one_hot(tokens_BT % n, n)
-    wanted_BT = (-(tokens_BT + tokens_BT[:, -1:])) % n
-    return residues_BTn.sum(1).gather(1, wanted_BT).sum(1) % n
-
-
 def hard_cases(length: int, max_value: int) -> Tensor:
     """Sequences (B, length) that strain the construction: constants, few residues, extreme counts, largest values."""
     k = torch.arange(length)
@@ -295,7 +288,7 @@ def wrong_answers(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> t
     right_N = torch.empty_like(rows_N)
     for end in ends_N.unique().tolist():
         here = ends_N == end
-        right_N[here] = count3(tokens_BT[rows_N[here], : end + 1])
+        right_N[here] = next_symbols(tokens_BT[rows_N[here], : end + 1], order=3)
     correct_N = logits_NV.gather(1, right_N[:, None])[:, 0]
     others_NV = logits_NV.scatter(1, right_N[:, None], -torch.inf)
     margins_N = correct_N - others_NV.max(1).values

@@ -1,8 +1,8 @@
 """Encoders and decoders compute different causal functions (§4, theorems 4.1 and 4.2, appendix A.1 to A.6).
 
-The model is that of appendix A: one head, keys as wide as the tokens, skip connections, no LayerNorm, scores not scaled.
-A causal model is T_f(x)_t = f(x_1 ... x_t)_t. The proofs are turned into programs: given any encoder (or decoder), the
-refuters return a sequence on which it fails to compute the theorem's function, and the error that the proof promises.
+The model is that of appendix A: one head, keys as wide as the tokens, skip connections, no LayerNorm, no scaling of
+scores. Its causal model is T_f(x)_t = f(x_1 ... x_t)_t. The proofs are turned into programs: given any encoder (or
+decoder), the refuters return a sequence on which it fails to compute the theorem's function, and by how much at least.
 
 Both proofs end alike: two inputs between which the candidate cannot tell, though the function differs on them by some
 distance, so that on one of them the candidate is off by half of it. In theorem 4.1 the bound is 9/8 |p1 - p2| where
@@ -134,8 +134,7 @@ class RationalOutputs(NamedTuple):
 def theorem_4_1_outputs(x: Sequence[Fraction]) -> RationalOutputs:
     """What the decoder of theorem 4.1 computes at width 1, in exact arithmetic.
 
-    The first three rows are (4), (7, 9)/4 and (23, 17, 32)/18: per layer, h_t becomes h_t + mean(h_1 ... h_t). Every row
-    sums to 4.
+    Per layer h_t becomes h_t + mean(h_1 ... h_t). The first rows are (4), (7, 9)/4 and (23, 17, 32)/18; each sums to 4.
     """
     rows = [[Fraction(i == t) for i in range(len(x))] for t in range(len(x))]
     for _ in range(2):

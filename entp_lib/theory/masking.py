@@ -1,19 +1,20 @@
 """Causal attention by full attention with longer queries and keys (§4.3, Finding 1).
 
-Extra entries u_i of queries and w_j of keys add C <u_i, w_j> to the scores, which should be 0 for j <= i and about -C for
-j > i. The paper takes u_i = a_i and w_j = -(a_1 + ... + a_{j-1}) for an orthonormal basis, n numbers more per vector of
-which n - 1 are used, and says that by Johnson and Lindenstrauss O(log n) do, with a basis that is nearly orthogonal.
+Extra entries u_i of queries and w_j of keys add C <u_i, w_j> to the scores: 0 for j <= i, about -C for j > i. The paper
+takes u_i = a_i and w_j = -(a_1 + ... + a_{j-1}) with orthonormal a_i, n entries more, and says that by Johnson and
+Lindenstrauss O(log n) do, with a basis that is nearly orthogonal.
 
-That does not follow: keys are sums of up to n - 1 vectors, so the errors of the inner products add up to about
-sqrt(n log n / d), and d must grow like n log n, beyond the exact basis. What holds:
+That does not follow. A key is a sum of up to n - 1 vectors, so the errors of the inner products add up to about
+sqrt(n log n / d): d must grow like n log n, beyond the exact basis, and like 1/error². What holds:
 
-- *Exactly*, n - 1 are needed: zeros up to the diagonal and none of them just above it make a matrix of rank n - 1.
-- *dyadic*: j > i if and only if at one level of the binary tree they part, i to the left and j to the right. A key is
-  then a sum of log2 n vectors instead of n, which makes d polylogarithmic: (log n)^3 up to a factor, 1/error² as before.
-- *geometric*: nothing bounds the scores of hidden keys from below. u_i = B^-i, w_j = -B^(j - 1) is a mask with error 1/B
-  in one dimension. The price is range: numbers up to B^(n/2). Several dimensions share it, n / d positions each.
+- *Exactly*, n - 1 entries are needed, and do: a matrix that is 0 up to the diagonal and nowhere 0 just above it has
+  rank n - 1. (n - 2 where the visible scores may be any constant per query, which softmax drops.)
+- *dyadic*: j > i if and only if there is a level of the binary tree at which they part, i to the left and j to the
+  right. A key is then a sum of log2 n vectors: d grows like (log n)^3, still over error².
+- *geometric*: hidden scores may fall without bound. u_i = B^-i and w_j = -B^(j - 1) make a mask with error 1/B in one
+  entry. The price is range, numbers up to B^(n/2) once centred; d entries share it, n / d positions each.
 
-Letters: n tokens, d extra dimensions, D width; C is ``constant``.
+Letters: n tokens, d extra entries, D width; C is ``constant``.
 """
 
 import math
@@ -145,8 +146,8 @@ def dyadic_basis(n: int, d: int | None = None, generator: Generator | None = Non
 
     At a level, query i carries its node's vector where its next bit is 0, key j minus its node's where it is 1. Without
     ``d`` the vectors of a level are orthonormal and the mask is exact, with n - 1 dimensions for n a power of 2. With
-    ``d`` they are random unit vectors, the dimensions shared equally between the levels, and ``compact`` as above. Raises ValueError for fewer
-    dimensions than levels.
+    ``d`` they are random unit vectors, the dimensions shared equally between the levels; ``compact`` is as in
+    ``random_basis``. Raises ValueError for fewer dimensions than levels.
     """
     levels = max(1, (n - 1).bit_length())
     if d is not None and d < levels:
@@ -207,13 +208,14 @@ def dimensions_needed(
     tolerance: float = 0.25,
     constant: float = 1.0,
     seeds: Sequence[int] = range(8),
-    limit: int = 2**24,
+    limit: int = 2**40,
 ) -> int:
     """Smallest d at which the added scores are within ``tolerance`` of the mask's.
 
     Scores are multiplied by C, so ``score_error`` must be at most tolerance / C; where vectors are random, its mean
-    over the seeds. The d is found by doubling, then bisection: to one dimension, or to 5 % where vectors are random. Raises ValueError for an unknown kind, for
-    tolerance / C of 1/2 or more, where a mask need hide nothing, and where ``limit`` dimensions are too few.
+    over the seeds. The d is found by doubling, then bisection: to one dimension, or to 5 % where vectors are random.
+    Raises ValueError for an unknown kind, for tolerance / C of 1/2 or more, where a mask need hide nothing, and where
+    ``limit`` dimensions are too few.
     """
     if kind not in KINDS:
         raise ValueError(f"kind = {kind!r}: must be one of {', '.join(KINDS)}")

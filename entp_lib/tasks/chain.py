@@ -1,0 +1,104 @@
+"""Count3 by chain of thought (Remark 6.4): the trace of Algorithm 6, or the answer at once.
+
+    x_1 .. x_n EOS | r_1 .. r_n  c_1 .. c_n  answer  EOS
+
+r_j = (-x_j mod n) + 1; c_j is the number of i with x_i + x_j + x_n = 0 (mod n); the answer is their sum mod n, Count3.
+That is 2n + 2 tokens in place of one. Rows of different n are filled up with EOS, which is not scored.
+
+Letters: B batch, T tokens, n the length of a prompt.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from entp_lib.config import check_types, require
+from entp_lib.tasks.base import Batch, Task
+
+
+def traces(x_Bn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(residues (B, n), counts (B, n), answers (B,)): what Algorithm 6 writes for each prompt."""
+    n = x_Bn.shape[1]
+    residues_Bn = -x_Bn % n
+    table_Bn = torch.zeros_like(x_Bn).scatter_add_(1, residues_Bn, torch.ones_like(x_Bn))
+    counts_Bn = table_Bn.gather(1, (x_Bn + x_Bn[:, -1:]) % n)
+    return residues_Bn + 1, counts_Bn, counts_Bn.sum(1) % n
+
+
+@dataclass(frozen=True)
+class Chain(Task):
+    """Prompts of 2 to ``longest`` symbols in [0, ``symbols``) and what follows EOS.
+
+    ``scored``: ``trace`` writes Algorithm 6's tokens and scores them all, ``last`` writes them and scores the answer
+    alone, ``direct`` has the answer follow EOS. A share ``held_out`` of all prompts is kept for evaluation.
+    """
+
+    longest: int = 16
+    symbols: int = 16
+    scored: Literal["trace", "last", "direct"] = "trace"
+    held_out: float = 0.2
+
+    def __post_init__(self):
+        check_types(self)
+        require(self.longest >= 2, f"longest = {self.longest}: must be at least 2")
+        require(self.symbols >= 2, f"symbols = {self.symbols}: must be at least 2")
+        require(0 < self.held_out <= 0.9, f"held_out = {self.held_out}: must be a share above 0, at most 0.9")
+        pairs = torch.cartesian_prod(torch.arange(self.symbols), torch.arange(self.symbols))
+        sides = len(self.is_held_out(pairs).unique())  # of the shortest prompts: else drawing would never end
+        require(sides == 2, f"held_out = {self.held_out}, symbols = {self.symbols}: one side has no prompt of length 2")
+
+    @property
+    def eos(self) -> int:
+        """The last id; the others are the symbols, and residues and counts up to ``longest``."""
+        return self.vocab_size - 1
+
+    @property
+    def vocab_size(self) -> int:
+        return max(self.symbols, self.longest + 1) + 1
+
+    @property
+    def length(self) -> int:
+        return self.longest + 1 if self.scored == "direct" else 3 * self.longest + 2
+
+    def reported_apart(self) -> dict[str, Task]:
+        """For a trace, the answer alone, given the right chain before it."""
+        if self.scored != "trace":
+            return {}
+        return {"answer": Chain(self.longest, self.symbols, "last", self.held_out)}
+
+    def is_held_out(self, x_Bn: Tensor) -> Tensor:
+        """Which prompts are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
+        mixed_B = torch.full_like(x_Bn[:, 0], x_Bn.shape[1])
+        for column_B in x_Bn.unbind(1):
+            mixed_B = ((mixed_B ^ column_B) * 0x9E3779B1 + 0x7F4A7C15) % 2**31
+            mixed_B = mixed_B ^ (mixed_B >> 13)
+        return mixed_B % 1000 < round(1000 * self.held_out)
+
+    def prompts(self, generator: torch.Generator, size: int, n: int, evaluating: bool) -> Tensor:
+        """(size, n) symbols from one side of the split, by drawing again what lies on the other."""
+        options = dict(generator=generator, device=generator.device)
+        x_Bn = torch.randint(self.symbols, (size, n), **options)
+        while (wrong_B := self.is_held_out(x_Bn) != evaluating).any():
+            x_Bn[wrong_B] = torch.randint(self.symbols, (int(wrong_B.sum()), n), **options)
+        return x_Bn
+
+    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+        device = generator.device
+        n_B = torch.randint(2, self.longest + 1, (size,), generator=generator, device=device)
+        text_BT = torch.full((size, self.length + 1), self.eos, device=device)
+        wanted_BT = torch.zeros(size, self.length, dtype=torch.bool, device=device)
+        for n in range(2, self.longest + 1):
+            rows = (n_B == n).nonzero()[:, 0]
+            x_Rn = self.prompts(generator, len(rows), n, evaluating)
+            residues_Rn, counts_Rn, answer_R = traces(x_Rn)
+            text_BT[rows, :n] = x_Rn
+            if self.scored == "direct":
+                text_BT[rows, n + 1] = answer_R
+                wanted_BT[rows, n] = True
+                continue
+            text_BT[rows, n + 1 : 3 * n + 1] = torch.cat([residues_Rn, counts_Rn], 1)
+            text_BT[rows, 3 * n + 1] = answer_R
+            wanted_BT[rows, 3 * n if self.scored == "last" else slice(n, 3 * n + 2)] = True
+        return Batch(text_BT[:, :-1], text_BT[:, 1:], wanted_BT, n_B + 1)
