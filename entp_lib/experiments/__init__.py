@@ -12,16 +12,20 @@ from entp_lib.experiments.base import (
     paired,
     summary,
 )
+from entp_lib.experiments.chain_of_thought import CHAIN_OF_THOUGHT
 from entp_lib.experiments.complexity import COMPLEXITY
 from entp_lib.experiments.count3 import COUNT3
+from entp_lib.experiments.depth import DEPTH
 from entp_lib.experiments.match3 import MATCH3
 
-EXPERIMENTS = {e.name: e for e in (COMPLEXITY, COUNT3, MATCH3)}
+EXPERIMENTS = {e.name: e for e in (COMPLEXITY, COUNT3, MATCH3, CHAIN_OF_THOUGHT, DEPTH)}
 
 __all__ = [
     "BEST_FIRST",
+    "CHAIN_OF_THOUGHT",
     "COMPLEXITY",
     "COUNT3",
+    "DEPTH",
     "EXPERIMENTS",
     "MATCH3",
     "Experiment",

@@ -1,4 +1,4 @@
-"""Count3 by chain of thought (Remark 6.4): a decoder that writes Algorithm 6's trace against one that answers at once."""
+"""Count3 by chain of thought (Remark 6.4): a decoder that writes Algorithm 6's trace, and one that answers at once."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,10 +21,10 @@ TIERS = {
         2,
     ),
     "quick": (
-        dict(longest=8, symbols=8),
+        dict(longest=5, symbols=8),
         dict(n_layers=3, n_heads=4, width=64),
         TrainConfig(
-            steps=1200,
+            steps=2000,
             batch_size=64,
             max_lr=3e-3,
             min_lr=3e-4,
@@ -62,14 +62,17 @@ def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
             params = {**task_params, "scored": scored}
             task = Chain(**params)
             model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **shape)
-            own = train
-            if scored == "direct":
-                longer = {
-                    k: v and v * MORE_STEPS for k in ("steps", "decay_steps", "eval_every") for v in [getattr(train, k)]
-                }
-                own = replace(train, **longer)
-            runs.append(RunConfig("chain_of_thought", tier, "chain", params, model, own, seed, seed))
+            runs.append(
+                RunConfig("chain_of_thought", tier, "chain", params, model, schedule(train, scored), seed, seed)
+            )
     return runs
+
+
+def schedule(train: TrainConfig, scored: str) -> TrainConfig:
+    """The training of the trace, or the longer one of the direct answer."""
+    times = MORE_STEPS if scored == "direct" else 1
+    decay = train.decay_steps and train.decay_steps * times
+    return replace(train, steps=train.steps * times, decay_steps=decay, eval_every=train.eval_every * times)
 
 
 def way_of(config: RunConfig) -> str:
@@ -80,7 +83,7 @@ def way_of(config: RunConfig) -> str:
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """``summary`` with the way, and ``answer``: how often greedy decoding ends in the right answer, at the least.
 
-    A trace counts only if every token of it is right, for then greedy decoding writes it; it may err and still end well.
+    A trace counts only if every token of it is right: then greedy decoding writes it. One with an error may end well.
     """
     found = summary(records)
     found["way"] = [way_of(r.config) for r in records]
