@@ -17,8 +17,9 @@ from entp_lib.experiments.complexity import COMPLEXITY
 from entp_lib.experiments.count3 import COUNT3
 from entp_lib.experiments.depth import DEPTH
 from entp_lib.experiments.match3 import MATCH3
+from entp_lib.experiments.rasp import RASP
 
-EXPERIMENTS = {e.name: e for e in (COMPLEXITY, COUNT3, MATCH3, CHAIN_OF_THOUGHT, DEPTH)}
+EXPERIMENTS = {e.name: e for e in (COMPLEXITY, COUNT3, MATCH3, RASP, CHAIN_OF_THOUGHT, DEPTH)}
 
 __all__ = [
     "BEST_FIRST",
@@ -28,6 +29,7 @@ __all__ = [
     "DEPTH",
     "EXPERIMENTS",
     "MATCH3",
+    "RASP",
     "Experiment",
     "by_position",
     "cost",
