@@ -16,10 +16,11 @@ from entp_lib.experiments.chain_of_thought import CHAIN_OF_THOUGHT
 from entp_lib.experiments.complexity import COMPLEXITY
 from entp_lib.experiments.count3 import COUNT3
 from entp_lib.experiments.depth import DEPTH
+from entp_lib.experiments.expressivity import EXPRESSIVITY
 from entp_lib.experiments.match3 import MATCH3
 from entp_lib.experiments.rasp import RASP
 
-EXPERIMENTS = {e.name: e for e in (COMPLEXITY, COUNT3, MATCH3, RASP, CHAIN_OF_THOUGHT, DEPTH)}
+EXPERIMENTS = {e.name: e for e in (EXPRESSIVITY, COMPLEXITY, COUNT3, MATCH3, RASP, CHAIN_OF_THOUGHT, DEPTH)}
 
 __all__ = [
     "BEST_FIRST",
@@ -28,6 +29,7 @@ __all__ = [
     "COUNT3",
     "DEPTH",
     "EXPERIMENTS",
+    "EXPRESSIVITY",
     "MATCH3",
     "RASP",
     "Experiment",
