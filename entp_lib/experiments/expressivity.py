@@ -15,7 +15,7 @@ from entp_lib.theory.imitation import function_of, on_the_line
 
 EXACT = 1e-10  # relative error in fp64 up to which two results count as equal
 POLYNOMIAL = 0.8  # exponent of n from which on dimensions do not grow like log n
-ROWS = [["4"], ["7/4", "9/4"], ["23/18", "17/18", "16/9"]]  # appendix A.5, with the denominators that belong there
+ROWS = [["4"], ["7/4", "9/4"], ["23/18", "17/18", "16/9"]]  # coefficients of x_1 ... x_t, appendix A.5
 SEEDS = 3
 
 CHECKS: dict[str, dict] = {
