@@ -11,7 +11,7 @@ from entp_lib.config import StudyConfig
 from entp_lib.experiments.base import Experiment
 from entp_lib.models.transformer import prefix_mask
 from entp_lib.records import Record
-from entp_lib.theory.imitation import function_of, on_the_line
+from entp_lib.theory.imitation import causal_outputs, function_of
 
 EXACT = 1e-10  # relative error in fp64 up to which two results count as equal
 POLYNOMIAL = 0.8  # exponent of n from which on dimensions do not grow like log n
@@ -159,10 +159,14 @@ def learned(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def forced(direction: str, distances: Sequence[float]) -> np.ndarray:
+def forced(direction: str, distances: Sequence[float], points: int = 41) -> np.ndarray:
     """The largest error that the line forces inside the box of pairs, by p2 - p1; 0 where it misses the box."""
-    function = function_of(direction)
-    return np.array([float(max(on_the_line(function, d, 1.0, 41)[1], default=0.0)) for d in distances])
+    d_M1 = torch.tensor(distances, dtype=torch.float64)[:, None]
+    low_M1, high_M1 = (d_M1 - 1).clamp(min=-1), (d_M1 + 1).clamp(max=1)
+    x1_MP = low_M1 + (high_M1 - low_M1) * torch.linspace(0, 1, points, dtype=torch.float64)
+    y_BT = causal_outputs(function_of(direction), torch.stack([x1_MP, x1_MP - d_M1], -1).flatten(0, 1))
+    halves_MP = (y_BT[:, 0] - y_BT[:, 1]).abs().view_as(x1_MP) / 2
+    return torch.where(low_M1 <= high_M1, halves_MP, 0.0).amax(1).detach().numpy()
 
 
 def mask_errors(record: Record) -> pd.DataFrame:
