@@ -37,22 +37,29 @@ def evaluate(
     device: str = "cpu",
     precision: str = "fp32",
     detailed: bool = False,
+    grouped: bool = False,
 ) -> dict[str, Any]:
     """Teacher-forced scores on fresh sequences.
 
     ``loss`` in nats per scored position; ``token_accuracy``; ``sequence_accuracy``, the share of sequences with
     every scored position right. ``detailed`` adds the same by position (1-based prefix length) and the margin
-    between the largest and the second largest logit.
+    between the largest and the second largest logit. ``grouped`` adds ``groups``: by the task's name for a sequence,
+    how many there were and how many were right.
     """
     was_training = model.training
     model.eval()
-    totals = Totals(task.length, device)
+    totals, groups = Totals(task.length, device), {}
     for batch in batches(task, sequences, device, "evaluate", *seed_parts):
         with autocast(device, precision):
             logits_NV = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B).float()
-        totals.add(task, batch, logits_NV, detailed)
+        right_B = totals.add(task, batch, logits_NV, detailed)
+        if grouped:
+            for name, right in zip(task.groups(batch) or (), right_B.tolist(), strict=False):
+                count = groups.setdefault(name, {"sequences": 0, "right": 0})
+                count["sequences"] += 1
+                count["right"] += right
     model.train(was_training)
-    return totals.result(detailed)
+    return totals.result(detailed) | ({"groups": dict(sorted(groups.items()))} if grouped else {})
 
 
 class Totals:
@@ -64,11 +71,13 @@ class Totals:
         self.sequences_right, self.sequences = 0, 0
         self.margins: list[Tensor] = []
 
-    def add(self, task: Task, batch: Batch, logits_NV: Tensor, detailed: bool) -> None:
+    def add(self, task: Task, batch: Batch, logits_NV: Tensor, detailed: bool) -> Tensor:
+        """Add a batch; returns which of its sequences were right, (B,)."""
         right_N = logits_NV.argmax(-1) == batch.targets_N
         right_BT = torch.ones_like(batch.wanted_BT)
         right_BT[batch.wanted_BT] = right_N
-        self.sequences_right += int(right_BT.all(1).sum())
+        whole_B = right_BT.all(1)
+        self.sequences_right += int(whole_B.sum())
         self.sequences += len(right_BT)
         ends_N = batch.wanted_BT.nonzero()[:, 1]
         self.loss_T.index_add_(0, ends_N, task.losses(logits_NV, batch.targets_N).double())
@@ -79,6 +88,7 @@ class Totals:
             margins_N = top_N2[:, 0] - top_N2[:, 1]
             self.margin_T.index_add_(0, ends_N, margins_N)
             self.margins.append(margins_N)
+        return whole_B
 
     def result(self, detailed: bool) -> dict[str, Any]:
         count = self.count_T.sum()

@@ -24,6 +24,8 @@ from entp_lib.models.entp import micro_batch_tokens, split_wanted, token_forward
 from entp_lib.records import write_atomically
 from entp_lib.tasks import Batch, Task, build_task, generator_for, seed_from
 
+# Which weights are tested, beside the last: those of the evaluation that is best by a score, and the sign of best.
+CHECKPOINT_RULES = {"lowest_loss": ("loss", -1), "highest_accuracy": ("sequence_accuracy", 1)}
 STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper
 CHECKPOINT_SECONDS = 60.0
 
@@ -43,6 +45,10 @@ class State:
     best_loss: float = math.inf
     evals_since_best: int = 0
     curves: dict[str, list] = field(default_factory=dict)
+    kept: dict[str, dict[str, float]] = field(default_factory=dict)  # by checkpoint rule: its step and score
+
+
+Weights = dict[str, Tensor]
 
 
 @dataclass
@@ -109,15 +115,16 @@ def train(
     optimizer = make_optimizer(model, config.train)
     loss_sum = torch.zeros((), dtype=torch.float64, device=device)
     state = State()
+    kept: dict[str, Weights] = {}
     if checkpoint is not None and checkpoint.exists():
-        state = load_checkpoint(checkpoint, config, model, optimizer, loss_sum)
+        state = load_checkpoint(checkpoint, config, model, optimizer, loss_sum, kept)
     earlier = state.wall_seconds
     saved = time.monotonic()
 
     def save() -> None:
         if checkpoint is not None:
             state.wall_seconds = earlier + time.monotonic() - started
-            save_checkpoint(checkpoint, config, model, optimizer, loss_sum, state)
+            save_checkpoint(checkpoint, config, model, optimizer, loss_sum, state, kept)
 
     stopped = 0 < config.train.patience <= state.evals_since_best  # a checkpoint may lie behind the last step
     batches = training_batches(task, config, state.step + 1, device)
@@ -134,6 +141,8 @@ def train(
             state.seconds += time.monotonic() - begun
             loss_sum.zero_()
             stopped = record_point(model, task, config, state, average, device)
+            if task.test() is not None:
+                keep_best(model, state, kept)
         else:
             state.seconds += time.monotonic() - begun
         if on_step is not None:
@@ -144,6 +153,8 @@ def train(
     complete = stopped or state.step >= config.train.steps
     save()
     metrics = final_metrics(model, task, config, device) if complete else {}
+    if complete and task.test() is not None:
+        metrics["test"] = test_metrics(model, task.test(), config, state, kept, device)
     state.wall_seconds = earlier + time.monotonic() - started
     return Outcome(model, state, metrics, complete)
 
@@ -213,6 +224,44 @@ def record_point(model, task: Task, config: RunConfig, state: State, train_loss:
     return 0 < train.patience <= state.evals_since_best
 
 
+def keep_best(model: nn.Module, state: State, kept: dict[str, Weights]) -> None:
+    """Remember the weights if the evaluation just made is the best so far by a rule; the first of equals stays."""
+    for rule, (score, sign) in CHECKPOINT_RULES.items():
+        value = state.curves[score][-1]
+        if rule not in state.kept or sign * value > sign * state.kept[rule]["score"]:
+            state.kept[rule] = {"step": state.step, "score": value}
+            kept[rule] = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def test_metrics(model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], device: str) -> dict:
+    """Scores on the test set of the last weights and of those that each rule kept, the same test items for all."""
+    last = {name: p.detach().clone() for name, p in model.named_parameters()}
+    chosen = {"last": last, **kept}
+    steps = {"last": state.step, **{rule: state.kept[rule]["step"] for rule in kept}}
+    found = {}
+    for rule, weights in chosen.items():
+        load(model, weights)
+        scores = evaluate(
+            model,
+            task,
+            config.train.final_eval_sequences,
+            config.data_seed,
+            "test",
+            device=device,
+            precision=config.train.precision,
+            grouped=True,
+        )
+        found[rule] = {"step": steps[rule], **scores}
+    load(model, last)
+    return found
+
+
+@torch.no_grad()
+def load(model: nn.Module, weights: Weights) -> None:
+    for name, p in model.named_parameters():
+        p.copy_(weights[name])
+
+
 def final_metrics(model, task: Task, config: RunConfig, device: str) -> dict[str, Any]:
     """Detailed scores of the last weights, those the task reports apart, and the mode baseline."""
     sequences, seed = config.train.final_eval_sequences, config.data_seed
@@ -238,13 +287,14 @@ def check_fit(task: Task, config: RunConfig) -> None:
     )
 
 
-def save_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor, state: State) -> None:
+def save_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor, state: State, kept: dict) -> None:
     """Weights and moments as safetensors, the state as JSON in the header; nothing is pickled. Atomic."""
     tensors = {f"model.{name}": p.detach() for name, p in model.named_parameters()}
     for name, p in model.named_parameters():
         for key, value in optimizer.state[p].items():
             tensors[f"optimizer.{key}.{name}"] = value
     tensors["loss_sum"] = loss_sum
+    tensors |= {f"kept.{rule}.{name}": p for rule, weights in kept.items() for name, p in weights.items()}
     tensors = {name: t.cpu().contiguous() for name, t in tensors.items()}
     header = {"config": canonical_json(to_dict(config)), "state": json.dumps(vars(state))}
     write_atomically(path, safetensors.torch.save(tensors, metadata=header))
@@ -257,8 +307,8 @@ def save_weights(path: Path, config: RunConfig, model: nn.Module) -> None:
     write_atomically(path, safetensors.torch.save(tensors, metadata=header))
 
 
-def load_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor) -> State:
-    """Fill model, optimiser and running sum; ConfigError where the file belongs to another run or is damaged."""
+def load_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor, kept: dict[str, Weights]) -> State:
+    """Fill model, optimiser, sums and kept weights; ConfigError where the file is another run's or damaged."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
@@ -277,4 +327,7 @@ def load_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor) -> S
             # AdamW counts steps in a tensor that lives where its fused kernel wants it
             optimizer.state[parameters[name]][key] = moment.to(parameters[name].device)
         loss_sum.copy_(tensors["loss_sum"])
+    for full in (name for name in tensors if name.startswith("kept.")):
+        _, rule, name = full.split(".", 2)
+        kept.setdefault(rule, {})[name] = tensors[full].to(parameters[name].device)
     return State(**json.loads(header["state"]))

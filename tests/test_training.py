@@ -9,10 +9,12 @@ import pytest
 import safetensors.torch
 import torch
 
-from entp_lib.config import ARCHITECTURES, ConfigError, TrainConfig
+from entp_lib.config import ARCHITECTURES, ConfigError, ModelConfig, RunConfig, TrainConfig
+from entp_lib.evaluation import evaluate
 from entp_lib.models import build_model
-from entp_lib.tasks import Counting, seed_from
+from entp_lib.tasks import Counting, build_task, seed_from
 from entp_lib.training import (
+    CHECKPOINT_RULES,
     STEPS_PER_DRAW,
     TrainingError,
     learning_rate,
@@ -178,7 +180,7 @@ def test_a_checkpoint_restores_weights_and_moments(small_run, tmp_path):
     trained = train(config, checkpoint=path).model
     model = build_model(config.model, 99)
     optimizer = make_optimizer(model, config.train)
-    state = load_checkpoint(path, config, model, optimizer, torch.zeros((), dtype=torch.float64))
+    state = load_checkpoint(path, config, model, optimizer, torch.zeros((), dtype=torch.float64), {})
     assert state.step == 5 and all(optimizer.state[p]["step"] == 5 for p in model.parameters())
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), trained.parameters(), strict=True))
     assert all(optimizer.state[p]["exp_avg_sq"].shape == p.shape for p in model.parameters())
@@ -277,3 +279,39 @@ def test_task_and_model_must_fit(small_run):
         train(small_run(model=dict(vocab_size=9)))
     with pytest.raises(ConfigError, match="max_length = 7: task 'counting' has sequences of 8"):
         train(small_run(model=dict(max_length=7)))
+
+
+@pytest.fixture
+def addition_run():
+    """A run with a test set: the weights of every checkpoint rule are scored on it."""
+    return RunConfig(
+        "test",
+        "smoke",
+        "addition",
+        dict(n_train=200),
+        ModelConfig("decoder", 2, 2, 16, 14, 13),
+        TrainConfig(10, 16, 3e-2, 0.0, 2, eval_every=2, eval_sequences=64, final_eval_sequences=300),
+    )
+
+
+def test_every_checkpoint_rule_is_tested(addition_run):
+    outcome = train(addition_run)
+    curves, test = outcome.state.curves, outcome.metrics["test"]
+    assert set(test) == {"last", *CHECKPOINT_RULES}
+    assert test["last"]["step"] == 10
+    assert test["lowest_loss"]["step"] == curves["step"][curves["loss"].index(min(curves["loss"]))]
+    best = curves["sequence_accuracy"].index(max(curves["sequence_accuracy"]))
+    assert test["highest_accuracy"]["step"] == curves["step"][best]
+    for scores in test.values():
+        assert sum(g["sequences"] for g in scores["groups"].values()) == 300
+        right = sum(g["right"] for g in scores["groups"].values())
+        assert right / 300 == pytest.approx(scores["sequence_accuracy"])
+    again = evaluate(outcome.model, build_task("addition", {"n_train": 200}).test(), 300, 0, "test")
+    assert again["loss"] == pytest.approx(test["last"]["loss"])  # the last weights are in place again
+
+
+def test_kept_weights_survive_a_cut(addition_run, tmp_path):
+    whole, checkpoint = train(addition_run), tmp_path / "run.safetensors"
+    while not (part := cut_after(addition_run, checkpoint, 3)).complete:
+        assert part.metrics == {}
+    assert part.metrics == whole.metrics and part.state.kept == whole.state.kept

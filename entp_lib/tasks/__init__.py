@@ -3,12 +3,13 @@
 from typing import Any
 
 from entp_lib.config import from_dict, one_of
+from entp_lib.tasks.addition import Addition
 from entp_lib.tasks.base import Batch, Task, generator_for, seed_from
 from entp_lib.tasks.chain import Chain
 from entp_lib.tasks.counting import Counting
 from entp_lib.tasks.triplets import Triplets
 
-TASKS = {"chain": Chain, "counting": Counting, "triplets": Triplets}
+TASKS = {"addition": Addition, "chain": Chain, "counting": Counting, "triplets": Triplets}
 
 
 def build_task(name: str, params: dict[str, Any]) -> Task:
@@ -17,4 +18,15 @@ def build_task(name: str, params: dict[str, Any]) -> Task:
     return from_dict(TASKS[name], params, f"{name}.")
 
 
-__all__ = ["TASKS", "Batch", "Chain", "Counting", "Task", "Triplets", "build_task", "generator_for", "seed_from"]
+__all__ = [
+    "TASKS",
+    "Addition",
+    "Batch",
+    "Chain",
+    "Counting",
+    "Task",
+    "Triplets",
+    "build_task",
+    "generator_for",
+    "seed_from",
+]

@@ -46,6 +46,14 @@ class Task:
         """Other scorings of the same task, by the name under which a record reports them."""
         return {}
 
+    def test(self) -> "Task | None":
+        """The task on its test set, on which the weights of every checkpoint rule are scored; None without one."""
+        return None
+
+    def groups(self, batch: Batch) -> list[str] | None:
+        """A name for each sequence of a batch, by which its accuracy is reported apart; None for no groups."""
+        return None
+
     def losses(self, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
         """Loss of each wanted position, (N,), in nats."""
         return F.cross_entropy(logits_NV.float(), targets_N, reduction="none")
