@@ -122,6 +122,7 @@ def test_verdicts(records):
         ("F1-logarithmic", {"exponent_random": 0.3}, {}, "unproved"),
         ("F1-logarithmic", {}, {"dimensions_geometric": [1, 2, 3]}, "refuted"),
         ("F1-logarithmic", {}, {"geometric_score_error": [0.3]}, "refuted"),
+        ("F1-logarithmic", {}, {"dimensions_dyadic": [16, 32, 64]}, "refuted"),
     ],
 )
 def test_verdicts_follow_what_was_found(records, claim, metrics, curves, expected):

@@ -1,5 +1,6 @@
 """What encoders and decoders can express (§3, §4, appendices A and B): checks, refutations, training against them."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -72,7 +73,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
       while the theorem's own function is not; 4.1 also needs its rows in exact arithmetic.
     - F1-approximation: verified if a whole decoder and single attentions are simulated within ``EXACT``.
     - F1-logarithmic: fails if the dimensions that random vectors need grow at least like n^``POLYNOMIAL``, else open;
-      the correction holds if one dimension suffices at every length tried.
+      the correction holds if one dimension suffices at every length tried, and if what a dyadic tree needs grows
+      slower, between the two longest, than n and than what random vectors need.
     """
     record = checks_of(records)
     if record is None:
@@ -93,6 +95,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     simulated = max(*c["simulated_error"], *c["mask_exact"]) <= EXACT
     within = m["tolerance"] * (1 + 1e-6)
     one_dimension = set(c["dimensions_geometric"]) == {1} and max(c["geometric_score_error"]) <= within
+    slower = last_exponent(record, "dyadic") < min(1.0, last_exponent(record, "random"))
     correction = (
         "random vectors need dimensions like n log n, a dyadic tree (log n)³; one dimension suffices if hidden scores "
         "may fall without bound, at the price of numeric range"
@@ -108,7 +111,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
             "F1-logarithmic",
             False if m["exponent_random"] >= POLYNOMIAL else None,
             tier,
-            one_dimension,
+            one_dimension and slower,
             correction,
             own,
         ),
@@ -182,6 +185,12 @@ def mask_errors(record: Record) -> pd.DataFrame:
         },
         index=pd.Index(c["mask_n"], name="n"),
     )
+
+
+def last_exponent(record: Record, kind: str) -> float:
+    """Exponent of n in the dimensions that a kind of mask needs, between the two longest lengths."""
+    n, d = (record.curves[f"dimensions_{name}"][-2:] for name in ("n", kind))
+    return math.log(d[1] / d[0]) / math.log(n[1] / n[0])
 
 
 def attention_patterns(length: int, prompt: int) -> dict[str, np.ndarray]:
