@@ -33,7 +33,7 @@ TIERS: dict[str, dict[str, dict]] = {
             pairs=10_000,
             generations=200,
             seed_length=16,
-            lengths=[4, 8, 16, 32, 64, 128, 256, 512],
+            lengths=[4, 8, 16, 32, 64, 128, 256, 384, 512],
             pairs_each=100,
             shown=FIGURE_2_SEED,
         ),

@@ -25,6 +25,7 @@ from entp_lib.theory.constructed import (
     wrong_answers,
 )
 
+LATE = 12  # longest prefixes of a hard sequence, where its numbers are largest
 PRECISIONS = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -108,7 +109,7 @@ def constructed_study(
     Metrics: the model's shape; wrong answers on random and on hard (sequence, prefix) pairs, and the smallest margin;
     wrongly continued sequences of ``generations`` from ``seed_length`` symbols; wrong answers under a causal mask; the
     named numbers of every layer on the sequence ``shown``, with and without the mask. Curves: one row per length and
-    precision, wrong answers among ``pairs_each`` random and as many hard pairs.
+    precision, wrong answers among ``pairs_each`` random pairs and at the last ``LATE`` prefixes of the hard sequences.
     """
     generator = generator_for("cpu", "constructed", seed)
     model = constructed_count3(length, max_value)
@@ -137,7 +138,8 @@ def constructed_study(
         model = constructed_count3(n, n - 1)
         random = random_pairs(n, n - 1, pairs_each, generator)
         cases = hard_cases(n, n - 1)
-        chosen = some_of(cases, pairs_each, generator)
+        chosen = torch.zeros_like(cases, dtype=torch.bool)
+        chosen[:, -LATE:] = True
         for precision, dtype in PRECISIONS.items():
             twin = in_precision(model, dtype)
             wrong, asked, _ = wrong_answers(twin, *random)
