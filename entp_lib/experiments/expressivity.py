@@ -30,7 +30,7 @@ CHECKS: dict[str, dict] = {
 }
 # Positions that stay where they are, on pairs: the line crosses the box below a distance of 2. Trained ones, on
 # triples: with pairs alone p1 = p2 would cost nothing.
-STEPS = {"smoke": 40, "quick": 1000}
+STEPS = {"smoke": 10, "quick": 1000}
 DISTANCES = {"smoke": [1.0, 3.0], "quick": [0.0, 0.5, 1.0, 1.75, 3.0]}
 
 
