@@ -95,7 +95,10 @@ def verdict(
 
 
 def reference_claims() -> pd.DataFrame:
-    """The paper's claims: id, kind, source, statement, paper_value, unit, sign, margin, notebook."""
+    """The paper's claims: id, kind, source, statement, paper_value, unit, sign, margin, notebook, section.
+
+    ``section`` is the heading in the notebook under which the claim is looked at; empty while there is none.
+    """
     return pd.read_csv(paths.reference() / "claims.csv", dtype={"id": str, "notebook": str})
 
 
@@ -160,6 +163,13 @@ def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
     }
 
 
+def link(claim: str) -> str:
+    """Where a claim is looked at, as a Markdown link from the project's root."""
+    row = reference_claims().set_index("id").loc[claim]
+    anchor = "" if pd.isna(row["section"]) else "#" + row["section"].replace(" ", "-")
+    return f"[{row['notebook'][:2]}](<notebooks/{row['notebook']}.ipynb{anchor}>)"
+
+
 def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Record]:
     """The records that the rows of a ledger rest on, each once."""
     store = store or Store()
@@ -192,5 +202,7 @@ def shown(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataF
         "" if pd.isna(a) else f"{number(a)} to {number(b)}" for a, b in zip(table["low"], table["high"], strict=True)
     ]
     out["tier"] = table["tier"].fillna("")
+    sections = reference_claims().set_index("id")["section"].fillna("")
+    out["where"] = [f"{c.notebook[:2]} · {sections[c.id]}" for c in table.itertuples()]
     wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "unit", "tier", "seeds"]
     return out[["id", *wanted, "verdict"]].set_index("id")

@@ -14,7 +14,9 @@ def claims_table(store: Store) -> str:
     attempted = table[table["verdict"] != "not attempted"]
     columns = ["source", "statement", "paper", "ours", "95 % interval", "tier", "seeds"]
     left = len(table) - len(attempted)
-    return markdown(claims.shown(attempted, columns).reset_index()) + f"\n\nNot attempted yet: {left} claims."
+    shown = claims.shown(attempted, columns).reset_index()
+    shown.insert(len(shown.columns), "where", [claims.link(claim) for claim in shown["id"]])
+    return markdown(shown) + f"\n\nNot attempted yet: {left} claims."
 
 
 def cost_table(store: Store) -> str:

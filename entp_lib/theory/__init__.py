@@ -1,6 +1,8 @@
 """The paper's statements as things that run: counts, constructions and checks."""
 
 from entp_lib.theory import checks, costs, count3_checks, imitation
+from entp_lib.theory.constructed import constructed_count3
+from entp_lib.theory.expressivity import refute_decoder, refute_encoder
 
 # What a StudyConfig may name: a function of JSON arguments that returns (metrics, curves).
 STUDIES = {
@@ -11,4 +13,4 @@ STUDIES = {
     "constructed": count3_checks.constructed_study,
 }
 
-__all__ = ["STUDIES"]
+__all__ = ["STUDIES", "constructed_count3", "refute_decoder", "refute_encoder"]
