@@ -1,0 +1,74 @@
+"""What the engine's benchmark compares computes the same thing, and its rows have what readers expect."""
+
+import functools
+import json
+import math
+
+import pytest
+import torch
+
+from benchmarks import engine
+from entp_lib.config import ModelConfig
+from entp_lib.models import build_model
+
+
+@pytest.fixture
+def tiny():
+    return build_model(ModelConfig("entp", 3, 2, 16, engine.VOCAB, 10)).double()
+
+
+def gradients(model, step):
+    step()
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("other", ["loop", "padded", "packed"])
+def test_opponents_compute_the_same_gradients(tiny, other):
+    """The loop and the padded batch are honest: same loss, same gradients as the engine's step."""
+    x, y = engine.data(4, 10, "cpu")
+    wanted = torch.ones_like(x, dtype=torch.bool)
+    step = {
+        "loop": functools.partial(engine.loop_step, tiny, x, y),
+        "padded": functools.partial(engine.padded_step, tiny, x, y, 35),
+        "packed": functools.partial(engine.engine_step, tiny, x, y, wanted, "packed"),
+    }[other]
+    expected = gradients(tiny, functools.partial(engine.engine_step, tiny, x, y, wanted))
+    for found, grad in zip(gradients(tiny, step), expected, strict=True):
+        torch.testing.assert_close(found, grad, rtol=1e-9, atol=1e-12)
+
+
+def test_a_ratio_says_how_many_times_faster(monkeypatch):
+    """Seconds of the other over ours, in turn; memory as a share of the other's."""
+    clock = iter([1.0, 3.0, 2.0, 4.0, 1.0, 5.0])
+    monkeypatch.setattr(engine, "seconds", lambda step, device: next(clock))
+    growths = iter([2**22, 2**23])
+    monkeypatch.setattr(engine, "growth", lambda step, device: next(growths))
+    row = engine.compare(None, None, "cpu", 3)
+    assert (row["ratio_median"], row["ratio_min"], row["ratio_max"]) == (3.0, 2.0, 5.0)
+    assert row["peak_memory_ratio"] == 0.5 and row["seconds"] == 1.0
+
+
+def test_units_are_those_of_the_design():
+    assert [engine.units(layers, False) / engine.units(layers, True) for layers in (3, 6)] == [36 / 21, 72 / 57]
+
+
+def test_a_training_case_names_its_bound_and_share(monkeypatch):
+    monkeypatch.setattr(engine, "SIZES", {"small": dict(n_layers=2, n_heads=2, width=16)})
+    monkeypatch.setattr(engine, "model_of", lambda *_: build_model(ModelConfig("entp", 2, 2, 16, engine.VOCAB, 64)))
+    first, second = engine.training_cases("small", "cpu", quick=True)
+    assert "loop" in first["against"] and "padded" in second["against"]
+    assert first["operation_bound"] == 24 / 9 and 0 < first["share_of_matmul_rate"] < 2
+    assert all(math.isfinite(row["ratio_median"]) for row in (first, second))
+
+
+def test_rows_are_written_as_json(monkeypatch, tmp_path, capsys):
+    import pandas as pd
+
+    row = {name: 1.0 for name in engine.COLUMNS} | {"case": "c", "size": "small", "dtype": "fp32", "device": "cpu"}
+    table = pd.DataFrame([row | {"operation_bound": None, "share_of_matmul_rate": None}])
+    monkeypatch.setattr(engine, "measure", lambda device, quick: table)
+    monkeypatch.setattr("sys.argv", ["engine", "--json", str(tmp_path / "rows.json")])
+    engine.main()
+    (found,) = json.loads((tmp_path / "rows.json").read_text())
+    assert list(found) == engine.COLUMNS
+    assert "cores, torch" in capsys.readouterr().out
