@@ -59,6 +59,15 @@ class Task:
         return F.cross_entropy(logits_NV.float(), targets_N, reduction="none")
 
 
+def kept_apart(x_BS: Tensor, share: float, salt: int = 0) -> Tensor:
+    """Which rows of symbols are kept for evaluation, (B,): a fixed choice, about ``share`` of all, without meaning."""
+    mixed_B = torch.full_like(x_BS[:, 0], salt)
+    for column_B in x_BS.unbind(1):
+        mixed_B = ((mixed_B ^ column_B) * 0x9E3779B1 + 0x7F4A7C15) % 2**31
+        mixed_B = mixed_B ^ (mixed_B >> 13)
+    return mixed_B % 1000 < round(1000 * share)
+
+
 def seed_from(*parts: int | str) -> int:
     """A seed that depends on every part, so that (data_seed, stream, step) never repeats a batch elsewhere.
 

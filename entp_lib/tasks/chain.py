@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.config import check_types, require
-from entp_lib.tasks.base import Batch, Task
+from entp_lib.tasks.base import Batch, Task, kept_apart
 
 
 def traces(x_Bn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -70,11 +70,7 @@ class Chain(Task):
 
     def is_held_out(self, x_Bn: Tensor) -> Tensor:
         """Which prompts are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
-        mixed_B = torch.full_like(x_Bn[:, 0], x_Bn.shape[1])
-        for column_B in x_Bn.unbind(1):
-            mixed_B = ((mixed_B ^ column_B) * 0x9E3779B1 + 0x7F4A7C15) % 2**31
-            mixed_B = mixed_B ^ (mixed_B >> 13)
-        return mixed_B % 1000 < round(1000 * self.held_out)
+        return kept_apart(x_Bn, self.held_out, salt=x_Bn.shape[1])
 
     def prompts(self, generator: torch.Generator, size: int, n: int, evaluating: bool) -> Tensor:
         """(size, n) symbols from one side of the split, by drawing again what lies on the other."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.config import check_types, one_of, require
-from entp_lib.tasks.base import Batch, Task
+from entp_lib.tasks.base import Batch, Task, kept_apart
 
 
 def count3_quadratic(x: Sequence[int]) -> int:
@@ -112,11 +112,7 @@ class Counting(Task):
 
     def is_held_out(self, seeds_BS: Tensor) -> Tensor:
         """Which seeds are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
-        mixed_B = torch.zeros_like(seeds_BS[:, 0])
-        for column_B in seeds_BS.unbind(1):
-            mixed_B = ((mixed_B ^ column_B) * 0x9E3779B1 + 0x7F4A7C15) % 2**31
-            mixed_B = mixed_B ^ (mixed_B >> 13)
-        return mixed_B % 1000 < round(1000 * self.held_out)
+        return kept_apart(seeds_BS, self.held_out)
 
     def seeds(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
         """(size, seed_length) random symbols from one side of the split, by drawing again what lies on the other."""
