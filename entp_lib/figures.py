@@ -150,6 +150,7 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
         if not path.exists() or path.read_bytes() != data:
             write_atomically(path, data)
         written.append(path)
+        figure.set_layout_engine("none")  # found once, the layout serves every further drawing
     event("figure", name=name)
     return written
 
