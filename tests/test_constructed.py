@@ -156,6 +156,9 @@ def test_tables_say_what_was_counted(records):
     assert table.loc["algorithm 6", "right"] == 1 and (table["tried"] > 0).all()
     precision = experiment.precision_table(constructed).set_index(["length", "precision"])
     assert precision.loc[(32, "bf16"), "random, wrong"] > 0 == precision.loc[(32, "fp64"), "random, wrong"]
+    full, masked = (experiment.numbers_table(constructed, masked) for masked in (False, True))
+    assert list(full) == list(masked) == list(count3_checks.TRACED)
+    assert (full["n - 1"] == len(full) - 1).all() and masked["n - 1"].tolist() == list(range(len(full)))
     assert experiment.shape_table(constructed)["random prefixes, wrong"] == "0 of 60"
 
 

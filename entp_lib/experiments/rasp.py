@@ -8,6 +8,7 @@ from entp_lib.claims import Check
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.base import Experiment
 from entp_lib.records import Record
+from entp_lib.theory.count3_checks import TRACED
 
 FIGURE_2_SEED = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46]  # the first 12 of the paper's Figure 2
 
@@ -75,6 +76,13 @@ def shape_table(record: Record) -> pd.Series:
         },
         name="constructed Count3",
     )
+
+
+def numbers_table(record: Record, masked: bool = False) -> pd.DataFrame:
+    """The named numbers of every token of the shown sequence, in the order of the program; under a mask or not."""
+    trace = record.metrics["trace"]
+    table = pd.DataFrame(trace["numbers_masked" if masked else "numbers"], index=pd.Index(trace["tokens"], name="x"))
+    return table[list(TRACED)].round(6).abs()
 
 
 def precision_table(record: Record) -> pd.DataFrame:
