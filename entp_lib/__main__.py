@@ -175,7 +175,7 @@ def train_command(options) -> int:
 def claims_command(_) -> int:
     from entp_lib import claims
 
-    print(claims.shown(claims.write_ledger())[["paper", "ours", "95 % interval", "tier", "seeds", "verdict"]])
+    print(claims.shown(claims.write_ledger(), ["paper", "ours", "95 % interval", "tier", "seeds", "where"]).to_string())
     return 0
 
 
