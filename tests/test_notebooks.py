@@ -109,6 +109,15 @@ def test_the_readme_says_what_the_records_say():
     assert readme.is_current(), "run: python -m entp_lib readme"
 
 
+def test_the_readmes_python_runs(capsys):
+    (block,) = re.findall(r"```python\n(.*?)```", (paths.root() / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    scope = {}
+    exec(compile(block, "README.md", "exec"), scope)
+    wanted = scope["wanted"]
+    assert scope["logits"].shape == (int(wanted.sum()), 64) and scope["text"].shape == (2, 24)
+    assert "Refutation" in capsys.readouterr().out
+
+
 @names
 def test_runs_live_at_the_smoke_tier(path, tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
