@@ -82,7 +82,7 @@ def test_memory_is_as_table_1_says(records):
 def test_table_1_is_verified_with_a_correction_and_refuted_without_one(records):
     check, algorithm_1 = COMPLEXITY.measure(records)
     assert (check.claim, check.verdict, check.tier) == ("T1", "verified with correction", "smoke")
-    assert (algorithm_1.claim, algorithm_1.verdict) == ("D-1", "verified")
+    assert (algorithm_1.claim, algorithm_1.verdict) == ("D-1", "verified with correction")
     assert "12 n D²" in check.correction and len(check.records) == len(records)
     growing = [2 * 4 * n * 10_000 for n in records[0].curves["length"]]
     check, _ = COMPLEXITY.measure([changed(records[0], decoder_transient=growing), *records[1:]])

@@ -269,3 +269,21 @@ def test_every_attention_call_of_a_program_is_named(x):
             program(x)
         assert len({step.name for step in trace.steps} - {"select", "kqv"}) == len(trace.steps) == number
         assert all(step.attention.shape == (len(x), len(x)) for step in trace.steps)
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=30), st.integers(1, 31))
+def test_blocks_of_counters_trade_time_for_space(x, block):
+    """Right for any number of counters, in 2n steps a block."""
+    answer, steps = programs.count3_blocks(x, block)
+    assert answer == programs.count3_table(x)
+    assert steps == 2 * len(x) * -(-len(x) // block)
+
+
+def test_conjecture_6_1_has_a_counterexample():
+    """sqrt(n) counters: steps over n^2 and counters over n both fall as n grows."""
+    shares = []
+    for n in (16, 64, 256):
+        answer, steps = programs.count3_blocks(list(range(n)), round(n**0.5))
+        assert answer == programs.count3_table(list(range(n)))
+        shares.append((steps / n**2, n**0.5 / n))
+    assert shares == [(0.5, 0.25), (0.25, 0.125), (0.125, 0.0625)]

@@ -95,6 +95,8 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 def gaps(records: Sequence[Record]) -> pd.Series:
     """Trace − direct in right answers, paired by seed."""
     wide = table(records).pivot(index="seed", columns="way", values="answer")
+    if not {"trace", "direct"} <= set(wide):
+        return pd.Series(dtype=float)
     return (wide["trace"] - wide["direct"]).dropna()
 
 

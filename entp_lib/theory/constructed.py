@@ -5,7 +5,8 @@ does what an MLP could only do with a table: since (z - k)²/2 = z²/2 - (z k - 
 function of an integer z at position k = z, and so do k - u k²/2 for 1/u and f k - b k²/2 for f/b. Widths of selectors
 come out of the softmax as 1/(w + 1), because position 0 is made a key that every query selects.
 
-Layers, heads and width do not depend on the length: 9 layers, and two for every base-4 digit of the largest value.
+Heads and width do not depend on the length or the values; there are 9 layers, and two for every base-4 digit of the
+vocabulary, to take values mod n (Lemma 6.3's footnote has values below n, which would need none).
 
 Letters: T tokens, D width, H heads, K head width, F hidden width.
 """
