@@ -91,6 +91,13 @@ def test_algorithm_1_is_attention(n, width, scale, seed):
     torch.testing.assert_close(complexity.streaming_attention(q, k, v), expected)
 
 
+def test_algorithm_1_as_printed_is_attention_until_it_overflows():
+    q, k = torch.tensor([2.0], dtype=torch.float64), torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    torch.testing.assert_close(complexity.printed_attention(q, k, k), complexity.streaming_attention(q, k, k))
+    assert complexity.printed_attention(1000 * q, k, k).isnan().all()
+    assert complexity.streaming_attention(1000 * q, k, k).item() == 1.0
+
+
 def test_algorithm_1_needs_a_key():
     with pytest.raises(ValueError, match=r"query .4,., keys .0, 4., values .0, 2.: must be"):
         complexity.streaming_attention(torch.zeros(4), torch.zeros(0, 4), torch.zeros(0, 2))

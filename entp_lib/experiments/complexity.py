@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 import scipy.optimize
+import torch
 
 from entp_lib.claims import Check
 from entp_lib.config import SIZES, ModelConfig, StudyConfig
@@ -237,7 +238,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
     ids = tuple(f"complexity/{r.id}" for r in records)
     correction = "time L (12 n D² + 2 n² D) for the encoder and L (12 D² + 2 n D) for the decoder; see the erratum"
     tier = records[0].config.tier
-    finite = math.exp(700) * 1e300 < math.inf  # as printed, sums of exp of scores above 700
+    keys = torch.ones(2, 1, dtype=torch.float64)  # two equal keys, whose mean is their value, at a score of 1,000
+    finite = bool(torch.equal(complexity.printed_attention(1000 * keys[0], keys, keys), keys[0]))
     flat = all(len(set(r.curves["streamed_transient"])) == 1 for r in records)
     exact = all(r.metrics["streamed_error"] < 1e-12 for r in records)
     return [

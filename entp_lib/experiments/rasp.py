@@ -131,7 +131,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
             bool(holds and fp64["layers"].nunique() == 1),
             tier,
             bool(holds and all(row.layers == layers[row.length] for row in fp64.itertuples())),
-            "constant heads and width; 9 layers and two for every base-4 digit of the largest value, to take it mod n",
+            "constant heads and width; 9 layers and two for every base-4 digit of the vocabulary, to take values mod n",
             built,
         ),
         Check("6.4", bool(exact["algorithm 6"] and exact["algorithm 6 in 2n + 2 steps"]), tier, records=ids),

@@ -71,6 +71,15 @@ def crossover(cfg: ModelConfig) -> int:
     return 6 * cfg.width
 
 
+def printed_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
+    """Algorithm 1 as printed: sums of exp(q·k), which overflow for large scores."""
+    weighted, mass = torch.zeros_like(v_nD[0]), q_D.new_zeros(())
+    for k_D, v_D in zip(k_nD, v_nD, strict=True):
+        weight = (q_D @ k_D).exp()
+        weighted, mass = weighted + weight * v_D, mass + weight
+    return weighted / mass
+
+
 def streaming_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
     """Softmax attention of one query over n keys with O(D) memory beside the inputs (appendix D, Algorithm 1).
 
