@@ -14,7 +14,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
+ARCHITECTURES = ("decoder", "prefix_decoder", "entp", "hybrid")
 TIERS = ("smoke", "quick", "gpu", "paper")
 MAX_CURVE_POINTS = 300
 
@@ -49,14 +49,15 @@ def one_of(name: str, value: Any, allowed: typing.Iterable[Any]) -> None:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of one Transformer; the three architectures differ only in ``architecture`` and share all weights.
+    """Shape of one Transformer; the architectures differ only in ``architecture`` and share all weights.
 
+    ``hybrid`` is ENTP whose first layer is causal, as in the authors' early in-context script: not ENTP.
     ``input_dim`` and ``output_dim`` replace the token embedding and the tied head by linear maps for continuous
     inputs (B, T, input_dim) and outputs (N, output_dim). ``position_std`` is the initial scale of the learned
-    positions; ``positions="none"`` leaves them out.
+    positions, ``input_std`` that of the linear map of continuous inputs; ``positions="none"`` leaves positions out.
     """
 
-    architecture: Literal["decoder", "prefix_decoder", "entp"]
+    architecture: Literal["decoder", "prefix_decoder", "entp", "hybrid"]
     n_layers: int
     n_heads: int
     width: int
@@ -67,6 +68,7 @@ class ModelConfig:
     position_std: float = 0.02
     input_dim: int | None = None
     output_dim: int | None = None
+    input_std: float = 0.02
 
     def __post_init__(self):
         check_types(self)
@@ -76,6 +78,10 @@ class ModelConfig:
             self.width % self.n_heads == 0,
             f"width = {self.width} is not divisible by n_heads = {self.n_heads}",
         )
+        for name in ("position_std", "input_std"):
+            require(
+                0 <= getattr(self, name) < math.inf, f"{name} = {getattr(self, name)}: must not be negative, and finite"
+            )
         require(0 <= self.dropout < 1, f"dropout = {self.dropout}: must be in [0, 1)")
         require(
             (self.input_dim is None) == (self.output_dim is None),
@@ -85,6 +91,11 @@ class ModelConfig:
             self.vocab_size >= 1 or self.input_dim is not None,
             f"vocab_size = {self.vocab_size}: must be at least 1 for a model of tokens",
         )
+
+    @property
+    def full_layers(self) -> int:
+        """Layers that run on every prefix anew. Read at the last position only, a single one is causal anyway."""
+        return {"entp": self.n_layers, "hybrid": self.n_layers - 1}.get(self.architecture, 0)
 
     @classmethod
     def from_size(cls, size: str, **rest) -> "ModelConfig":
@@ -97,8 +108,8 @@ class ModelConfig:
 class TrainConfig:
     """Optimisation of one run: AdamW, linear warm-up from 0, cosine to ``min_lr`` at ``decay_steps``, then flat.
 
-    ``patience`` > 0 stops after so many evaluations without a better training loss. At most 300 evaluations, so
-    that a record stays small.
+    ``patience`` > 0 stops after so many evaluations without a better training loss, or whatever the task watches
+    instead. At most 300 evaluations, so that a record stays small.
     """
 
     steps: int
@@ -205,9 +216,19 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+# Fields that came when there were records already: left out of the plain form at their default, so that these keep
+# their names.
+LATER_FIELDS = {"model": {"input_std": 0.02}}
+
+
 def to_dict(config) -> dict[str, Any]:
     """A configuration as plain JSON types."""
-    return json.loads(json.dumps(dataclasses.asdict(config)))
+    plain = json.loads(json.dumps(dataclasses.asdict(config)))
+    for part, defaults in LATER_FIELDS.items():
+        for name, default in defaults.items():
+            if plain.get(part, {}).get(name) == default:
+                del plain[part][name]
+    return plain
 
 
 def from_dict(cls, values: dict[str, Any], where: str = ""):

@@ -43,12 +43,13 @@ def evaluate(
 
     ``loss`` in nats per scored position; ``token_accuracy``; ``sequence_accuracy``, the share of sequences with
     every scored position right. ``detailed`` adds the same by position (1-based prefix length) and the margin
-    between the largest and the second largest logit. ``grouped`` adds ``groups``: by the task's name for a sequence,
-    how many there were and how many were right.
+    between the largest and the second largest logit. Where a task is continuous there is the squared error alone,
+    and in detail ``error_by_position``, the standard error of its mean over sequences. ``grouped`` adds ``groups``:
+    by the task's name for a sequence, how many there were and how many were right.
     """
     was_training = model.training
     model.eval()
-    totals, groups = Totals(task.length, device), {}
+    totals, groups = totals_for(task, device), {}
     for batch in batches(task, sequences, device, "evaluate", *seed_parts):
         with autocast(device, precision):
             logits_NV = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B).float()
@@ -60,6 +61,45 @@ def evaluate(
                 count["right"] += right
     model.train(was_training)
     return totals.result(detailed) | ({"groups": dict(sorted(groups.items()))} if grouped else {})
+
+
+def totals_for(task: Task, device: str) -> "Totals | SquaredErrors":
+    """What sums up the scores of a task."""
+    return (SquaredErrors if task.continuous else Totals)(task.length, device)
+
+
+class SquaredErrors:
+    """Sums over batches of real targets, kept on the device."""
+
+    def __init__(self, length: int, device: str):
+        zeros = torch.zeros(length, dtype=torch.float64, device=device)
+        self.loss_T, self.square_T, self.count_T = (zeros.clone() for _ in range(3))
+        self.sequences = 0
+
+    def add(self, task: Task, batch: Batch, outputs_NV: Tensor, detailed: bool) -> Tensor:
+        """Add a batch; no sequence of real numbers is right or wrong, so none is reported as right, (B,)."""
+        losses_N = task.losses(outputs_NV, batch.targets_N).double()
+        ends_N = batch.wanted_BT.nonzero()[:, 1]
+        self.loss_T.index_add_(0, ends_N, losses_N)
+        self.square_T.index_add_(0, ends_N, losses_N.square())
+        self.count_T.index_add_(0, ends_N, torch.ones_like(losses_N))
+        self.sequences += len(batch.wanted_BT)
+        return torch.zeros(len(batch.wanted_BT), dtype=torch.bool)
+
+    def result(self, detailed: bool) -> dict[str, Any]:
+        result: dict[str, Any] = {"loss": float(self.loss_T.sum() / self.count_T.sum())}
+        if detailed:
+            scored_T = self.count_T > 0
+            count_S = self.count_T[scored_T]
+            mean_S = self.loss_T[scored_T] / count_S
+            variance_S = (self.square_T[scored_T] / count_S - mean_S.square()).clamp_min(0)
+            result |= {
+                "sequences": self.sequences,
+                "position": (scored_T.nonzero()[:, 0] + 1).tolist(),
+                "loss_by_position": mean_S.tolist(),
+                "error_by_position": (variance_S / count_S).sqrt().tolist(),
+            }
+        return result
 
 
 class Totals:
@@ -113,6 +153,16 @@ class Totals:
                 "margin": {"mean": float(margins.mean()), "q05": low, "q50": mid, "q95": high},
             }
         return result
+
+
+def constant_baseline(task: Task, sequences: int, *seed_parts: int | str, device: str = "cpu") -> dict[str, Any]:
+    """What the best guess scores that does not look at the input: the mode, or zero where targets are real."""
+    if not task.continuous:
+        return mode_baseline(task, sequences, *seed_parts, device=device)
+    totals = totals_for(task, device)
+    for batch in batches(task, sequences, device, "baseline", *seed_parts):
+        totals.add(task, batch, torch.zeros_like(batch.targets_N)[:, None], detailed=True)
+    return totals.result(detailed=True)
 
 
 def mode_baseline(task: Task, sequences: int, *seed_parts: int | str, device: str = "cpu") -> dict[str, Any]:

@@ -18,15 +18,20 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib.config import ConfigError, RunConfig, TrainConfig, canonical_json, require, to_dict
-from entp_lib.evaluation import autocast, evaluate, mode_baseline
+from entp_lib.evaluation import autocast, constant_baseline, evaluate
 from entp_lib.models import build_model
 from entp_lib.models.entp import micro_batch_tokens, split_wanted, token_forwards
 from entp_lib.records import write_atomically
 from entp_lib.tasks import Batch, Task, build_task, generator_for, seed_from
 
 # Which weights are tested, beside the last: those of the evaluation that is best by a score, and the sign of best.
-CHECKPOINT_RULES = {"lowest_loss": ("loss", -1), "highest_accuracy": ("sequence_accuracy", 1)}
-STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper
+# ``text``: of whole texts, prompts included, where a task watches that.
+CHECKPOINT_RULES = {
+    "lowest_loss": ("loss", -1),
+    "lowest_text_loss": ("text_loss", -1),
+    "highest_accuracy": ("sequence_accuracy", 1),
+}
+STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper; a curriculum moves between draws
 CHECKPOINT_SECONDS = 60.0
 
 
@@ -89,7 +94,8 @@ def training_batches(task: Task, config: RunConfig, first_step: int, device: str
     while True:
         draw, place = divmod(step, STEPS_PER_DRAW)
         if drawn is None or place == 0:
-            drawn = task.batch(generator_for(device, "train", config.data_seed, draw), size * STEPS_PER_DRAW)
+            now = task.at_step(draw * STEPS_PER_DRAW + 1)
+            drawn = now.batch(generator_for(device, "train", config.data_seed, draw), size * STEPS_PER_DRAW)
         part = slice(place * size, (place + 1) * size)
         yield Batch(*(x[part] for x in vars(drawn).values()))
         step += 1
@@ -183,7 +189,7 @@ def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step
 def parts(model, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
     """The batch's wanted positions and targets in parts that ENTP's activations fit into; a decoder's in one."""
     cfg = model.cfg
-    if cfg.architecture != "entp" or cfg.n_layers == 1:
+    if cfg.full_layers < 2:
         yield batch.wanted_BT, batch.targets_N
         return
     budget = micro_batch_tokens(batch.inputs_BT.device.type, cfg.width, batch.inputs_BT.shape[1])
@@ -199,15 +205,11 @@ def record_point(model, task: Task, config: RunConfig, state: State, train_loss:
             f"{config.train.max_lr:g} may help"
         )
     train = config.train
-    scores = evaluate(
-        model,
-        task,
-        train.eval_sequences,
-        config.data_seed,
-        state.step,
-        device=device,
-        precision=train.precision,
-    )
+    options = dict(device=device, precision=train.precision)
+    scores = evaluate(model, task, train.eval_sequences, config.data_seed, state.step, **options)
+    for name, other in task.watched().items():
+        found = evaluate(model, other, train.eval_sequences, config.data_seed, name, state.step, **options)
+        scores[f"{name}_loss"] = found["loss"]
     point = {
         "step": state.step,
         "token_forwards": state.token_forwards,
@@ -217,8 +219,9 @@ def record_point(model, task: Task, config: RunConfig, state: State, train_loss:
     }
     for name, value in point.items():
         state.curves.setdefault(name, []).append(value)
-    if train_loss < state.best_loss:
-        state.best_loss, state.evals_since_best = train_loss, 0
+    watched = point[task.patience_score]
+    if watched < state.best_loss:
+        state.best_loss, state.evals_since_best = watched, 0
     else:
         state.evals_since_best += 1
     return 0 < train.patience <= state.evals_since_best
@@ -227,6 +230,8 @@ def record_point(model, task: Task, config: RunConfig, state: State, train_loss:
 def keep_best(model: nn.Module, state: State, kept: dict[str, Weights]) -> None:
     """Remember the weights if the evaluation just made is the best so far by a rule; the first of equals stays."""
     for rule, (score, sign) in CHECKPOINT_RULES.items():
+        if score not in state.curves:
+            continue
         value = state.curves[score][-1]
         if rule not in state.kept or sign * value > sign * state.kept[rule]["score"]:
             state.kept[rule] = {"step": state.step, "score": value}
@@ -263,19 +268,24 @@ def load(model: nn.Module, weights: Weights) -> None:
 
 
 def final_metrics(model, task: Task, config: RunConfig, device: str) -> dict[str, Any]:
-    """Detailed scores of the last weights, those the task reports apart, and the mode baseline."""
+    """Detailed scores of the last weights, those the task reports apart, and the constant baseline."""
     sequences, seed = config.train.final_eval_sequences, config.data_seed
     options = dict(device=device, precision=config.train.precision)
     metrics = evaluate(model, task, sequences, seed, "final", detailed=True, **options)
     for name, other in task.reported_apart().items():
-        metrics[name] = evaluate(model, other, sequences, seed, "final", **options)
-    metrics["baseline"] = mode_baseline(task, sequences, seed, device=device)
+        metrics[name] = evaluate(model, other, sequences, seed, "final", detailed=other.continuous, **options)
+    metrics["baseline"] = constant_baseline(task, sequences, seed, device=device)
     return metrics
 
 
 def check_fit(task: Task, config: RunConfig) -> None:
     """ConfigError where the task's symbols or lengths do not fit the model."""
     model = config.model
+    require(
+        task.input_dim == model.input_dim,
+        f"input_dim = {model.input_dim}: task {config.task!r} has "
+        + ("tokens, which need None" if task.input_dim is None else f"inputs of {task.input_dim} numbers"),
+    )
     if model.input_dim is None:
         require(
             task.vocab_size == model.vocab_size,

@@ -18,6 +18,7 @@ from entp_lib.config import (
     NotebookParameters,
     RunConfig,
     TrainConfig,
+    config_from,
     config_id,
     from_dict,
     notebook_parameters,
@@ -93,7 +94,7 @@ CHANGES = {
     "model_seed": 7, "data_seed": 7,
     "model.architecture": "entp", "model.n_layers": 3, "model.n_heads": 4, "model.width": 32, "model.vocab_size": 9,
     "model.max_length": 9, "model.dropout": 0.1, "model.positions": "none", "model.position_std": 0.1,
-    "model.input_dim": 3, "model.output_dim": 3,
+    "model.input_dim": 3, "model.output_dim": 3, "model.input_std": 0.1,
     "train.steps": 13, "train.batch_size": 9, "train.max_lr": 0.1, "train.min_lr": 0.1, "train.warmup_steps": 4,
     "train.decay_steps": 99, "train.betas": (0.9, 0.98), "train.weight_decay": 0.2, "train.grad_clip": 1.0,
     "train.precision": "bf16", "train.eval_every": 5, "train.eval_sequences": 33, "train.final_eval_sequences": 65,
@@ -256,3 +257,13 @@ def test_a_missing_notebook_parameter_is_named():
 def test_schedules_that_cannot_work_are_named(change):
     with pytest.raises(ConfigError, match=f"^{next(iter(change))} = "):
         TrainConfig(steps=10, **change)
+
+
+def test_a_field_that_came_later_leaves_old_names_alone(small_run):
+    """At its default it is no part of the plain form, on which the name of a record rests; else it is."""
+    plain = to_dict(small_run())
+    assert "input_std" not in plain["model"] and config_from(plain) == small_run()
+    continuous = small_run(model=dict(input_dim=2, output_dim=1, input_std=0.5))
+    assert to_dict(continuous)["model"]["input_std"] == 0.5 and config_from(to_dict(continuous)) == continuous
+    with pytest.raises(ConfigError, match="position_std = -1.0: must not be negative"):
+        small_run(model=dict(position_std=-1))

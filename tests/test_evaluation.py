@@ -10,6 +10,7 @@ from scipy import stats
 from entp_lib.evaluation import (
     batches,
     bootstrap_interval,
+    constant_baseline,
     evaluate,
     first_at,
     mean_interval,
@@ -179,3 +180,30 @@ def test_curves_are_read_at_a_threshold_and_at_a_budget():
     assert value_at(curves, "token_accuracy", 4.0, "seconds") == 0.9
     assert value_at(curves, "token_accuracy", 1.9, "seconds") == 0.2
     assert value_at(curves, "token_accuracy", 0.9, "seconds") is None
+
+
+class Line(Task):
+    """y = 2x of two numbers a row, the second alone scored."""
+
+    continuous, input_dim, length = True, 1, 2
+
+    def batch(self, generator, size, evaluating=False):
+        x = torch.randn(size, 2, 1, generator=generator)
+        wanted = torch.tensor([False, True]).expand(size, -1)
+        return Batch(x, 2 * x[..., 0], wanted, torch.ones(size, dtype=torch.long))
+
+
+def test_real_targets_are_scored_by_squared_error():
+    class Half(torch.nn.Module):
+        def forward(self, inputs, wanted, prompt_lengths):
+            return inputs[wanted] * 0.5
+
+    scores = evaluate(Half(), Line(), 300, "seed", detailed=True)
+    x = torch.cat([b.inputs_BT[:, 1, 0] for b in batches(Line(), 300, "cpu", "evaluate", "seed")]).double()
+    errors = (1.5 * x).square()
+    assert scores.keys() == {"loss", "sequences", "position", "loss_by_position", "error_by_position"}
+    assert scores["position"] == [2] and scores["sequences"] == 300
+    assert scores["loss"] == pytest.approx(errors.mean().item(), rel=1e-5)
+    assert scores["error_by_position"] == [pytest.approx(errors.std(correction=0).item() / 300**0.5, rel=1e-5)]
+    baseline = constant_baseline(Line(), 300, "seed")
+    assert baseline["loss"] == pytest.approx(4, rel=0.3)  # of the guess zero: E[(2x)²]

@@ -585,3 +585,19 @@ def test_prefix_decoder_is_gpt2_with_its_prompt_unmasked(gpt2):
         wanted[row, n - 1 :] = True
     logits = ours["prefix_decoder"](x, wanted, torch.tensor(prompts))
     torch.testing.assert_close(logits, theirs(x, attention_mask=added).logits[wanted], rtol=1e-9, atol=1e-9)
+
+
+def test_hybrid_has_a_causal_first_layer_and_is_entp_after(small_model):
+    """Its first layer's states do not move with later tokens; with two layers it is a decoder."""
+    x = tokens()
+    hybrid, decoder = small_model("hybrid", n_layers=2), small_model("decoder", n_layers=2)
+    torch.testing.assert_close(hybrid(x, everywhere(x)), decoder(x, everywhere(x)))
+    hybrid = small_model("hybrid", n_layers=3)
+    first = hybrid.blocks[0](hybrid.embed(x), causal=True)
+    by_hand = entp.reference(hybrid.blocks[1:], first, everywhere(x))
+    torch.testing.assert_close(hybrid(x, everywhere(x)), hybrid.head(hybrid.ln_f(by_hand)))
+    for other in ("decoder", "entp"):
+        assert not torch.allclose(hybrid(x, only(4, x)), small_model(other, n_layers=3)(x, only(4, x)))
+    fast = hybrid(x, everywhere(x))
+    hybrid.entp_method = "reference"
+    torch.testing.assert_close(hybrid(x, everywhere(x)), fast)

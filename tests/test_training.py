@@ -12,9 +12,8 @@ import torch
 from entp_lib.config import ARCHITECTURES, ConfigError, ModelConfig, RunConfig, TrainConfig
 from entp_lib.evaluation import evaluate
 from entp_lib.models import build_model
-from entp_lib.tasks import Counting, build_task, seed_from
+from entp_lib.tasks import TASKS, Counting, build_task, seed_from
 from entp_lib.training import (
-    CHECKPOINT_RULES,
     STEPS_PER_DRAW,
     TrainingError,
     learning_rate,
@@ -297,7 +296,7 @@ def addition_run():
 def test_every_checkpoint_rule_is_tested(addition_run):
     outcome = train(addition_run)
     curves, test = outcome.state.curves, outcome.metrics["test"]
-    assert set(test) == {"last", *CHECKPOINT_RULES}
+    assert set(test) == {"last", "lowest_loss", "highest_accuracy"}  # the answer view watches no whole texts
     assert test["last"]["step"] == 10
     assert test["lowest_loss"]["step"] == curves["step"][curves["loss"].index(min(curves["loss"]))]
     best = curves["sequence_accuracy"].index(max(curves["sequence_accuracy"]))
@@ -315,3 +314,39 @@ def test_kept_weights_survive_a_cut(addition_run, tmp_path):
     while not (part := cut_after(addition_run, checkpoint, 3)).complete:
         assert part.metrics == {}
     assert part.metrics == whole.metrics and part.state.kept == whole.state.kept
+
+
+@dataclasses.dataclass(frozen=True)
+class Curriculum(Counting):
+    """Counting whose first sixteen steps have shorter sequences, watched as a task of its own."""
+
+    patience_score = "short_loss"
+
+    def at_step(self, step):
+        return dataclasses.replace(self, length=6) if step <= 16 else self
+
+    def watched(self):
+        return {"short": dataclasses.replace(self, length=6)}
+
+
+def test_a_curriculum_goes_by_the_step_and_a_watched_task_by_its_name(small_run, monkeypatch):
+    monkeypatch.setitem(TASKS, "counting", Curriculum)
+    config = small_run(steps=20, eval_every=5, patience=2, max_lr=1e-9, min_lr=0.0)
+    outcome = train(config)
+    lengths = [
+        b.inputs_BT.shape[1]
+        for b, _ in zip(
+            training_batches(build_task("counting", config.task_params), config, 15, "cpu"), range(4), strict=False
+        )
+    ]
+    assert lengths == [6, 6, 8, 8]
+    curves = outcome.state.curves
+    assert len(curves["short_loss"]) == len(curves["step"]) and curves["short_loss"] != curves["loss"]
+    watched = curves["short_loss"]
+    better = [0, *(i for i in range(1, len(watched)) if watched[i] < min(watched[:i]))]
+    assert len(watched) == min(4, next(i for i in range(99) if i - max(b for b in better if b <= i) == 2) + 1)
+
+
+def test_input_dim_must_fit(small_run):
+    with pytest.raises(ConfigError, match="input_dim = 3: task 'counting' has tokens"):
+        train(small_run(model=dict(input_dim=3, output_dim=1)))

@@ -12,6 +12,7 @@ from entp_lib.evaluation import mean_interval
 from entp_lib.records import Record, Store
 from entp_lib.runs import Sweep, sweep
 
+ACCURACIES = ("token_accuracy", "sequence_accuracy")
 BEST_FIRST = ("paper", "gpu", "quick")
 
 
@@ -96,8 +97,7 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
         {
             **labels(r),
             **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float))},
-            "baseline_token_accuracy": r.metrics["baseline"]["token_accuracy"],
-            "baseline_sequence_accuracy": r.metrics["baseline"]["sequence_accuracy"],
+            **{f"baseline_{k}": r.metrics["baseline"][k] for k in ACCURACIES if k in r.metrics["baseline"]},
             "steps": r.provenance["steps"],
             "token_forwards": r.provenance["token_forwards"],
             "train_seconds": r.provenance["train_seconds"],

@@ -1,4 +1,4 @@
-"""The three architectures of the paper as one stack: ``decoder``, ``prefix_decoder`` and ``entp``."""
+"""The architectures as one stack: ``decoder``, ``prefix_decoder``, ``entp``, and a ``hybrid``."""
 
 from entp_lib.models.transformer import Transformer, build_model, parameter_count
 

@@ -1,4 +1,4 @@
-"""Generation: greedy, sampled (temperature, top-k, top-p) and beam search, for all three architectures.
+"""Generation: greedy, sampled (temperature, top-k, top-p) and beam search, for every architecture.
 
 A decoder keeps keys and values in a preallocated cache: the prompt is processed once, each further token costs one
 position. So does a prefix decoder, whose prompt is fixed. ENTP reads the whole prefix afresh for every token: from the
@@ -74,9 +74,8 @@ class Stepper:
     def __init__(self, model: Transformer, prompt_BT: Tensor, max_length: int, use_cache: bool = True):
         self.model, self.tokens_BT = model, prompt_BT
         self.prompt_length = prompt_BT.shape[1]
-        entp = model.cfg.architecture == "entp"
         self.cache = None
-        if use_cache and not (entp and model.cfg.n_layers > 1):
+        if use_cache and model.cfg.full_layers < 2:
             self.cache = Cache(model, len(prompt_BT), max_length)
 
     def logits(self) -> Tensor:

@@ -227,9 +227,10 @@ def budget_tokens(cfg: ModelConfig, activation_bytes: int, dtype: torch.dtype = 
 def token_forwards(architecture: str, wanted_BT: Tensor) -> int:
     """Tokens that one pass sends through the stack, the paper's unit of work: B·T, or the prefixes' total length.
 
-    One layer or several, ENTP is counted as it is defined, one full pass per prefix.
+    One layer or several, ENTP is counted as it is defined, one full pass per prefix, and so is the hybrid, though
+    its first layer would do with one for all.
     """
-    if architecture != "entp":
+    if architecture not in ("entp", "hybrid"):
         return wanted_BT.numel()
     lengths_T = torch.arange(1, wanted_BT.shape[1] + 1, device=wanted_BT.device)
     return int((wanted_BT * lengths_T).sum())

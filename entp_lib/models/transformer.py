@@ -69,8 +69,9 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Next-token logits after any set of positions: ``model(inputs, wanted, prompt_lengths) -> logits_NV``.
 
-    All architectures have the same parameters. Initial weights: N(0, 0.02), residual output projections
-    N(0, 0.02/sqrt(2L)), biases 0, from ``seed`` alone; the head is tied to the token embedding.
+    All architectures have the same parameters. Initial weights: N(0, 0.02) unless the configuration has another
+    scale for positions and continuous inputs, residual output projections N(0, 0.02/sqrt(2L)), biases 0, from
+    ``seed`` alone; the head is tied to the token embedding.
 
     ``entp_method`` is "fast" (by device one of "grouped" and "packed", which may be asked for), or "reference" for the
     loop of the definition. ``token_budget`` bounds the tokens that
@@ -107,6 +108,8 @@ class Transformer(nn.Module):
                 std /= math.sqrt(2 * self.cfg.n_layers)
             elif name == "positions.weight":
                 std = self.cfg.position_std
+            elif name == "embedding.weight":
+                std = self.cfg.input_std
             p.normal_(0.0, std, generator=generator)
 
     def forward(self, inputs: Tensor, wanted_BT: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
@@ -118,15 +121,20 @@ class Transformer(nn.Module):
         """
         self.check(inputs, wanted_BT, prompt_lengths_B)
         x_BTD = self.embed(inputs)
-        kind = self.cfg.architecture
-        if kind == "entp" and self.entp_method not in ("reference", *METHODS):
+        if self.entp_method not in ("reference", *METHODS):
             raise ValueError(f"entp_method = {self.entp_method!r}: must be one of reference, {', '.join(METHODS)}")
-        if kind == "entp" and self.entp_method == "reference":
-            x_ND = entp.reference(self.blocks, x_BTD, wanted_BT)
-        elif kind == "entp" and self.cfg.n_layers > 1:
-            x_ND = entp.fast(self.blocks, x_BTD, wanted_BT, self.token_budget, METHODS[self.entp_method])
-        else:  # with one layer ENTP is the decoder (appendix A.3)
+        full = self.cfg.full_layers
+        slow = self.entp_method == "reference" and full > 0
+        if full < 2 and not slow:  # with one layer ENTP is the decoder (appendix A.3)
             x_ND = self.one_pass(x_BTD, prompt_lengths_B)[wanted_BT]
+        else:
+            causal, blocks = self.blocks[: len(self.blocks) - full], self.blocks[len(self.blocks) - full :]
+            for block in causal:
+                x_BTD = block(x_BTD, causal=True)
+            if slow:
+                x_ND = entp.reference(blocks, x_BTD, wanted_BT)
+            else:
+                x_ND = entp.fast(blocks, x_BTD, wanted_BT, self.token_budget, METHODS[self.entp_method])
         return self.head(self.ln_f(x_ND))
 
     def one_pass(self, x_BTD: Tensor, prompt_lengths_B: Tensor | None) -> Tensor:

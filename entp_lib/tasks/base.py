@@ -13,7 +13,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch. ``targets_BT`` matters where ``wanted_BT`` is True; ``prompt_lengths_B`` for prefix decoders."""
+    """One batch. ``targets_BT`` matters where ``wanted_BT`` is True; ``prompt_lengths_B`` for prefix decoders.
+
+    Continuous inputs have a further dimension, (B, T, input_dim), and their targets are real.
+    """
 
     inputs_BT: Tensor
     targets_BT: Tensor
@@ -29,11 +32,14 @@ class Task:
     """A source of fresh sequences. Subclasses are frozen dataclasses whose fields are the task's parameters.
 
     They define ``vocab_size``, ``length`` (the longest input) and ``batch``. Scoring is cross-entropy in nats and
-    argmax accuracy unless a subclass says otherwise.
+    argmax accuracy; where ``continuous``, squared error alone, and ``input_dim`` takes the place of ``vocab_size``.
     """
 
     vocab_size: int
     length: int
+    continuous = False
+    input_dim: int | None = None
+    patience_score = "train_loss"  # the curve whose minima patience waits for
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         """``size`` fresh sequences on the generator's device, for training or for evaluation.
@@ -41,6 +47,14 @@ class Task:
         Where a task is small enough to be learned by heart, it keeps the two apart; others need not care.
         """
         raise NotImplementedError
+
+    def at_step(self, step: int) -> "Task":
+        """The task that training batches of the 1-based ``step`` come from: an easier one early in a curriculum."""
+        return self
+
+    def watched(self) -> dict[str, "Task"]:
+        """Other scorings of the task at every evaluation; the curves have their losses as ``<name>_loss``."""
+        return {}
 
     def reported_apart(self) -> dict[str, "Task"]:
         """Other scorings of the same task, by the name under which a record reports them."""
@@ -55,7 +69,9 @@ class Task:
         return None
 
     def losses(self, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
-        """Loss of each wanted position, (N,), in nats."""
+        """Loss of each wanted position, (N,), in nats; for real targets the squared error of the only output."""
+        if self.continuous:
+            return (logits_NV[:, 0].float() - targets_N).square()
         return F.cross_entropy(logits_NV.float(), targets_N, reduction="none")
 
 
