@@ -7,9 +7,10 @@ from entp_lib.tasks.addition import Addition
 from entp_lib.tasks.base import Batch, Task, generator_for, seed_from
 from entp_lib.tasks.chain import Chain
 from entp_lib.tasks.counting import Counting
+from entp_lib.tasks.in_context import InContext
 from entp_lib.tasks.triplets import Triplets
 
-TASKS = {"addition": Addition, "chain": Chain, "counting": Counting, "triplets": Triplets}
+TASKS = {"addition": Addition, "chain": Chain, "counting": Counting, "in_context": InContext, "triplets": Triplets}
 
 
 def build_task(name: str, params: dict[str, Any]) -> Task:
@@ -24,6 +25,7 @@ __all__ = [
     "Batch",
     "Chain",
     "Counting",
+    "InContext",
     "Task",
     "Triplets",
     "build_task",

@@ -1,0 +1,212 @@
+"""Functions learned in context (§7.2, appendix C.2), by the protocol of Garg et al. (2022).
+
+    x_1  y_1  x_2  y_2  ..  x_N         y_i = f(x_i), with a fresh f for every prompt
+
+The y's stand in coordinate 0 of vectors that are 0 elsewhere. Each y is predicted after its x from the pairs before it,
+the first from none; the last y is no input. ``points`` is N, the number of x's: the last prediction has N - 1 examples.
+The paper has N = 40 and 100, Garg et al. have 41 and 101.
+
+Letters: B prompts, N points, T = 2N - 1 tokens, d dimensions, h hidden units.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from entp_lib.config import check_types, one_of, require
+from entp_lib.tasks.base import Batch, Task
+
+PAPER_POINTS = {"linear": 40, "sparse": 40, "network": 100, "tree": 100}
+FIRST_DIMS = 5
+FIRST_POINTS = {"linear": (11, 2), "sparse": (11, 2), "network": (26, 5), "tree": (26, 5)}  # and how many more a stage
+
+
+def linear(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
+    """w·x with w ~ N(0, I), (B, N)."""
+    w_Bd = normal(generator, len(x_BNd), x_BNd.shape[2])
+    return torch.einsum("bnd,bd->bn", x_BNd, w_Bd)
+
+
+def sparse(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
+    """w·x with all but ``sparsity`` random coordinates of w set to 0, (B, N)."""
+    w_Bd = normal(generator, len(x_BNd), x_BNd.shape[2])
+    order_Bd = torch.rand(len(x_BNd), task.used_dims, generator=generator, device=generator.device).argsort(1)
+    kept_Bd = torch.zeros_like(w_Bd).scatter_(1, order_Bd[:, : task.sparsity], 1.0)
+    return torch.einsum("bnd,bd->bn", x_BNd, w_Bd * kept_Bd)
+
+
+def network(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
+    """Two layers with ReLU and weights from N(0, 1), (B, N), times sqrt(2/h) unless ``output_scale`` is "none"."""
+    into_Bdh = normal(generator, len(x_BNd), x_BNd.shape[2], task.hidden)
+    out_Bh = normal(generator, len(x_BNd), task.hidden)
+    return torch.einsum("bnh,bh->bn", (x_BNd @ into_Bdh).relu(), out_Bh) * math.sqrt(task.output_factor)
+
+
+def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor:
+    """A full binary tree with a random coordinate at each node (above 0 goes right) and leaves from N(0, 1), (B, N).
+
+    Nodes are numbered by level; those below node i are 2i + 1 and 2i + 2.
+    """
+    size, _, d = x_BNd.shape
+    inner = 2**task.depth - 1
+    splits_Bi = torch.randint(d, (size, inner), generator=generator, device=generator.device)
+    leaves_Bl = normal(generator, size, inner + 1)
+    node_BN = torch.zeros(x_BNd.shape[:2], dtype=torch.long, device=generator.device)
+    for _ in range(task.depth):
+        values_BN = x_BNd.gather(2, splits_Bi.gather(1, node_BN)[..., None])[..., 0]
+        node_BN = 2 * node_BN + 1 + (values_BN > 0)
+    return leaves_Bl.gather(1, node_BN - inner)
+
+
+FUNCTIONS: dict[str, Callable[["InContext", Tensor, torch.Generator], Tensor]] = {
+    "linear": linear,
+    "sparse": sparse,
+    "network": network,
+    "tree": tree,
+}
+
+
+@dataclass(frozen=True)
+class InContext(Task):
+    """Prompts of ``points`` pairs (0: the paper's number) of a random function of ``dims`` numbers, x ~ N(0, I).
+
+    ``output_scale``: the paper's text has no scale on the network, Garg et al. have sqrt(2/h). ``noise``: standard
+    deviation of Gaussian noise on every y, shown and scored alike, as in Garg et al. ``prompts``: "scaled" has x times
+    ``factor``; "orthogonal" has blocks of d orthogonal x's of length sqrt(d) in random directions.
+
+    ``curriculum_every`` > 0: training starts at 5 dimensions and 11 points (linear, sparse) or 26, with one dimension
+    and 2 or 5 points more after every so many steps. ``used_first``: how many coordinates of x are not 0, where it is
+    not 0 itself; a curriculum sets it. Losses are squared errors, not divided by ``normaliser``.
+    """
+
+    function: str = "linear"
+    dims: int = 20
+    points: int = 0
+    sparsity: int = 3
+    hidden: int = 100
+    depth: int = 4
+    output_scale: Literal["garg", "none"] = "garg"
+    noise: float = 0.0
+    prompts: Literal["standard", "scaled", "orthogonal"] = "standard"
+    factor: float = 2.0
+    curriculum_every: int = 0
+    used_first: int = 0
+
+    continuous = True
+
+    def __post_init__(self):
+        check_types(self)
+        one_of("function", self.function, FUNCTIONS)
+        for name in ("dims", "hidden", "depth"):
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        if self.points == 0:
+            object.__setattr__(self, "points", PAPER_POINTS[self.function])
+        require(self.points >= 1, f"points = {self.points}: must be at least 1, or 0 for the paper's number")
+        for name in ("noise", "curriculum_every"):
+            require(0 <= getattr(self, name) < math.inf, f"{name} = {getattr(self, name)}: must be finite, 0 or more")
+        require(0 < self.factor < math.inf, f"factor = {self.factor}: must be above 0 and finite")
+        require(
+            0 <= self.used_first <= self.dims, f"used_first = {self.used_first}: must be 0 (all) to dims = {self.dims}"
+        )
+        if self.function == "sparse":
+            fewest = min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims
+            where = "dims" if fewest == self.dims else "dimensions at the curriculum's start"
+            require(
+                1 <= self.sparsity <= fewest,
+                f"sparsity = {self.sparsity}: must be 1 to {fewest}, the number of {where}",
+            )
+
+    @property
+    def input_dim(self) -> int:
+        return self.dims
+
+    @property
+    def length(self) -> int:
+        return 2 * self.points - 1
+
+    @property
+    def used_dims(self) -> int:
+        return self.used_first or self.dims
+
+    @property
+    def output_factor(self) -> float:
+        """What the square of a network's output is multiplied by."""
+        return 2 / self.hidden if self.output_scale == "garg" else 1.0
+
+    @property
+    def normaliser(self) -> float:
+        """E[y²], so that the predictor 0 scores 1 whatever the prompts: plots divide squared errors by it.
+
+        d for linear functions and scaled networks (else d·h/2), the sparsity for sparse ones, 1 for trees; times the
+        square of the factor on x, which leaves trees alone; plus the noise's variance.
+        """
+        variance = {
+            "linear": self.used_dims,
+            "sparse": self.sparsity,
+            "network": self.used_dims * self.hidden / 2 * self.output_factor,  # a ReLU keeps half of E[(w·x)²] = d
+            "tree": 1.0,
+        }[self.function]
+        stretch = self.factor if self.prompts == "scaled" and self.function != "tree" else 1.0
+        return variance * stretch**2 + self.noise**2
+
+    def at_step(self, step: int) -> "InContext":
+        """Its stage of the curriculum: fewer dimensions, the rest of x being 0, and fewer points."""
+        if self.curriculum_every == 0:
+            return self
+        stage = (step - 1) // self.curriculum_every
+        first, more = FIRST_POINTS[self.function]
+        points, dims = min(self.points, first + more * stage), min(self.used_dims, FIRST_DIMS + stage)
+        return replace(self, points=points, used_first=dims)
+
+    def reported_apart(self) -> dict[str, Task]:
+        """Prompts of other distributions than those trained on: scaled, orthogonal and, for linear functions, noisy.
+
+        The noise has a twentieth of the variance of y, what Garg et al. have with 20 dimensions.
+        """
+        found = {prompts: replace(self, prompts=prompts) for prompts in ("scaled", "orthogonal")}
+        if self.function == "linear":
+            found["noisy"] = replace(self, noise=math.sqrt(self.dims / 20))
+        return found
+
+    def draw_x(self, generator: torch.Generator, size: int) -> Tensor:
+        """x's of the asked-for distribution, (size, N, d)."""
+        n, d = self.points, self.used_dims
+        if self.prompts == "orthogonal":
+            square = normal(generator, size, -(-n // d), d, d)
+            rows, upper = torch.linalg.qr(square)
+            rows = rows * upper.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]  # else directions are not uniform
+            x_BNd = rows.reshape(size, -1, d)[:, :n] * math.sqrt(d)
+        else:
+            x_BNd = normal(generator, size, n, d) * (self.factor if self.prompts == "scaled" else 1.0)
+        return torch.nn.functional.pad(x_BNd, (0, self.dims - d))
+
+    def pairs(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
+        """(x (size, N, d), y (size, N)), with a function of its own for each prompt."""
+        x_BNd = self.draw_x(generator, size)
+        y_BN = FUNCTIONS[self.function](self, x_BNd, generator)
+        return x_BNd, y_BN + self.noise * normal(generator, size, self.points) if self.noise else y_BN
+
+    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+        device = generator.device
+        x_BNd, y_BN = self.pairs(generator, size)
+        inputs_BTd = torch.zeros(size, 2 * self.points, self.dims, device=device)
+        inputs_BTd[:, ::2] = x_BNd
+        inputs_BTd[:, 1::2, 0] = y_BN
+        targets_BT = torch.zeros(size, self.length, device=device)
+        targets_BT[:, ::2] = y_BN
+        wanted_T = torch.arange(self.length, device=device) % 2 == 0
+        return Batch(
+            inputs_BT=inputs_BTd[:, :-1],
+            targets_BT=targets_BT,
+            wanted_BT=wanted_T.expand(size, -1),
+            prompt_lengths_B=torch.ones(size, dtype=torch.long, device=device),
+        )
+
+
+def normal(generator: torch.Generator, *shape: int) -> Tensor:
+    """Standard normal numbers on the generator's device."""
+    return torch.randn(*shape, generator=generator, device=generator.device)
