@@ -1,5 +1,6 @@
 """The paper's statements as things that run: counts, constructions and checks."""
 
+from entp_lib.baselines import baselines_study
 from entp_lib.theory import checks, costs, count3_checks, imitation
 from entp_lib.theory.constructed import constructed_count3
 from entp_lib.theory.expressivity import refute_decoder, refute_encoder
@@ -11,6 +12,7 @@ STUDIES = {
     "imitation": imitation.imitation_study,
     "programs": count3_checks.programs_study,
     "constructed": count3_checks.constructed_study,
+    "in_context_baselines": baselines_study,
 }
 
 __all__ = ["STUDIES", "constructed_count3", "refute_decoder", "refute_encoder"]
