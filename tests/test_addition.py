@@ -6,9 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lib.config import ConfigError
+from entp_lib.config import ConfigError, ModelConfig, RunConfig, TrainConfig
 from entp_lib.tasks import Addition, generator_for
 from entp_lib.tasks import addition as module
+from entp_lib.training import CHECKPOINT_RULES, train
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.booleans())
@@ -88,18 +89,43 @@ def test_the_answer_is_scored_to_its_end(split, reversed_answer, part, evaluatin
         assert text == module.text(a, b, reversed_answer)
 
 
-def test_windows_are_the_running_text():
-    """Cut at line ends they are examples of the training set, each of which occurs once in the text."""
+@pytest.mark.parametrize(("part", "size"), [("train", 300), ("validation", 10_000)])
+def test_windows_are_the_running_text(part, size):
+    """Cut at line ends they are the examples of a part, each of which occurs once in its text."""
     task = Addition(view="windows", n_train=300)
-    line = module.decode(module.running_text(300, 0, True).tolist())
+    line = module.decode(module.running_text(task, part).tolist())
     lines = line.split("\n")[:-1]
-    assert len(set(lines)) == 300
-    assert {module.parse(x, True)[:2] for x in lines} == set(map(tuple, module.split(300, 0)["train"].tolist()))
-    batch = task.batch(generator_for("cpu", "w"), 20)
+    assert len(set(lines)) == size
+    assert {module.parse(x, True)[:2] for x in lines} == set(map(tuple, module.split(300, 0)[part].tolist()))
+    source = task if part == "train" else task.watched()["text"]
+    batch = source.batch(generator_for("cpu", "w"), 20, evaluating=part != "train")
     assert batch.wanted_BT.all() and batch.inputs_BT.shape == (20, 64)
     for x, y in zip(batch.inputs_BT, batch.targets_BT, strict=True):
         assert module.decode([*x.tolist(), int(y[-1])]) in line
     assert task.batch(generator_for("cpu", "w"), 5, evaluating=True).inputs_BT.shape == (5, 13)
+
+
+def test_what_stops_a_run_and_chooses_its_checkpoint():
+    """Windows: the loss of the whole validation text, as the authors have it. Answers: their own loss."""
+    windows, answers = Addition(view="windows"), Addition()
+    assert list(windows.watched()) == ["text"] and windows.patience_score == "text_loss"
+    assert not answers.watched() and answers.patience_score == "loss"
+    for apart in (windows.test(), windows.watched()["text"]):
+        assert not apart.watched() and apart.test() is None
+
+
+def test_a_run_on_windows_tests_the_checkpoint_of_the_text():
+    model = ModelConfig("decoder", 1, 2, 16, 14, 64)
+    schedule = TrainConfig(
+        steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8
+    )
+    config = RunConfig("test", "smoke", "addition", dict(view="windows", n_train=200), model, schedule)
+    outcome = train(config)
+    assert len(outcome.state.curves["text_loss"]) == 2
+    found = outcome.metrics["test"]
+    assert set(found) == {"last", *CHECKPOINT_RULES}
+    best = min(outcome.state.curves["text_loss"])
+    assert found["lowest_text_loss"]["step"] == 2 * (outcome.state.curves["text_loss"].index(best) + 1)
 
 
 def test_groups_name_digits_and_carries():
@@ -116,6 +142,7 @@ def test_groups_name_digits_and_carries():
         ({"n_train": 30_000}, "n_train = 30000: must be 200 to 29000, what validation and test leave of the pool"),
         ({"n_train": 50}, "n_train = 50"),
         ({"view": "lines"}, "view = 'lines'"),
+        ({"window": 12}, "window = 12: must be 13, the longest tested example, to 64"),
         ({"reversed_answer": 1}, "reversed_answer = 1"),
     ],
 )

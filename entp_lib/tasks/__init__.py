@@ -8,9 +8,17 @@ from entp_lib.tasks.base import Batch, Task, generator_for, seed_from
 from entp_lib.tasks.chain import Chain
 from entp_lib.tasks.counting import Counting
 from entp_lib.tasks.in_context import InContext
+from entp_lib.tasks.long_addition import LongAddition
 from entp_lib.tasks.triplets import Triplets
 
-TASKS = {"addition": Addition, "chain": Chain, "counting": Counting, "in_context": InContext, "triplets": Triplets}
+TASKS = {
+    "addition": Addition,
+    "chain": Chain,
+    "counting": Counting,
+    "in_context": InContext,
+    "long_addition": LongAddition,
+    "triplets": Triplets,
+}
 
 
 def build_task(name: str, params: dict[str, Any]) -> Task:
@@ -26,6 +34,7 @@ __all__ = [
     "Chain",
     "Counting",
     "InContext",
+    "LongAddition",
     "Task",
     "Triplets",
     "build_task",

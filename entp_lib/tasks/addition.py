@@ -7,7 +7,9 @@ All 1,000,000 pairs up to 999 are the pool; nine in ten of the three-digit ones 
 carries. Training, validation and test sets are drawn from what is left, in proportion to the cells (digits, carries);
 the 100 one-digit sums are all in the training set.
 
-Letters: B batch, T tokens, P pairs of a pool.
+``Sums`` is what this task shares with length generalisation (``entp_lib.tasks.long_addition``).
+
+Letters: B batch, T tokens, S characters of a text, P pairs of a part.
 """
 
 import functools
@@ -23,10 +25,10 @@ from entp_lib.tasks.base import Batch, Task
 
 CHARACTERS = "0123456789+=$\n"
 IDS = {c: i for i, c in enumerate(CHARACTERS)}
-LARGEST = 999
+MOST_DIGITS = 3
 KEPT = 0.1  # of the three-digit pairs
 VALIDATION, TEST = 10_000, 70_000
-WINDOW = 64
+WINDOW = 64  # characters, the authors'
 
 
 def carries(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -75,7 +77,7 @@ def in_proportion(cells: np.ndarray, count: int, generator: np.random.Generator)
 def split(n_train: int, seed: int) -> dict[str, np.ndarray]:
     """The pairs (P, 2) of each part: train, validation and test are disjoint, one-digit sums are in train alone."""
     generator = np.random.default_rng(seed)
-    a, b = (x.ravel() for x in np.mgrid[: LARGEST + 1, : LARGEST + 1])
+    a, b = (x.ravel() for x in np.mgrid[: 10**MOST_DIGITS, : 10**MOST_DIGITS])
     length, cell = digits(a, b), 10 * digits(a, b) + carries(a, b)
     one, two, three = (np.flatnonzero(length == k) for k in (1, 2, 3))
     kept = three[in_proportion(cell[three], round(KEPT * len(three)), generator)]
@@ -90,54 +92,74 @@ def split(n_train: int, seed: int) -> dict[str, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Addition(Task):
-    """Examples of one part of a split: ``train`` (evaluated on validation) or ``test``.
+class Sums(Task):
+    """Examples of one part of a split of pairs. Subclasses define ``split``, ``most_digits`` and ``name_of``.
 
-    ``view``: ``answer`` has one example per row, scored from = on; ``windows`` has the authors' random windows of 64
-    characters of the training text, scored everywhere. Both are evaluated on single examples, answers alone, all of
-    which must be right for a sequence to be: the text before = is the same in training and test.
+    ``view``: ``answer`` has one example per row, from position 0, scored from = on. ``windows`` has what the authors
+    train on: random windows of ``window`` characters of the training text, a line per example in random order, cut
+    anywhere and scored at every character, so that most of the loss is about operands that nobody can predict. Both
+    are evaluated and tested as ``answer`` is trained: single examples from position 0, answers alone, all characters
+    of which must be right for a sequence to be. Only windows train the positions that longer examples reach.
+
+    ``part``: ``train`` (evaluated on validation), ``test``, or ``text``, windows of the validation text.
     """
 
     reversed_answer: bool = True
-    n_train: int = 2500
     split_seed: int = 0
     view: Literal["answer", "windows"] = "answer"
-    part: Literal["train", "test"] = "train"
+    part: Literal["train", "test", "text"] = "train"
+    window: int = WINDOW
 
-    def __post_init__(self):
-        check_types(self)
-        most = 100 + 9_900 + round(KEPT * 990_000) - VALIDATION - TEST
+    def check_window(self) -> None:
+        """ConfigError where a tested example would be longer than what windows train, or a text too short."""
+        longest = characters(self.most_digits("test")) - 1
         require(
-            200 <= self.n_train <= most,
-            f"n_train = {self.n_train}: must be 200 to {most}, what validation and test leave of the pool",
+            longest <= self.window <= WINDOW,
+            f"window = {self.window}: must be {longest}, the longest tested example, to {WINDOW}",
         )
+
+    def split(self) -> dict[str, np.ndarray]:
+        """The pairs (P, 2) of ``train``, ``validation`` and ``test``."""
+        raise NotImplementedError
+
+    def most_digits(self, part: str) -> int:
+        """Digits of the longest operand of a part."""
+        raise NotImplementedError
+
+    def name_of(self, a: np.ndarray, b: np.ndarray) -> list[str]:
+        """The group of each pair."""
+        raise NotImplementedError
 
     @property
     def vocab_size(self) -> int:
         return len(CHARACTERS)
 
     @property
-    def example_length(self) -> int:
-        """Characters of the longest input: $999+999=1998, without the $ that ends it."""
-        return len(text(LARGEST, LARGEST, False)) - 1
+    def length(self) -> int:
+        """The longest input: a window, or the longest example without the $ that ends it."""
+        windows = self.view == "windows" or self.part == "text"
+        return self.window if windows else characters(self.most_digits("test")) - 1
 
     @property
-    def length(self) -> int:
-        return WINDOW if self.view == "windows" else self.example_length
+    def patience_score(self) -> str:
+        """The validation loss: of the whole text for windows, as the authors stop, else of the answers."""
+        return "text_loss" if self.view == "windows" else "loss"
+
+    def watched(self) -> dict[str, Task]:
+        """The validation text at every character, whose lowest loss is the authors' choice of a checkpoint."""
+        return {"text": replace(self, part="text")} if (self.view, self.part) == ("windows", "train") else {}
 
     def test(self) -> "Task | None":
         """The task on the test set: scored there are the weights that each checkpoint rule chooses."""
         return replace(self, part="test") if self.part == "train" else None
 
-    def pool(self, evaluating: bool) -> str:
-        return self.part if self.part == "test" else ("validation" if evaluating else "train")
-
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+        if self.part == "text":
+            return self.windows(generator, size, "validation")
         if self.view == "windows" and self.part == "train" and not evaluating:
-            return self.windows(generator, size)
-        pool_PT, prompts_P, lengths_P = encoded(
-            self.n_train, self.split_seed, self.pool(evaluating), self.reversed_answer
-        )
+            return self.windows(generator, size, "train")
+        part = "test" if self.part == "test" else ("validation" if evaluating else "train")
+        pool_PT, prompts_P, lengths_P = encoded(self, part)
         device = generator.device
         chosen_B = torch.randint(len(pool_PT), (size,), generator=generator, device=device).cpu()
         text_BT, prompts_B, lengths_B = (x[chosen_B].to(device) for x in (pool_PT, prompts_P, lengths_P))
@@ -146,21 +168,51 @@ class Addition(Task):
         wanted_BT = (places_T >= prompts_B[:, None] - 1) & (places_T < lengths_B[:, None] - 1)
         return Batch(text_BT[:, :-1], text_BT[:, 1:], wanted_BT, prompts_B)
 
-    def windows(self, generator: torch.Generator, size: int) -> Batch:
-        """Random windows of the training text, as one line per example, scored at every character."""
-        line_S = running_text(self.n_train, self.split_seed, self.reversed_answer)
+    def windows(self, generator: torch.Generator, size: int, part: str) -> Batch:
+        """Random windows of the text of a part, scored at every character."""
+        line_S = running_text(self, part)
         device = generator.device
-        starts_B = torch.randint(len(line_S) - WINDOW, (size,), generator=generator, device=device).cpu()
-        text_BT = line_S[starts_B[:, None] + torch.arange(WINDOW + 1)].to(device).long()
-        wanted_BT = torch.ones(size, WINDOW, dtype=torch.bool, device=device)
+        starts_B = torch.randint(len(line_S) - self.window, (size,), generator=generator, device=device).cpu()
+        text_BT = line_S[starts_B[:, None] + torch.arange(self.window + 1)].to(device).long()
+        wanted_BT = torch.ones(size, self.window, dtype=torch.bool, device=device)
         return Batch(text_BT[:, :-1], text_BT[:, 1:], wanted_BT, torch.ones(size, dtype=torch.long, device=device))
 
     def groups(self, batch: Batch) -> list[str]:
-        """(digits, carries) of each example, as in "3 digits, 2 carries"."""
+        """``name_of`` the operands of each example."""
         prompts = zip(batch.inputs_BT.tolist(), batch.prompt_lengths_B.tolist(), strict=True)
         operands = [decode(row[1 : end - 1]).split("+") for row, end in prompts]
-        a, b = (np.array([int(pair[i]) for pair in operands]) for i in (0, 1))
+        return self.name_of(*np.array([[int(x) for x in pair] for pair in operands]).T)
+
+
+@dataclass(frozen=True)
+class Addition(Sums):
+    """Sums of up to three digits, ``n_train`` of them to learn from, the 100 one-digit ones included."""
+
+    n_train: int = 2500
+
+    def __post_init__(self):
+        check_types(self)
+        most = 100 + 9_900 + round(KEPT * 990_000) - VALIDATION - TEST
+        require(
+            200 <= self.n_train <= most,
+            f"n_train = {self.n_train}: must be 200 to {most}, what validation and test leave of the pool",
+        )
+        self.check_window()
+
+    def split(self) -> dict[str, np.ndarray]:
+        return split(self.n_train, self.split_seed)
+
+    def most_digits(self, part: str) -> int:
+        return MOST_DIGITS
+
+    def name_of(self, a: np.ndarray, b: np.ndarray) -> list[str]:
+        """(digits, carries), as in "3 digits, 2 carries"."""
         return [f"{d} digits, {c} carries" for d, c in zip(digits(a, b), carries(a, b), strict=True)]
+
+
+def characters(most_digits: int) -> int:
+    """Of the longest example with operands of so many digits."""
+    return len(text(10**most_digits - 1, 10**most_digits - 1, False))
 
 
 def decode(ids: list[int]) -> str:
@@ -168,10 +220,10 @@ def decode(ids: list[int]) -> str:
 
 
 @functools.lru_cache(maxsize=12)
-def encoded(n_train: int, seed: int, part: str, reversed_answer: bool) -> tuple[Tensor, Tensor, Tensor]:
+def encoded(task: Sums, part: str) -> tuple[Tensor, Tensor, Tensor]:
     """The examples of a part as ids (P, T), filled up with line ends, the lengths of their prompts and their own."""
-    lines = [text(a, b, reversed_answer) for a, b in split(n_train, seed)[part].tolist()]
-    longest = len(text(LARGEST, LARGEST, False))
+    lines = [text(a, b, task.reversed_answer) for a, b in task.split()[part].tolist()]
+    longest = characters(task.most_digits(part))
     rows = np.frombuffer("".join(line.ljust(longest, "\n") for line in lines).encode(), dtype=np.uint8)
     table = np.zeros(128, dtype=np.int8)
     for character, i in IDS.items():
@@ -182,10 +234,11 @@ def encoded(n_train: int, seed: int, part: str, reversed_answer: bool) -> tuple[
 
 
 @functools.lru_cache(maxsize=4)
-def running_text(n_train: int, seed: int, reversed_answer: bool) -> Tensor:
-    """All training examples in a random order, a line each, as ids (S,)."""
-    ids_PT, _, lengths_P = encoded(n_train, seed, "train", reversed_answer)
-    order = torch.randperm(len(ids_PT), generator=torch.Generator().manual_seed(seed))
-    # a filled-up row holds its example and then line ends: keep one of these
-    rows = [ids_PT[i, : lengths_P[i] + 1].tolist() + [IDS["\n"]] * int(lengths_P[i] == ids_PT.shape[1]) for i in order]
-    return torch.tensor([i for row in rows for i in row], dtype=torch.int8)
+def running_text(task: Sums, part: str) -> Tensor:
+    """All examples of a part in a random order, a line each, as ids (S,)."""
+    ids_PT, _, lengths_P = encoded(task, part)
+    order_P = torch.randperm(len(ids_PT), generator=torch.Generator().manual_seed(task.split_seed))
+    # a line end after every row: its own, or the one more that the longest lack
+    rows_PT = torch.nn.functional.pad(ids_PT[order_P], (0, 1), value=IDS["\n"])
+    kept_PT = torch.arange(rows_PT.shape[1]) <= lengths_P[order_P][:, None]
+    return rows_PT[kept_PT]
