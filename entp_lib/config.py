@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import json
 import math
+import re
 import types
 import typing
 from dataclasses import dataclass
@@ -152,7 +153,10 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One training run. ``model_seed`` decides the initial weights (and dropout), ``data_seed`` the data."""
+    """One training run. ``model_seed`` decides the initial weights (and dropout), ``data_seed`` the data.
+
+    ``start_from``: the run, as "experiment/id" of its record, whose weights this one starts from; "" for none.
+    """
 
     experiment: str
     tier: Literal["smoke", "quick", "gpu", "paper"]
@@ -162,9 +166,14 @@ class RunConfig:
     train: TrainConfig
     model_seed: int = 0
     data_seed: int = 0
+    start_from: str = ""
 
     def __post_init__(self):
         check_types(self)
+        require(
+            not self.start_from or re.fullmatch(r"\w+/[0-9a-f]{16}", self.start_from) is not None,
+            f"start_from = {self.start_from!r}: must be experiment/id of a record, or empty for a fresh start",
+        )
 
     @property
     def steps(self) -> int:
@@ -217,17 +226,18 @@ def canonical_json(value: Any) -> str:
 
 
 # Fields that came when there were records already: left out of the plain form at their default, so that these keep
-# their names.
-LATER_FIELDS = {"model": {"input_std": 0.02}}
+# their names. By part of the configuration, "" for what is in none.
+LATER_FIELDS = {"": {"start_from": ""}, "model": {"input_std": 0.02}}
 
 
 def to_dict(config) -> dict[str, Any]:
     """A configuration as plain JSON types."""
     plain = json.loads(json.dumps(dataclasses.asdict(config)))
     for part, defaults in LATER_FIELDS.items():
+        holder = plain.get(part, {}) if part else plain
         for name, default in defaults.items():
-            if plain.get(part, {}).get(name) == default:
-                del plain[part][name]
+            if holder.get(name) == default:
+                del holder[name]
     return plain
 
 

@@ -18,7 +18,8 @@ import torch
 from entp_lib.config import ConfigError, RunConfig, StudyConfig, config_from, config_id, one_of, to_dict
 from entp_lib.progress import Heartbeat, Meter, event
 from entp_lib.records import Record, RecordError, Store, provenance
-from entp_lib.training import Outcome, save_weights, train
+from entp_lib.training import Outcome, train
+from entp_lib.weights import save_weights, weights_of
 
 Config = RunConfig | StudyConfig
 POLL_SECONDS = 0.5
@@ -76,6 +77,9 @@ def run(
         checkpoint = store.checkpoint_path(config.experiment, record_id)
         if fresh:
             checkpoint.unlink(missing_ok=True)
+        start = None
+        if getattr(config, "start_from", "") and not checkpoint.exists():
+            start = weights_of(store, config.start_from)
         device = device or device_for(config.tier)
         reset_peak_memory(device)
         where = provenance(device, threads)
@@ -83,9 +87,10 @@ def run(
         torch.set_num_threads(threads)
         try:
             if isinstance(config, StudyConfig):
-                record = study_record(config, version, where, deadline)
+                record = study_record(config, version, where, deadline, store)
             else:
-                outcome = train(config, device=device, checkpoint=checkpoint, deadline=deadline, on_step=on_step)
+                options = dict(checkpoint=checkpoint, start=start, deadline=deadline, on_step=on_step)
+                outcome = train(config, device=device, **options)
                 record = training_record(config, version, where, outcome)
         finally:
             torch.set_num_threads(before)
@@ -110,15 +115,21 @@ def training_record(config: RunConfig, version: int, where: dict, outcome: Outco
     return Record(config.experiment, version, config, outcome.metrics, state.curves, where, status)
 
 
-def study_record(config: StudyConfig, version: int, where: dict, deadline: float | None) -> Record:
-    """What a study finds, as a record. A study is short: it starts before the deadline, or not at all."""
+def study_record(config: StudyConfig, version: int, where: dict, deadline: float | None, store: Store) -> Record:
+    """What a study finds, as a record. A study is short: it starts before the deadline, or not at all.
+
+    One that is about a trained model has its run as the parameter ``weights`` and is given their file.
+    """
     from entp_lib.theory import STUDIES
 
     one_of("study", config.study, STUDIES)
     begun = time.monotonic()
     if deadline is not None and begun >= deadline:
         raise TimeoutError("the time limit passed before it started")
-    metrics, curves = STUDIES[config.study](**config.params)
+    params = dict(config.params)
+    if "weights" in params:
+        params["weights"] = weights_of(store, params["weights"])
+    metrics, curves = STUDIES[config.study](**params)
     where = where | {"wall_seconds": time.monotonic() - begun}
     return Record(config.experiment, version, config, metrics, curves, where)
 

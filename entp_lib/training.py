@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -23,6 +22,7 @@ from entp_lib.models import build_model
 from entp_lib.models.entp import micro_batch_tokens, split_wanted, token_forwards
 from entp_lib.records import write_atomically
 from entp_lib.tasks import Batch, Task, build_task, generator_for, seed_from
+from entp_lib.weights import read_tensors, start_from
 
 # Which weights are tested, beside the last: those of the evaluation that is best by a score, and the sign of best.
 # ``text``: of whole texts, prompts included, where a task watches that.
@@ -106,16 +106,20 @@ def train(
     *,
     device: str = "cpu",
     checkpoint: Path | None = None,
+    start: Path | None = None,
     deadline: float | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Outcome:
     """Run ``config`` to its end or to ``deadline`` (on ``time.monotonic``), from ``checkpoint`` if it exists.
+
+    ``start``: the file of the weights that ``config.start_from`` names.
 
     Raises ConfigError where task and model do not fit or the checkpoint belongs to another configuration, and
     TrainingError where the loss stops being finite.
     """
     task = build_task(config.task, config.task_params)
     check_fit(task, config)
+    task.prepare()
     started = time.monotonic()
     model = build_model(config.model, seed_from("model", config.model_seed), device).train()
     optimizer = make_optimizer(model, config.train)
@@ -124,6 +128,9 @@ def train(
     kept: dict[str, Weights] = {}
     if checkpoint is not None and checkpoint.exists():
         state = load_checkpoint(checkpoint, config, model, optimizer, loss_sum, kept)
+    elif config.start_from:
+        require(start is not None, f"start_from = {config.start_from!r}: its file of weights was not given")
+        start_from(start, config, task, model)
     earlier = state.wall_seconds
     saved = time.monotonic()
 
@@ -275,7 +282,7 @@ def final_metrics(model, task: Task, config: RunConfig, device: str) -> dict[str
     for name, other in task.reported_apart().items():
         metrics[name] = evaluate(model, other, sequences, seed, "final", detailed=other.continuous, **options)
     metrics["baseline"] = constant_baseline(task, sequences, seed, device=device)
-    return metrics
+    return metrics | task.facts()
 
 
 def check_fit(task: Task, config: RunConfig) -> None:
@@ -310,21 +317,9 @@ def save_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor, stat
     write_atomically(path, safetensors.torch.save(tensors, metadata=header))
 
 
-def save_weights(path: Path, config: RunConfig, model: nn.Module) -> None:
-    """The weights alone, with the configuration in the header. Atomic."""
-    tensors = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
-    header = {"config": canonical_json(to_dict(config))}
-    write_atomically(path, safetensors.torch.save(tensors, metadata=header))
-
-
 def load_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor, kept: dict[str, Weights]) -> State:
     """Fill model, optimiser, sums and kept weights; ConfigError where the file is another run's or damaged."""
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-    except (safetensors.SafetensorError, OSError) as error:
-        raise ConfigError(f"checkpoint {path} cannot be read ({error}); delete it to start this run afresh") from error
+    tensors, header = read_tensors(path)
     if header.get("config") != canonical_json(to_dict(config)):
         raise ConfigError(f"checkpoint {path} belongs to another configuration; delete it or move it away")
     with torch.no_grad():

@@ -91,7 +91,7 @@ def test_configurations_survive_json(config, version):
 # A changed value for every field of a run; a field that is missing here fails the test below.
 CHANGES = {
     "experiment": "other", "tier": "quick", "task": "triplets", "task_params": {"length": 9},
-    "model_seed": 7, "data_seed": 7,
+    "model_seed": 7, "data_seed": 7, "start_from": "count3/0123456789abcdef",
     "model.architecture": "entp", "model.n_layers": 3, "model.n_heads": 4, "model.width": 32, "model.vocab_size": 9,
     "model.max_length": 9, "model.dropout": 0.1, "model.positions": "none", "model.position_std": 0.1,
     "model.input_dim": 3, "model.output_dim": 3, "model.input_std": 0.1,

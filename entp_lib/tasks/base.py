@@ -5,6 +5,7 @@ Letters: B batch, T tokens, N wanted positions, V vocabulary.
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +40,9 @@ class Task:
     length: int
     continuous = False
     input_dim: int | None = None
+    stationary = False  # whether targets are distributed alike at every position: one baseline then does for all
     patience_score = "train_loss"  # the curve whose minima patience waits for
+    added_tokens = 0  # at the end of the vocabulary: what a run that starts from others' weights may add to theirs
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         """``size`` fresh sequences on the generator's device, for training or for evaluation.
@@ -51,6 +54,13 @@ class Task:
     def at_step(self, step: int) -> "Task":
         """The task that training batches of the 1-based ``step`` come from: an easier one early in a curriculum."""
         return self
+
+    def prepare(self) -> None:
+        """Get ready what batches need, before any clock of training runs; ConfigError where that cannot be."""
+
+    def facts(self) -> dict[str, Any]:
+        """What a record reports of the task's data beside the scores, such as its checksum."""
+        return {}
 
     def watched(self) -> dict[str, "Task"]:
         """Other scorings of the task at every evaluation; the curves have their losses as ``<name>_loss``."""
