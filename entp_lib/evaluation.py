@@ -14,13 +14,17 @@ from torch import Tensor, nn
 from entp_lib.tasks import Batch, Task, generator_for
 
 EVAL_BATCH = 256
+EVAL_LOGITS = 2**27  # entries of a batch's logits, which a large vocabulary would fill the memory with
 
 
 def batches(task: Task, sequences: int, device: str, *seed_parts: int | str):
     """Yield ``sequences`` fresh sequences in batches, the same ones for the same seed parts."""
     generator = generator_for(device, *seed_parts)
-    for start in range(0, sequences, EVAL_BATCH):
-        yield task.batch(generator, min(EVAL_BATCH, sequences - start), evaluating=True)
+    most = EVAL_BATCH
+    if not task.continuous:
+        most = max(1, min(most, EVAL_LOGITS // (task.length * task.vocab_size)))
+    for start in range(0, sequences, most):
+        yield task.batch(generator, min(most, sequences - start), evaluating=True)
 
 
 def autocast(device: str, precision: str):
@@ -168,17 +172,19 @@ def constant_baseline(task: Task, sequences: int, *seed_parts: int | str, device
 def mode_baseline(task: Task, sequences: int, *seed_parts: int | str, device: str = "cpu") -> dict[str, Any]:
     """What the best constant per position scores: its most frequent target, and the loss of its frequencies.
 
-    Frequencies come from one half of ``2 * sequences`` fresh sequences, the scores from the other.
+    Frequencies come from one half of ``2 * sequences`` fresh sequences, the scores from the other. Where the task is
+    ``stationary`` they are those of all positions together: a large vocabulary has too few targets at each.
     """
-    counts_TV = torch.zeros(task.length, task.vocab_size, device=device)
+    rows = 1 if task.stationary else task.length
+    counts_TV = torch.zeros(rows, task.vocab_size, device=device)
     for batch in batches(task, sequences, device, "baseline-fit", *seed_parts):
-        ends_N = batch.wanted_BT.nonzero()[:, 1]
+        ends_N = batch.wanted_BT.nonzero()[:, 1] % rows
         index = ends_N * task.vocab_size + batch.targets_N
         counts_TV.view(-1).index_add_(0, index, torch.ones_like(index, dtype=counts_TV.dtype))
     logits_TV = ((counts_TV + 0.5) / (counts_TV + 0.5).sum(1, keepdim=True)).log()
     totals = Totals(task.length, device)
     for batch in batches(task, sequences, device, "baseline", *seed_parts):
-        totals.add(task, batch, logits_TV[batch.wanted_BT.nonzero()[:, 1]], detailed=True)
+        totals.add(task, batch, logits_TV[batch.wanted_BT.nonzero()[:, 1] % rows], detailed=True)
     result = totals.result(detailed=True)
     return {key: result[key] for key in result if not key.startswith("margin")}
 

@@ -18,6 +18,11 @@ def results() -> Path:
     return Path(os.environ.get("ENTP_RESULTS") or root() / "results")
 
 
+def corpora() -> Path:
+    """Folder of exported corpora and of their tokens: made again when missing, ignored by git."""
+    return results() / "corpora"
+
+
 def figures() -> Path:
     """Folder of the finished figures."""
     return Path(os.environ.get("ENTP_FIGURES") or root() / "figures")

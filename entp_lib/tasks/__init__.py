@@ -9,6 +9,7 @@ from entp_lib.tasks.chain import Chain
 from entp_lib.tasks.counting import Counting
 from entp_lib.tasks.in_context import InContext
 from entp_lib.tasks.long_addition import LongAddition
+from entp_lib.tasks.text import Text
 from entp_lib.tasks.triplets import Triplets
 
 TASKS = {
@@ -17,6 +18,7 @@ TASKS = {
     "counting": Counting,
     "in_context": InContext,
     "long_addition": LongAddition,
+    "text": Text,
     "triplets": Triplets,
 }
 
@@ -36,6 +38,7 @@ __all__ = [
     "InContext",
     "LongAddition",
     "Task",
+    "Text",
     "Triplets",
     "build_task",
     "generator_for",

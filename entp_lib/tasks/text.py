@@ -1,0 +1,115 @@
+"""Language modelling (§7.3, appendix C.5): the next token of running text, in windows at random places.
+
+    >>> Text(corpus="README.md", tokenizer="bytes", split="tail", context=8).vocab_size
+    256
+
+Letters: B batch, T tokens, S tokens of a part of the corpus.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from entp_lib.config import check_types, require
+from entp_lib.tasks.base import Batch, Task
+from entp_lib.text import Recipe, Tokens, open_tokens, vocabulary_size
+
+
+@dataclass(frozen=True)
+class Text(Task):
+    """Windows of ``context`` tokens from anywhere in the training part, evaluated on the validation part.
+
+    ``corpus``: ``embedded``, ``openwebtext``, or a text or Parquet file, its path from the project's root.
+    ``checksum``: its first 16 hexadecimal digits, so that a record cannot mean two texts; "" takes what is there.
+    ``vocabulary``: the size that the tokenizers ``characters`` and ``bpe`` need. ``split`` and ``held_out``: which
+    documents are validation (``entp_lib.text.cache.Recipe``).
+
+    ``prefixes``: how many positions of a training window are scored, drawn for each window anew; 0 for all. ENTP then
+    costs that share. ``eval_prefixes``: the same for evaluation, but evenly spaced and always the same.
+    """
+
+    corpus: str = "embedded"
+    checksum: str = ""
+    tokenizer: Literal["bytes", "characters", "gpt2", "bpe"] = "bytes"
+    vocabulary: int = 0
+    split: Literal["hash", "tail", "nanogpt"] = "hash"
+    held_out: float = 0.05
+    context: int = 128
+    prefixes: int = 0
+    eval_prefixes: int = 0
+    stationary = True
+    patience_score = "loss"
+
+    def __post_init__(self):
+        check_types(self)
+        require(self.corpus != "", "corpus = '': must be 'embedded', 'openwebtext' or a path")
+        require(
+            re.fullmatch("[0-9a-f]{16}|", self.checksum) is not None,
+            f"checksum = {self.checksum!r}: must be 16 hexadecimal digits, or '' to take any text",
+        )
+        vocabulary_size(self.tokenizer, self.vocabulary)
+        require(0 < self.held_out < 1, f"held_out = {self.held_out}: must be a share between 0 and 1")
+        require(self.context >= 1, f"context = {self.context}: must be at least 1")
+        for name in ("prefixes", "eval_prefixes"):
+            value = getattr(self, name)
+            require(0 <= value <= self.context, f"{name} = {value}: must be 0 (all) to context = {self.context}")
+
+    @property
+    def vocab_size(self) -> int:
+        return vocabulary_size(self.tokenizer, self.vocabulary)
+
+    @property
+    def length(self) -> int:
+        return self.context
+
+    def tokens(self) -> Tokens:
+        """The corpus in tokens. Raises ConfigError where a part is shorter than one window and its last target."""
+        found = open_tokens(
+            Recipe(self.corpus, self.checksum, self.tokenizer, self.vocabulary, self.split, self.held_out)
+        )
+        for name in ("train", "validation"):
+            length = len(found.part(name))
+            require(
+                length > self.context,
+                f"context = {self.context}: the {name} part of corpus {self.corpus!r} has {length} tokens; it needs at "
+                "least one more than the context",
+            )
+        return found
+
+    def prepare(self) -> None:
+        self.tokens()
+
+    def facts(self) -> dict[str, Any]:
+        """Checksums and sizes of the corpus and of its tokens, under ``corpus``."""
+        meta = self.tokens().meta
+        return {"corpus": {"checksum": meta["corpus_checksum"], **meta["parts"]}}
+
+    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+        tokens_S = self.tokens().part("validation" if evaluating else "train")
+        device = generator.device
+        starts_B = torch.randint(len(tokens_S) - self.context, (size,), generator=generator, device=device)
+        text_BT = tokens_S[starts_B.cpu().numpy()[:, None] + np.arange(self.context + 1)]
+        text_BT = torch.from_numpy(text_BT.astype(np.int64)).to(device)
+        return Batch(
+            inputs_BT=text_BT[:, :-1],
+            targets_BT=text_BT[:, 1:],
+            wanted_BT=self.wanted(generator, size, evaluating),
+            prompt_lengths_B=torch.ones(size, dtype=torch.long, device=device),
+        )
+
+    def wanted(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
+        """Which positions are scored, (B, T)."""
+        count = self.eval_prefixes if evaluating else self.prefixes
+        device = generator.device
+        if count == 0:
+            return torch.ones(size, self.context, dtype=torch.bool, device=device)
+        wanted_BT = torch.zeros(size, self.context, dtype=torch.bool, device=device)
+        if evaluating:
+            wanted_BT[:, torch.arange(1, count + 1, device=device) * self.context // count - 1] = True
+            return wanted_BT
+        chosen_BP = torch.rand(size, self.context, generator=generator, device=device).topk(count).indices
+        return wanted_BT.scatter_(1, chosen_BP, True)

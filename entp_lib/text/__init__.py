@@ -1,0 +1,21 @@
+"""Text for language modelling: sources, tokenizers, and tokens on disk."""
+
+from entp_lib.text.cache import SPLITS, Recipe, Tokens, open_tokens
+from entp_lib.text.documentation import embedded_file, export
+from entp_lib.text.sources import ParquetFiles, TextFile, source_of
+from entp_lib.text.tokenizers import TOKENIZERS, Tokenizer, vocabulary_size
+
+__all__ = [
+    "SPLITS",
+    "TOKENIZERS",
+    "ParquetFiles",
+    "Recipe",
+    "TextFile",
+    "Tokenizer",
+    "Tokens",
+    "embedded_file",
+    "export",
+    "open_tokens",
+    "source_of",
+    "vocabulary_size",
+]
