@@ -166,7 +166,7 @@ def train_command(options) -> int:
             "steps",
             "wall_seconds",
         ]
-        print(summary(trained)[shown].to_string(index=False))
+        print(summary(trained).reindex(columns=shown).dropna(axis=1, how="all").to_string(index=False))
     for record in partial:
         print(f"partial: {record.experiment}/{record.id} at step {record.provenance['steps']}")
     return 1 if done.failures else 0

@@ -54,8 +54,9 @@ def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
 
 
 def test_claims_that_conclude_have_five_pairs():
-    for experiment in TRAINED.values():
-        assert len({c.model_seed for c in experiment.configs("quick", 0)}) >= 5
+    for name, experiment in TRAINED.items():
+        if name != "in_context_settings":  # no claim rests on it
+            assert len({c.model_seed for c in experiment.configs("quick", 0)}) >= 5
 
 
 def test_the_papers_settings_are_the_papers():

@@ -17,10 +17,25 @@ from entp_lib.experiments.complexity import COMPLEXITY
 from entp_lib.experiments.count3 import COUNT3
 from entp_lib.experiments.depth import DEPTH
 from entp_lib.experiments.expressivity import EXPRESSIVITY
+from entp_lib.experiments.in_context import IN_CONTEXT, IN_CONTEXT_BASELINES, IN_CONTEXT_SETTINGS
 from entp_lib.experiments.match3 import MATCH3
 from entp_lib.experiments.rasp import RASP
 
-EXPERIMENTS = {e.name: e for e in (EXPRESSIVITY, COMPLEXITY, COUNT3, MATCH3, RASP, CHAIN_OF_THOUGHT, DEPTH)}
+EXPERIMENTS = {
+    e.name: e
+    for e in (
+        EXPRESSIVITY,
+        COMPLEXITY,
+        COUNT3,
+        MATCH3,
+        RASP,
+        CHAIN_OF_THOUGHT,
+        DEPTH,
+        IN_CONTEXT,
+        IN_CONTEXT_SETTINGS,
+        IN_CONTEXT_BASELINES,
+    )
+}
 
 __all__ = [
     "BEST_FIRST",
@@ -30,6 +45,9 @@ __all__ = [
     "DEPTH",
     "EXPERIMENTS",
     "EXPRESSIVITY",
+    "IN_CONTEXT",
+    "IN_CONTEXT_BASELINES",
+    "IN_CONTEXT_SETTINGS",
     "MATCH3",
     "RASP",
     "Experiment",

@@ -1,0 +1,163 @@
+"""What notebook 08 shows of its records: errors by number of examples, shifts, compute, settings.
+
+Errors are divided by E[y²] throughout. Classical learners have their names in the place of arms.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from entp_lib.baselines import LASSO_ALPHAS
+from entp_lib.experiments.in_context import ALL, LONGER, arm_of, table, task_of
+from entp_lib.records import Record
+
+PROMPTS = ("standard", "scaled", "orthogonal", "noisy")
+LASSO = "Lasso, α = 0.01"
+# What a class is held against; None: the learner with the lowest error. Least squares is no measure of functions that
+# are not linear: with d examples it interpolates, and the expectation of its error is not finite.
+REFERENCES = {"linear": ("least squares",), "sparse": ("least squares", LASSO), "network": None, "tree": None}
+NOT_DRAWN = {f"Lasso, α = {alpha:g}" for alpha in LASSO_ALPHAS} - {LASSO}
+STYLES = ("--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 3)))
+
+
+def by_examples(records: Sequence[Record], prompts: str = "standard") -> pd.DataFrame:
+    """Long: error of each run by number of examples at a distribution of prompts, with its standard error over them."""
+    parts = []
+    for r in records:
+        task, scores = task_of(r), r.metrics
+        if prompts != "standard":
+            if prompts not in scores:
+                continue
+            task, scores = task.reported_apart()[prompts], scores[prompts]
+        part = {"function": task.function, "arm": arm_of(r.config), "seed": r.config.model_seed}
+        part["examples"] = [(n - 1) // 2 for n in scores["position"]]
+        part["error"] = [e / task.normaliser for e in scores["loss_by_position"]]
+        part["standard_error"] = [e / task.normaliser for e in scores["error_by_position"]]
+        parts.append(pd.DataFrame(part))
+    return pd.concat(parts, ignore_index=True)
+
+
+def learners_by_examples(studies: Sequence[Record], prompts: str = "standard") -> pd.DataFrame:
+    """The same of the classical learners."""
+    parts = []
+    for r in studies:
+        for name in r.metrics["prompts"]:
+            if f"{prompts} | {name}" not in r.curves:
+                continue
+            part = {"function": task_of(r).function, "arm": name, "seed": r.config.data_seed}
+            part["examples"] = r.curves["examples"]
+            part["error"] = r.curves[f"{prompts} | {name}"]
+            part["standard_error"] = r.curves[f"{prompts} | {name} | error"]
+            parts.append(pd.DataFrame(part))
+    return pd.concat(parts, ignore_index=True)
+
+
+def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Means over seeds; the noise of prompts (``standard_error`` of the mean) apart from that of seeds (low, high)."""
+    return (
+        frame.groupby(["function", "arm", "examples"], sort=False)
+        .agg(
+            error=("error", "mean"),
+            low=("error", "min"),
+            high=("error", "max"),
+            standard_error=("standard_error", lambda e: (e**2).sum() ** 0.5 / len(e)),
+        )
+        .reset_index()
+    )
+
+
+def missing(studies: Sequence[Record], function: str) -> list[str]:
+    """The learners of a class that were left out, each with why."""
+    found = {n: why for r in studies if task_of(r).function == function for n, why in r.metrics["missing"].items()}
+    return [f"{name}: {why}" for name, why in found.items()]
+
+
+def references(studies: Sequence[Record], function: str) -> tuple[str, ...]:
+    """The names in ``REFERENCES``, or that of the learner with the lowest mean error."""
+    if REFERENCES[function]:
+        return REFERENCES[function]
+    found = learners_by_examples([r for r in studies if task_of(r).function == function])
+    return (found.groupby("arm")["error"].mean().idxmin(),)
+
+
+def excess(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFrame:
+    """Error of each run minus that of its class' references on the prompts of the same seed, a row for each."""
+    learners = learners_by_examples(studies).groupby(["function", "arm", "seed"], sort=False)["error"].mean()
+    rows = []
+    for run in table(records).itertuples():
+        for name in references(studies, run.function):
+            other = learners.get((run.function, name, run.seed), float("nan"))
+            row = {"function": run.function, "arm": run.arm, "seed": run.seed, "over": name}
+            rows.append({**row, "excess": run.error - other})
+    return pd.DataFrame(rows)
+
+
+def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFrame:
+    """Error with the most examples at each distribution of prompts, means over seeds; the best reference beside it."""
+    rows = {}
+    for prompts in PROMPTS:
+        for frame in (by_examples(records, prompts), learners_by_examples(studies, prompts)):
+            last = frame[frame["examples"] == frame.groupby("function")["examples"].transform("max")]
+            for (function, arm), error in last.groupby(["function", "arm"], sort=False)["error"].mean().items():
+                if arm in (*ALL, LONGER):
+                    rows.setdefault((function, prompts), {})[arm] = error
+                elif arm == references(studies, function)[-1]:
+                    rows[function, prompts] |= {"reference": arm, "its error": error}
+    out = pd.DataFrame(rows.values(), index=pd.MultiIndex.from_tuples(rows, names=["function", "prompts"]))
+    return out.loc[[f for f in REFERENCES if f in out.index.get_level_values(0)]]
+
+
+def courses(records: Sequence[Record]) -> pd.DataFrame:
+    """All curves, long, with function class, arm and error."""
+    parts = []
+    for r in records:
+        part = pd.DataFrame(r.curves)
+        part = part.assign(function=task_of(r).function, arm=arm_of(r.config), seed=r.config.model_seed)
+        parts.append(part.assign(architecture=r.config.model.architecture, error=part["loss"] / task_of(r).normaliser))
+    return pd.concat(parts, ignore_index=True)
+
+
+def at_equal_compute(records: Sequence[Record]) -> pd.DataFrame:
+    """Error of every arm at what the ENTP run of its seed spent, in token-forwards and in seconds; means over seeds.
+
+    A run that spent less counts with its last evaluation; one that had not reached its first by then is left out.
+    """
+    course, rows = courses(records), []
+    for axis in ("token_forwards", "seconds"):
+        spent = course[course["arm"] == "entp"].groupby(["function", "seed"])[axis].max()
+        for (function, arm, seed), part in course.groupby(["function", "arm", "seed"], sort=False):
+            reached = part[part[axis] <= spent.get((function, seed), 0)]
+            if len(reached):
+                rows.append({"function": function, "arm": arm, axis: reached["error"].iloc[-1]})
+    return pd.DataFrame(rows).groupby(["function", "arm"], sort=False)[["token_forwards", "seconds"]].mean()
+
+
+def settings_table(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per rate and initial scales, a column per architecture: error, mean over seeds."""
+    found = table(records)
+    found["max_lr"] = [r.config.train.max_lr for r in records]
+    for name in ("position_std", "input_std"):
+        found[name] = [getattr(r.config.model, name) for r in records]
+    keys = ["max_lr", "position_std", "input_std"]
+    return found.pivot_table(index=keys, columns="architecture", values="error").rename_axis(columns=None)
+
+
+def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str] = ()) -> None:
+    """Error by number of examples of one class, both frames ``over_seeds``; learners in grey, absent ones named.
+
+    Line: mean over seeds; band: lowest to highest seed; bars: two standard errors of the mean over prompts.
+    """
+    from entp_lib.figures import NAMES, PALETTE  # matplotlib, which the experiments do without
+
+    for arm, part in models.groupby("arm", sort=False):
+        name = "decoder" if arm == LONGER else arm
+        colour, label = PALETTE[name], NAMES.get(arm, arm)
+        ax.fill_between(part["examples"], part["low"], part["high"], color=colour, alpha=0.18, lw=0)
+        style = "--" if arm == LONGER else "-"
+        ax.errorbar(part["examples"], part["error"], 2 * part["standard_error"], color=colour, ls=style, label=label)
+    drawn = learners[~learners["arm"].isin(NOT_DRAWN)]
+    for (arm, part), style in zip(drawn.groupby("arm", sort=False), STYLES, strict=False):
+        ax.plot(part["examples"], part["error"], color=PALETTE["baseline"], ls=style, lw=1.1, label=arm)
+    for name in absent:
+        ax.plot([], [], lw=0, label=name)
+    ax.set(xlabel="examples in context", ylim=(0, max(1.2, 1.1 * models["high"].max())))
