@@ -68,6 +68,21 @@ def test_parts_share_no_pair_and_one_digit_sums_are_trained_on_alone(split):
     assert not one_digit & (keys["validation"] | keys["test"])
 
 
+def test_sums_up_to_99_leave_nothing_out():
+    """A small pool for two cores: all pairs but those of one digit are shared out in proportion."""
+    parts = module.split(5000, 0, largest=99)
+    keys = {part: set(map(tuple, pairs.tolist())) for part, pairs in parts.items()}
+    assert set.union(*keys.values()) == {(a, b) for a in range(100) for b in range(100)}
+    assert [len(keys[part]) for part in ("train", "validation", "test")] == [5000, 1000, 4000]
+    trained, tested = cells(parts["train"][100:]), cells(parts["test"])
+    assert trained.keys() == tested.keys() == {20, 21, 22}
+    assert all(abs(trained[c] - tested[c] * 4900 / 4000) <= 2 for c in tested)
+    with pytest.raises(ConfigError, match="n_train = 5001: must be 200 to 5000"):
+        Addition(n_train=5001, largest=99)
+    task = Addition(n_train=1000, largest=99)
+    assert task.length == len("$99+99=891") and task.test().length == task.length
+
+
 def test_the_seed_of_a_split_decides_it(split):
     assert np.array_equal(module.split(2500, 0)["train"], split["train"])
     other = module.split(2500, 1)

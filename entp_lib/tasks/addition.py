@@ -5,7 +5,7 @@
 
 All 1,000,000 pairs up to 999 are the pool; nine in ten of the three-digit ones are removed, within each number of
 carries. Training, validation and test sets are drawn from what is left, in proportion to the cells (digits, carries);
-the 100 one-digit sums are all in the training set.
+the 100 one-digit sums are all in the training set. A pool of the 10,000 pairs up to 99, none removed, is for two cores.
 
 ``Sums`` is what this task shares with length generalisation (``entp_lib.tasks.long_addition``).
 
@@ -25,9 +25,8 @@ from entp_lib.tasks.base import Batch, Task
 
 CHARACTERS = "0123456789+=$\n"
 IDS = {c: i for i, c in enumerate(CHARACTERS)}
-MOST_DIGITS = 3
 KEPT = 0.1  # of the three-digit pairs
-VALIDATION, TEST = 10_000, 70_000
+HELD_OUT = {99: (1_000, 4_000), 999: (10_000, 70_000)}  # validation and test pairs, by the largest operand
 WINDOW = 64  # characters, the authors'
 
 
@@ -74,16 +73,16 @@ def in_proportion(cells: np.ndarray, count: int, generator: np.random.Generator)
 
 
 @functools.lru_cache(maxsize=4)
-def split(n_train: int, seed: int) -> dict[str, np.ndarray]:
+def split(n_train: int, seed: int, largest: int = 999) -> dict[str, np.ndarray]:
     """The pairs (P, 2) of each part: train, validation and test are disjoint, one-digit sums are in train alone."""
     generator = np.random.default_rng(seed)
-    a, b = (x.ravel() for x in np.mgrid[: 10**MOST_DIGITS, : 10**MOST_DIGITS])
+    a, b = (x.ravel() for x in np.mgrid[: largest + 1, : largest + 1])
     length, cell = digits(a, b), 10 * digits(a, b) + carries(a, b)
-    one, two, three = (np.flatnonzero(length == k) for k in (1, 2, 3))
-    kept = three[in_proportion(cell[three], round(KEPT * len(three)), generator)]
-    pool = np.concatenate([two, kept])
+    one, pool, three = (np.flatnonzero(length == k) for k in (1, 2, 3))
+    if len(three):
+        pool = np.concatenate([pool, three[in_proportion(cell[three], round(KEPT * len(three)), generator)]])
     parts = {}
-    for name, size in (("train", n_train - len(one)), ("validation", VALIDATION), ("test", TEST)):
+    for name, size in zip(("train", "validation", "test"), (n_train - len(one), *HELD_OUT[largest]), strict=True):
         chosen = in_proportion(cell[pool], size, generator)
         parts[name] = pool[chosen]
         pool = np.delete(pool, chosen)
@@ -186,13 +185,14 @@ class Sums(Task):
 
 @dataclass(frozen=True)
 class Addition(Sums):
-    """Sums of up to three digits, ``n_train`` of them to learn from, the 100 one-digit ones included."""
+    """Sums of operands up to ``largest``, ``n_train`` of them to learn from, the 100 one-digit ones included."""
 
     n_train: int = 2500
+    largest: Literal[99, 999] = 999
 
     def __post_init__(self):
         check_types(self)
-        most = 100 + 9_900 + round(KEPT * 990_000) - VALIDATION - TEST
+        most = 100 + 9_900 + (round(KEPT * 990_000) if self.largest == 999 else 0) - sum(HELD_OUT[self.largest])
         require(
             200 <= self.n_train <= most,
             f"n_train = {self.n_train}: must be 200 to {most}, what validation and test leave of the pool",
@@ -200,10 +200,10 @@ class Addition(Sums):
         self.check_window()
 
     def split(self) -> dict[str, np.ndarray]:
-        return split(self.n_train, self.split_seed)
+        return split(self.n_train, self.split_seed, self.largest)
 
     def most_digits(self, part: str) -> int:
-        return MOST_DIGITS
+        return len(str(self.largest))
 
     def name_of(self, a: np.ndarray, b: np.ndarray) -> list[str]:
         """(digits, carries), as in "3 digits, 2 carries"."""
