@@ -18,13 +18,12 @@ EVAL_LOGITS = 2**27  # entries of a batch's logits, which a large vocabulary wou
 
 
 def batches(task: Task, sequences: int, device: str, *seed_parts: int | str):
-    """Yield ``sequences`` fresh sequences in batches, the same ones for the same seed parts."""
+    """Yield ``sequences`` fresh sequences in batches, or a fixed set's, the same ones for the same seed parts."""
     generator = generator_for(device, *seed_parts)
     most = EVAL_BATCH
     if not task.continuous:
         most = max(1, min(most, EVAL_LOGITS // (task.length * task.vocab_size)))
-    for start in range(0, sequences, most):
-        yield task.batch(generator, min(most, sequences - start), evaluating=True)
+    yield from task.evaluation(generator, sequences, most)
 
 
 def autocast(device: str, precision: str):

@@ -12,6 +12,10 @@ from entp_lib.tasks import kinship
 from entp_lib.tasks.kinship import COMPOSED, INVERSE, KIND_OF, KINDS, LABELS, TEMPLATES, Family
 
 
+def take(count, **options):
+    return list(itertools.islice(kinship.stories(**options), count))
+
+
 @pytest.fixture(scope="module")
 def families():
     generator = np.random.default_rng(7)
@@ -20,7 +24,7 @@ def families():
 
 @pytest.fixture(scope="module")
 def told():
-    return kinship.stories(567, seed=3, edges=range(2, 11))
+    return take(567, seed=3, edges=range(2, 11))
 
 
 def test_the_labels_are_the_21():
@@ -134,13 +138,13 @@ def test_answers_and_lengths_are_balanced(told):
 
 def test_no_story_is_told_twice(told):
     assert len({s.text for s in told}) == len(told)
-    other = kinship.stories(200, seed=3, edges=range(2, 11), avoid={s.text for s in told})
+    other = take(200, seed=3, edges=range(2, 11), avoid={s.text for s in told})
     assert len(other) == 200 and not {s.text for s in other} & {s.text for s in told}
 
 
 def test_the_same_seed_tells_the_same_stories(told):
-    assert kinship.stories(50, seed=3, edges=range(2, 11)) == told[:50]
-    assert kinship.stories(50, seed=4, edges=range(2, 11)) != told[:50]
+    assert take(50, seed=3, edges=range(2, 11)) == told[:50]
+    assert take(50, seed=4, edges=range(2, 11)) != told[:50]
 
 
 def test_sentences_come_in_the_order_of_the_chain_when_asked():
@@ -150,8 +154,8 @@ def test_sentences_come_in_the_order_of_the_chain_when_asked():
         people = [set(re.findall(r"\[(\w+)\]", s)) for s in re.split(r"(?<=\.) ", story.text)]
         return all(a & b for a, b in itertools.pairwise(people))
 
-    assert all(map(linked, kinship.stories(60, seed=1, edges=[5], in_order=True)))
-    assert sum(map(linked, kinship.stories(60, seed=1, edges=[5]))) < 20
+    assert all(map(linked, take(60, seed=1, edges=[5], in_order=True)))
+    assert sum(map(linked, take(60, seed=1, edges=[5]))) < 20
 
 
 def test_every_template_tells_both_genders_and_names_are_of_one():
@@ -171,12 +175,11 @@ def test_every_template_tells_both_genders_and_names_are_of_one():
         ({"edges": []}, r"edges = \[\]"),
         ({"labels": ["cousin"]}, "label 'cousin': must be one of aunt"),
         ({"labels": []}, "labels: must name one"),
-        ({"count": -1}, "count = -1"),
     ],
 )
 def test_bad_parameters_are_named(change, message):
     with pytest.raises(ConfigError, match=message):
-        kinship.stories(**{"count": 3, "seed": 0, **change})
+        take(3, **{"seed": 0, **change})
 
 
 def test_attempts_are_not_endless(monkeypatch):
@@ -184,4 +187,4 @@ def test_attempts_are_not_endless(monkeypatch):
     monkeypatch.setattr(kinship, "MEN", ["Max"] * 12)
     monkeypatch.setattr(kinship, "WOMEN", ["Ida"] * 12)
     with pytest.raises(ConfigError, match="no new story was found whose answer over 2 edges is 'aunt'"):
-        kinship.stories(500, seed=0, edges=[2], labels=["aunt"])
+        take(500, seed=0, edges=[2], labels=["aunt"])

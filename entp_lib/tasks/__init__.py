@@ -6,6 +6,7 @@ from entp_lib.config import from_dict, one_of
 from entp_lib.tasks.addition import Addition
 from entp_lib.tasks.base import Batch, Task, generator_for, seed_from
 from entp_lib.tasks.chain import Chain
+from entp_lib.tasks.clutrr import Clutrr
 from entp_lib.tasks.counting import Counting
 from entp_lib.tasks.in_context import InContext
 from entp_lib.tasks.long_addition import LongAddition
@@ -15,6 +16,7 @@ from entp_lib.tasks.triplets import Triplets
 TASKS = {
     "addition": Addition,
     "chain": Chain,
+    "clutrr": Clutrr,
     "counting": Counting,
     "in_context": InContext,
     "long_addition": LongAddition,
@@ -34,6 +36,7 @@ __all__ = [
     "Addition",
     "Batch",
     "Chain",
+    "Clutrr",
     "Counting",
     "InContext",
     "LongAddition",

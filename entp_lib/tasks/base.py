@@ -4,6 +4,7 @@ Letters: B batch, T tokens, N wanted positions, V vocabulary.
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,11 @@ class Task:
         Where a task is small enough to be learned by heart, it keeps the two apart; others need not care.
         """
         raise NotImplementedError
+
+    def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
+        """``sequences`` sequences for evaluation, at most ``most`` at a time; a fixed set has each of its own once."""
+        for start in range(0, sequences, most):
+            yield self.batch(generator, min(most, sequences - start), evaluating=True)
 
     def at_step(self, step: int) -> "Task":
         """The task that training batches of the 1-based ``step`` come from: an easier one early in a curriculum."""

@@ -299,20 +299,18 @@ class Story:
 
 
 def stories(
-    count: int,
     seed: int,
     edges: Sequence[int] = (2, 3, 4),
     labels: Sequence[str] = LABELS,
     in_order: bool = False,
     avoid: Collection[str] = (),
-) -> list[Story]:
-    """``count`` stories with different texts, none of them in ``avoid``; the same for the same arguments.
+) -> Iterator[Story]:
+    """Stories with different texts, none of them in ``avoid``, without end; the same for the same arguments.
 
-    Every pair of an answer from ``labels`` and a number of ``edges`` comes equally often, up to one. Sentences are
-    shuffled unless ``in_order``. Raises ConfigError for labels and edges that cannot be had, and where so many
-    attempts at a pair found nothing new that there may be nothing left.
+    Every pair of an answer from ``labels`` and a number of ``edges`` comes once in each round. Sentences are shuffled
+    unless ``in_order``. Raises ConfigError for labels and edges that cannot be had, and where so many attempts at a
+    pair found nothing new that there may be nothing left.
     """
-    require(count >= 0, f"count = {count}: must not be negative")
     require(bool(labels), "labels: must name one relation at least")
     for label in labels:
         require(label in KIND_OF, f"label {label!r}: must be one of {', '.join(LABELS)}")
@@ -320,16 +318,13 @@ def stories(
         bool(edges) and 2 <= min(edges) and max(edges) <= 10, f"edges = {list(edges)}: must be numbers from 2 to 10"
     )
     generator = np.random.default_rng(seed)
-    found: dict[str, Story] = {}
-    for label, length in itertools.islice(cells(labels, edges, generator), count):
-        for _ in range(ATTEMPTS):
-            story = tell(label, length, generator, in_order)
-            if story is not None and story.text not in found and story.text not in avoid:
-                found[story.text] = story
-                break
-        else:
-            require(False, f"no new story was found whose answer over {length} edges is {label!r}")
-    return list(found.values())
+    told = set(avoid)
+    for label, length in cells(labels, edges, generator):
+        attempts = (tell(label, length, generator, in_order) for _ in range(ATTEMPTS))
+        story = next((s for s in attempts if s is not None and s.text not in told), None)
+        require(story is not None, f"no new story was found whose answer over {length} edges is {label!r}")
+        told.add(story.text)
+        yield story
 
 
 def cells(labels: Sequence[str], edges: Sequence[int], generator: np.random.Generator) -> Iterator[tuple[str, int]]:

@@ -1,0 +1,296 @@
+"""CLUTRR (§7.3, Table 4): what somebody is to somebody else, from a story about their family.
+
+    Erik packed a lunch for his daughter Emma. Jonas borrowed a bicycle from Emma, his sister. Jonas is Erik's -> son
+
+The authors' protocol, from their code: 16 of the 21 relations, those of one token; the prompt as above, dropped where
+it has more than 128 tokens; the answer is the token after it, chosen from the whole vocabulary; the first ``n_train``
+rows of the training file; what counts is the best of many evaluations on the validation set. ``fair`` trains on rows
+drawn by a seed instead, takes the checkpoint that is best on validation, and reports it on the test set. Either way a
+record has what both report.
+
+Their rows are filled up on the left, without a mask, so that the filling takes part and positions shift. Here rows are
+filled up on the right, behind the only position that is read: no architecture sees it.
+
+Letters: B batch, T tokens, P examples of a part.
+"""
+
+import ast
+import functools
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from entp_lib import paths
+from entp_lib.config import ConfigError, canonical_json, check_types, from_dict, require
+from entp_lib.tasks import kinship
+from entp_lib.tasks.base import Batch, Task
+from entp_lib.tasks.text import Text
+from entp_lib.text.sources import library
+from entp_lib.text.tokenizers import Tokenizer, restore
+
+DROPPED = (1, 9, 12, 13, 20)  # by number, those with -in-law, which GPT-2 writes in several tokens
+RELATIONS = tuple(label for i, label in enumerate(kinship.LABELS) if i not in DROPPED)
+COLUMNS = ("story", "query", "target_text", "task_name")
+HUB, HUB_CONFIG, HUB_REVISION = "CLUTRR/v1", "gen_train234_test2to10", "refs/convert/parquet"
+PARTS = ("train", "validation", "test")
+EMBEDDED = {"validation": 960, "test": 1728}  # stories: whole rounds of answers and lengths
+FITTING = 0.2  # share of embedded stories that must not be too long, else there would be no end of looking for more
+
+
+@dataclass(frozen=True)
+class Example:
+    """A prompt, the relation that answers it, and the number of relations in its chain."""
+
+    prompt: str
+    answer: str
+    chain: int
+
+
+@dataclass(frozen=True)
+class Clutrr(Task):
+    """Prompts of one part, scored at their last token: ``train`` (evaluated on validation) or ``test``.
+
+    ``source``: ``embedded`` (this project's own stories), ``hub`` (the published data), or the path of CSV files from
+    the project's root, with ``{part}`` for train, validation and test. ``text``: the parameters of the text task whose
+    tokenizer this is. GPT-2's has every relation as a token; to the others 21 tokens are added as answers, so that an
+    answer is one token always. Chains are of up to ``longest_train`` and, in the test set, ``longest_test`` relations.
+    """
+
+    source: str = "embedded"
+    protocol: Literal["authors", "fair"] = "fair"
+    text: dict[str, Any] = field(default_factory=dict)
+    n_train: int = 1000
+    subset_seed: int = 0
+    longest_train: int = 4
+    longest_test: int = 10
+    max_tokens: int = 512
+    part: Literal["train", "test"] = "train"
+    patience_score = "loss"
+    stationary = True  # so that the baseline is the most frequent answer, wherever prompts end
+
+    def __post_init__(self):
+        check_types(self)
+        require(
+            self.source in ("embedded", "hub") or "{part}" in self.source,
+            f"source = {self.source!r}: must be 'embedded', 'hub', or a path with {{part}} for train, validation, test",
+        )
+        for name in ("n_train", "max_tokens"):
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        for name in ("longest_train", "longest_test"):
+            require(2 <= getattr(self, name) <= 10, f"{name} = {getattr(self, name)}: must be from 2 to 10")
+        self.base()
+
+    def base(self) -> Text:
+        """The text task whose tokenizer this is."""
+        return from_dict(Text, self.text, "text.")
+
+    @property
+    def added_tokens(self) -> int:
+        return 0 if self.base().tokenizer == "gpt2" else len(kinship.LABELS)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.base().vocab_size + self.added_tokens
+
+    @property
+    def length(self) -> int:
+        return self.max_tokens
+
+    def test(self) -> "Task | None":
+        return replace(self, part="test") if self.part == "train" else None
+
+    def prepare(self) -> None:
+        for part in PARTS:
+            self.examples(part)
+
+    def facts(self) -> dict[str, Any]:
+        """Checksum and sizes of each part, and how many of its stories were left out and why."""
+        return {"stories": {part: self.examples(part).facts for part in PARTS}}
+
+    def examples(self, part: str) -> "Part":
+        return encoded(canonical_json(asdict(replace(self, part="train"))), part)
+
+    def pool(self, evaluating: bool) -> "Part":
+        return self.examples("test" if self.part == "test" else ("validation" if evaluating else "train"))
+
+    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+        pool = self.pool(evaluating)
+        chosen_B = torch.randint(len(pool.ids_PT), (size,), generator=generator, device=generator.device)
+        return pool.batch(chosen_B)
+
+    def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
+        """Each example of the part once, or so many of them, in random order."""
+        pool = self.pool(evaluating=True)
+        order_P = torch.randperm(len(pool.ids_PT), generator=generator, device=generator.device)
+        yield from map(pool.batch, order_P[:sequences].split(most))
+
+    def groups(self, batch: Batch) -> list[str]:
+        """The length of each story's chain, as in "chain of 4"."""
+        chains = self.pool(evaluating=True).chains
+        rows = zip(batch.inputs_BT.tolist(), batch.prompt_lengths_B.tolist(), strict=True)
+        return [f"chain of {chains[tuple(row[:end])]}" for row, end in rows]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Prompts as ids (P, T), filled up on the right, their lengths, their answers, and the chain behind each prompt."""
+
+    ids_PT: Tensor
+    lengths_P: Tensor
+    answers_P: Tensor
+    chains: dict[tuple[int, ...], int]
+    facts: dict[str, Any]
+
+    def batch(self, chosen_B: Tensor) -> Batch:
+        """The chosen examples as one batch, filled up to the longest of them, on the device of the choice."""
+        device, chosen_B = chosen_B.device, chosen_B.cpu()
+        ids_BT, lengths_B, answers_B = self.ids_PT[chosen_B], self.lengths_P[chosen_B], self.answers_P[chosen_B]
+        ids_BT = ids_BT[:, : int(lengths_B.max())].long()
+        wanted_BT = torch.arange(ids_BT.shape[1]) == lengths_B[:, None] - 1
+        targets_BT = torch.where(wanted_BT, answers_B[:, None], 0)
+        return Batch(*(x.to(device) for x in (ids_BT, targets_BT, wanted_BT, lengths_B)))
+
+
+@functools.lru_cache(maxsize=8)
+def encoded(parameters: str, part: str) -> Part:
+    """A part of a task, whose parameters come as JSON, in tokens. ConfigError where nothing, or not enough, is left."""
+    task = Clutrr(**json.loads(parameters))
+    tokenizer = tokenizer_of(task.base())
+    answers = answer_tokens(task, tokenizer)
+    longest = task.longest_test if part == "test" else task.longest_train
+    wanted = task.n_train if part == "train" else None
+    kept: list[tuple[list[int], Example]] = []
+    left_out = dict.fromkeys(("other relations", "longer chains", "too many tokens"), 0)
+    for example in candidates(task, part):
+        ids = tokenizer.encode([example.prompt], False).tolist()
+        if example.answer not in answers:
+            left_out["other relations"] += 1
+        elif example.chain > longest:
+            left_out["longer chains"] += 1
+        elif len(ids) > task.max_tokens:
+            left_out["too many tokens"] += 1
+        else:
+            kept.append((ids, example))
+        if len(kept) == wanted:
+            break
+    require(
+        len(kept) >= (wanted or 1),
+        f"{'n_train' if wanted else 'max_tokens'} = {wanted or task.max_tokens}: the {part} part of source "
+        f"{task.source!r} has {len(kept)} usable examples; left out: {left_out}",
+    )
+    ids_PT = torch.zeros(len(kept), max(len(ids) for ids, _ in kept), dtype=torch.int32)
+    for row_T, (ids, _) in zip(ids_PT, kept, strict=True):
+        row_T[: len(ids)] = torch.tensor(ids)
+    digest = hashlib.sha256(canonical_json([asdict(example) for _, example in kept]).encode())
+    return Part(
+        ids_PT,
+        torch.tensor([len(ids) for ids, _ in kept]),
+        torch.tensor([answers[example.answer] for _, example in kept]),
+        {tuple(ids): example.chain for ids, example in kept},
+        {"checksum": digest.hexdigest()[:16], "examples": len(kept), "left out": left_out},
+    )
+
+
+def tokenizer_of(text: Text) -> Tokenizer:
+    """A text task's tokenizer; bytes and GPT-2's need no corpus for it."""
+    if text.tokenizer in ("bytes", "gpt2"):
+        return restore(text.tokenizer, text.vocab_size, "")
+    return text.tokens().tokenizer()
+
+
+def answer_tokens(task: Clutrr, tokenizer: Tokenizer) -> dict[str, int]:
+    """The token of each relation that counts: after a space in GPT-2's vocabulary, else one that was added."""
+    if task.added_tokens:
+        return {label: tokenizer.vocab_size + kinship.LABELS.index(label) for label in RELATIONS}
+    found = {label: tokenizer.encode([f" {label}"], False).tolist() for label in RELATIONS}
+    return {label: ids[0] for label, ids in found.items() if len(ids) == 1}
+
+
+def candidates(task: Clutrr, part: str) -> Iterator[Example]:
+    """The examples of a part in the order in which they are taken, those that may be left out among them."""
+    if task.source == "embedded":
+        yield from embedded(task, part)
+        return
+    examples = published(part) if task.source == "hub" else from_csv(task.source, part)
+    order = range(len(examples))
+    if part == "train" and task.protocol == "fair":
+        order = np.random.default_rng(task.subset_seed).permutation(len(examples))
+    yield from (examples[i] for i in order)
+
+
+def embedded(task: Clutrr, part: str) -> Iterator[Example]:
+    """Stories of this project's own: as many as are taken for training, none of which is told in the other parts."""
+    if part == "train":
+        avoid = {s.text for name in EMBEDDED for s in held_out(name, task.longest_train, task.longest_test)}
+        seed = task.subset_seed if task.protocol == "fair" else 0
+        edges = range(2, task.longest_train + 1)
+        told = kinship.stories(10 + seed, edges, RELATIONS, avoid=avoid)
+        told = itertools.islice(told, round(task.n_train / FITTING))
+    else:
+        told = held_out(part, task.longest_train, task.longest_test)
+    for story in told:
+        yield Example(prompt(story.text, story.names[0], story.names[-1]), story.answer, len(story.relations))
+
+
+@functools.lru_cache(maxsize=4)
+def held_out(part: str, longest_train: int, longest_test: int) -> list[kinship.Story]:
+    """The embedded stories of validation or test, the same for every training set."""
+    avoid = [] if part == "test" else [s.text for s in held_out("test", longest_train, longest_test)]
+    longest = longest_test if part == "test" else longest_train
+    told = kinship.stories(PARTS.index(part), range(2, longest + 1), RELATIONS, avoid=avoid)
+    return list(itertools.islice(told, EMBEDDED[part]))
+
+
+def prompt(story: str, first: str, second: str) -> str:
+    """The authors' prompt: the story without brackets, then what the relation is to complete."""
+    return f"{story.replace('[', '').replace(']', '')} {second} is {first}'s"
+
+
+def published(part: str) -> list[Example]:
+    """A part of the published data from the Hugging Face hub. ConfigError without the library or a network."""
+    what = "source = 'hub' (source = 'embedded' needs neither library nor network)"
+    datasets = library("datasets", what)
+    try:  # its loading script no longer runs, but the hub keeps what it gave as Parquet
+        rows = datasets.load_dataset(HUB, HUB_CONFIG, revision=HUB_REVISION, split=part)
+    except (OSError, ValueError, RuntimeError) as error:
+        why = str(error).strip().split("\n")[0]
+        raise ConfigError(f"{what}: {HUB} cannot be loaded ({why})") from error
+    return from_frame(rows.to_pandas(), f"{HUB}, {part}")
+
+
+def from_csv(source: str, part: str) -> list[Example]:
+    """A part of CSV files with the published columns."""
+    path = paths.root() / source.format(part=part)
+    require(path.is_file(), f"source = {source!r}: there is no {path}; source = 'embedded' needs no files")
+    return from_frame(pd.read_csv(path, encoding="utf-8-sig"), str(path))
+
+
+def from_frame(table: pd.DataFrame, where: str) -> list[Example]:
+    """Examples from the published columns. ConfigError names missing columns, or the line of what cannot be read."""
+    missing = [name for name in COLUMNS if name not in table]
+    require(not missing, f"{where}: lacks the columns {', '.join(missing)}; it has {', '.join(table.columns)}")
+    found = []
+    for line, row in enumerate(table[list(COLUMNS)].itertuples(index=False), 2):  # after the line of names
+        require(
+            row.target_text in kinship.LABELS,
+            f"{where}, line {line}: target_text {row.target_text!r} must be one of {', '.join(kinship.LABELS)}",
+        )
+        try:
+            first, second = ast.literal_eval(row.query)
+            chain = int(re.fullmatch(r"task_\d+\.(\d+)", row.task_name)[1])
+            found.append(Example(prompt(row.story, first, second), row.target_text, chain))
+        except (ValueError, SyntaxError, TypeError, AttributeError) as error:  # of empty cells too
+            raise ConfigError(
+                f"{where}, line {line}: story {row.story!r}, query {row.query!r} and task_name {row.task_name!r} must "
+                "be a text, a pair of names like \"('Ann', 'Bob')\", and a chain's length like 'task_1.3'"
+            ) from error
+    return found
