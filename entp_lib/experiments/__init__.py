@@ -1,5 +1,7 @@
 """The experiments, one file each, and the literal registry that names them."""
 
+from entp_lib.experiments.addition import ADDITION
+from entp_lib.experiments.addition_lengths import LENGTHS
 from entp_lib.experiments.base import (
     BEST_FIRST,
     Experiment,
@@ -31,6 +33,8 @@ EXPERIMENTS = {
         RASP,
         CHAIN_OF_THOUGHT,
         DEPTH,
+        ADDITION,
+        LENGTHS,
         IN_CONTEXT,
         IN_CONTEXT_SETTINGS,
         IN_CONTEXT_BASELINES,
@@ -38,6 +42,7 @@ EXPERIMENTS = {
 }
 
 __all__ = [
+    "ADDITION",
     "BEST_FIRST",
     "CHAIN_OF_THOUGHT",
     "COMPLEXITY",
@@ -48,6 +53,7 @@ __all__ = [
     "IN_CONTEXT",
     "IN_CONTEXT_BASELINES",
     "IN_CONTEXT_SETTINGS",
+    "LENGTHS",
     "MATCH3",
     "RASP",
     "Experiment",

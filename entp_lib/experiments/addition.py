@@ -1,0 +1,330 @@
+"""Addition (§7.1, appendix C.3, Figures 5 and 11): test error against the number of examples to learn from.
+
+Every run has one of three arms: ``decoder`` and ``entp`` take the same steps; ``longer`` is the decoder trained for as
+many token-forwards as ENTP spends, with a schedule of its own. The test error is one minus the share of test sums with
+every character right; each checkpoint rule gives one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from entp_lib import paths
+from entp_lib.claims import Measurement
+from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig, one_of
+from entp_lib.evaluation import bootstrap_interval, mean_interval
+from entp_lib.experiments.base import Experiment
+from entp_lib.records import Record
+from entp_lib.tasks import build_task
+from entp_lib.tasks.addition import Sums
+
+ARMS = {"decoder": "decoder", "entp": "ENTP", "longer": "decoder, equal compute"}
+BEST_ANSWERS = "highest_accuracy"
+PAPER_SIZES = (1250, 2500, 3750, 5000, 10_000, 15_000, 20_000)
+# Token-forwards of ENTP over a decoder's on rows scored on their answer, by the largest operand.
+ANSWER_RATIOS = {99: 2.7, 999: 3.45}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Runs with one model and schedule: every seed, task (a dict of its parameters) and arm."""
+
+    tasks: Sequence[dict]
+    arms: Sequence[str]
+    shape: dict
+    train: TrainConfig
+    seeds: int = 5
+
+
+def sizes(n_train: Sequence[int], reversed_answer: bool, **others) -> list[dict]:
+    """The task at several training-set sizes."""
+    return [dict(n_train=n, reversed_answer=reversed_answer, **others) for n in n_train]
+
+
+SMOKE = TrainConfig(steps=10, batch_size=8, warmup_steps=2, eval_every=5, eval_sequences=32, final_eval_sequences=200)
+QUICK = TrainConfig(
+    steps=800,
+    batch_size=64,
+    max_lr=5e-3,
+    min_lr=5e-4,
+    betas=(0.9, 0.95),
+    warmup_steps=100,
+    eval_every=80,
+    eval_sequences=1000,
+    final_eval_sequences=5000,
+)
+GPU = TrainConfig(
+    steps=2000,
+    batch_size=256,
+    max_lr=1e-3,
+    min_lr=1e-4,
+    warmup_steps=100,
+    precision="bf16",
+    eval_every=50,
+    eval_sequences=2000,
+    final_eval_sequences=20_000,
+)
+PAPER = TrainConfig(
+    steps=8000,
+    decay_steps=5000,
+    warmup_steps=100,
+    precision="bf16",
+    patience=10,
+    eval_every=100,
+    eval_sequences=10_000,
+    final_eval_sequences=70_000,
+)
+QUICK_SIZES = (500, 1000, 2000)
+TIERS = {
+    "smoke": (
+        Block(sizes((200, 400), True, largest=99), tuple(ARMS), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),
+        Block(
+            sizes((200, 400), False, largest=99), ("decoder", "entp"), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2
+        ),
+    ),
+    "quick": (
+        Block(sizes(QUICK_SIZES, True, largest=99), tuple(ARMS), dict(n_layers=2, n_heads=4, width=64), QUICK),
+        Block(sizes(QUICK_SIZES, False, largest=99), ("decoder", "entp"), dict(n_layers=2, n_heads=4, width=64), QUICK),
+    ),
+    # Meant for half an hour of one data-centre GPU; Medium where the authors' logs have its gap close and turn.
+    "gpu": (
+        Block(sizes(PAPER_SIZES, True), ("decoder", "entp"), SIZES["small"], GPU),
+        Block(sizes((2500, 10_000, 20_000), True), ("longer",), SIZES["small"], GPU),
+        Block(sizes((2500, 10_000, 20_000), True), ("decoder", "entp"), SIZES["medium"], GPU),
+    ),
+    "paper": (
+        Block(sizes(PAPER_SIZES, True, view="windows"), tuple(ARMS), SIZES["small"], PAPER),
+        Block(sizes(PAPER_SIZES, False, view="windows"), ("decoder", "entp"), SIZES["small"], PAPER),
+        Block(sizes(PAPER_SIZES, True, view="windows"), ("decoder", "entp"), SIZES["medium"], PAPER),
+        Block(sizes(PAPER_SIZES, False, view="windows"), ("decoder", "entp"), SIZES["medium"], PAPER),
+    ),
+}
+
+
+def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
+    """Every run of a tier; a seed decides split, weights and batches, as the authors' do."""
+    return runs_of("addition", tier, "addition", TIERS.get(tier, ()), seeds)
+
+
+def runs_of(experiment: str, tier: str, task_name: str, blocks: Sequence[Block], seeds: int) -> list[RunConfig]:
+    """The runs of ``blocks``, seeds outermost, so that what a time limit leaves is paired."""
+    runs = []
+    for seed in range(seeds or max((block.seeds for block in blocks), default=0)):
+        for block in blocks:
+            for params in block.tasks:
+                params = {**params, "split_seed": seed}
+                task = build_task(task_name, params)
+                for arm in block.arms:
+                    shape = dict(vocab_size=task.vocab_size, max_length=task.length, **block.shape)
+                    model = ModelConfig("decoder" if arm == "longer" else arm, **shape)
+                    train = lengthened(block.train, ratio_of(task)) if arm == "longer" else block.train
+                    runs.append(RunConfig(experiment, tier, task_name, params, model, train, seed, seed))
+    return runs
+
+
+def ratio_of(task: Sums) -> float:
+    """Token-forwards of an ENTP step over those of a decoder's: T + 1 over 2 where every character is scored."""
+    return (task.window + 1) / 2 if task.view == "windows" else ANSWER_RATIOS[task.largest]
+
+
+def lengthened(train: TrainConfig, ratio: float) -> TrainConfig:
+    """The schedule of ``longer``: ``ratio`` times the steps, decay and evaluations to match.
+
+    Without patience, for the loss that patience waits for turns long before the answers are at their best.
+    """
+    steps, every = round(train.steps * ratio), round(train.eval_every * ratio)
+    decay = train.decay_steps and round(train.decay_steps * ratio)
+    return replace(train, steps=steps, decay_steps=decay, eval_every=every, patience=0)
+
+
+def model_name(config: RunConfig) -> str:
+    """``small`` or ``medium``, or layers/heads/width."""
+    shape = (config.model.n_layers, config.model.n_heads, config.model.width)
+    named = {tuple(size.values()): name for name, size in SIZES.items()}
+    return named.get(shape, "/".join(map(str, shape)))
+
+
+def arms(records: Sequence[Record]) -> list[str]:
+    """The arm of each record: ``longer`` has more steps than others of its model."""
+    fewest: dict[str, int] = {}
+    for r in records:
+        name = model_name(r.config)
+        fewest[name] = min(r.config.train.steps, fewest.get(name, r.config.train.steps))
+    return [
+        "longer" if r.config.train.steps > fewest[model_name(r.config)] else r.config.model.architecture
+        for r in records
+    ]
+
+
+def format_of(record: Record) -> str:
+    """``reversed`` or ``plain``."""
+    return "reversed" if record.config.task_params.get("reversed_answer", True) else "plain"
+
+
+def published_rule(records: Sequence[Record]) -> str:
+    """The authors' rule, the lowest loss on validation text: of its answers where nothing else is trained on."""
+    watched = all("text_loss" in r.curves for r in records)
+    return "lowest_text_loss" if watched else "lowest_loss"
+
+
+def scores(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per run and checkpoint rule: what tells it apart, the step of the checkpoint, its test scores, cost."""
+    rows = []
+    for r, arm in zip(records, arms(records), strict=True):
+        about = {
+            "model": model_name(r.config),
+            "format": format_of(r),
+            "arm": arm,
+            "n_train": r.config.task_params["n_train"],
+            "seed": r.config.model_seed,
+            "token_forwards": r.provenance["token_forwards"],
+            "train_seconds": r.provenance["train_seconds"],
+        }
+        for rule, found in r.metrics["test"].items():
+            rows.append(
+                {
+                    **about,
+                    "rule": rule,
+                    "step": found["step"],
+                    "error": 1 - found["sequence_accuracy"],
+                    "token_error": 1 - found["token_accuracy"],
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
+    """The rows of ``scores`` by one checkpoint rule, and of one format. ConfigError for a rule they do not have."""
+    one_of("checkpoint rule", rule, table["rule"].unique())
+    for name, value in {"rule": rule, **where}.items():
+        table = table[table[name] == value]
+    return table
+
+
+def means(table: pd.DataFrame, by: Sequence[str], metric: str = "error") -> pd.DataFrame:
+    """Mean over seeds of a metric and its 95 % bootstrap interval (NaN for one seed), a row for every group."""
+    rows = []
+    for key, part in table.groupby(list(by), sort=False):
+        several = len(part) > 1
+        low, high = bootstrap_interval(part[metric]) if several else (float("nan"), float("nan"))
+        rows.append({**dict(zip(by, key, strict=True)), "mean": part[metric].mean(), "low": low, "high": high})
+        rows[-1] |= {"sd": part[metric].std(ddof=1), "seeds": len(part)}
+    return pd.DataFrame(rows)
+
+
+def gaps(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
+    """Error of one arm − that of another, paired: seeds (rows) by training-set sizes at which both were run."""
+    wide = table.pivot(index=["seed", "n_train"], columns="arm", values="error")
+    if not {first, second} <= set(wide):
+        return pd.DataFrame()
+    return (wide[first] - wide[second]).unstack("n_train").dropna(axis=1, how="all")
+
+
+def pooled(found: pd.DataFrame) -> pd.Series:
+    """Mean over training-set sizes of each seed's ``gaps``, so that pairs are seeds; seeds that lack one left out."""
+    return found.dropna().mean(axis=1) if len(found) else pd.Series(dtype=float)
+
+
+def paired_tests(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
+    """``gaps`` by size and pooled: mean, paired t interval, and how many seeds have the second arm ahead."""
+    found = gaps(table, first, second)
+    columns = {f"{n:,}": values.dropna() for n, values in found.items()} | {"all sizes": pooled(found)}
+    rows = {}
+    for name, values in columns.items():
+        mean, low, high = mean_interval(values)
+        ahead = f"{int((values > 0).sum())} of {len(values)}"
+        rows[name] = {"gap": mean, "low": low, "high": high, f"{ARMS[second]} ahead": ahead}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("n_train").round(4)
+
+
+def authors() -> pd.DataFrame:
+    """The authors' logged runs: mean test error, population SD and seeds by model, format, architecture and size."""
+    return pd.read_csv(paths.reference() / "addition.csv")
+
+
+def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
+    """Our mean error beside the authors', and the difference in standard errors, theirs and ours together.
+
+    Only sums up to 999, as theirs. Rows of our models by that name, of any other beside the authors' Small.
+    """
+    same = [r for r in records if r.config.task_params.get("largest", 999) == 999]
+    if not same:
+        return pd.DataFrame()
+    ours = means(chosen(scores(same), rule), ("model", "format", "arm", "n_train"))
+    ours["logged"] = ours["model"].where(ours["model"].isin(authors()["model"]), "small")
+    theirs = authors().rename(columns={"model": "logged", "architecture": "arm", "seeds": "their seeds"})
+    both = ours.merge(theirs, on=["logged", "format", "arm", "n_train"])
+    errors = both["sd"] ** 2 / both["seeds"] + both["error_sd"] ** 2 / (both["their seeds"] - 1)  # population SD
+    both["in standard errors"] = (both["mean"] - both["error"]) / errors**0.5
+    renamed = both.rename(columns={"mean": "ours", "error": "authors", "sd": "our SD", "error_sd": "their SD"})
+    columns = ["model", "logged", "format", "n_train", "arm", "ours", "our SD", "seeds", "authors", "their SD"]
+    return renamed[[*columns, "their seeds", "in standard errors"]].round(4)
+
+
+def by_group(records: Sequence[Record], rule: str) -> pd.DataFrame:
+    """Test error of every run by the task's groups (digits and carries, or digits): columns of ``scores``, ``group``.
+
+    ConfigError for a rule that they do not have.
+    """
+    parts = []
+    for r, row in zip(records, chosen(scores(records), rule).to_dict("records"), strict=True):
+        groups = r.metrics["test"][rule]["groups"]
+        errors = {name: 1 - found["right"] / found["sequences"] for name, found in groups.items()}
+        parts.append(pd.DataFrame({**row, "group": list(errors), "error": list(errors.values())}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def curves_of(records: Sequence[Record]) -> pd.DataFrame:
+    """Validation error of the answers over training, long: arm, size, seed, token-forwards and seconds."""
+    about = chosen(scores(records), "last").to_dict("records")
+    parts = []
+    for r, row in zip(records, about, strict=True):
+        kept = {name: row[name] for name in ("model", "format", "arm", "n_train", "seed")}
+        axes = {name: r.curves[name] for name in ("step", "token_forwards", "seconds")}
+        parts.append(pd.DataFrame({**kept, **axes, "error": 1 - pd.Series(r.curves["sequence_accuracy"])}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def costs(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean token-forwards and training seconds of a run by model and arm, and both as multiples of the decoder's."""
+    once = chosen(table, "last").groupby(["model", "arm"], sort=False)[["token_forwards", "train_seconds"]].mean()
+    for name in ("token_forwards", "train_seconds"):
+        decoder = once[name].xs("decoder", level="arm").reindex(once.index.get_level_values("model")).to_numpy()
+        once[f"{name}, times the decoder's"] = (once[name] / decoder).round(2)
+    return once.round(1)
+
+
+def paper_model(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the figures' model: Small, or whatever stands for it where a tier has no Small."""
+    return table[table["model"] == ("small" if (table["model"] == "small").any() else table["model"].iloc[0])]
+
+
+def measure(records: Sequence[Record]) -> list[Measurement]:
+    """Figures 5 and 11 as published and by the rule and compute that favour nobody: test errors, pooled over sizes."""
+    if not records:
+        return []
+    tier, table = records[0].config.tier, paper_model(scores(records))
+    ids = {form: tuple(f"addition/{r.id}" for r in records if format_of(r) == form) for form in ("reversed", "plain")}
+    found = []
+    for claim, form, rule, first in (
+        ("F5-addition", "reversed", published_rule(records), "decoder"),
+        ("F5-fair", "reversed", BEST_ANSWERS, "longer"),
+        ("F11-addition", "plain", published_rule(records), "decoder"),
+        ("F11-fair", "plain", BEST_ANSWERS, "decoder"),
+    ):
+        values = pooled(gaps(chosen(table, rule, format=form), first))
+        if len(values):
+            settings = tier == "paper"
+            found.append(Measurement(claim, values.tolist(), tier, ids[form], paper_settings=settings))
+    return found
+
+
+ADDITION = Experiment(
+    name="addition",
+    version=1,
+    title="Addition from few examples",
+    notebook="07_addition",
+    configs=configs,
+    measure=measure,
+)

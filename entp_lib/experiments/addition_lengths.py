@@ -1,0 +1,128 @@
+"""Addition beyond the trained lengths (§7.1, appendix C.3, Figure 6): test error by digits of the longer operand."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from entp_lib import paths
+from entp_lib.claims import Measurement
+from entp_lib.config import SIZES, RunConfig, TrainConfig
+from entp_lib.experiments.addition import ARMS, BEST_ANSWERS, Block, by_group, runs_of
+from entp_lib.experiments.base import Experiment
+from entp_lib.records import Record
+
+# Windows everywhere: they train the positions that longer sums reach. Shorter windows than the authors' 64 characters
+# where numbers are shorter.
+TIERS = {
+    "smoke": Block(
+        [dict(n_train=200, n_validation=50, n_test=200, trained_digits=2, tested_digits=4, view="windows", window=16)],
+        tuple(ARMS),
+        dict(n_layers=2, n_heads=2, width=16),
+        TrainConfig(steps=6, batch_size=8, warmup_steps=2, eval_every=3, eval_sequences=16, final_eval_sequences=100),
+        2,
+    ),
+    "quick": Block(
+        [
+            dict(
+                n_train=4000,
+                n_validation=500,
+                n_test=5000,
+                trained_digits=2,
+                tested_digits=4,
+                view="windows",
+                window=16,
+            )
+        ],
+        tuple(ARMS),
+        dict(n_layers=2, n_heads=4, width=64),
+        TrainConfig(
+            steps=600,
+            batch_size=64,
+            max_lr=5e-3,
+            min_lr=5e-4,
+            betas=(0.9, 0.95),
+            warmup_steps=100,
+            eval_every=60,
+            eval_sequences=250,
+            final_eval_sequences=5000,
+        ),
+    ),
+    "gpu": Block(
+        [dict(n_train=100_000, trained_digits=6, tested_digits=9, view="windows", window=31)],
+        tuple(ARMS),
+        SIZES["small_deep"],
+        TrainConfig(
+            steps=3000,
+            batch_size=128,
+            max_lr=1e-3,
+            min_lr=1e-4,
+            warmup_steps=100,
+            precision="bf16",
+            eval_every=150,
+            eval_sequences=1000,
+            final_eval_sequences=10_000,
+        ),
+    ),
+    "paper": Block(
+        [dict(view="windows")],
+        tuple(ARMS),
+        SIZES["small_deep"],
+        TrainConfig(
+            steps=50_000,
+            decay_steps=50_000,
+            precision="bf16",
+            eval_every=500,
+            eval_sequences=5000,
+            final_eval_sequences=25_000,
+        ),
+    ),
+}
+
+
+def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
+    """Every arm and seed of a tier."""
+    blocks = [TIERS[tier]] if tier in TIERS else []
+    return runs_of("addition_lengths", tier, "long_addition", blocks, seeds)
+
+
+def by_digits(records: Sequence[Record], rule: str) -> pd.DataFrame:
+    """``by_group`` with ``digits`` of the longer operand as a number."""
+    found = by_group(records, rule)
+    found["digits"] = found["group"].str.split().str[0].astype(int)
+    return found.sort_values(["arm", "seed", "digits"], ignore_index=True)
+
+
+def gaps(records: Sequence[Record], rule: str, first: str = "decoder") -> pd.Series:
+    """Error of an arm − ENTP's, by seed: the mean over digits, each counting alike however many sums have them."""
+    wide = by_digits(records, rule).groupby(["seed", "arm"])["error"].mean().unstack("arm")
+    if not {first, "entp"} <= set(wide):
+        return pd.Series(dtype=float)
+    return (wide[first] - wide["entp"]).dropna()
+
+
+def authors() -> pd.DataFrame:
+    """The authors' logged errors by checkpoint, architecture and digits, means of three seeds."""
+    return pd.read_csv(paths.reference() / "addition_lengths.csv")
+
+
+def measure(records: Sequence[Record]) -> list[Measurement]:
+    """Figure 6 as published, last weights, and by the rule and compute that favour nobody."""
+    if not records:
+        return []
+    tier, ids = records[0].config.tier, tuple(f"addition_lengths/{r.id}" for r in records)
+    found = {"F6-length": gaps(records, "last"), "F6-fair": gaps(records, BEST_ANSWERS, "longer")}
+    return [
+        Measurement(claim, values.tolist(), tier, ids, paper_settings=tier == "paper")
+        for claim, values in found.items()
+        if len(values)
+    ]
+
+
+LENGTHS = Experiment(
+    name="addition_lengths",
+    version=1,
+    title="Addition beyond the trained lengths",
+    notebook="07_addition",
+    configs=configs,
+    measure=measure,
+)
