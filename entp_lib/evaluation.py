@@ -210,6 +210,14 @@ def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -
     return float(interval.low), float(interval.high)
 
 
+def mcnemar(first_only: int, second_only: int) -> float:
+    """Two-sided p-value of McNemar's exact test for a pair on the same items, from how often only one was wrong."""
+    from scipy import stats
+
+    discordant = first_only + second_only
+    return float(stats.binomtest(first_only, discordant).pvalue) if discordant else 1.0
+
+
 def bootstrap_interval(
     values: Sequence[float], confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:

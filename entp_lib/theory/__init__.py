@@ -1,6 +1,7 @@
 """The paper's statements as things that run: counts, constructions and checks."""
 
 from entp_lib.baselines import baselines_study
+from entp_lib.tasks import winogrande
 from entp_lib.theory import checks, costs, count3_checks, imitation
 from entp_lib.theory.constructed import constructed_count3
 from entp_lib.theory.expressivity import refute_decoder, refute_encoder
@@ -12,6 +13,7 @@ STUDIES = {
     "imitation": imitation.imitation_study,
     "programs": count3_checks.programs_study,
     "constructed": count3_checks.constructed_study,
+    "pronouns": winogrande.pronouns_study,
     "in_context_baselines": baselines_study,
 }
 
