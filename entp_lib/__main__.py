@@ -84,6 +84,9 @@ def build_parser() -> argparse.ArgumentParser:
     claims.set_defaults(command=claims_command)
     records = commands.add_parser("records", help="verify every record and list the damaged ones")
     records.set_defaults(command=records_command)
+    corpus = commands.add_parser("corpus", help="name the embedded text corpus by its checksum")
+    corpus.add_argument("--export", metavar="FILE", help="write it to a file, for a machine without the packages")
+    corpus.set_defaults(command=corpus_command)
     readme = commands.add_parser("readme", help="rewrite the generated tables of README.md")
     readme.add_argument("--check", action="store_true", help="only say whether they are up to date")
     readme.set_defaults(command=readme_command)
@@ -195,6 +198,19 @@ def records_command(_) -> int:
             bad.append(str(error))
     print("\n".join([*bad, f"{good} records are sound, {len(bad)} are not"]))
     return 1 if bad else 0
+
+
+def corpus_command(options) -> int:
+    import shutil
+
+    from entp_lib.text import TextFile, embedded_file
+
+    source = TextFile(embedded_file())
+    if options.export:
+        shutil.copyfile(source.path, options.export)
+    size = source.path.stat().st_size
+    print(f"embedded corpus: {source.count()} documents, {size} bytes, checksum {source.checksum[:16]}")
+    return 0
 
 
 def readme_command(options) -> int:

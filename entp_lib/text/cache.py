@@ -4,6 +4,7 @@ A folder holds ``train.bin``, ``validation.bin`` and ``meta.json``, which has le
 learned. It appears under its name when all three are whole, so a reader never sees half of it.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -15,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import filelock
 import numpy as np
@@ -121,16 +122,19 @@ def make(folder: Path, source: TextFile | ParquetFiles, recipe: Recipe, size: in
         return (text for i, text in enumerate(every()) if not side(i, text))
 
     tokenizer = learn(recipe.tokenizer, size, training, every, source.whole)
-    dtype = np.dtype(np.uint16 if size <= 2**16 else np.int32)
+    dtype = np.min_scalar_type(size - 1)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
-        writers = {name: Writer(temporary / f"{name}.bin", tokenizer, dtype, source.whole) for name in PARTS}
-        for i, text in enumerate(every()):
-            writers[PARTS[side(i, text)]].add(text)
+        with contextlib.ExitStack() as files:
+            opened = [files.enter_context(open(temporary / f"{name}.bin", "wb")) for name in PARTS]
+            writers = [Writer(file, tokenizer, dtype, source.whole) for file in opened]
+            for i, text in enumerate(every()):
+                writers[side(i, text)].add(text)
+            counts = [writer.finish() for writer in writers]
         meta = {
             "corpus_checksum": source.checksum,
             "dtype": dtype.name,
-            "parts": {name: writer.close() for name, writer in writers.items()},
+            "parts": dict(zip(PARTS, counts, strict=True)),
             "tokenizer_state": tokenizer.state,
         }
         for name in PARTS:
@@ -172,9 +176,8 @@ def permuted(count: int, share: float) -> Callable[[int, str], bool]:
 class Writer:
     """Encodes documents into a file as they come, about a million characters at a time."""
 
-    def __init__(self, path: Path, tokenizer: Tokenizer, dtype: np.dtype, ended: bool):
-        self.file = open(path, "wb")
-        self.tokenizer, self.dtype, self.ended = tokenizer, dtype, ended
+    def __init__(self, file: BinaryIO, tokenizer: Tokenizer, dtype: np.dtype, ended: bool):
+        self.file, self.tokenizer, self.dtype, self.ended = file, tokenizer, dtype, ended
         self.texts: list[str] = []
         self.held = 0
         self.digest = hashlib.sha256()
@@ -197,10 +200,9 @@ class Writer:
         self.file.write(data)
         self.texts, self.held = [], 0
 
-    def close(self) -> dict[str, Any]:
-        """Write what is left to the disk; the part's counts and checksum."""
+    def finish(self) -> dict[str, Any]:
+        """Write what is left, to the disk itself; the part's counts and checksum."""
         self.write()
         self.file.flush()
         os.fsync(self.file.fileno())
-        self.file.close()
         return self.counts | {"checksum": self.digest.hexdigest()}
