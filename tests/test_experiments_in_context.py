@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from entp_lib import claims
+from entp_lib.baselines import BASELINES
 from entp_lib.config import NotebookParameters, RunConfig
 from entp_lib.experiments import IN_CONTEXT, IN_CONTEXT_BASELINES, IN_CONTEXT_SETTINGS, in_context, in_context_tables
 from entp_lib.experiments.in_context import ALL, CLAIMS, LONGER, arm_of, compute_ratio, gap, measure, table, task_of
@@ -65,7 +66,7 @@ def test_the_longer_decoder_spends_what_entp_spends(tier):
         arms = {arm_of(c): c for c in configs if c.task_params["function"] == function}
         assert set(arms) == {*(a for a in ALL if a in arms), LONGER} and arms[LONGER].model == arms["decoder"].model
         spent = arms["entp"].steps * compute_ratio(InContext(**arms["entp"].task_params))
-        assert arms[LONGER].steps == pytest.approx(spent, abs=0.5)
+        assert 0 <= spent - arms[LONGER].steps < 1  # no step more than ENTP's compute
     assert all(arm_of(c) in ALL for c in IN_CONTEXT_SETTINGS.configs(tier))
 
 
@@ -207,6 +208,12 @@ def test_the_figure_draws_models_and_learners_and_names_what_is_absent(smoke):
     assert lines["least squares"].get_ydata().tolist() == drawn
     assert ax.get_ylim()[1] >= models["high"].max()
     plt.close(fig)
+
+
+def test_learners_of_a_class_differ_in_style():
+    for function in in_context_tables.REFERENCES:
+        drawn = [style for name, style in in_context_tables.STYLES.items() if function in BASELINES[name].functions]
+        assert len(set(drawn)) == len(drawn) >= 3
 
 
 def test_runs_are_runs():

@@ -136,7 +136,7 @@ def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
         base = base_run("in_context", tier, function, steps, plan["evaluations"])
         runs += twins(base, architectures, seeds or plan["seeds"])
         if function in plan["equal_compute"]:
-            longer = round(steps * compute_ratio(InContext(**base.task_params)))
+            longer = int(steps * compute_ratio(InContext(**base.task_params)))  # not a step more than ENTP's compute
             base = base_run("in_context", tier, function, longer, plan["evaluations"])
             runs += twins(base, ("decoder",), seeds or plan["seeds"])
     return runs

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from entp_lib.baselines import LASSO_ALPHAS
 from entp_lib.experiments.in_context import ALL, LONGER, arm_of, table, task_of
 from entp_lib.records import Record
 
@@ -16,8 +15,18 @@ LASSO = "Lasso, α = 0.01"
 # What a class is held against; None: the learner with the lowest error. Least squares is no measure of functions that
 # are not linear: with d examples it interpolates, and the expectation of its error is not finite.
 REFERENCES = {"linear": ("least squares",), "sparse": ("least squares", LASSO), "network": None, "tree": None}
-NOT_DRAWN = {f"Lasso, α = {alpha:g}" for alpha in LASSO_ALPHAS} - {LASSO}
-STYLES = ("--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 3)))
+# The learners that figures draw, each with its line style; no two of a class share one.
+STYLES = {
+    "least squares": "--",
+    "3 nearest neighbours": ":",
+    "averaging": "-.",
+    "ridge": (0, (6, 2, 1, 2, 1, 2)),
+    LASSO: (0, (3, 1, 1, 1)),
+    "trained network": (0, (3, 1, 1, 1)),
+    "greedy tree": (0, (8, 2)),
+    "greedy tree, any depth": (0, (3, 1, 1, 1)),
+    "gradient boosting (xgboost)": "-.",
+}
 
 
 def by_examples(records: Sequence[Record], prompts: str = "standard") -> pd.DataFrame:
@@ -149,15 +158,18 @@ def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str]
     """
     from entp_lib.figures import NAMES, PALETTE  # matplotlib, which the experiments do without
 
+    ax.axhline(1, color="grey", lw=0.6)
     for arm, part in models.groupby("arm", sort=False):
-        name = "decoder" if arm == LONGER else arm
-        colour, label = PALETTE[name], NAMES.get(arm, arm)
-        ax.fill_between(part["examples"], part["low"], part["high"], color=colour, alpha=0.18, lw=0)
-        style = "--" if arm == LONGER else "-"
-        ax.errorbar(part["examples"], part["error"], 2 * part["standard_error"], color=colour, ls=style, label=label)
-    drawn = learners[~learners["arm"].isin(NOT_DRAWN)]
-    for (arm, part), style in zip(drawn.groupby("arm", sort=False), STYLES, strict=False):
-        ax.plot(part["examples"], part["error"], color=PALETTE["baseline"], ls=style, lw=1.1, label=arm)
+        colour = PALETTE["decoder" if arm == LONGER else arm]
+        x, y = part["examples"], part["error"]
+        ax.fill_between(x, part["low"], part["high"], color=colour, alpha=0.18, lw=0)
+        ax.plot(x, y, color=colour, ls="--" if arm == LONGER else "-", label=NAMES.get(arm, arm))
+        ax.errorbar(x, y, 2 * part["standard_error"], color=colour, ls="none", elinewidth=0.8)
+    for arm, style in STYLES.items():
+        part = learners[learners["arm"] == arm]
+        if len(part):
+            ax.plot(part["examples"], part["error"], color=PALETTE["baseline"], ls=style, lw=1.1, label=arm)
     for name in absent:
         ax.plot([], [], lw=0, label=name)
+    ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set(xlabel="examples in context", ylim=(0, max(1.2, 1.1 * models["high"].max())))
