@@ -209,6 +209,7 @@ def pronouns_study(weights: Path, source: str) -> tuple[dict[str, Any], dict[str
     wrong = int((~table["right"]).sum())
     low, high = proportion_interval(wrong, len(table))
     metrics = {"error": wrong / len(table), "low": low, "high": high, "wrong": wrong, "items": len(table)}
+    metrics |= {"architecture": config.model.architecture, "seed": config.model_seed}
     return metrics, table.to_dict("list")
 
 
