@@ -94,6 +94,19 @@ def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel
     ax.set(xlabel=xlabel, ylabel=ylabel)
 
 
+ARMS = {"decoder": ("decoder", "-"), "entp": ("entp", "-"), "longer": ("decoder", "--")}
+
+
+def arm_curves(ax, means: pd.DataFrame, x: str, names: Mapping[str, str], *, xlabel: str, ylabel: str) -> None:
+    """A line for each arm of an experiment through ``mean``, with a band from ``low`` to ``high``, over ``x``."""
+    for arm, part in means.groupby("arm", sort=False):
+        architecture, style = ARMS[arm]
+        part = part.sort_values(x)
+        ax.fill_between(part[x], part["low"], part["high"], color=PALETTE[architecture], alpha=0.15, lw=0)
+        ax.plot(part[x], part["mean"], style, marker="o", ms=3, color=PALETTE[architecture], label=names[arm])
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+
+
 def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
     """Paired differences, a row each: a dot a seed, the mean and its 95 % interval."""
     for row, values in enumerate(gaps.values()):

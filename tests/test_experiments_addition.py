@@ -3,11 +3,12 @@
 import dataclasses
 import math
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
-from entp_lib import claims, paths
+from entp_lib import claims, figures, paths
 from entp_lib.config import SIZES, ConfigError
 from entp_lib.experiments import ADDITION, LENGTHS
 from entp_lib.experiments import addition as module
@@ -178,6 +179,20 @@ def test_means_have_an_interval_that_holds_them(made_up):
     assert found["sd"] == pytest.approx(np.std([0, 0.01, 0.02, 0.03, 0.04], ddof=1)) and found["seeds"] == 5
     alone = module.means(table[table["seed"] == 0], ("arm", "n_train"))
     assert alone["low"].isna().all() and alone["mean"].notna().all()
+
+
+def test_a_figure_has_a_line_for_each_arm():
+    """Colour by architecture, style by arm, points in the order of x."""
+    means = pd.DataFrame({"arm": list(module.ARMS) * 2, "n_train": [20] * 3 + [10] * 3, "mean": [0.1, 0.2, 0.3] * 2})
+    fig, ax = figures.panels(1)
+    figures.arm_curves(
+        ax, means.assign(low=0.0, high=0.5), "n_train", module.ARMS, xlabel="examples", ylabel="test error"
+    )
+    decoder, entp, longer = ax.get_lines()
+    assert decoder.get_color() == longer.get_color() == figures.PALETTE["decoder"] != entp.get_color()
+    assert decoder.get_linestyle() != longer.get_linestyle()
+    assert list(longer.get_xdata()) == [10, 20] and list(longer.get_ydata()) == [0.3, 0.3]
+    plt.close(fig)
 
 
 def test_errors_by_group_and_by_digits(made_up):

@@ -42,7 +42,7 @@ def sizes(n_train: Sequence[int], reversed_answer: bool, **others) -> list[dict]
     return [dict(n_train=n, reversed_answer=reversed_answer, **others) for n in n_train]
 
 
-SMOKE = TrainConfig(steps=10, batch_size=8, warmup_steps=2, eval_every=5, eval_sequences=32, final_eval_sequences=200)
+SMOKE = TrainConfig(steps=4, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=32, final_eval_sequences=100)
 QUICK = TrainConfig(
     steps=800,
     batch_size=64,
@@ -79,9 +79,7 @@ QUICK_SIZES = (500, 1000, 2000)
 TIERS = {
     "smoke": (
         Block(sizes((200, 400), True, largest=99), tuple(ARMS), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),
-        Block(
-            sizes((200, 400), False, largest=99), ("decoder", "entp"), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2
-        ),
+        Block(sizes((200,), False, largest=99), ("decoder", "entp"), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),
     ),
     "quick": (
         Block(sizes(QUICK_SIZES, True, largest=99), tuple(ARMS), dict(n_layers=2, n_heads=4, width=64), QUICK),

@@ -18,7 +18,7 @@ TIERS = {
         [dict(n_train=200, n_validation=50, n_test=200, trained_digits=2, tested_digits=4, view="windows", window=16)],
         tuple(ARMS),
         dict(n_layers=2, n_heads=2, width=16),
-        TrainConfig(steps=6, batch_size=8, warmup_steps=2, eval_every=3, eval_sequences=16, final_eval_sequences=100),
+        TrainConfig(steps=4, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=16, final_eval_sequences=100),
         2,
     ),
     "quick": Block(

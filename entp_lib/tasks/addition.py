@@ -36,12 +36,13 @@ def carries(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def digit_sum(x: np.ndarray) -> np.ndarray:
-    return sum(x // 10**k % 10 for k in range(19))
+    return sum(x // 10**k % 10 for k in range(len(str(x.max(initial=0)))))
 
 
 def digits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Digits of the longer operand; 0 has one."""
-    return sum((np.maximum(a, b) >= 10**k).astype(int) for k in range(1, 19)) + 1
+    longer = np.maximum(a, b)
+    return sum((longer >= 10**k).astype(int) for k in range(1, len(str(longer.max(initial=0))))) + np.ones_like(longer)
 
 
 def text(a: int, b: int, reversed_answer: bool) -> str:
