@@ -5,11 +5,11 @@
     python -m benchmarks.engine --json rows.json   # the table as rows too
     python -m benchmarks.engine --device cuda --dtype bf16   # batch 64, and the loop's blocks compiled
 
-A ratio above 1 says how many times faster than ``against`` the engine is; beside a training step stand the ratio that
-the operations alone would give (every matrix product at one rate) and the share that the engine reaches of the rate
-of large square matrix products in the same run. ``peak_memory_ratio`` is the growth of resident memory over the step,
-that of ``against`` as 1; it is empty where the kernel does not let it be measured. Lengths, sizes and batches are in
-the name of the case.
+A ratio above 1 says how many times faster than ``against`` the engine is; against a decoder, which does less, it is
+below 1. Beside a training step stand the ratio that the operations alone would give (every matrix product at one
+rate) and the share that the engine reaches of the rate of large square matrix products in the same run.
+``peak_memory_ratio`` is the growth of resident memory over the step, that of ``against`` as 1; it is empty where the
+kernel does not let it be measured. Lengths, sizes and batches are in the name of the case.
 """
 
 import argparse
@@ -31,6 +31,8 @@ from entp_lib.models.decoding import generate
 from entp_lib.models.entp import micro_batch_tokens, split_wanted, token_forwards
 from entp_lib.records import device_name
 from entp_lib.runs import available_cores
+from entp_lib.tasks import Addition, Batch, LongAddition, generator_for
+from entp_lib.training import parts
 
 VOCAB, COLUMNS = 64, "case size dtype device against ratio_median ratio_min ratio_max peak_memory_ratio".split()
 
@@ -263,6 +265,33 @@ def answer_only(size: str, device: str, quick: bool) -> dict:
     }
 
 
+def batch_step(model, batch: Batch) -> None:
+    """Forward and backward of a task's batch, as training does it for either architecture."""
+    model.zero_grad(set_to_none=True)
+    for part_BT, targets_N in parts(model, batch):
+        losses = F.cross_entropy(model(batch.inputs_BT, part_BT), targets_N, reduction="sum")
+        (losses / len(batch.targets_N)).backward()
+
+
+def beside_decoder(task: Addition | LongAddition, size: str, device: str, quick: bool) -> dict:
+    """Sums scored on their answers: a step of ENTP against a decoder's of the same batch, on one thread as runs are."""
+    rows = 16 if quick else 64
+    batch = task.batch(generator_for(device, "benchmark"), rows)
+    length, layers = batch.inputs_BT.shape[1], SIZES[size]["n_layers"]
+    models = [model_of(size, length, device, architecture) for architecture in ("entp", "decoder")]
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    row = compare(*(functools.partial(batch_step, m, batch) for m in models), device, 3 if quick else 9)
+    torch.set_num_threads(before)
+    entp, decoder = (token_forwards(name, batch.wanted_BT) for name in ("entp", "decoder"))
+    return row | {
+        "case": f"train, sums of {task.most_digits('train')} digits, T = {length}, answer only, batch {rows}",
+        "size": size,
+        "against": "decoder",
+        "operation_bound": decoder * units(layers, False) / (entp * units(layers, True)),
+    }
+
+
 def generation(size: str, device: str, quick: bool) -> dict:
     model, length = model_of(size, 256, device, "decoder"), 256
     prompt = data(4, 8, device)[0]
@@ -281,6 +310,8 @@ def measure(device: str, quick: bool) -> pd.DataFrame:
     for size in ("small", "medium"):
         rows += training_cases(size, device, quick)
     rows += [answer_only("small", device, quick), generation("small", device, quick)]
+    for task in (Addition(), LongAddition(n_train=2000, n_validation=20, n_test=20)):
+        rows.append(beside_decoder(task, "small", device, quick))
     rows += [loop_honesty(size, device, quick) for size in (("small",) if quick else ("small", "medium"))]
     dtype = "bf16" if torch.is_autocast_enabled(device) else "fp32"
     table = pd.DataFrame(rows).assign(dtype=dtype, device=device)

@@ -10,6 +10,7 @@ import torch
 from benchmarks import engine
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
+from entp_lib.tasks import LongAddition
 
 
 @pytest.fixture
@@ -59,6 +60,28 @@ def test_a_training_case_names_its_bound_and_share(monkeypatch):
     assert "loop" in first["against"] and "padded" in second["against"]
     assert first["operation_bound"] == 24 / 9 and 0 < first["share_of_matmul_rate"] < 2
     assert all(math.isfinite(row["ratio_median"]) for row in (first, second))
+
+
+def test_beside_a_decoder_both_take_the_same_step(monkeypatch):
+    """Same batch, one thread, one length of rows; the bound is that of the operations."""
+    threads, losses = [], []
+
+    def compare(step, other, device, repeat):
+        threads.append(torch.get_num_threads())
+        for run in (step, other):
+            run()
+            losses.append(run.args[0].blocks[0].attention.qkv.weight.grad.abs().sum())
+        return {"ratio_median": 0.5, "ratio_min": 0.4, "ratio_max": 0.6, "peak_memory_ratio": None, "seconds": 1.0}
+
+    monkeypatch.setattr(engine, "compare", compare)
+    monkeypatch.setattr(engine, "SIZES", {"small": dict(n_layers=2, n_heads=2, width=16)})
+    monkeypatch.setattr(
+        engine, "model_of", lambda size, length, device, a: build_model(ModelConfig(a, 2, 2, 16, engine.VOCAB, length))
+    )
+    task = LongAddition(n_train=50, n_validation=20, n_test=20, trained_digits=4, tested_digits=5)
+    row = engine.beside_decoder(task, "small", "cpu", quick=True)
+    assert "sums of 4 digits, T = 16, answer only" in row["case"] and row["against"] == "decoder"
+    assert threads == [1] and all(x > 0 for x in losses) and 0.1 < row["operation_bound"] < 1
 
 
 def test_rows_are_written_as_json(monkeypatch, tmp_path, capsys):
