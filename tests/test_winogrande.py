@@ -63,9 +63,18 @@ def test_scores_do_not_depend_on_what_else_is_in_a_batch(model, monkeypatch):
     torch.testing.assert_close(*(torch.tensor(t[["option1", "option2"]].to_numpy()) for t in (whole, other)))
 
 
-def test_items_too_long_for_the_model_are_named(model):
-    with pytest.raises(ConfigError, match="max_length = 100: 'Ann said a.* has 2[0-9]+ tokens"):
-        module.scores(model(), [Item("Ann said " + "a" * 200 + " _ ran.", "x", "y", 1)], Bytes())
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_what_is_too_long_is_scored_by_the_last_tokens_that_fit(model, architecture):
+    """By hand, a token at a time, from the hundred bytes before it."""
+    item, subject = Item("Ann said " + "a" * 90 + " _ ran.", "x", "yy", 1), model(architecture)
+    table = module.scores(subject, [item, Item("The _ ran.", "dogs", "dog", 2)], Bytes())
+    assert table["cut"].tolist() == [True, False]
+    for column, option in (("option1", "x"), ("option2", "yy")):
+        text, rest = item.until(option) + item.rest, len(item.rest)
+        expected = sum(
+            by_hand(subject, text[max(0, end - 100) : end], text[end]) for end in range(len(text) - rest, len(text))
+        )
+        assert table.loc[0, column] == pytest.approx(expected, rel=1e-5)
 
 
 def test_embedded_items_are_balanced_and_decided_by_their_last_words():

@@ -156,35 +156,41 @@ def item_from(row: dict[str, Any], where: str) -> Item:
 @torch.no_grad()
 def scores(model: nn.Module, some_items: Sequence[Item], tokenizer: Tokenizer, device: str = "cpu") -> pd.DataFrame:
     """A row for each item: the log-likelihood, in nats, of what follows the blank after each option, the larger one's
-    number as ``chosen``, and whether that is ``right``.
+    number as ``chosen``, whether that is ``right``, and whether the item is ``cut``, too long for the model.
 
     For any architecture; ENTP runs once for each token that is scored. The start and the rest of a sentence are
-    tokenised apart, so that the rest has the same tokens after both options. Raises ConfigError for an item that is
-    too long for the model.
+    tokenised apart, so that the rest has the same tokens after both options. Tokens of what is too long are predicted
+    from as many before them as the model takes, each in a row of its own.
     """
     was_training = model.training
     model.eval()
     found = []
     for first in range(0, len(some_items), ITEMS_AT_ONCE):
         part = some_items[first : first + ITEMS_AT_ONCE]
-        rows = [encoded(item, option, tokenizer) for item in part for option in (item.option1, item.option2)]
-        for i, (ids, _) in enumerate(rows):
-            longest = model.cfg.max_length
-            sentence = part[i // 2].sentence
-            require(len(ids) - 1 <= longest, f"max_length = {longest}: {sentence!r} has {len(ids) - 1} tokens")
-        found += likelihoods(model, rows, device).reshape(-1, 2).tolist()
+        options = [(item, option) for item in part for option in (item.option1, item.option2)]
+        rows = [windows(item, option, tokenizer, model.cfg.max_length) for item, option in options]
+        values = likelihoods(model, [row for parts in rows for row in parts], device).split([len(x) for x in rows])
+        sums = torch.stack([x.sum() for x in values]).tolist()
+        cut = [len(x) > 1 for x in rows]
+        found += zip(sums[::2], sums[1::2], map(max, cut[::2], cut[1::2]), strict=True)
     model.train(was_training)
-    table = pd.DataFrame(found, columns=["option1", "option2"])
+    table = pd.DataFrame(found, columns=["option1", "option2", "cut"])
     table["answer"] = [item.answer for item in some_items]
     table["chosen"] = 1 + (table["option2"] > table["option1"])
     table["right"] = table["chosen"] == table["answer"]
     return table
 
 
-def encoded(item: Item, option: str, tokenizer: Tokenizer) -> tuple[list[int], int]:
-    """The tokens of the sentence with an option, and how many of them come before the rest."""
+def windows(item: Item, option: str, tokenizer: Tokenizer, longest: int) -> list[tuple[list[int], int]]:
+    """Rows of tokens of the sentence with an option, each with the number of them that are given, not scored.
+
+    One row, or one for each token that follows the blank where the whole is longer than ``longest``.
+    """
     start, rest = (tokenizer.encode([text], False).tolist() for text in (item.until(option), item.rest))
-    return start + rest, len(start)
+    ids = start + rest
+    if len(ids) - 1 <= longest:
+        return [(ids, len(start))]
+    return [(ids[max(0, end - longest) : end + 1], min(end, longest)) for end in range(len(start), len(ids))]
 
 
 def likelihoods(model: nn.Module, rows: Sequence[tuple[list[int], int]], device: str) -> Tensor:
@@ -209,7 +215,7 @@ def pronouns_study(weights: Path, source: str) -> tuple[dict[str, Any], dict[str
     wrong = int((~table["right"]).sum())
     low, high = proportion_interval(wrong, len(table))
     metrics = {"error": wrong / len(table), "low": low, "high": high, "wrong": wrong, "items": len(table)}
-    metrics |= {"architecture": config.model.architecture, "seed": config.model_seed}
+    metrics |= {"cut": int(table["cut"].sum()), "architecture": config.model.architecture, "seed": config.model_seed}
     return metrics, table.to_dict("list")
 
 
