@@ -37,6 +37,9 @@ def test_a_study_gives_its_last_tier_for_higher_ones():
 @pytest.mark.parametrize("experiment", TRAINED.values(), ids=TRAINED)
 def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
     configs = experiment.configs(tier, 0)
+    if experiment.name == "addition_to_999" and tier in ("gpu", "paper"):
+        assert not configs  # there "addition" itself has such sums
+        return
     ids = {config_id(c, experiment.version) for c in configs}
     assert configs and len(ids) == len(configs)
     for config in configs:

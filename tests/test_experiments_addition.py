@@ -85,7 +85,7 @@ def arms_of(experiment, tier):
 
 def test_each_arm_has_its_runs():
     found = pd.Series(arms_of(ADDITION, "quick")).value_counts()
-    assert found["decoder"] == found["entp"] == 2 * found["longer"] > 0
+    assert found["decoder"] == found["entp"] == 6 * found["longer"] > 0  # both formats at three sizes, reversed at one
 
 
 def test_the_papers_settings_are_the_papers():
@@ -199,12 +199,12 @@ def test_errors_by_group_and_by_digits(made_up):
     records = made_up(ADDITION, "smoke", lambda *_: 0.25, seeds=1)
     cells = module.by_group(records, "last")
     assert len(cells) == 2 * len(records) and cells["error"].to_numpy() == pytest.approx(0.25)
-    longer = made_up(LENGTHS, "quick", spread, groups=("3 digits", "4 digits"))
+    longer = made_up(LENGTHS, "gpu", spread, groups=("7 digits", "8 digits"))
     found = lengths.by_digits(longer, "last")
-    assert sorted(found["digits"].unique()) == [3, 4]
+    assert sorted(found["digits"].unique()) == [7, 8]
     measured = {m.claim: m.values for m in lengths.measure(longer)}
     assert measured["F6-length"] == pytest.approx([0.1 + 0.01 * s for s in range(5)])
-    assert measured["F6-fair"] == pytest.approx([-0.025] * 5)
+    assert measured["F6-fair"] == pytest.approx([0.5 * gap for gap in measured["F6-length"]])
 
 
 def test_where_both_fail_entirely_nothing_is_concluded(made_up):

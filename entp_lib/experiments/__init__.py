@@ -1,6 +1,6 @@
 """The experiments, one file each, and the literal registry that names them."""
 
-from entp_lib.experiments.addition import ADDITION
+from entp_lib.experiments.addition import ADDITION, ADDITION_TO_999
 from entp_lib.experiments.addition_lengths import LENGTHS
 from entp_lib.experiments.base import (
     BEST_FIRST,
@@ -34,6 +34,7 @@ EXPERIMENTS = {
         CHAIN_OF_THOUGHT,
         DEPTH,
         ADDITION,
+        ADDITION_TO_999,
         LENGTHS,
         IN_CONTEXT,
         IN_CONTEXT_SETTINGS,
@@ -43,6 +44,7 @@ EXPERIMENTS = {
 
 __all__ = [
     "ADDITION",
+    "ADDITION_TO_999",
     "BEST_FIRST",
     "CHAIN_OF_THOUGHT",
     "COMPLEXITY",

@@ -33,11 +33,11 @@ TIERS = {
                 window=16,
             )
         ],
-        tuple(ARMS),
+        ("decoder", "entp"),
         dict(n_layers=2, n_heads=4, width=64),
         TrainConfig(
             steps=600,
-            batch_size=64,
+            batch_size=32,
             max_lr=5e-3,
             min_lr=5e-4,
             betas=(0.9, 0.95),
@@ -106,11 +106,11 @@ def authors() -> pd.DataFrame:
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Figure 6 as published, last weights, and by the rule and compute that favour nobody."""
+    """Figure 6 as published, last weights, and by the rule that favours nobody."""
     if not records:
         return []
     tier, ids = records[0].config.tier, tuple(f"addition_lengths/{r.id}" for r in records)
-    found = {"F6-length": gaps(records, "last"), "F6-fair": gaps(records, BEST_ANSWERS, "longer")}
+    found = {"F6-length": gaps(records, "last"), "F6-fair": gaps(records, BEST_ANSWERS)}
     return [
         Measurement(claim, values.tolist(), tier, ids, paper_settings=tier == "paper")
         for claim, values in found.items()

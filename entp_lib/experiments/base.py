@@ -152,6 +152,11 @@ def paired(table: pd.DataFrame, metric: str, first: str, second: str) -> pd.Seri
     return (wide[first] - wide[second]).dropna()
 
 
+def no_claims(records: Sequence[Record]) -> list[Measurement]:
+    """What an experiment measures whose records are shown in tables and figures and decide no claim."""
+    return []
+
+
 def describe(records: Sequence[Record]) -> str:
     """Tier, seeds, task, model and schedule of runs that share them, in two lines."""
     config = records[0].config
