@@ -40,6 +40,9 @@ def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
     if experiment.name == "addition_to_999" and tier in ("gpu", "paper"):
         assert not configs  # there "addition" itself has such sums
         return
+    if experiment.name == "shakespeare" and tier != "paper":
+        assert not configs  # the authors' setting is the only one
+        return
     ids = {config_id(c, experiment.version) for c in configs}
     assert configs and len(ids) == len(configs)
     for config in configs:
@@ -58,7 +61,7 @@ def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
 
 def test_claims_that_conclude_have_five_pairs():
     for name, experiment in TRAINED.items():
-        if name != "in_context_settings":  # no claim rests on it
+        if name not in ("in_context_settings", "shakespeare"):  # no claim rests on these
             assert len({c.model_seed for c in experiment.configs("quick", 0)}) >= 5
 
 

@@ -22,6 +22,8 @@ from entp_lib.experiments.expressivity import EXPRESSIVITY
 from entp_lib.experiments.in_context import IN_CONTEXT, IN_CONTEXT_BASELINES, IN_CONTEXT_SETTINGS
 from entp_lib.experiments.match3 import MATCH3
 from entp_lib.experiments.rasp import RASP
+from entp_lib.experiments.shakespeare import SHAKESPEARE
+from entp_lib.experiments.text import OPENWEBTEXT
 
 EXPERIMENTS = {
     e.name: e
@@ -39,6 +41,8 @@ EXPERIMENTS = {
         IN_CONTEXT,
         IN_CONTEXT_SETTINGS,
         IN_CONTEXT_BASELINES,
+        OPENWEBTEXT,
+        SHAKESPEARE,
     )
 }
 
@@ -57,7 +61,9 @@ __all__ = [
     "IN_CONTEXT_SETTINGS",
     "LENGTHS",
     "MATCH3",
+    "OPENWEBTEXT",
     "RASP",
+    "SHAKESPEARE",
     "Experiment",
     "by_position",
     "cost",
