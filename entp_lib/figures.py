@@ -101,9 +101,10 @@ def arm_curves(ax, means: pd.DataFrame, x: str, names: Mapping[str, str], *, xla
     """A line for each arm of an experiment through ``mean``, with a band from ``low`` to ``high``, over ``x``."""
     for arm, part in means.groupby("arm", sort=False):
         architecture, style = ARMS[arm]
-        part = part.sort_values(x)
-        ax.fill_between(part[x], part["low"], part["high"], color=PALETTE[architecture], alpha=0.15, lw=0)
-        ax.plot(part[x], part["mean"], style, marker="o", ms=3, color=PALETTE[architecture], label=names[arm])
+        colour, part = PALETTE[architecture], part.sort_values(x)
+        fill = colour if style == "-" else "white"  # a lone point shows no line style
+        ax.fill_between(part[x], part["low"], part["high"], color=colour, alpha=0.15, lw=0)
+        ax.plot(part[x], part["mean"], style, marker="o", ms=3, mfc=fill, color=colour, label=names[arm])
     ax.set(xlabel=xlabel, ylabel=ylabel)
 
 
