@@ -8,6 +8,7 @@ import pytest
 from entp_lib.config import ConfigError, ModelConfig, RunConfig, StudyConfig, TrainConfig
 from entp_lib.evaluation import mcnemar
 from entp_lib.experiments import downstream
+from entp_lib.experiments.text import OPENWEBTEXT
 from entp_lib.records import Record
 from entp_lib.runs import sweep
 from entp_lib.tasks import clutrr
@@ -171,3 +172,15 @@ def test_pronouns_are_compared_item_by_item():
     pd.testing.assert_frame_equal(table, pd.DataFrame(expected))
     (measured,) = downstream.measure_pronouns(records)
     assert measured.values == [pytest.approx(1 / 3 - 1 / 6)]
+
+
+@pytest.mark.parametrize("tier", list(downstream.TIERS))
+def test_the_experiments_start_from_runs_that_there_are(tier):
+    text, fine, pronouns = (e.configs(tier, 3) for e in (OPENWEBTEXT, downstream.DOWNSTREAM, downstream.PRONOUNS))
+    names = {downstream.name_of(run, OPENWEBTEXT.version): run for run in text}
+    assert len(fine) == 2 * len(pronouns) == 12
+    for config in fine:
+        assert names[config.start_from].train.max_lr > names[config.start_from].train.min_lr
+        assert names[config.start_from].model_seed == config.model_seed
+    assert {config.start_from for config in fine} == {config.params["weights"] for config in pronouns}
+    assert {config.model_seed for config in fine} == {0, 1, 2}
