@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from benchmarks import engine
+from benchmarks import engine, loader
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.tasks import LongAddition
@@ -95,3 +95,16 @@ def test_rows_are_written_as_json(monkeypatch, tmp_path, capsys):
     (found,) = json.loads((tmp_path / "rows.json").read_text())
     assert list(found) == engine.COLUMNS
     assert "cores, torch" in capsys.readouterr().out
+
+
+def test_the_loaders_ratio_is_of_the_same_tokens(monkeypatch, tmp_path, capsys):
+    """Loader and training are timed over as many tokens: the ratio of rates is that of seconds."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    clock = iter([0.5, 20.0])
+    monkeypatch.setattr(loader, "seconds", lambda step, device: next(clock))
+    monkeypatch.setattr("sys.argv", ["loader", "--quick", "--tier", "smoke", "--json", str(tmp_path / "row.json")])
+    loader.main()
+    (row,) = json.loads((tmp_path / "row.json").read_text())
+    assert row["ratio_median"] == row["ratio_min"] == row["ratio_max"] == 40
+    assert row["loader_tokens_per_second"] == 40 * row["training_tokens_per_second"] == 16 * 16 * 16 / 0.5
+    assert "one thread" in capsys.readouterr().out

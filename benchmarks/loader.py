@@ -1,0 +1,77 @@
+"""Whether reading text ever keeps training waiting: ``python -m benchmarks.loader``.
+
+    python -m benchmarks.loader                   # the quick tier's decoder, half a minute on one core
+    python -m benchmarks.loader --quick           # a few seconds
+    python -m benchmarks.loader --tier gpu --device cuda   # the GPU tier's decoder, windows on the GPU
+
+A ratio says how many times as many tokens a second the loader gives as the decoder trains on, the two measured in
+turn; the project wants 20. The loader draws batches as training does, several steps at a time, from mapped files.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from benchmarks.engine import seconds
+from entp_lib.config import RunConfig
+from entp_lib.experiments import OPENWEBTEXT
+from entp_lib.models import build_model
+from entp_lib.records import device_name
+from entp_lib.tasks import Text, generator_for
+from entp_lib.training import STEPS_PER_DRAW, make_optimizer, optimise
+
+WANTED = 20
+
+
+def compare(config: RunConfig, device: str, repeat: int) -> dict:
+    """Tokens a second of the loader over those of training steps, in turn, ``STEPS_PER_DRAW`` steps at a time."""
+    task, size = Text(**config.task_params), config.train.batch_size
+    task.prepare()
+    model = build_model(config.model, device=device).train()
+    optimizer, loss_sum = make_optimizer(model, config.train), torch.zeros((), dtype=torch.float64, device=device)
+    generator = generator_for(device, "loader")
+    batch = task.batch(generator, size)
+
+    def load() -> None:
+        task.batch(generator, size * STEPS_PER_DRAW)
+
+    def steps() -> None:
+        for step in range(1, STEPS_PER_DRAW + 1):
+            optimise(model, optimizer, task, batch, config, step, loss_sum)
+
+    load(), steps()  # warm both up
+    pairs = [(seconds(load, device), seconds(steps, device)) for _ in range(repeat)]
+    tokens = size * STEPS_PER_DRAW * task.context
+    return {
+        "case": f"{config.tier}, batch {size} of {task.context} tokens",
+        "loader_tokens_per_second": tokens / statistics.median(a for a, _ in pairs),
+        "training_tokens_per_second": tokens / statistics.median(b for _, b in pairs),
+        "ratio_median": statistics.median(b / a for a, b in pairs),
+        "ratio_min": min(b / a for a, b in pairs),
+        "ratio_max": max(b / a for a, b in pairs),
+        "wanted": WANTED,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one repetition")
+    parser.add_argument("--tier", choices=["smoke", "quick", "gpu", "paper"], default="quick")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the row as JSON")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    options = parser.parse_args()
+    torch.set_num_threads(1)  # as a run has it
+    config = OPENWEBTEXT.configs(options.tier, 1)[0]
+    row = compare(config, options.device, 1 if options.quick else 9)
+    print(f"{device_name(options.device)}, one thread, torch {torch.__version__}")
+    print(pd.DataFrame([row]).round(1).to_string(index=False))
+    if options.json is not None:
+        options.json.write_text(json.dumps([row], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
