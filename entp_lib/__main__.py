@@ -202,9 +202,12 @@ def records_command(_) -> int:
 
 def corpus_command(options) -> int:
     import shutil
+    from pathlib import Path
 
     from entp_lib.text import TextFile, embedded_file
 
+    if options.export:
+        require(Path(options.export).parent.is_dir(), f"--export {options.export}: no such folder")
     source = TextFile(embedded_file())
     if options.export:
         shutil.copyfile(source.path, options.export)

@@ -3,10 +3,9 @@
 import hashlib
 import json
 import logging
-import multiprocessing
+import subprocess
 import sys
 import tracemalloc
-import types
 
 import numpy as np
 import pytest
@@ -14,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entp_lib import paths
-from entp_lib.__main__ import main
 from entp_lib.config import ConfigError
-from entp_lib.text import Recipe, cache, documentation, open_tokens, sources
+from entp_lib.text import Recipe, cache, open_tokens, sources
 from entp_lib.text.cache import permuted
-from entp_lib.text.sources import OpenWebText, ParquetFiles, TextFile, source_of
-from entp_lib.text.tokenizers import BPE, GPT2, Bytes, Characters, learned_pairs, vocabulary_size
+from entp_lib.text.sources import OpenWebText, TextFile, source_of
+from entp_lib.text.tokenizers import Bytes
 
 SPEECHES = "".join(f"Speaker {i}:\nWords of the speech number {i}, für alle → 語.\n\n" for i in range(300))
 
@@ -181,79 +179,6 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch, file, library):
         open_tokens(wanted)
 
 
-# Tokenizers
-
-
-def bpe(vocabulary=300):
-    pytest.importorskip("tokenizers")
-    return BPE(vocabulary, learned_pairs(vocabulary, iter([SPEECHES])))
-
-
-TOKENIZERS = {
-    "bytes": Bytes,
-    "characters": lambda: Characters(200, "".join(sorted(set(SPEECHES + "\f")))),
-    "bpe": bpe,
-}
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-def test_texts_come_back(name):
-    tokenizer, texts = TOKENIZERS[name](), [SPEECHES[:500], "für", SPEECHES[500:900]]
-    plain, ended = (tokenizer.encode(texts, ended).tolist() for ended in (False, True))
-    assert tokenizer.decode(plain) == "".join(texts)
-    assert ended.count(tokenizer.end) == 3 and [t for t in ended if t != tokenizer.end] == plain
-    assert 0 <= min(ended) and max(ended) < tokenizer.vocab_size
-    assert tokenizer.encode([], True).tolist() == []
-
-
-def test_learned_pairs_fill_the_vocabulary_and_do_not_depend_on_chance():
-    one, two = bpe(), bpe()
-    assert one.state == two.state and one.tokenizer.get_vocab_size() == 300
-    assert len(one.encode([SPEECHES], False)) < 0.6 * len(SPEECHES.encode())
-    assert one.decode(one.encode(["not learned: ☃"], False)) == "not learned: ☃"  # every byte has a token
-
-
-def test_gpt2_is_the_encoding_of_tiktoken(monkeypatch):
-    """Without its download: a stand-in that counts words."""
-    encoding = types.SimpleNamespace(
-        encode_ordinary_batch=lambda texts: [[len(w) for w in text.split()] for text in texts],
-        decode=lambda ids: " ".join(map(str, ids)),
-    )
-    monkeypatch.setitem(sys.modules, "tiktoken", types.SimpleNamespace(get_encoding={"gpt2": encoding}.get))
-    tokenizer = GPT2()
-    assert tokenizer.encode(["a bb ccc", "dddd"], True).tolist() == [1, 2, 3, 50_256, 4, 50_256]
-    assert tokenizer.decode(np.array([1, 50_256])) == "1 50256" and tokenizer.vocab_size % 64 == 0
-
-    def offline(_):
-        raise OSError("no route to host")
-
-    monkeypatch.setitem(sys.modules, "tiktoken", types.SimpleNamespace(get_encoding=offline))
-    with pytest.raises(ConfigError, match="'gpt2' cannot be downloaded; without a network use 'bytes'"):
-        GPT2()
-
-
-@pytest.mark.parametrize(
-    ("name", "vocabulary", "message"),
-    [
-        ("byte", 0, "did you mean 'bytes'"),
-        ("bytes", 100, "vocabulary = 100: tokenizer 'bytes' has 256 tokens"),
-        ("gpt2", 50_257, "has 50304 tokens"),
-        ("bpe", 0, "of at least 257"),
-        ("characters", 0, "needs a size"),
-    ],
-)
-def test_wrong_vocabularies_are_named(name, vocabulary, message):
-    with pytest.raises(ConfigError, match=message):
-        vocabulary_size(name, vocabulary)
-
-
-def test_too_small_a_vocabulary_says_what_would_do(file):
-    distinct = len(set(SPEECHES))
-    with pytest.raises(ConfigError, match=f"vocabulary = 5: the corpus has {distinct} different characters"):
-        open_tokens(recipe(file(SPEECHES), "characters", 5))
-    assert open_tokens(recipe(file(SPEECHES), "characters", distinct)).train.max() < distinct
-
-
 # Tokens on disk
 
 
@@ -368,21 +293,14 @@ def test_an_empty_part_is_named(file):
         open_tokens(recipe(file("one piece alone"), split="tail"))
 
 
-def open_in_process(wanted, queue):
-    queue.put(hashlib.sha256(open_tokens(wanted).train.tobytes()).hexdigest())
-
-
-def test_two_processes_at_once_share_the_work(file):
-    """Forked, so that they start together; both find the same tokens and one folder is left."""
-    context = multiprocessing.get_context("fork")
-    queue, wanted = context.Queue(), recipe(file(SPEECHES * 100))
-    workers = [context.Process(target=open_in_process, args=(wanted, queue)) for _ in range(3)]
-    for worker in workers:
-        worker.start()
-    found = {queue.get(timeout=60) for _ in workers}
-    for worker in workers:
-        worker.join()
-    assert found == {hashlib.sha256(open_tokens(wanted).train.tobytes()).hexdigest()}
+def test_processes_at_once_share_the_work(file):
+    """All find the same tokens, and one folder is left."""
+    wanted = recipe(file(SPEECHES * 100))
+    code = f"from entp_lib.text import Recipe, open_tokens; print(open_tokens({wanted}).meta['parts'])"
+    command = [sys.executable, "-c", code]
+    workers = [subprocess.Popen(command, cwd=paths.root(), stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    found = {worker.communicate(timeout=60)[0].strip() for worker in workers}
+    assert found == {str(open_tokens(wanted).meta["parts"])}
     assert len([p for p in paths.corpora().iterdir() if p.is_dir()]) == 1
 
 
@@ -398,81 +316,8 @@ def test_a_corpus_is_never_in_memory(file, monkeypatch):
     assert peak < 2**19 < len(SPEECHES) * 60 / 1.8
 
 
-# The embedded corpus
-
-
-@pytest.fixture
-def packages(tmp_path, monkeypatch):
-    """Two small packages in place of the real ones, with text long enough not to recur."""
-    for name in ("first", "second"):
-        folder = tmp_path / "site" / name
-        (folder / "tests").mkdir(parents=True)
-        (folder / "__init__.py").write_text(
-            '"""The package in a few words.\n\n' + "A paragraph that both have. " * 3 + '"""'
-        )
-        (folder / "b.py").write_text(
-            f'def f():\n    """What {name}.f is for, at some length so that it counts.\n\n    Returns\n    """\n'
-            '    x = """no docs"""\n'
-            "if True:\n    class A:\n        '''Documented\\ftoo.'''\n"
-        )
-        (folder / "tests" / "test_b.py").write_text('"""Not documentation."""')
-        monkeypatch.setattr(documentation.importlib.metadata, "version", lambda d: "1.0")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setattr(documentation, "PACKAGES", {"first": "first", "second": "second"})
-    return tmp_path / "site"
-
-
-def test_docstrings_are_found_and_nothing_else(packages):
-    source = TextFile(documentation.embedded_file())
-    documents = list(source.documents())
-    assert len(documents) == 4 and source.whole
-    text = "\n".join(documents)
-    assert "What first.f is for" in text and "What second.f is for" in text and "Documentedtoo." in text
-    assert "no docs" not in text and "Not documentation" not in text and "import" not in text
-    assert text.count("A paragraph that both have. A paragraph") == 1  # the long one comes once
-    assert text.count("The package in a few words.") == text.count("Returns") == 2  # short ones recur
-
-
-def test_packages_are_read_not_imported(packages):
-    (packages / "second" / "c.py").write_text('"""A module that must not run."""\nraise SystemExit(1)\n')
-    assert "must not run" in documentation.export().decode()
-    assert "second" not in sys.modules
-
-
-def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
-    path = documentation.embedded_file()
-    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert checksum[:16] in path.name and source_of("embedded").checksum == checksum
-    monkeypatch.setattr(documentation, "export", lambda: pytest.fail("it is there"))
-    assert documentation.embedded_file() == documentation.embedded_file(checksum[:16]) == path
-    monkeypatch.undo()
-
-
-def test_an_export_serves_where_the_packages_are_missing(packages, monkeypatch):
-    path = documentation.embedded_file()
-    checksum = path.stem.removeprefix("embedded-")
-    monkeypatch.setattr(documentation, "PACKAGES", {"surely_not_there": "surely-not-there"})
-    assert documentation.embedded_file(checksum) == path
-    with pytest.raises(ConfigError, match="surely-not-there not installed.*corpus --export FILE"):
-        documentation.embedded_file()
-
-
-def test_another_documentation_than_the_one_asked_for_is_named(packages):
-    with pytest.raises(ConfigError, match="checksum = '0000000000000000': the documentation installed here has"):
-        documentation.embedded_file("0" * 16)
-
-
-def test_the_command_exports(packages, tmp_path, capsys):
-    assert main(["corpus", "--export", str(tmp_path / "out.txt")]) == 0
-    data = (tmp_path / "out.txt").read_bytes()
-    assert hashlib.sha256(data).hexdigest()[:16] in capsys.readouterr().out
-    assert source_of(str(tmp_path / "out.txt")).count() == 4
-    assert isinstance(source_of(str(tmp_path / "out.txt")), TextFile)
-    assert not isinstance(source_of(str(tmp_path / "out.txt")), ParquetFiles)
-
-
-def test_numpys_documentation_is_text():
-    """The real thing, on the smallest package: English with tables, no code but examples."""
-    folder = documentation.Path(np.__file__).parent / "fft"
-    text = "\f".join(documentation.documents([folder]))
-    assert len(text) > 20_000 and "discrete Fourier transform" in text and "def " not in text
+def test_too_small_a_vocabulary_says_what_would_do(file):
+    distinct = len(set(SPEECHES))
+    with pytest.raises(ConfigError, match=f"vocabulary = 5: the corpus has {distinct} different characters"):
+        open_tokens(recipe(file(SPEECHES), "characters", 5))
+    assert open_tokens(recipe(file(SPEECHES), "characters", distinct)).train.max() < distinct
