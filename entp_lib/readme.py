@@ -4,7 +4,7 @@ import re
 
 import pandas as pd
 
-from entp_lib import claims, paths
+from entp_lib import claims, extrapolation, paths
 from entp_lib.records import Store, write_atomically
 
 
@@ -44,6 +44,11 @@ def cost_table(store: Store) -> str:
     return markdown(pd.DataFrame(rows).fillna(""))
 
 
+def extrapolated_table(store: Store) -> str:
+    """What tiers without records would cost, as Markdown."""
+    return markdown(extrapolation.costs(store))
+
+
 def markdown(frame: pd.DataFrame) -> str:
     """A frame as a Markdown table."""
     lines = [list(frame.columns), ["---"] * len(frame.columns), *frame.astype(str).values.tolist()]
@@ -52,7 +57,7 @@ def markdown(frame: pd.DataFrame) -> str:
 
 def render(text: str, store: Store) -> str:
     """``text`` with the generated parts replaced. ValueError where a marker is missing."""
-    for name, make in (("claims", claims_table), ("cost", cost_table)):
+    for name, make in (("claims", claims_table), ("cost", cost_table), ("extrapolated", extrapolated_table)):
         pattern = re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL)
         if not pattern.search(text):
             raise ValueError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")

@@ -80,6 +80,10 @@ class Task:
         """The task on its test set, on which the weights of every checkpoint rule are scored; None without one."""
         return None
 
+    def wanted_sample(self) -> Tensor:
+        """``wanted_BT`` of a few training sequences: enough to count what a run computes."""
+        return self.batch(generator_for("cpu", "wanted"), 8).wanted_BT
+
     def groups(self, batch: Batch) -> list[str] | None:
         """A name for each sequence of a batch, by which its accuracy is reported apart; None for no groups."""
         return None

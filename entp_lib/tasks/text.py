@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.config import check_types, require
-from entp_lib.tasks.base import Batch, Task
+from entp_lib.tasks.base import Batch, Task, generator_for
 from entp_lib.text import Recipe, Tokens, open_tokens, vocabulary_size
 
 
@@ -100,6 +100,9 @@ class Text(Task):
             wanted_BT=self.wanted(generator, size, evaluating),
             prompt_lengths_B=torch.ones(size, dtype=torch.long, device=device),
         )
+
+    def wanted_sample(self) -> Tensor:
+        return self.wanted(generator_for("cpu", "wanted"), 8, evaluating=False)  # asks for no corpus
 
     def wanted(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
         """Which positions are scored, (B, T)."""
