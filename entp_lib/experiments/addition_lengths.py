@@ -11,8 +11,9 @@ from entp_lib.experiments.addition import ARMS, BEST_ANSWERS, Block, by_group, r
 from entp_lib.experiments.base import Experiment
 from entp_lib.records import Record
 
-# Windows everywhere: they train the positions that longer sums reach. Shorter windows than the authors' 64 characters
-# where numbers are shorter.
+# Windows train the positions that longer sums reach; shorter than the authors' 64 characters where numbers are shorter.
+# quick has answers alone: in windows no model learns even the trained lengths in its time (600 steps of 32 windows of 16
+# characters leave at most 8 % right), and so positions beyond the trained lengths stay as they were initialised.
 TIERS = {
     "smoke": Block(
         [dict(n_train=200, n_validation=50, n_test=200, trained_digits=2, tested_digits=4, view="windows", window=16)],
@@ -29,15 +30,13 @@ TIERS = {
                 n_test=5000,
                 trained_digits=2,
                 tested_digits=4,
-                view="windows",
-                window=16,
             )
         ],
         ("decoder", "entp"),
         dict(n_layers=2, n_heads=4, width=64),
         TrainConfig(
             steps=600,
-            batch_size=32,
+            batch_size=64,
             max_lr=5e-3,
             min_lr=5e-4,
             betas=(0.9, 0.95),
