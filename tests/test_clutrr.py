@@ -93,6 +93,16 @@ def test_embedded_stories_are_in_one_part_only(protocol):
     assert len(answers) == 16 and set(answers.values()) == {8}
 
 
+def test_brief_stories_are_short_and_only_of_our_own():
+    task = Clutrr(**SMALL, brief=True)
+    parts = [task.examples(part) for part in module.PARTS]
+    assert len(set.union(*(set(part.chains) for part in parts))) == 60 + 48 + 128
+    longest = {name: max(task.examples(name).lengths_P.tolist()) for name in ("train", "test")}
+    assert longest["train"] < 120 < longest["test"] < 200 < max(map(len, Clutrr(**SMALL).examples("train").chains))
+    with pytest.raises(ConfigError, match="brief = True: source 'hub' has its own stories"):
+        Clutrr("hub", brief=True)
+
+
 def test_other_training_sets_share_their_validation_and_test():
     one, two = (Clutrr(**SMALL, subset_seed=seed) for seed in (0, 1))
     assert texts(one) != texts(two)

@@ -104,9 +104,9 @@ def test_the_algebra_agrees_with_the_tree_along_every_path(families):
     assert sum(lengths.values()) > 150 and max(lengths) == 10
 
 
-def read_back(sentence):
+def read_back(sentence, templates):
     """(a, what b is to a, b, whether a is a woman) of a sentence."""
-    for kind, choices in TEMPLATES.items():
+    for kind, choices in templates.items():
         for template in choices:
             words = {"a": r"\[(?P<a>\w+)\]", "b": r"\[(?P<b>\w+)\]", "his": "(?P<his>his|her)", "r": r"(?P<r>[\w-]+)"}
             pattern = re.sub(r"\\{(\w+)\\}", lambda m, words=words: words[m[1]], re.escape(template))
@@ -116,12 +116,14 @@ def read_back(sentence):
     raise AssertionError(sentence)
 
 
-def test_the_answer_follows_from_the_sentences(told):
+@pytest.mark.parametrize("brief", [False, True])
+def test_the_answer_follows_from_the_sentences(told, brief):
     """Read back without names or order, turned round where a sentence tells an edge from its other end."""
-    for story in told:
+    templates = dict.fromkeys(TEMPLATES, kinship.BRIEF) if brief else TEMPLATES
+    for story in take(189, seed=3, edges=range(2, 11), brief=True) if brief else told:
         edges, woman = {}, {}
         for sentence in re.split(r"(?<=\.) ", story.text):
-            a, label, b, a_is_woman = read_back(sentence)
+            a, label, b, a_is_woman = read_back(sentence, templates)
             woman |= {a: a_is_woman, b: kinship.is_female(label)}
             edges[a, b] = KIND_OF[label]
             edges[b, a] = INVERSE[KIND_OF[label]]
@@ -156,6 +158,12 @@ def test_sentences_come_in_the_order_of_the_chain_when_asked():
 
     assert all(map(linked, take(60, seed=1, edges=[5], in_order=True)))
     assert sum(map(linked, take(60, seed=1, edges=[5]))) < 20
+
+
+def test_brief_stories_have_short_names_and_short_sentences():
+    for story in take(42, seed=1, edges=[2], in_order=True, brief=True):
+        assert max(map(len, story.names)) <= 4 and all(len(s) < 40 for s in story.text.split(". "))
+    assert min(map(len, kinship.SHORT_NAMES)) >= 11  # as many as a chain of 10 may have of one gender
 
 
 def test_every_template_tells_both_genders_and_names_are_of_one():

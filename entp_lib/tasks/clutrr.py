@@ -63,6 +63,7 @@ class Clutrr(Task):
     the project's root, with ``{part}`` for train, validation and test. ``text``: the parameters of the text task whose
     tokenizer this is. GPT-2's has every relation as a token; to the others 21 tokens are added as answers, so that an
     answer is one token always. Chains are of up to ``longest_train`` and, in the test set, ``longest_test`` relations.
+    ``brief``: embedded stories in few words and in the order of the chain, for small models of bytes.
     """
 
     source: str = "embedded"
@@ -73,6 +74,7 @@ class Clutrr(Task):
     longest_train: int = 4
     longest_test: int = 10
     max_tokens: int = 512
+    brief: bool = False
     part: Literal["train", "test"] = "train"
     patience_score = "loss"
     stationary = True  # so that the baseline is the most frequent answer, wherever prompts end
@@ -87,6 +89,10 @@ class Clutrr(Task):
             require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
         for name in ("longest_train", "longest_test"):
             require(2 <= getattr(self, name) <= 10, f"{name} = {getattr(self, name)}: must be from 2 to 10")
+        require(
+            not self.brief or self.source == "embedded",
+            f"brief = {self.brief}: source {self.source!r} has its own stories; only those of 'embedded' can be brief",
+        )
         self.base()
 
     def base(self) -> Text:
@@ -229,24 +235,25 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
 
 def embedded(task: Clutrr, part: str) -> Iterator[Example]:
     """Stories of this project's own: as many as are taken for training, none of which is told in the other parts."""
+    longest = task.longest_train, task.longest_test
     if part == "train":
-        avoid = {s.text for name in EMBEDDED for s in held_out(name, task.longest_train, task.longest_test)}
+        avoid = {s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)}
         seed = task.subset_seed if task.protocol == "fair" else 0
         edges = range(2, task.longest_train + 1)
-        told = kinship.stories(10 + seed, edges, RELATIONS, avoid=avoid)
+        told = kinship.stories(10 + seed, edges, RELATIONS, task.brief, task.brief, avoid)
         told = itertools.islice(told, round(task.n_train / FITTING))
     else:
-        told = held_out(part, task.longest_train, task.longest_test)
+        told = held_out(part, *longest, task.brief)
     for story in told:
         yield Example(prompt(story.text, story.names[0], story.names[-1]), story.answer, len(story.relations))
 
 
 @functools.lru_cache(maxsize=4)
-def held_out(part: str, longest_train: int, longest_test: int) -> list[kinship.Story]:
+def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> list[kinship.Story]:
     """The embedded stories of validation or test, the same for every training set."""
-    avoid = [] if part == "test" else [s.text for s in held_out("test", longest_train, longest_test)]
+    avoid = [] if part == "test" else [s.text for s in held_out("test", longest_train, longest_test, brief)]
     longest = longest_test if part == "test" else longest_train
-    told = kinship.stories(PARTS.index(part), range(2, longest + 1), RELATIONS, avoid=avoid)
+    told = kinship.stories(PARTS.index(part), range(2, longest + 1), RELATIONS, brief, brief, avoid)
     return list(itertools.islice(told, EMBEDDED[part]))
 
 

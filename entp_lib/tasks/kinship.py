@@ -149,6 +149,7 @@ TEMPLATES = {
         "{a} was glad to see {b}, {his} {r}, at the door.",
     ),
 }
+BRIEF = ("{a} met {his} {r} {b}.",)  # for every kind
 
 MEN = (
     "Adam Albert Anton Arthur Ben Boris Carl Cedric Conrad Daniel Dennis Edgar Emil Erik Felix Frank George Gustav "
@@ -160,6 +161,7 @@ WOMEN = (
     "Greta Hanna Helen Ida Ingrid Irene Jane Julia Karen Laura Lena Lydia Maria Martha Mona Nina Nora Olga Paula "
     "Petra Rosa Ruth Sara Sonja Tessa Vera Wanda"
 ).split()
+SHORT_NAMES = tuple([name for name in names if len(name) <= 4] for names in (MEN, WOMEN))
 FAMILIES, FAMILY_SIZE = 40, 30
 ATTEMPTS = 1000
 
@@ -303,13 +305,14 @@ def stories(
     edges: Sequence[int] = (2, 3, 4),
     labels: Sequence[str] = LABELS,
     in_order: bool = False,
+    brief: bool = False,
     avoid: Collection[str] = (),
 ) -> Iterator[Story]:
     """Stories with different texts, none of them in ``avoid``, without end; the same for the same arguments.
 
     Every pair of an answer from ``labels`` and a number of ``edges`` comes once in each round. Sentences are shuffled
-    unless ``in_order``. Raises ConfigError for labels and edges that cannot be had, and where so many attempts at a
-    pair found nothing new that there may be nothing left.
+    unless ``in_order``; ``brief`` ones all read alike and have short names. Raises ConfigError for labels and edges
+    that cannot be had, and where so many attempts at a pair found nothing new that there may be nothing left.
     """
     require(bool(labels), "labels: must name one relation at least")
     for label in labels:
@@ -320,7 +323,7 @@ def stories(
     generator = np.random.default_rng(seed)
     told = set(avoid)
     for label, length in cells(labels, edges, generator):
-        attempts = (tell(label, length, generator, in_order) for _ in range(ATTEMPTS))
+        attempts = (tell(label, length, generator, in_order, brief) for _ in range(ATTEMPTS))
         story = next((s for s in attempts if s is not None and s.text not in told), None)
         require(story is not None, f"no new story was found whose answer over {length} edges is {label!r}")
         told.add(story.text)
@@ -335,7 +338,7 @@ def cells(labels: Sequence[str], edges: Sequence[int], generator: np.random.Gene
             yield pairs[i]
 
 
-def tell(label: str, edges: int, generator: np.random.Generator, in_order: bool) -> Story | None:
+def tell(label: str, edges: int, generator: np.random.Generator, in_order: bool, brief: bool) -> Story | None:
     """A story about a random pair of that relation; None where the family drawn has none, or no such chain."""
     known = families(0)
     family = known[generator.integers(len(known))]
@@ -345,14 +348,15 @@ def tell(label: str, edges: int, generator: np.random.Generator, in_order: bool)
     people = family.path(*pairs[generator.integers(len(pairs))], edges, generator)
     if people is None:
         return None
-    men, women = (generator.permutation(names).tolist() for names in (MEN, WOMEN))
+    known_names = SHORT_NAMES if brief else (MEN, WOMEN)
+    men, women = (generator.permutation(names).tolist() for names in known_names)
     names = [(women if family.female[p] else men).pop() for p in people]
     relations = [family.label(*pair) for pair in itertools.pairwise(people)]
     sentences = []
     for (a, b), (name_a, name_b) in zip(itertools.pairwise(people), itertools.pairwise(names), strict=True):
         if generator.integers(2):  # told from b's side
             a, b, name_a, name_b = b, a, name_b, name_a
-        choices, his = TEMPLATES[family.kinds[a, b]], "her" if family.female[a] else "his"
+        choices, his = BRIEF if brief else TEMPLATES[family.kinds[a, b]], "her" if family.female[a] else "his"
         template = choices[generator.integers(len(choices))]
         sentences.append(template.format(a=f"[{name_a}]", b=f"[{name_b}]", his=his, r=family.label(a, b)))
     order = range(len(sentences)) if in_order else generator.permutation(len(sentences))
