@@ -5,11 +5,12 @@ import dataclasses
 import pandas as pd
 import pytest
 
-from entp_lib.config import ConfigError, ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib import paths
+from entp_lib.config import ConfigError, ModelConfig, NotebookParameters, RunConfig, StudyConfig, TrainConfig
 from entp_lib.evaluation import mcnemar
-from entp_lib.experiments import downstream
+from entp_lib.experiments import Experiment, downstream
 from entp_lib.experiments.text import OPENWEBTEXT
-from entp_lib.records import Record
+from entp_lib.records import Record, Store
 from entp_lib.runs import sweep
 from entp_lib.tasks import clutrr
 from entp_lib.training import check_fit
@@ -101,6 +102,32 @@ def test_from_language_models_to_measurements(pretrainings, few_stories, store):
     assert downstream.measure_clutrr([]) == downstream.measure_pronouns([]) == []
 
 
+def test_language_models_are_trained_where_missing_records_need_them_and_nowhere_else(
+    pretrainings, few_stories, monkeypatch
+):
+    made_up = Experiment("made_up", VERSION, "", "", lambda tier, seeds=0: pretrainings(tier), lambda records: [])
+    monkeypatch.setattr(downstream, "OPENWEBTEXT", made_up)
+    parameters, store = NotebookParameters(tier="smoke"), Store(paths.results() / "smoke")
+    weights = [store.weights_path("made_up", made_up_id) for made_up_id in ids(pretrainings())]
+    downstream.train_missing(parameters)
+    assert all(path.exists() for path in weights)
+    scored = downstream.PRONOUNS.collect(parameters).records
+    assert len(downstream.DOWNSTREAM.collect(parameters).records) == 4
+    for path in weights:
+        path.unlink()
+    downstream.train_missing(parameters)
+    assert not any(path.exists() for path in weights)  # as in a fresh clone: all records, no weights
+    assert downstream.DOWNSTREAM.collect(parameters).computed == downstream.PRONOUNS.collect(parameters).computed == 0
+    store.path("pronouns", scored[0].id).unlink()
+    downstream.train_missing(parameters)
+    assert all(path.exists() for path in weights)
+    assert downstream.PRONOUNS.collect(parameters).records[0].metrics == scored[0].metrics
+
+
+def ids(runs):
+    return [downstream.name_of(run, VERSION).split("/")[1] for run in runs]
+
+
 def fine_tuned(run, protocol, accuracies, right):
     """A record with given validation accuracies and right answers on the test set by length of chain."""
     config = downstream.fine_tuning(run, VERSION, protocol)
@@ -172,6 +199,20 @@ def test_pronouns_are_compared_item_by_item():
     pd.testing.assert_frame_equal(table, pd.DataFrame(expected))
     (measured,) = downstream.measure_pronouns(records)
     assert measured.values == [pytest.approx(1 / 3 - 1 / 6)]
+
+
+def test_the_authors_logs_give_their_table():
+    """Means and population standard deviations of the best evaluations, as Table 4 rounds them."""
+    table = downstream.authors().query("benchmark == 'CLUTRR' and n_train == 10_000 and rule == 'best of evaluations'")
+    assert len(table) == 8
+    for _, part in table.groupby("architecture"):
+        printed, logged = part[part["seed"].isna()].iloc[0], part.dropna(subset="seed")["error"]
+        assert logged.mean() == pytest.approx(printed["error"], abs=5e-4)
+        assert logged.std(ddof=0) == pytest.approx(printed["sd"], abs=5e-5)
+    tests = downstream.authors_tests()
+    assert set(tests["pairs"]) == {2, 3}
+    assert (tests["decoder − ENTP"] - (tests["decoder"] - tests["entp"])).abs().drop(index=7500).max() < 1e-9
+    assert tests.loc[(1250, "best of evaluations"), "decoder − ENTP"] < 0
 
 
 @pytest.mark.parametrize("tier", list(downstream.TIERS))

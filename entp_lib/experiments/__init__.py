@@ -18,6 +18,7 @@ from entp_lib.experiments.chain_of_thought import CHAIN_OF_THOUGHT
 from entp_lib.experiments.complexity import COMPLEXITY
 from entp_lib.experiments.count3 import COUNT3
 from entp_lib.experiments.depth import DEPTH
+from entp_lib.experiments.downstream import DOWNSTREAM, PRONOUNS
 from entp_lib.experiments.expressivity import EXPRESSIVITY
 from entp_lib.experiments.in_context import IN_CONTEXT, IN_CONTEXT_BASELINES, IN_CONTEXT_SETTINGS
 from entp_lib.experiments.match3 import MATCH3
@@ -43,6 +44,8 @@ EXPERIMENTS = {
         IN_CONTEXT_BASELINES,
         OPENWEBTEXT,
         SHAKESPEARE,
+        DOWNSTREAM,
+        PRONOUNS,
     )
 }
 
@@ -54,6 +57,7 @@ __all__ = [
     "COMPLEXITY",
     "COUNT3",
     "DEPTH",
+    "DOWNSTREAM",
     "EXPERIMENTS",
     "EXPRESSIVITY",
     "IN_CONTEXT",
@@ -62,6 +66,7 @@ __all__ = [
     "LENGTHS",
     "MATCH3",
     "OPENWEBTEXT",
+    "PRONOUNS",
     "RASP",
     "SHAKESPEARE",
     "Experiment",

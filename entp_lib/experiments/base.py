@@ -52,11 +52,13 @@ class Experiment:
         tier = self.best_tier(store, seeds)
         return self.stored(store, tier, seeds) if tier else []
 
-    def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
-        """The records that a notebook's parameters ask for, computed where they are missing.
+    def wanted(
+        self, parameters: NotebookParameters, store: Store | None = None
+    ) -> tuple[Store, list[RunConfig] | list[StudyConfig]]:
+        """The store and the configurations that a notebook's parameters ask for.
 
-        ``best``: those of the best whole tier, else ``quick`` is computed. Smoke runs have a store of their own. An
-        experiment that a laptop does in full has no tier above ``quick`` and gives that one for it.
+        ``best``: those of the best whole tier, else of ``quick``. Smoke runs have a store of their own. An experiment
+        that a laptop does in full has no tier above ``quick`` and gives that one for it.
         """
         tier = parameters.tier
         if tier == "smoke":
@@ -68,12 +70,21 @@ class Experiment:
         if not configs and tier in ("gpu", "paper"):
             configs = self.configs("quick", parameters.seeds)
         require(bool(configs), f"tier = {tier!r}: experiment {self.name} has no runs at this tier")
+        return store, configs
+
+    def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
+        """The records that a notebook's parameters ask for, computed where they are missing."""
+        store, configs = self.wanted(parameters, store)
+        return self.compute(configs, parameters, store, parameters.fresh)
+
+    def compute(self, configs: Sequence, parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
+        """The records of ``configs``, which are of one tier, with a notebook's jobs and time limit."""
         tier = configs[0].tier
         return sweep(
             configs,
             self.version,
             store=store,
-            fresh=parameters.fresh,
+            fresh=fresh,
             jobs=parameters.jobs
             or self.jobs
             or (1 if tier == "smoke" else 0),  # starting processes would cost more than the runs

@@ -32,7 +32,7 @@ from torch import Tensor
 from entp_lib import paths
 from entp_lib.config import ConfigError, canonical_json, check_types, from_dict, require
 from entp_lib.tasks import kinship
-from entp_lib.tasks.base import Batch, Task
+from entp_lib.tasks.base import Batch, Task, generator_for
 from entp_lib.tasks.text import Text
 from entp_lib.text.sources import library
 from entp_lib.text.tokenizers import Tokenizer, restore
@@ -138,6 +138,12 @@ class Clutrr(Task):
         pool = self.pool(evaluating=True)
         order_P = torch.randperm(len(pool.ids_PT), generator=generator, device=generator.device)
         yield from map(pool.batch, order_P[:sequences].split(most))
+
+    def wanted_sample(self) -> Tensor:
+        """As for any task, from a few stories; of published ones the longest that fits, so that none is loaded."""
+        if self.source == "embedded":
+            return replace(self, n_train=8).batch(generator_for("cpu", "wanted"), 8).wanted_BT
+        return torch.arange(self.max_tokens)[None] == self.max_tokens - 1
 
     def groups(self, batch: Batch) -> list[str]:
         """The length of each story's chain, as in "chain of 4"."""
