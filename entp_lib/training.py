@@ -275,14 +275,14 @@ def load(model: nn.Module, weights: Weights) -> None:
 
 
 def final_metrics(model, task: Task, config: RunConfig, device: str) -> dict[str, Any]:
-    """Detailed scores of the last weights, those the task reports apart, and the constant baseline."""
+    """Detailed scores of the last weights, those the task reports apart, the constant baseline, and samples."""
     sequences, seed = config.train.final_eval_sequences, config.data_seed
     options = dict(device=device, precision=config.train.precision)
     metrics = evaluate(model, task, sequences, seed, "final", detailed=True, **options)
     for name, other in task.reported_apart().items():
         metrics[name] = evaluate(model, other, sequences, seed, "final", detailed=other.continuous, **options)
     metrics["baseline"] = constant_baseline(task, sequences, seed, device=device)
-    return metrics | task.facts()
+    return metrics | task.facts() | task.samples(model, generator_for(device, "samples", seed))
 
 
 def check_fit(task: Task, config: RunConfig) -> None:

@@ -150,6 +150,22 @@ def test_a_text_that_repeats_is_learned(text):
     assert outcome.metrics["loss"] < 0.5 * outcome.metrics["baseline"]["loss"]
 
 
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_samples_go_on_with_validation_text(text, architecture):
+    """The same ones for the same run; twins have the same prompts, and what was learned shows."""
+    task = text("abcdefgh\n\n" * 200)
+    config = run_config(task, architecture, steps=80, max_lr=1e-2, warmup_steps=10, eval_every=80)
+    found, again = (train(config).metrics["samples"] for _ in range(2))
+    assert found == again and len({s["continuation"] for s in found}) > 1
+    other = {"decoder": "entp", "entp": "decoder"}[architecture]
+    prompts = [s["prompt"] for s in train(run_config(task, other, steps=1)).metrics["samples"]]
+    assert prompts == [s["prompt"] for s in found] and all(p in "abcdefgh\n\n" * 3 for p in prompts)
+    written = [s["continuation"] for s in found]
+    pairs = [w[i : i + 2] for w in written for i in range(len(w) - 1)]
+    assert all(len(w.encode()) >= 160 for w in written)  # a byte that is no text counts as three
+    assert sum(pair in "abcdefgh\n\na" for pair in pairs) > 0.7 * len(pairs)  # one in 200 if nothing was learned
+
+
 def test_the_swapped_schedule_rises():
     """Table 8 with the rates the other way round, as the authors' configuration has them."""
     rising = TrainConfig(steps=1000, max_lr=6e-5, min_lr=6e-4, warmup_steps=100)

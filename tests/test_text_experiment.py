@@ -3,12 +3,16 @@
 import dataclasses
 import math
 
+import pandas as pd
 import pytest
+import torch
 
+from entp_lib import paths
 from entp_lib.config import NotebookParameters
-from entp_lib.experiments import EXPERIMENTS, cost_per_run, summary
+from entp_lib.experiments import EXPERIMENTS, SHAKESPEARE, cost_per_run, shakespeare, summary
 from entp_lib.experiments import text as module
-from entp_lib.records import Record
+from entp_lib.models.entp import token_forwards
+from entp_lib.records import Record, Store
 from entp_lib.tasks import Text, build_task
 
 OPENWEBTEXT = EXPERIMENTS["openwebtext"]
@@ -17,18 +21,31 @@ OPENWEBTEXT = EXPERIMENTS["openwebtext"]
 def test_arms_differ_in_rates_and_positions_alone():
     runs = {arm: [c for c in OPENWEBTEXT.configs("quick", 1) if module.arm_of(c) == arm] for arm in module.ARMS}
     assert [len(runs[arm]) for arm in module.ARMS] == [2, 2, 1]
-    plain, swapped, every = (runs[arm][0] for arm in module.ARMS)
+    plain, swapped, longer = (runs[arm][0] for arm in module.ARMS)
     rates = swapped.train.min_lr, swapped.train.max_lr
     assert rates == (plain.train.max_lr, plain.train.min_lr) and rates[0] > rates[1]
     assert dataclasses.replace(swapped, train=plain.train) == plain
-    assert every.task_params == {**plain.task_params, "prefixes": 0} and every.train == plain.train
+    assert longer.task_params == {**plain.task_params, "prefixes": 0} and longer.model == plain.model
+    assert (longer.train.max_lr, longer.train.min_lr) == (plain.train.max_lr, plain.train.min_lr)
     for arm in runs:
         assert module.on_arm([], arm) == [] and {c.model.architecture for c in runs[arm]} <= {"decoder", "entp"}
 
 
-def test_tiers_that_score_every_position_have_no_third_arm():
-    for tier in ("gpu", "paper"):
-        assert {module.arm_of(c) for c in OPENWEBTEXT.configs(tier)} == {module.TABLE_8, module.SWAPPED}
+@pytest.mark.parametrize("tier", ["smoke", "quick", "gpu"])
+def test_the_longer_decoder_spends_what_entp_spends(tier):
+    """Counted on the positions that ENTP's batches draw."""
+    configs = OPENWEBTEXT.configs(tier, 1)
+    (longer,) = (c for c in configs if module.arm_of(c) == module.EQUAL_COMPUTE)
+    entp = next(c for c in configs if c.model.architecture == "entp")
+    task = build_task(entp.task, entp.task_params)
+    generator = torch.Generator().manual_seed(0)
+    each = token_forwards("entp", task.wanted(generator, 2000, evaluating=False)) / 2000
+    assert longer.train.batch_size == entp.train.batch_size
+    assert longer.train.steps * task.context == pytest.approx(entp.train.steps * each, rel=0.02)
+
+
+def test_a_tier_that_scores_every_position_has_no_third_arm():
+    assert {module.arm_of(c) for c in OPENWEBTEXT.configs("paper")} == {module.TABLE_8, module.SWAPPED}
 
 
 def test_the_papers_settings_are_those_of_table_8():
@@ -46,7 +63,7 @@ def test_embedded_tiers_name_their_text():
 
 
 def made_up(config, losses, train=(3.0, 2.0, 1.0)):
-    """A record with given validation losses; nothing is trained."""
+    """A record with given validation losses, the last of them on more windows too; nothing is trained."""
     entp = config.model.architecture == "entp"
     curves = {
         "step": [10, 20, 30],
@@ -55,8 +72,14 @@ def made_up(config, losses, train=(3.0, 2.0, 1.0)):
         "train_loss": list(train),
         "loss": list(losses),
     }
-    metrics = {"loss": losses[-1], "baseline": {"loss": 3.0}, "position": [1, 2], "loss_by_position": [2.0, 1.0]}
+    metrics = {"loss": losses[-1], "baseline": {"loss": 3.0}, "position": [1, 2]}
+    metrics |= {"loss_by_position": [losses[-1] + 1, losses[-1] - 1 + entp]}
+    metrics |= {"samples": [{"prompt": p, "continuation": f"{p} {arm_name(config)}"} for p in "pq"]}
     return Record("openwebtext", 1, config, metrics, curves, {})
+
+
+def arm_name(config):
+    return f"{config.model.architecture}, {module.arm_of(config)}"
 
 
 @pytest.fixture
@@ -67,7 +90,7 @@ def records():
         (module.TABLE_8, "entp"): (3.2, 1.8, 2.5),
         (module.SWAPPED, "decoder"): (3.0, 2.5, 2.0),
         (module.SWAPPED, "entp"): (3.0, 2.5, 2.1),
-        (module.EVERY_POSITION, "decoder"): (2.0, 1.5, 1.4),
+        (module.EQUAL_COMPUTE, "decoder"): (2.0, 1.5, 1.4),
     }
     configs = OPENWEBTEXT.configs("quick", 1)
     return [made_up(c, curves[module.arm_of(c), c.model.architecture]) for c in configs]
@@ -81,17 +104,38 @@ def test_minima_and_differences_are_those_of_the_curves(records):
     assert row["lowest validation perplexity"] == math.exp(1.8) and row["unigram loss"] == 3.0
     smooth = module.minima(records, smoothed=2).set_index(["arm", "architecture"]).loc[(module.TABLE_8, "entp")]
     assert smooth["lowest validation loss"] == pytest.approx(2.15)
-    found = module.gaps(records)
-    assert found["Table 8: lowest validation loss"].tolist() == pytest.approx([0.2])
-    assert found["Table 8: last validation loss"].tolist() == pytest.approx([-0.1])
-    assert found["rates swapped: lowest validation loss"].tolist() == pytest.approx([-0.1])
+    found = {name: values.tolist() for name, values in module.gaps(records).items()}
+    assert list(found) == list(module.COMPARISONS)
+    assert found["as published: rates swapped, lowest"] == pytest.approx([-0.1])
+    assert found["Table 8, lowest"] == pytest.approx([0.2])
+    assert found["Table 8, last"] == pytest.approx([-0.1])
+    assert found["equal compute, last"] == pytest.approx([-1.1])
+    assert module.gaps(records, smoothed=2)["Table 8, lowest"].tolist() == pytest.approx([2.2 - 2.15])
 
 
-def test_the_claim_is_measured_on_the_printed_schedule(records):
-    (measured,) = OPENWEBTEXT.measure(records)
-    assert measured.claim == "T3-loss" and list(measured.values) == pytest.approx([0.2])
-    assert len(measured.records) == 2 and not measured.paper_settings
+def test_each_claim_is_measured_on_its_own_arms(records):
+    measured = {m.claim: m for m in OPENWEBTEXT.measure(records)}
+    values = {name: m.values[0] for name, m in measured.items()}
+    assert values == pytest.approx({"T3-loss": -0.1, "T3-last": -0.1, "T3-fair": -1.1})
+    assert [len(m.records) for m in measured.values()] == [2, 2, 3]
+    assert not any(m.paper_settings for m in measured.values())
     assert OPENWEBTEXT.measure([]) == []
+    without = [r for r in records if module.arm_of(r.config) != module.EQUAL_COMPUTE]
+    assert [m.claim for m in OPENWEBTEXT.measure(without)] == ["T3-loss", "T3-last"]
+
+
+def test_gaps_by_position_are_paired(records):
+    table = module.gap_by_position(records, module.TABLE_8)
+    assert table["position"].tolist() == [1, 2] and table["mean"].tolist() == pytest.approx([-0.1, -1.1])
+    assert module.gap_by_position(records, module.EQUAL_COMPUTE)["mean"].tolist() == pytest.approx([-1.1, -2.1])
+
+
+def test_samples_are_listed_prompt_by_prompt(records):
+    found = module.samples(records)
+    names = [arm_name(r.config) for r in records]
+    assert [run for run, _, _ in found] == names * 2
+    assert [prompt for _, prompt, _ in found] == ["p"] * 5 + ["q"] * 5
+    assert all(text == f"{prompt} {run}" for run, prompt, text in found)
 
 
 def test_equal_compute_is_what_the_decoder_spent(records):
@@ -99,15 +143,41 @@ def test_equal_compute_is_what_the_decoder_spent(records):
     assert table.loc[(module.TABLE_8, "decoder")].tolist() == [2.4, 2.4, 2.4]
     assert table.loc[(module.TABLE_8, "entp"), "step"] == 2.5
     assert table.loc[(module.TABLE_8, "entp")].isna().tolist() == [False, True, True]  # not one evaluation by then
-    assert (module.EVERY_POSITION, "entp") not in table.index and len(table) == 5
+    assert (module.EQUAL_COMPUTE, "entp") not in table.index and len(table) == 5
 
 
 def test_frames_have_a_row_for_each_point(records):
     course = module.courses(records)
-    assert len(course) == 5 * 3 and course["tokens"].tolist()[:3] == [10 * 64 * 32, 20 * 64 * 32, 30 * 64 * 32]
+    assert len(course) == 5 * 3 and course["tokens"].tolist()[:3] == [10 * 32 * 32, 20 * 32 * 32, 30 * 32 * 32]
     assert course["perplexity"].iloc[0] == math.exp(3.0)
     positions = module.loss_by_position(records)
     assert len(positions) == 5 * 2 and set(positions["architecture"]) == {"decoder", "entp"}
+
+
+def test_the_published_tables_agree_with_each_other():
+    """Perplexities are those of the losses, Table 3 is the mean of Table 7, and the log of seed 1 explains both."""
+    table = pd.read_csv(paths.reference() / "openwebtext.csv")
+    for part in ("train", "validation"):
+        expected = table[f"{part}_loss"].map(math.exp)
+        assert table[f"{part}_perplexity"].tolist() == pytest.approx(expected.tolist(), abs=0.11)
+        losses = table.set_index(["source", "value", "architecture"])[f"{part}_loss"]
+        for name in ("decoder", "entp"):
+            seeds = losses["Table 7", "minimum", name]
+            assert losses["Table 3", "mean of minima", name] == pytest.approx(seeds.mean(), abs=6e-4)
+            logged = losses["authors' run log", "minimum of means over 50 evaluations", name]
+            assert logged.item() == pytest.approx(seeds.iloc[0], abs=2e-3)
+
+
+def test_shakespeare_is_shown_beside_the_logs(store):
+    """A run that exists has its lowest loss and the difference; one that does not is left blank."""
+    config = SHAKESPEARE.configs("paper")[0]
+    assert (config.model.architecture, config.model.n_layers, config.model.width) == ("decoder", 3, 192)
+    store.save(Record("shakespeare", 1, config, {"loss": 1.7}, {"step": [100, 200], "loss": [1.6, 1.65]}, {}))
+    table = shakespeare.beside_authors(store)
+    row = table.loc["decoder"]
+    assert (row["ours"], row["our step"], row["authors"]) == (1.6, 100, 1.6171)
+    assert row["difference"] == pytest.approx(-0.0171) and table.loc["entp"].isna()[["ours", "difference"]].all()
+    assert shakespeare.beside_authors(Store(store.root / "none", read_only=True))["ours"].isna().all()
 
 
 def test_the_smoke_tier_runs(tmp_path, monkeypatch):
@@ -120,3 +190,6 @@ def test_the_smoke_tier_runs(tmp_path, monkeypatch):
     assert len(cost_per_run(shown)) == 2 and shown["baseline_token_accuracy"].nunique() == 1
     assert set(module.loss_by_position(done.complete)["position"]) == set(range(1, 17))
     assert len(module.at_equal_compute(done.complete)) == 5
+    assert len(module.samples(done.complete)) == 5 * 3
+    spent = shown.groupby(["variant", "architecture"], sort=False)["token_forwards"].mean().tolist()
+    assert spent[1] == pytest.approx(spent[2], rel=0.1)  # ENTP and the decoder at equal compute

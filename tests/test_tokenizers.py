@@ -34,6 +34,14 @@ def test_texts_come_back(name):
     assert tokenizer.encode([], True).tolist() == []
 
 
+def test_ids_that_stand_for_nothing_are_left_out(monkeypatch):
+    """A model of the whole vocabulary may write them."""
+    known = types.SimpleNamespace(decode=lambda ids: "".join(map("abc".__getitem__, ids)))
+    monkeypatch.setitem(sys.modules, "tiktoken", types.SimpleNamespace(get_encoding={"gpt2": known}.get))
+    assert GPT2().decode([0, 50_257, 50_303, 2]) == Characters(9, "abc").decode([0, 3, 8, 2]) == "ac"
+    assert bpe(1000).decode([0, 999]) == bpe(1000).decode([0])
+
+
 def test_learned_pairs_fill_the_vocabulary_and_do_not_depend_on_chance():
     one, two = bpe(), bpe()
     assert one.state == two.state and one.tokenizer.get_vocab_size() == 300

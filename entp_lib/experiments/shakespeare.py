@@ -13,10 +13,13 @@ is a guess. A decoder takes the better part of an hour on one core, ENTP wants a
 
 from collections.abc import Sequence
 
+import pandas as pd
+
+from entp_lib import paths
 from entp_lib.claims import Measurement
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.experiments.base import Experiment, twins
-from entp_lib.records import Record
+from entp_lib.records import Record, Store
 from entp_lib.tasks import Text
 
 # nanoGPT's split: the last tenth, here from a speech's beginning.
@@ -49,6 +52,21 @@ def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
     task = Text(**TASK)
     model = ModelConfig.from_size("small", architecture="decoder", vocab_size=task.vocab_size, max_length=task.length)
     return twins(RunConfig("shakespeare", tier, "text", TASK, model, TRAIN), ("decoder", "entp"), seeds or 1)
+
+
+def beside_authors(store: Store) -> pd.DataFrame:
+    """The authors' logged lowest validation losses and ours, by architecture; ours blank where it has not been run."""
+    logged = pd.read_csv(paths.reference() / "shakespeare.csv").query("model == 'small' and positions == 'learned'")
+    table = logged.set_index("architecture")[["lowest_loss", "step"]]
+    table.columns = ["authors", "their step"]
+    for config in configs("paper"):
+        record = store.find(config, SHAKESPEARE.version)
+        if record is not None and record.status == "complete":
+            name, lowest = config.model.architecture, min(record.curves["loss"])
+            table.loc[name, "ours"] = lowest
+            table.loc[name, "our step"] = record.curves["step"][record.curves["loss"].index(lowest)]
+    table = table.reindex(columns=["authors", "their step", "ours", "our step"]).astype(float)
+    return table.assign(difference=table["ours"] - table["authors"])
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:

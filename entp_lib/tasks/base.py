@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,10 @@ class Task:
 
     def facts(self) -> dict[str, Any]:
         """What a record reports of the task's data beside the scores, such as its checksum."""
+        return {}
+
+    def samples(self, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
+        """What a record keeps of the trained model's own writing, for people to read; {} for nothing."""
         return {}
 
     def watched(self) -> dict[str, "Task"]:

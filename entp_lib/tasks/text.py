@@ -12,11 +12,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from entp_lib.config import check_types, require
+from entp_lib.models.decoding import generate
 from entp_lib.tasks.base import Batch, Task, generator_for
 from entp_lib.text import Recipe, Tokens, open_tokens, vocabulary_size
+
+SAMPLES, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 3, 160, 0.8
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,20 @@ class Text(Task):
         """Checksums and sizes of the corpus and of its tokens, under ``corpus``."""
         meta = self.tokens().meta
         return {"corpus": {"checksum": meta["corpus_checksum"], **meta["parts"]}}
+
+    def samples(self, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
+        """Under ``samples``: windows of validation text as prompts, and how the model goes on, one token at a time.
+
+        Each token is drawn at ``SAMPLE_TEMPERATURE`` from what the last ``context`` tokens predict.
+        """
+        prompts_BT = tokens_BT = self.batch(generator, SAMPLES, evaluating=True).inputs_BT
+        for _ in range(SAMPLE_TOKENS):
+            window_BT = tokens_BT[:, -self.context :]
+            drawn_BT = generate(model, window_BT, 1, temperature=SAMPLE_TEMPERATURE, generator=generator)
+            tokens_BT = torch.cat([tokens_BT, drawn_BT[:, -1:]], 1)
+        decode = self.tokens().tokenizer().decode
+        pairs = zip(prompts_BT.tolist(), tokens_BT[:, self.context :].tolist(), strict=True)
+        return {"samples": [{"prompt": decode(prompt), "continuation": decode(rest)} for prompt, rest in pairs]}
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         tokens_S = self.tokens().part("validation" if evaluating else "train")

@@ -17,7 +17,10 @@ END_TOKEN = "<|endoftext|>"
 
 
 class Tokenizer(Protocol):
-    """``encode`` gives the tokens of several texts, one after the other, each ended if ``ended``."""
+    """``encode`` gives the tokens of several texts, one after the other, each ended if ``ended``.
+
+    ``decode`` leaves out ids that stand for nothing: a vocabulary may be larger than what was found or is used.
+    """
 
     vocab_size: int
     end: int
@@ -61,7 +64,7 @@ class Characters:
         return tokens
 
     def decode(self, tokens: Iterable[int]) -> str:
-        return "".join(self.state[int(t)] for t in tokens)
+        return "".join(self.state[int(t)] for t in tokens if t < len(self.state))
 
 
 class GPT2:
@@ -84,7 +87,7 @@ class GPT2:
         return flat(lists, self.end if ended else None)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        return self.encoding.decode([int(t) for t in tokens])
+        return self.encoding.decode([int(t) for t in tokens if t < GPT2_USED])
 
 
 class BPE:
