@@ -103,7 +103,7 @@ TIERS = {
 # The authors' task where the runs above have a smaller one: a single size, to have something to put beside their logs.
 TO_999 = {
     "smoke": (Block(sizes((200,), True), ("decoder", "entp"), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),),
-    "quick": (Block(sizes((5000,), True), ("decoder", "entp"), SMALL_2, replace(QUICK, steps=1000, eval_every=100)),),
+    "quick": (Block(sizes((5000,), True), ("decoder", "entp"), SMALL_2, replace(QUICK, steps=1000, eval_every=100), 3),),
 }
 
 
