@@ -253,7 +253,8 @@ def authors_tests() -> pd.DataFrame:
     Their seeds are of the fine-tuning alone: there was one language model of each architecture.
     """
     rows = {}
-    for key, part in authors().dropna(subset="seed").groupby(["n_train", "rule"]):
+    logged = authors().dropna(subset="seed").astype({"n_train": int})
+    for key, part in logged.groupby(["n_train", "rule"]):
         values = paired(part, "error", "decoder", "entp")
         means = part.groupby("architecture")["error"].mean()
         mean, low, high = mean_interval(values)
