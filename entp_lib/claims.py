@@ -163,6 +163,18 @@ def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
     }
 
 
+def together(judged: pd.DataFrame, claims: Sequence[str]) -> str:
+    """What rows of a ledger say of one finding: the verdict that all of them share, else each row's own.
+
+    ``reproduced`` counts as ``same direction``; rows that are missing as ``not attempted``.
+    """
+    found = judged.set_index("id")["verdict"].replace("reproduced", "same direction").to_dict()
+    verdicts = {claim: found.get(claim, "not attempted") for claim in claims}
+    if len(set(verdicts.values())) == 1:
+        return f"{verdicts[claims[0]]} in all of {', '.join(claims)}"
+    return "mixed: " + ", ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items())
+
+
 def link(claim: str) -> str:
     """Where a claim is looked at, as a Markdown link from the project's root."""
     row = reference_claims().set_index("id").loc[claim]

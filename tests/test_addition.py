@@ -154,6 +154,7 @@ def test_groups_name_digits_and_carries():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"split_seed": -1}, "split_seed = -1: must not be negative"),
         ({"n_train": 30_000}, "n_train = 30000: must be 200 to 29000, what validation and test leave of the pool"),
         ({"n_train": 50}, "n_train = 50"),
         ({"view": "lines"}, "view = 'lines'"),

@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,3 +149,9 @@ def test_theory_is_judged_by_what_holds(printed, corrected, expected):
     assert ("[corrected: and so on]" in row["statement"]) is (expected == "verified with correction")
     shown = claims.shown(table).loc["T1"]
     assert (shown["ours"], shown["95 % interval"], shown["verdict"]) == ("", "", expected)
+
+
+def test_what_rows_say_of_a_finding_together():
+    judged = pd.DataFrame({"id": ["a", "b", "c"], "verdict": ["reproduced", "same direction", "inconclusive"]})
+    assert claims.together(judged, ["a", "b"]) == "same direction in all of a, b"
+    assert claims.together(judged, ["a", "c", "d"]) == "mixed: a same direction, c inconclusive, d not attempted"

@@ -61,7 +61,7 @@ def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
 
 def test_claims_that_conclude_have_five_pairs():
     for name, experiment in TRAINED.items():
-        if name not in ("in_context_settings", "shakespeare"):  # no claim rests on these
+        if name not in ("in_context_settings", "shakespeare", "addition_to_999"):  # no claim rests on these
             assert len({c.model_seed for c in experiment.configs("quick", 0)}) >= 5
 
 

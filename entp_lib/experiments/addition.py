@@ -12,7 +12,7 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.claims import Measurement
-from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig, one_of
+from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig, one_of, require
 from entp_lib.evaluation import bootstrap_interval, mean_interval
 from entp_lib.experiments.base import Experiment, no_claims
 from entp_lib.records import Record
@@ -21,6 +21,7 @@ from entp_lib.tasks.addition import Sums
 
 ARMS = {"decoder": "decoder", "entp": "ENTP", "longer": "decoder, equal compute"}
 BEST_ANSWERS = "highest_accuracy"
+AS_PUBLISHED, FAIR = ("F5-addition", "F11-addition", "F6-length"), ("F5-fair", "F11-fair", "F6-fair")
 PAPER_SIZES = (1250, 2500, 3750, 5000, 10_000, 15_000, 20_000)
 # Token-forwards of ENTP over a decoder's on rows scored on their answer, by the largest operand.
 ANSWER_RATIOS = {99: 2.7, 999: 3.45}
@@ -65,12 +66,13 @@ GPU = TrainConfig(
     eval_sequences=2000,
     final_eval_sequences=20_000,
 )
+# The authors stop ten evaluations after the lowest loss of whole texts. That checkpoint is kept here too, and the run
+# goes on, without which no other rule, and no decoder at equal compute, would have a fair share of the steps.
 PAPER = TrainConfig(
     steps=8000,
     decay_steps=5000,
     warmup_steps=100,
     precision="bf16",
-    patience=10,
     eval_every=100,
     eval_sequences=10_000,
     final_eval_sequences=70_000,
@@ -91,6 +93,7 @@ TIERS = {
     "gpu": (
         Block(sizes(PAPER_SIZES, True), ("decoder", "entp"), SIZES["small"], GPU),
         Block(sizes((2500, 10_000, 20_000), True), ("longer",), SIZES["small"], GPU),
+        Block(sizes((2500, 10_000, 20_000), False), ("decoder", "entp"), SIZES["small"], GPU),
         Block(sizes((2500, 10_000, 20_000), True), ("decoder", "entp"), SIZES["medium"], GPU),
     ),
     "paper": (
@@ -103,7 +106,9 @@ TIERS = {
 # The authors' task where the runs above have a smaller one: a single size, to have something to put beside their logs.
 TO_999 = {
     "smoke": (Block(sizes((200,), True), ("decoder", "entp"), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),),
-    "quick": (Block(sizes((5000,), True), ("decoder", "entp"), SMALL_2, replace(QUICK, steps=1000, eval_every=100), 3),),
+    "quick": (
+        Block(sizes((5000,), True), ("decoder", "entp"), SMALL_2, replace(QUICK, steps=1000, eval_every=100), 3),
+    ),
 }
 
 
@@ -139,13 +144,10 @@ def ratio_of(task: Sums) -> float:
 
 
 def lengthened(train: TrainConfig, ratio: float) -> TrainConfig:
-    """The schedule of ``longer``: ``ratio`` times the steps, decay and evaluations to match.
-
-    Without patience, for the loss that patience waits for turns long before the answers are at their best.
-    """
+    """The schedule of ``longer``: ``ratio`` times the steps, decay and evaluations to match."""
     steps, every = round(train.steps * ratio), round(train.eval_every * ratio)
     decay = train.decay_steps and round(train.decay_steps * ratio)
-    return replace(train, steps=steps, decay_steps=decay, eval_every=every, patience=0)
+    return replace(train, steps=steps, decay_steps=decay, eval_every=every)
 
 
 def model_name(config: RunConfig) -> str:
@@ -186,7 +188,7 @@ def scores(records: Sequence[Record]) -> pd.DataFrame:
             "model": model_name(r.config),
             "format": format_of(r),
             "arm": arm,
-            "n_train": r.config.task_params["n_train"],
+            "n_train": build_task(r.config.task, r.config.task_params).n_train,
             "seed": r.config.model_seed,
             "token_forwards": r.provenance["token_forwards"],
             "train_seconds": r.provenance["train_seconds"],
@@ -220,7 +222,27 @@ def means(table: pd.DataFrame, by: Sequence[str], metric: str = "error") -> pd.D
         low, high = bootstrap_interval(part[metric]) if several else (float("nan"), float("nan"))
         rows.append({**dict(zip(by, key, strict=True)), "mean": part[metric].mean(), "low": low, "high": high})
         rows[-1] |= {"sd": part[metric].std(ddof=1), "seeds": len(part)}
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "sd", "seeds"])
+
+
+def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
+    """Change of the error from the fewest to the most examples, paired by seed, by arm: mean, 95 % interval, seeds."""
+    rows = {}
+    for arm, part in table.groupby("arm", sort=False):
+        wide = part.pivot(index="seed", columns="n_train", values="error").dropna()
+        mean, low, high = mean_interval(wide.iloc[:, -1] - wide.iloc[:, 0])
+        rows[ARMS[arm]] = {"change of the error": mean, "low": low, "high": high, "seeds": len(wide)}
+    return pd.DataFrame.from_dict(rows, orient="index").round(3)
+
+
+def check_rule(rule: str, tier: str) -> None:
+    """ConfigError, before anything is trained, for a checkpoint rule that the runs of a tier will not have."""
+    runs = configs(tier if tier in TIERS else "quick", 1)
+    watched = any(build_task(c.task, c.task_params).watched() for c in runs)
+    require(
+        rule != "lowest_text_loss" or watched or tier == "best",
+        f"checkpoint rule {rule!r}: the runs of tier {tier} train on answers alone and watch no loss of whole texts",
+    )
 
 
 def gaps(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:

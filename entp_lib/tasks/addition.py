@@ -111,7 +111,8 @@ class Sums(Task):
     window: int = WINDOW
 
     def check_window(self) -> None:
-        """ConfigError where a tested example would be longer than what windows train, or a text too short."""
+        """ConfigError for a negative seed, or where a tested example is longer than what windows train."""
+        require(self.split_seed >= 0, f"split_seed = {self.split_seed}: must not be negative")
         longest = characters(self.most_digits("test")) - 1
         require(
             longest <= self.window <= WINDOW,
