@@ -162,7 +162,7 @@ def test_samples_go_on_with_validation_text(text, architecture):
     assert prompts == [s["prompt"] for s in found] and all(p in "abcdefgh\n\n" * 3 for p in prompts)
     written = [s["continuation"] for s in found]
     pairs = [w[i : i + 2] for w in written for i in range(len(w) - 1)]
-    assert all(len(w.encode()) >= 160 for w in written)  # a byte that is no text counts as three
+    assert all(len(w.encode()) >= 100 for w in written)  # a byte that is no text counts as three
     assert sum(pair in "abcdefgh\n\na" for pair in pairs) > 0.7 * len(pairs)  # one in 200 if nothing was learned
 
 

@@ -19,7 +19,7 @@ from entp_lib.models.decoding import generate
 from entp_lib.tasks.base import Batch, Task, generator_for
 from entp_lib.text import Recipe, Tokens, open_tokens, vocabulary_size
 
-SAMPLES, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 3, 160, 0.8
+SAMPLES, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 3, 100, 0.8
 
 
 @dataclass(frozen=True)
