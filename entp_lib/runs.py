@@ -47,7 +47,11 @@ class SweepError(RuntimeError):
     def __init__(self, sweep: Sweep):
         self.sweep = sweep
         total = sweep.reused + sweep.computed + len(sweep.failures)
-        lines = [f"  {c.experiment} {c.label}: {why}" for c, why in sweep.failures]
+        alike: dict[str, list[str]] = {}  # a missing corpus fails all runs in the same words
+        for config, why in sweep.failures:
+            alike.setdefault(why, []).append(f"{config.experiment} {config.label}")
+        more = {why: f" and {len(names) - 1} more" if len(names) > 1 else "" for why, names in alike.items()}
+        lines = [f"  {names[0]}{more[why]}: {why}" for why, names in alike.items()]
         super().__init__("\n".join([f"{len(sweep.failures)} of {total} runs failed:", *lines]))
 
 

@@ -78,6 +78,13 @@ def test_a_failing_run_is_reported_and_the_others_are_kept(configs, small_run, s
     assert len(store.all("test")) == 4
 
 
+def test_runs_that_fail_alike_share_a_line(configs):
+    failures = [(config, "no such text") for config in configs] + [(configs[0], "something else")]
+    lines = str(SweepError(runs.Sweep(reused=2, failures=failures))).split("\n")
+    assert lines[0] == "5 of 7 runs failed:" and lines[2:] == ["  test decoder, seed 0: something else"]
+    assert lines[1] == "  test decoder, seed 0 and 3 more: no such text"
+
+
 def test_studies_are_records_too(store, small_run):
     """A function's findings are stored, reused and reported like a training run's."""
     shape = dict(n_layers=2, n_heads=1, width=8, lengths=[4, 8], sequence_lengths=[4], rounds=1, sequence_rounds=1)
