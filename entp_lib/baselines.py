@@ -48,7 +48,10 @@ def neighbours(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -
 
 
 def trained_network(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
-    """A network of the task's shape, trained on the examples: 100 steps of Adam at 5e-3, all prompts side by side."""
+    """A network of the task's shape, trained on the examples: 100 steps of Adam at 5e-3, all prompts side by side.
+
+    It has no biases, as the functions have none; that of Garg et al. has them.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def uniform(*shape: int) -> Tensor:

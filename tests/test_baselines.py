@@ -151,7 +151,15 @@ def test_a_study_holds_every_learner_of_its_class(function):
     assert set(curves) == {"examples"} | {f"{k} | {n}{e}" for k in kinds for n in names for e in ("", " | error")}
     assert curves["examples"] == [0, 1, 2, 3] and all(len(c) == 4 for c in curves.values())
     assert metrics["prompts"]["least squares"] == 6
-    assert set(metrics["missing"]) <= {"gradient boosting (xgboost)"}
+    assert metrics["missing"] == {n: why for n, why in missing().items() if function in BASELINES[n].functions}
+
+
+def test_a_study_names_what_it_left_out(monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "xgboost" else real(name))
+    metrics, curves = baselines_study(dict(function="tree", dims=3, points=3, depth=2), 4, costly_prompts=2, seed=0)
+    assert metrics["missing"] == {"gradient boosting (xgboost)": "xgboost is not installed"}
+    assert not any("xgboost" in name for name in [*metrics["prompts"], *curves])
 
 
 def test_a_study_has_the_prompts_that_models_are_scored_on():

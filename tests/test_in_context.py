@@ -99,6 +99,7 @@ def test_the_zero_predictor_scores_one_after_normalising(function, changes):
 
 @pytest.mark.parametrize("points", [3, 6, 15])
 def test_orthogonal_prompts_are_orthogonal_in_blocks(points):
+    """By our definition, which is not that of Garg et al.: theirs have Gaussian x's and only the query orthogonal."""
     task = InContext(dims=6, points=points, prompts="orthogonal")
     x, _ = drawn(task, 2000)
     for start in range(0, points, 6):
@@ -178,6 +179,7 @@ def test_the_generator_decides_a_batch(function):
         ({"points": -1}, "points = -1: must be at least 1, or 0"),
         ({"dims": 0}, "dims = 0"),
         ({"depth": 0}, "depth = 0"),
+        ({"function": "tree", "depth": 17}, "depth = 17: must be at most 16"),
         ({"noise": -1.0}, "noise = -1.0"),
         ({"factor": 0.0}, "factor = 0.0"),
         ({"prompts": "shifted"}, "prompts = 'shifted'"),

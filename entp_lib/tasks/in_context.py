@@ -1,10 +1,11 @@
-"""Functions learned in context (§7.2, appendix C.2), by the protocol of Garg et al. (2022).
+"""Functions learned in context (§7.2, appendix C.2): functions, layout and curriculum of Garg et al. (2022).
 
     x_1  y_1  x_2  y_2  ..  x_N         y_i = f(x_i), with a fresh f for every prompt
 
 The y's stand in coordinate 0 of vectors that are 0 elsewhere. Each y is predicted after its x from the pairs before it,
 the first from none; the last y is no input. ``points`` is N, the number of x's: the last prediction has N - 1 examples.
-The paper has N = 40 and 100, Garg et al. have 41 and 101.
+The paper has N = 40 and 100, Garg et al. have 41 and 101. Prompts unlike those of training are of our own making:
+they resemble those of Garg et al. but are not theirs, and their results are not to be compared with theirs.
 
 Letters: B prompts, N points, T = 2N - 1 tokens, d dimensions, h hidden units.
 """
@@ -20,6 +21,7 @@ from torch import Tensor
 from entp_lib.config import check_types, one_of, require
 from entp_lib.tasks.base import Batch, Task
 
+MAX_DEPTH = 16  # a tree holds 2^depth leaves for each prompt
 PAPER_POINTS = {"linear": 40, "sparse": 40, "network": 100, "tree": 100}
 FIRST_DIMS = 5
 FIRST_POINTS = {"linear": (11, 2), "sparse": (11, 2), "network": (26, 5), "tree": (26, 5)}  # and how many more a stage
@@ -75,8 +77,10 @@ class InContext(Task):
     """Prompts of ``points`` pairs (0: the paper's number) of a random function of ``dims`` numbers, x ~ N(0, I).
 
     ``output_scale``: the paper's text has no scale on the network, Garg et al. have sqrt(2/h). ``noise``: standard
-    deviation of Gaussian noise on every y, shown and scored alike, as in Garg et al. ``prompts``: "scaled" has x times
-    ``factor``; "orthogonal" has blocks of d orthogonal x's of length sqrt(d) in random directions.
+    deviation of Gaussian noise on every y, shown and scored alike; Garg et al. then scale y back to its variance
+    without noise, which here is left to ``normaliser``. ``prompts``: "scaled" has x times ``factor`` (Garg et al.: x or
+    y, times 1/3, 1/2, 2 or 3); "orthogonal" has x's mutually orthogonal in blocks of d, of length sqrt(d) and in random
+    directions (Garg et al.: Gaussian x's, and the query alone projected to be orthogonal to them).
 
     ``curriculum_every`` > 0: training starts at 5 dimensions and 11 points (linear, sparse) or 26, with one dimension
     and 2 or 5 points more after every so many steps. ``used_first``: how many coordinates of x are not 0, where it is
@@ -103,6 +107,7 @@ class InContext(Task):
         one_of("function", self.function, FUNCTIONS)
         for name in ("dims", "hidden", "depth"):
             require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        require(self.depth <= MAX_DEPTH, f"depth = {self.depth}: must be at most {MAX_DEPTH}")
         if self.points == 0:
             object.__setattr__(self, "points", PAPER_POINTS[self.function])
         require(self.points >= 1, f"points = {self.points}: must be at least 1, or 0 for the paper's number")
@@ -165,7 +170,8 @@ class InContext(Task):
     def reported_apart(self) -> dict[str, Task]:
         """Prompts of other distributions than those trained on: scaled, orthogonal and, for linear functions, noisy.
 
-        The noise has a twentieth of the variance of y, what Garg et al. have with 20 dimensions.
+        The noise has a twentieth of the variance of y without it: its standard deviation is 1 with 20 dimensions, as in
+        Garg et al.
         """
         found = {prompts: replace(self, prompts=prompts) for prompts in ("scaled", "orthogonal")}
         if self.function == "linear":
@@ -173,7 +179,7 @@ class InContext(Task):
         return found
 
     def draw_x(self, generator: torch.Generator, size: int) -> Tensor:
-        """x's of the asked-for distribution, (size, N, d)."""
+        """x's of the asked-for distribution, (size, N, d); "orthogonal" ones are so within a block of d only."""
         n, d = self.points, self.used_dims
         if self.prompts == "orthogonal":
             square = normal(generator, size, -(-n // d), d, d)
