@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from entp_lib import claims
-from entp_lib.baselines import BASELINES
-from entp_lib.config import NotebookParameters, RunConfig
+from entp_lib.baselines import BASELINES, baselines_study
+from entp_lib.config import NotebookParameters
 from entp_lib.experiments import IN_CONTEXT, IN_CONTEXT_BASELINES, IN_CONTEXT_SETTINGS, in_context, in_context_tables
 from entp_lib.experiments.in_context import ALL, CLAIMS, LONGER, arm_of, compute_ratio, gap, measure, table, task_of
 from entp_lib.records import Record
@@ -90,6 +90,9 @@ def test_settings_are_a_full_grid_of_pure_models():
         }
         size = 2 * len(grid["max_lr"]) * len(grid["position_std"]) * len(grid["input_std"])
         assert len(found) == size == len(IN_CONTEXT_SETTINGS.configs(tier))
+        for c in IN_CONTEXT.configs(tier):  # the setting of every run is on the grid
+            used = c.train.max_lr, c.model.position_std, c.model.input_std
+            assert {("decoder", *used), ("entp", *used)} <= found
 
 
 def test_studies_have_the_prompts_of_the_runs():
@@ -133,17 +136,44 @@ def test_excess_is_over_the_learner_on_the_same_prompts(smoke):
 def test_shifts_show_every_distribution(smoke):
     runs, _, studies = smoke
     found = in_context_tables.shifted(runs, studies)
-    assert list(found.loc["linear"].index) == list(in_context_tables.PROMPTS) and len(found) == 13
-    assert found.loc[("linear", "standard"), "its error"] == pytest.approx(
-        0, abs=1e-3
-    )  # two dimensions, three examples
-    assert found.loc[("tree", "scaled"), ["decoder", "entp"]].notna().all()
+    by_row = found.sort_index()
+    counts = [("standard", 3), ("scaled", 3), ("orthogonal", 1), ("orthogonal", 3), ("noisy", 3)]
+    assert found.loc["linear"].index.tolist() == counts and len(found) == 17
+    exact = by_row.loc[("linear", "standard", 3), "its error"]  # two dimensions, three examples
+    assert exact == pytest.approx(0, abs=1e-3)
+    assert by_row.loc[("tree", "scaled", 3), ["decoder", "entp"]].notna().all()
+    ours = in_context_tables.by_examples(runs, "orthogonal").query("function == 'linear' and arm == 'entp'")
+    errors = ours.groupby("examples")["error"].mean()
+    assert by_row.loc[("linear", "orthogonal"), "entp"].to_dict() == pytest.approx({1: errors[1], 3: errors[3]})
     assert found.loc["network"]["reference"].nunique() == 1
+
+
+def test_least_squares_knows_nothing_of_an_orthogonal_query():
+    """Its error is E[y²] with fewer examples than dimensions, and 0 on the second block, whose x's are in the span."""
+    params = dict(function="linear", dims=4, points=8)
+    _, curves = baselines_study(params, prompts=4000, costly_prompts=1, seed=0)
+    errors = curves["orthogonal | least squares"]
+    assert errors[:4] == pytest.approx([1] * 4, abs=0.1) and max(errors[4:]) < 1e-6
 
 
 def test_settings_have_a_row_each(smoke):
     found = in_context_tables.settings_table(smoke[1])
     assert found.shape == (4, 2) and found.notna().all().all() and set(found) == {"decoder", "entp"}
+
+
+def test_the_setting_of_the_runs_is_held_against_the_best(smoke):
+    runs, settings, _ = smoke
+    found = in_context_tables.above_best(settings, runs)
+    by_hand = {}
+    for r in settings:
+        scales = r.config.model.position_std, r.config.model.input_std
+        by_hand.setdefault(r.config.model.architecture, {})[scales] = r.metrics["loss"] / task_of(r).normaliser
+    for architecture, errors in by_hand.items():
+        row = found.loc[architecture]
+        assert row.tolist() == pytest.approx([errors[0.5, 0.3], min(errors.values()), row["difference"]])
+        assert row["difference"] == pytest.approx(errors[0.5, 0.3] - min(errors.values())) and row["difference"] >= 0
+    elsewhere = [r for r in settings if r.config.model.input_std == 0.02]
+    assert in_context_tables.above_best(elsewhere, runs)["setting of the runs"].isna().all()
 
 
 def test_means_over_seeds_keep_two_kinds_of_noise_apart():
@@ -195,6 +225,18 @@ def test_a_difference_below_the_margin_is_competitive(made_up):
     assert claims.judge(measure(records), only_measured=True)["verdict"].tolist() == ["same direction"]
 
 
+@pytest.mark.parametrize("worse", ["decoder", "entp"])
+def test_models_that_have_learned_nothing_are_not_equal(made_up, worse):
+    """Equality takes two arms below 0.9; a claim of a difference is measured whatever the errors."""
+
+    def found(error):
+        errors = {("tree", a): error if a == worse else 0.85 for a in ("decoder", "entp")}
+        errors |= {("linear", a): 0.95 for a in ("decoder", "entp")}
+        return {m.claim for m in measure([made_up(f, a, s, e) for (f, a), e in errors.items() for s in range(5)])}
+
+    assert found(0.89) == {"F7-linear", "F10-tree"} and found(0.91) == {"F7-linear"}
+
+
 def test_the_figure_draws_models_and_learners_and_names_what_is_absent(smoke):
     runs, _, studies = smoke
     models = in_context_tables.over_seeds(in_context_tables.by_examples(runs)).query("function == 'linear'")
@@ -216,8 +258,14 @@ def test_learners_of_a_class_differ_in_style():
         assert len(set(drawn)) == len(drawn) >= 3
 
 
-def test_runs_are_runs():
-    assert all(isinstance(c, RunConfig) for c in IN_CONTEXT.configs("quick") + IN_CONTEXT_SETTINGS.configs("quick"))
-    assert (
-        IN_CONTEXT.configs("best") == IN_CONTEXT_SETTINGS.configs("best") == IN_CONTEXT_BASELINES.configs("best") == []
-    )
+def test_best_is_no_tier_to_run():
+    assert all(e.configs("best", 0) == [] for e in (IN_CONTEXT, IN_CONTEXT_SETTINGS, IN_CONTEXT_BASELINES))
+
+
+@pytest.mark.parametrize("tier", ["smoke", "quick", "gpu", "paper"])
+def test_the_arms_of_a_class_have_the_same_seeds(tier):
+    seeds = {}
+    for c in IN_CONTEXT.configs(tier):
+        seeds.setdefault(c.task_params["function"], {}).setdefault(arm_of(c), []).append((c.model_seed, c.data_seed))
+    for arms in seeds.values():
+        assert all(found == arms["entp"] and len(set(found)) == len(found) for found in arms.values())

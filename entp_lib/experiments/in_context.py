@@ -24,9 +24,10 @@ SCALES = dict(position_std=0.5, input_std=0.3)
 ADAM = dict(betas=(0.9, 0.999), weight_decay=0.0)
 
 # By tier: the model, the training but for its length, (task, architectures, steps) of each function class, the classes
-# for which a decoder is trained for ENTP's compute, the grid of settings, and the prompts that baselines get. gpu is
-# meant for half an hour of an H200 per experiment, by counted operations. paper is the schedule of Garg et al.: 3·10^18
-# operations for an ENTP run of 40 points and 2·10^19 for one of 100, about 800 GPU hours in all at 150 TFLOP/s.
+# for which a decoder is trained for ENTP's compute, the grid of settings, on which that of the runs lies, and the
+# prompts that baselines get. gpu is meant for half an hour of an H200 per experiment, by counted operations. paper is
+# the schedule of Garg et al.: 3·10^18 operations for an ENTP run of 40 points and 2·10^19 for one of 100, about 800 GPU
+# hours in all at 150 TFLOP/s.
 TIERS = {
     "smoke": dict(
         model=dict(n_layers=3, n_heads=2, width=16, **SCALES),
@@ -40,7 +41,7 @@ TIERS = {
         equal_compute=("linear", "sparse"),
         seeds=2,
         evaluations=3,
-        settings=dict(steps=3, max_lr=(1e-3,), position_std=(0.02, 0.5), input_std=(0.02, 0.3)),
+        settings=dict(steps=3, max_lr=(5e-4,), position_std=(0.02, 0.5), input_std=(0.02, 0.3)),
         baselines=dict(prompts=32, costly_prompts=2),
     ),
     "quick": dict(
@@ -64,7 +65,7 @@ TIERS = {
         equal_compute=("linear",),
         seeds=5,
         evaluations=20,
-        settings=dict(steps=300, max_lr=(1e-3, 3e-3), position_std=(0.02, 1.0), input_std=(0.02, 1.0)),
+        settings=dict(steps=300, max_lr=(1e-3, 2e-3, 3e-3), position_std=(0.02, 1.0), input_std=(0.02, 1.0)),
         baselines=dict(prompts=1280, costly_prompts=128),
     ),
     "gpu": dict(
@@ -199,6 +200,8 @@ CLAIMS = {  # paired differences first − second of the error
     "F10-network": ("network", "decoder", "entp"),
     "F10-tree": ("tree", "decoder", "entp"),
 }
+EQUALITIES = ("F10-network", "F10-tree")  # two models that have learned nothing are not thereby equal
+LEARNED = 0.9  # a mean error below which a model has learned something; the predictor 0 scores 1
 
 
 def gap(found: pd.DataFrame, function: str, first: str, second: str) -> pd.Series:
@@ -208,11 +211,17 @@ def gap(found: pd.DataFrame, function: str, first: str, second: str) -> pd.Serie
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Figures 7 and 10 at equal steps and at equal compute; never at the paper's settings, which are unknown."""
+    """Figures 7 and 10 at equal steps and at equal compute; never at the paper's settings, which are unknown.
+
+    Claims of equality are measured only where the mean error of both arms is below ``LEARNED``.
+    """
     if not records:
         return []
     found, measured = table(records), []
+    errors = found.groupby(["function", "arm"])["error"].mean()
     for claim, (function, *arms) in CLAIMS.items():
+        if claim in EQUALITIES and not all(errors.get((function, arm), 1.0) < LEARNED for arm in arms):
+            continue
         values = gap(found, function, *arms)
         if len(values):
             used = [r for r in records if task_of(r).function == function and arm_of(r.config) in arms]

@@ -90,7 +90,10 @@ def references(studies: Sequence[Record], function: str) -> tuple[str, ...]:
 
 
 def excess(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFrame:
-    """Error of each run minus that of its class' references on the prompts of the same seed, a row for each."""
+    """Error of each run minus that of its class' references on the prompts of the same seed, a row for each.
+
+    On the same prompts if the run was scored on a CPU (a GPU draws others); costly learners on the first of them only.
+    """
     learners = learners_by_examples(studies).groupby(["function", "arm", "seed"], sort=False)["error"].mean()
     rows = []
     for run in table(records).itertuples():
@@ -102,17 +105,23 @@ def excess(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFrame
 
 
 def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFrame:
-    """Error with the most examples at each distribution of prompts, means over seeds; the best reference beside it."""
-    rows = {}
+    """Error with the most examples at each distribution of prompts, means over seeds; the best reference beside it.
+
+    Orthogonal prompts also with d - 1 examples: the query is then orthogonal to all that was shown, a linear learner
+    can know nothing of it, and its error is 1 in expectation. With the most it need not be orthogonal to any.
+    """
+    dims, rows = {task_of(r).function: task_of(r).dims for r in records}, {}
     for prompts in PROMPTS:
         for frame in (by_examples(records, prompts), learners_by_examples(studies, prompts)):
-            last = frame[frame["examples"] == frame.groupby("function")["examples"].transform("max")]
-            for (function, arm), error in last.groupby(["function", "arm"], sort=False)["error"].mean().items():
-                if arm in (*ALL, LONGER):
-                    rows.setdefault((function, prompts), {})[arm] = error
-                elif arm == references(studies, function)[-1]:
-                    rows[function, prompts] |= {"reference": arm, "its error": error}
-    out = pd.DataFrame(rows.values(), index=pd.MultiIndex.from_tuples(rows, names=["function", "prompts"]))
+            for (function, arm), part in frame.groupby(["function", "arm"], sort=False):
+                errors = part.groupby("examples")["error"].mean()
+                first = {dims[function] - 1} & set(errors.index) if prompts == "orthogonal" else set()
+                for n in sorted(first | {errors.index.max()}):
+                    if arm in (*ALL, LONGER):
+                        rows.setdefault((function, prompts, n), {})[arm] = errors[n]
+                    elif arm == references(studies, function)[-1]:
+                        rows[function, prompts, n] |= {"reference": arm, "its error": errors[n]}
+    out = pd.DataFrame(rows.values(), index=pd.MultiIndex.from_tuples(rows, names=["function", "prompts", "examples"]))
     return out.loc[[f for f in REFERENCES if f in out.index.get_level_values(0)]]
 
 
@@ -129,7 +138,8 @@ def courses(records: Sequence[Record]) -> pd.DataFrame:
 def at_equal_compute(records: Sequence[Record]) -> pd.DataFrame:
     """Error of every arm at what the ENTP run of its seed spent, in token-forwards and in seconds; means over seeds.
 
-    A run that spent less counts with its last evaluation; one that had not reached its first by then is left out.
+    A run that spent less counts with its last evaluation, finished; one that would have gone on is read in the middle
+    of its schedule, its rate still high; one that had not reached its first evaluation by then is left out.
     """
     course, rows = courses(records), []
     for axis in ("token_forwards", "seconds"):
@@ -149,6 +159,17 @@ def settings_table(records: Sequence[Record]) -> pd.DataFrame:
         found[name] = [getattr(r.config.model, name) for r in records]
     keys = ["max_lr", "position_std", "input_std"]
     return found.pivot_table(index=keys, columns="architecture", values="error").rename_axis(columns=None)
+
+
+def above_best(settings: Sequence[Record], records: Sequence[Record]) -> pd.DataFrame:
+    """How far the setting of ``records`` is from each architecture's best on the grid, by the errors on the grid.
+
+    NaN where the grid has no run at that setting.
+    """
+    found, config = settings_table(settings), records[0].config
+    shared = (config.train.max_lr, config.model.position_std, config.model.input_std)
+    ours, best = found.reindex([shared]).iloc[0], found.min()
+    return pd.DataFrame({"setting of the runs": ours, "best on the grid": best, "difference": ours - best})
 
 
 def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str] = ()) -> None:
