@@ -108,8 +108,8 @@ def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFram
     """Error with the most examples at each distribution of prompts, means over seeds; the best reference beside it.
 
     Orthogonal prompts also with d - 1 examples: the query is then orthogonal to all that was shown, which tells nothing
-    of it if the function is linear, and least squares predicts 0, an error of 1 in expectation; sparse weights may still
-    be found. With the most examples the query is in a later block and need not be orthogonal to any.
+    of it if the function is linear, and least squares predicts 0, an error of 1 in expectation. With the most the query
+    may be in a later block, and need then be orthogonal to none of them.
     """
     dims, rows = {task_of(r).function: task_of(r).dims for r in records}, {}
     for prompts in PROMPTS:
