@@ -197,13 +197,13 @@ def tier_note(records: Sequence[Record]) -> str:
     return f"tier {tiers}, {seeds} seed{'s' if seeds != 1 else ''}"
 
 
-def thumbnail(path: Path, width: int = 420) -> bytes:
-    """A finished PNG, ``width`` pixels wide in 32 colours: dozens of them fit into a notebook."""
+def thumbnail(path: Path, width: int = 216) -> bytes:
+    """A finished PNG, ``width`` pixels wide in 16 colours: dozens of them fit into a notebook."""
     from PIL import Image
 
     with Image.open(path) as image:
         height = round(image.height * width / image.width)
-        small = image.convert("RGB").resize((width, height), Image.Resampling.LANCZOS).quantize(32)
+        small = image.convert("RGB").resize((width, height), Image.Resampling.LANCZOS).quantize(16)
     buffer = io.BytesIO()
     small.save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
