@@ -1,8 +1,7 @@
 """What tiers without records would cost, by counting: operations of a tier over operations per second of another.
 
 Operations are multiply-adds of the matrix products (``entp_lib.theory.complexity``), twice as many again for the
-gradient; evaluation is left out: under a tenth of most runs, but half as much again
-in addition at its paper tier.
+gradient; evaluation is left out.
 """
 
 import functools

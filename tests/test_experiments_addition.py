@@ -13,6 +13,7 @@ from entp_lib.config import SIZES, ConfigError
 from entp_lib.experiments import ADDITION, LENGTHS
 from entp_lib.experiments import addition as module
 from entp_lib.experiments import addition_lengths as lengths
+from entp_lib.experiments import addition_tables as tables
 from entp_lib.models.entp import token_forwards
 from entp_lib.records import Record
 from entp_lib.tasks import Addition, LongAddition, build_task, generator_for
@@ -112,10 +113,10 @@ def test_gaps_are_paired_by_seed_and_pooled_over_sizes(made_up):
     sizes = len(found.columns)
     assert found.loc[3, 1000] == pytest.approx(0.13) and found.loc[3, 500] == pytest.approx(0.33)
     assert module.pooled(found).to_numpy() == pytest.approx([0.1 + 0.01 * s + 0.2 / sizes for s in range(5)])
-    tests = module.paired_tests(module.chosen(table, "last", format="reversed"))
+    tests = tables.paired_tests(module.chosen(table, "last", format="reversed"))
     assert tests.loc["all sizes", "gap"] == pytest.approx(0.12 + 0.2 / sizes, abs=1e-4)
     assert (tests["low"] < tests["gap"]).all() and (tests["ENTP ahead"] == "5 of 5").all()
-    reverse = module.paired_tests(module.chosen(table, "last", format="reversed"), "longer")
+    reverse = tables.paired_tests(module.chosen(table, "last", format="reversed"), "longer")
     assert (reverse["ENTP ahead"] == "0 of 5").all() and (reverse["gap"] < 0).all()
     assert module.gaps(module.chosen(table, "last", format="plain"), "longer").empty
     assert module.pooled(pd.DataFrame()).empty
@@ -168,17 +169,17 @@ def test_the_published_rule_is_that_of_what_was_watched(made_up):
 def test_a_rule_that_the_runs_do_not_have_is_named(made_up, rule):
     records = made_up(ADDITION, "smoke", spread, seeds=1)
     message = f"checkpoint rule = '{rule}': must be one of last, lowest_loss, highest_accuracy"
-    for frame in (lambda: module.by_group(records, rule), lambda: module.chosen(module.scores(records), rule)):
+    for frame in (lambda: tables.by_group(records, rule), lambda: module.chosen(module.scores(records), rule)):
         with pytest.raises(ConfigError, match=message):
             frame()
 
 
 def test_means_have_an_interval_that_holds_them(made_up):
     table = module.chosen(module.scores(made_up(ADDITION, "quick", spread)), "last", format="reversed")
-    found = module.means(table, ("arm", "n_train")).set_index(["arm", "n_train"]).loc[("decoder", 1000)]
+    found = tables.means(table, ("arm", "n_train")).set_index(["arm", "n_train"]).loc[("decoder", 1000)]
     assert found["mean"] == pytest.approx(0.42) and 0.40 <= found["low"] < 0.42 < found["high"] <= 0.44
     assert found["sd"] == pytest.approx(np.std([0, 0.01, 0.02, 0.03, 0.04], ddof=1)) and found["seeds"] == 5
-    alone = module.means(table[table["seed"] == 0], ("arm", "n_train"))
+    alone = tables.means(table[table["seed"] == 0], ("arm", "n_train"))
     assert alone["low"].isna().all() and alone["mean"].notna().all()
 
 
@@ -204,13 +205,13 @@ def test_every_tier_can_be_read(made_up, tier):
     longer = made_up(LENGTHS, tier, spread, seeds=2, groups=("11 digits",))
     assert {m.claim for m in lengths.measure(longer)} == {"F6-length", "F6-fair"}
     assert not any(m.paper_settings for m in lengths.measure(longer))
-    nothing = module.means(module.scores(records).iloc[:0], ("arm", "n_train"))
+    nothing = tables.means(module.scores(records).iloc[:0], ("arm", "n_train"))
     assert nothing.empty and "mean" in nothing
 
 
 def test_more_examples_change_the_error_by_arm(made_up):
     table = module.chosen(module.scores(made_up(ADDITION, "quick", lambda *a: 500 / a[3]["n_train"])), "last")
-    found = module.with_more_examples(table[(table["format"] == "plain")])
+    found = tables.with_more_examples(table[(table["format"] == "plain")])
     assert found.loc["decoder", "change of the error"] == pytest.approx(500 / 2000 - 1)
     assert found.loc["ENTP", "seeds"] == 5
 
@@ -224,7 +225,7 @@ def test_a_rule_that_a_tier_will_not_have_is_refused_before_it_runs():
 
 def test_errors_by_group_and_by_digits(made_up):
     records = made_up(ADDITION, "smoke", lambda *_: 0.25, seeds=1)
-    cells = module.by_group(records, "last")
+    cells = tables.by_group(records, "last")
     assert len(cells) == 2 * len(records) and cells["error"].to_numpy() == pytest.approx(0.25)
     longer = made_up(LENGTHS, "gpu", spread, groups=("7 digits", "8 digits"))
     found = lengths.by_digits(longer, "last")
@@ -241,25 +242,25 @@ def test_where_both_fail_entirely_nothing_is_concluded(made_up):
 
 
 def test_costs_are_multiples_of_the_decoders(made_up):
-    table = module.costs(module.scores(made_up(ADDITION, "quick", spread)))
+    table = tables.costs(module.scores(made_up(ADDITION, "quick", spread)))
     assert (table.xs("decoder", level="arm")["train_seconds, times the decoder's"] == 1.0).all()
     assert (table.xs("entp", level="arm")["train_seconds, times the decoder's"] == 3.0).all()
 
 
 def test_curves_are_validation_errors(made_up):
-    found = module.curves_of(made_up(ADDITION, "smoke", spread, seeds=1))
+    found = tables.curves_of(made_up(ADDITION, "smoke", spread, seeds=1))
     assert list(found["error"][:2]) == [0.9, 0.8] and {"arm", "step", "token_forwards", "seconds"} <= set(found)
 
 
 def test_the_difference_from_the_authors_is_in_standard_errors(made_up):
     records = [r for r in made_up(ADDITION, "gpu", spread) if module.model_name(r.config) == "small"]
-    table = module.beside_authors(records, "last").set_index(["format", "n_train", "arm"])
+    table = tables.beside_authors(records, "last").set_index(["format", "n_train", "arm"])
     row = table.loc[("reversed", 2500, "decoder")]
-    theirs = module.authors().set_index(["model", "format", "n_train", "architecture"])
+    theirs = tables.authors().set_index(["model", "format", "n_train", "architecture"])
     theirs = theirs.loc[("small", "reversed", 2500, "decoder")]
     error = math.sqrt(np.var([0, 0.01, 0.02, 0.03, 0.04], ddof=1) / 5 + theirs["error_sd"] ** 2 / (theirs["seeds"] - 1))
     assert row["in standard errors"] == pytest.approx((0.42 - theirs["error"]) / error, rel=1e-3)
-    assert module.beside_authors(made_up(ADDITION, "quick", spread), "last").empty  # sums up to 99
+    assert tables.beside_authors(made_up(ADDITION, "quick", spread), "last").empty  # sums up to 99
 
 
 def test_the_published_means_are_those_of_the_logs():
@@ -268,7 +269,7 @@ def test_the_published_means_are_those_of_the_logs():
     if not logs.exists():
         pytest.skip("the authors' runs are not here")
     runs = pd.read_csv(logs).query("batch_size == 64")
-    found = module.authors().set_index(["model", "format", "architecture", "n_train"])
+    found = tables.authors().set_index(["model", "format", "architecture", "n_train"])
     assert len(found) == 56 and found["seeds"].sum() == len(runs)
     names = {"task": {"plain_addition": "plain", "reversed_addition": "reversed"}, "n_layer": {3: "small", 6: "medium"}}
     for (task, layers, decoder, n), part in runs.groupby(["task", "n_layer", "decoder", "n_train"]):
@@ -280,7 +281,7 @@ def test_the_published_means_are_those_of_the_logs():
 
 def test_the_claimed_values_are_those_of_the_tables():
     stated = claims.reference_claims().set_index("id")["paper_value"]
-    small = module.authors().query("model == 'small'").rename(columns={"architecture": "arm"}).assign(seed=0)
+    small = tables.authors().query("model == 'small'").rename(columns={"architecture": "arm"}).assign(seed=0)
     for claim, form in (("F5-addition", "reversed"), ("F11-addition", "plain")):
         gap = module.pooled(module.gaps(small[small["format"] == form]))
         assert gap.to_numpy() == pytest.approx([stated[claim]], abs=1e-4)

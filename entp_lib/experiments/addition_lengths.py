@@ -1,13 +1,15 @@
 """Addition beyond the trained lengths (§7.1, appendix C.3, Figure 6): test error by digits of the longer operand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from entp_lib import paths
 from entp_lib.claims import Measurement
 from entp_lib.config import SIZES, RunConfig, TrainConfig
-from entp_lib.experiments.addition import ARMS, BEST_ANSWERS, Block, by_group, runs_of
+from entp_lib.experiments.addition import ARMS, BEST_ANSWERS, GPU, QUICK, SMALL_2, Block, runs_of
+from entp_lib.experiments.addition_tables import by_group
 from entp_lib.experiments.base import Experiment
 from entp_lib.records import Record
 
@@ -23,44 +25,16 @@ TIERS = {
         2,
     ),
     "quick": Block(
-        [
-            dict(
-                n_train=4000,
-                n_validation=500,
-                n_test=5000,
-                trained_digits=2,
-                tested_digits=4,
-            )
-        ],
+        [dict(n_train=4000, n_validation=500, n_test=5000, trained_digits=2, tested_digits=4)],
         ("decoder", "entp"),
-        dict(n_layers=2, n_heads=4, width=64),
-        TrainConfig(
-            steps=600,
-            batch_size=64,
-            max_lr=5e-3,
-            min_lr=5e-4,
-            betas=(0.9, 0.95),
-            warmup_steps=100,
-            eval_every=60,
-            eval_sequences=250,
-            final_eval_sequences=5000,
-        ),
+        SMALL_2,
+        replace(QUICK, eval_sequences=250, final_eval_sequences=5000),
     ),
     "gpu": Block(
         [dict(n_train=100_000, trained_digits=6, tested_digits=9, view="windows", window=31)],
         tuple(ARMS),
         SIZES["small_deep"],
-        TrainConfig(
-            steps=3000,
-            batch_size=128,
-            max_lr=1e-3,
-            min_lr=1e-4,
-            warmup_steps=100,
-            precision="bf16",
-            eval_every=150,
-            eval_sequences=1000,
-            final_eval_sequences=10_000,
-        ),
+        replace(GPU, steps=3000, batch_size=128, eval_every=150, eval_sequences=1000, final_eval_sequences=10_000),
     ),
     "paper": Block(
         [dict(view="windows")],

@@ -25,9 +25,8 @@ ADAM = dict(betas=(0.9, 0.999), weight_decay=0.0)
 
 # By tier: the model, the training but for its length, (task, architectures, steps) of each function class, the classes
 # for which a decoder is trained for ENTP's compute, the grid of settings, on which that of the runs lies, and the
-# prompts that baselines get. gpu is meant for half an hour of an H200 per experiment, by counted operations. paper is
-# the schedule of Garg et al.: 3·10^18 operations for an ENTP run of 40 points and 2·10^19 for one of 100, about 800 GPU
-# hours in all at 150 TFLOP/s.
+# prompts that baselines get. gpu is meant for half an hour of an H200 per experiment, by counted operations; paper is
+# the schedule of Garg et al. README.md extrapolates what both would cost.
 TIERS = {
     "smoke": dict(
         model=dict(n_layers=3, n_heads=2, width=16, **SCALES),
