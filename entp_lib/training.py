@@ -250,22 +250,16 @@ def test_metrics(model, task: Task, config: RunConfig, state: State, kept: dict[
     last = {name: p.detach().clone() for name, p in model.named_parameters()}
     chosen = {"last": last, **kept}
     steps = {"last": state.step, **{rule: state.kept[rule]["step"] for rule in kept}}
-    found = {}
+    scored: dict[int, dict] = {}  # rules that chose the same step share its scores
+    options = dict(device=device, precision=config.train.precision, grouped=True)
     for rule, weights in chosen.items():
-        load(model, weights)
-        scores = evaluate(
-            model,
-            task,
-            config.train.final_eval_sequences,
-            config.data_seed,
-            "test",
-            device=device,
-            precision=config.train.precision,
-            grouped=True,
-        )
-        found[rule] = {"step": steps[rule], **scores}
+        step = steps[rule]
+        if step not in scored:
+            load(model, weights)
+            scores = evaluate(model, task, config.train.final_eval_sequences, config.data_seed, "test", **options)
+            scored[step] = {"step": step, **scores}
     load(model, last)
-    return found
+    return {rule: scored[steps[rule]] for rule in chosen}
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 """Addition: the split is the authors', the text can be read back, windows and answers score what they should."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -104,6 +106,30 @@ def test_the_answer_is_scored_to_its_end(split, reversed_answer, part, evaluatin
         assert text == module.text(a, b, reversed_answer)
 
 
+@pytest.mark.parametrize("view", ["answer", "windows"])
+@pytest.mark.parametrize(
+    ("part", "own", "asked", "expected"),
+    [
+        ("train", "validation", 5000, 1000),
+        ("train", "validation", 300, 300),
+        ("test", "test", 4000, 4000),
+        ("seen", "train", 4000, 250),
+    ],
+)
+def test_a_part_is_scored_without_repeats(view, part, own, asked, expected):
+    task = Addition(largest=99, n_train=250, view=view, part=part)
+    batches = list(task.evaluation(generator_for("cpu", "e"), asked, 128))
+    assert max(len(b.inputs_BT) for b in batches) <= 128
+    pairs = [
+        tuple(map(int, module.decode(row[1 : end - 1]).split("+")))
+        for b in batches
+        for row, end in zip(b.inputs_BT.tolist(), b.prompt_lengths_B.tolist(), strict=True)
+    ]
+    assert len(pairs) == len(set(pairs)) == expected
+    assert set(pairs) <= set(map(tuple, task.split()[own].tolist()))
+    assert [len(b.inputs_BT) for b in replace(task, part="text").evaluation(generator_for("cpu", 0), 5, 3)] == [3, 2]
+
+
 @pytest.mark.parametrize(("part", "size"), [("train", 300), ("validation", 10_000)])
 def test_windows_are_the_running_text(part, size):
     """Cut at line ends they are the examples of a part, each of which occurs once in its text."""
@@ -125,8 +151,8 @@ def test_what_stops_a_run_and_chooses_its_checkpoint():
     windows, answers = Addition(view="windows"), Addition()
     assert list(windows.watched()) == ["text"] and windows.patience_score == "text_loss"
     assert not answers.watched() and answers.patience_score == "loss"
-    for apart in (windows.test(), windows.watched()["text"]):
-        assert not apart.watched() and apart.test() is None
+    for apart in (windows.test(), windows.watched()["text"], windows.reported_apart()["seen"]):
+        assert not apart.watched() and not apart.reported_apart() and apart.test() is None
 
 
 def test_a_run_on_windows_tests_the_checkpoint_of_the_text():

@@ -40,7 +40,16 @@ def made_up():
             curves = {"step": [5, 10], "token_forwards": [50, 100], "seconds": [1.0, 2.0]}
             curves["sequence_accuracy"] = [0.1, 0.2]
             cost = {"token_forwards": 100, "train_seconds": 2.0 if arm == "decoder" else 6.0}
-            found.append(Record(experiment.name, 1, config, {"test": test}, curves, cost))
+            found.append(
+                Record(
+                    experiment.name,
+                    experiment.version,
+                    config,
+                    {"test": test, "seen": {"sequence_accuracy": 1.0}},
+                    curves,
+                    cost,
+                )
+            )
         return found
 
     return make

@@ -28,7 +28,8 @@ TIERS = {
         [dict(n_train=4000, n_validation=500, n_test=5000, trained_digits=2, tested_digits=4)],
         ("decoder", "entp"),
         SMALL_2,
-        replace(QUICK, eval_sequences=250, final_eval_sequences=5000),
+        replace(QUICK, steps=600, eval_every=60, eval_sequences=250, final_eval_sequences=5000),
+        3,
     ),
     "gpu": Block(
         [dict(n_train=100_000, trained_digits=6, tested_digits=9, view="windows", window=31)],
@@ -91,7 +92,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
 LENGTHS = Experiment(
     name="addition_lengths",
-    version=1,
+    version=2,
     title="Addition beyond the trained lengths",
     notebook="07_addition",
     configs=configs,

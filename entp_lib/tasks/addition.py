@@ -13,6 +13,7 @@ Letters: B batch, T tokens, S characters of a text, P pairs of a part.
 """
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -101,13 +102,14 @@ class Sums(Task):
     are evaluated and tested as ``answer`` is trained: single examples from position 0, answers alone, all characters
     of which must be right for a sequence to be. Only windows train the positions that longer examples reach.
 
-    ``part``: ``train`` (evaluated on validation), ``test``, or ``text``, windows of the validation text.
+    ``part``: ``train`` (evaluated on validation), ``test``, ``seen``, evaluated on the training examples themselves, or
+    ``text``, windows of the validation text.
     """
 
     reversed_answer: bool = True
     split_seed: int = 0
     view: Literal["answer", "windows"] = "answer"
-    part: Literal["train", "test", "text"] = "train"
+    part: Literal["train", "test", "seen", "text"] = "train"
     window: int = WINDOW
 
     def check_window(self) -> None:
@@ -154,15 +156,39 @@ class Sums(Task):
         """The task on the test set: scored there are the weights that each checkpoint rule chooses."""
         return replace(self, part="test") if self.part == "train" else None
 
+    def reported_apart(self) -> dict[str, Task]:
+        """The training examples: what of an error is not having fitted them yet."""
+        return {"seen": replace(self, part="seen")} if self.part == "train" else {}
+
+    def pool_of(self, evaluating: bool) -> str:
+        """The part of the split that single examples come from."""
+        if self.part == "train":
+            return "validation" if evaluating else "train"
+        return "train" if self.part == "seen" else self.part
+
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         if self.part == "text":
             return self.windows(generator, size, "validation")
         if self.view == "windows" and self.part == "train" and not evaluating:
             return self.windows(generator, size, "train")
-        part = "test" if self.part == "test" else ("validation" if evaluating else "train")
+        part = self.pool_of(evaluating)
+        count = len(encoded(self, part)[0])
+        return self.examples(part, torch.randint(count, (size,), generator=generator, device=generator.device))
+
+    def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
+        """Each example once, or so many of them, in random order; of the text as many windows as wanted."""
+        if self.part == "text":
+            yield from super().evaluation(generator, sequences, most)
+            return
+        part = self.pool_of(evaluating=True)
+        order_P = torch.randperm(len(encoded(self, part)[0]), generator=generator, device=generator.device)
+        for chosen_B in order_P[:sequences].split(most):
+            yield self.examples(part, chosen_B)
+
+    def examples(self, part: str, chosen_B: Tensor) -> Batch:
+        """The chosen examples of a part, from position 0, scored on their answers."""
         pool_PT, prompts_P, lengths_P = encoded(self, part)
-        device = generator.device
-        chosen_B = torch.randint(len(pool_PT), (size,), generator=generator, device=device).cpu()
+        device, chosen_B = chosen_B.device, chosen_B.cpu()
         text_BT, prompts_B, lengths_B = (x[chosen_B].to(device) for x in (pool_PT, prompts_P, lengths_P))
         text_BT = text_BT.long()
         places_T = torch.arange(text_BT.shape[1] - 1, device=device)
