@@ -172,12 +172,22 @@ def test_shakespeare_is_shown_beside_the_logs(store):
     """A run that exists has its lowest loss and the difference; one that does not is left blank."""
     config = SHAKESPEARE.configs("paper")[0]
     assert (config.model.architecture, config.model.n_layers, config.model.width) == ("decoder", 3, 192)
-    store.save(Record("shakespeare", 1, config, {"loss": 1.7}, {"step": [100, 200], "loss": [1.6, 1.65]}, {}))
+    curves = {"step": [100, 200], "train_loss": [2.5, 2.0], "loss": [1.6, 1.65]}
+    store.save(Record("shakespeare", 1, config, {"loss": 1.7}, curves, {}))
     table = shakespeare.beside_authors(store)
     row = table.loc["decoder"]
     assert (row["ours"], row["our step"], row["authors"]) == (1.6, 100, 1.6171)
     assert row["difference"] == pytest.approx(-0.0171) and table.loc["entp"].isna()[["ours", "difference"]].all()
-    assert shakespeare.beside_authors(Store(store.root / "none", read_only=True))["ours"].isna().all()
+    none = Store(store.root / "none", read_only=True)
+    assert shakespeare.beside_authors(none)["ours"].isna().all()
+    theirs, both = shakespeare.courses(none), shakespeare.courses(store)
+    assert set(theirs["of"]) == {"authors"} and len(both) == len(theirs) + 2
+    lowest = theirs.groupby("architecture")["validation_loss"].min()
+    assert lowest["decoder"] == pytest.approx(row["authors"], abs=1e-4)
+    assert both[both["of"] == "ours"][["step", "train_loss", "validation_loss"]].to_numpy().tolist() == [
+        [100, 2.5, 1.6],
+        [200, 2.0, 1.65],
+    ]
 
 
 def test_the_smoke_tier_runs(tmp_path, monkeypatch):

@@ -54,19 +54,33 @@ def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
     return twins(RunConfig("shakespeare", tier, "text", TASK, model, TRAIN), ("decoder", "entp"), seeds or 1)
 
 
+def complete(store: Store) -> list[Record]:
+    """The runs that have been made, in full."""
+    found = (store.find(config, SHAKESPEARE.version) for config in configs("paper"))
+    return [r for r in found if r is not None and r.status == "complete"]
+
+
 def beside_authors(store: Store) -> pd.DataFrame:
     """The authors' logged lowest validation losses and ours, by architecture; ours blank where it has not been run."""
     logged = pd.read_csv(paths.reference() / "shakespeare.csv").query("model == 'small' and positions == 'learned'")
     table = logged.set_index("architecture")[["lowest_loss", "step"]]
     table.columns = ["authors", "their step"]
-    for config in configs("paper"):
-        record = store.find(config, SHAKESPEARE.version)
-        if record is not None and record.status == "complete":
-            name, lowest = config.model.architecture, min(record.curves["loss"])
-            table.loc[name, "ours"] = lowest
-            table.loc[name, "our step"] = record.curves["step"][record.curves["loss"].index(lowest)]
+    for record in complete(store):
+        name, lowest = record.config.model.architecture, min(record.curves["loss"])
+        table.loc[name, "ours"] = lowest
+        table.loc[name, "our step"] = record.curves["step"][record.curves["loss"].index(lowest)]
     table = table.reindex(columns=["authors", "their step", "ours", "our step"]).astype(float)
     return table.assign(difference=table["ours"] - table["authors"])
+
+
+def courses(store: Store) -> pd.DataFrame:
+    """Training loss (mean since the point before) and validation loss by step: the authors', and ours if made."""
+    parts = [pd.read_csv(paths.reference() / "shakespeare_curves.csv").assign(of="authors")]
+    for record in complete(store):
+        curves = {name: record.curves[name] for name in ("step", "train_loss")}
+        curves["validation_loss"] = record.curves["loss"]
+        parts.append(pd.DataFrame({"architecture": record.config.model.architecture, **curves, "of": "ours"}))
+    return pd.concat(parts, ignore_index=True)
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
