@@ -45,7 +45,7 @@ def made_up():
                     experiment.name,
                     experiment.version,
                     config,
-                    {"test": test, "seen": {"sequence_accuracy": 1.0}},
+                    {"test": test, "seen": {"sequence_accuracy": 0.75 if arm == "entp" else 1.0}},
                     curves,
                     cost,
                 )
@@ -223,6 +223,8 @@ def test_more_examples_change_the_error_by_arm(made_up):
     found = tables.with_more_examples(table[(table["format"] == "reversed") & (table["arm"] != "longer")])
     assert found.loc["decoder", "change of the error"] == pytest.approx(300 / 2700 - 1, abs=1e-3)
     assert found.loc["ENTP", "seeds"] == 5
+    assert found["error on the 300 seen"].to_dict() == {"decoder": 0.0, "ENTP": 0.25}
+    assert "error on the 2,700 seen" in found
 
 
 def test_a_rule_that_a_tier_will_not_have_is_refused_before_it_runs():

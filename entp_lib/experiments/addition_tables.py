@@ -22,12 +22,17 @@ def means(table: pd.DataFrame, by: Sequence[str], metric: str = "error") -> pd.D
 
 
 def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
-    """Change of the error from the fewest to the most examples, paired by seed, by arm: mean, 95 % interval, seeds."""
+    """Change of the error from the fewest to the most examples, paired by seed, by arm: mean, 95 % interval, seeds.
+
+    Beside it the mean error of the last weights on the training examples themselves, at the fewest and at the most.
+    """
     rows = {}
     for arm, part in table.groupby("arm", sort=False):
         wide = part.pivot(index="seed", columns="n_train", values="error").dropna()
         mean, low, high = mean_interval(wide.iloc[:, -1] - wide.iloc[:, 0])
+        seen = part.groupby("n_train")["seen_error"].mean()
         rows[ARMS[arm]] = {"change of the error": mean, "low": low, "high": high, "seeds": len(wide)}
+        rows[ARMS[arm]] |= {f"error on the {n:,} seen": seen[n] for n in (seen.index[0], seen.index[-1])}
     return pd.DataFrame.from_dict(rows, orient="index").round(3)
 
 
