@@ -80,6 +80,32 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--fresh", action="store_true")
     train.set_defaults(command=train_command)
 
+    text = commands.add_parser(
+        "text",
+        help="train decoder and ENTP on a text file of your own",
+        description="Train on a UTF-8 text or Parquet file, its last tenth kept for validation, and print the losses. "
+        "The defaults are the authors' for characters of Shakespeare. ENTP sends (context + 1) / 2 times the tokens of "
+        "a decoder through its layers, unless --prefixes has it train fewer positions.",
+    )
+    text.add_argument("file")
+    text.add_argument("--architecture", action="append", choices=("decoder", "entp"), help="only this one")
+    text.add_argument("--tokenizer", default="characters", help="characters (default), bytes, bpe or gpt2")
+    text.add_argument("--vocabulary", type=int, default=0, metavar="N", help="size of the vocabulary that bpe learns")
+    text.add_argument("--context", type=int, default=64, metavar="N", help="tokens in a window (default: 64)")
+    text.add_argument(
+        "--prefixes", type=int, default=0, metavar="N", help="positions of a window that are trained (default: all)"
+    )
+    text.add_argument("--size", default="small", help="small (default), medium or another of the paper's")
+    text.add_argument("--steps", type=int, default=5000, metavar="N", help="default: 5000")
+    text.add_argument("--batch-size", type=int, default=64, metavar="N", help="default: 64")
+    text.add_argument("--max-lr", type=float, default=5e-4, metavar="RATE", help="default: 5e-4; falls to a tenth")
+    text.add_argument("--seeds", type=int, default=1, metavar="N")
+    text.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
+    text.add_argument("--results", metavar="DIR", help="where records go (default: results/own)")
+    text.add_argument("--jobs", type=int, default=0)
+    text.add_argument("--fresh", action="store_true")
+    text.set_defaults(command=text_command)
+
     claims = commands.add_parser("claims", help="recompute results/claims.csv from the records and print it")
     claims.set_defaults(command=claims_command)
     records = commands.add_parser("records", help="verify every record and list the damaged ones")
@@ -132,32 +158,16 @@ def run_command(options) -> int:
 def train_command(options) -> int:
     from entp_lib.config import ARCHITECTURES, RunConfig, one_of
     from entp_lib.experiments import EXPERIMENTS, summary
-    from entp_lib.records import Store
-    from entp_lib.runs import SweepError, sweep
 
     one_of("experiment", options.experiment, EXPERIMENTS)
     for name in options.architecture:
         one_of("architecture", name, ARCHITECTURES)
-    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
     experiment = EXPERIMENTS[options.experiment]
     configs = experiment.configs(options.tier, options.seeds)
     if options.architecture:
         configs = [c for c in configs if isinstance(c, RunConfig) and c.model.architecture in options.architecture]
     require(bool(configs), f"experiment {experiment.name} has no such runs at tier {options.tier}")
-    try:
-        done = sweep(
-            configs,
-            experiment.version,
-            store=Store(options.results),
-            fresh=options.fresh,
-            jobs=options.jobs or experiment.jobs,
-            time_limit=seconds(options.time_limit),
-            label=f"{experiment.name} {options.tier}",
-        )
-    except SweepError as error:
-        done = error.sweep
-        print(error, file=sys.stderr)
-    partial = [r for r in done.records if r.status == "partial"]
+    done = swept(options, configs, experiment.version, options.results, experiment.jobs, options.tier)
     trained = [r for r in done.complete if isinstance(r.config, RunConfig)]
     if trained:
         shown = [
@@ -170,8 +180,53 @@ def train_command(options) -> int:
             "wall_seconds",
         ]
         print(summary(trained).reindex(columns=shown).dropna(axis=1, how="all").to_string(index=False))
-    for record in partial:
-        print(f"partial: {record.experiment}/{record.id} at step {record.provenance['steps']}")
+    return 1 if done.failures else 0
+
+
+def swept(options, configs, version: int, results, jobs: int = 0, what: str = ""):
+    """The runs of a command, whose options say how they are made; failures and partial runs are printed."""
+    from entp_lib.records import Store
+    from entp_lib.runs import SweepError, sweep
+
+    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
+    try:
+        done = sweep(
+            configs,
+            version,
+            store=Store(results),
+            fresh=options.fresh,
+            jobs=options.jobs or jobs,
+            time_limit=seconds(options.time_limit),
+            label=f"{configs[0].experiment} {what}".strip(),
+        )
+    except SweepError as error:
+        done = error.sweep
+        print(error, file=sys.stderr)
+    for record in done.records:
+        if record.status == "partial":
+            print(f"partial: {record.experiment}/{record.id} at step {record.provenance['steps']}")
+    return done
+
+
+def text_command(options) -> int:
+    from pathlib import Path
+
+    from entp_lib import paths
+    from entp_lib.experiments import own_text
+
+    names = "tokenizer vocabulary context prefixes size steps batch_size max_lr seeds".split()
+    configs = own_text.configs(
+        str(Path(options.file).resolve()),
+        options.architecture or ("decoder", "entp"),
+        **{name: getattr(options, name) for name in names},
+    )
+    done = swept(options, configs, own_text.VERSION, options.results or paths.results() / "own")
+    if done.records:
+        print("loss in nats a token")
+        print(own_text.courses(done.records).round(3).to_string())
+    for r in done.complete:
+        print(f"\n{r.config.model.architecture}, seed {r.config.model_seed}, {r.provenance['train_seconds']:.0f} s:")
+        print(f"  {r.metrics['samples'][0]['prompt']!r}\n  {r.metrics['samples'][0]['continuation']!r}")
     return 1 if done.failures else 0
 
 

@@ -1,6 +1,8 @@
 """The text experiment: arms differ in what they say, minima and paired differences are those of the curves."""
 
 import dataclasses
+import hashlib
+import json
 import math
 
 import pandas as pd
@@ -8,8 +10,9 @@ import pytest
 import torch
 
 from entp_lib import paths
+from entp_lib.__main__ import main
 from entp_lib.config import NotebookParameters
-from entp_lib.experiments import EXPERIMENTS, SHAKESPEARE, cost_per_run, shakespeare, summary
+from entp_lib.experiments import EXPERIMENTS, SHAKESPEARE, cost_per_run, own_text, shakespeare, summary
 from entp_lib.experiments import text as module
 from entp_lib.models.entp import token_forwards
 from entp_lib.records import Record, Store
@@ -203,3 +206,53 @@ def test_the_smoke_tier_runs(tmp_path, monkeypatch):
     assert len(module.samples(done.complete)) == 5 * 3
     spent = shown.groupby(["variant", "architecture"], sort=False)["token_forwards"].mean().tolist()
     assert spent[1] == pytest.approx(spent[2], rel=0.1)  # ENTP and the decoder at equal compute
+
+
+# A text of one's own
+
+
+@pytest.fixture
+def own_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    path = tmp_path / "own.txt"
+    path.write_text("".join(f"line {i} of a text\n\n" for i in range(200)))
+    return path
+
+
+def test_defaults_are_those_of_shakespeare(own_file):
+    decoder, entp = own_text.configs(str(own_file))
+    (theirs, _) = SHAKESPEARE.configs("paper")
+    assert dataclasses.replace(entp, model=decoder.model) == decoder and entp.model.architecture == "entp"
+    assert decoder.task_params["vocabulary"] == decoder.model.vocab_size == len(set(own_file.read_text()))
+    assert decoder.task_params["checksum"] == hashlib.sha256(own_file.read_bytes()).hexdigest()[:16]
+    for name in ("steps", "batch_size", "max_lr", "min_lr", "warmup_steps", "eval_every", "betas", "weight_decay"):
+        assert getattr(decoder.train, name) == getattr(theirs.train, name), name
+    assert dataclasses.replace(decoder.model, vocab_size=65) == theirs.model
+    assert {k: theirs.task_params[k] for k in ("split", "context", "tokenizer")}.items() <= decoder.task_params.items()
+
+
+def test_a_text_of_ones_own_is_trained_on(own_file, tmp_path, capsys):
+    command = ["text", str(own_file), "--size", "extra_small", "--context", "8", "--steps", "6", "--jobs", "1"]
+    assert main([*command, "--architecture", "decoder", "--batch-size", "8"]) == 0
+    said = capsys.readouterr().out
+    assert "decoder, seed 0" in said and "entp" not in said and "validation" in said
+    (record,) = (tmp_path / "results" / "own" / "records" / "own_text").glob("*.json")
+    losses = json.loads(record.read_text())["curves"]["loss"]
+    assert len(losses) == 6 and losses[-1] < losses[0]
+    assert not (tmp_path / "results" / "records").exists()  # nothing that a claim could rest on
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--context", "9000"], "context = 9000: the train part of corpus"),
+        (["--size", "huge"], "size = 'huge': must be one of"),
+        (["--tokenizer", "words"], "tokenizer = 'words': must be one of"),
+        (["--vocabulary", "3"], "vocabulary = 3: the corpus has"),
+        (["--steps", "0"], "steps = 0: must be at least 1"),
+    ],
+)
+def test_what_a_text_lacks_is_one_line(own_file, capsys, options, message):
+    assert main(["text", str(own_file), *options]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
