@@ -34,7 +34,7 @@ def made_up():
     def make(function="linear", arm="decoder", seed=0, error=0.5, spent=(10, 20, 30), curve=(0.9, 0.7, 0.5)):
         (config,) = [
             c
-            for c in IN_CONTEXT.configs("quick", 0)
+            for c in IN_CONTEXT.configs("quick", 5)
             if (c.task_params["function"], arm_of(c), c.model_seed) == (function, arm, seed)
         ]
         task = InContext(**config.task_params)
@@ -269,3 +269,17 @@ def test_the_arms_of_a_class_have_the_same_seeds(tier):
         seeds.setdefault(c.task_params["function"], {}).setdefault(arm_of(c), []).append((c.model_seed, c.data_seed))
     for arms in seeds.values():
         assert all(found == arms["entp"] and len(set(found)) == len(found) for found in arms.values())
+
+
+def test_learners_have_the_seeds_of_the_models():
+    for tier in ("quick", "gpu"):
+        of_models = {(c.task_params["function"], c.model_seed) for c in IN_CONTEXT.configs(tier)}
+        of_learners = {(c.params["task"]["function"], c.params["seed"]) for c in IN_CONTEXT_BASELINES.configs(tier)}
+        assert of_models == of_learners
+    assert {f for f, _ in of_models} == set(in_context_tables.REFERENCES)
+    assert {
+        f for f, s in {(c.task_params["function"], c.model_seed) for c in IN_CONTEXT.configs("quick")} if s == 4
+    } == {
+        "linear",
+        "sparse",
+    }

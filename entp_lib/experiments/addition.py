@@ -85,7 +85,7 @@ TIERS = {
     "quick": (
         Block(sizes(QUICK_SIZES, True, largest=99), ("decoder", "entp"), SMALL_2, QUICK),
         Block(sizes((900,), True, largest=99), ("longer",), SMALL_2, QUICK),
-        Block(sizes((900,), False, largest=99), ("decoder", "entp"), SMALL_2, QUICK),
+        Block(sizes((300, 900), False, largest=99), ("decoder", "entp"), SMALL_2, QUICK),
     ),
     # Meant for half an hour of one data-centre GPU; Medium where the authors' logs have its gap close and turn.
     "gpu": (
