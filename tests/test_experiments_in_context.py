@@ -277,9 +277,3 @@ def test_learners_have_the_seeds_of_the_models():
         of_learners = {(c.params["task"]["function"], c.params["seed"]) for c in IN_CONTEXT_BASELINES.configs(tier)}
         assert of_models == of_learners
     assert {f for f, _ in of_models} == set(in_context_tables.REFERENCES)
-    assert {
-        f for f, s in {(c.task_params["function"], c.model_seed) for c in IN_CONTEXT.configs("quick")} if s == 4
-    } == {
-        "linear",
-        "sparse",
-    }

@@ -24,9 +24,9 @@ SCALES = dict(position_std=0.5, input_std=0.3)
 ADAM = dict(betas=(0.9, 0.999), weight_decay=0.0)
 
 # By tier: the model, the training but for its length, (task, architectures, steps) of each function class, the classes
-# for which a decoder is trained for ENTP's compute, the seeds, fewer for some classes where time is short, the grid of
-# settings, on which that of the runs lies, and the prompts that baselines get. gpu is meant for half an hour of an H200
-# per experiment, by counted operations; paper is the schedule of Garg et al. README.md extrapolates their costs.
+# for which a decoder is trained for ENTP's compute, the grid of settings, on which that of the runs lies, and the
+# prompts that baselines get. gpu is meant for half an hour of an H200 per experiment, by counted operations; paper is
+# the schedule of Garg et al. README.md extrapolates what both would cost.
 TIERS = {
     "smoke": dict(
         model=dict(n_layers=3, n_heads=2, width=16, **SCALES),
@@ -58,12 +58,11 @@ TIERS = {
         runs={
             "linear": (dict(dims=3, points=6), ALL, 500),
             "sparse": (dict(dims=3, points=6, sparsity=1), BOTH, 500),
-            "network": (dict(dims=3, points=6), BOTH, 500),
-            "tree": (dict(dims=3, points=6, depth=2), BOTH, 500),
+            "network": (dict(dims=3, points=6), BOTH, 300),
+            "tree": (dict(dims=3, points=6, depth=2), BOTH, 300),
         },
         equal_compute=("linear",),
         seeds=5,
-        fewer_seeds=dict(network=3, tree=3),
         evaluations=20,
         settings=dict(steps=300, max_lr=(1e-3, 2e-3, 3e-3), position_std=(0.02, 1.0), input_std=(0.02, 1.0)),
         baselines=dict(prompts=1280, costly_prompts=128),
@@ -130,22 +129,17 @@ def compute_ratio(task: InContext) -> float:
     return token_forwards("entp", wanted_BT) / token_forwards("decoder", wanted_BT)
 
 
-def seeds_of(plan: dict, function: str) -> int:
-    """How many seeds a tier has for a function class."""
-    return plan.get("fewer_seeds", {}).get(function, plan["seeds"])
-
-
 def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
     """Every function class, architecture and seed of a tier, and decoders at ENTP's compute."""
     plan = TIERS.get(tier, {"runs": {}})
     runs = []
     for function, (_, architectures, steps) in plan["runs"].items():
         base = base_run("in_context", tier, function, steps, plan["evaluations"])
-        runs += twins(base, architectures, seeds or seeds_of(plan, function))
+        runs += twins(base, architectures, seeds or plan["seeds"])
         if function in plan["equal_compute"]:
             longer = int(steps * compute_ratio(InContext(**base.task_params)))  # not a step more than ENTP's compute
             base = base_run("in_context", tier, function, longer, plan["evaluations"])
-            runs += twins(base, ("decoder",), seeds or seeds_of(plan, function))
+            runs += twins(base, ("decoder",), seeds or plan["seeds"])
     return runs
 
 
@@ -168,7 +162,7 @@ def baseline_configs(tier: str, seeds: int = 0) -> list[StudyConfig]:
         return []
     plan, studies = TIERS[tier], []
     for function, (task, *_) in plan["runs"].items():
-        for seed in range(seeds or seeds_of(plan, function)):
+        for seed in range(seeds or plan["seeds"]):
             params = {"task": {"function": function, **task}, **plan["baselines"], "seed": seed}
             studies.append(StudyConfig("in_context_baselines", tier, "in_context_baselines", params, seed, seed))
     return studies
