@@ -4,8 +4,15 @@ import argparse
 import logging
 import re
 import sys
+from typing import TYPE_CHECKING
 
 from entp_lib.config import TIERS, ConfigError, require
+
+if TYPE_CHECKING:  # torch takes a second, which mistakes and --help need not wait for
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from entp_lib.runs import Config, Sweep
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,27 +90,26 @@ def build_parser() -> argparse.ArgumentParser:
     text = commands.add_parser(
         "text",
         help="train decoder and ENTP on a text file of your own",
-        description="Train on a UTF-8 text or Parquet file, its last tenth kept for validation, and print the losses. "
-        "The defaults are the authors' for characters of Shakespeare. ENTP sends (context + 1) / 2 times the tokens of "
-        "a decoder through its layers, unless --prefixes has it train fewer positions.",
+        description="Train on a UTF-8 text or Parquet file, about its last tenth held out, and print the losses. The "
+        "default model and rates are the authors' for characters of Shakespeare. ENTP sends (context + 1) / 2 times "
+        "the tokens of a decoder through its layers, unless --prefixes has it train fewer positions.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     text.add_argument("file")
-    text.add_argument("--architecture", action="append", choices=("decoder", "entp"), help="only this one")
-    text.add_argument("--tokenizer", default="characters", help="characters (default), bytes, bpe or gpt2")
-    text.add_argument("--vocabulary", type=int, default=0, metavar="N", help="size of the vocabulary that bpe learns")
-    text.add_argument("--context", type=int, default=64, metavar="N", help="tokens in a window (default: 64)")
-    text.add_argument(
-        "--prefixes", type=int, default=0, metavar="N", help="positions of a window that are trained (default: all)"
-    )
-    text.add_argument("--size", default="small", help="small (default), medium or another of the paper's")
-    text.add_argument("--steps", type=int, default=5000, metavar="N", help="default: 5000")
-    text.add_argument("--batch-size", type=int, default=64, metavar="N", help="default: 64")
-    text.add_argument("--max-lr", type=float, default=5e-4, metavar="RATE", help="default: 5e-4; falls to a tenth")
-    text.add_argument("--seeds", type=int, default=1, metavar="N")
+    text.add_argument("--architecture", action="append", choices=("decoder", "entp"), help="one instead of both")
+    text.add_argument("--tokenizer", default="characters", help="characters, bytes, bpe or gpt2")
+    text.add_argument("--vocabulary", type=int, default=0, metavar="N", help="tokens that bpe learns")
+    text.add_argument("--context", type=int, default=64, metavar="N", help="tokens in a window")
+    text.add_argument("--prefixes", type=int, default=0, metavar="N", help="trained positions of a window; 0 for all")
+    text.add_argument("--size", default="small", help="one of the paper's model sizes")
+    text.add_argument("--steps", type=int, default=5000, metavar="N", help="updates of the weights")
+    text.add_argument("--batch-size", type=int, default=64, metavar="N", help="windows in a step")
+    text.add_argument("--max-lr", type=float, default=5e-4, metavar="RATE", help="learning rate; falls to a tenth")
+    text.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each architecture")
     text.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
-    text.add_argument("--results", metavar="DIR", help="where records go (default: results/own)")
-    text.add_argument("--jobs", type=int, default=0)
-    text.add_argument("--fresh", action="store_true")
+    text.add_argument("--results", metavar="DIR", help="where records go, if not to results/own")
+    text.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
+    text.add_argument("--fresh", action="store_true", help="compute again what has a record")
     text.set_defaults(command=text_command)
 
     claims = commands.add_parser("claims", help="recompute results/claims.csv from the records and print it")
@@ -167,7 +173,8 @@ def train_command(options) -> int:
     if options.architecture:
         configs = [c for c in configs if isinstance(c, RunConfig) and c.model.architecture in options.architecture]
     require(bool(configs), f"experiment {experiment.name} has no such runs at tier {options.tier}")
-    done = swept(options, configs, experiment.version, options.results, experiment.jobs, options.tier)
+    label = f"{experiment.name} {options.tier}"
+    done = swept(options, configs, experiment.version, options.results, label, experiment.jobs)
     trained = [r for r in done.complete if isinstance(r.config, RunConfig)]
     if trained:
         shown = [
@@ -183,8 +190,19 @@ def train_command(options) -> int:
     return 1 if done.failures else 0
 
 
-def swept(options, configs, version: int, results, jobs: int = 0, what: str = ""):
-    """The runs of a command, whose options say how they are made; failures and partial runs are printed."""
+def swept(
+    options: argparse.Namespace,
+    configs: "Sequence[Config]",
+    version: int,
+    results: "Path | str | None",
+    label: str,
+    jobs: int = 0,
+    device: str | None = None,
+) -> "Sweep":
+    """The runs of a command, by its options for jobs, time and what exists; failures and partial runs are printed.
+
+    Raises ConfigError for options that make no sense, RecordError where ``results`` cannot be written.
+    """
     from entp_lib.records import Store
     from entp_lib.runs import SweepError, sweep
 
@@ -197,7 +215,8 @@ def swept(options, configs, version: int, results, jobs: int = 0, what: str = ""
             fresh=options.fresh,
             jobs=options.jobs or jobs,
             time_limit=seconds(options.time_limit),
-            label=f"{configs[0].experiment} {what}".strip(),
+            device=device,
+            label=label,
         )
     except SweepError as error:
         done = error.sweep
@@ -211,19 +230,27 @@ def swept(options, configs, version: int, results, jobs: int = 0, what: str = ""
 def text_command(options) -> int:
     from pathlib import Path
 
-    from entp_lib import paths
+    from entp_lib import paths, runs
     from entp_lib.experiments import own_text
+    from entp_lib.records import Store
 
+    require(Path(options.file).exists(), f"{options.file}: no such file")
+    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
+    seconds(options.time_limit)
+    results = options.results or paths.results() / "own"
+    Store(results).check_writable()
     names = "tokenizer vocabulary context prefixes size steps batch_size max_lr seeds".split()
     configs = own_text.configs(
         str(Path(options.file).resolve()),
         options.architecture or ("decoder", "entp"),
         **{name: getattr(options, name) for name in names},
     )
-    done = swept(options, configs, own_text.VERSION, options.results or paths.results() / "own")
-    if done.records:
+    device = runs.device_for("paper")  # a GPU if there is one
+    done = swept(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
+    courses = own_text.courses(done.records)
+    if len(courses):
         print("loss in nats a token")
-        print(own_text.courses(done.records).round(3).to_string())
+        print(courses.round(3).to_string())
     for r in done.complete:
         print(f"\n{r.config.model.architecture}, seed {r.config.model_seed}, {r.provenance['train_seconds']:.0f} s:")
         print(f"  {r.metrics['samples'][0]['prompt']!r}\n  {r.metrics['samples'][0]['continuation']!r}")

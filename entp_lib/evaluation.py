@@ -171,7 +171,8 @@ def constant_baseline(task: Task, sequences: int, *seed_parts: int | str, device
 def mode_baseline(task: Task, sequences: int, *seed_parts: int | str, device: str = "cpu") -> dict[str, Any]:
     """What the best constant per position scores: its most frequent target, and the loss of its frequencies.
 
-    Frequencies come from one half of ``2 * sequences`` fresh sequences, the scores from the other. Where the task is
+    Frequencies come from one half of ``2 * sequences`` fresh sequences, the scores from the other; of a fixed set both
+    come from the set, or from so many of it. Where the task is
     ``stationary`` they are those of all positions together: a large vocabulary has too few targets at each.
     """
     rows = 1 if task.stationary else task.length

@@ -126,6 +126,8 @@ def test_parquet_gives_its_rows(parquet):
     assert len({both.checksum, source_of(str(one)).checksum, source_of(str(two)).checksum}) == 3
     with pytest.raises(ConfigError, match="no column 'text', only body"):
         list(source_of(str(parquet(["a"], "c.parquet", "body"))).documents())
+    with pytest.raises(ConfigError, match="has int64 in its column 'text'; strings are needed"):
+        list(source_of(str(parquet([1, 2], "d.parquet"))).documents())
     two.write_bytes(one.read_bytes()[:-20])
     with pytest.raises(ConfigError, match="is not a Parquet file"):
         list(source_of(str(two)).documents())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import math
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from entp_lib import paths
-from entp_lib.__main__ import main
+from entp_lib.__main__ import build_parser, main
 from entp_lib.config import NotebookParameters
 from entp_lib.experiments import EXPERIMENTS, SHAKESPEARE, cost_per_run, own_text, shakespeare, summary
 from entp_lib.experiments import text as module
@@ -222,6 +223,11 @@ def own_file(tmp_path, monkeypatch):
 def test_defaults_are_those_of_shakespeare(own_file):
     decoder, entp = own_text.configs(str(own_file))
     (theirs, _) = SHAKESPEARE.configs("paper")
+    typed = vars(build_parser().parse_args(["text", "x"]))
+    defaults = {
+        n: p.default for n, p in inspect.signature(own_text.configs).parameters.items() if p.kind == p.KEYWORD_ONLY
+    }
+    assert defaults.items() <= typed.items()
     assert dataclasses.replace(entp, model=decoder.model) == decoder and entp.model.architecture == "entp"
     assert decoder.task_params["vocabulary"] == decoder.model.vocab_size == len(set(own_file.read_text()))
     assert decoder.task_params["checksum"] == hashlib.sha256(own_file.read_bytes()).hexdigest()[:16]
@@ -242,6 +248,13 @@ def test_a_text_of_ones_own_is_trained_on(own_file, tmp_path, capsys):
     assert not (tmp_path / "results" / "records").exists()  # nothing that a claim could rest on
 
 
+def test_a_run_that_is_cut_at_once_has_no_losses_to_show(own_file, capsys):
+    command = ["text", str(own_file), "--size", "extra_small", "--context", "8", "--time-limit", "0.001"]
+    assert main([*command, "--architecture", "decoder"]) == 0
+    said = capsys.readouterr().out
+    assert "partial: own_text" in said and "loss" not in said
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -249,10 +262,31 @@ def test_a_text_of_ones_own_is_trained_on(own_file, tmp_path, capsys):
         (["--size", "huge"], "size = 'huge': must be one of"),
         (["--tokenizer", "words"], "tokenizer = 'words': must be one of"),
         (["--vocabulary", "3"], "vocabulary = 3: the corpus has"),
-        (["--steps", "0"], "steps = 0: must be at least 1"),
+        (["--steps", "0"], "steps = 0: must be"),
+        (["--seeds", "0"], "seeds = 0: must be at least 1"),
+        (["--max-lr", "nan"], "max_lr = nan: must be"),
+        (["--jobs", "-1"], "--jobs -1: must be 0"),
+        (["--time-limit", "soon"], "time limit 'soon': write"),
     ],
 )
 def test_what_a_text_lacks_is_one_line(own_file, capsys, options, message):
     assert main(["text", str(own_file), *options]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("one paragraph of a text", "one piece of text, of which none can be held out"),
+        ("a document that alone is ended\f", "one piece of text"),
+        ("\n\n" * 5000, "all of it is one character"),
+        ("", "is empty"),
+    ],
+)
+def test_a_text_that_cannot_be_used_is_named(own_file, capsys, text, message):
+    own_file.write_text(text)
+    assert main(["text", str(own_file)]) == 2
+    assert message in capsys.readouterr().err
+    assert main(["text", str(own_file.with_name("embedded"))]) == 2
+    assert capsys.readouterr().err.endswith("embedded: no such file\n")

@@ -1,7 +1,8 @@
 """Decoder and ENTP on a text of one's own: ``python -m entp_lib text FILE``.
 
-The defaults are those of ``shakespeare``, the authors' Small size on windows of 64. Runs of one file are paired: the
-same initial weights, windows and steps. Their records go to a folder of their own and belong to no claim.
+Model, window, batch and rates are by default those of ``shakespeare``, which are the authors' as far as they are known;
+every run goes to its last step. Runs of one file are paired: the same initial weights, windows and steps. Their records
+go to a folder of their own and belong to no claim.
 """
 
 from collections.abc import Sequence
@@ -12,10 +13,10 @@ from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig, one_of, 
 from entp_lib.experiments.base import twins
 from entp_lib.records import Record
 from entp_lib.tasks import Text
-from entp_lib.text import TOKENIZERS, source_of
-from entp_lib.text.documentation import DOCUMENT_END
+from entp_lib.text import TOKENIZERS, characters_of, source_of
 
 VERSION = 1
+HELD_OUT = 0.1
 
 
 def configs(
@@ -32,29 +33,13 @@ def configs(
     max_lr: float = 5e-4,
     seeds: int = 1,
 ) -> list[RunConfig]:
-    """The runs on a text or Parquet file; the rate falls to a tenth, the last tenth of the text is for validation.
+    """The runs on a text or Parquet file; the rate falls to a tenth, about the last tenth of the text is held out.
 
     ``vocabulary`` 0: for characters as many as the text has. ConfigError for what the file or the options lack.
     """
     one_of("size", size, SIZES)
     one_of("tokenizer", tokenizer, TOKENIZERS)
-    for name, value in {"steps": steps, "batch_size": batch_size, "seeds": seeds}.items():
-        require(value >= 1, f"{name} = {value}: must be at least 1")
-    source = source_of(corpus)
-    if tokenizer == "characters" and not vocabulary:
-        vocabulary = len(set(DOCUMENT_END if source.whole else "").union(*source.documents()))
-    params = dict(
-        corpus=corpus,
-        checksum=source.checksum[:16],
-        tokenizer=tokenizer,
-        vocabulary=vocabulary,
-        split="tail",
-        held_out=0.1,
-        context=context,
-        prefixes=prefixes,
-    )
-    task = Text(**params)
-    task.prepare()  # a text that is too short is said before anything starts
+    require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
     train = TrainConfig(
         steps=steps,
         batch_size=batch_size,
@@ -65,16 +50,41 @@ def configs(
         eval_sequences=1024,
         final_eval_sequences=4096,
     )
+    source = source_of(corpus)
+    require(
+        any(i for i, _ in enumerate(source.documents())),
+        f"{corpus}: one piece of text, of which none can be held out; it takes two documents, ended by form feeds, or "
+        "paragraphs with blank lines between them",
+    )
+    if tokenizer == "characters":
+        found = len(characters_of(source))
+        require(found > 1, f"{corpus}: all of it is one character")
+        vocabulary = vocabulary or found
+    params = dict(
+        corpus=corpus,
+        checksum=source.checksum[:16],
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        split="tail",
+        held_out=HELD_OUT,
+        context=context,
+        prefixes=prefixes,
+    )
+    task = Text(**params)
+    task.prepare()  # a text that is too short is said before anything starts
     model = ModelConfig.from_size(size, architecture="decoder", vocab_size=task.vocab_size, max_length=task.length)
-    # of the tiers, paper is the one that takes a GPU where there is one and a CPU where there is none
-    return twins(RunConfig("own_text", "paper", "text", params, model, train), architectures, seeds)
+    return twins(RunConfig("own_text", "quick", "text", params, model, train), architectures, seeds)
 
 
 def courses(records: Sequence[Record]) -> pd.DataFrame:
-    """Training loss (mean since the point before) and validation loss, nats a token: steps by runs."""
+    """Training loss (mean since the point before) and validation loss, nats a token: steps by runs.
+
+    Empty where no run has come to its first evaluation.
+    """
     columns = {}
     for r in records:
         run = f"{r.config.model.architecture}, seed {r.config.model_seed}"
         for curve, name in (("train_loss", "training"), ("loss", "validation")):
-            columns[run, name] = pd.Series(r.curves[curve], index=r.curves["step"])
+            if r.curves:
+                columns[run, name] = pd.Series(r.curves[curve], index=r.curves["step"])
     return pd.DataFrame(columns).rename_axis("step")

@@ -3,7 +3,7 @@
 from entp_lib.text.cache import SPLITS, Recipe, Tokens, open_tokens
 from entp_lib.text.documentation import embedded_file, export
 from entp_lib.text.sources import ParquetFiles, TextFile, source_of
-from entp_lib.text.tokenizers import TOKENIZERS, Tokenizer, vocabulary_size
+from entp_lib.text.tokenizers import TOKENIZERS, Tokenizer, characters_of, vocabulary_size
 
 __all__ = [
     "SPLITS",
@@ -13,6 +13,7 @@ __all__ = [
     "TextFile",
     "Tokenizer",
     "Tokens",
+    "characters_of",
     "embedded_file",
     "export",
     "open_tokens",

@@ -9,6 +9,7 @@ import functools
 import glob
 import hashlib
 import importlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,8 @@ class ParquetFiles:
             with file:
                 names = file.schema_arrow.names
                 require("text" in names, f"corpus: {path} has no column 'text', only {', '.join(names)}")
+                kind = file.schema_arrow.field("text").type
+                require("string" in str(kind), f"corpus: {path} has {kind} in its column 'text'; strings are needed")
                 yield file
 
 
@@ -180,6 +183,7 @@ def local(path: Path) -> TextFile | ParquetFiles:
     require(
         path.exists(), f"corpus = {str(path)!r}: no such file; it must be 'embedded', 'openwebtext' or a path to a file"
     )
+    require(os.access(path, os.R_OK), f"corpus = {str(path)!r}: this user may not read it")
     if path.is_dir():
         files = sorted(Path(p) for p in glob.glob(f"{glob.escape(str(path))}/*.parquet"))
         require(bool(files), f"corpus = {str(path)!r}: a folder without Parquet files")

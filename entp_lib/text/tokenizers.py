@@ -10,7 +10,7 @@ import numpy as np
 
 from entp_lib.config import ConfigError, one_of, require
 from entp_lib.text.documentation import DOCUMENT_END
-from entp_lib.text.sources import library
+from entp_lib.text.sources import ParquetFiles, TextFile, library
 
 GPT2_USED, GPT2_PADDED = 50_257, 50_304  # nanoGPT rounds the vocabulary up to a multiple of 64
 END_TOKEN = "<|endoftext|>"
@@ -136,13 +136,23 @@ def learn(
     byte pairs are learned from the first, characters, of which none may be missing, from both.
     """
     if name == "characters":
-        found = set(DOCUMENT_END if ended else "")
-        for text in every():
-            found.update(text)
-        return Characters(vocabulary, "".join(sorted(found)))
+        return Characters(vocabulary, "".join(sorted(distinct(every(), ended))))
     if name == "bpe":
         return BPE(vocabulary, learned_pairs(vocabulary, train()))
     return restore(name, vocabulary, "")
+
+
+def distinct(texts: Iterable[str], ended: bool) -> set[str]:
+    """The characters of texts, with the one that ends a document if they are ended."""
+    found = set(DOCUMENT_END if ended else "")
+    for text in texts:
+        found.update(text)
+    return found
+
+
+def characters_of(source: TextFile | ParquetFiles) -> set[str]:
+    """The characters that a source's tokens need."""
+    return distinct(source.documents(), source.whole)
 
 
 def learned_pairs(vocabulary: int, texts: Iterator[str]) -> str:
