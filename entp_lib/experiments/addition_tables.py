@@ -24,7 +24,7 @@ def means(table: pd.DataFrame, by: Sequence[str], metric: str = "error") -> pd.D
 def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
     """Change of the error from the fewest to the most examples, paired by seed, by arm: mean, 95 % interval, seeds.
 
-    Beside it the mean error of the last weights on the training examples themselves, at the fewest and at the most.
+    Beside it the mean error of the last weights on the training examples themselves, at every size.
     """
     rows = {}
     for arm, part in table.groupby("arm", sort=False):
@@ -32,7 +32,7 @@ def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
         mean, low, high = mean_interval(wide.iloc[:, -1] - wide.iloc[:, 0])
         seen = part.groupby("n_train")["seen_error"].mean()
         rows[ARMS[arm]] = {"change of the error": mean, "low": low, "high": high, "seeds": len(wide)}
-        rows[ARMS[arm]] |= {f"error on the {n:,} seen": seen[n] for n in (seen.index[0], seen.index[-1])}
+        rows[ARMS[arm]] |= {f"error on the {n:,} seen": seen[n] for n in seen.index}
     return pd.DataFrame.from_dict(rows, orient="index").round(3)
 
 
@@ -56,20 +56,22 @@ def authors() -> pd.DataFrame:
 def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
     """Our mean error beside the authors', and the difference in standard errors, theirs and ours together.
 
-    Only sums up to 999, as theirs. Rows of our models by that name, of any other beside the authors' Small.
+    Only sums up to 999, as theirs. Rows of our models by that name, of any other beside the authors' Small. ``on seen``:
+    our mean error on the training examples, by the last weights.
     """
     same = [r for r in records if r.config.task_params.get("largest", 999) == 999]
     if not same:
         return pd.DataFrame()
-    ours = means(chosen(scores(same), rule), ("model", "format", "arm", "n_train"))
+    table, by = chosen(scores(same), rule), ["model", "format", "arm", "n_train"]
+    ours = means(table, by).merge(means(table, by, "seen_error")[[*by, "mean"]].rename(columns={"mean": "on seen"}))
     ours["logged"] = ours["model"].where(ours["model"].isin(authors()["model"]), "small")
     theirs = authors().rename(columns={"model": "logged", "architecture": "arm", "seeds": "their seeds"})
     both = ours.merge(theirs, on=["logged", "format", "arm", "n_train"])
     errors = both["sd"] ** 2 / both["seeds"] + both["error_sd"] ** 2 / (both["their seeds"] - 1)  # population SD
     both["in standard errors"] = (both["mean"] - both["error"]) / errors**0.5
     renamed = both.rename(columns={"mean": "ours", "error": "authors", "sd": "our SD", "error_sd": "their SD"})
-    columns = ["model", "logged", "format", "n_train", "arm", "ours", "our SD", "seeds", "authors", "their SD"]
-    return renamed[[*columns, "their seeds", "in standard errors"]].round(4)
+    columns = ["model", "logged", "format", "n_train", "arm", "ours", "our SD", "seeds", "on seen"]
+    return renamed[[*columns, "authors", "their SD", "their seeds", "in standard errors"]].round(4)
 
 
 def by_group(records: Sequence[Record], rule: str) -> pd.DataFrame:
