@@ -271,6 +271,7 @@ def test_the_difference_from_the_authors_is_in_standard_errors(made_up):
     theirs = theirs.loc[("small", "reversed", 2500, "decoder")]
     error = math.sqrt(np.var([0, 0.01, 0.02, 0.03, 0.04], ddof=1) / 5 + theirs["error_sd"] ** 2 / (theirs["seeds"] - 1))
     assert row["in standard errors"] == pytest.approx((0.42 - theirs["error"]) / error, rel=1e-3)
+    assert row["on seen"] == 0 and table.loc[("reversed", 2500, "entp"), "on seen"] == 0.25
     assert tables.beside_authors(made_up(ADDITION, "quick", spread), "last").empty  # sums up to 99
 
 

@@ -56,8 +56,8 @@ def authors() -> pd.DataFrame:
 def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
     """Our mean error beside the authors', and the difference in standard errors, theirs and ours together.
 
-    Only sums up to 999, as theirs. Rows of our models by that name, of any other beside the authors' Small. ``on seen``:
-    our mean error on the training examples, by the last weights.
+    Only sums up to 999, as theirs. Rows of our models by that name, of any other beside the authors' Small.
+    ``on seen``: our mean error on the training examples, by the last weights.
     """
     same = [r for r in records if r.config.task_params.get("largest", 999) == 999]
     if not same:
