@@ -186,6 +186,11 @@ def test_shakespeare_is_shown_beside_the_logs(store):
     assert shakespeare.beside_authors(none)["ours"].isna().all()
     theirs, both = shakespeare.courses(none), shakespeare.courses(store)
     assert set(theirs["of"]) == {"authors"} and len(both) == len(theirs) + 2
+    logged = theirs.query("architecture == 'decoder'").set_index("step")["train_loss"]
+    gaps = [2.5 - logged[100], 2.0 - logged[200]]
+    found = shakespeare.training_differences(store, after=0).loc["decoder"]
+    assert found.tolist() == pytest.approx([sum(gaps) / 2, max(map(abs, gaps)), 2])
+    assert shakespeare.training_differences(none).empty
     lowest = theirs.groupby("architecture")["validation_loss"].min()
     assert lowest["decoder"] == pytest.approx(row["authors"], abs=1e-4)
     assert both[both["of"] == "ours"][["step", "train_loss", "validation_loss"]].to_numpy().tolist() == [
@@ -234,7 +239,7 @@ def test_defaults_are_those_of_shakespeare(own_file):
     for name in ("steps", "batch_size", "max_lr", "min_lr", "warmup_steps", "eval_every", "betas", "weight_decay"):
         assert getattr(decoder.train, name) == getattr(theirs.train, name), name
     assert dataclasses.replace(decoder.model, vocab_size=65) == theirs.model
-    assert {k: theirs.task_params[k] for k in ("split", "context", "tokenizer")}.items() <= decoder.task_params.items()
+    assert {k: theirs.task_params[k] for k in ("split", "held_out", "context")}.items() <= decoder.task_params.items()
 
 
 def test_a_text_of_ones_own_is_trained_on(own_file, tmp_path, capsys):
