@@ -12,9 +12,11 @@ from pathlib import Path
 import matplotlib
 import matplotlib.pyplot as plt
 import pandas as pd
+from IPython import get_ipython
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib_inline.config import InlineBackend
 
 from entp_lib import paths
 from entp_lib.evaluation import mean_interval
@@ -57,8 +59,14 @@ STYLE = {
 
 
 def use_style() -> None:
-    """Set matplotlib to the project's style."""
+    """Set matplotlib to the project's style, and notebooks to show figures as they are saved.
+
+    By default a notebook draws each figure once more to crop it, which the layout makes needless.
+    """
     matplotlib.rcParams.update(STYLE)
+    shell = get_ipython()
+    if shell is not None:
+        InlineBackend.instance(parent=shell).print_figure_kwargs = {"bbox_inches": None}
 
 
 def panels(columns: int, rows: int = 1, width: float = 3.4, height: float = 2.8, **options):

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
-import scipy.optimize
 import torch
 
 from entp_lib.claims import Check
@@ -116,7 +115,9 @@ def fit(lengths: Sequence[int], values: Sequence[float], powers: Sequence[int]) 
     n, y = np.asarray(lengths, float), np.asarray(values, float)
     design = np.stack([n**p / y for p in powers], 1)
     scale = design.max(0)
-    found, _ = scipy.optimize.nnls(design / scale, np.ones(len(n)))
+    from scipy.optimize import nnls  # slow to import, and needed here alone
+
+    found, _ = nnls(design / scale, np.ones(len(n)))
     return dict(zip(powers, found / scale, strict=True))
 
 
