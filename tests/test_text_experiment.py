@@ -220,6 +220,7 @@ def test_the_smoke_tier_runs(tmp_path, monkeypatch):
 @pytest.fixture
 def own_file(tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
     path = tmp_path / "own.txt"
     path.write_text("".join(f"line {i} of a text\n\n" for i in range(200)))
     return path

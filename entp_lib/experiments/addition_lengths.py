@@ -29,7 +29,6 @@ TIERS = {
         ("decoder", "entp"),
         SMALL_2,
         replace(QUICK, steps=600, eval_every=60, eval_sequences=250, final_eval_sequences=5000),
-        3,
     ),
     "gpu": Block(
         [dict(n_train=100_000, trained_digits=6, tested_digits=9, view="windows", window=31)],

@@ -78,7 +78,7 @@ def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
 def missing(studies: Sequence[Record], function: str) -> list[str]:
     """The learners of a class that were left out, each with why."""
     found = {n: why for r in studies if task_of(r).function == function for n, why in r.metrics["missing"].items()}
-    return [f"{name}: {why}" for name, why in found.items()]
+    return [f"{name}:\n{why}" for name, why in found.items()]
 
 
 def references(studies: Sequence[Record], function: str) -> tuple[str, ...]:
