@@ -244,7 +244,7 @@ def test_the_figure_draws_models_and_learners_and_names_what_is_absent(smoke):
     fig, ax = plt.subplots()
     in_context_tables.draw(ax, models, learners.query("function == 'linear'"), ["xyz: not installed"])
     labels = ax.get_legend_handles_labels()[1]
-    assert {"decoder", "ENTP", "hybrid", LONGER, "least squares", "xyz: not installed"} <= set(labels)
+    assert {"decoder", "ENTP", "hybrid", LONGER, "least squares", "xyz:\nnot installed"} <= set(labels)
     lines = {line.get_label(): line for line in ax.lines}
     drawn = learners.query("function == 'linear' and arm == 'least squares'")["error"].tolist()
     assert lines["least squares"].get_ydata().tolist() == drawn

@@ -78,7 +78,7 @@ def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
 def missing(studies: Sequence[Record], function: str) -> list[str]:
     """The learners of a class that were left out, each with why."""
     found = {n: why for r in studies if task_of(r).function == function for n, why in r.metrics["missing"].items()}
-    return [f"{name}:\n{why}" for name, why in found.items()]
+    return [f"{name}: {why}" for name, why in found.items()]
 
 
 def references(studies: Sequence[Record], function: str) -> tuple[str, ...]:
@@ -192,6 +192,6 @@ def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str]
         if len(part):
             ax.plot(part["examples"], part["error"], color=PALETTE["baseline"], ls=style, lw=1.1, label=arm)
     for name in absent:
-        ax.plot([], [], lw=0, label=name)
+        ax.plot([], [], lw=0, label=name.replace(": ", ":\n"))
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set(xlabel="examples in context", ylim=(0, max(1.2, 1.1 * models["high"].max())))
