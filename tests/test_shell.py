@@ -76,6 +76,8 @@ class Project:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            # a job in a script's background ignores Ctrl-C, and what it starts can never heed it again
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(self, *arguments, **options) -> subprocess.CompletedProcess:
