@@ -168,6 +168,7 @@ def train_command(options) -> int:
     one_of("experiment", options.experiment, EXPERIMENTS)
     for name in options.architecture:
         one_of("architecture", name, ARCHITECTURES)
+    check_limits(options)
     experiment = EXPERIMENTS[options.experiment]
     configs = experiment.configs(options.tier, options.seeds)
     if options.architecture:
@@ -190,6 +191,12 @@ def train_command(options) -> int:
     return 1 if done.failures else 0
 
 
+def check_limits(options: argparse.Namespace) -> None:
+    """ConfigError, before a text is read or a run made, for jobs or a time limit that make no sense."""
+    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
+    seconds(options.time_limit)
+
+
 def swept(
     options: argparse.Namespace,
     configs: "Sequence[Config]",
@@ -201,12 +208,11 @@ def swept(
 ) -> "Sweep":
     """The runs of a command, by its options for jobs, time and what exists; failures and partial runs are printed.
 
-    Raises ConfigError for options that make no sense, RecordError where ``results`` cannot be written.
+    Raises RecordError where ``results`` cannot be written.
     """
     from entp_lib.records import Store
     from entp_lib.runs import SweepError, sweep
 
-    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
     try:
         done = sweep(
             configs,
@@ -235,8 +241,7 @@ def text_command(options) -> int:
     from entp_lib.records import Store
 
     require(Path(options.file).exists(), f"{options.file}: no such file")
-    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
-    seconds(options.time_limit)
+    check_limits(options)
     results = options.results or paths.results() / "own"
     Store(results).check_writable()
     names = "tokenizer vocabulary context prefixes size steps batch_size max_lr seeds".split()
