@@ -29,10 +29,10 @@ from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model
 from entp_lib.models.decoding import generate
 from entp_lib.models.entp import micro_batch_tokens, split_wanted, token_forwards
-from entp_lib.records import device_name
-from entp_lib.runs import available_cores
+from entp_lib.runs.provenance import device_name
+from entp_lib.runs.sweeps import available_cores
 from entp_lib.tasks import Addition, Batch, LongAddition, generator_for
-from entp_lib.training import parts
+from entp_lib.training.loop import parts
 
 VOCAB, COLUMNS = 64, "case size dtype device against ratio_median ratio_min ratio_max peak_memory_ratio".split()
 

@@ -6,13 +6,15 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from entp_lib.config import TIERS, ConfigError, require
+from entp_lib.config import TIERS
+from entp_lib.strict import ConfigError, require
 
 if TYPE_CHECKING:  # torch takes a second, which mistakes and --help need not wait for
     from collections.abc import Sequence
     from pathlib import Path
 
-    from entp_lib.runs import Config, Sweep
+    from entp_lib.runs.execution import Config
+    from entp_lib.runs.sweeps import Sweep
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     parser = build_parser()
     options = parser.parse_args(arguments)
-    from entp_lib.records import RecordError
+    from entp_lib.runs.records import RecordError
 
     try:
         return options.command(options)
@@ -135,8 +137,10 @@ def seconds(text: str | None) -> float:
 
 
 def run_command(options) -> int:
-    from entp_lib import claims, launcher, readme, runs
-    from entp_lib.records import Store
+    from entp_lib.report import ledger, readme
+    from entp_lib.report import notebooks as launcher
+    from entp_lib.runs import sweeps as runs
+    from entp_lib.runs.records import Store
 
     if options.lab:
         launcher.open_lab()
@@ -151,7 +155,7 @@ def run_command(options) -> int:
     require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
     results = launcher.run_all(only=options.only, options=given, extra=options.parameter, update=options.update)
     if options.tier != "smoke" and not Store().read_only:
-        claims.write_ledger()
+        ledger.write_ledger()
     if options.update:
         readme.write()
     print(launcher.table(results))
@@ -162,8 +166,10 @@ def run_command(options) -> int:
 
 
 def train_command(options) -> int:
-    from entp_lib.config import ARCHITECTURES, RunConfig, one_of
-    from entp_lib.experiments import EXPERIMENTS, summary
+    from entp_lib.collection.frames import summary
+    from entp_lib.config import ARCHITECTURES, RunConfig
+    from entp_lib.papers import EXPERIMENTS
+    from entp_lib.strict import one_of
 
     one_of("experiment", options.experiment, EXPERIMENTS)
     for name in options.architecture:
@@ -210,8 +216,8 @@ def swept(
 
     Raises RecordError where ``results`` cannot be written.
     """
-    from entp_lib.records import Store
-    from entp_lib.runs import SweepError, sweep
+    from entp_lib.runs.records import Store
+    from entp_lib.runs.sweeps import SweepError, sweep
 
     try:
         done = sweep(
@@ -236,9 +242,10 @@ def swept(
 def text_command(options) -> int:
     from pathlib import Path
 
-    from entp_lib import paths, runs
-    from entp_lib.experiments import own_text
-    from entp_lib.records import Store
+    from entp_lib import paths
+    from entp_lib.report import own_text
+    from entp_lib.runs import sweeps as runs
+    from entp_lib.runs.records import Store
 
     require(Path(options.file).exists(), f"{options.file}: no such file")
     check_limits(options)
@@ -263,15 +270,16 @@ def text_command(options) -> int:
 
 
 def claims_command(_) -> int:
-    from entp_lib import claims
+    from entp_lib.collection import claims
+    from entp_lib.report import ledger
 
-    print(claims.shown(claims.write_ledger(), ["paper", "ours", "95 % interval", "tier", "seeds", "where"]).to_string())
+    print(claims.shown(ledger.write_ledger(), ["paper", "ours", "95 % interval", "tier", "seeds", "where"]).to_string())
     return 0
 
 
 def records_command(_) -> int:
-    from entp_lib.experiments import EXPERIMENTS
-    from entp_lib.records import RecordError, Store
+    from entp_lib.papers import EXPERIMENTS
+    from entp_lib.runs.records import RecordError, Store
 
     store, good, bad = Store(read_only=True), 0, []
     for path in sorted((store.root / "records").glob("*/*.json")):
@@ -291,7 +299,7 @@ def corpus_command(options) -> int:
     import shutil
     from pathlib import Path
 
-    from entp_lib.text import TextFile, embedded_file
+    from entp_lib.corpora import TextFile, embedded_file
 
     if options.export:
         require(Path(options.export).parent.is_dir(), f"--export {options.export}: no such folder")
@@ -304,7 +312,7 @@ def corpus_command(options) -> int:
 
 
 def readme_command(options) -> int:
-    from entp_lib import readme
+    from entp_lib.report import readme
 
     if options.check:
         print("README.md is up to date" if readme.is_current() else "README.md differs from the records")

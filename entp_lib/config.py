@@ -5,15 +5,14 @@ can name the record. Time limits, devices and thread counts are not part of it.
 """
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
 import re
-import types
-import typing
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from entp_lib.strict import check_types, from_dict, one_of, require
 
 ARCHITECTURES = ("decoder", "prefix_decoder", "entp", "hybrid")
 TIERS = ("smoke", "quick", "gpu", "paper")
@@ -27,25 +26,6 @@ SIZES = {
     "large": dict(n_layers=12, n_heads=12, width=768),
     "small_deep": dict(n_layers=8, n_heads=2, width=128),
 }
-
-
-class ConfigError(ValueError):
-    """A parameter that cannot be right; the message names it, its value and what would be right."""
-
-
-def require(condition: bool, message: str) -> None:
-    """Raise ``ConfigError(message)`` unless ``condition`` holds."""
-    if not condition:
-        raise ConfigError(message)
-
-
-def one_of(name: str, value: Any, allowed: typing.Iterable[Any]) -> None:
-    """Raise unless ``value`` is one of ``allowed``, suggesting the nearest name."""
-    allowed = list(allowed)
-    if value not in allowed:
-        near = difflib.get_close_matches(str(value), map(str, allowed), 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}{hint}")
 
 
 @dataclass(frozen=True)
@@ -239,132 +219,3 @@ def to_dict(config) -> dict[str, Any]:
             if holder.get(name) == default:
                 del holder[name]
     return plain
-
-
-def from_dict(cls, values: dict[str, Any], where: str = ""):
-    """Build the frozen dataclass ``cls`` from a mapping, recursively; unknown or missing names raise."""
-    fields = {f.name: f for f in dataclasses.fields(cls)}
-    hints = typing.get_type_hints(cls)
-    for name in values:
-        if name not in fields:
-            near = difflib.get_close_matches(name, fields, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(fields)}"
-            raise ConfigError(f"unknown parameter {where}{name!r}{hint}")
-    built = {}
-    for name, value in values.items():
-        kind = hints[name]
-        if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-            value = from_dict(kind, value, f"{name}.")
-        elif typing.get_origin(kind) is tuple and isinstance(value, list):
-            value = tuple(value)
-        built[name] = value
-    for name, f in fields.items():
-        missing = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        require(name in built or not missing, f"parameter {where}{name!r} is missing")
-    return cls(**built)
-
-
-def check_types(config) -> None:
-    """Raise ``ConfigError`` where a field of a dataclass does not hold its annotated type.
-
-    An int passes as a float and is stored as one; a bool never passes as a number.
-    """
-    hints = typing.get_type_hints(type(config))
-    for name in (f.name for f in dataclasses.fields(config)):
-        kind, value = hints[name], getattr(config, name)
-        if kind in (float, float | None) and type(value) is int:
-            object.__setattr__(config, name, float(value))
-        elif kind == tuple[float, float] and matches(value, kind):
-            object.__setattr__(config, name, tuple(map(float, value)))
-        elif not matches(value, kind):
-            raise ConfigError(f"{name} = {value!r} ({type(value).__name__}): must be {describe(kind)}")
-
-
-def matches(value: Any, kind: Any) -> bool:
-    """Whether ``value`` has the type ``kind``, for the annotations that configurations use."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Any:
-        return True
-    if origin in (typing.Union, types.UnionType):
-        return any(matches(value, a) for a in args)
-    if origin is Literal:
-        return any(value == a and type(value) is type(a) for a in args)
-    if origin is tuple:
-        if len(args) == 2 and args[1] is Ellipsis:
-            return isinstance(value, tuple) and all(matches(v, args[0]) for v in value)
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(args)
-            and all(matches(v, a) for v, a in zip(value, args, strict=True))
-        )
-    if origin is dict:
-        return isinstance(value, dict) and all(matches(k, args[0]) for k in value)
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind is type(None):
-        return value is None
-    return isinstance(value, kind)
-
-
-def describe(kind: Any) -> str:
-    """An annotation in words, for messages."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Literal:
-        return "one of " + ", ".join(repr(a) for a in args)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(describe(a) for a in args)
-    names = {
-        int: "a whole number",
-        float: "a number",
-        str: "a text",
-        bool: "True or False",
-        type(None): "None",
-    }
-    return names.get(kind, str(kind).replace("typing.", ""))
-
-
-@dataclass(frozen=True)
-class NotebookParameters:
-    """What every notebook accepts in its parameters cell; notebooks with more of them subclass it.
-
-    ``tier``: ``best`` shows the best records there are and computes what has none at ``quick``; ``smoke``,
-    ``quick``, ``gpu`` or ``paper`` asks for that one. ``seeds`` = 0: as many as the tier has. ``fresh`` computes
-    again what has a record. ``jobs`` = 0: one run per core at a time. ``time_limit``: seconds for the
-    notebook's runs, 0 for none; a run cut short is marked partial and is continued by the next call.
-    """
-
-    tier: str = "best"
-    seeds: int = 0
-    fresh: bool = False
-    jobs: int = 0
-    time_limit: float = 0.0
-
-    def __post_init__(self):
-        check_types(self)
-        one_of("tier", self.tier, ("best", *TIERS))
-        require(self.seeds >= 0, f"seeds = {self.seeds}: must be 0 (the tier's own number) or more")
-        require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
-        require(self.time_limit >= 0, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
-
-
-def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
-    """The parameters of a notebook from its own ``globals()``, read right after the parameters cell.
-
-    Every plain value that is no parameter is an error: papermill alone would inject a misspelt name and go on.
-    """
-    plain = (bool, int, float, str, list, tuple, dict, type(None))
-    given = {
-        name: value
-        for name, value in values.items()
-        if not name.startswith("_") and name not in ("In", "Out") and isinstance(value, plain)
-    }
-    known = ", ".join(f.name for f in dataclasses.fields(cls))
-    try:
-        parameters = from_dict(cls, given)
-    except ConfigError as error:
-        raise ConfigError(f"{error} (this notebook's parameters: {known})") from None
-    missing = [f.name for f in dataclasses.fields(cls) if f.name not in given]
-    require(not missing, f"the parameters cell lacks {', '.join(missing)}")
-    return parameters

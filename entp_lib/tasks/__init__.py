@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from entp_lib.config import from_dict, one_of
+from entp_lib.strict import from_dict, one_of
 from entp_lib.tasks.addition import Addition
 from entp_lib.tasks.base import Batch, Task, generator_for, seed_from
 from entp_lib.tasks.chain import Chain

@@ -30,12 +30,13 @@ import torch
 from torch import Tensor
 
 from entp_lib import paths
-from entp_lib.config import ConfigError, canonical_json, check_types, from_dict, require
+from entp_lib.config import canonical_json
+from entp_lib.corpora.sources import library
+from entp_lib.corpora.tokenizers import Tokenizer, restore
+from entp_lib.strict import ConfigError, check_types, from_dict, require
 from entp_lib.tasks import kinship
 from entp_lib.tasks.base import Batch, Task, generator_for
 from entp_lib.tasks.text import Text
-from entp_lib.text.sources import library
-from entp_lib.text.tokenizers import Tokenizer, restore
 
 DROPPED = (1, 9, 12, 13, 20)  # by number, those with -in-law, which GPT-2 writes in several tokens
 RELATIONS = tuple(label for i, label in enumerate(kinship.LABELS) if i not in DROPPED)

@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.config import check_types, one_of, require
+from entp_lib.strict import check_types, one_of, require
 from entp_lib.tasks.base import Batch, Task
 
 MAX_DEPTH = 16  # a tree holds 2^depth leaves for each prompt
