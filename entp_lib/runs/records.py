@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,10 @@ class RecordError(RuntimeError):
 
 @dataclass(frozen=True)
 class Record:
-    """What one run left behind. ``metrics`` are final values, ``curves`` lists over training or over cases."""
+    """What one run left behind. ``metrics`` are final values, ``curves`` lists over training or over cases.
+
+    ``labels`` are no part of the file: the experiment that asks for a record gives it those of the run it planned.
+    """
 
     experiment: str
     version: int
@@ -43,6 +46,7 @@ class Record:
     curves: dict[str, list]
     provenance: dict[str, Any]
     status: str = "complete"
+    labels: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def id(self) -> str:
