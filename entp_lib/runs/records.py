@@ -24,6 +24,7 @@ from entp_lib.files import write_atomically
 from entp_lib.strict import ConfigError
 
 STATUSES = ("complete", "partial")
+PATIENCE_SECONDS = 5.0  # after which whoever waits for a lock says so
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 log = logging.getLogger(__name__)
 
@@ -93,8 +94,15 @@ class Store:
     def path(self, experiment: str, record_id: str) -> Path:
         return self.root / "records" / experiment / f"{record_id}.json"
 
-    def checkpoint_path(self, experiment: str, record_id: str) -> Path:
-        return self.root / "checkpoints" / experiment / f"{record_id}.safetensors"
+    def checkpoint_path(self, experiment: str, record_id: str, generation: str = "") -> Path:
+        """Where a run in progress leaves its state; each fresh generation has a checkpoint of its own."""
+        name = f"{record_id}.fresh-{generation}" if generation else record_id
+        return self.root / "checkpoints" / experiment / f"{name}.safetensors"
+
+    def fresh_checkpoints(self, experiment: str, record_id: str) -> list[Path]:
+        """What cut runs of fresh generations left, the oldest first."""
+        folder = self.root / "checkpoints" / experiment
+        return sorted(folder.glob(f"{record_id}.fresh-*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
 
     def weights_path(self, experiment: str, record_id: str) -> Path:
         return self.root / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
@@ -130,21 +138,26 @@ class Store:
         return [r for r in found if r is not None and version in (None, r.version)]
 
     def save(self, record: Record) -> Path:
-        """Write a record in place of any older one of its id; all or nothing."""
+        """Write a record in place of an older one of its id, all or nothing; a partial one replaces no complete one."""
         if self.read_only:
             raise RecordError(f"the store is read-only: {record.experiment}/{record.id} was not written")
         path = self.path(record.experiment, record.id)
+        if record.status == "partial":
+            before = self.load(record.experiment, record.id)
+            if before is not None and before.status == "complete":
+                return path
         write_atomically(path, record.to_json().encode())
         return path
 
-    def set_aside(self, path: Path, why: str) -> None:
-        """Move a damaged record out of the way, keeping it for whoever wants to look."""
+    def set_aside(self, path: Path, why: str, kind: str = "record") -> None:
+        """Move a damaged file out of the way, keeping it for whoever wants to look."""
         target = self.root / "set_aside" / f"{path.parent.name}-{path.name}"
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # another process was first
             os.replace(path, target)
             log.warning(
-                "record %s set aside: %s. It is kept as %s and not used.",
+                "%s %s set aside: %s. It is kept as %s and not used.",
+                kind,
                 paths.shown(path),
                 why,
                 paths.shown(target),
@@ -152,11 +165,25 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, experiment: str, record_id: str) -> Iterator[None]:
-        """Held while a record is computed, so that two processes never compute it twice."""
+        """Held while a record is computed, so that two processes never compute it twice; nothing where read-only.
+
+        Whoever has to wait for it says so after a few seconds.
+        """
+        if self.read_only:
+            yield
+            return
         path = self.root / "locks" / f"{experiment}-{record_id}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(path):
+        lock = filelock.FileLock(path)
+        try:
+            lock.acquire(timeout=PATIENCE_SECONDS)
+        except filelock.Timeout:
+            log.warning("waiting for another process that computes %s/%s", experiment, record_id)
+            lock.acquire()
+        try:
             yield
+        finally:
+            lock.release()
 
     def check_writable(self) -> None:
         """Raise RecordError, before any compute is spent, where records could not be written."""
