@@ -104,7 +104,7 @@ def continued(config: RunConfig, store: Store, checkpoint: Path, **options) -> O
     except DamagedFileError as error:
         if error.path != checkpoint:
             raise
-        store.set_aside(checkpoint, error.why, "checkpoint")
+        store.set_aside(checkpoint, error.why)
     return train(config, checkpoint=checkpoint, start=start(), **options)
 
 
@@ -184,7 +184,7 @@ def weights_of(store: Store, name: str) -> Path:
         except DamagedFileError as error:
             if store.read_only:
                 raise
-            store.set_aside(path, error.why, "weights")
+            store.set_aside(path, error.why)
         record = store.load(experiment, record_id)
         if record is not None and record.status == "complete" and restore_weights(store, record):
             return path
@@ -214,7 +214,7 @@ def restore_weights(store: Store, record: Record) -> bool:
     try:
         found = weights_from_checkpoint(checkpoint, path, record.config, f"{record.experiment}/{record.id}")
     except DamagedFileError as error:
-        store.set_aside(checkpoint, error.why, "checkpoint")
+        store.set_aside(checkpoint, error.why)
         return False
     if found:
         checkpoint.unlink(missing_ok=True)

@@ -63,7 +63,7 @@ def damaged(path: Path, why: str) -> DamagedFileError:
     """The error that says what is wrong with a file of tensors."""
     weights = Path(path).name.endswith(".weights.safetensors")
     kind, after = ("weights", "have them made again") if weights else ("checkpoint", "start this run afresh")
-    return DamagedFileError(f"{kind} {path} {why}; delete it to {after}", path, f"it {why}")
+    return DamagedFileError(f"{kind} {path} {why}; delete it to {after}", path, f"{kind} {path} {why}")
 
 
 def checksum(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:

@@ -107,8 +107,9 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_again(small_run, s
         found = run(config, 1, store=store)
     assert same(found, whole)
     why = "its checksum does not match" if how == "turned bit" else "belongs to another configuration"
-    assert f"checkpoint {path} set aside: it " in caplog.text and why in caplog.text
-    assert (store.root / "set_aside" / f"test-{path.name}").exists()
+    kept = store.root / "set_aside" / f"test-{path.name}"
+    assert f"checkpoint {path} " in caplog.text and why in caplog.text and f"It is kept as {kept}" in caplog.text
+    assert kept.exists()
 
 
 @pytest.mark.parametrize("how", ["turned bit", "another run's"])
@@ -124,8 +125,9 @@ def test_damaged_weights_are_set_aside_and_the_command_that_makes_them_named(sma
     config = dataclasses.replace(small_run(), experiment="later", start_from=f"test/{one.id}")
     with caplog.at_level(logging.WARNING), pytest.raises(ConfigError, match=f"the weights of test/{one.id} are miss"):
         run(config, 1, store=store)
-    assert f"weights {path} set aside: it " in caplog.text and not path.exists()
-    assert (store.root / "set_aside" / f"test-{path.name}").exists()
+    kept = store.root / "set_aside" / f"test-{path.name}"
+    assert f"weights {path} " in caplog.text and f"It is kept as {kept}" in caplog.text
+    assert kept.exists() and not path.exists()
 
 
 def test_a_store_that_is_only_read_keeps_damaged_weights_where_they_are(small_run, store):
