@@ -2,19 +2,22 @@
 
 import concurrent.futures as cf
 import logging
+import math
 import multiprocessing
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from entp_lib.config import config_from, config_id, to_dict
-from entp_lib.runs.execution import Config, check_can_compute, device_for, run
+from entp_lib.runs.deadlines import Deadline, deadline_after, local_deadline
+from entp_lib.runs.execution import Config, check_can_compute, device_for, run, tidy
+from entp_lib.runs.generations import begin_or_continue, end, is_done
 from entp_lib.runs.progress import Heartbeat, Meter, event
 from entp_lib.runs.records import Record, Store
+from entp_lib.strict import check_types, require
 
 POLL_SECONDS = 0.5
 log = logging.getLogger(__name__)
@@ -49,39 +52,63 @@ class SweepError(RuntimeError):
         super().__init__("\n".join([f"{len(sweep.failures)} of {total} runs failed:", *lines]))
 
 
+@dataclass(frozen=True)
+class SweepOptions:
+    """How a sweep goes about its runs; nothing here decides what they find.
+
+    ``jobs`` = 0: as many processes as cores on a CPU, one on a GPU. ``time_limit``: seconds for the whole sweep, 0
+    for none. ``device``: one for all runs; None lets each worker choose by the run's tier. ``fresh``: begin or
+    continue a fresh generation of all records. ``label`` names the sweep where its progress is shown.
+    """
+
+    fresh: bool = False
+    jobs: int = 0
+    time_limit: float = 0.0
+    device: str | None = None
+    threads: int = 1
+    label: str = ""
+
+    def __post_init__(self):
+        check_types(self)
+        require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
+        require(0 <= self.time_limit < math.inf, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
+        require(self.threads >= 1, f"threads = {self.threads}: must be at least 1")
+
+
 def sweep(
     configs: Sequence[Config],
     version: int,
     *,
     store: Store | None = None,
-    fresh: bool = False,
-    jobs: int = 0,
-    time_limit: float = 0.0,
-    device: str | None = None,
-    threads: int = 1,
     executor: cf.Executor | None = None,
-    label: str = "",
+    **options,
 ) -> Sweep:
     """Records of all ``configs``: those that exist are reused, the others computed, several at once.
 
-    ``jobs`` = 0: as many processes as cores on a CPU, one on a GPU. ``time_limit``: seconds for the whole sweep,
-    0 for none. ``executor``: any ``concurrent.futures`` executor in place of local processes. Raises SweepError at
+    ``options``: those of ``SweepOptions``. ``executor``: any ``concurrent.futures`` executor in place of local
+    processes; a worker that leaves its records elsewhere is no matter, they are saved here too. Raises SweepError at
     the end if runs failed, RecordError at once if the store is read-only and a record is missing, or if it cannot
-    be written, and ConfigError if the tier needs a GPU and there is none.
+    be written, and ConfigError for options that make no sense, or if the tier needs a GPU and there is none.
     """
-    store = store or Store()
+    store, options = store or Store(), SweepOptions(**options)
     by_id = {config_id(config, version): config for config in configs}
+    generation = ""
+    if options.fresh and by_id:
+        check_can_compute(configs, version, store)
+        generation = begin_or_continue(store, configs[0].experiment, by_id)
     found: dict[str, Record] = {}
     for record_id, config in by_id.items():
-        record = None if fresh else store.find(config, version)
-        if record is not None and record.status == "complete":
+        record = store.find(config, version)
+        if is_done(record, generation):
+            tidy(store, record)
             found[record_id] = record
     todo = {record_id: config for record_id, config in by_id.items() if record_id not in found}
     result = Sweep(reused=len(found))
     if todo:
         check_can_compute(list(todo.values()), version, store)
-        devices = {i: device or device_for(c.tier) for i, c in todo.items()}
-        found |= compute(todo, version, store, result, devices, fresh, jobs, time_limit, threads, executor, label)
+        found |= compute(todo, Job(version, store, generation, options), executor, result)
+    if generation and all(i in found and is_done(found[i], generation) for i in by_id):
+        end(store, configs[0].experiment, by_id)
     result.records = [found[i] for i in by_id if i in found]
     event("records", reused=result.reused, computed=result.computed, failed=len(result.failures))
     if result.failures:
@@ -89,42 +116,39 @@ def sweep(
     return result
 
 
-def compute(
-    todo: dict[str, Config],
-    version,
-    store,
-    result,
-    devices,
-    fresh,
-    jobs,
-    time_limit,
-    threads,
-    executor,
-    label,
-) -> dict[str, Record]:
+@dataclass(frozen=True)
+class Job:
+    """What all runs of a sweep have in common."""
+
+    version: int
+    store: Store
+    generation: str
+    options: SweepOptions
+
+
+def compute(todo: dict[str, Config], job: Job, executor: cf.Executor | None, result: Sweep) -> dict[str, Record]:
     """Run what is missing on an executor, watch it, and gather records and failures."""
-    jobs = jobs or (1 if any(d != "cpu" for d in devices.values()) else available_cores())
-    deadline = time.time() + time_limit if time_limit else None
+    options, own = job.options, None
+    if executor is None:
+        devices = {options.device or device_for(c.tier) for c in todo.values()}  # an error at once, not per worker
+        jobs = min(options.jobs or (available_cores() if devices == {"cpu"} else 1), len(todo))
+        own = executor = InProcess() if jobs == 1 else local_processes(jobs)
+    deadline = deadline_after(options.time_limit)
     found: dict[str, Record] = {}
     with tempfile.TemporaryDirectory() as folder:
-        meter = Meter(Path(folder), {i: c.steps for i, c in todo.items()}, label)
-        own = None
-        if executor is None:
-            own = executor = InProcess() if min(jobs, len(todo)) == 1 else local_processes(min(jobs, len(todo)))
+        meter = Meter(Path(folder), {i: c.steps for i, c in todo.items()}, options.label)
         futures: dict[cf.Future, str] = {}
         try:
             for i, config in todo.items():
-                beat = str(Path(folder) / i)
-                job = (to_dict(config), version, str(store.root), fresh, devices[i], threads, deadline, beat)
-                future = executor.submit(execute, *job)
-                futures[future] = i
+                future = executor.submit(execute, *job_arguments(job, config, deadline, str(Path(folder) / i)))
                 if isinstance(executor, InProcess):
-                    collect(future, i, todo, found, result, meter)
-            pending = {f for f, i in futures.items() if i not in meter.finished}
-            while pending:
-                done, pending = cf.wait(pending, timeout=POLL_SECONDS, return_when=cf.FIRST_COMPLETED)
-                for future in done:
-                    collect(future, futures[future], todo, found, result, meter)
+                    collect(future, i, todo, job, found, result, meter)
+                else:
+                    futures[future] = i
+            while futures:
+                done, _ = cf.wait(futures, timeout=POLL_SECONDS, return_when=cf.FIRST_COMPLETED)
+                for future in done:  # a future holds its result: let go of it when that is taken
+                    collect(future, futures.pop(future), todo, job, found, result, meter)
                 meter.update()
         except BaseException:
             for future in futures:
@@ -140,13 +164,25 @@ def compute(
     return found
 
 
-def collect(future: cf.Future, i: str, todo, found, result: Sweep, meter: Meter) -> None:
-    """Take one finished run's record, or its failure in words."""
+def job_arguments(job: Job, config: Config, deadline: Deadline | None, beat: str) -> tuple:
+    """The arguments of ``execute``, all of plain types, for any executor to send."""
+    options = job.options
+    plain = (to_dict(config), job.version, str(job.store.root), job.generation)
+    return (*plain, options.device, options.threads, deadline, beat)
+
+
+def collect(
+    future: cf.Future, i: str, todo: dict[str, Config], job: Job, found: dict[str, Record], result: Sweep, meter: Meter
+) -> None:
+    """Take one finished run's record, saved here if the worker's store is another, or its failure in words."""
     meter.finished.add(i)
     meter.update()
     try:
         found[i] = Record.from_json(future.result())
         result.computed += 1
+        here = job.store.find(todo[i], job.version)
+        if here != found[i] and not is_done(here, job.generation):
+            job.store.save(found[i])
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         result.failures.append((todo[i], f"{error.strerror or error}{where}; what was saved before is kept"))
@@ -158,22 +194,30 @@ def collect(future: cf.Future, i: str, todo, found, result: Sweep, meter: Meter)
         result.failures.append((todo[i], f"{type(error).__name__}: {error}"))
 
 
-def execute(config: dict, version: int, root: str, fresh: bool, device: str, threads: int, deadline, beat: str) -> str:
+def execute(
+    config: dict,
+    version: int,
+    root: str,
+    generation: str,
+    device: str | None,
+    threads: int,
+    deadline: Deadline | None,
+    beat: str,
+) -> str:
     """One run in whatever process an executor chose; plain types in, the record's text out.
 
-    ``deadline`` is wall-clock time, the only clock that processes share.
+    Without ``device`` the worker's own machine decides.
     """
     if multiprocessing.parent_process() is not None:
         threading.Thread(target=leave_with_parent, daemon=True).start()
-    remaining = None if deadline is None else time.monotonic() + deadline - time.time()
     record = run(
         config_from(config),
         version,
         store=Store(root, read_only=False),  # whoever called has checked, and may be another process
-        fresh=fresh,
+        generation=generation,
         device=device,
         threads=threads,
-        deadline=remaining,
+        deadline=local_deadline(deadline),
         on_step=Heartbeat(Path(beat) if Path(beat).parent.is_dir() else None),
     )
     return record.to_json()

@@ -93,19 +93,21 @@ def train(
     checkpoint: Path | None = None,
     start: Path | None = None,
     deadline: float | None = None,
+    process: dict[str, Any] | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Outcome:
     """Run ``config`` to its end or to ``deadline`` (on ``time.monotonic``), from ``checkpoint`` if it exists.
 
-    ``start``: the file of the weights that ``config.start_from`` names.
+    ``start``: the file of the weights that ``config.start_from`` names. ``process``: what the state should say of
+    this process, beside those that worked on the run before it.
 
-    Raises ConfigError where task and model do not fit or the checkpoint belongs to another configuration, and
-    TrainingError where the loss stops being finite.
+    Raises ConfigError where task and model do not fit, its subclass DamagedFileError where the checkpoint is damaged
+    or belongs to another configuration, and TrainingError where the loss stops being finite.
     """
     task = build_task(config.task, config.task_params)
     check_fit(task, config)
     task.prepare()
-    started = time.monotonic()
+    started, cpu_started = time.monotonic(), time.process_time()
     model = build_model(config.model, seed_from("model", config.model_seed), device).train()
     optimizer = make_optimizer(model, config.train)
     loss_sum = torch.zeros((), dtype=torch.float64, device=device)
@@ -116,17 +118,22 @@ def train(
     elif config.start_from:
         require(start is not None, f"start_from = {config.start_from!r}: its file of weights was not given")
         start_from(start, config, task, model)
-    earlier = state.wall_seconds
+    state.processes.append({**(process or {}), "from_step": state.step})
+    earlier, cpu_earlier = state.wall_seconds, state.cpu_seconds
     saved = time.monotonic()
+
+    def take_times() -> None:
+        state.wall_seconds = earlier + time.monotonic() - started
+        state.cpu_seconds = cpu_earlier + time.process_time() - cpu_started
 
     def save() -> None:
         if checkpoint is not None:
-            state.wall_seconds = earlier + time.monotonic() - started
+            take_times()
             save_checkpoint(checkpoint, config, model, optimizer, loss_sum, state, kept)
 
-    stopped = 0 < config.train.patience <= state.evals_since_best  # a checkpoint may lie behind the last step
+    ended = state.has_ended(config)  # a checkpoint may lie behind the last step
     batches = training_batches(task, config, state.step + 1, device)
-    while state.step < config.train.steps and not stopped:
+    while not ended:
         if deadline is not None and time.monotonic() >= deadline:
             break
         begun = time.monotonic()
@@ -138,23 +145,23 @@ def train(
             average = float(loss_sum) / ((state.step - 1) % config.train.eval_every + 1)  # waits for the device
             state.seconds += time.monotonic() - begun
             loss_sum.zero_()
-            stopped = record_point(model, task, config, state, average, device)
+            record_point(model, task, config, state, average, device)
             if task.test() is not None:
                 keep_best(model, state, kept)
         else:
             state.seconds += time.monotonic() - begun
+        ended = state.has_ended(config)
         if on_step is not None:
             on_step(state.step)
         if time.monotonic() - saved > CHECKPOINT_SECONDS:
             save()
             saved = time.monotonic()
-    complete = stopped or state.step >= config.train.steps
     save()
-    metrics = final_metrics(model, task, config, device) if complete else {}
-    if complete and task.test() is not None:
+    metrics = final_metrics(model, task, config, device) if ended else {}
+    if ended and task.test() is not None:
         metrics["test"] = test_metrics(model, task.test(), config, state, kept, device)
-    state.wall_seconds = earlier + time.monotonic() - started
-    return Outcome(model, state, metrics, complete)
+    take_times()
+    return Outcome(model, state, metrics, ended)
 
 
 def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step: int, loss_sum: Tensor) -> None:
@@ -189,8 +196,8 @@ def parts(model, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
         yield part_BT, batch.targets_N[part_BT[batch.wanted_BT]]
 
 
-def record_point(model, task: Task, config: RunConfig, state: State, train_loss: float, device: str) -> bool:
-    """Evaluate, append a point to the curves, and say whether patience has run out."""
+def record_point(model, task: Task, config: RunConfig, state: State, train_loss: float, device: str) -> None:
+    """Evaluate, append a point to the curves, and count the evaluations since the best."""
     if not math.isfinite(train_loss):
         raise TrainingError(
             f"the training loss is {train_loss} at step {state.step}; a lower max_lr than "
@@ -216,7 +223,6 @@ def record_point(model, task: Task, config: RunConfig, state: State, train_loss:
         state.best_loss, state.evals_since_best = watched, 0
     else:
         state.evals_since_best += 1
-    return 0 < train.patience <= state.evals_since_best
 
 
 def keep_best(model: nn.Module, state: State, kept: dict[str, Weights]) -> None:

@@ -1,5 +1,6 @@
 """The store: nothing damaged is used, nothing good is lost."""
 
+import dataclasses
 import errno
 import json
 import logging
@@ -10,7 +11,7 @@ import threading
 import pytest
 
 from entp_lib.files import write_atomically
-from entp_lib.runs.records import Record, RecordError, Store
+from entp_lib.runs.records import Record, RecordError, Store, checksum
 
 
 @pytest.fixture
@@ -43,33 +44,89 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_record_is_named_set_aside_and_not_used(store, record, caplog, how):
+def huge_nesting(path):
+    path.write_text("[" * 100_000 + "]" * 100_000)
+
+
+def folder(path):
+    path.unlink()
+    (path / "inside").mkdir(parents=True)
+
+
+def link_to_itself(path):
+    path.unlink()
+    path.symlink_to(path)
+
+
+def rewrite(change):
+    return lambda path: path.write_text(change(path.read_text()))
+
+
+def with_checksum_that_fits(**changes):
+    def change(path):
+        body = json.loads(path.read_text()) | changes
+        body.pop("checksum")
+        path.write_text(json.dumps(body | {"checksum": checksum(body)}))
+
+    return change
+
+
+WAYS = {name: rewrite(change) for name, change in DAMAGE.items()} | {
+    "nested": huge_nesting,
+    "a folder": folder,
+    "a link to itself": link_to_itself,
+    "binary": lambda path: path.write_bytes(bytes(range(256))),
+    "a mark of byte order": lambda path: path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes()),
+    "metrics that are a list": with_checksum_that_fits(metrics=[]),
+    "a status nobody knows": with_checksum_that_fits(status="finished"),
+    "another version": with_checksum_that_fits(version=2),
+}
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_damaged_record_is_named_and_not_used_and_looking_leaves_it(store, record, caplog, how):
     path = store.save(record)
-    damaged = DAMAGE[how](path.read_text())
-    path.write_text(damaged)
+    WAYS[how](path)
+    before = os.lstat(path)
     with caplog.at_level(logging.WARNING):
-        assert store.load("test", record.id) is None
-    assert path.name in caplog.text and "set aside" in caplog.text
-    kept = store.root / "set_aside" / f"test-{path.name}"
-    assert kept.read_text() == damaged and not path.exists()
-
-
-@pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_record_is_an_error_where_nothing_may_be_written(store, record, how):
-    path = store.save(record)
-    path.write_text(DAMAGE[how](path.read_text()))
+        assert store.load("test", record.id) is None and store.all("test") == []
+        assert store.find(record.config, 1) is None
+    assert len(caplog.records) == 1 and path.name in caplog.text and "is not used" in caplog.text  # said once
     with pytest.raises(RecordError, match=path.name):
         Store(store.root, read_only=True).load("test", record.id)
-    assert path.exists()
+    after = os.lstat(path)
+    assert (after.st_ino, after.st_mtime_ns, after.st_size) == (before.st_ino, before.st_mtime_ns, before.st_size)
+    assert not (store.root / "set_aside").exists()
 
 
-def test_binary_rubbish_and_a_renamed_file_are_damage_too(store, record, caplog):
+@pytest.mark.parametrize("how", WAYS)
+def test_a_damaged_record_is_kept_aside_when_another_takes_its_place(store, record, caplog, how):
+    for count in ("", ".2"):
+        path = store.save(record)
+        WAYS[how](path)
+        with caplog.at_level(logging.WARNING):
+            store.save(record)
+        assert store.find(record.config, 1).metrics["token_accuracy"] == 0.333333
+        kept = store.root / "set_aside" / f"test-{path.name}{count}"
+        assert os.path.lexists(kept) and f"kept as {kept}" in caplog.text
+
+
+def test_a_renamed_record_is_damage_too(store, record, caplog):
     path = store.save(record)
     path.rename(path.with_name("0123456789abcdef.json"))
     assert store.load("test", "0123456789abcdef") is None and "belongs to the id" in caplog.text
-    path.write_bytes(bytes(range(256)))
-    assert store.load("test", record.id) is None
+
+
+def test_a_record_that_did_not_change_is_read_once(store, record, monkeypatch):
+    store.save(record)
+    parsed, real = [], Record.from_json
+    monkeypatch.setattr(Record, "from_json", lambda text: (parsed.append(text), real(text))[1])
+    assert store.find(record.config, 1) == store.load("test", record.id) == store.all("test")[0]
+    assert len(parsed) == 1
+    store.save(dataclasses.replace(record, status="partial"))  # refused: the complete one stays
+    assert store.find(record.config, 1).status == "complete" and len(parsed) == 1
+    store.save(dataclasses.replace(record, metrics={"loss": 2.0}))
+    assert store.find(record.config, 1).metrics == {"loss": 2.0} and len(parsed) == 2
 
 
 def test_reading_only_refuses_to_save(store, record, monkeypatch):

@@ -2,12 +2,14 @@
 
 import concurrent.futures as cf
 import errno
+import gc
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -256,3 +258,48 @@ def test_workers_do_not_outlive_the_sweep_that_started_them(tmp_path):
     process.communicate()
     assert workers
     wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), seconds=20)
+
+
+class Elsewhere(cf.ThreadPoolExecutor):
+    """An executor whose workers write to a disk of their own."""
+
+    def __init__(self, root):
+        super().__init__(1)
+        self.root, self.results = str(root), []
+
+    def submit(self, fn, config, version, root, *rest):
+        future = super().submit(fn, config, version, self.root, *rest)
+        self.results.append(weakref.ref(future))
+        return future
+
+
+def test_records_of_workers_with_another_disk_are_saved_here_and_let_go(configs, store, tmp_path):
+    with Elsewhere(tmp_path / "worker") as executor:
+        done = sweep(configs, 1, store=store, executor=executor)
+    assert done.computed == 4 and timeless(store.all("test")) == timeless(sorted(done.records, key=lambda r: r.id))
+    gc.collect()
+    assert not any(result() for result in executor.results)
+    with Elsewhere(tmp_path / "worker") as executor:
+        fresh = sweep(configs, 1, store=store, executor=executor, fresh=True)
+    assert fresh.computed == 4 and {r.id: r for r in fresh.records} == {r.id: r for r in store.all("test")}
+
+
+def test_the_worker_chooses_its_device_where_the_executor_is_another(configs, store, monkeypatch):
+    monkeypatch.setattr("entp_lib.runs.sweeps.device_for", lambda tier: pytest.fail("the driver chose"))
+    with cf.ThreadPoolExecutor(1) as executor:
+        assert sweep(configs[:1], 1, store=store, executor=executor).computed == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(jobs=-1), "jobs = -1: must be 0"),
+        (dict(jobs=1.5), "jobs = 1.5 .* must be a whole number"),
+        (dict(time_limit=-1.0), "time_limit = -1.0: must be 0"),
+        (dict(time_limit=float("nan")), "time_limit = nan: must be 0"),
+        (dict(threads=0), "threads = 0: must be at least 1"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_read(configs, store, options, message):
+    with pytest.raises(ConfigError, match=message):
+        sweep(configs, 1, store=store, **options)
