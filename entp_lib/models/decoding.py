@@ -75,19 +75,19 @@ class Stepper:
         self.model, self.tokens_BT = model, prompt_BT
         self.prompt_length = prompt_BT.shape[1]
         self.cache = None
-        if use_cache and model.cfg.full_layers < 2:
+        if use_cache and model.cfg.recomputed_layers < 2:
             self.cache = Cache(model, len(prompt_BT), max_length)
 
     def logits(self) -> Tensor:
         """(B, V) after the present last token."""
         if self.cache is not None:
             prompt = self.cache.length == 0
-            full = prompt and self.model.cfg.architecture == "prefix_decoder"
+            full = prompt and self.model.cfg.open_prompt
             return cached_logits(self.model, self.tokens_BT[:, self.cache.length :], self.cache, causal=not full)
         wanted_BT = torch.zeros_like(self.tokens_BT, dtype=torch.bool)
         wanted_BT[:, -1] = True
         prompts = None
-        if self.model.cfg.architecture == "prefix_decoder":
+        if self.model.cfg.open_prompt:
             prompts = torch.full((len(wanted_BT),), self.prompt_length, device=wanted_BT.device)
         return self.model(self.tokens_BT, wanted_BT, prompts)
 

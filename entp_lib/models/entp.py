@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import ModelConfig
 from entp_lib.models import kernels, packing
 from entp_lib.models.kernels import Groups, offsets
@@ -224,13 +225,20 @@ def budget_tokens(cfg: ModelConfig, activation_bytes: int, dtype: torch.dtype = 
     return activation_bytes // per_token
 
 
-def token_forwards(architecture: str, wanted_BT: Tensor) -> int:
+def token_forwards(model: ModelConfig | str, wanted_BT: Tensor) -> int:
     """Tokens that one pass sends through the stack, the paper's unit of work: B·T, or the prefixes' total length.
 
-    One layer or several, ENTP is counted as it is defined, one full pass per prefix, and so is the hybrid, though
-    its first layer would do with one for all.
+    ``model``: a configuration, or an architecture's name. One layer or several, ENTP is counted as it is defined, one
+    full pass per prefix, and so is the authors' hybrid, though its first layer would do with one pass for all. Where a
+    configuration says how many layers are full, each layer is counted by itself: their mean, to the nearest token.
     """
-    if architecture not in ("entp", "hybrid"):
-        return wanted_BT.numel()
+    name = model if isinstance(model, str) else model.architecture
+    once = wanted_BT.numel()
+    if ARCHITECTURES[name].causal_layers is None:
+        return once
     lengths_T = torch.arange(1, wanted_BT.shape[1] + 1, device=wanted_BT.device)
-    return int((wanted_BT * lengths_T).sum())
+    afresh = int((wanted_BT * lengths_T).sum())
+    if isinstance(model, str) or model.full_layers is None:
+        return afresh
+    causal = model.n_layers - model.full_layers
+    return round((causal * once + model.full_layers * afresh) / model.n_layers)

@@ -123,7 +123,7 @@ class Transformer(nn.Module):
         x_BTD = self.embed(inputs)
         if self.entp_method not in ("reference", *METHODS):
             raise ValueError(f"entp_method = {self.entp_method!r}: must be one of reference, {', '.join(METHODS)}")
-        full = self.cfg.full_layers
+        full = self.cfg.recomputed_layers
         slow = self.entp_method == "reference" and full > 0
         if full < 2 and not slow:  # with one layer ENTP is the decoder (appendix A.3)
             x_ND = self.one_pass(x_BTD, prompt_lengths_B)[wanted_BT]
@@ -139,7 +139,7 @@ class Transformer(nn.Module):
 
     def one_pass(self, x_BTD: Tensor, prompt_lengths_B: Tensor | None) -> Tensor:
         """Hidden states (B, T, D) of a decoder, or of a prefix decoder, whose mask leaves the prompt open."""
-        if self.cfg.architecture == "prefix_decoder":
+        if self.cfg.open_prompt:
             mask = prefix_mask(prompt_lengths_B, x_BTD.shape[1])
             for block in self.blocks:
                 x_BTD = block(x_BTD, mask)
@@ -178,7 +178,7 @@ class Transformer(nn.Module):
             if low < 0 or high >= cfg.vocab_size:
                 bad = low if low < 0 else high
                 raise ValueError(f"token id {bad}: outside the vocabulary of {cfg.vocab_size}")
-        if cfg.architecture == "prefix_decoder":
+        if cfg.open_prompt:
             self.check_prompt(wanted_BT, prompt_lengths_B)
 
     def check_prompt(self, wanted_BT: Tensor, prompt_lengths_B: Tensor | None) -> None:

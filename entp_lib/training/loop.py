@@ -133,7 +133,7 @@ def train(
         batch = next(batches)
         optimise(model, optimizer, task, batch, config, state.step + 1, loss_sum)
         state.step += 1
-        state.token_forwards += token_forwards(config.model.architecture, batch.wanted_BT)
+        state.token_forwards += token_forwards(config.model, batch.wanted_BT)
         if state.step % config.train.eval_every == 0 or state.step == config.train.steps:
             average = float(loss_sum) / ((state.step - 1) % config.train.eval_every + 1)  # waits for the device
             state.seconds += time.monotonic() - begun
@@ -181,7 +181,7 @@ def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step
 def parts(model, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
     """The batch's wanted positions and targets in parts that ENTP's activations fit into; a decoder's in one."""
     cfg = model.cfg
-    if cfg.full_layers < 2:
+    if cfg.recomputed_layers < 2:
         yield batch.wanted_BT, batch.targets_N
         return
     budget = micro_batch_tokens(batch.inputs_BT.device.type, cfg.width, batch.inputs_BT.shape[1])

@@ -13,7 +13,8 @@ from conftest import spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entp_lib.config import ARCHITECTURES, SIZES, ModelConfig
+from entp_lib.architectures import ARCHITECTURES
+from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model, entp, kernels, packing, parameter_count
 from entp_lib.models.transformer import Transformer, prefix_mask
 
