@@ -1,4 +1,4 @@
-"""The architectures: how many of a stack's layers see a whole prefix, and how figures show each.
+"""The architectures: how many of a stack's layers see a whole prefix, and how figures show each. And positions' names.
 
 All have the same weights and differ in who sees whom. A full layer sees the whole prefix and runs afresh on every
 prefix; a causal one runs once for all. Models, training, costs and figures read this table and nothing else: a new
@@ -6,6 +6,9 @@ kind of stack starts with an entry here.
 """
 
 from dataclasses import dataclass
+
+# The positional schemes, each a file of ``entp_lib.models.positions``.
+POSITIONS = ("learned", "none", "rotary", "alibi")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from entp_lib.architectures import ARCHITECTURES
+from entp_lib.architectures import ARCHITECTURES, POSITIONS
 from entp_lib.strict import check_types, from_dict, one_of, require
 
 TIERS = ("smoke", "quick", "gpu", "paper")
@@ -37,7 +37,8 @@ class ModelConfig:
     not all (none is the decoder, all is ENTP; see ``with_full_layers``). None: as many as the architecture has.
     ``input_dim`` and ``output_dim`` replace the token embedding and the tied head by linear maps for continuous
     inputs (B, T, input_dim) and outputs (N, output_dim). ``position_std`` is the initial scale of the learned
-    positions, ``input_std`` that of the linear map of continuous inputs; ``positions="none"`` leaves positions out.
+    positions, ``input_std`` that of the linear map of continuous inputs. ``positions``: a scheme of
+    ``entp_lib.models.positions``; ``none`` leaves positions out.
     """
 
     architecture: str
@@ -47,7 +48,7 @@ class ModelConfig:
     vocab_size: int
     max_length: int
     dropout: float = 0.0
-    positions: Literal["learned", "none"] = "learned"
+    positions: str = "learned"
     position_std: float = 0.02
     input_dim: int | None = None
     output_dim: int | None = None
@@ -57,6 +58,7 @@ class ModelConfig:
     def __post_init__(self):
         check_types(self)
         one_of("architecture", self.architecture, ARCHITECTURES)
+        one_of("positions", self.positions, POSITIONS)
         for name in ("n_layers", "n_heads", "width", "max_length"):
             require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
         require(

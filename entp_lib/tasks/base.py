@@ -17,17 +17,29 @@ from torch import Tensor, nn
 class Batch:
     """One batch. ``targets_BT`` matters where ``wanted_BT`` is True; ``prompt_lengths_B`` for prefix decoders.
 
-    Continuous inputs have a further dimension, (B, T, input_dim), and their targets are real.
+    Continuous inputs have a further dimension, (B, T, input_dim), and their targets are real. A task that places its
+    tokens itself brings ``positions_BT``, one that says who sees whom ``mask_BTT`` (as in the model's call).
     """
 
     inputs_BT: Tensor
     targets_BT: Tensor
     wanted_BT: Tensor
-    prompt_lengths_B: Tensor
+    prompt_lengths_B: Tensor | None = None
+    positions_BT: Tensor | None = None
+    mask_BTT: Tensor | None = None
 
     @property
     def targets_N(self) -> Tensor:
         return self.targets_BT[self.wanted_BT]
+
+    def relations(self) -> dict[str, Tensor]:
+        """The position ids and the mask that the task brings, by the names of the model's arguments."""
+        named = {name: getattr(self, name) for name in ("positions_BT", "mask_BTT")}
+        return {name: x for name, x in named.items() if x is not None}
+
+    def rows(self, part: slice | Tensor) -> "Batch":
+        """Some rows of the batch."""
+        return Batch(**{name: None if x is None else x[part] for name, x in vars(self).items()})
 
 
 class Task:

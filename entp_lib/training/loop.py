@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from entp_lib.config import RunConfig, TrainConfig
 from entp_lib.models import build_model
-from entp_lib.models.entp import micro_batch_tokens, split_wanted, token_forwards
+from entp_lib.models.entp import token_forwards
 from entp_lib.strict import require
 from entp_lib.tasks import Batch, Task, build_task, generator_for, seed_from
 from entp_lib.training.checkpoints import State, load_checkpoint, save_checkpoint
@@ -82,7 +82,7 @@ def training_batches(task: Task, config: RunConfig, first_step: int, device: str
             now = task.at_step(draw * STEPS_PER_DRAW + 1)
             drawn = now.batch(generator_for(device, "train", config.data_seed, draw), size * STEPS_PER_DRAW)
         part = slice(place * size, (place + 1) * size)
-        yield Batch(*(x[part] for x in vars(drawn).values()))
+        yield drawn.rows(part)
         step += 1
 
 
@@ -165,28 +165,17 @@ def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step
     if config.model.dropout > 0:
         torch.manual_seed(seed_from("dropout", config.model_seed, step))
     loss = torch.zeros((), device=batch.inputs_BT.device)
-    for part_BT, targets_N in parts(model, batch):
+    for part in model.plan(batch.wanted_BT):
         with autocast(batch.inputs_BT.device, train.precision):
-            logits_NV = model(batch.inputs_BT, part_BT, batch.prompt_lengths_B)
-        part = task.losses(logits_NV, targets_N).sum() / len(batch.targets_N)
-        part.backward()
-        loss += part.detach()
+            logits_NV = model(batch.inputs_BT, part, batch.prompt_lengths_B, **batch.relations())
+        part_loss = task.losses(logits_NV, batch.targets_BT[part.wanted_BT]).sum() / len(batch.targets_N)
+        part_loss.backward()
+        loss += part_loss.detach()
     if train.grad_clip is not None:
         nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     loss_sum += loss.double()
-
-
-def parts(model, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batch's wanted positions and targets in parts that ENTP's activations fit into; a decoder's in one."""
-    cfg = model.cfg
-    if cfg.recomputed_layers < 2:
-        yield batch.wanted_BT, batch.targets_N
-        return
-    budget = micro_batch_tokens(batch.inputs_BT.device.type, cfg.width, batch.inputs_BT.shape[1])
-    for part_BT in split_wanted(batch.wanted_BT, budget):
-        yield part_BT, batch.targets_N[part_BT[batch.wanted_BT]]
 
 
 def record_point(model, task: Task, config: RunConfig, state: State, train_loss: float, device: str) -> bool:
