@@ -18,18 +18,11 @@ from entp_lib.config import RunConfig, TrainConfig
 from entp_lib.models import build_model
 from entp_lib.models.entp import token_forwards
 from entp_lib.strict import require
-from entp_lib.tasks import Batch, Task, build_task, generator_for, seed_from
+from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, seed_from
 from entp_lib.training.checkpoints import State, load_checkpoint, save_checkpoint
 from entp_lib.training.evaluation import autocast, constant_baseline, evaluate
 from entp_lib.training.weights import start_from
 
-# Which weights are tested, beside the last: those of the evaluation that is best by a score, and the sign of best.
-# ``text``: of whole texts, prompts included, where a task watches that.
-CHECKPOINT_RULES = {
-    "lowest_loss": ("loss", -1),
-    "lowest_text_loss": ("text_loss", -1),
-    "highest_accuracy": ("sequence_accuracy", 1),
-}
 STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper; a curriculum moves between draws
 CHECKPOINT_SECONDS = 60.0
 
@@ -140,7 +133,7 @@ def train(
             loss_sum.zero_()
             stopped = record_point(model, task, config, state, average, device)
             if task.test() is not None:
-                keep_best(model, state, kept)
+                keep_best(model, task, state, kept)
         else:
             state.seconds += time.monotonic() - begun
         if on_step is not None:
@@ -190,7 +183,7 @@ def record_point(model, task: Task, config: RunConfig, state: State, train_loss:
     scores = evaluate(model, task, train.eval_sequences, config.data_seed, state.step, **options)
     for name, other in task.watched().items():
         found = evaluate(model, other, train.eval_sequences, config.data_seed, name, state.step, **options)
-        scores[f"{name}_loss"] = found["loss"]
+        scores[loss_curve(name)] = found["loss"]
     point = {
         "step": state.step,
         "token_forwards": state.token_forwards,
@@ -208,15 +201,13 @@ def record_point(model, task: Task, config: RunConfig, state: State, train_loss:
     return 0 < train.patience <= state.evals_since_best
 
 
-def keep_best(model: nn.Module, state: State, kept: dict[str, Weights]) -> None:
-    """Remember the weights if the evaluation just made is the best so far by a rule; the first of equals stays."""
-    for rule, (score, sign) in CHECKPOINT_RULES.items():
-        if score not in state.curves:
-            continue
-        value = state.curves[score][-1]
-        if rule not in state.kept or sign * value > sign * state.kept[rule]["score"]:
-            state.kept[rule] = {"step": state.step, "score": value}
-            kept[rule] = {name: p.detach().clone() for name, p in model.named_parameters()}
+def keep_best(model: nn.Module, task: Task, state: State, kept: dict[str, Weights]) -> None:
+    """Remember the weights if the evaluation just made is the best so far by a rule of the task."""
+    for name, rule in task.checkpoint_rules().items():
+        value = state.curves[rule.curve][-1]
+        if name not in state.kept or rule.better(value, than=state.kept[name]["score"]):
+            state.kept[name] = {"step": state.step, "score": value}
+            kept[name] = {weight: p.detach().clone() for weight, p in model.named_parameters()}
 
 
 def test_metrics(model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], device: str) -> dict:
