@@ -8,10 +8,11 @@ from entp_lib import paths
 from entp_lib.collection.claims import Check, Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, RunConfig, StudyConfig, TrainConfig, config_id
+from entp_lib.models.entp import token_forwards
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.sweeps import Sweep, sweep
 from entp_lib.strict import require
-from entp_lib.tasks import build_task
+from entp_lib.tasks import Task, build_task
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,17 @@ def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: A
         for seed in range(seeds)
         for architecture in architectures
     ]
+
+
+def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The runs with seeds outermost, so that what a time limit leaves is paired."""
+    return sorted(runs, key=lambda run: run.labels["seed"])
+
+
+def compute_ratio(task: Task) -> float:
+    """Token-forwards of an ENTP step over a decoder's, for a task that wants the same positions in every row."""
+    wanted_BT = task.wanted_sample()
+    return token_forwards("entp", wanted_BT) / token_forwards("decoder", wanted_BT)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ ROWS = [
 
 def texts(task, evaluating=False):
     """Prompt and answer of every example of a part, in the order of the part."""
-    pool = task.pool(evaluating)
+    pool = task.examples(task.part_of(evaluating))
     prompts = [Bytes().decode(row[:n]) for row, n in zip(pool.ids_PT.tolist(), pool.lengths_P, strict=True)]
     return list(zip(prompts, [kinship.LABELS[a - 256] for a in pool.answers_P], strict=True))
 
@@ -114,7 +114,8 @@ def test_a_batch_is_scored_at_the_end_of_its_prompts():
     task = Clutrr(**SMALL)
     batch, known = task.batch(generator_for("cpu", 1), 30), dict(texts(task))
     assert (batch.wanted_BT.sum(1) == 1).all() and batch.inputs_BT.shape[1] == batch.prompt_lengths_B.max()
-    for x, y, wanted, length in zip(*vars(batch).values(), strict=True):
+    rows = zip(batch.inputs_BT, batch.targets_BT, batch.wanted_BT, batch.prompt_lengths_B, strict=True)
+    for x, y, wanted, length in rows:
         assert wanted.nonzero().item() == length - 1 and (x[length:] == 0).all()
         assert known[Bytes().decode(x[:length].tolist())] == kinship.LABELS[y[wanted].item() - 256]
 
@@ -200,6 +201,18 @@ def test_missing_columns_and_files_are_named(tmp_path):
         task.examples("train")
     with pytest.raises(ConfigError, match="there is no .*test.csv; source = 'embedded' needs no files"):
         task.examples("test")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"", "it is empty"), (b'story,query\n"a,b', "EOF inside string"), (b"story,query\n\xff\xfe,b\n", "can't decode")],
+)
+def test_a_file_that_is_no_csv_is_named(tmp_path, content, why):
+    (tmp_path / "train.csv").write_bytes(content)
+    with pytest.raises(
+        ConfigError, match=f"train.csv cannot be read as CSV .*{why}.*; it needs a line with the columns"
+    ):
+        Clutrr(str(tmp_path / "{part}.csv")).examples("train")
 
 
 @pytest.mark.parametrize("missing", [True, False])
