@@ -183,8 +183,8 @@ def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails)
         f"file:///t mine /x,/y {common} --no-deps torch==0.0.1",
         f"file:///a mine /x,/y {common} -r requirements.txt",
     ]
-    calls = pretended.pip_calls if fails else []
-    assert [call.split("-check ")[1] for call in calls] == ["--no-deps torch==0.0.1", "-r requirements.txt"][: 2 * fails]
+    calls = [call.split("-check ")[1] for call in pretended.pip_calls] if fails else []
+    assert calls == ["--no-deps torch==0.0.1", "-r requirements.txt"][: 2 * fails]
 
 
 def test_two_at_once_install_once(pretended):
@@ -311,10 +311,11 @@ def test_directory_not_writable(bare):
 
 @pytest.fixture
 def checked(project) -> Project:
-    """The shared project with a ruff and a pytest that print how they were called."""
+    """The shared project with a ruff, a pytest and an import-linter that print how they were called."""
     for name in ("ruff", "pytest"):
         (project.root / name).mkdir(exist_ok=True)
         (project.root / name / "__main__.py").write_text(STUB)
+    (project.root / ".venv" / "bin" / "lint-imports").write_text(STUB)
     return project
 
 
@@ -336,7 +337,8 @@ def test_every_check_runs_in_its_environment(checked, tmp_path):
 def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
     done = checked.run(script="run_tests.sh", STUB_EXIT=3, OMP_NUM_THREADS=2)
     assert len(calls(done)) == 4
-    assert done.stdout.count("\nread-only 1 None 2\n") == 4
+    assert done.stdout.count("\nread-only 1 None 2\n") == 5  # what broke the contract is shown
+    assert "\nlint-imports|--no-logo|--no-cache\n" in done.stdout
     assert "notebooks  failed (3)" in done.stdout
     assert done.stdout.splitlines()[-1] == "0 passed, 4 failed"
     assert done.returncode == 1
