@@ -160,6 +160,11 @@ def run_command(options) -> int:
     given["time_limit"] = seconds(options.time_limit) or None
     given = {name: value for name, value in given.items() if value is not None}
     require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
+    if options.tier == "overnight" and not options.list:
+        from entp_lib.report import tiers
+
+        numbers = [path.name[:2] for path in launcher.notebook_paths(options.only)]
+        tiers.run_tier("overnight", jobs=options.jobs or 0, time_limit=seconds(options.time_limit), only=numbers)
     results = launcher.run_all(only=options.only, options=given, extra=options.parameter, update=options.update)
     if options.tier != "smoke" and not Store().read_only:
         ledger.write_ledger()

@@ -137,6 +137,15 @@ class Experiment:
         store, runs = self.wanted(parameters, store)
         return self.compute(runs, parameters, store, parameters.fresh)
 
+    def collect_if_any(self, parameters: NotebookParameters, store: Store | None = None) -> list[Record]:
+        """The complete records of an experiment that only some tiers have, labelled; empty where there are none.
+
+        ``best`` shows what is stored and computes nothing; another tier is collected if the experiment has it.
+        """
+        if parameters.tier == "best":
+            return self.best(store or Store(), parameters.seeds)
+        return self.collect(parameters, store).complete if self.plan(parameters.tier, parameters.seeds) else []
+
     def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
         """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""
         tier = runs[0].config.tier

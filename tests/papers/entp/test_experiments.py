@@ -54,7 +54,7 @@ def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
     groups = {}
     for c in configs:
         key = str((c.task_params, c.train, dataclasses.replace(c.model, architecture="entp", full_layers=None)))
-        groups.setdefault(key, []).append((c.model.architecture, c.model_seed))
+        groups.setdefault(key, []).append(((c.model.architecture, c.model.full_layers), c.model_seed))
     for members in groups.values():  # the same seeds for every architecture
         seeds = {a: sorted(s for b, s in members if a == b) for a, _ in members}
         assert len({tuple(s) for s in seeds.values()}) == 1
