@@ -120,9 +120,9 @@ class ModelConfig:
 
     @classmethod
     def from_size(cls, size: str, **rest) -> "ModelConfig":
-        """The model of a named size (``SIZES``), the other fields as given."""
+        """The model of a named size (``SIZES``), the other fields as given; ConfigError hints at wrong names."""
         one_of("size", size, SIZES)
-        return cls(**{**SIZES[size], **rest})
+        return from_dict(cls, {**SIZES[size], **rest})
 
 
 @dataclass(frozen=True)

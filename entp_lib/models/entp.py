@@ -68,6 +68,13 @@ def plan(wanted_BT: Tensor, token_budget: int, pack: bool) -> list[Part]:
     return parts
 
 
+def whole(wanted_BT: Tensor) -> Part:
+    """Every prefix of every row as one part, planned from the shape alone: where entries cannot be looked at."""
+    batch, length = wanted_BT.shape
+    places_BT = torch.arange(batch * length, device=wanted_BT.device).view(batch, length)
+    return Part(wanted_BT, [(None, batch, t) for t in range(1, length + 1)], places_BT.t().flatten())
+
+
 def reference(
     blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor, relations: Relations | None = None
 ) -> Tensor:
