@@ -1,8 +1,11 @@
 """``python -m entp_lib …``: what the shell scripts and a bare GPU machine need."""
 
 import argparse
+import contextlib
 import logging
+import os
 import re
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,11 +13,14 @@ from entp_lib.config import TIERS
 from entp_lib.strict import ConfigError, require
 
 if TYPE_CHECKING:  # torch takes a second, which mistakes and --help need not wait for
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from entp_lib.runs.execution import Config
     from entp_lib.runs.sweeps import Sweep
+
+
+log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,20 +28,52 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     parser = build_parser()
     options = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without the signs of a table shows others
     from entp_lib.runs.records import RecordError
 
     try:
-        return options.command(options)
+        with handled_like_interrupt(signal.SIGTERM):
+            status = options.command(options)
+            sys.stdout.flush()
+        return status
     except (ConfigError, RecordError) as error:
         print(f"entp_lib: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        print(f"entp_lib: {error.strerror or error}{where}", file=sys.stderr)
+        log.debug("where it was", exc_info=True)
+        return 2
+    except KeyboardInterrupt as interrupt:
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else the notebook's abandoned cell is reported too
         print(
             "\nstopped; finished records are kept, and the same command continues from the last checkpoint",
             file=sys.stderr,
         )
-        return 130
+        return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which schedulers send before they kill: handled as Ctrl-C is."""
+
+
+@contextlib.contextmanager
+def handled_like_interrupt(number: signal.Signals) -> "Iterator[None]":
+    """Within it a signal raises ``Terminated``, so that everything is put away as after Ctrl-C."""
+
+    def terminate(*_) -> None:
+        raise Terminated
+
+    before = signal.signal(number, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 class Parser(argparse.ArgumentParser):
@@ -198,8 +236,11 @@ def train_command(options) -> int:
 
 
 def check_limits(options: argparse.Namespace) -> None:
-    """ConfigError, before a text is read or a run made, for jobs or a time limit that make no sense."""
+    """ConfigError, before a text is read or a run made, for jobs, seeds or a time limit that make no sense."""
+    from entp_lib.collection.parameters import MAX_SEEDS
+
     require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
+    require(0 <= options.seeds <= MAX_SEEDS, f"--seeds {options.seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
     seconds(options.time_limit)
 
 
@@ -272,8 +313,10 @@ def text_command(options) -> int:
 def claims_command(_) -> int:
     from entp_lib.collection import claims
     from entp_lib.report import ledger
+    from entp_lib.runs.records import Store
 
-    print(claims.shown(ledger.write_ledger(), ["paper", "ours", "95 % interval", "tier", "seeds", "where"]).to_string())
+    table = ledger.write_ledger(Store(read_only=True))  # damaged records are named, not passed over
+    print(claims.shown(table, ["paper", "ours", "95 % interval", "tier", "seeds", "where"]).to_string())
     return 0
 
 
@@ -315,8 +358,9 @@ def readme_command(options) -> int:
     from entp_lib.report import readme
 
     if options.check:
-        print("README.md is up to date" if readme.is_current() else "README.md differs from the records")
-        return 0 if readme.is_current() else 1
+        current = readme.is_current()
+        print("README.md is up to date" if current else "README.md differs from the records")
+        return 0 if current else 1
     readme.write()
     return 0
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from entp_lib import paths
+from entp_lib.files import read_table
 from entp_lib.runs.records import Record, Store
 from entp_lib.statistics import mean_interval
+from entp_lib.strict import ConfigError
 
 COLUMNS = "id source statement paper_value our_value low high unit tier seeds verdict notebook records".split()
 EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive")
@@ -99,7 +101,10 @@ def reference_claims() -> pd.DataFrame:
 
     ``section`` is the heading in the notebook under which the claim is looked at; empty while there is none.
     """
-    return pd.read_csv(paths.reference() / "claims.csv", dtype={"id": str, "notebook": str})
+    columns = "id kind source statement paper_value unit sign margin notebook section".split()
+    path = paths.reference() / "claims.csv"
+    needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
+    return read_table(path, columns, unique="id", needed=needed, dtype={"id": str, "notebook": str})
 
 
 def judge(measurements: Sequence[Measurement | Check], only_measured: bool = False) -> pd.DataFrame:
@@ -108,7 +113,7 @@ def judge(measurements: Sequence[Measurement | Check], only_measured: bool = Fal
     claims = reference_claims()
     unknown = sorted(set(measured) - set(claims["id"]))
     if unknown:
-        raise ValueError(f"measured claims that results/reference/claims.csv does not list: {', '.join(unknown)}")
+        raise ConfigError(f"measured claims that results/reference/claims.csv does not list: {', '.join(unknown)}")
     if only_measured:
         claims = claims[claims["id"].isin(measured)]
     rows = [row_of(claim, measured.get(claim["id"])) for claim in claims.to_dict("records")]

@@ -33,6 +33,7 @@ from entp_lib import paths
 from entp_lib.config import canonical_json
 from entp_lib.corpora.sources import library
 from entp_lib.corpora.tokenizers import Tokenizer, restore
+from entp_lib.files import read_table
 from entp_lib.strict import ConfigError, check_types, from_dict, require
 from entp_lib.tasks import kinship
 from entp_lib.tasks.base import Batch, Task, generator_for
@@ -285,7 +286,7 @@ def from_csv(source: str, part: str) -> list[Example]:
     """A part of CSV files with the published columns."""
     path = paths.root() / source.format(part=part)
     require(path.is_file(), f"source = {source!r}: there is no {path}; source = 'embedded' needs no files")
-    return from_frame(pd.read_csv(path, encoding="utf-8-sig"), str(path))
+    return from_frame(read_table(path, COLUMNS), str(path))
 
 
 def from_frame(table: pd.DataFrame, where: str) -> list[Example]:

@@ -202,6 +202,21 @@ def test_missing_columns_and_files_are_named(tmp_path):
         task.examples("test")
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "train.csv is no table of comma-separated values: it is empty"),
+        (b'story,query,target_text,task_name\n"cut', "train.csv is no table of comma-separated values"),
+        ("story,query,target_text,task_name\n\u00e9,,,\n".encode("latin-1"), "train.csv is not UTF-8"),
+        (b"story,query,target_text,task_name\n", "the train part of source .* has 0 usable examples"),
+    ],
+)
+def test_a_file_that_is_no_table_is_named(tmp_path, content, message):
+    (tmp_path / "train.csv").write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        Clutrr(str(tmp_path / "{part}.csv")).examples("train")
+
+
 @pytest.mark.parametrize("missing", [True, False])
 def test_without_library_or_network_the_embedded_stories_are_named(monkeypatch, missing):
     def no_network(*_, **__):
