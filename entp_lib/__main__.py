@@ -1,8 +1,11 @@
 """``python -m entp_lib …``: what the shell scripts and a bare GPU machine need."""
 
 import argparse
+import contextlib
 import logging
+import os
 import re
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,11 +13,14 @@ from entp_lib.config import TIERS
 from entp_lib.strict import ConfigError, require
 
 if TYPE_CHECKING:  # torch takes a second, which mistakes and --help need not wait for
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from entp_lib.runs.execution import Config
     from entp_lib.runs.sweeps import Sweep
+
+
+log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,20 +28,52 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     parser = build_parser()
     options = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without the signs of a table shows others
     from entp_lib.runs.records import RecordError
 
     try:
-        return options.command(options)
+        with handled_like_interrupt(signal.SIGTERM):
+            status = options.command(options)
+            sys.stdout.flush()
+        return status
     except (ConfigError, RecordError) as error:
         print(f"entp_lib: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        print(f"entp_lib: {error.strerror or error}{where}", file=sys.stderr)
+        log.debug("where it was", exc_info=True)
+        return 2
+    except KeyboardInterrupt as interrupt:
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else the notebook's abandoned cell is reported too
         print(
             "\nstopped; finished records are kept, and the same command continues from the last checkpoint",
             file=sys.stderr,
         )
-        return 130
+        return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which schedulers send before they kill: handled as Ctrl-C is."""
+
+
+@contextlib.contextmanager
+def handled_like_interrupt(number: signal.Signals) -> "Iterator[None]":
+    """Within it a signal raises ``Terminated``, so that everything is put away as after Ctrl-C."""
+
+    def terminate(*_) -> None:
+        raise Terminated
+
+    before = signal.signal(number, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 class Parser(argparse.ArgumentParser):
@@ -188,16 +226,17 @@ def train_command(options) -> int:
         one_of("architecture", name, ARCHITECTURES)
     check_limits(options)
     experiment = EXPERIMENTS[options.experiment]
-    configs = experiment.configs(options.tier, options.seeds)
+    runs = experiment.plan(options.tier, options.seeds)
     if options.architecture:
-        configs = [c for c in configs if isinstance(c, RunConfig) and c.model.architecture in options.architecture]
+        runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
+    configs = [run.config for run in runs]
     require(bool(configs), f"experiment {experiment.name} has no such runs at tier {options.tier}")
     label = f"{experiment.name} {options.tier}"
-    done = swept(options, configs, experiment.version, options.results, label, experiment.jobs)
-    trained = [r for r in done.complete if isinstance(r.config, RunConfig)]
+    done = run_sweep(options, configs, experiment.version, options.results, label, experiment.jobs)
+    trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
     if trained:
         shown = [
-            "architecture",
+            "arm",
             "seed",
             "loss",
             "token_accuracy",
@@ -219,12 +258,15 @@ def tier_command(options) -> int:
 
 
 def check_limits(options: argparse.Namespace) -> None:
-    """ConfigError, before a text is read or a run made, for jobs or a time limit that make no sense."""
+    """ConfigError, before a text is read or a run made, for jobs, seeds or a time limit that make no sense."""
+    from entp_lib.collection.parameters import MAX_SEEDS
+
     require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
+    require(0 <= options.seeds <= MAX_SEEDS, f"--seeds {options.seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
     seconds(options.time_limit)
 
 
-def swept(
+def run_sweep(
     options: argparse.Namespace,
     configs: "Sequence[Config]",
     version: int,
@@ -279,7 +321,7 @@ def text_command(options) -> int:
         **{name: getattr(options, name) for name in names},
     )
     device = runs.device_for("paper")  # a GPU if there is one
-    done = swept(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
+    done = run_sweep(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
     courses = own_text.courses(done.records)
     if len(courses):
         print("loss in nats a token")
@@ -293,8 +335,10 @@ def text_command(options) -> int:
 def claims_command(_) -> int:
     from entp_lib.collection import claims
     from entp_lib.report import ledger
+    from entp_lib.runs.records import Store
 
-    table, columns = ledger.write_ledger(), ["ours", "95 % interval", "tier", "seeds", "where"]
+    # damaged records are named, not passed over
+    table, columns = ledger.write_ledger(Store(read_only=True)), ["ours", "95 % interval", "tier", "seeds", "where"]
     print(claims.readable(ledger.papers_claims(table), ["paper", *columns]).to_string())
     print("\nOur own questions")
     print(claims.readable(ledger.questions(table), columns).to_string())
@@ -340,8 +384,9 @@ def readme_command(options) -> int:
     from entp_lib.report import readme
 
     if options.check:
-        print("README.md is up to date" if readme.is_current() else "README.md differs from the records")
-        return 0 if readme.is_current() else 1
+        current = readme.is_current()
+        print("README.md is up to date" if current else "README.md differs from the records")
+        return 0 if current else 1
     readme.write()
     return 0
 

@@ -15,10 +15,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import filelock
-
 from entp_lib import paths
-from entp_lib.files import write_atomically
+from entp_lib.files import locked, write_atomically
 from entp_lib.strict import ConfigError, require
 
 # Import name -> distribution.
@@ -105,8 +103,7 @@ def embedded_file(checksum: str = "") -> Path:
     if checksum and named(folder, checksum).exists():
         return named(folder, checksum)
     versions = " ".join(f"{d} {v}" for d, v in installed().items())
-    folder.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder / "embedded.lock"):
+    with locked(folder / "embedded.lock", "it exports the embedded corpus"):
         index = folder / "embedded.json"
         known = read_index(index)
         path = named(folder, known.get(versions, ""))
@@ -132,6 +129,7 @@ def named(folder: Path, checksum: str) -> Path:
 def read_index(path: Path) -> dict[str, str]:
     """Which versions gave which checksum; empty where nothing is known or the file is damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        known = json.loads(path.read_text(encoding="utf-8"))
+        return known if all(isinstance(value, str) for value in known.values()) else {}
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}

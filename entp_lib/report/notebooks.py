@@ -17,6 +17,7 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST
+from entp_lib.report.sound import check_sound
 from entp_lib.runs.progress import EVENTS_VARIABLE, read_events
 from entp_lib.strict import ConfigError, one_of, require
 
@@ -53,6 +54,7 @@ def defaults(notebook: Path) -> dict[str, Any]:
     """The parameters of a notebook with the values that its parameters cell gives them."""
     import papermill
 
+    check_sound(notebook)
     inferred = papermill.inspect_notebook(str(notebook))
     return {name: ast.literal_eval(entry["default"]) for name, entry in inferred.items()}
 
