@@ -1,5 +1,7 @@
 """The ledger of all papers: derived from the records, written to ``results/claims.csv``, shown as a table."""
 
+from pathlib import Path
+
 import pandas as pd
 
 from entp_lib.collection.claims import MIN_PAIRS, Check, Measurement, judge
@@ -25,10 +27,10 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     return judge([max(ms, key=lambda m: isinstance(m, Check) or len(m.values) >= MIN_PAIRS) for ms in found.values()])
 
 
-def write_ledger(store: Store | None = None) -> pd.DataFrame:
-    """Recompute the ledger and write it to ``results/claims.csv``."""
+def write_ledger(store: Store | None = None, path: Path | None = None) -> pd.DataFrame:
+    """Recompute the ledger and write it to ``path``, by default ``results/claims.csv``."""
     store = store or Store()
     table = ledger(store)
     text = table.to_csv(index=False, float_format="%.6g")
-    write_atomically(store.root / "claims.csv", text.encode())
+    write_atomically(path or store.root / "claims.csv", text.encode())
     return table
