@@ -351,6 +351,7 @@ def test_bad_time_limits_are_named(text):
         (["run", "--time-limit", "soon"], "time limit 'soon'"),
         (["run", "-p", "tier=Quick"], "did you mean 'quick'"),
         (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03_count3: add --only 03"),
+        (["run", "--only", "03", "-p", "threshold=2"], "03_count3: threshold = 2.0: must be between 0 and 1"),
         (["run", "--lab", "--tier", "quick"], "--lab does not take --tier"),
         (["run", "--list", "--only", "03"], "--list does not take --only"),
         (["run", "--port", "9000"], "--port and --no-browser go with --lab"),
