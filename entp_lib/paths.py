@@ -1,11 +1,14 @@
 """Where things lie, found from the package and never from the working directory.
 
 papermill starts kernels where it was launched, nbval in ``notebooks/``: only the repository root is the same
-for both. Two environment variables move the places that are written to: ``ENTP_RESULTS`` and ``ENTP_FIGURES``.
+for both. Environment variables move the places that are written to: ``ENTP_RESULTS``, ``ENTP_FIGURES``, and
+``ENTP_NEW_FIGURES`` for figures that are not the project's yet.
 """
 
 import os
 from pathlib import Path
+
+NEW_FIGURES_VARIABLE = "ENTP_NEW_FIGURES"
 
 
 def root() -> Path:
@@ -24,8 +27,13 @@ def corpora() -> Path:
 
 
 def figures() -> Path:
-    """Folder of the finished figures."""
+    """Folder of the finished figures, which are part of the project."""
     return Path(os.environ.get("ENTP_FIGURES") or root() / "figures")
+
+
+def new_figures() -> Path:
+    """Folder that notebooks write figures to: beside the executed copies, unless whoever runs them names another."""
+    return Path(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures")
 
 
 def notebooks() -> Path:
