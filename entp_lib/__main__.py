@@ -152,7 +152,7 @@ def build_parser() -> argparse.ArgumentParser:
     text.add_argument("--fresh", action="store_true", help="compute again what has a record")
     text.set_defaults(command=text_command)
 
-    claims = commands.add_parser("claims", help="recompute results/claims.csv from the records and print it")
+    claims = commands.add_parser("claims", help="recompute claims.csv and questions.csv and print them")
     claims.set_defaults(command=claims_command)
     records = commands.add_parser("records", help="verify every record and list the damaged ones")
     records.set_defaults(command=records_command)
@@ -315,8 +315,12 @@ def claims_command(_) -> int:
     from entp_lib.report import ledger
     from entp_lib.runs.records import Store
 
-    table = ledger.write_ledger(Store(read_only=True))  # damaged records are named, not passed over
-    print(claims.shown(table, ["paper", "ours", "95 % interval", "tier", "seeds", "where"]).to_string())
+    # a store that is only read: damaged records are named, not passed over
+    table, columns = ledger.write_ledger(Store(read_only=True)), ["ours", "95 % interval", "tier", "seeds", "where"]
+    print(claims.readable(ledger.papers_claims(table), ["paper", *columns]).to_string())
+    print("\nOur own questions")
+    print(claims.readable(ledger.questions(table), columns).to_string())
+    print(f"\n{claims.multiplicity(table)}")
     return 0
 
 

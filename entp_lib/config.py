@@ -9,13 +9,14 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from entp_lib.strict import check_types, from_dict, one_of, require
 
 ARCHITECTURES = ("decoder", "prefix_decoder", "entp", "hybrid")
-TIERS = ("smoke", "quick", "gpu", "paper")
+TIERS = ("smoke", "quick", "overnight", "gpu", "paper")
+BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
 MAX_CURVE_POINTS = 300
 
 # Table 6 of the paper, and the 2-layer model of the authors' counting runs.
@@ -130,6 +131,18 @@ class TrainConfig:
             f"at most {MAX_CURVE_POINTS}: use eval_every >= {-(-self.steps // MAX_CURVE_POINTS)}",
         )
 
+    def lengthened(self, ratio: float, eval_every: int | None = None) -> "TrainConfig":
+        """The same schedule over ``ratio`` times the steps, decay and evaluations to match: more compute, as planned.
+
+        It gives a decoder the token-forwards of ENTP, which spends ``ratio`` times as many in a step.
+        """
+        return replace(
+            self,
+            steps=round(self.steps * ratio),
+            decay_steps=self.decay_steps and round(self.decay_steps * ratio),
+            eval_every=eval_every or round(self.eval_every * ratio),
+        )
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -139,7 +152,7 @@ class RunConfig:
     """
 
     experiment: str
-    tier: Literal["smoke", "quick", "gpu", "paper"]
+    tier: Literal["smoke", "quick", "overnight", "gpu", "paper"]
     task: str
     task_params: dict[str, Any]
     model: ModelConfig
@@ -170,7 +183,7 @@ class StudyConfig:
     """One record that no training makes: a function of ``entp_lib.theory.STUDIES`` and its arguments (JSON types)."""
 
     experiment: str
-    tier: Literal["smoke", "quick", "gpu", "paper"]
+    tier: Literal["smoke", "quick", "overnight", "gpu", "paper"]
     study: str
     params: dict[str, Any]
     model_seed: int = 0

@@ -105,9 +105,9 @@ CLAIMS = {
 @pytest.mark.parametrize("how", CLAIMS)
 def test_a_list_of_claims_that_is_damaged_is_one_line(results, capsys, monkeypatch, tmp_path, how):
     change, message = CLAIMS[how]
-    text = (paths.reference() / "claims.csv").read_text(encoding="utf-8")
-    (tmp_path / "reference").mkdir()
-    (tmp_path / "reference" / "claims.csv").write_bytes(change(text))
+    text = (paths.reference() / "entp" / "claims.csv").read_text(encoding="utf-8")
+    (tmp_path / "reference" / "entp").mkdir(parents=True)
+    (tmp_path / "reference" / "entp" / "claims.csv").write_bytes(change(text))
     monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
     assert cli.main(["claims"]) == 2
     (line,) = lines(capsys)

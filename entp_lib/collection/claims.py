@@ -1,8 +1,10 @@
-"""The ledger: what the paper says, what we get, and a verdict by rule.
+"""Claims and questions: what a paper says, what we measured, and a verdict by rule. It computes nothing of its own.
 
-What the paper says is the table ``results/reference/claims.csv``. What we get comes from the experiments, each of
-which measures the claims it can from its best records. Nothing here is typed by hand: the verdict follows from the
-paired interval alone.
+What each paper says is the table ``results/reference/<paper>/claims.csv``. What we get are the measurements that
+experiments take from their records. No verdict is typed: it follows from the paired interval alone.
+
+A row's ``kind`` says how it is judged. ``theory``: a statement that was checked. ``empirical``: a comparison that the
+paper claims. ``question``: one of our own (equal compute, fair checkpoints, single differences), in a table apart.
 """
 
 import math
@@ -15,13 +17,38 @@ from entp_lib import paths
 from entp_lib.files import read_table
 from entp_lib.runs.records import Record, Store
 from entp_lib.statistics import mean_interval
-from entp_lib.strict import ConfigError
+from entp_lib.strict import ConfigError, require
 
-COLUMNS = "id source statement paper_value our_value low high unit tier seeds verdict notebook records".split()
-EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive")
+COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict notebook records".split()
+EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "uninformative")
 THEORY_VERDICTS = ("verified", "verified with correction", "refuted", "unproved")
 VERDICTS = (*EMPIRICAL_VERDICTS, *THEORY_VERDICTS, "not attempted")
+EQUAL, OPEN = "equal within the margin", "open"  # of questions, beside the two words that each row has of its own
 MIN_PAIRS = 5
+CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
+
+
+@dataclass(frozen=True)
+class Level:
+    """How far one side of a comparison has come: its mean score, between what guessing gets and the best there is.
+
+    ``floor`` may lie above ``ceiling``, as for errors. Closer than ``distance`` to an end counts as being there.
+    """
+
+    score: float
+    floor: float
+    ceiling: float
+    distance: float
+
+    @property
+    def at_floor(self) -> bool:
+        up = 1 if self.ceiling > self.floor else -1
+        return up * (self.score - self.floor) < self.distance
+
+    @property
+    def at_ceiling(self) -> bool:
+        up = 1 if self.ceiling > self.floor else -1
+        return up * (self.ceiling - self.score) < self.distance
 
 
 @dataclass(frozen=True)
@@ -29,7 +56,7 @@ class Measurement:
     """Our side of one claim: a value per seed, paired differences where the claim compares two models.
 
     ``paper_settings``: whether task, model and training are the paper's own, without which nothing counts as
-    reproduced.
+    reproduced. ``levels``: where the sides of the comparison stand; without them every measurement informs.
     """
 
     claim: str
@@ -37,6 +64,13 @@ class Measurement:
     tier: str
     records: Sequence[str] = field(default_factory=tuple)
     paper_settings: bool = False
+    levels: Sequence[Level] = field(default_factory=tuple)
+
+    @property
+    def informative(self) -> bool:
+        """Whether at least one side has left the floor, and not all of them are at the ceiling."""
+        levels = self.levels
+        return not levels or not (all(v.at_floor for v in levels) or all(v.at_ceiling for v in levels))
 
 
 @dataclass(frozen=True)
@@ -44,7 +78,8 @@ class Check:
     """Our side of one theoretical claim: whether the statement holds in everything that was tried.
 
     ``printed``: as the paper states it; None where that could not be decided, as for a conjecture. ``corrected``: as
-    ``correction`` words it, None where there is no corrected statement.
+    ``correction`` words it, None where there is no corrected statement. ``remark``: what a reader should know of a
+    statement that holds.
     """
 
     claim: str
@@ -53,6 +88,7 @@ class Check:
     corrected: bool | None = None
     correction: str = ""
     records: Sequence[str] = field(default_factory=tuple)
+    remark: str = ""
 
     @property
     def verdict(self) -> str:
@@ -74,12 +110,15 @@ def verdict(
     paper_value: float,
     margin: float,
     paper_settings: bool,
+    informative: bool = True,
 ) -> str:
     """The verdict on an empirical claim, from the 95 % interval of its paired differences.
 
     ``sign``: the direction the paper claims, +1 or -1, or 0 where it claims that nothing differs. ``margin``:
     differences below it count as equivalence; NaN where none is stated.
     """
+    if not informative:
+        return "uninformative"
     if pairs < MIN_PAIRS or not math.isfinite(low):
         return "inconclusive"
     if paper_settings and low <= paper_value <= high:
@@ -96,24 +135,47 @@ def verdict(
     return "inconclusive"
 
 
+def answer(
+    low: float, high: float, *, pairs: int, margin: float, positive: str, negative: str, informative: bool = True
+) -> str:
+    """The answer to a question of our own: a word for each sign of the interval, ``EQUAL`` or ``OPEN``."""
+    if not informative or pairs < MIN_PAIRS or not math.isfinite(low):
+        return OPEN
+    if margin > 0 and -margin < low and high < margin:
+        return EQUAL
+    if low > 0 or high < 0:
+        return positive if low > 0 else negative
+    return OPEN
+
+
 def reference_claims() -> pd.DataFrame:
-    """The paper's claims: id, kind, source, statement, paper_value, unit, sign, margin, notebook, section.
+    """The claims of all papers: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section.
 
     ``section`` is the heading in the notebook under which the claim is looked at; empty while there is none.
+    ``positive``, ``negative``: of questions, what a difference above or below zero says. ValueError where two rows, of
+    whatever papers, share an id.
     """
     columns = "id kind source statement paper_value unit sign margin notebook section".split()
-    path = paths.reference() / "claims.csv"
     needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
-    return read_table(path, columns, unique="id", needed=needed, dtype={"id": str, "notebook": str})
+    tables = []
+    for path in sorted(paths.reference().glob("*/claims.csv")):
+        table = read_table(path, columns, unique="id", needed=needed, dtype={"id": str, "notebook": str})
+        table.insert(0, "paper", path.parent.name)
+        tables.append(table)
+    require(bool(tables), f"{paths.reference()} has no paper's claims.csv")
+    claims = pd.concat(tables, ignore_index=True)
+    twice = claims["id"][claims["id"].duplicated()]
+    require(twice.empty, f"results/reference: the id {twice.min()!r} stands in more than one row of claims")
+    return claims
 
 
 def judge(measurements: Sequence[Measurement | Check], only_measured: bool = False) -> pd.DataFrame:
-    """Verdicts on measurements: all of the paper's claims, or only those that were measured."""
+    """Verdicts on measurements: all claims and questions, or only those that were measured."""
     measured = {m.claim: m for m in measurements}
     claims = reference_claims()
     unknown = sorted(set(measured) - set(claims["id"]))
     if unknown:
-        raise ConfigError(f"measured claims that results/reference/claims.csv does not list: {', '.join(unknown)}")
+        raise ConfigError(f"measured claims that results/reference does not list: {', '.join(unknown)}")
     if only_measured:
         claims = claims[claims["id"].isin(measured)]
     rows = [row_of(claim, measured.get(claim["id"])) for claim in claims.to_dict("records")]
@@ -121,16 +183,24 @@ def judge(measurements: Sequence[Measurement | Check], only_measured: bool = Fal
 
 
 def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
-    """One line of the ledger; a correction goes with the statement that it corrects."""
+    """One line of the ledger; a correction or a remark goes with the statement that it belongs to."""
     row = {name: claim.get(name) for name in COLUMNS} | dict.fromkeys(("our_value", "low", "high"), math.nan)
     if isinstance(measurement, Check):
         if measurement.verdict == "verified with correction":
             row["statement"] = f"{claim['statement']} [corrected: {measurement.correction}]"
+        elif measurement.remark:
+            row["statement"] = f"{claim['statement']} [{measurement.remark}]"
         records = " ".join(measurement.records)
         return row | {"tier": measurement.tier, "seeds": 0, "records": records, "verdict": measurement.verdict}
     if measurement is None or not len(measurement.values):
         return row | {"verdict": "not attempted", "tier": "", "records": "", "seeds": 0}
     mean, low, high = mean_interval(measurement.values)
+    common = dict(pairs=len(measurement.values), margin=claim["margin"], informative=measurement.informative)
+    if claim["kind"] == "question":
+        found = answer(low, high, positive=claim["positive"], negative=claim["negative"], **common)
+    else:
+        of_paper = dict(sign=claim["sign"], paper_value=claim["paper_value"], paper_settings=measurement.paper_settings)
+        found = verdict(mean, low, high, **common, **of_paper)
     return row | {
         "our_value": mean,
         "low": low,
@@ -138,20 +208,21 @@ def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
         "tier": measurement.tier,
         "seeds": len(measurement.values),
         "records": " ".join(measurement.records),
-        "verdict": verdict(
-            mean,
-            low,
-            high,
-            pairs=len(measurement.values),
-            sign=claim["sign"],
-            paper_value=claim["paper_value"],
-            margin=claim["margin"],
-            paper_settings=measurement.paper_settings,
-        ),
+        "verdict": found,
     }
 
 
-def together(judged: pd.DataFrame, claims: Sequence[str]) -> str:
+def multiplicity(judged: pd.DataFrame) -> str:
+    """How many intervals a table has, how many of them exclude zero, and how many would by chance, in a sentence."""
+    measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS)]
+    excluding = ((measured["low"] > 0) | (measured["high"] < 0)).sum()
+    return (
+        f"{len(measured)} intervals of 95 % over {MIN_PAIRS} pairs or more; {excluding} exclude zero, where about "
+        f"{CHANCE * len(measured):.1f} would by chance if nothing differed"
+    )
+
+
+def shared_verdict(judged: pd.DataFrame, claims: Sequence[str]) -> str:
     """What rows of a ledger say of one finding: the verdict that all of them share, else each row's own.
 
     ``reproduced`` counts as ``same direction``; rows that are missing as ``not attempted``.
@@ -178,7 +249,7 @@ def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Reco
     return [record for record in found if record is not None]
 
 
-def shown(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
+def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """The ledger as people read it: values and intervals as short text, the record ids left out."""
 
     def number(value: float) -> str:

@@ -39,6 +39,7 @@ NAMES = {
     "entp": "ENTP",
     "hybrid": "hybrid",
     "baseline": "mode baseline",
+    "longer": "decoder, equal compute",
 }
 STYLE = {
     "figure.dpi": 100,
@@ -134,6 +135,7 @@ VERDICT_COLOURS = {
     "same direction": "#56B4E9",
     "not reproduced": "#D55E00",
     "inconclusive": "#7F7F7F",
+    "uninformative": "#C8C8C8",
 }
 
 

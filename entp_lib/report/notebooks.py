@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lib import paths
+from entp_lib.config import BEST_FIRST
 from entp_lib.report.sound import check_sound
 from entp_lib.runs.progress import EVENTS_VARIABLE, read_events
 from entp_lib.strict import ConfigError, one_of, require
@@ -259,7 +260,7 @@ def listing() -> str:
     rows = []
     for path in notebook_paths():
         for e in (e for e in EXPERIMENTS.values() if e.notebook == path.stem):
-            tiers = [t for t in ("quick", "gpu", "paper") if e.stored(store, t)]
+            tiers = [t for t in reversed(BEST_FIRST) if e.stored(store, t)]
             rows.append(
                 {
                     "notebook": path.stem,

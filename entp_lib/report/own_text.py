@@ -74,7 +74,8 @@ def configs(
     task = Text(**params)
     task.prepare()  # a text that is too short is said before anything starts
     model = ModelConfig.from_size(size, architecture="decoder", vocab_size=task.vocab_size, max_length=task.length)
-    return twins(RunConfig("own_text", "quick", "text", params, model, train), architectures, seeds)
+    base = RunConfig("own_text", "quick", "text", params, model, train)
+    return [run.config for run in twins(base, architectures, seeds)]
 
 
 def courses(records: Sequence[Record]) -> pd.DataFrame:

@@ -6,22 +6,38 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.collection import claims
+from entp_lib.config import BEST_FIRST
 from entp_lib.files import read_text, write_atomically
 from entp_lib.report import costs as extrapolation
-from entp_lib.report.ledger import ledger
+from entp_lib.report.ledger import ledger, papers_claims, questions
 from entp_lib.runs.records import Store
 from entp_lib.strict import ConfigError
 
+OURS = ["ours", "95 % interval", "tier", "seeds"]
+ON_CPU = ("quick", "overnight")
+
 
 def claims_table(store: Store) -> str:
-    """Every claim that was attempted, as Markdown, and how many were not."""
-    table = ledger(store)
+    """Every claim of a paper that was attempted, as Markdown, and how many were not."""
+    table = papers_claims(ledger(store))
     attempted = table[table["verdict"] != "not attempted"]
-    columns = ["source", "statement", "paper", "ours", "95 % interval", "tier", "seeds"]
     left = len(table) - len(attempted)
-    shown = claims.shown(attempted, columns).reset_index()
+    return with_links(attempted, ["source", "statement", "paper", *OURS]) + f"\n\nNot attempted yet: {left} claims."
+
+
+def questions_table(store: Store) -> str:
+    """Our own questions with their answers, as Markdown, and how many intervals chance alone would take from zero."""
+    table = ledger(store)
+    asked = questions(table)
+    asked = asked[asked["verdict"] != "not attempted"]
+    return with_links(asked, ["source", "statement", *OURS]) + f"\n\nBoth tables: {claims.multiplicity(table)}."
+
+
+def with_links(rows: pd.DataFrame, columns: list[str]) -> str:
+    """Rows of the ledger as a Markdown table that says where each is looked at."""
+    shown = claims.readable(rows, columns).reset_index()
     shown.insert(len(shown.columns), "where", [claims.link(claim) for claim in shown["id"]])
-    return markdown(shown) + f"\n\nNot attempted yet: {left} claims."
+    return markdown(shown)
 
 
 def cost_table(store: Store) -> str:
@@ -30,7 +46,7 @@ def cost_table(store: Store) -> str:
 
     rows = []
     for experiment in EXPERIMENTS.values():
-        for tier in ("quick", "gpu", "paper"):
+        for tier in reversed(BEST_FIRST):
             records = experiment.stored(store, tier) or []
             if records:
                 seconds = sum(r.provenance["wall_seconds"] for r in records)
@@ -41,7 +57,7 @@ def cost_table(store: Store) -> str:
                         "experiment": experiment.name,
                         "tier": tier,
                         "runs": len(records),
-                        "core-minutes" if tier == "quick" else "minutes": f"{seconds / 60:.1f}",
+                        "core-minutes" if tier in ON_CPU else "minutes": f"{seconds / 60:.1f}",
                         "peak memory": f"{peak / 2**20:.0f} MiB",
                         "machine": ", ".join(sorted({r.provenance["device"] for r in records})),
                     }
@@ -60,9 +76,17 @@ def markdown(frame: pd.DataFrame) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+PARTS = {
+    "claims": claims_table,
+    "questions": questions_table,
+    "cost": cost_table,
+    "extrapolated": extrapolated_table,
+}
+
+
 def render(text: str, store: Store) -> str:
     """``text`` with the generated parts replaced. ConfigError where a marker is missing."""
-    for name, make in (("claims", claims_table), ("cost", cost_table), ("extrapolated", extrapolated_table)):
+    for name, make in PARTS.items():
         pattern = re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL)
         if not pattern.search(text):
             raise ConfigError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")

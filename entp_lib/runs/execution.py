@@ -154,8 +154,8 @@ def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> Non
 
 
 def device_for(tier: str) -> str:
-    """``cpu`` for smoke and quick, so that their records are comparable; ``cuda`` for gpu; either for paper."""
-    if tier in ("smoke", "quick"):
+    """``cpu`` up to overnight, so that those records are comparable; ``cuda`` for gpu; either for paper."""
+    if tier in ("smoke", "quick", "overnight"):
         return "cpu"
     if torch.cuda.is_available():
         return "cuda"

@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,10 @@ class RecordError(RuntimeError):
 
 @dataclass(frozen=True)
 class Record:
-    """What one run left behind. ``metrics`` are final values, ``curves`` lists over training or over cases."""
+    """What one run left behind. ``metrics`` are final values, ``curves`` lists over training or over cases.
+
+    ``labels`` are no part of the file: the experiment that asks for a record gives it those of the run it planned.
+    """
 
     experiment: str
     version: int
@@ -41,6 +44,7 @@ class Record:
     curves: dict[str, list]
     provenance: dict[str, Any]
     status: str = "complete"
+    labels: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def id(self) -> str:
@@ -197,7 +201,7 @@ class Store:
         remove_stale(self.root / "records" / experiment, ".*.json.*")
         for pattern in (".*.safetensors.*", ".generation-*.json.*"):
             remove_stale(self.root / "checkpoints" / experiment, pattern)
-        remove_stale(self.root, ".claims.csv.*")
+        remove_stale(self.root, ".*.csv.*")
 
     def check_writable(self) -> None:
         """Raise RecordError, before any compute is spent, where records could not be written."""

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from entp_lib import paths
 from entp_lib.collection import claims
-from entp_lib.collection.claims import Check, Measurement, judge, verdict
+from entp_lib.collection.claims import Check, Level, Measurement, judge, verdict
 from entp_lib.report.ledger import ledger
 from entp_lib.runs.records import Store
 
@@ -127,9 +128,12 @@ def test_without_records_nothing_was_attempted(tmp_path):
 
 def test_the_papers_claims_are_well_formed():
     table = claims.reference_claims()
-    assert table["id"].is_unique and set(table["kind"]) == {"empirical", "theory"}
+    assert table["id"].is_unique and set(table["kind"]) == {"empirical", "theory", "question"}
     signed = table[(table["kind"] == "empirical") & table["paper_value"].notna() & (table["sign"] != 0)]
     assert (signed["paper_value"] * signed["sign"] > 0).all()
+    asked = table[table["kind"] == "question"]
+    assert asked[["positive", "negative"]].notna().all(axis=None) and asked["paper_value"].isna().all()
+    assert set(table["paper"]) >= {"entp"}
 
 
 @pytest.mark.parametrize(
@@ -148,11 +152,74 @@ def test_theory_is_judged_by_what_holds(printed, corrected, expected):
     assert (row["verdict"], row["tier"], row["records"]) == (expected, "quick", "complexity/abc")
     assert math.isnan(row["our_value"])
     assert ("[corrected: and so on]" in row["statement"]) is (expected == "verified with correction")
-    shown = claims.shown(table).loc["T1"]
+    shown = claims.readable(table).loc["T1"]
     assert (shown["ours"], shown["95 % interval"], shown["verdict"]) == ("", "", expected)
 
 
 def test_what_rows_say_of_a_finding_together():
     judged = pd.DataFrame({"id": ["a", "b", "c"], "verdict": ["reproduced", "same direction", "inconclusive"]})
-    assert claims.together(judged, ["a", "b"]) == "same direction in all of a, b"
-    assert claims.together(judged, ["a", "c", "d"]) == "mixed: a same direction, c inconclusive, d not attempted"
+    assert claims.shared_verdict(judged, ["a", "b"]) == "same direction in all of a, b"
+    assert claims.shared_verdict(judged, ["a", "c", "d"]) == "mixed: a same direction, c inconclusive, d not attempted"
+
+
+FLOOR, CEILING = 0.2, 1.0
+
+
+def level(score, floor=FLOOR, ceiling=CEILING):
+    return Level(score, floor, ceiling, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("levels", "informative"),
+    [
+        ((level(0.21), level(0.2)), False),  # neither has left what guessing gets
+        ((level(0.1), level(0.2)), False),  # worse than guessing is no better
+        ((level(0.21), level(0.3)), True),
+        ((level(0.99), level(0.995)), False),  # both at one ceiling
+        ((level(0.99), level(0.9)), True),
+        ((level(1.0, 1.0, 0.0), level(0.99, 1.0, 0.0)), False),  # errors: the floor is above
+        ((level(1.0, 1.0, 0.0), level(0.5, 1.0, 0.0)), True),
+        ((), True),
+    ],
+)
+def test_what_neither_left_the_floor_nor_the_ceiling_says_nothing(levels, informative):
+    """It outranks every verdict, whatever the interval; a question stays open."""
+    values = [0.1, 0.11, 0.12, 0.13, 0.12]
+    found = [Measurement(c, values, "paper", (), True, levels) for c in ("F2-tokens", "F5-fair")]
+    rows = judge(found, only_measured=True).set_index("id")["verdict"]
+    assert found[0].informative is informative
+    assert rows["F2-tokens"] == ("same direction" if informative else "uninformative")
+    assert rows["F5-fair"] == ("ENTP ahead" if informative else claims.OPEN)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "pairs", "expected"),
+    [
+        (0.05, 0.1, 5, "ENTP ahead"),
+        (-0.1, -0.05, 5, "decoder ahead"),
+        (-0.005, 0.005, 5, claims.EQUAL),
+        (0.001, 0.005, 5, claims.EQUAL),
+        (-0.05, 0.1, 5, claims.OPEN),
+        (0.05, 0.1, 4, claims.OPEN),
+        (math.nan, math.nan, 1, claims.OPEN),
+    ],
+)
+def test_questions_have_answers_of_their_own(low, high, pairs, expected):
+    words = dict(positive="ENTP ahead", negative="decoder ahead")
+    assert claims.answer(low, high, pairs=pairs, margin=0.01, **words) == expected
+
+
+def test_an_id_stands_in_one_row_of_all_papers(tmp_path, monkeypatch):
+    text = (paths.reference() / "entp" / "claims.csv").read_text()
+    for paper in ("one", "two"):
+        (tmp_path / paper).mkdir()
+        (tmp_path / paper / "claims.csv").write_text("\n".join(text.splitlines()[: 2 if paper == "one" else 3]) + "\n")
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path)
+    with pytest.raises(ValueError, match="the id 'A.2' stands in more than one row"):
+        claims.reference_claims()
+
+
+def test_chance_is_named_beside_the_intervals():
+    values = {"F2-tokens": [0.1, 0.11, 0.12, 0.13, 0.12], "F2-prefix": [0.1]}
+    said = claims.multiplicity(judge([Measurement(claim, found, "quick") for claim, found in values.items()]))
+    assert said.startswith("1 intervals of 95 % over 5 pairs or more; 1 exclude zero, where about 0.1 would")

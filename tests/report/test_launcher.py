@@ -175,7 +175,7 @@ def test_an_unknown_tier_is_refused_with_the_known_ones(capsys):
         cli.main(["run", "--tier", "fast"])
     lines = capsys.readouterr().err.strip().splitlines()
     assert stop.value.code == 2 and len(lines) == 1
-    assert lines[0].startswith("run_all.sh: ") and "smoke, quick, gpu, paper" in lines[0].replace("'", "")
+    assert lines[0].startswith("run_all.sh: ") and "smoke, quick, overnight, gpu, paper" in lines[0].replace("'", "")
 
 
 def test_tier_gpu_without_one_is_refused_before_anything_runs(capsys, monkeypatch):

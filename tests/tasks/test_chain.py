@@ -68,23 +68,25 @@ def test_bad_parameters_are_named(change, message):
 def test_both_ways_process_as_many_tokens(tier):
     """Within a tenth: rows of 3n + 2 against three times as many of n + 1."""
     work = {}
-    for c in CHAIN_OF_THOUGHT.configs(tier, 1):
+    for run in CHAIN_OF_THOUGHT.plan(tier, 1):
+        c = run.config
         task = Chain(**c.task_params)
-        work[chain_of_thought.way_of(c)] = c.train.steps * c.train.batch_size * task.length
+        work[run.labels["arm"]] = c.train.steps * c.train.batch_size * task.length
     assert work["direct"] == pytest.approx(work["trace"], rel=0.1)
 
 
-def scored(config, accuracy):
-    """A record with a made-up final accuracy."""
+def scored(run, accuracy):
+    """The record of a planned run with a made-up final accuracy."""
+    config = run.config
     scores = {"token_accuracy": accuracy, "sequence_accuracy": accuracy, "loss": 1.0}
     metrics = {**scores, "baseline": {**scores, "token_accuracy": 0.1}}
     where = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)
-    return Record(config.experiment, 1, config, metrics, {}, {**where, "device": "cpu"})
+    return Record(config.experiment, 1, config, metrics, {}, {**where, "device": "cpu"}, labels=run.labels)
 
 
 def test_the_claim_pairs_the_two_ways_by_seed():
-    configs = CHAIN_OF_THOUGHT.configs("quick", 0)
-    records = [scored(c, 0.5 + 0.1 * c.model_seed * (chain_of_thought.way_of(c) == "trace")) for c in configs]
+    runs = CHAIN_OF_THOUGHT.plan("quick", 0)
+    records = [scored(r, 0.5 + 0.1 * r.labels["seed"] * (r.labels["arm"] == "trace")) for r in runs]
     (found,) = CHAIN_OF_THOUGHT.measure(records)
     assert found.claim == "6.4-trained"
     assert list(found.values) == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
@@ -92,10 +94,10 @@ def test_the_claim_pairs_the_two_ways_by_seed():
 
 
 def test_depth_compares_the_deepest_with_two_layers():
-    configs = DEPTH.configs("quick", 0)
-    layers = {c.model.n_layers for c in configs if c.task_params["length"] == 10}
+    runs = DEPTH.plan("quick", 0)
+    layers = {r.labels["layers"] for r in runs if r.labels["length"] == 10}
     assert layers == {1, 2, 4, 8, 12}
-    records = [scored(c, 0.01 * c.model.n_layers - 0.005 * c.task_params["length"]) for c in configs]
+    records = [scored(r, 0.01 * r.labels["layers"] - 0.005 * r.labels["length"]) for r in runs]
     found = {m.claim: m for m in DEPTH.measure(records)}
     assert list(found["6.2-depth"].values) == pytest.approx([0.10] * 5)
     assert list(found["6.2-length"].values) == pytest.approx([0.04] * 5)
@@ -103,7 +105,5 @@ def test_depth_compares_the_deepest_with_two_layers():
     assert len(depth.by_depth(records)) == 25 and len(depth.by_length(records)) == 20
     shallow = [r for r in records if r.config.model.n_layers != depth.SHALLOW]
     assert DEPTH.measure(shallow) == []  # a cut sweep may lack them
-    one_way = [
-        r for r in map(lambda c: scored(c, 0.5), CHAIN_OF_THOUGHT.configs("quick", 2)) if "trace" in str(r.config)
-    ]
+    one_way = [scored(run, 0.5) for run in CHAIN_OF_THOUGHT.plan("quick", 2) if run.labels["arm"] == "trace"]
     assert chain_of_thought.gaps(one_way[:1]).empty

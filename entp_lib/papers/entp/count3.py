@@ -6,20 +6,20 @@ from statistics import median
 import pandas as pd
 
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, twins
-from entp_lib.collection.frames import paired, summary
+from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, name_of, select, twins
+from entp_lib.collection.frames import by_position, levels, paired, summary
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
-from entp_lib.statistics import first_at, value_at
+from entp_lib.statistics import first_at
 from entp_lib.strict import require
 from entp_lib.tasks import Counting
 
 PAPER_TASK = dict(length=64, seed_length=16, symbols=64)
 
-# (task, model, training, seeds) by tier. gpu: the paper's task and model on a schedule that decays within one
-# half-hour lease; paper: the authors' schedule (reference values were logged at step 150,000).
+# gpu: the paper's task and model on a schedule that decays within one half-hour lease; paper: the authors' schedule
+# (reference values were logged at step 150,000).
 TIERS = {
-    "smoke": (
+    "smoke": Tier(
         dict(length=8, seed_length=3, symbols=8),
         dict(n_layers=2, n_heads=2, width=16),
         TrainConfig(
@@ -34,7 +34,7 @@ TIERS = {
     ),
     # The largest reduced Count3 that two cores learn within ten minutes (docs/JOURNAL.md has the search). It has only
     # 10^4 seeds, so a fifth of them is kept for evaluation.
-    "quick": (
+    "quick": Tier(
         dict(length=10, seed_length=4, symbols=10, held_out=0.2),
         dict(n_layers=3, n_heads=4, width=64),
         TrainConfig(
@@ -49,13 +49,13 @@ TIERS = {
         ),
         5,
     ),
-    "gpu": (
+    "gpu": Tier(
         PAPER_TASK,
         dict(n_layers=6, n_heads=6, width=384),
         TrainConfig(steps=50_000, decay_steps=50_000, eval_every=250, eval_sequences=1024, precision="bf16"),
         1,
     ),
-    "paper": (
+    "paper": Tier(
         PAPER_TASK,
         dict(n_layers=6, n_heads=6, width=384),
         TrainConfig(steps=150_000, decay_steps=100_000, eval_every=500, eval_sequences=6400, precision="bf16"),
@@ -64,37 +64,36 @@ TIERS = {
 }
 
 
-# Count2 is run where it costs seconds; the paper has it for a language model only.
-TASKS_AT = {
-    "smoke": {"count3": ("decoder", "prefix_decoder", "entp"), "count2": ("decoder",)},
-    "quick": {"count3": ("decoder", "prefix_decoder", "entp"), "count2": ("decoder",)},
-    "gpu": {"count3": ("decoder", "prefix_decoder", "entp")},
-    "paper": {"count3": ("decoder", "prefix_decoder", "entp")},
-}
+ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
 ORDERS = {"count3": 3, "count2": 2}
+WITH_CONTROL = ("smoke", "quick")  # Count2 is run where it costs seconds; the paper has it for a language model only
 
 
-def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
-    """Every architecture and seed of a tier, on Count3 and its control."""
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Every architecture and seed of a tier on Count3, and a decoder on its control."""
+    if tier not in TIERS:
+        return []
+    setting = TIERS[tier]
     runs = []
-    for name, architectures in TASKS_AT.get(tier, {}).items():
-        task_params, shape, train, own_seeds = TIERS[tier]
-        task_params = {**task_params, "order": ORDERS[name]}
-        task = Counting(**task_params)
-        model = ModelConfig(architecture="decoder", vocab_size=task.vocab_size, max_length=task.length, **shape)
-        base = RunConfig("count3", tier, "counting", task_params, model, train)
-        runs += twins(base, architectures, seeds or own_seeds)
+    for name, architectures in (("count3", ARCHITECTURES), ("count2", ("decoder",))):
+        if name == "count2" and tier not in WITH_CONTROL:
+            continue
+        params = {**setting.task, "order": ORDERS[name]}
+        task = Counting(**params)
+        model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
+        base = RunConfig("count3", tier, "counting", params, model, setting.train)
+        runs += twins(base, architectures, seeds or setting.seeds, task=name)
     return runs
 
 
-def task_name(config: RunConfig) -> str:
-    """``count3`` or ``count2``."""
-    return f"count{config.task_params['order']}"
-
-
-def on_task(records: Sequence[Record], name: str) -> list[Record]:
-    """The records of one of the two tasks."""
-    return [r for r in records if task_name(r.config) == name]
+NEAR = 0.02  # of accuracy: closer to the mode baseline, or to 1, counts as being there
+# Claims from final values: metric, first and second arm of the difference.
+PAIRS = {
+    "F2-tokens": ("token_accuracy", "entp", "decoder"),
+    "F2-sequences": ("sequence_accuracy", "entp", "decoder"),
+    "F2-prefix": ("token_accuracy", "prefix_decoder", "decoder"),
+    "F2-prefix-fails": ("sequence_accuracy", "entp", "prefix_decoder"),
+}
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
@@ -102,51 +101,35 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     if not records:
         return []
     tier = records[0].config.tier
-    count3, count2 = summary(on_task(records, "count3")), summary(on_task(records, "count2"))
-
-    def claim(name: str, values: pd.Series, *architectures: str, tasks: Sequence[str] = ("count3",)):
-        used = [
-            f"count3/{r.id}"
-            for r in records
-            if r.config.model.architecture in architectures and task_name(r.config) in tasks
-        ]
-        return Measurement(name, values.tolist(), tier, tuple(used), paper_settings=tier == "paper")
-
-    pairs = {
-        "F2-tokens": ("token_accuracy", "entp", "decoder"),
-        "F2-sequences": ("sequence_accuracy", "entp", "decoder"),
-        "F2-prefix": ("token_accuracy", "prefix_decoder", "decoder"),
-        "F2-prefix-fails": ("sequence_accuracy", "entp", "prefix_decoder"),
-    }
-    found = [
-        claim(name, paired(count3, metric, first, second), first, second)
-        for name, (metric, first, second) in pairs.items()
-    ]
-    if len(count2):
-        easy, hard = (t[t["architecture"] == "decoder"].set_index("seed") for t in (count2, count3))
-        gap = (easy["token_accuracy"] - hard["token_accuracy"]).dropna()
-        found.append(claim("C1-count2", gap, "decoder", tasks=("count2", "count3")))
+    count3, count2 = select(records, task="count3"), select(records, task="count2")
+    table, found = summary(count3), []
+    for claim, (metric, *arms) in PAIRS.items():
+        used = tuple(name_of(r) for r in select(count3, arm=tuple(arms)))
+        values = paired(table, metric, *arms).tolist()
+        floor = table[f"baseline_{metric}"].mean()
+        stand = levels(table, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
+        found.append(Measurement(claim, values, tier, used, tier == "paper", stand))
+    if count2:
+        used = tuple(name_of(r) for r in [*select(count3, arm="decoder"), *count2])
+        gap = control_gaps(records)["above_baseline"].tolist()
+        found.append(Measurement("C1-count2", gap, tier, used, tier == "paper"))
     return found
 
 
-def at_equal_compute(records: Sequence[Record]) -> pd.DataFrame:
-    """Scores of every architecture where it has spent what the decoder's whole run spent, means over seeds.
+def control_gaps(records: Sequence[Record]) -> pd.DataFrame:
+    """A decoder's Count2 − Count3 by seed, in token accuracy and in token accuracy above the mode baseline."""
+    easy, hard = (summary(select(records, task=t, arm="decoder")).set_index("seed") for t in ("count2", "count3"))
+    for table in (easy, hard):
+        table["above_baseline"] = table["token_accuracy"] - table["baseline_token_accuracy"]
+    columns = ["token_accuracy", "above_baseline"]
+    return (easy[columns] - hard[columns]).dropna()
 
-    Once by token-forwards, once by training seconds; blank where a run had not reached its first evaluation.
-    """
-    spent = {
-        axis: {r.config.model_seed: r.curves[axis][-1] for r in records if r.config.model.architecture == "decoder"}
-        for axis in ("token_forwards", "seconds")
-    }
-    rows = []
-    for r in records:
-        for axis, by_seed in spent.items():
-            limit = by_seed.get(r.config.model_seed, 0.0)
-            found = {m: value_at(r.curves, m, limit, axis) for m in ("token_accuracy", "sequence_accuracy")}
-            rows.append({"compute": axis, "architecture": r.config.model.architecture, **found})
-    order = {axis: rank for rank, axis in enumerate(spent)}
-    table = pd.DataFrame(rows).sort_values("compute", key=lambda c: c.map(order), kind="stable")
-    return table.groupby(["compute", "architecture"], sort=False).mean().round(3)
+
+def positions(records: Sequence[Record]) -> pd.DataFrame:
+    """Final token accuracy and mean margin by prefix length, with the accuracy of the mode baseline there."""
+    found = by_position(records, {"token_accuracy": "token_accuracy_by_position", "margin": "margin_by_position"})
+    found["baseline"] = [a for r in records for a in r.metrics["baseline"]["token_accuracy_by_position"]]
+    return found
 
 
 def time_to_threshold(records: Sequence[Record], threshold: float) -> pd.DataFrame:
@@ -156,8 +139,8 @@ def time_to_threshold(records: Sequence[Record], threshold: float) -> pd.DataFra
     """
     require(0 < threshold < 1, f"threshold = {threshold}: must be between 0 and 1")
     rows = {}
-    for name in dict.fromkeys(r.config.model.architecture for r in records):
-        runs = [r for r in records if r.config.model.architecture == name]
+    for name in dict.fromkeys(r.labels["arm"] for r in records):
+        runs = select(records, arm=name)
         row = {"seeds that reach it": ""}
         for axis in ("step", "token_forwards", "seconds"):
             found = [first_at(r.curves, "token_accuracy", threshold, axis) for r in runs]
@@ -174,6 +157,6 @@ COUNT3 = Experiment(
     version=1,
     title="Count3 for three architectures, and Count2, the control",
     notebook="03_count3",
-    configs=configs,
+    plan=plan,
     measure=measure,
 )

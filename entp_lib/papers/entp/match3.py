@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, twins
-from entp_lib.collection.frames import paired, summary
+from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, name_of, select, twins
+from entp_lib.collection.frames import levels, paired, summary
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Triplets
 
+NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
 # What changes from Match3′ in each variant, in the order of §6.4.
 CHANGES = {
     "match3": {},
@@ -26,7 +27,7 @@ VARIANT_NAMES = {
 }
 
 TIERS = {
-    "smoke": (
+    "smoke": Tier(
         dict(length=8, symbols=8, modulus=16),
         dict(n_layers=2, n_heads=2, width=16),
         TrainConfig(
@@ -39,7 +40,7 @@ TIERS = {
         ),
         2,
     ),
-    "quick": (
+    "quick": Tier(
         dict(length=8, symbols=11, modulus=11),
         dict(n_layers=2, n_heads=4, width=64),
         TrainConfig(
@@ -54,13 +55,13 @@ TIERS = {
         ),
         5,
     ),
-    "gpu": (
+    "gpu": Tier(
         dict(),
         dict(n_layers=6, n_heads=6, width=384),
         TrainConfig(steps=30_000, decay_steps=30_000, eval_every=250, eval_sequences=1024, precision="bf16"),
         1,
     ),
-    "paper": (
+    "paper": Tier(
         dict(),
         dict(n_layers=6, n_heads=6, width=384),
         TrainConfig(steps=100_000, eval_every=500, eval_sequences=1600, precision="bf16"),
@@ -71,40 +72,23 @@ TIERS = {
 VARIANTS_AT = {"smoke": tuple(CHANGES), "quick": tuple(CHANGES), "gpu": ("match3",), "paper": ("match3",)}
 
 
-def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Both architectures at every variant and seed of a tier."""
     if tier not in TIERS:
         return []
-    task_params, shape, train, own_seeds = TIERS[tier]
-    runs = []
+    setting, runs = TIERS[tier], []
     for name in VARIANTS_AT[tier]:
-        changed = {**task_params, **CHANGES[name]}
-        task = Triplets(**changed)
-        model = ModelConfig(architecture="decoder", vocab_size=task.vocab_size, max_length=task.length, **shape)
-        base = RunConfig("match3", tier, "triplets", changed, model, train)
-        runs += twins(base, ("decoder", "entp"), seeds or own_seeds)
+        params = {**setting.task, **CHANGES[name]}
+        task = Triplets(**params)
+        model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
+        base = RunConfig("match3", tier, "triplets", params, model, setting.train)
+        runs += twins(base, ("decoder", "entp"), seeds or setting.seeds, variant=name)
     return runs
 
 
-def variant_of(config: RunConfig) -> str:
-    """The name in ``CHANGES`` of a run's task."""
-    task = Triplets(**config.task_params)
-    found = [
-        name
-        for name, holds in {
-            "modulus": task.modulus == 0,
-            "anchor": task.anchor == "last",
-            "count": task.output == "count",
-        }.items()
-        if holds
-    ]
-    return found[0] if found else "match3"
-
-
 def variant_table(records: Sequence[Record]) -> pd.DataFrame:
-    """``summary`` with the variant's name, and the accuracy above the majority at each position."""
+    """``summary`` with the accuracy above the majority at each position."""
     table = summary(records)
-    table["variant"] = [variant_of(r.config) for r in records]
     table["above_baseline"] = table["token_accuracy"] - table["baseline_token_accuracy"]
     return table
 
@@ -126,24 +110,27 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         return []
     table, tier = variant_table(records), records[0].config.tier
 
-    def claim(name: str, values: pd.Series, *variants: str, architecture: str = "") -> Measurement:
-        used = [
-            r for r in records if variant_of(r.config) in variants and architecture in ("", r.config.model.architecture)
-        ]
-        ids = tuple(f"match3/{r.id}" for r in used)
-        return Measurement(name, values.tolist(), tier, ids, paper_settings=tier == "paper")
+    base = table[table["variant"] == "match3"]
 
-    base = table[table["variant"] == "match3"].set_index("seed")
+    def claim(name: str, values: pd.Series, metric: str = "", **labels) -> Measurement:
+        ids = tuple(name_of(r) for r in select(records, **labels))
+        stand = ()
+        if metric:
+            floor = base[f"baseline_{metric}"].mean()
+            stand = levels(base, metric, ("decoder", "entp"), floor=floor, ceiling=1.0, distance=NEAR)
+        return Measurement(name, values.tolist(), tier, ids, tier == "paper", stand)
+
     found = [
-        claim("T2-tokens", gap(table, "match3"), "match3"),
-        claim("T2-sequences", gap(table, "match3", "sequence_accuracy"), "match3"),
+        claim("T2-tokens", gap(table, "match3"), "token_accuracy", variant="match3"),
+        claim("T2-sequences", gap(table, "match3", "sequence_accuracy"), "sequence_accuracy", variant="match3"),
     ]
     for name in ("decoder", "entp"):
-        values = base.loc[base["architecture"] == name, "above_baseline"]
-        found.append(claim(f"T2-{name}", values, "match3", architecture=name))
+        values = base[base["arm"] == name].set_index("seed")["above_baseline"]
+        found.append(claim(f"T2-{name}", values, variant="match3", arm=name))
     for name in ("modulus", "anchor", "count"):
         if (table["variant"] == name).any():
-            found.append(claim(f"M3-{name}", (gap(table, name) - gap(table, "match3")).dropna(), "match3", name))
+            change = (gap(table, name) - gap(table, "match3")).dropna()
+            found.append(claim(f"M3-{name}", change, variant=("match3", name)))
     return found
 
 
@@ -152,6 +139,6 @@ MATCH3 = Experiment(
     version=1,
     title="Match3′ and its three differences from Count3",
     notebook="06_match3",
-    configs=configs,
+    plan=plan,
     measure=measure,
 )

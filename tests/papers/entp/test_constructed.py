@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.models.decoding import generate
 from entp_lib.papers.entp.rasp import checks as count3_checks
 from entp_lib.papers.entp.rasp import experiment
@@ -21,7 +22,6 @@ from entp_lib.papers.entp.rasp.constructed import (
 )
 from entp_lib.papers.entp.rasp.experiment import RASP
 from entp_lib.runs.records import Store
-from entp_lib.runs.sweeps import sweep
 from entp_lib.tasks.counting import count3, next_symbols
 
 MODEL = constructed_count3(12, 40)
@@ -137,23 +137,48 @@ def test_what_lies_outside_the_construction_is_named(call, message):
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("rasp"), read_only=False)
-    return sweep(RASP.configs("smoke", 0), RASP.version, store=store, jobs=1).records
+    return RASP.compute(RASP.plan("smoke", 0), NotebookParameters(tier="smoke"), store, fresh=False).records
 
 
 def test_verdicts_follow_from_the_records(records):
-    verdicts = {check.claim: check.verdict for check in RASP.measure(records)}
-    assert {k for k, v in verdicts.items() if v == "verified"} == {"6.4", "E-2", "E-3"}
-    assert {k for k, v in verdicts.items() if v == "verified with correction"} == {"6.3", "A.7", "F-4", "F-5"}
-    assert verdicts["6.1"] == "refuted" and verdicts["6.2"] == "unproved"
-    programs, constructed = records
-    worse = {**constructed.metrics, "random": {**constructed.metrics["random"], "wrong": 1}}
-    again = RASP.measure([programs, dataclasses.replace(constructed, metrics=worse)])
-    assert {check.claim: check.verdict for check in again}["6.3"] == "refuted"
-    assert RASP.measure([programs]) == []
+    checks = {check.claim: check for check in RASP.measure(records)}
+    verdicts = {claim: check.verdict for claim, check in checks.items()}
+    assert {k for k, v in verdicts.items() if v == "verified"} == {"6.3", "6.4", "E-2", "E-3", "F-4"}
+    assert {k for k, v in verdicts.items() if v == "verified with correction"} == {"F-5", "6.3-seeds"}
+    assert verdicts["6.1"] == "refuted" and verdicts["6.2"] == verdicts["A.7"] == "unproved"
+    assert "base-4 digit" in checks["6.3"].remark and "mod n" in checks["F-4"].remark
+    assert RASP.measure(records[:3]) == []
+
+
+@pytest.mark.parametrize(
+    ("study", "curve", "value", "claim"),
+    [("below_length", "wrong", 1, "6.3"), ("below_length", "layers", 11, "6.3"), ("counters", "right", False, "6.1")],
+)
+def test_a_record_that_says_otherwise_turns_the_verdict(records, study, curve, value, claim):
+    before = {check.claim: check.verdict for check in RASP.measure(records)}
+    changed = [
+        dataclasses.replace(r, curves={**r.curves, curve: [value, *r.curves[curve][1:]]})
+        if r.labels["study"] == study
+        else r
+        for r in records
+    ]
+    after = {check.claim: check.verdict for check in RASP.measure(changed)}
+    assert {c for c in after if after[c] != before[c]} == {claim}
+
+
+def test_values_below_the_length_need_ten_layers_at_any_length():
+    for longest in (2, 5, 16, 33):
+        model = constructed_count3(longest, longest - 1, reduce=False)
+        assert model.cfg.n_layers == len(model.says) == 10
+        generator = torch.Generator().manual_seed(longest)
+        for n in range(1, longest + 1):
+            x = torch.randint(n, (20, n), generator=generator)
+            wanted = torch.arange(n)[None].expand(20, -1) == n - 1
+            assert wrong_answers(model, x, wanted)[0] == 0
 
 
 def test_tables_say_what_was_counted(records):
-    programs, constructed = records
+    programs, constructed, _, counters = records
     table = experiment.program_table(programs)
     assert table.loc["algorithm 6", "right"] == 1 and (table["tried"] > 0).all()
     precision = experiment.precision_table(constructed).set_index(["length", "precision"])
@@ -162,6 +187,9 @@ def test_tables_say_what_was_counted(records):
     assert list(full) == list(masked) == list(count3_checks.TRACED)
     assert (full["n - 1"] == len(full) - 1).all() and masked["n - 1"].tolist() == list(range(len(full)))
     assert experiment.shape_table(constructed)["random prefixes, wrong"] == "0 of 60"
+    blocks = experiment.counters_table(counters)
+    assert blocks["right"].all() and (blocks["steps"] <= blocks["2n^1.5 + 2n"]).all()
+    assert (blocks["steps"] < blocks["n²"]).all()
 
 
 def test_two_relu_layers_take_the_remainder_if_m_is_large_enough():

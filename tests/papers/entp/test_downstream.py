@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from entp_lib import paths
-from entp_lib.collection.experiment import Experiment
+from entp_lib.collection.experiment import Experiment, planned
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
 from entp_lib.papers.entp.downstream import experiment as downstream
@@ -55,9 +55,9 @@ def few_stories(monkeypatch):
 def test_every_run_starts_from_its_own_twin(pretrainings, tier):
     """Same architecture, seeds, tier and tokenizer; both protocols; nothing but those differs between twins."""
     begun = pretrainings(tier, seeds=2)
-    configs = downstream.fine_tunings(begun, VERSION)
+    configs = [downstream.fine_tuning(run, VERSION, p) for p in downstream.PROTOCOLS for run in begun]
     assert len(configs) == 8 and len({str(c) for c in configs}) == 8
-    by_name = {downstream.name_of(run, VERSION): run for run in begun}
+    by_name = {downstream.record_name(run, VERSION): run for run in begun}
     for config in configs:
         run = by_name[config.start_from]
         assert (config.tier, config.model_seed, config.data_seed) == (tier, run.model_seed, run.data_seed)
@@ -65,7 +65,7 @@ def test_every_run_starts_from_its_own_twin(pretrainings, tier):
         assert config.task_params["text"] == run.task_params
         assert (config.model.vocab_size, config.task_params.get("subset_seed", 0)) == (
             256 + 21,
-            config.model_seed if downstream.protocol_of(config) == "fair" else 0,
+            config.model_seed if config.task_params["protocol"] == "fair" else 0,
         )
         check_fit(clutrr.Clutrr(**config.task_params), config)
     one, two = (
@@ -86,15 +86,18 @@ def test_the_papers_settings_are_the_papers(pretrainings):
 def test_from_language_models_to_measurements(pretrainings, few_stories, store):
     begun = pretrainings()
     sweep(begun, VERSION, store=store, jobs=1)
-    configs = downstream.fine_tunings(begun, VERSION)
-    records = sweep(configs, 1, store=store, jobs=1).records
+    configs = [downstream.fine_tuning(run, VERSION, p) for p in downstream.PROTOCOLS for run in begun]
+    done = sweep(configs, 1, store=store, jobs=1).records
+    protocols = [r.config.task_params["protocol"] for r in done]
+    runs = [planned(r.config, protocol=p) for r, p in zip(done, protocols, strict=True)]
+    records = [dataclasses.replace(r, labels=run.labels) for r, run in zip(done, runs, strict=True)]
     path = weights_of(store, configs[0].start_from)
     _, model = trained_model(path)
     assert model.embedding.weight.shape == (256, 16)
     assert sweep(configs, 1, store=store, jobs=1).reused == 4
     table = downstream.errors(records)
     assert set(table["protocol"]) == set(downstream.PROTOCOLS) and len(table) == 4
-    assert table.drop(columns=["architecture", "seed", "protocol"]).to_numpy().min() >= 0
+    assert table.select_dtypes("number").to_numpy().min() >= 0
     assert downstream.by_chain(records).groupby("protocol")["sequences"].sum().tolist() == [64, 64]
     assert [len(m.values) for m in downstream.measure_clutrr(records)] == [1, 1]
     assert all(r.metrics["stories"]["train"]["examples"] == 40 for r in records)
@@ -109,7 +112,10 @@ def test_from_language_models_to_measurements(pretrainings, few_stories, store):
 def test_language_models_are_trained_where_missing_records_need_them_and_nowhere_else(
     pretrainings, few_stories, monkeypatch
 ):
-    made_up = Experiment("made_up", VERSION, "", "", lambda tier, seeds=0: pretrainings(tier), lambda records: [])
+    def language_models(tier, seeds=0):
+        return [planned(config, schedule=downstream.TABLE_8) for config in pretrainings(tier)]
+
+    made_up = Experiment("made_up", VERSION, "", "", language_models, lambda records: [])
     monkeypatch.setattr(downstream, "OPENWEBTEXT", made_up)
     parameters, store = NotebookParameters(tier="smoke"), Store(paths.results() / "smoke")
     weights = [store.weights_path("made_up", made_up_id) for made_up_id in ids(pretrainings())]
@@ -129,7 +135,7 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
 
 
 def ids(runs):
-    return [downstream.name_of(run, VERSION).split("/")[1] for run in runs]
+    return [downstream.record_name(run, VERSION).split("/")[1] for run in runs]
 
 
 def fine_tuned(run, protocol, accuracies, right):
@@ -140,7 +146,8 @@ def fine_tuned(run, protocol, accuracies, right):
     test = {rule: {"sequence_accuracy": share, "groups": groups} for rule in ("last", "highest_accuracy")}
     test["last"] = {"sequence_accuracy": 0.0, "groups": {name: g | {"right": 0} for name, g in groups.items()}}
     metrics = {"test": test, "baseline": {"sequence_accuracy": 0.1}}
-    return Record("downstream", 1, config, metrics, {"sequence_accuracy": list(accuracies)}, {})
+    labels = planned(config, protocol=protocol).labels
+    return Record("downstream", 1, config, metrics, {"sequence_accuracy": list(accuracies)}, {}, labels=labels)
 
 
 @pytest.fixture
@@ -174,7 +181,7 @@ def test_gaps_pair_within_a_protocol(made_up):
     with pytest.raises(ConfigError, match="protocol = 'unfair'.* did you mean 'fair'"):
         downstream.gaps(table, "unfair", downstream.FAIR)
     tests = downstream.paired_tests(made_up)
-    assert tests.loc[("authors", downstream.FAIR), "decoder − ENTP"] == pytest.approx(0.2)
+    assert tests.loc[("authors", downstream.FAIR), "mean"] == pytest.approx(0.2)
     assert tests.loc[("fair", downstream.FAIR), "pairs"] == 0
 
 
@@ -222,7 +229,7 @@ def test_the_authors_logs_give_their_table():
 @pytest.mark.parametrize("tier", list(downstream.TIERS))
 def test_the_experiments_start_from_runs_that_there_are(tier):
     text, fine, pronouns = (e.configs(tier, 3) for e in (OPENWEBTEXT, downstream.DOWNSTREAM, downstream.PRONOUNS))
-    names = {downstream.name_of(run, OPENWEBTEXT.version): run for run in text}
+    names = {downstream.record_name(run, OPENWEBTEXT.version): run for run in text}
     assert len(fine) == 2 * len(pronouns) == 12
     for config in fine:
         assert names[config.start_from].train.max_lr > names[config.start_from].train.min_lr

@@ -5,10 +5,10 @@ import inspect
 
 import pytest
 
-from entp_lib.collection.experiment import BEST_FIRST, Experiment
-from entp_lib.collection.frames import mean_table, paired, summary
+from entp_lib.collection.experiment import Experiment, differing_settings, planned, select
+from entp_lib.collection.frames import at_equal_compute, curves, gap_table, mean_table, paired, summary
 from entp_lib.collection.parameters import NotebookParameters
-from entp_lib.config import RunConfig, config_id
+from entp_lib.config import BEST_FIRST, RunConfig, config_id
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp import count3, match3
 from entp_lib.runs.records import Record
@@ -94,14 +94,16 @@ def made_up(small_run):
         curves = {"step": [10, 20, 30], "seconds": list(seconds), "token_accuracy": list(curve)}
         curves |= {"token_forwards": [x * 100 for x in seconds], "sequence_accuracy": [0.0, 0.1, 0.2]}
         cost = dict(steps=30, token_forwards=300, train_seconds=3.0, wall_seconds=4.0, peak_memory_bytes=1, device="x")
-        return Record("test", 1, config, metrics, curves, cost, status)
+        labels = planned(config, task="count3").labels
+        return Record("test", 1, config, metrics, curves, cost, status, labels)
 
     return make
 
 
 def test_the_best_whole_tier_is_shown(made_up, store):
     runs = {tier: [made_up(a, 0, 0.5, tier) for a in ("decoder", "entp")] for tier in BEST_FIRST}
-    fake = Experiment("test", 1, "", "", lambda tier, seeds: [r.config for r in runs.get(tier, [])], lambda r: [])
+    plans = {tier: [planned(r.config) for r in found] for tier, found in runs.items()}
+    fake = Experiment("test", 1, "", "", lambda tier, seeds: plans.get(tier, []), lambda r: [])
     assert fake.best_tier(store) is None and fake.best(store) == []
     store.save(runs["quick"][0])
     assert fake.best_tier(store) is None
@@ -147,16 +149,55 @@ def test_time_to_threshold(made_up):
 
 def test_equal_compute_compares_at_what_the_decoder_spent(made_up):
     records = [made_up("decoder", 0, 0.9), made_up("entp", 0, 0.9, seconds=(1.5, 3.5, 9.0))]
-    table = count3.at_equal_compute(records)
+    table = at_equal_compute(curves(records), ["token_accuracy"], {"arm": "decoder"})
     assert table.loc[("seconds", "decoder"), "token_accuracy"] == 0.9
     assert table.loc[("seconds", "entp"), "token_accuracy"] == 0.1
     assert table.loc[("token_forwards", "entp"), "token_accuracy"] == 0.1
 
 
 def test_variants_differ_from_match3_in_one_point():
-    configs = EXPERIMENTS["match3"].configs("quick", 1)
-    names = [match3.variant_of(c) for c in configs[::2]]
-    assert names == list(match3.CHANGES) == list(match3.VARIANT_NAMES)
-    base = Triplets(**configs[0].task_params)
-    for config, changes in zip(configs[::2], match3.CHANGES.values(), strict=True):
-        assert Triplets(**config.task_params) == dataclasses.replace(base, **changes)
+    runs = EXPERIMENTS["match3"].plan("quick", 1)[::2]
+    assert [run.labels["variant"] for run in runs] == list(match3.CHANGES) == list(match3.VARIANT_NAMES)
+    base = Triplets(**runs[0].config.task_params)
+    for run, changes in zip(runs, match3.CHANGES.values(), strict=True):
+        assert Triplets(**run.config.task_params) == dataclasses.replace(base, **changes)
+
+
+def test_labels_go_with_the_record_whatever_company_it_is_in(made_up, store):
+    """The longer decoder of a comparison is known as such without its siblings."""
+    runs = EXPERIMENTS["addition"].plan("quick")
+    records = [Record("addition", 2, run.config, {}, {}, {}) for run in runs]
+    longer = [run for run in runs if run.labels["arm"] == "longer"]
+    alone = EXPERIMENTS["addition"].labelled([r for r in records if r.config in [run.config for run in longer]], runs)
+    assert len(alone) == len(longer) > 0 and {r.labels["arm"] for r in alone} == {"longer"}
+    everything = EXPERIMENTS["addition"].labelled(records, runs)
+    assert [r.labels for r in everything] == [run.labels for run in runs]
+
+
+def test_stored_records_carry_their_labels(made_up, store):
+    records = [made_up(a, 0, 0.5) for a in ("decoder", "entp")]
+    runs = [planned(r.config, colour=r.config.model.architecture[0]) for r in records]
+    fake = Experiment("test", 1, "", "", lambda tier, seeds: runs if tier == "quick" else [], lambda r: [])
+    for r in records:
+        store.save(r)
+    assert [r.labels["colour"] for r in fake.best(store)] == ["d", "e"]
+    assert [r.labels["colour"] for r in fake.collect(NotebookParameters(), store).complete] == ["d", "e"]
+    assert all("colour" not in path.read_text() for path in (store.root / "records").rglob("*.json"))
+
+
+def test_differing_settings_are_named_with_the_papers():
+    experiment = EXPERIMENTS["count3"]
+    runs = experiment.plan("quick", 1)
+    records = experiment.labelled([Record("count3", 1, run.config, {}, {}, {}) for run in runs], runs)
+    text = differing_settings(select(records, task="count3"), experiment.plan("paper", 1))
+    assert "length 10 (64)" in text and "steps 1,200 (150,000)" in text and "batch_size" not in text
+    assert differing_settings(records, []) == ""
+    theirs = experiment.plan("paper", 1)
+    same = experiment.labelled([Record("count3", 1, run.config, {}, {}, {}) for run in theirs], theirs)
+    assert differing_settings(same, theirs) == ""
+
+
+def test_gaps_have_their_interval_and_their_count():
+    table = gap_table({"a": [0.1, 0.2, 0.3], "b": [-1.0]})
+    assert table.loc["a", ["mean", "pairs", "above zero"]].tolist() == [pytest.approx(0.2), 3, "3 of 3"]
+    assert table.loc["a", "low"] < 0.2 < table.loc["a", "high"] and table.loc["b"].isna()[["low", "high"]].all()

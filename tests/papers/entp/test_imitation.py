@@ -5,19 +5,21 @@ import dataclasses
 import pytest
 import torch
 
+from entp_lib.collection.experiment import select
+from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.papers.entp.expressivity import checks, imitation, masking
 from entp_lib.papers.entp.expressivity import experiment as study
 from entp_lib.papers.entp.expressivity.attention import AttentionStack, causal_model, refute_encoder
 from entp_lib.papers.entp.expressivity.experiment import EXPRESSIVITY
 from entp_lib.runs.records import Store
-from entp_lib.runs.sweeps import sweep
 from entp_lib.strict import ConfigError
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("expressivity"), read_only=False)
-    return sweep(EXPRESSIVITY.configs("smoke", 0), EXPRESSIVITY.version, store=store, jobs=1).records
+    runs = EXPRESSIVITY.plan("smoke", 0)
+    return EXPRESSIVITY.compute(runs, NotebookParameters(tier="smoke"), store, fresh=False).records
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,7 @@ def test_batches_are_the_definition():
 
 
 def test_positions_are_trained_unless_they_are_given(records):
-    fixed, trained = (study.imitations(records, "encoder", fixed=f) for f in (True, False))
+    fixed, trained = (select(records, direction="encoder", positions=kind) for kind in ("fixed", "trained"))
     assert [r.metrics["distance"] for r in fixed] == study.DISTANCES["smoke"]
     assert all(r.metrics["positions"] != imitation.Candidate(False, None, 0).positions_TD.tolist() for r in trained)
     assert all(len(r.to_json()) < 150_000 for r in records)
@@ -104,7 +106,7 @@ def test_verdicts(records):
     }
     assert EXPRESSIVITY.measure([]) == []
     by_claim = {c.claim: c for c in EXPRESSIVITY.measure(records)}
-    assert len(by_claim["4.1"].records) == 1 + len(study.imitations(records, "encoder"))
+    assert len(by_claim["4.1"].records) == 1 + len(select(records, direction="encoder"))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_verdicts_follow_what_was_found(records, claim, metrics, curves, expecte
 def test_one_trained_model_that_escapes_refutes_a_theorem(records, direction, claim):
     escaped = {"refutation": {"refuted": False, "case": "made up"}}
     after = [
-        dataclasses.replace(r, metrics=r.metrics | escaped) if r is study.imitations(records, direction)[-1] else r
+        dataclasses.replace(r, metrics=r.metrics | escaped) if r is select(records, direction=direction)[-1] else r
         for r in records
     ]
     assert verdicts(after) == verdicts(records) | {claim: "refuted"}

@@ -3,16 +3,15 @@
 import dataclasses
 import hashlib
 import inspect
+import itertools
 import json
 import math
 
-import pandas as pd
 import pytest
 import torch
 
-from entp_lib import paths
 from entp_lib.__main__ import build_parser, main
-from entp_lib.collection.frames import cost_per_run, summary
+from entp_lib.collection.frames import at_equal_compute, cost_per_run, published, summary
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.models.entp import token_forwards
 from entp_lib.papers import EXPERIMENTS
@@ -27,23 +26,22 @@ OPENWEBTEXT = EXPERIMENTS["openwebtext"]
 
 
 def test_arms_differ_in_rates_and_positions_alone():
-    runs = {arm: [c for c in OPENWEBTEXT.configs("quick", 1) if module.arm_of(c) == arm] for arm in module.ARMS}
-    assert [len(runs[arm]) for arm in module.ARMS] == [2, 2, 1]
-    plain, swapped, longer = (runs[arm][0] for arm in module.ARMS)
+    runs = {(r.labels["schedule"], r.labels["arm"]): r.config for r in OPENWEBTEXT.plan("quick", 1)}
+    assert set(runs) == {*itertools.product(module.SCHEDULES, ("decoder", "entp")), (module.TABLE_8, module.LONGER)}
+    plain, swapped = (runs[schedule, "decoder"] for schedule in module.SCHEDULES)
+    longer = runs[module.TABLE_8, module.LONGER]
     rates = swapped.train.min_lr, swapped.train.max_lr
     assert rates == (plain.train.max_lr, plain.train.min_lr) and rates[0] > rates[1]
     assert dataclasses.replace(swapped, train=plain.train) == plain
     assert longer.task_params == {**plain.task_params, "prefixes": 0} and longer.model == plain.model
     assert (longer.train.max_lr, longer.train.min_lr) == (plain.train.max_lr, plain.train.min_lr)
-    for arm in runs:
-        assert module.on_arm([], arm) == [] and {c.model.architecture for c in runs[arm]} <= {"decoder", "entp"}
 
 
 @pytest.mark.parametrize("tier", ["smoke", "quick", "gpu"])
 def test_the_longer_decoder_spends_what_entp_spends(tier):
     """Counted on the positions that ENTP's batches draw."""
     configs = OPENWEBTEXT.configs(tier, 1)
-    (longer,) = (c for c in configs if module.arm_of(c) == module.EQUAL_COMPUTE)
+    (longer,) = (run.config for run in OPENWEBTEXT.plan(tier, 1) if run.labels["arm"] == module.LONGER)
     entp = next(c for c in configs if c.model.architecture == "entp")
     task = build_task(entp.task, entp.task_params)
     generator = torch.Generator().manual_seed(0)
@@ -53,7 +51,7 @@ def test_the_longer_decoder_spends_what_entp_spends(tier):
 
 
 def test_a_tier_that_scores_every_position_has_no_third_arm():
-    assert {module.arm_of(c) for c in OPENWEBTEXT.configs("paper")} == {module.TABLE_8, module.SWAPPED}
+    assert {run.labels["arm"] for run in OPENWEBTEXT.plan("paper", 0)} == {"decoder", "entp"}
 
 
 def test_the_papers_settings_are_those_of_table_8():
@@ -70,9 +68,9 @@ def test_embedded_tiers_name_their_text():
         assert all(len(c.task_params["checksum"]) == 16 for c in OPENWEBTEXT.configs(tier))
 
 
-def made_up(config, losses, train=(3.0, 2.0, 1.0)):
+def made_up(run, losses, train=(3.0, 2.0, 1.0)):
     """A record with given validation losses, the last of them on more windows too; nothing is trained."""
-    entp = config.model.architecture == "entp"
+    entp = run.labels["arm"] == "entp"
     curves = {
         "step": [10, 20, 30],
         "token_forwards": [1000, 2000, 3000] if entp else [100, 200, 300],
@@ -82,12 +80,12 @@ def made_up(config, losses, train=(3.0, 2.0, 1.0)):
     }
     metrics = {"loss": losses[-1], "baseline": {"loss": 3.0}, "position": [1, 2]}
     metrics |= {"loss_by_position": [losses[-1] + 1, losses[-1] - 1 + entp]}
-    metrics |= {"samples": [{"prompt": p, "continuation": f"{p} {arm_name(config)}"} for p in "pq"]}
-    return Record("openwebtext", 1, config, metrics, curves, {})
+    metrics |= {"samples": [{"prompt": p, "continuation": f"{p} {run_name(run.labels)}"} for p in "pq"]}
+    return Record("openwebtext", 1, run.config, metrics, curves, {}, labels=run.labels)
 
 
-def arm_name(config):
-    return f"{config.model.architecture}, {module.arm_of(config)}"
+def run_name(labels):
+    return f"{labels['arm']}, {labels['schedule']}"
 
 
 @pytest.fixture
@@ -98,19 +96,18 @@ def records():
         (module.TABLE_8, "entp"): (3.2, 1.8, 2.5),
         (module.SWAPPED, "decoder"): (3.0, 2.5, 2.0),
         (module.SWAPPED, "entp"): (3.0, 2.5, 2.1),
-        (module.EQUAL_COMPUTE, "decoder"): (2.0, 1.5, 1.4),
+        (module.TABLE_8, module.LONGER): (2.0, 1.5, 1.4),
     }
-    configs = OPENWEBTEXT.configs("quick", 1)
-    return [made_up(c, curves[module.arm_of(c), c.model.architecture]) for c in configs]
+    return [made_up(run, curves[run.labels["schedule"], run.labels["arm"]]) for run in OPENWEBTEXT.plan("quick", 1)]
 
 
 def test_minima_and_differences_are_those_of_the_curves(records):
-    table = module.minima(records).set_index(["arm", "architecture"])
+    table = module.minima(records).set_index(["schedule", "arm"])
     row = table.loc[(module.TABLE_8, "entp")]
     assert (row["lowest validation loss"], row["last validation loss"]) == (1.8, 2.5)
     assert (row["lowest training loss"], row["last training loss"]) == (1.0, 1.0)
     assert row["lowest validation perplexity"] == math.exp(1.8) and row["unigram loss"] == 3.0
-    smooth = module.minima(records, smoothed=2).set_index(["arm", "architecture"]).loc[(module.TABLE_8, "entp")]
+    smooth = module.minima(records, smoothed=2).set_index(["schedule", "arm"]).loc[(module.TABLE_8, "entp")]
     assert smooth["lowest validation loss"] == pytest.approx(2.15)
     found = {name: values.tolist() for name, values in module.gaps(records).items()}
     assert list(found) == list(module.COMPARISONS)
@@ -125,33 +122,34 @@ def test_each_claim_is_measured_on_its_own_arms(records):
     measured = {m.claim: m for m in OPENWEBTEXT.measure(records)}
     values = {name: m.values[0] for name, m in measured.items()}
     assert values == pytest.approx({"T3-loss": -0.1, "T3-last": -0.1, "T3-fair": -1.1})
-    assert [len(m.records) for m in measured.values()] == [2, 2, 3]
+    assert [len(m.records) for m in measured.values()] == [2, 2, 2]
     assert not any(m.paper_settings for m in measured.values())
     assert OPENWEBTEXT.measure([]) == []
-    without = [r for r in records if module.arm_of(r.config) != module.EQUAL_COMPUTE]
+    without = [r for r in records if r.labels["arm"] != module.LONGER]
     assert [m.claim for m in OPENWEBTEXT.measure(without)] == ["T3-loss", "T3-last"]
 
 
 def test_gaps_by_position_are_paired(records):
-    table = module.gap_by_position(records, module.TABLE_8)
-    assert table["position"].tolist() == [1, 2] and table["mean"].tolist() == pytest.approx([-0.1, -1.1])
-    assert module.gap_by_position(records, module.EQUAL_COMPUTE)["mean"].tolist() == pytest.approx([-1.1, -2.1])
+    table = module.gap_by_position(records, "decoder")
+    assert table.index.tolist() == [1, 2] and table["mean"].tolist() == pytest.approx([-0.1, -1.1])
+    assert module.gap_by_position(records, module.LONGER)["mean"].tolist() == pytest.approx([-1.1, -2.1])
 
 
 def test_samples_are_listed_prompt_by_prompt(records):
     found = module.samples(records)
-    names = [arm_name(r.config) for r in records]
+    names = [run_name(r.labels) for r in records]
     assert [run for run, _, _ in found] == names * 2
     assert [prompt for _, prompt, _ in found] == ["p"] * 5 + ["q"] * 5
     assert all(text == f"{prompt} {run}" for run, prompt, text in found)
 
 
 def test_equal_compute_is_what_the_decoder_spent(records):
-    table = module.at_equal_compute(records)
-    assert table.loc[(module.TABLE_8, "decoder")].tolist() == [2.4, 2.4, 2.4]
-    assert table.loc[(module.TABLE_8, "entp"), "step"] == 2.5
-    assert table.loc[(module.TABLE_8, "entp")].isna().tolist() == [False, True, True]  # not one evaluation by then
-    assert (module.EQUAL_COMPUTE, "entp") not in table.index and len(table) == 5
+    budget = {"schedule": module.TABLE_8, "arm": "decoder"}
+    table = at_equal_compute(module.courses(records), ["loss"], budget, by=("schedule", "arm"))["loss"]
+    for axis in ("token_forwards", "seconds"):
+        assert table[axis, module.TABLE_8, "decoder"] == 2.4
+        assert math.isnan(table[axis, module.TABLE_8, "entp"])  # not one evaluation by then
+    assert len(table) == 2 * 5
 
 
 def test_frames_have_a_row_for_each_point(records):
@@ -164,7 +162,7 @@ def test_frames_have_a_row_for_each_point(records):
 
 def test_the_published_tables_agree_with_each_other():
     """Perplexities are those of the losses, Table 3 is the mean of Table 7, and the log of seed 1 explains both."""
-    table = pd.read_csv(paths.reference() / "openwebtext.csv")
+    table = published("entp", "openwebtext")
     for part in ("train", "validation"):
         expected = table[f"{part}_loss"].map(math.exp)
         assert table[f"{part}_perplexity"].tolist() == pytest.approx(expected.tolist(), abs=0.11)
@@ -210,12 +208,11 @@ def test_the_smoke_tier_runs(tmp_path, monkeypatch):
     assert module.minima(done.complete)["last training loss"].lt(math.log(256)).all()
     assert len({r.metrics["corpus"]["checksum"] for r in done.complete}) == 1
     shown = summary(done.complete)
-    assert len(cost_per_run(shown)) == 2 and shown["baseline_token_accuracy"].nunique() == 1
+    assert len(cost_per_run(shown, by="arm")) == 3 and shown["baseline_token_accuracy"].nunique() == 1
     assert set(module.loss_by_position(done.complete)["position"]) == set(range(1, 17))
-    assert len(module.at_equal_compute(done.complete)) == 5
     assert len(module.samples(done.complete)) == 5 * 3
-    spent = shown.groupby(["variant", "architecture"], sort=False)["token_forwards"].mean().tolist()
-    assert spent[1] == pytest.approx(spent[2], rel=0.1)  # ENTP and the decoder at equal compute
+    spent = shown[shown["schedule"] == module.TABLE_8].set_index("arm")["token_forwards"]
+    assert spent["entp"] == pytest.approx(spent[module.LONGER], rel=0.1)
 
 
 # A text of one's own

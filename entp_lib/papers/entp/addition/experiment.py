@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, no_claims
+from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, no_claims, planned, select
+from entp_lib.collection.frames import levels, paired_within
 from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.strict import one_of, require
@@ -19,6 +20,7 @@ from entp_lib.tasks import build_task
 from entp_lib.tasks.addition import Sums
 
 ARMS = {"decoder": "decoder", "entp": "ENTP", "longer": "decoder, equal compute"}
+NEAR = 0.02  # of error: closer to 1 counts as having learned nothing, closer to 0 as being at the ceiling
 BEST_ANSWERS = "highest_accuracy"
 AS_PUBLISHED, FAIR = ("F5-addition", "F11-addition", "F6-length"), ("F5-fair", "F11-fair", "F6-fair")
 PAPER_SIZES = (1250, 2500, 3750, 5000, 10_000, 15_000, 20_000)
@@ -28,13 +30,22 @@ ANSWER_RATIOS = {99: 2.7, 999: 3.45}
 
 @dataclass(frozen=True)
 class Block:
-    """Runs with one model and schedule: every seed, task (a dict of its parameters) and arm."""
+    """Runs with one model and schedule: every seed, task (a dict of its parameters) and arm.
+
+    ``model``: a name in ``SIZES``, or layers/heads/width.
+    """
 
     tasks: Sequence[dict]
     arms: Sequence[str]
-    shape: dict
+    model: str
     train: TrainConfig
     seeds: int = 5
+
+    @property
+    def shape(self) -> dict[str, int]:
+        if self.model in SIZES:
+            return SIZES[self.model]
+        return dict(zip(("n_layers", "n_heads", "width"), map(int, self.model.split("/")), strict=True))
 
 
 def sizes(n_train: Sequence[int], reversed_answer: bool, **others) -> list[dict]:
@@ -77,11 +88,11 @@ PAPER = TrainConfig(
     final_eval_sequences=70_000,
 )
 QUICK_SIZES = (300, 900, 2700)
-SMALL_2 = dict(n_layers=2, n_heads=4, width=64)
+SMALL_2 = "2/4/64"
 TIERS = {
     "smoke": (
-        Block(sizes((200, 400), True, largest=99), tuple(ARMS), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),
-        Block(sizes((200,), False, largest=99), ("decoder", "entp"), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),
+        Block(sizes((200, 400), True, largest=99), tuple(ARMS), "2/2/16", SMOKE, 2),
+        Block(sizes((200,), False, largest=99), ("decoder", "entp"), "2/2/16", SMOKE, 2),
     ),
     "quick": (
         Block(sizes(QUICK_SIZES, True, largest=99), ("decoder", "entp"), SMALL_2, QUICK),
@@ -90,87 +101,61 @@ TIERS = {
     ),
     # Meant for half an hour of one data-centre GPU; Medium where the authors' logs have its gap close and turn.
     "gpu": (
-        Block(sizes(PAPER_SIZES, True), ("decoder", "entp"), SIZES["small"], GPU),
-        Block(sizes((2500, 10_000, 20_000), True), ("longer",), SIZES["small"], GPU),
-        Block(sizes((2500, 10_000, 20_000), False), ("decoder", "entp"), SIZES["small"], GPU),
-        Block(sizes((2500, 10_000, 20_000), True), ("decoder", "entp"), SIZES["medium"], GPU),
+        Block(sizes(PAPER_SIZES, True), ("decoder", "entp"), "small", GPU),
+        Block(sizes((2500, 10_000, 20_000), True), ("longer",), "small", GPU),
+        Block(sizes((2500, 10_000, 20_000), False), ("decoder", "entp"), "small", GPU),
+        Block(sizes((2500, 10_000, 20_000), True), ("decoder", "entp"), "medium", GPU),
     ),
     "paper": (
-        Block(sizes(PAPER_SIZES, True, view="windows"), tuple(ARMS), SIZES["small"], PAPER),
-        Block(sizes(PAPER_SIZES, False, view="windows"), ("decoder", "entp"), SIZES["small"], PAPER),
-        Block(sizes(PAPER_SIZES, True, view="windows"), ("decoder", "entp"), SIZES["medium"], PAPER),
-        Block(sizes(PAPER_SIZES, False, view="windows"), ("decoder", "entp"), SIZES["medium"], PAPER),
+        Block(sizes(PAPER_SIZES, True, view="windows"), tuple(ARMS), "small", PAPER),
+        Block(sizes(PAPER_SIZES, False, view="windows"), ("decoder", "entp"), "small", PAPER),
+        Block(sizes(PAPER_SIZES, True, view="windows"), ("decoder", "entp"), "medium", PAPER),
+        Block(sizes(PAPER_SIZES, False, view="windows"), ("decoder", "entp"), "medium", PAPER),
     ),
 }
 # The authors' task where the runs above have a smaller one: a single size, to have something to put beside their logs.
 TO_999 = {
-    "smoke": (Block(sizes((200,), True), ("decoder", "entp"), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),),
+    "smoke": (Block(sizes((200,), True), ("decoder", "entp"), "2/2/16", SMOKE, 2),),
     "quick": (
         Block(sizes((5000,), True), ("decoder", "entp"), SMALL_2, replace(QUICK, steps=1000, eval_every=100), 3),
     ),
 }
 
 
-def to_999_configs(tier: str, seeds: int = 0) -> list[RunConfig]:
-    """Runs on sums of up to three digits for a tier whose ``configs`` have fewer."""
+def plan_to_999(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Runs on sums of up to three digits for a tier whose ``plan`` has fewer."""
     return runs_of("addition_to_999", tier, "addition", TO_999.get(tier, ()), seeds)
 
 
-def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every run of a tier; a seed decides split, weights and batches, as the authors' do."""
     return runs_of("addition", tier, "addition", TIERS.get(tier, ()), seeds)
 
 
-def runs_of(experiment: str, tier: str, task_name: str, blocks: Sequence[Block], seeds: int) -> list[RunConfig]:
-    """The runs of ``blocks``, seeds outermost, so that what a time limit leaves is paired."""
+def runs_of(experiment: str, tier: str, task_name: str, blocks: Sequence[Block], seeds: int) -> list[PlannedRun]:
+    """The runs of ``blocks``, seeds outermost, so that what a time limit leaves is paired.
+
+    Labels: ``arm``, ``model``, ``format`` of the answer (reversed or plain), and ``n_train``.
+    """
     runs = []
     for seed in range(seeds or max((block.seeds for block in blocks), default=0)):
         for block in blocks:
             for params in block.tasks:
                 params = {**params, "split_seed": seed}
                 task = build_task(task_name, params)
+                labels = {"model": block.model, "format": "reversed" if task.reversed_answer else "plain"}
                 for arm in block.arms:
                     shape = dict(vocab_size=task.vocab_size, max_length=task.length, **block.shape)
                     model = ModelConfig("decoder" if arm == "longer" else arm, **shape)
-                    train = lengthened(block.train, ratio_of(task)) if arm == "longer" else block.train
-                    runs.append(RunConfig(experiment, tier, task_name, params, model, train, seed, seed))
+                    train = block.train.lengthened(ratio_of(task)) if arm == "longer" else block.train
+                    config = RunConfig(experiment, tier, task_name, params, model, train, seed, seed)
+                    runs.append(planned(config, arm=arm, n_train=task.n_train, **labels))
     return runs
 
 
 def ratio_of(task: Sums) -> float:
     """Token-forwards of an ENTP step over those of a decoder's: T + 1 over 2 where every character is scored."""
     return (task.window + 1) / 2 if task.view == "windows" else ANSWER_RATIOS[task.largest]
-
-
-def lengthened(train: TrainConfig, ratio: float) -> TrainConfig:
-    """The schedule of ``longer``: ``ratio`` times the steps, decay and evaluations to match."""
-    steps, every = round(train.steps * ratio), round(train.eval_every * ratio)
-    decay = train.decay_steps and round(train.decay_steps * ratio)
-    return replace(train, steps=steps, decay_steps=decay, eval_every=every)
-
-
-def model_name(config: RunConfig) -> str:
-    """``small`` or ``medium``, or layers/heads/width."""
-    shape = (config.model.n_layers, config.model.n_heads, config.model.width)
-    named = {tuple(size.values()): name for name, size in SIZES.items()}
-    return named.get(shape, "/".join(map(str, shape)))
-
-
-def arms(records: Sequence[Record]) -> list[str]:
-    """The arm of each record: ``longer`` has more steps than others of its model."""
-    fewest: dict[str, int] = {}
-    for r in records:
-        name = model_name(r.config)
-        fewest[name] = min(r.config.train.steps, fewest.get(name, r.config.train.steps))
-    return [
-        "longer" if r.config.train.steps > fewest[model_name(r.config)] else r.config.model.architecture
-        for r in records
-    ]
-
-
-def format_of(record: Record) -> str:
-    """``reversed`` or ``plain``."""
-    return "reversed" if record.config.task_params.get("reversed_answer", True) else "plain"
 
 
 def published_rule(records: Sequence[Record]) -> str:
@@ -180,18 +165,14 @@ def published_rule(records: Sequence[Record]) -> str:
 
 
 def scores(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per run and checkpoint rule: what tells it apart, the step of the checkpoint, its test scores, cost.
+    """One row per run and checkpoint rule: its labels, the step of the checkpoint, its test scores, cost.
 
     ``seen_error`` is that of the last weights on the training examples.
     """
     rows = []
-    for r, arm in zip(records, arms(records), strict=True):
+    for r in records:
         about = {
-            "model": model_name(r.config),
-            "format": format_of(r),
-            "arm": arm,
-            "n_train": build_task(r.config.task, r.config.task_params).n_train,
-            "seed": r.config.model_seed,
+            **r.labels,
             "seen_error": 1 - r.metrics["seen"]["sequence_accuracy"],
             "token_forwards": r.provenance["token_forwards"],
             "train_seconds": r.provenance["train_seconds"],
@@ -219,8 +200,8 @@ def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
 
 def check_rule(rule: str, tier: str) -> None:
     """ConfigError, before anything is trained, for a checkpoint rule that the runs of a tier will not have."""
-    runs = configs(tier if tier in TIERS else "quick", 1)
-    watched = any(build_task(c.task, c.task_params).watched() for c in runs)
+    runs = plan(tier if tier in TIERS else "quick", 1)
+    watched = any(build_task(run.config.task, run.config.task_params).watched() for run in runs)
     require(
         rule != "lowest_text_loss" or watched or tier == "best",
         f"checkpoint rule {rule!r}: the runs of tier {tier} train on answers alone and watch no loss of whole texts",
@@ -229,10 +210,7 @@ def check_rule(rule: str, tier: str) -> None:
 
 def gaps(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
     """Error of one arm − that of another, paired: seeds (rows) by training-set sizes at which both were run."""
-    wide = table.pivot(index=["seed", "n_train"], columns="arm", values="error")
-    if not {first, second} <= set(wide):
-        return pd.DataFrame()
-    return (wide[first] - wide[second]).unstack("n_train").dropna(axis=1, how="all")
+    return paired_within(table, "error", first, second, "n_train")
 
 
 def pooled(found: pd.DataFrame) -> pd.Series:
@@ -250,7 +228,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     if not records:
         return []
     tier, table = records[0].config.tier, paper_model(scores(records))
-    ids = {form: tuple(f"addition/{r.id}" for r in records if format_of(r) == form) for form in ("reversed", "plain")}
+    ids = {form: tuple(name_of(r) for r in select(records, format=form)) for form in ("reversed", "plain")}
     found = []
     for claim, form, rule, first in (
         ("F5-addition", "reversed", published_rule(records), "decoder"),
@@ -258,10 +236,11 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         ("F11-addition", "plain", published_rule(records), "decoder"),
         ("F11-fair", "plain", BEST_ANSWERS, "decoder"),
     ):
-        values = pooled(gaps(chosen(table, rule, format=form), first))
+        rows = chosen(table, rule, format=form)
+        values = pooled(gaps(rows, first))
         if len(values):
-            settings = tier == "paper"
-            found.append(Measurement(claim, values.tolist(), tier, ids[form], paper_settings=settings))
+            stand = levels(rows, "error", (first, "entp"), floor=1.0, ceiling=0.0, distance=NEAR)
+            found.append(Measurement(claim, values.tolist(), tier, ids[form], tier == "paper", stand))
     return found
 
 
@@ -270,7 +249,7 @@ ADDITION_TO_999 = Experiment(
     version=2,
     title="Addition up to 999, beside the authors' logs",
     notebook="07_addition",
-    configs=to_999_configs,
+    plan=plan_to_999,
     measure=no_claims,
 )
 ADDITION = Experiment(
@@ -278,6 +257,6 @@ ADDITION = Experiment(
     version=2,
     title="Addition from few examples",
     notebook="07_addition",
-    configs=configs,
+    plan=plan,
     measure=measure,
 )

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lib import paths
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment
-from entp_lib.config import SIZES, RunConfig, TrainConfig
-from entp_lib.papers.entp.addition.experiment import ARMS, BEST_ANSWERS, GPU, QUICK, SMALL_2, Block, runs_of
+from entp_lib.collection.experiment import Experiment, PlannedRun, name_of
+from entp_lib.collection.frames import levels, published
+from entp_lib.config import TrainConfig
+from entp_lib.papers.entp.addition.experiment import ARMS, BEST_ANSWERS, GPU, NEAR, QUICK, SMALL_2, Block, runs_of
 from entp_lib.papers.entp.addition.tables import by_group
 from entp_lib.runs.records import Record
 
@@ -20,7 +20,7 @@ TIERS = {
     "smoke": Block(
         [dict(n_train=200, n_validation=50, n_test=200, trained_digits=2, tested_digits=4, view="windows", window=16)],
         tuple(ARMS),
-        dict(n_layers=2, n_heads=2, width=16),
+        "2/2/16",
         TrainConfig(steps=4, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=16, final_eval_sequences=100),
         2,
     ),
@@ -33,13 +33,13 @@ TIERS = {
     "gpu": Block(
         [dict(n_train=100_000, trained_digits=6, tested_digits=9, view="windows", window=31)],
         tuple(ARMS),
-        SIZES["small_deep"],
+        "small_deep",
         replace(GPU, steps=3000, batch_size=128, eval_every=150, eval_sequences=1000, final_eval_sequences=10_000),
     ),
     "paper": Block(
         [dict(view="windows")],
         tuple(ARMS),
-        SIZES["small_deep"],
+        "small_deep",
         TrainConfig(
             steps=50_000,
             decay_steps=50_000,
@@ -52,7 +52,7 @@ TIERS = {
 }
 
 
-def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every arm and seed of a tier."""
     blocks = [TIERS[tier]] if tier in TIERS else []
     return runs_of("addition_lengths", tier, "long_addition", blocks, seeds)
@@ -75,18 +75,22 @@ def gaps(records: Sequence[Record], rule: str, first: str = "decoder") -> pd.Ser
 
 def authors() -> pd.DataFrame:
     """The authors' logged errors by checkpoint, architecture and digits, means of three seeds."""
-    return pd.read_csv(paths.reference() / "addition_lengths.csv")
+    return published("entp", "addition_lengths")
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Figure 6 as published, last weights, and by the rule that favours nobody."""
     if not records:
         return []
-    tier, ids = records[0].config.tier, tuple(f"addition_lengths/{r.id}" for r in records)
-    found = {"F6-length": gaps(records, "last"), "F6-fair": gaps(records, BEST_ANSWERS)}
-    return [  # never at the paper's settings: its ENTP was stopped at half the decoder's steps
-        Measurement(claim, values.tolist(), tier, ids) for claim, values in found.items() if len(values)
-    ]
+    tier, ids = records[0].config.tier, tuple(name_of(r) for r in records)
+    found = []
+    for claim, rule in (("F6-length", "last"), ("F6-fair", BEST_ANSWERS)):
+        values = gaps(records, rule)
+        if len(values):  # never at the paper's settings: its ENTP was stopped at half the decoder's steps
+            beyond = by_digits(records, rule)
+            stand = levels(beyond, "error", ("decoder", "entp"), floor=1.0, ceiling=0.0, distance=NEAR)
+            found.append(Measurement(claim, values.tolist(), tier, ids, levels=stand))
+    return found
 
 
 LENGTHS = Experiment(
@@ -94,6 +98,6 @@ LENGTHS = Experiment(
     version=2,
     title="Addition beyond the trained lengths",
     notebook="07_addition",
-    configs=configs,
+    plan=plan,
     measure=measure,
 )

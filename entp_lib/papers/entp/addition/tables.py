@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib import paths
+from entp_lib.collection.frames import curves, published
 from entp_lib.papers.entp.addition.experiment import ARMS, chosen, gaps, pooled, scores
 from entp_lib.runs.records import Record
 from entp_lib.statistics import bootstrap_interval, mean_interval
@@ -50,7 +50,7 @@ def paired_tests(table: pd.DataFrame, first: str = "decoder", second: str = "ent
 
 def authors() -> pd.DataFrame:
     """The authors' logged runs: mean test error, population SD and seeds by model, format, architecture and size."""
-    return pd.read_csv(paths.reference() / "addition.csv")
+    return published("entp", "addition")
 
 
 def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
@@ -88,14 +88,9 @@ def by_group(records: Sequence[Record], rule: str) -> pd.DataFrame:
 
 
 def curves_of(records: Sequence[Record]) -> pd.DataFrame:
-    """Validation error of the answers over training, long: arm, size, seed, token-forwards and seconds."""
-    about = chosen(scores(records), "last").to_dict("records")
-    parts = []
-    for r, row in zip(records, about, strict=True):
-        kept = {name: row[name] for name in ("model", "format", "arm", "n_train", "seed")}
-        axes = {name: r.curves[name] for name in ("step", "token_forwards", "seconds")}
-        parts.append(pd.DataFrame({**kept, **axes, "error": 1 - pd.Series(r.curves["sequence_accuracy"])}))
-    return pd.concat(parts, ignore_index=True)
+    """``curves`` with the validation error of whole answers."""
+    course = curves(records)
+    return course.assign(error=1 - course["sequence_accuracy"])
 
 
 def costs(table: pd.DataFrame) -> pd.DataFrame:

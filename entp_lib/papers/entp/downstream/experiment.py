@@ -7,17 +7,17 @@ set at a checkpoint that the validation set chose.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
-from entp_lib import paths
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment
-from entp_lib.collection.frames import paired
+from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned, planned_study, select
+from entp_lib.collection.frames import gap_table, levels, paired, published
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import RunConfig, StudyConfig, TrainConfig, config_id
-from entp_lib.papers.entp.language.experiment import OPENWEBTEXT, TABLE_8, arm_of
+from entp_lib.papers.entp.language.experiment import OPENWEBTEXT, TABLE_8
 from entp_lib.runs.records import Record, Store
 from entp_lib.statistics import mcnemar, mean_interval
 from entp_lib.strict import one_of
@@ -25,19 +25,30 @@ from entp_lib.tasks import Clutrr
 
 ARCHITECTURES = ("decoder", "entp")
 PROTOCOLS = ("authors", "fair")
+NEAR = 0.02  # of error: closer to that of the most frequent answer counts as having learned nothing
+NEAR_CHANCE = 0.05  # of error on pronouns, which have two answers and few items
 FAIR_RULE = "highest_accuracy"
 # The columns of ``errors`` that the authors report, and that should be reported.
 PUBLISHED, FAIR = "best of evaluations", "test, chosen on validation"
 
-# (task, training) by tier. smoke and quick: brief stories, of two relations in training. A small model of bytes learns
+
+@dataclass(frozen=True)
+class FineTuning:
+    """One tier: the parameters of the CLUTRR task and the schedule; the models are those of the runs on text."""
+
+    task: dict[str, Any]
+    train: TrainConfig
+
+
+# smoke and quick: brief stories, of two relations in training. A small model of bytes learns
 # to answer them in 400 to 800 small batches; full ones, twice as long, it did not in a minute. paper: the authors'
 # settings, every evaluation on the whole validation set.
 TIERS = {
-    "smoke": (
+    "smoke": FineTuning(
         dict(n_train=40, longest_train=2, longest_test=3, max_tokens=128, brief=True),
         TrainConfig(steps=6, batch_size=8, warmup_steps=2, eval_every=3, eval_sequences=32, final_eval_sequences=64),
     ),
-    "quick": (
+    "quick": FineTuning(
         dict(n_train=10_000, longest_train=2, longest_test=4, max_tokens=160, brief=True),
         TrainConfig(
             steps=800,
@@ -51,7 +62,7 @@ TIERS = {
             final_eval_sequences=960,
         ),
     ),
-    "gpu": (
+    "gpu": FineTuning(
         dict(n_train=10_000, longest_train=4, longest_test=10, max_tokens=512),
         TrainConfig(
             steps=5000,
@@ -66,7 +77,7 @@ TIERS = {
             precision="bf16",
         ),
     ),
-    "paper": (
+    "paper": FineTuning(
         dict(source="hub", n_train=10_000, longest_train=4, longest_test=10, max_tokens=128),
         TrainConfig(
             steps=10_000,
@@ -85,9 +96,10 @@ TIERS = {
 PRONOUNS_AT = {"smoke": "embedded", "quick": "embedded", "gpu": "embedded", "paper": "hub"}
 
 
-def language_models(tier: str, seeds: int = 0) -> list[RunConfig]:
+def language_models(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The runs on text that a tier starts from."""
-    return [run for run in OPENWEBTEXT.configs(tier, seeds) if arm_of(run) == TABLE_8]
+    runs = OPENWEBTEXT.plan(tier, seeds) if tier in TIERS else []
+    return [run for run in runs if run.labels["schedule"] == TABLE_8 and run.labels["arm"] in ARCHITECTURES]
 
 
 def fine_tuning(pretraining: RunConfig, version: int, protocol: str) -> RunConfig:
@@ -95,8 +107,8 @@ def fine_tuning(pretraining: RunConfig, version: int, protocol: str) -> RunConfi
 
     ``version`` is that of the text experiment. Added answers and positions beyond the run's context start fresh.
     """
-    task_params, train = TIERS[pretraining.tier]
-    task_params = {**task_params, "protocol": protocol, "text": pretraining.task_params}
+    setting = TIERS[pretraining.tier]
+    task_params = {**setting.task, "protocol": protocol, "text": pretraining.task_params}
     if protocol == "fair":
         task_params["subset_seed"] = pretraining.model_seed
     task = Clutrr(**task_params)
@@ -107,33 +119,37 @@ def fine_tuning(pretraining: RunConfig, version: int, protocol: str) -> RunConfi
         "clutrr",
         task_params,
         replace(pretraining.model, vocab_size=task.vocab_size, max_length=length),
-        train,
+        setting.train,
         pretraining.model_seed,
         pretraining.data_seed,
-        start_from=name_of(pretraining, version),
+        start_from=record_name(pretraining, version),
     )
 
 
 def pronouns(pretraining: RunConfig, version: int) -> StudyConfig:
     """The pronouns of a tier, scored by what a run on text will have left."""
-    params = {"weights": name_of(pretraining, version), "source": PRONOUNS_AT[pretraining.tier]}
+    params = {"weights": record_name(pretraining, version), "source": PRONOUNS_AT[pretraining.tier]}
     seeds = pretraining.model_seed, pretraining.data_seed
     return StudyConfig("pronouns", pretraining.tier, "pronouns", params, *seeds)
 
 
-def name_of(config: RunConfig, version: int) -> str:
+def record_name(config: RunConfig, version: int) -> str:
     """How the record of a run is named in other configurations."""
     return f"{config.experiment}/{config_id(config, version)}"
 
 
-def fine_tunings(pretrainings: Sequence[RunConfig], version: int) -> list[RunConfig]:
+def plan_clutrr(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Both protocols after each run on text."""
-    return [fine_tuning(run, version, protocol) for protocol in PROTOCOLS for run in pretrainings]
+    models, version = language_models(tier, seeds), OPENWEBTEXT.version
+    return [planned(fine_tuning(run.config, version, p), protocol=p) for p in PROTOCOLS for run in models]
 
 
-def protocol_of(config: RunConfig) -> str:
-    """``authors`` or ``fair``."""
-    return config.task_params["protocol"]
+def plan_pronouns(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The pronouns by each run on text."""
+    return [
+        planned_study(pronouns(run.config, OPENWEBTEXT.version), arm=run.labels["arm"])
+        for run in language_models(tier, seeds)
+    ]
 
 
 def train_missing(parameters: NotebookParameters, store: Store | None = None) -> None:
@@ -143,24 +159,18 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
     a language model has lost its weights, both are made again.
     """
     for experiment in (DOWNSTREAM, PRONOUNS):
-        where, configs = experiment.wanted(parameters, store)
-        tier = configs[0].tier
+        where, wanted = experiment.wanted(parameters, store)
+        tier = wanted[0].config.tier
         if where.read_only or (experiment.stored(where, tier, parameters.seeds) and not parameters.fresh):
             continue
-        lost: dict[bool, list[RunConfig]] = {False: [], True: []}
+        lost: dict[bool, list[PlannedRun]] = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
-            if not where.weights_path(run.experiment, config_id(run, OPENWEBTEXT.version)).exists():
-                record = where.find(run, OPENWEBTEXT.version)
+            if not where.weights_path(run.config.experiment, config_id(run.config, OPENWEBTEXT.version)).exists():
+                record = where.find(run.config, OPENWEBTEXT.version)
                 lost[record is not None and record.status == "complete"].append(run)
         for again, runs in lost.items():
             if runs:
                 OPENWEBTEXT.compute(runs, parameters, where, fresh=again)
-
-
-def on_protocol(records: Sequence[Record], protocol: str) -> list[Record]:
-    """The records of one protocol."""
-    one_of("protocol", protocol, PROTOCOLS)
-    return [r for r in records if protocol_of(r.config) == protocol]
 
 
 def errors(records: Sequence[Record], rule: str = FAIR_RULE) -> pd.DataFrame:
@@ -177,9 +187,7 @@ def errors(records: Sequence[Record], rule: str = FAIR_RULE) -> pd.DataFrame:
         right, count = (sum(g[key] for g in trained) for key in ("right", "sequences"))
         rows.append(
             {
-                "architecture": r.config.model.architecture,
-                "seed": r.config.model_seed,
-                "protocol": protocol_of(r.config),
+                **r.labels,
                 PUBLISHED: 1 - max(accuracies),
                 "last evaluation": 1 - accuracies[-1],
                 FAIR: 1 - test["sequence_accuracy"],
@@ -203,9 +211,7 @@ def by_chain(records: Sequence[Record], rule: str = FAIR_RULE) -> pd.DataFrame:
         for name, group in r.metrics["test"][rule]["groups"].items():
             rows.append(
                 {
-                    "architecture": r.config.model.architecture,
-                    "seed": r.config.model_seed,
-                    "protocol": protocol_of(r.config),
+                    **r.labels,
                     "chain": chain_of(name),
                     "accuracy": group["right"] / group["sequences"],
                     **group,
@@ -221,15 +227,10 @@ def gaps(table: pd.DataFrame, protocol: str, column: str) -> pd.Series:
 
 
 def paired_tests(records: Sequence[Record], rule: str = FAIR_RULE) -> pd.DataFrame:
-    """Mean difference decoder − ENTP with its interval, by protocol and kind of error."""
+    """``gap_table`` of decoder − ENTP by protocol and kind of error."""
     table = errors(records, rule)
-    rows = {}
-    for protocol in table["protocol"].unique():
-        for column in (PUBLISHED, "last evaluation", FAIR, f"{FAIR}, trained lengths"):
-            values = gaps(table, protocol, column)
-            mean, low, high = mean_interval(values)
-            rows[protocol, column] = {"decoder − ENTP": mean, "low": low, "high": high, "pairs": len(values)}
-    return pd.DataFrame.from_dict(rows, orient="index")
+    columns = (PUBLISHED, "last evaluation", FAIR, f"{FAIR}, trained lengths")
+    return gap_table({(p, c): gaps(table, p, c) for p in table["protocol"].unique() for c in columns})
 
 
 def measure_clutrr(records: Sequence[Record]) -> list[Measurement]:
@@ -239,15 +240,18 @@ def measure_clutrr(records: Sequence[Record]) -> list[Measurement]:
     table, tier = errors(records), records[0].config.tier
     found = []
     for claim, protocol, column in (("T4-clutrr", "authors", PUBLISHED), ("T4-clutrr-fair", "fair", FAIR)):
-        used = tuple(f"downstream/{r.id}" for r in on_protocol(records, protocol))
+        used = tuple(name_of(r) for r in select(records, protocol=protocol))
         values = gaps(table, protocol, column).tolist()
-        found.append(Measurement(claim, values, tier, used, paper_settings=tier == "paper" and protocol == "authors"))
+        rows = table[table["protocol"] == protocol]
+        floor = rows["most frequent answer"].mean()
+        stand = levels(rows, column, ARCHITECTURES, floor=floor, ceiling=0.0, distance=NEAR)
+        found.append(Measurement(claim, values, tier, used, tier == "paper" and protocol == "authors", stand))
     return found
 
 
 def authors() -> pd.DataFrame:
     """Table 4 (rows without a seed) and the authors' logged errors on the validation set, one a row."""
-    return pd.read_csv(paths.reference() / "downstream.csv")
+    return published("entp", "downstream")
 
 
 def authors_tests() -> pd.DataFrame:
@@ -258,7 +262,7 @@ def authors_tests() -> pd.DataFrame:
     rows = {}
     logged = authors().dropna(subset="seed").astype({"n_train": int})
     for key, part in logged.groupby(["n_train", "rule"]):
-        values = paired(part, "error", "decoder", "entp")
+        values = paired(part, "error", "decoder", "entp", by="architecture")
         means = part.groupby("architecture")["error"].mean()
         mean, low, high = mean_interval(values)
         rows[key] = {name: means[name] for name in ARCHITECTURES}
@@ -290,9 +294,11 @@ def measure_pronouns(records: Sequence[Record]) -> list[Measurement]:
     """Table 4's pronouns: errors, decoder − ENTP, paired by seed. The noise of the items is in ``pronoun_tests``."""
     if not records:
         return []
-    tier, used = records[0].config.tier, tuple(f"pronouns/{r.id}" for r in records)
-    values = paired(pronoun_errors(records), "error", "decoder", "entp").tolist()
-    return [Measurement("T4-winogrande", values, tier, used, paper_settings=tier == "paper")]
+    tier, used = records[0].config.tier, tuple(name_of(r) for r in records)
+    errors = pronoun_errors(records).rename(columns={"architecture": "arm"})
+    values = paired(errors, "error", "decoder", "entp").tolist()
+    stand = levels(errors, "error", ARCHITECTURES, floor=0.5, ceiling=0.0, distance=NEAR_CHANCE)
+    return [Measurement("T4-winogrande", values, tier, used, tier == "paper", stand)]
 
 
 DOWNSTREAM = Experiment(
@@ -300,7 +306,7 @@ DOWNSTREAM = Experiment(
     version=1,
     title="CLUTRR after language modelling",
     notebook="10_downstream",
-    configs=lambda tier, seeds=0: fine_tunings(language_models(tier, seeds), OPENWEBTEXT.version),
+    plan=plan_clutrr,
     measure=measure_clutrr,
 )
 PRONOUNS = Experiment(
@@ -308,6 +314,6 @@ PRONOUNS = Experiment(
     version=1,
     title="Pronouns after language modelling",
     notebook="10_downstream",
-    configs=lambda tier, seeds=0: [pronouns(run, OPENWEBTEXT.version) for run in language_models(tier, seeds)],
+    plan=plan_pronouns,
     measure=measure_pronouns,
 )

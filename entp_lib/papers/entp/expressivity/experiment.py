@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from entp_lib.collection.claims import Check
-from entp_lib.collection.experiment import Experiment
+from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.config import StudyConfig
 from entp_lib.models.transformer import prefix_mask
 from entp_lib.papers.entp.expressivity.imitation import causal_outputs, function_of
@@ -34,35 +34,26 @@ STEPS = {"smoke": 10, "quick": 1000}
 DISTANCES = {"smoke": [1.0, 3.0], "quick": [0.0, 0.5, 1.0, 1.75, 3.0]}
 
 
-def configs(tier: str, seeds: int = 0) -> list[StudyConfig]:
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The checks, then per direction the candidates with fixed positions and, per seed, with trained ones."""
     if tier not in CHECKS:
         return []
-    found = [StudyConfig("expressivity", tier, "expressivity", CHECKS[tier])]
+    found = [planned_study(StudyConfig("expressivity", tier, "expressivity", CHECKS[tier]))]
     for direction in ("encoder", "decoder"):
         fixed = [dict(length=2, distance=distance, seed=0) for distance in DISTANCES[tier]]
         trained = [dict(length=3, seed=seed) for seed in range(seeds or (1 if tier == "smoke" else SEEDS))]
         for params in fixed + trained:
             params = dict(direction=direction, steps=STEPS[tier], **params)
             seed = params["seed"]
-            found.append(StudyConfig("expressivity", tier, "imitation", params, model_seed=seed, data_seed=seed))
+            config = StudyConfig("expressivity", tier, "imitation", params, model_seed=seed, data_seed=seed)
+            labels = dict(direction=direction, positions="fixed" if "distance" in params else "trained")
+            found.append(planned_study(config, **labels))
     return found
 
 
 def checks_of(records: Sequence[Record]) -> Record | None:
     """The record of the checks among those of the experiment."""
-    return next((r for r in records if r.config.study == "expressivity"), None)
-
-
-def imitations(records: Sequence[Record], direction: str, fixed: bool | None = None) -> list[Record]:
-    """The trained candidates of a direction; ``fixed``: only those with fixed positions, or only the others."""
-    return [
-        r
-        for r in records
-        if r.config.study == "imitation"
-        and r.config.params["direction"] == direction
-        and fixed in (None, "distance" in r.config.params)
-    ]
+    return next(iter(select(records, study="expressivity")), None)
 
 
 def measure(records: Sequence[Record]) -> list[Check]:
@@ -80,13 +71,17 @@ def measure(records: Sequence[Record]) -> list[Check]:
     if record is None:
         return []
     m, c, tier = record.metrics, record.curves, record.config.tier
-    own = (f"expressivity/{record.id}",)
+    own = (name_of(record),)
 
     def refuted(kinds: str, direction: str) -> tuple[bool, tuple[str, ...]]:
-        trained = [r for r in imitations(records, direction) if direction == "encoder" or r.metrics["distance"] != 0]
+        trained = [
+            r
+            for r in select(records, study="imitation", direction=direction)
+            if direction == "encoder" or r.metrics["distance"] != 0
+        ]
         holds = c[f"{kinds}_refuted"] == c[f"{kinds}_models"] and m["control_refuted"] == 0
         holds = holds and all(r.metrics["refutation"]["refuted"] for r in trained)
-        return holds, own + tuple(f"expressivity/{r.id}" for r in trained)
+        return holds, own + tuple(name_of(r) for r in trained)
 
     encoders, encoder_records = refuted("encoders", "encoder")
     decoders, decoder_records = refuted("decoders", "decoder")
@@ -143,22 +138,21 @@ def refutations(record: Record, kinds: str) -> pd.DataFrame:
 def learned(records: Sequence[Record]) -> pd.DataFrame:
     """One row per trained candidate: positions, errors inside the box, and what the proofs force there and anywhere."""
     rows = []
-    for r in records:
-        if r.config.study == "imitation":
-            m, params = r.metrics, r.config.params
-            rows.append(
-                {
-                    "model": params["direction"],
-                    "positions": "fixed" if "distance" in params else "trained",
-                    "seed": params["seed"],
-                    "p2 − p1": m["distance"],
-                    "error before": m["box_before"],
-                    **{f"output {t}": error for t, error in enumerate(m["box_error_by_position"], 1)},
-                    "forced in the box": m["forced_in_box"],
-                    "refuted by": m["refutation"].get("difference", float("nan")),
-                    "guaranteed": m["refutation"].get("guaranteed", float("nan")),
-                }
-            )
+    for r in select(records, study="imitation"):
+        m = r.metrics
+        rows.append(
+            {
+                "model": r.labels["direction"],
+                "positions": r.labels["positions"],
+                "seed": r.labels["seed"],
+                "p2 − p1": m["distance"],
+                "error before": m["box_before"],
+                **{f"output {t}": error for t, error in enumerate(m["box_error_by_position"], 1)},
+                "forced in the box": m["forced_in_box"],
+                "refuted by": m["refutation"].get("difference", float("nan")),
+                "guaranteed": m["refutation"].get("guaranteed", float("nan")),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -220,6 +214,6 @@ EXPRESSIVITY = Experiment(
     version=1,
     title="Expressive power of encoders and decoders",
     notebook="01_expressivity",
-    configs=configs,
+    plan=plan,
     measure=measure,
 )

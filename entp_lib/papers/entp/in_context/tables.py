@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from entp_lib.papers.entp.in_context.experiment import ALL, LONGER, arm_of, table, task_of
+from entp_lib.collection.frames import curves
+from entp_lib.papers.entp.in_context.experiment import ALL, LONGER, table, task_of
 from entp_lib.runs.records import Record
 
 PROMPTS = ("standard", "scaled", "orthogonal", "noisy")
@@ -38,7 +39,7 @@ def by_examples(records: Sequence[Record], prompts: str = "standard") -> pd.Data
             if prompts not in scores:
                 continue
             task, scores = task.reported_apart()[prompts], scores[prompts]
-        part = {"function": task.function, "arm": arm_of(r.config), "seed": r.config.model_seed}
+        part = {"function": task.function, "arm": r.labels["arm"], "seed": r.config.model_seed}
         part["examples"] = [(n - 1) // 2 for n in scores["position"]]
         part["error"] = [e / task.normaliser for e in scores["loss_by_position"]]
         part["standard_error"] = [e / task.normaliser for e in scores["error_by_position"]]
@@ -127,39 +128,16 @@ def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFram
 
 
 def courses(records: Sequence[Record]) -> pd.DataFrame:
-    """All curves, long, with function class, arm and error."""
-    parts = []
-    for r in records:
-        part = pd.DataFrame(r.curves)
-        part = part.assign(function=task_of(r).function, arm=arm_of(r.config), seed=r.config.model_seed)
-        parts.append(part.assign(architecture=r.config.model.architecture, error=part["loss"] / task_of(r).normaliser))
-    return pd.concat(parts, ignore_index=True)
-
-
-def at_equal_compute(records: Sequence[Record]) -> pd.DataFrame:
-    """Error of every arm at what the ENTP run of its seed spent, in token-forwards and in seconds; means over seeds.
-
-    A run that spent less counts with its last evaluation, finished; one that would have gone on is read in the middle
-    of its schedule, its rate still high; one that had not reached its first evaluation by then is left out.
-    """
-    course, rows = courses(records), []
-    for axis in ("token_forwards", "seconds"):
-        spent = course[course["arm"] == "entp"].groupby(["function", "seed"])[axis].max()
-        for (function, arm, seed), part in course.groupby(["function", "arm", "seed"], sort=False):
-            reached = part[part[axis] <= spent.get((function, seed), 0)]
-            if len(reached):
-                rows.append({"function": function, "arm": arm, axis: reached["error"].iloc[-1]})
-    return pd.DataFrame(rows).groupby(["function", "arm"], sort=False)[["token_forwards", "seconds"]].mean()
+    """``curves`` with the error."""
+    course = curves(records)
+    normalisers = {r.labels["function"]: task_of(r).normaliser for r in records}
+    return course.assign(error=course["loss"] / course["function"].map(normalisers))
 
 
 def settings_table(records: Sequence[Record]) -> pd.DataFrame:
     """A row per rate and initial scales, a column per architecture: error, mean over seeds."""
-    found = table(records)
-    found["max_lr"] = [r.config.train.max_lr for r in records]
-    for name in ("position_std", "input_std"):
-        found[name] = [getattr(r.config.model, name) for r in records]
     keys = ["max_lr", "position_std", "input_std"]
-    return found.pivot_table(index=keys, columns="architecture", values="error").rename_axis(columns=None)
+    return table(records).pivot_table(index=keys, columns="architecture", values="error").rename_axis(columns=None)
 
 
 def above_best(settings: Sequence[Record], records: Sequence[Record]) -> pd.DataFrame:

@@ -12,13 +12,10 @@ is a guess, and so is the validation text: docs/JOURNAL.md says what speaks agai
 better part of an hour on one core, ENTP wants a GPU.
 """
 
-from collections.abc import Sequence
-
 import pandas as pd
 
-from entp_lib import paths
-from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, twins
+from entp_lib.collection.experiment import Experiment, PlannedRun, no_claims, twins
+from entp_lib.collection.frames import published
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record, Store
 from entp_lib.tasks import Text
@@ -46,7 +43,7 @@ TRAIN = TrainConfig(
 )
 
 
-def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Both architectures at the authors' setting, which is the only one."""
     if tier != "paper":
         return []
@@ -57,13 +54,13 @@ def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
 
 def complete(store: Store) -> list[Record]:
     """The runs that have been made, in full."""
-    found = (store.find(config, SHAKESPEARE.version) for config in configs("paper"))
+    found = (store.find(config, SHAKESPEARE.version) for config in SHAKESPEARE.configs("paper"))
     return [r for r in found if r is not None and r.status == "complete"]
 
 
 def beside_authors(store: Store) -> pd.DataFrame:
     """The authors' logged lowest validation losses and ours, by architecture; ours blank where it has not been run."""
-    logged = pd.read_csv(paths.reference() / "shakespeare.csv").query("model == 'small' and positions == 'learned'")
+    logged = published("entp", "shakespeare").query("model == 'small' and positions == 'learned'")
     table = logged.set_index("architecture")[["lowest_loss", "step"]]
     table.columns = ["authors", "their step"]
     for record in complete(store):
@@ -85,7 +82,7 @@ def training_differences(store: Store, after: int = 300) -> pd.DataFrame:
 
 def courses(store: Store) -> pd.DataFrame:
     """Training loss (mean since the point before) and validation loss by step: the authors', and ours if made."""
-    parts = [pd.read_csv(paths.reference() / "shakespeare_curves.csv").assign(of="authors")]
+    parts = [published("entp", "shakespeare_curves").assign(of="authors")]
     for record in complete(store):
         curves = {name: record.curves[name] for name in ("step", "train_loss")}
         curves["validation_loss"] = record.curves["loss"]
@@ -93,16 +90,11 @@ def courses(store: Store) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Nothing: the paper makes no claim about it."""
-    return []
-
-
 SHAKESPEARE = Experiment(
     name="shakespeare",
     version=1,
     title="The trainer against the authors' logs of Shakespeare",
     notebook="09_openwebtext",
-    configs=configs,
-    measure=measure,
+    plan=plan,
+    measure=no_claims,
 )

@@ -1,27 +1,26 @@
 """Count3 by chain of thought (Remark 6.4): a decoder that writes Algorithm 6's trace, and one that answers at once."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pandas as pd
 
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment
-from entp_lib.collection.frames import summary
+from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, name_of, planned
+from entp_lib.collection.frames import paired, summary
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Chain
 
-# (task, model, training of the trace, seeds). The direct answer is trained three times as many steps: its rows are a
+# ``train`` is that of the trace. The direct answer is trained three times as many steps: its rows are a
 # third as long, so that both process the same number of tokens.
 TIERS = {
-    "smoke": (
+    "smoke": Tier(
         dict(longest=3, symbols=4),
         dict(n_layers=2, n_heads=2, width=16),
         TrainConfig(steps=10, batch_size=16, warmup_steps=2, eval_every=5, eval_sequences=32, final_eval_sequences=64),
         2,
     ),
-    "quick": (
+    "quick": Tier(
         dict(longest=5, symbols=8),
         dict(n_layers=3, n_heads=4, width=64),
         TrainConfig(
@@ -36,13 +35,13 @@ TIERS = {
         ),
         5,
     ),
-    "gpu": (
+    "gpu": Tier(
         dict(longest=16, symbols=16),
         dict(n_layers=6, n_heads=6, width=384),
         TrainConfig(steps=10_000, decay_steps=10_000, eval_every=250, precision="bf16"),
         5,
     ),
-    "paper": (
+    "paper": Tier(
         dict(longest=64, symbols=64),
         dict(n_layers=6, n_heads=6, width=384),
         TrainConfig(steps=100_000, eval_every=500, precision="bf16"),
@@ -52,42 +51,28 @@ TIERS = {
 MORE_STEPS = 3
 
 
-def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The trace and the direct answer at every seed of a tier."""
     if tier not in TIERS:
         return []
-    task_params, shape, train, own_seeds = TIERS[tier]
-    runs = []
-    for seed in range(seeds or own_seeds):
-        for scored in ("trace", "direct"):
-            params = {**task_params, "scored": scored}
+    setting, runs = TIERS[tier], []
+    trains = {"trace": setting.train, "direct": setting.train.lengthened(MORE_STEPS)}
+    for seed in range(seeds or setting.seeds):
+        for way, train in trains.items():
+            params = {**setting.task, "scored": way}
             task = Chain(**params)
-            model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **shape)
-            runs.append(
-                RunConfig("chain_of_thought", tier, "chain", params, model, schedule(train, scored), seed, seed)
-            )
+            model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
+            config = RunConfig("chain_of_thought", tier, "chain", params, model, train, seed, seed)
+            runs.append(planned(config, arm=way))
     return runs
 
 
-def schedule(train: TrainConfig, scored: str) -> TrainConfig:
-    """The training of the trace, or the longer one of the direct answer."""
-    times = MORE_STEPS if scored == "direct" else 1
-    decay = train.decay_steps and train.decay_steps * times
-    return replace(train, steps=train.steps * times, decay_steps=decay, eval_every=train.eval_every * times)
-
-
-def way_of(config: RunConfig) -> str:
-    """``trace`` or ``direct``."""
-    return config.task_params["scored"]
-
-
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """``summary`` with the way, and ``answer``: how often greedy decoding ends in the right answer, at the least.
+    """``summary`` with ``answer``: how often greedy decoding ends in the right answer, at the least.
 
     A trace counts only if every token of it is right: then greedy decoding writes it. One with an error may end well.
     """
     found = summary(records)
-    found["way"] = [way_of(r.config) for r in records]
     found["answer"] = found["sequence_accuracy"]
     found["answer_given_trace"] = [r.metrics.get("answer", r.metrics)["sequence_accuracy"] for r in records]
     return found
@@ -95,17 +80,14 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 def gaps(records: Sequence[Record]) -> pd.Series:
     """Trace − direct in right answers, paired by seed."""
-    wide = table(records).pivot(index="seed", columns="way", values="answer")
-    if not {"trace", "direct"} <= set(wide):
-        return pd.Series(dtype=float)
-    return (wide["trace"] - wide["direct"]).dropna()
+    return paired(table(records), "answer", "trace", "direct")
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Whether the way out of Lemma 6.2 works when it is trained: Remark 6.4."""
     if not records:
         return []
-    ids = tuple(f"chain_of_thought/{r.id}" for r in records)
+    ids = tuple(name_of(r) for r in records)
     return [Measurement("6.4-trained", gaps(records).tolist(), records[0].config.tier, ids)]
 
 
@@ -114,6 +96,6 @@ CHAIN_OF_THOUGHT = Experiment(
     version=1,
     title="Count3 with and without a chain of thought",
     notebook="04_rasp",
-    configs=configs,
+    plan=plan,
     measure=measure,
 )

@@ -1,5 +1,6 @@
 """Count3's algorithms, programs and constructed weights, tried on many sequences (§6, appendices A.7, E and F)."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -148,6 +149,46 @@ def constructed_study(
             for values, value in zip(curves.values(), row, strict=True):
                 values.append(value)
     return metrics, curves
+
+
+def below_length_study(
+    lengths: Sequence[int], pairs_each: int, seed: int = 0
+) -> tuple[dict[str, Any], dict[str, list]]:
+    """The constructed Transformer without the layers that take values mod n, on prefixes with values below their n.
+
+    Lemma 6.3 as it is stated: its footnote has values below the length. Curves: by longest length, the layers, heads
+    and width, and how many of ``pairs_each`` random prefixes were answered wrongly; the first has that length.
+    """
+    curves: dict[str, list] = {name: [] for name in ("length", "layers", "heads", "width", "asked", "wrong")}
+    for longest in lengths:
+        model = constructed_count3(longest, longest - 1, reduce=False)
+        generator = generator_for("cpu", "below length", longest, seed)
+        wrong = 0
+        for i in range(pairs_each):
+            n = longest if i == 0 else int(torch.randint(1, longest + 1, (1,), generator=generator))
+            tokens_1T = torch.randint(n, (1, n), generator=generator)
+            wanted_1T = torch.arange(n)[None] == n - 1
+            wrong += wrong_answers(model, tokens_1T, wanted_1T)[0]
+        cfg = model.cfg
+        row = (longest, cfg.n_layers, cfg.n_heads, cfg.width, pairs_each, wrong)
+        for values, value in zip(curves.values(), row, strict=True):
+            values.append(value)
+    return {}, curves
+
+
+def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, list]]:
+    """Count3 in blocks of √n counters, against Conjecture 6.1: counters and steps by length, and whether it was right.
+
+    Metrics: ``seeds``, the number of Count3's seeds at the paper's length and vocabulary, 64^16.
+    """
+    generator = np.random.default_rng(seed)
+    curves: dict[str, list] = {name: [] for name in ("length", "counters", "steps", "right")}
+    for n in lengths:
+        x = generator.integers(0, largest + 1, n).tolist()
+        answer, steps = programs.count3_blocks(x, math.isqrt(n))
+        for name, value in zip(curves, (n, math.isqrt(n), steps, answer == programs.count3_table(x)), strict=True):
+            curves[name].append(value)
+    return {"seeds": float(64**16)}, curves
 
 
 def random_pairs(length: int, max_value: int, pairs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -113,18 +113,22 @@ class ConstructedCount3(Transformer):
         self.says: list[str] = []
 
 
-def constructed_count3(max_length: int, max_value: int, architecture: str = "entp") -> ConstructedCount3:
+def constructed_count3(
+    max_length: int, max_value: int, architecture: str = "entp", reduce: bool = True
+) -> ConstructedCount3:
     """A Transformer, in fp64, whose most likely next token after a prefix of at most ``max_length`` is Count3 of it.
 
     Values are 0..``max_value``; the vocabulary also holds all answers, which are below ``max_length``. Logits are
     -(v - answer)² up to a constant, from the tied embedding. ``architecture="decoder"`` gives the same weights a causal
-    mask, under which they fail. Raises ValueError for a length below 1 or a value below 0.
+    mask, under which they fail. ``reduce=False`` leaves out the layers that take values mod n, for prefixes whose
+    values are all below their length n (the assumption of Lemma 6.3): ten layers then do whatever the length. Raises
+    ValueError for a length below 1 or a value below 0.
     """
     if max_length < 1 or max_value < 0:
         raise ValueError(f"max_length = {max_length}, max_value = {max_value}: must be at least 1 and at least 0")
     vocabulary = max(max_value + 1, max_length)
-    digits = division_digits(vocabulary)
-    cfg = ModelConfig(architecture, 2 * digits + 9, HEADS, WIDTH, vocabulary, max_length)
+    digits = division_digits(vocabulary) if reduce else 0
+    cfg = ModelConfig(architecture, max(1, 2 * digits) + 9, HEADS, WIDTH, vocabulary, max_length)
     model = ConstructedCount3(cfg).double()
     layers = fill(iter(model.blocks), digits, float(max_length))
     model.says = [layer.says for layer in layers]
@@ -169,15 +173,20 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
         query = {name: sharpness * weight for name, weight in z.items()}
         return [(query, {"k": 1.0}), ({"one": -sharpness / 2}, {"k2": 1.0})]
 
-    # last = n - 1, inverse = 1/n; then a = x mod n by long division
-    for digit in reversed(range(digits)):
+    def read_length(now: Layer) -> None:
+        """last = n - 1, inverse = 1/n."""
+        now.head(last_position(), {"last": {"k": 1.0}})
+        now.head([], {"inverse": {"first": 1.0}})
+
+    if not digits:
+        read_length(layer("read n from the last position, 1/n from a mean"))
+    for digit in reversed(range(digits)):  # a = x mod n by long division
         first = digit == digits - 1
         scale = float(BASE**digit)
         reads = "read n from the last position, 1/n from a mean; " if first else ""
         now = layer(f"{reads}compare a with 1, 2, 3 times {BASE**digit} n")
         if first:
-            now.head(last_position(), {"last": {"k": 1.0}})
-            now.head([], {"inverse": {"first": 1.0}})
+            read_length(now)
         for i in range(1, BASE):
             now.step({"a": 1.0, "last": -i * scale}, f"step{i}", -i * scale)
         now = layer(f"subtract {BASE**digit} n from a for each comparison that held")

@@ -5,20 +5,34 @@ accuracy can neither prove nor refute that: it shows what a few layers learn of 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, twins
+from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, twins
 from entp_lib.collection.frames import summary
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Counting
 
-# (length, layers at that length, (other length, its symbols) at SHALLOW layers, width, heads, training, seeds)
 SHALLOW = 2
+
+
+@dataclass(frozen=True)
+class DepthTier:
+    """One tier: the length that has several depths, the other lengths at ``SHALLOW`` layers, and what all share."""
+
+    length: int
+    depths: tuple[int, ...]
+    lengths: tuple[int, ...]
+    model: dict[str, int]
+    train: TrainConfig
+    seeds: int
+
+
 TIERS = {
-    "smoke": (
+    "smoke": DepthTier(
         6,
         (1, 2),
         (5,),
@@ -26,7 +40,7 @@ TIERS = {
         TrainConfig(steps=10, batch_size=16, warmup_steps=2, eval_every=5, eval_sequences=32, final_eval_sequences=64),
         2,
     ),
-    "quick": (
+    "quick": DepthTier(
         10,
         (1, 2, 4, 8, 12),
         (6, 8, 14),
@@ -43,7 +57,7 @@ TIERS = {
         ),
         5,
     ),
-    "gpu": (
+    "gpu": DepthTier(
         64,
         (1, 2, 4, 8, 12),
         (16, 32),
@@ -51,7 +65,7 @@ TIERS = {
         TrainConfig(steps=10_000, decay_steps=10_000, eval_every=250, precision="bf16"),
         5,
     ),
-    "paper": (
+    "paper": DepthTier(
         64,
         (1, 3, 6, 12, 24),
         (24, 32, 48),
@@ -62,26 +76,24 @@ TIERS = {
 }
 
 
-def configs(tier: str, seeds: int = 0) -> list[RunConfig]:
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Decoders of every depth at the tier's length, and of ``SHALLOW`` layers at the others."""
     if tier not in TIERS:
         return []
-    length, depths, lengths, shape, train, own_seeds = TIERS[tier]
-    runs = []
-    for n, layers in [*((length, layers) for layers in depths), *((n, SHALLOW) for n in lengths)]:
-        seed_length = 16 if n > 16 else 4
-        params = dict(length=n, seed_length=seed_length, symbols=n, held_out=0.2)
+    setting, runs = TIERS[tier], []
+    shapes = [(setting.length, layers) for layers in setting.depths] + [(n, SHALLOW) for n in setting.lengths]
+    for n, layers in shapes:
+        params = dict(length=n, seed_length=16 if n > 16 else 4, symbols=n, held_out=0.2)
         task = Counting(**params)
-        model = ModelConfig("decoder", layers, vocab_size=task.vocab_size, max_length=n, **shape)
-        runs += twins(RunConfig("depth", tier, "counting", params, model, train), ("decoder",), seeds or own_seeds)
+        model = ModelConfig("decoder", layers, vocab_size=task.vocab_size, max_length=n, **setting.model)
+        base = RunConfig("depth", tier, "counting", params, model, setting.train)
+        runs += twins(base, ("decoder",), seeds or setting.seeds, length=n, layers=layers)
     return runs
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """``summary`` with length and layers, and the accuracy above the most frequent symbol at each position."""
+    """``summary`` with the accuracy above the most frequent symbol at each position."""
     found = summary(records)
-    found["length"] = [r.config.task_params["length"] for r in records]
-    found["layers"] = [r.config.model.n_layers for r in records]
     found["above_baseline"] = found["token_accuracy"] - found["baseline_token_accuracy"]
     return found
 
@@ -108,7 +120,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     """What depth beyond two layers and length do; neither settles Lemma 6.2."""
     if not records or SHALLOW not in set(by_depth(records)["layers"]):
         return []
-    tier, ids = records[0].config.tier, tuple(f"depth/{r.id}" for r in records)
+    tier, ids = records[0].config.tier, tuple(name_of(r) for r in records)
     deep, long = by_depth(records), by_length(records)
     layers, lengths = sorted(deep["layers"].unique()), sorted(long["length"].unique())
     gain = between(deep, "layers", layers[-1], SHALLOW, "token_accuracy")  # a single layer is ENTP's own
@@ -124,6 +136,6 @@ DEPTH = Experiment(
     version=1,
     title="Depth of a decoder on Count3",
     notebook="04_rasp",
-    configs=configs,
+    plan=plan,
     measure=measure,
 )
