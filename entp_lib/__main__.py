@@ -127,6 +127,13 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--fresh", action="store_true")
     train.set_defaults(command=train_command)
 
+    tier = commands.add_parser("tier", help="complete a whole tier's records without notebooks, at lowest priority")
+    tier.add_argument("tier", choices=TIERS)
+    tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
+    tier.add_argument("--time-limit", metavar="T", help="for all of it: 900, 900s, 15m or 2h")
+    tier.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
+    tier.set_defaults(command=tier_command)
+
     text = commands.add_parser(
         "text",
         help="train decoder and ENTP on a text file of your own",
@@ -191,6 +198,11 @@ def run_command(options) -> int:
     given["time_limit"] = seconds(options.time_limit) or None
     given = {name: value for name, value in given.items() if value is not None}
     require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
+    if options.tier == "overnight" and not options.list:
+        from entp_lib.report import tiers
+
+        numbers = [path.name[:2] for path in launcher.notebook_paths(options.only)]
+        tiers.run_tier("overnight", jobs=options.jobs or 0, time_limit=seconds(options.time_limit), only=numbers)
     results = launcher.run_all(only=options.only, options=given, extra=options.parameter, update=options.update)
     if options.tier != "smoke" and not Store().read_only:
         ledger.write_ledger()
@@ -233,6 +245,15 @@ def train_command(options) -> int:
         ]
         print(summary(trained).reindex(columns=shown).dropna(axis=1, how="all").to_string(index=False))
     return 1 if done.failures else 0
+
+
+def tier_command(options) -> int:
+    from entp_lib.report import tiers
+
+    check_limits(options)
+    only = [number.strip().zfill(2) for number in options.only.split(",") if number.strip()]
+    limit = seconds(options.time_limit)
+    return 1 if tiers.run_tier(options.tier, jobs=options.jobs, time_limit=limit, only=only) else 0
 
 
 def check_limits(options: argparse.Namespace) -> None:

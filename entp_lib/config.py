@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from entp_lib.architectures import ARCHITECTURES, POSITIONS
 from entp_lib.strict import check_types, from_dict, one_of, require
 
-ARCHITECTURES = ("decoder", "prefix_decoder", "entp", "hybrid")
 TIERS = ("smoke", "quick", "overnight", "gpu", "paper")
 BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
 MAX_CURVE_POINTS = 300
@@ -33,27 +33,33 @@ SIZES = {
 class ModelConfig:
     """Shape of one Transformer; the architectures differ only in ``architecture`` and share all weights.
 
-    ``hybrid`` is ENTP whose first layer is causal, as in the authors' early in-context script: not ENTP.
+    ``hybrid`` is ENTP whose first layer is causal, as in the authors' early in-context script: not ENTP. With
+    ``full_layers`` its first layers are causal and only so many of the last run afresh on every prefix: 2 or more, and
+    not all (none is the decoder, all is ENTP; see ``with_full_layers``). None: as many as the architecture has.
     ``input_dim`` and ``output_dim`` replace the token embedding and the tied head by linear maps for continuous
     inputs (B, T, input_dim) and outputs (N, output_dim). ``position_std`` is the initial scale of the learned
-    positions, ``input_std`` that of the linear map of continuous inputs; ``positions="none"`` leaves positions out.
+    positions, ``input_std`` that of the linear map of continuous inputs. ``positions``: a scheme of
+    ``entp_lib.models.positions``; ``none`` leaves positions out.
     """
 
-    architecture: Literal["decoder", "prefix_decoder", "entp", "hybrid"]
+    architecture: str
     n_layers: int
     n_heads: int
     width: int
     vocab_size: int
     max_length: int
     dropout: float = 0.0
-    positions: Literal["learned", "none"] = "learned"
+    positions: str = "learned"
     position_std: float = 0.02
     input_dim: int | None = None
     output_dim: int | None = None
     input_std: float = 0.02
+    full_layers: int | None = None
 
     def __post_init__(self):
         check_types(self)
+        one_of("architecture", self.architecture, ARCHITECTURES)
+        one_of("positions", self.positions, POSITIONS)
         for name in ("n_layers", "n_heads", "width", "max_length"):
             require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
         require(
@@ -73,17 +79,50 @@ class ModelConfig:
             self.vocab_size >= 1 or self.input_dim is not None,
             f"vocab_size = {self.vocab_size}: must be at least 1 for a model of tokens",
         )
+        self.check_full_layers()
+
+    def check_full_layers(self) -> None:
+        """ConfigError for a number that the architecture cannot have; its own is stored as None, one name for each."""
+        asked, kind = self.full_layers, ARCHITECTURES[self.architecture]
+        own = kind.full_layers(self.n_layers)
+        if asked is None:
+            return
+        if kind.any_depth:
+            require(
+                2 <= asked < self.n_layers,
+                f"full_layers = {asked}: a {kind.label} of {self.n_layers} layers has 2 to {self.n_layers - 1}; none "
+                "is architecture = 'decoder' (and a single one the same function), all of them is 'entp'",
+            )
+        else:
+            free = [name for name, other in ARCHITECTURES.items() if other.any_depth]
+            require(
+                asked == own,
+                f"full_layers = {asked}: {self.architecture!r} of {self.n_layers} layers has {own}; for another number "
+                f"use architecture = {' or '.join(map(repr, free))}",
+            )
+            object.__setattr__(self, "full_layers", None)
 
     @property
-    def full_layers(self) -> int:
-        """Layers that run on every prefix anew. Read at the last position only, a single one is causal anyway."""
-        return {"entp": self.n_layers, "hybrid": self.n_layers - 1}.get(self.architecture, 0)
+    def recomputed_layers(self) -> int:
+        """How many of the last layers run afresh on every prefix. A single one, read at its end only, is causal."""
+        own = ARCHITECTURES[self.architecture].full_layers(self.n_layers)
+        return own if self.full_layers is None else self.full_layers
+
+    @property
+    def open_prompt(self) -> bool:
+        """Whether the tokens of the prompt all see each other, so that prompt lengths are needed."""
+        return ARCHITECTURES[self.architecture].open_prompt
+
+    def with_full_layers(self, full_layers: int) -> "ModelConfig":
+        """The same shape with so many full layers: the decoder for 0, ENTP for all, else a hybrid."""
+        name = {0: "decoder", self.n_layers: "entp"}.get(full_layers, "hybrid")
+        return replace(self, architecture=name, full_layers=full_layers)
 
     @classmethod
     def from_size(cls, size: str, **rest) -> "ModelConfig":
-        """The model of a named size (``SIZES``), the other fields as given."""
+        """The model of a named size (``SIZES``), the other fields as given; ConfigError hints at wrong names."""
         one_of("size", size, SIZES)
-        return cls(**{**SIZES[size], **rest})
+        return from_dict(cls, {**SIZES[size], **rest})
 
 
 @dataclass(frozen=True)
@@ -220,7 +259,7 @@ def canonical_json(value: Any) -> str:
 
 # Fields that came when there were records already: left out of the plain form at their default, so that these keep
 # their names. By part of the configuration, "" for what is in none.
-LATER_FIELDS = {"": {"start_from": ""}, "model": {"input_std": 0.02}}
+LATER_FIELDS = {"": {"start_from": ""}, "model": {"input_std": 0.02, "full_layers": None}}
 
 
 def to_dict(config) -> dict[str, Any]:
@@ -229,6 +268,6 @@ def to_dict(config) -> dict[str, Any]:
     for part, defaults in LATER_FIELDS.items():
         holder = plain.get(part, {}) if part else plain
         for name, default in defaults.items():
-            if holder.get(name) == default:
+            if name in holder and holder[name] == default:
                 del holder[name]
     return plain

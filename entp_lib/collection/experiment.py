@@ -8,10 +8,11 @@ from entp_lib import paths
 from entp_lib.collection.claims import Check, Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, RunConfig, StudyConfig, TrainConfig, config_id
+from entp_lib.models.entp import token_forwards
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.sweeps import Sweep, sweep
 from entp_lib.strict import require
-from entp_lib.tasks import build_task
+from entp_lib.tasks import Task, build_task
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,17 @@ def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: A
         for seed in range(seeds)
         for architecture in architectures
     ]
+
+
+def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The runs with seeds outermost, so that what a time limit leaves is paired."""
+    return sorted(runs, key=lambda run: run.labels["seed"])
+
+
+def compute_ratio(task: Task) -> float:
+    """Token-forwards of an ENTP step over a decoder's, for a task that wants the same positions in every row."""
+    wanted_BT = task.wanted_sample()
+    return token_forwards("entp", wanted_BT) / token_forwards("decoder", wanted_BT)
 
 
 @dataclass(frozen=True)
@@ -124,6 +136,15 @@ class Experiment:
         """The records that a notebook's parameters ask for, labelled, computed where they are missing."""
         store, runs = self.wanted(parameters, store)
         return self.compute(runs, parameters, store, parameters.fresh)
+
+    def collect_if_any(self, parameters: NotebookParameters, store: Store | None = None) -> list[Record]:
+        """The complete records of an experiment that only some tiers have, labelled; empty where there are none.
+
+        ``best`` shows what is stored and computes nothing; another tier is collected if the experiment has it.
+        """
+        if parameters.tier == "best":
+            return self.best(store or Store(), parameters.seeds)
+        return self.collect(parameters, store).complete if self.plan(parameters.tier, parameters.seeds) else []
 
     def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
         """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""

@@ -19,25 +19,15 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib_inline.config import InlineBackend
 
 from entp_lib import paths
+from entp_lib.architectures import ARCHITECTURES
 from entp_lib.files import write_atomically
 from entp_lib.runs.progress import event
 from entp_lib.runs.records import Record
 from entp_lib.statistics import mean_interval
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart; one per architecture everywhere.
-PALETTE = {
-    "decoder": "#0072B2",
-    "prefix_decoder": "#E69F00",
-    "entp": "#D55E00",
-    "hybrid": "#009E73",
-    "baseline": "#7F7F7F",
-    "paper": "#000000",
-}
-NAMES = {
-    "decoder": "decoder",
-    "prefix_decoder": "prefix decoder",
-    "entp": "ENTP",
-    "hybrid": "hybrid",
+# One colour per architecture everywhere.
+PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
+NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {
     "baseline": "mode baseline",
     "longer": "decoder, equal compute",
 }

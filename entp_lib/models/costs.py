@@ -42,25 +42,58 @@ def entp_loop(cfg: ModelConfig, lengths: Sequence[int]) -> int:
     return sum(encoder_token(cfg, n) for n in lengths)
 
 
+def next_token(cfg: ModelConfig, n: int) -> int:
+    """One next token of any architecture: causal layers from their cache, full ones afresh over n tokens.
+
+    ``decoder_token`` where no layer is full, ``encoder_token`` where all are (two or more).
+    """
+    full = recomputed(cfg)
+    causal = (cfg.n_layers - full) * (linear_maps(cfg) + 2 * n * cfg.width)
+    return causal + full * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + head(cfg)
+
+
 def entp_fast(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
-    """The same as ``entp_lib.models.entp.fast`` computes it, for one sequence of ``tokens`` tokens.
+    """All layers full: the wanted prefixes of one sequence of ``tokens`` tokens, as ``entp_lib.models.entp.fast`` does.
 
     The first layer's projections once per token; the last layer once per prefix, but for 2 n H D of scores and means.
     """
-    if cfg.n_layers == 1:
-        return cfg.n_layers * (tokens * linear_maps(cfg) + 2 * tokens**2 * cfg.width) + len(lengths) * head(cfg)
-    width, pairs, squares = cfg.width, sum(lengths), sum(n * n for n in lengths)
+    return prefixes_pass(cfg, cfg.n_layers, lengths, tokens)
+
+
+def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
+    """The wanted positions of one sequence as this library computes them, for any architecture.
+
+    ``decoder_pass`` where fewer than two layers are full; else the causal ones once, the full ones as in ``entp_fast``.
+    """
+    full = recomputed(cfg)
+    return prefixes_pass(cfg, full, lengths, tokens) if full else decoder_pass(cfg, tokens)
+
+
+def prefixes_pass(cfg: ModelConfig, full: int, lengths: Sequence[int], tokens: int) -> int:
+    """Causal layers once over the sequence, scores above the diagonal included, then ``full`` ones on every prefix."""
+    width = cfg.width
+    causal = cfg.n_layers - full if full > 1 else cfg.n_layers  # a single full layer is causal
+    below = causal * (tokens * linear_maps(cfg) + 2 * tokens**2 * width)
+    outputs = len(lengths) * head(cfg)
+    if causal == cfg.n_layers:
+        return below + outputs
+    pairs, squares = sum(lengths), sum(n * n for n in lengths)
     first = 3 * tokens * width**2 + 9 * pairs * width**2 + 2 * squares * width
-    middle = (cfg.n_layers - 2) * (pairs * linear_maps(cfg) + 2 * squares * width)
+    middle = (full - 2) * (pairs * linear_maps(cfg) + 2 * squares * width)
     last = len(lengths) * linear_maps(cfg) + 2 * pairs * cfg.n_heads * width
-    return first + middle + last + len(lengths) * head(cfg)
+    return below + first + middle + last + outputs
+
+
+def recomputed(cfg: ModelConfig) -> int:
+    """Layers that run afresh on every prefix, a single one not counted: read at its end it is causal."""
+    return cfg.recomputed_layers if cfg.recomputed_layers > 1 else 0
 
 
 def persistent_entries(cfg: ModelConfig, n: int) -> int:
-    """Numbers kept between tokens: a decoder's keys and values, 2 n D L; none for an encoder of L > 1."""
-    if cfg.architecture == "entp" and cfg.n_layers > 1:
-        return 0
-    return 2 * n * cfg.width * cfg.n_layers
+    """Numbers kept between tokens: 2 n D keys and values of each causal layer, and n D states below full ones."""
+    causal = cfg.n_layers - recomputed(cfg)
+    states = n * cfg.width if 0 < causal < cfg.n_layers else 0
+    return 2 * n * cfg.width * causal + states
 
 
 def crossover(cfg: ModelConfig) -> int:

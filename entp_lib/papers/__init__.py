@@ -2,4 +2,6 @@
 
 from entp_lib.papers import entp
 
-EXPERIMENTS = {experiment.name: experiment for paper in (entp,) for experiment in paper.EXPERIMENTS}
+PAPERS = (entp,)
+EXPERIMENTS = {experiment.name: experiment for paper in PAPERS for experiment in paper.EXPERIMENTS}
+NIGHTLY_ORDER = tuple(name for paper in PAPERS for name in getattr(paper, "NIGHTLY_ORDER", ()))

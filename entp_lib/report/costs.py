@@ -29,10 +29,7 @@ def training_operations(config: RunConfig) -> float:
     """Multiply-adds of a whole run, forward and backward; ENTP as this library computes it, not as it is defined."""
     cfg = config.model
     tokens, rows = wanted_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
-    if cfg.full_layers < 2:
-        each = complexity.decoder_pass(cfg, tokens)
-    else:
-        each = sum(complexity.entp_fast(cfg, row, tokens) for row in rows) / len(rows)
+    each = sum(complexity.training_pass(cfg, row, tokens) for row in rows) / len(rows)
     return 3.0 * each * config.train.batch_size * config.train.steps
 
 

@@ -52,7 +52,8 @@ def evaluate(
     totals, groups = totals_for(task, device), {}
     for batch in batches(task, sequences, device, "evaluate", *seed_parts):
         with autocast(device, precision):
-            logits_NV = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B).float()
+            logits_NV = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B, **batch.relations())
+        logits_NV = logits_NV.float()
         right_B = totals.add(task, batch, logits_NV, detailed)
         if grouped:
             for name, right in zip(task.groups(batch) or (), right_B.tolist(), strict=False):

@@ -16,20 +16,13 @@ from torch import Tensor, nn
 
 from entp_lib.config import RunConfig, TrainConfig
 from entp_lib.models import build_model
-from entp_lib.models.entp import micro_batch_tokens, split_wanted, token_forwards
+from entp_lib.models.entp import token_forwards
 from entp_lib.strict import require
-from entp_lib.tasks import Batch, Task, build_task, generator_for, seed_from
+from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, seed_from
 from entp_lib.training.checkpoints import State, load_checkpoint, save_checkpoint
 from entp_lib.training.evaluation import autocast, constant_baseline, evaluate
 from entp_lib.training.weights import start_from
 
-# Which weights are tested, beside the last: those of the evaluation that is best by a score, and the sign of best.
-# ``text``: of whole texts, prompts included, where a task watches that.
-CHECKPOINT_RULES = {
-    "lowest_loss": ("loss", -1),
-    "lowest_text_loss": ("text_loss", -1),
-    "highest_accuracy": ("sequence_accuracy", 1),
-}
 STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper; a curriculum moves between draws
 CHECKPOINT_SECONDS = 60.0
 
@@ -82,7 +75,7 @@ def training_batches(task: Task, config: RunConfig, first_step: int, device: str
             now = task.at_step(draw * STEPS_PER_DRAW + 1)
             drawn = now.batch(generator_for(device, "train", config.data_seed, draw), size * STEPS_PER_DRAW)
         part = slice(place * size, (place + 1) * size)
-        yield Batch(*(x[part] for x in vars(drawn).values()))
+        yield drawn.rows(part)
         step += 1
 
 
@@ -140,14 +133,14 @@ def train(
         batch = next(batches)
         optimise(model, optimizer, task, batch, config, state.step + 1, loss_sum)
         state.step += 1
-        state.token_forwards += token_forwards(config.model.architecture, batch.wanted_BT)
+        state.token_forwards += token_forwards(config.model, batch.wanted_BT)
         if state.step % config.train.eval_every == 0 or state.step == config.train.steps:
             average = float(loss_sum) / ((state.step - 1) % config.train.eval_every + 1)  # waits for the device
             state.seconds += time.monotonic() - begun
             loss_sum.zero_()
             record_point(model, task, config, state, average, device)
             if task.test() is not None:
-                keep_best(model, state, kept)
+                keep_best(model, task, state, kept)
         else:
             state.seconds += time.monotonic() - begun
         ended = state.has_ended(config)
@@ -172,28 +165,17 @@ def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step
     if config.model.dropout > 0:
         torch.manual_seed(seed_from("dropout", config.model_seed, step))
     loss = torch.zeros((), device=batch.inputs_BT.device)
-    for part_BT, targets_N in parts(model, batch):
+    for part in model.plan(batch.wanted_BT):
         with autocast(batch.inputs_BT.device, train.precision):
-            logits_NV = model(batch.inputs_BT, part_BT, batch.prompt_lengths_B)
-        part = task.losses(logits_NV, targets_N).sum() / len(batch.targets_N)
-        part.backward()
-        loss += part.detach()
+            logits_NV = model(batch.inputs_BT, part, batch.prompt_lengths_B, **batch.relations())
+        part_loss = task.losses(logits_NV, batch.targets_BT[part.wanted_BT]).sum() / len(batch.targets_N)
+        part_loss.backward()
+        loss += part_loss.detach()
     if train.grad_clip is not None:
         nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     loss_sum += loss.double()
-
-
-def parts(model, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batch's wanted positions and targets in parts that ENTP's activations fit into; a decoder's in one."""
-    cfg = model.cfg
-    if cfg.full_layers < 2:
-        yield batch.wanted_BT, batch.targets_N
-        return
-    budget = micro_batch_tokens(batch.inputs_BT.device.type, cfg.width, batch.inputs_BT.shape[1])
-    for part_BT in split_wanted(batch.wanted_BT, budget):
-        yield part_BT, batch.targets_N[part_BT[batch.wanted_BT]]
 
 
 def record_point(model, task: Task, config: RunConfig, state: State, train_loss: float, device: str) -> None:
@@ -208,7 +190,7 @@ def record_point(model, task: Task, config: RunConfig, state: State, train_loss:
     scores = evaluate(model, task, train.eval_sequences, config.data_seed, state.step, **options)
     for name, other in task.watched().items():
         found = evaluate(model, other, train.eval_sequences, config.data_seed, name, state.step, **options)
-        scores[f"{name}_loss"] = found["loss"]
+        scores[loss_curve(name)] = found["loss"]
     point = {
         "step": state.step,
         "token_forwards": state.token_forwards,
@@ -225,15 +207,13 @@ def record_point(model, task: Task, config: RunConfig, state: State, train_loss:
         state.evals_since_best += 1
 
 
-def keep_best(model: nn.Module, state: State, kept: dict[str, Weights]) -> None:
-    """Remember the weights if the evaluation just made is the best so far by a rule; the first of equals stays."""
-    for rule, (score, sign) in CHECKPOINT_RULES.items():
-        if score not in state.curves:
-            continue
-        value = state.curves[score][-1]
-        if rule not in state.kept or sign * value > sign * state.kept[rule]["score"]:
-            state.kept[rule] = {"step": state.step, "score": value}
-            kept[rule] = {name: p.detach().clone() for name, p in model.named_parameters()}
+def keep_best(model: nn.Module, task: Task, state: State, kept: dict[str, Weights]) -> None:
+    """Remember the weights if the evaluation just made is the best so far by a rule of the task."""
+    for name, rule in task.checkpoint_rules().items():
+        value = state.curves[rule.curve][-1]
+        if name not in state.kept or rule.better(value, than=state.kept[name]["score"]):
+            state.kept[name] = {"step": state.step, "score": value}
+            kept[name] = {weight: p.detach().clone() for weight, p in model.named_parameters()}
 
 
 def test_metrics(model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], device: str) -> dict:

@@ -5,7 +5,6 @@ Letters: B batch, T tokens, N wanted positions, V vocabulary.
 
 import functools
 import math
-import types
 
 import pytest
 import torch
@@ -13,8 +12,9 @@ from conftest import spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entp_lib.config import ARCHITECTURES, SIZES, ModelConfig
-from entp_lib.models import build_model, entp, kernels, packing, parameter_count
+from entp_lib.architectures import ARCHITECTURES
+from entp_lib.config import SIZES, ModelConfig
+from entp_lib.models import build_model, entp, grouping, kernels, packing, parameter_count
 from entp_lib.models.transformer import Transformer, prefix_mask
 
 
@@ -137,8 +137,8 @@ def test_every_micro_batch_equals_the_reference(small_model, monkeypatch, plain,
         wanted[:, [1, 4]], wanted[1, 6] = False, False
     model.entp_method = "reference"
     expected = model(x, wanted)
-    seen, original = [], entp.stack
-    monkeypatch.setattr(entp, "stack", lambda *args: seen.append(args[2]) or original(*args))
+    seen, original = [], grouping.stack
+    monkeypatch.setattr(grouping, "stack", lambda *args: seen.append(args[2]) or original(*args))
     if plain:
         monkeypatch.setattr(kernels, "usable", lambda x, dropout: False)
     model.entp_method, model.token_budget = "fast", budget
@@ -157,22 +157,37 @@ def test_every_micro_batch_equals_the_reference(small_model, monkeypatch, plain,
 )
 def test_micro_batches_hold_every_prefix_once_within_the_budget(rows, budget):
     wanted = torch.tensor(rows)
-    parts = list(entp.split_wanted(wanted, budget))
+    parts = [part.wanted_BT for part in entp.plan(wanted, budget, pack=False)]
     assert torch.equal(sum(part.int() for part in parts), wanted.int())
     assert all(part.any() and entp.token_forwards("entp", part) <= budget for part in parts)
     work = entp.token_forwards("entp", wanted)
     assert len(parts) <= 1 + 2 * work // (budget - 5)  # no part but the last is less than about half full
 
 
-def test_parts_of_a_training_step_add_up(small_model):
-    """The gradient of a loss summed over the parts is that of the whole."""
+@pytest.mark.parametrize("method", ["grouped", "packed"])
+def test_parts_of_a_training_step_add_up(small_model, monkeypatch, method):
+    """Each gives the rows of what it wants, and the gradient of a loss summed over them is that of the whole."""
     model, x = small_model(n_layers=3), tokens()
     wanted = everywhere(x)
     whole = gradients_of_sum(model, x, [wanted])
-    parts = list(entp.split_wanted(wanted, 20))
-    assert len(parts) > 3
+    monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_: 20)
+    model.entp_method = method
+    parts = model.plan(wanted)
+    assert len(parts) > 3 and torch.equal(sum(part.wanted_BT.int() for part in parts), wanted.int())
+    for part in parts:
+        assert_near(model(x, part), model(x, part.wanted_BT), 1e-12)
     for name, grad in gradients_of_sum(model, x, parts).items():
         assert_near(grad, whole[name], 1e-12, name)
+
+
+def test_a_plan_is_made_once(small_model, monkeypatch):
+    """A part goes through the stack as planned, and a decoder's step is one part."""
+    model, x = small_model(n_layers=3), tokens()
+    part, *rest = model.plan(everywhere(x))
+    monkeypatch.setattr(entp, "plan", lambda *_: pytest.fail("planned again"))
+    assert not rest and model(x, part).shape == (24, 11)
+    (part,) = small_model("decoder").plan(everywhere(x))
+    assert part.layout is None and small_model("decoder")(x, part).shape == (24, 11)
 
 
 def gradients_of_sum(model, x, parts):
@@ -184,8 +199,10 @@ def gradients_of_sum(model, x, parts):
 
 def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch):
     model, x = small_model(n_layers=3), tokens()
-    held, original = [], entp.stack
-    monkeypatch.setattr(entp, "stack", lambda *args: held.append(sum(r * t for _, r, t in args[2])) or original(*args))
+    held, original = [], grouping.stack
+    monkeypatch.setattr(
+        grouping, "stack", lambda *args: held.append(sum(r * t for _, r, t in args[2])) or original(*args)
+    )
     model.token_budget = 17
     model(x, everywhere(x)).sum().backward()
     assert max(held) <= 17
@@ -263,10 +280,9 @@ def test_packing_keeps_to_its_budget(small_model, monkeypatch):
 
 def test_gpus_pack_short_sequences():
     """Decided by device and shape alone, so that it can be checked without one."""
-    gpu = types.SimpleNamespace(device=torch.device("cuda"), shape=(2, 64, 192))
-    assert entp.packs(gpu)
-    assert not entp.packs(types.SimpleNamespace(device=gpu.device, shape=(2, 512, 192)))
-    assert not entp.packs(torch.zeros(2, 64, 192))
+    assert entp.packs("cuda", 64, 192)
+    assert not entp.packs("cuda", 512, 192)
+    assert not entp.packs("cpu", 64, 192)
 
 
 @pytest.mark.parametrize("method", ["grouped", "packed"])
@@ -321,15 +337,15 @@ def test_dropout_of_the_fast_path_has_the_mean_of_the_loop():
     block, x = model.blocks[1], torch.randn(5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
     groups = [(None, 1, 5)]
-    draws = torch.stack([entp.read_last(block, x, groups)[1][0] for _ in range(4000)])
+    draws = torch.stack([grouping.read_ends(block, x, groups)[1][0] for _ in range(4000)])
     model.eval()
-    expected = entp.read_last(block, x, groups)[1][0]
+    expected = grouping.read_ends(block, x, groups)[1][0]
     error = (draws.mean(0) - expected).abs() / (draws.std(0) / 4000**0.5)
     assert error.max() < 4.5 and draws.std(0).min() > 0
     one_row = packing.pack(torch.zeros(1, dtype=torch.long), torch.tensor([5]), 5)
     model.train()
     torch.manual_seed(0)
-    again = torch.stack([packing.read_last(block, x[None], one_row)[1][0] for _ in range(400)])
+    again = torch.stack([packing.read_ends(block, x[None], one_row)[1][0] for _ in range(400)])
     error = (again.mean(0) - expected).abs() / (again.std(0) / 400**0.5)
     assert error.max() < 4.5 and again.std(0).min() > 0
 

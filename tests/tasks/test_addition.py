@@ -12,7 +12,7 @@ from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import Addition, generator_for
 from entp_lib.tasks import addition as module
-from entp_lib.training.loop import CHECKPOINT_RULES, train
+from entp_lib.training.loop import train
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.booleans())
@@ -151,6 +151,8 @@ def test_what_stops_a_run_and_chooses_its_checkpoint():
     """Windows: the loss of the whole validation text, as the authors have it. Answers: their own loss."""
     windows, answers = Addition(view="windows"), Addition()
     assert list(windows.watched()) == ["text"] and windows.patience_score == "text_loss"
+    assert list(windows.checkpoint_rules()) == ["lowest_loss", "lowest_text_loss", "highest_accuracy"]
+    assert list(answers.checkpoint_rules()) == ["lowest_loss", "highest_accuracy"]
     assert not answers.watched() and answers.patience_score == "loss"
     for apart in (windows.test(), windows.watched()["text"], windows.reported_apart()["seen"]):
         assert not apart.watched() and not apart.reported_apart() and apart.test() is None
@@ -165,7 +167,7 @@ def test_a_run_on_windows_tests_the_checkpoint_of_the_text():
     outcome = train(config)
     assert len(outcome.state.curves["text_loss"]) == 2
     found = outcome.metrics["test"]
-    assert set(found) == {"last", *CHECKPOINT_RULES}
+    assert set(found) == {"last", "lowest_loss", "lowest_text_loss", "highest_accuracy"}
     best = min(outcome.state.curves["text_loss"])
     assert found["lowest_text_loss"]["step"] == 2 * (outcome.state.curves["text_loss"].index(best) + 1)
 

@@ -56,7 +56,7 @@ ROWS = [
 
 def texts(task, evaluating=False):
     """Prompt and answer of every example of a part, in the order of the part."""
-    pool = task.pool(evaluating)
+    pool = task.examples(task.part_of(evaluating))
     prompts = [Bytes().decode(row[:n]) for row, n in zip(pool.ids_PT.tolist(), pool.lengths_P, strict=True)]
     return list(zip(prompts, [kinship.LABELS[a - 256] for a in pool.answers_P], strict=True))
 
@@ -114,7 +114,8 @@ def test_a_batch_is_scored_at_the_end_of_its_prompts():
     task = Clutrr(**SMALL)
     batch, known = task.batch(generator_for("cpu", 1), 30), dict(texts(task))
     assert (batch.wanted_BT.sum(1) == 1).all() and batch.inputs_BT.shape[1] == batch.prompt_lengths_B.max()
-    for x, y, wanted, length in zip(*vars(batch).values(), strict=True):
+    rows = zip(batch.inputs_BT, batch.targets_BT, batch.wanted_BT, batch.prompt_lengths_B, strict=True)
+    for x, y, wanted, length in rows:
         assert wanted.nonzero().item() == length - 1 and (x[length:] == 0).all()
         assert known[Bytes().decode(x[:length].tolist())] == kinship.LABELS[y[wanted].item() - 256]
 

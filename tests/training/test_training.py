@@ -351,3 +351,30 @@ def test_a_curriculum_goes_by_the_step_and_a_watched_task_by_its_name(small_run,
 def test_input_dim_must_fit(small_run):
     with pytest.raises(ConfigError, match="input_dim = 3: task 'counting' has tokens"):
         train(small_run(model=dict(input_dim=3, output_dim=1)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Backwards(Counting):
+    """Counting whose tokens count their positions from the end and do not see the token before them."""
+
+    def batch(self, generator, size, evaluating=False):
+        batch = super().batch(generator, size, evaluating)
+        length = batch.inputs_BT.shape[1]
+        mask_TT = torch.ones(length, length, dtype=torch.bool) ^ torch.ones(length - 1, dtype=torch.bool).diag(-1)
+        positions_BT = torch.arange(length).flip(0).expand(size, -1)
+        return dataclasses.replace(batch, positions_BT=positions_BT, mask_BTT=mask_TT.expand(size, -1, -1))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_task_may_bring_position_ids_and_a_mask(small_run, monkeypatch, architecture):
+    """A step descends the loss of the model that is told them, and evaluation tells them too."""
+    config = small_run(architecture, model=dict(n_layers=3))
+    plain = train(config)
+    monkeypatch.setitem(TASKS, "counting", Backwards)
+    told = train(config)
+    assert told.state.curves["train_loss"] != plain.state.curves["train_loss"]
+    batch = next(training_batches(build_task("counting", config.task_params), config, 3, "cpu"))
+    assert batch.mask_BTT.shape == (8, 8, 8) and batch.positions_BT[0].tolist() == list(range(8))[::-1]
+    model = told.model.eval()
+    scores = evaluate(model, Backwards(**config.task_params), 64, 0, "x")
+    assert scores["loss"] != evaluate(model, Counting(**config.task_params), 64, 0, "x")["loss"]

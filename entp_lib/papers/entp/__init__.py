@@ -3,9 +3,10 @@
 from entp_lib.papers.entp.addition.experiment import ADDITION, ADDITION_TO_999
 from entp_lib.papers.entp.addition.lengths import LENGTHS
 from entp_lib.papers.entp.complexity.experiment import COMPLEXITY
-from entp_lib.papers.entp.count3 import COUNT3
+from entp_lib.papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_lib.papers.entp.downstream.experiment import DOWNSTREAM, PRONOUNS
 from entp_lib.papers.entp.expressivity.experiment import EXPRESSIVITY
+from entp_lib.papers.entp.full_layers import FULL_LAYER_RUNS
 from entp_lib.papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_BASELINES, IN_CONTEXT_SETTINGS
 from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
@@ -18,6 +19,8 @@ EXPERIMENTS = (
     EXPRESSIVITY,
     COMPLEXITY,
     COUNT3,
+    COUNT3_UNSEEN,
+    FULL_LAYER_RUNS,
     MATCH3,
     RASP,
     CHAIN_OF_THOUGHT,
@@ -32,4 +35,17 @@ EXPERIMENTS = (
     SHAKESPEARE,
     DOWNSTREAM,
     PRONOUNS,
+)
+
+# In which order the runs of a long tier are made: those first that decide most of what the paper claims.
+NIGHTLY_ORDER = (
+    "count3",
+    "addition",
+    "count3_unseen",
+    "openwebtext",
+    "in_context",
+    "full_layers",
+    "addition_lengths",
+    "match3",
+    "in_context_baselines",
 )

@@ -1,12 +1,13 @@
 """Count3 (§6, Figure 3) and its control Count2 (appendix C.1), for the three architectures."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 import pandas as pd
 
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, name_of, select, twins
+from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed, compute_ratio, name_of, select, twins
 from entp_lib.collection.frames import by_position, levels, paired, summary
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
@@ -49,6 +50,22 @@ TIERS = {
         ),
         5,
     ),
+    # To the plateau: quick's task and model, four times the steps, and a decoder with ENTP's token-forwards.
+    "overnight": Tier(
+        dict(length=10, seed_length=4, symbols=10, held_out=0.2),
+        dict(n_layers=3, n_heads=4, width=64),
+        TrainConfig(
+            steps=4800,
+            batch_size=64,
+            max_lr=3e-3,
+            min_lr=3e-4,
+            warmup_steps=100,
+            eval_every=24,
+            eval_sequences=512,
+            final_eval_sequences=4096,
+        ),
+        5,
+    ),
     "gpu": Tier(
         PAPER_TASK,
         dict(n_layers=6, n_heads=6, width=384),
@@ -65,8 +82,10 @@ TIERS = {
 
 
 ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
+LONGER = "longer"  # a decoder trained on as many token-forwards as ENTP
 ORDERS = {"count3": 3, "count2": 2}
 WITH_CONTROL = ("smoke", "quick")  # Count2 is run where it costs seconds; the paper has it for a language model only
+WITH_LONGER = ("smoke", "overnight")  # where a decoder is given ENTP's token-forwards
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -83,7 +102,35 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
         base = RunConfig("count3", tier, "counting", params, model, setting.train)
         runs += twins(base, architectures, seeds or setting.seeds, task=name)
-    return runs
+        if name == "count3" and tier in WITH_LONGER:
+            longer = replace(base, train=base.train.lengthened(compute_ratio(task)))
+            runs += twins(longer, ("decoder",), seeds or setting.seeds, task=name, arm=LONGER)
+    return by_seed(runs) if tier == "overnight" else runs
+
+
+# Seeds that hardly repeat: a run of 12,000 steps draws 768,000 of 10^6, so that learning by heart is out.
+UNSEEN = {
+    "smoke": TIERS["smoke"],
+    "overnight": Tier(
+        dict(length=10, seed_length=6, symbols=10, held_out=0.1),
+        dict(n_layers=3, n_heads=4, width=64),
+        replace(TIERS["overnight"].train, steps=12_000, eval_every=60),
+        5,
+    ),
+}
+
+
+def plan_unseen(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Every architecture on Count3 with seeds that hardly repeat, and a decoder at ENTP's token-forwards."""
+    if tier not in UNSEEN:
+        return []
+    setting = UNSEEN[tier]
+    task = Counting(**setting.task)
+    model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
+    base = RunConfig("count3_unseen", tier, "counting", setting.task, model, setting.train)
+    runs = twins(base, ARCHITECTURES, seeds or setting.seeds)
+    longer = replace(base, train=base.train.lengthened(compute_ratio(task)))
+    return by_seed([*runs, *twins(longer, ("decoder",), seeds or setting.seeds, arm=LONGER)])
 
 
 NEAR = 0.02  # of accuracy: closer to the mode baseline, or to 1, counts as being there
@@ -94,6 +141,23 @@ PAIRS = {
     "F2-prefix": ("token_accuracy", "prefix_decoder", "decoder"),
     "F2-prefix-fails": ("sequence_accuracy", "entp", "prefix_decoder"),
 }
+
+
+EQUAL_COMPUTE = {"F2-fair": "token_accuracy", "F2-fair-sequences": "sequence_accuracy"}
+
+
+def measure_unseen(records: Sequence[Record]) -> list[Measurement]:
+    """Count3 with seeds that hardly repeat, at equal steps and at equal compute, from final token accuracies."""
+    if not records:
+        return []
+    table, tier, found = summary(records), records[0].config.tier, []
+    for claim, first in (("F2-unseen", "decoder"), ("F2-unseen-fair", LONGER)):
+        values = paired(table, "token_accuracy", "entp", first)
+        used = tuple(name_of(r) for r in select(records, arm=(first, "entp")))
+        floor = table["baseline_token_accuracy"].mean()
+        stand = levels(table, "token_accuracy", (first, "entp"), floor=floor, ceiling=1.0, distance=NEAR)
+        found.append(Measurement(claim, values.tolist(), tier, used, levels=stand))
+    return found
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
@@ -109,6 +173,12 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         floor = table[f"baseline_{metric}"].mean()
         stand = levels(table, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
         found.append(Measurement(claim, values, tier, used, tier == "paper", stand))
+    for claim, metric in EQUAL_COMPUTE.items():
+        values = paired(table, metric, "entp", LONGER).tolist()
+        used = tuple(name_of(r) for r in select(count3, arm=(LONGER, "entp")))
+        floor = table[f"baseline_{metric}"].mean()
+        stand = levels(table, metric, (LONGER, "entp"), floor=floor, ceiling=1.0, distance=NEAR)
+        found.append(Measurement(claim, values, tier, used, levels=stand))
     if count2:
         used = tuple(name_of(r) for r in [*select(count3, arm="decoder"), *count2])
         gap = control_gaps(records)["above_baseline"].tolist()
@@ -159,4 +229,12 @@ COUNT3 = Experiment(
     notebook="03_count3",
     plan=plan,
     measure=measure,
+)
+COUNT3_UNSEEN = Experiment(
+    name="count3_unseen",
+    version=1,
+    title="Count3 with seeds that hardly repeat",
+    notebook="03_count3",
+    plan=plan_unseen,
+    measure=measure_unseen,
 )

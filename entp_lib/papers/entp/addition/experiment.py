@@ -21,6 +21,7 @@ from entp_lib.tasks.addition import Sums
 
 ARMS = {"decoder": "decoder", "entp": "ENTP", "longer": "decoder, equal compute"}
 NEAR = 0.02  # of error: closer to 1 counts as having learned nothing, closer to 0 as being at the ceiling
+RULES = ("last", "lowest_loss", "lowest_text_loss", "highest_accuracy")
 BEST_ANSWERS = "highest_accuracy"
 AS_PUBLISHED, FAIR = ("F5-addition", "F11-addition", "F6-length"), ("F5-fair", "F11-fair", "F6-fair")
 PAPER_SIZES = (1250, 2500, 3750, 5000, 10_000, 15_000, 20_000)
@@ -65,6 +66,14 @@ QUICK = TrainConfig(
     eval_sequences=500,
     final_eval_sequences=4000,
 )
+OVERNIGHT = TrainConfig(
+    steps=3000,
+    batch_size=64,
+    warmup_steps=100,
+    eval_every=50,
+    eval_sequences=500,
+    final_eval_sequences=10_000,
+)
 GPU = TrainConfig(
     steps=2000,
     batch_size=256,
@@ -98,6 +107,12 @@ TIERS = {
         Block(sizes(QUICK_SIZES, True, largest=99), ("decoder", "entp"), SMALL_2, QUICK),
         Block(sizes((900,), True, largest=99), ("longer",), SMALL_2, QUICK),
         Block(sizes((300, 900), False, largest=99), ("decoder", "entp"), SMALL_2, QUICK),
+    ),
+    # The paper's task and model, answers alone, at three of its sizes and 3,000 steps of its schedule.
+    "overnight": (
+        Block(sizes((1250, 2500, 5000), True), ("decoder", "entp"), "small", OVERNIGHT),
+        Block(sizes((1250, 2500), True), ("longer",), "small", OVERNIGHT),
+        Block(sizes((2500,), False), ("decoder", "entp"), "small", OVERNIGHT),
     ),
     # Meant for half an hour of one data-centre GPU; Medium where the authors' logs have its gap close and turn.
     "gpu": (
@@ -200,6 +215,7 @@ def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
 
 def check_rule(rule: str, tier: str) -> None:
     """ConfigError, before anything is trained, for a checkpoint rule that the runs of a tier will not have."""
+    one_of("checkpoint rule", rule, RULES)
     runs = plan(tier if tier in TIERS else "quick", 1)
     watched = any(build_task(run.config.task, run.config.task_params).watched() for run in runs)
     require(

@@ -16,6 +16,7 @@ from entp_lib.runs.records import Record
 # Windows train the positions that longer sums reach; shorter than the authors' 64 characters where numbers are shorter.
 # quick has answers alone: in windows no model learns even the trained lengths in its time (600 steps of 32 windows of
 # 16 characters leave at most 8 % right), and so positions beyond the trained lengths stay as they were initialised.
+TWO_DIGITS = dict(n_train=4000, n_validation=500, n_test=5000, trained_digits=2, tested_digits=4)
 TIERS = {
     "smoke": Block(
         [dict(n_train=200, n_validation=50, n_test=200, trained_digits=2, tested_digits=4, view="windows", window=16)],
@@ -25,10 +26,16 @@ TIERS = {
         2,
     ),
     "quick": Block(
-        [dict(n_train=4000, n_validation=500, n_test=5000, trained_digits=2, tested_digits=4)],
+        [TWO_DIGITS],
         ("decoder", "entp"),
         SMALL_2,
         replace(QUICK, steps=600, eval_every=60, eval_sequences=250, final_eval_sequences=5000),
+    ),
+    "overnight": Block(
+        [{**TWO_DIGITS, "view": "windows", "window": 16}],
+        tuple(ARMS),
+        SMALL_2,
+        replace(QUICK, steps=4000, warmup_steps=200, eval_every=80, eval_sequences=250, final_eval_sequences=5000),
     ),
     "gpu": Block(
         [dict(n_train=100_000, trained_digits=6, tested_digits=9, view="windows", window=31)],

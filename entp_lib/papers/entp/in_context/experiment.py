@@ -12,12 +12,21 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, no_claims, planned_study, select, twins
+from entp_lib.collection.experiment import (
+    Experiment,
+    PlannedRun,
+    by_seed,
+    compute_ratio,
+    name_of,
+    no_claims,
+    planned_study,
+    select,
+    twins,
+)
 from entp_lib.collection.frames import levels, paired, summary
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
-from entp_lib.models.entp import token_forwards
 from entp_lib.runs.records import Record
-from entp_lib.tasks import InContext, generator_for
+from entp_lib.tasks import InContext
 
 BOTH, ALL = ("decoder", "entp"), ("decoder", "entp", "hybrid")
 LONGER = "longer"  # a decoder trained on as many token-forwards as ENTP
@@ -50,7 +59,8 @@ class InContextTier:
     """One tier: the model, the training but for its length, the runs of each class and what goes with them.
 
     ``equal_compute``: the classes for which a decoder is trained for ENTP's token-forwards. ``settings``: the grid on
-    which the setting of the runs lies. ``baselines``: the prompts that classical learners get.
+    which the setting of the runs lies, None for a tier that takes over quick's. ``baselines``: the prompts that
+    classical learners get.
     """
 
     model: dict[str, Any]
@@ -59,7 +69,7 @@ class InContextTier:
     equal_compute: Sequence[str]
     seeds: int
     evaluations: int
-    settings: SettingsGrid
+    settings: SettingsGrid | None
     baselines: dict[str, int]
 
 
@@ -104,6 +114,29 @@ TIERS = {
         evaluations=20,
         settings=SettingsGrid(steps=300, max_lr=(1e-3, 2e-3, 3e-3), position_std=(0.02, 1.0), input_std=(0.02, 1.0)),
         baselines=dict(prompts=1280, costly_prompts=128),
+    ),
+    # To convergence: twenty times quick's steps on the two classes that the paper's main figure has.
+    "overnight": InContextTier(
+        model=dict(n_layers=3, n_heads=4, width=64, position_std=1.0, input_std=1.0),
+        train=dict(
+            batch_size=64,
+            max_lr=3e-3,
+            min_lr=3e-4,
+            warmup_steps=100,
+            betas=(0.9, 0.95),
+            weight_decay=0.0,
+            eval_sequences=1024,
+            final_eval_sequences=4096,
+        ),
+        runs={
+            "linear": FunctionRuns(dict(dims=3, points=6), ALL, 10_000),
+            "sparse": FunctionRuns(dict(dims=3, points=6, sparsity=1), BOTH, 10_000),
+        },
+        equal_compute=("linear", "sparse"),
+        seeds=5,
+        evaluations=100,
+        settings=None,
+        baselines=dict(prompts=4096, costly_prompts=128),
     ),
     "gpu": InContextTier(
         model=dict(n_layers=6, n_heads=4, width=128, **SCALES),
@@ -164,12 +197,6 @@ def base_run(experiment: str, tier: str, function: str, steps: int, evaluations:
     return RunConfig(experiment, tier, "in_context", params, ModelConfig("decoder", **setting.model, **shape), train)
 
 
-def compute_ratio(task: InContext) -> float:
-    """Token-forwards of ENTP for one of a decoder, on whole prompts."""
-    wanted_BT = task.batch(generator_for("cpu", 0), 1).wanted_BT
-    return token_forwards("entp", wanted_BT) / token_forwards("decoder", wanted_BT)
-
-
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every function class, architecture and seed of a tier, and decoders at ENTP's compute (arm ``longer``)."""
     if tier not in TIERS:
@@ -183,12 +210,12 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
             train = base.train.lengthened(ratio, eval_every=max(1, int(of_class.steps * ratio) // setting.evaluations))
             longer = replace(base, train=train)
             runs += twins(longer, ("decoder",), seeds or setting.seeds, function=function, arm=LONGER)
-    return runs
+    return by_seed(runs) if tier == "overnight" else runs
 
 
 def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """ENTP and decoder on linear functions over a grid of rates and initial scales, one seed unless told otherwise."""
-    if tier not in TIERS:
+    if tier not in TIERS or TIERS[tier].settings is None:
         return []
     grid, runs = TIERS[tier].settings, []
     base = base_run("in_context_settings", tier, "linear", grid.steps, 3)
@@ -230,6 +257,7 @@ CLAIMS = {  # paired differences first − second of the error
     "F7-linear": ("linear", "decoder", "entp"),
     "F7-sparse": ("sparse", "decoder", "entp"),
     "F7-linear-fair": ("linear", LONGER, "entp"),
+    "F7-sparse-fair": ("sparse", LONGER, "entp"),
     "F7-hybrid": ("linear", "decoder", "hybrid"),
     "F10-network": ("network", "decoder", "entp"),
     "F10-tree": ("tree", "decoder", "entp"),

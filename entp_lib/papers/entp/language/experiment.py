@@ -13,7 +13,7 @@ from dataclasses import replace
 import pandas as pd
 
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, name_of, select, twins
+from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed, name_of, select, twins
 from entp_lib.collection.frames import by_position, curves, gap_table, levels, paired, paired_within
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
@@ -59,6 +59,23 @@ TIERS = {
             eval_every=25,
             eval_sequences=128,
             final_eval_sequences=1024,
+        ),
+        5,
+    ),
+    # Beyond bigrams: quick's model and windows, ten times the steps, Table 8's schedule alone.
+    "overnight": Tier(
+        dict(**EMBEDDED, context=32, prefixes=8),
+        dict(n_layers=2, n_heads=4, width=64),
+        TrainConfig(
+            steps=5000,
+            batch_size=32,
+            max_lr=3e-3,
+            min_lr=3e-4,
+            betas=(0.9, 0.95),
+            warmup_steps=500,
+            eval_every=50,
+            eval_sequences=256,
+            final_eval_sequences=4096,
         ),
         5,
     ),
@@ -129,13 +146,14 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     swapped = replace(base, train=replace(base.train, max_lr=base.train.min_lr, min_lr=base.train.max_lr))
     seeds = seeds or setting.seeds
     runs = []
-    for schedule, config in ((TABLE_8, base), (SWAPPED, swapped)):
+    schedules = {TABLE_8: base} if tier == "overnight" else {TABLE_8: base, SWAPPED: swapped}
+    for schedule, config in schedules.items():
         runs += twins(config, ("decoder", "entp"), seeds, schedule=schedule)
     if task.prefixes:
         every = {**setting.task, "prefixes": 0}
         longer = replace(base, task_params=every, train=base.train.lengthened(entp_ratio(task)))
         runs += twins(longer, ("decoder",), seeds, schedule=TABLE_8, arm=LONGER)
-    return runs
+    return by_seed(runs) if tier == "overnight" else runs
 
 
 def entp_ratio(task: Text) -> float:
@@ -182,6 +200,16 @@ def gaps(records: Sequence[Record], smoothed: int = 1) -> dict[str, pd.Series]:
     }
 
 
+FROM_POSITION = 8  # shorter prefixes leave the models little to differ in; at length 1 they are one function
+
+
+def long_prefix_losses(records: Sequence[Record]) -> pd.DataFrame:
+    """Final validation loss by run, mean over prefix lengths from ``FROM_POSITION`` on, each counting alike."""
+    found = loss_by_position(select(records, schedule=TABLE_8))
+    found = found[found["position"] >= FROM_POSITION]
+    return found.groupby(["arm", "seed"], sort=False, as_index=False)["loss"].mean()
+
+
 def gap_by_position(records: Sequence[Record], decoder: str) -> pd.DataFrame:
     """A decoder's arm − ENTP, Table 8, in final validation loss by prefix length: mean and paired interval."""
     found = paired_within(loss_by_position(select(records, schedule=TABLE_8)), "loss", decoder, "entp", "position")
@@ -214,6 +242,12 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
             stand = levels(rows, column, (decoder, "entp"), floor=floor, ceiling=0.0, distance=NEAR)
             values = differences[name].tolist()
             found.append(Measurement(claim, values, tier, ids, tier == "paper", stand))
+    losses = long_prefix_losses(records)
+    for claim, decoder in (("T3-long", "decoder"), ("T3-long-fair", LONGER)):
+        values = paired(losses, "loss", decoder, "entp").tolist()
+        if values:
+            ids = tuple(name_of(r) for r in select(records, schedule=TABLE_8, arm=(decoder, "entp")))
+            found.append(Measurement(claim, values, tier, ids))
     return found
 
 
