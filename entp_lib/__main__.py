@@ -189,16 +189,17 @@ def train_command(options) -> int:
         one_of("architecture", name, ARCHITECTURES)
     check_limits(options)
     experiment = EXPERIMENTS[options.experiment]
-    configs = experiment.configs(options.tier, options.seeds)
+    runs = experiment.plan(options.tier, options.seeds)
     if options.architecture:
-        configs = [c for c in configs if isinstance(c, RunConfig) and c.model.architecture in options.architecture]
+        runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
+    configs = [run.config for run in runs]
     require(bool(configs), f"experiment {experiment.name} has no such runs at tier {options.tier}")
     label = f"{experiment.name} {options.tier}"
-    done = swept(options, configs, experiment.version, options.results, label, experiment.jobs)
-    trained = [r for r in done.complete if isinstance(r.config, RunConfig)]
+    done = run_sweep(options, configs, experiment.version, options.results, label, experiment.jobs)
+    trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
     if trained:
         shown = [
-            "architecture",
+            "arm",
             "seed",
             "loss",
             "token_accuracy",
@@ -228,7 +229,7 @@ def check_limits(options: argparse.Namespace) -> None:
     seconds(options.time_limit)
 
 
-def swept(
+def run_sweep(
     options: argparse.Namespace,
     configs: "Sequence[Config]",
     version: int,
@@ -283,7 +284,7 @@ def text_command(options) -> int:
         **{name: getattr(options, name) for name in names},
     )
     device = runs.device_for("paper")  # a GPU if there is one
-    done = swept(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
+    done = run_sweep(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
     courses = own_text.courses(done.records)
     if len(courses):
         print("loss in nats a token")
@@ -299,7 +300,7 @@ def claims_command(_) -> int:
     from entp_lib.report import ledger
     from entp_lib.runs.records import Store
 
-    # a store that is only read: damaged records are named, not passed over
+    # damaged records are named, not passed over
     table, columns = ledger.write_ledger(Store(read_only=True)), ["ours", "95 % interval", "tier", "seeds", "where"]
     print(claims.readable(ledger.papers_claims(table), ["paper", *columns]).to_string())
     print("\nOur own questions")

@@ -38,7 +38,7 @@ def reference() -> Path:
     return root() / "results" / "reference"
 
 
-def shown(path: Path) -> str:
+def relative(path: Path) -> str:
     """A path as a message should show it: relative to the root where it lies inside."""
     path = Path(path)
     try:  # a link is shown as itself: it may lead nowhere

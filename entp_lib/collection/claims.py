@@ -152,10 +152,10 @@ def reference_claims() -> pd.DataFrame:
     """The claims of all papers: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section.
 
     ``section`` is the heading in the notebook under which the claim is looked at; empty while there is none.
-    ``positive``, ``negative``: of questions, what a difference above or below zero says. ValueError where two rows, of
+    ``positive``, ``negative``: of questions, what a difference above or below zero says. ConfigError where two rows, of
     whatever papers, share an id.
     """
-    columns = "id kind source statement paper_value unit sign margin notebook section".split()
+    columns = "id kind source statement paper_value unit sign margin notebook section positive negative".split()
     needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
     tables = []
     for path in sorted(paths.reference().glob("*/claims.csv")):

@@ -85,9 +85,9 @@ def open_tokens(recipe: Recipe) -> Tokens:
         if meta is None:
             make(folder, source, recipe, size)
             meta = read_meta(folder)
-            require(meta is not None, f"tokens in {paths.shown(folder)} do not read back as written; check the disk")
+            require(meta is not None, f"tokens in {paths.relative(folder)} do not read back as written; check the disk")
     largest = max(meta["parts"][name]["largest"] for name in PARTS)
-    require(largest < size, f"vocabulary = {size}: the tokens in {paths.shown(folder)} go up to {largest}")
+    require(largest < size, f"vocabulary = {size}: the tokens in {paths.relative(folder)} go up to {largest}")
     found = [np.memmap(folder / f"{name}.bin", dtype=meta["dtype"], mode="r") for name in PARTS]
     return Tokens(*found, meta, recipe)
 
@@ -107,7 +107,7 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
                 raise ValueError(f"{path.name} does not match its checksum")
         return meta
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        log.warning("tokens in %s are damaged and made again: %s", paths.shown(folder), error)
+        log.warning("tokens in %s are damaged and made again: %s", paths.relative(folder), error)
         return None
 
 

@@ -82,7 +82,7 @@ def installed() -> dict[str, str]:
     require(
         not missing,
         f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation belongs to it; export it where "
-        f"they are ({EXPORT_HINT}) and give that file as corpus, or put it into {paths.shown(paths.corpora())}",
+        f"they are ({EXPORT_HINT}) and give that file as corpus, or put it into {paths.relative(paths.corpora())}",
     )
     return {distribution: importlib.metadata.version(distribution) for distribution in PACKAGES.values()}
 
@@ -117,7 +117,7 @@ def embedded_file(checksum: str = "") -> Path:
         raise ConfigError(
             f"checksum = {checksum!r}: the documentation installed here has {known[versions]!r} ({versions}); install "
             f"the versions of requirements.txt, or put embedded-{checksum}.txt, exported where they are, into "
-            f"{paths.shown(folder)}"
+            f"{paths.relative(folder)}"
         )
     return path
 

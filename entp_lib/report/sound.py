@@ -11,7 +11,7 @@ def check_sound(notebook: Path) -> None:
     """ConfigError names a notebook that is missing, damaged, or not what Jupyter writes."""
     import nbformat
 
-    where, restore = f"notebook {paths.shown(notebook)}", "git checkout restores the committed one"
+    where, restore = f"notebook {paths.relative(notebook)}", "git checkout restores the committed one"
     text = read_text(notebook)
     try:
         require(not notebook.read_bytes().startswith(b"\xef\xbb\xbf"), "it begins with a mark of byte order")

@@ -194,7 +194,7 @@ def weights_of(store: Store, name: str) -> Path:
         command += f" --tier {record.config.tier} --architecture {architecture} --fresh"
     if store.root.resolve() != paths.results().resolve():
         command += f" --results {store.root}"
-    raise ConfigError(f"the weights of {name} are missing ({paths.shown(path)}); this makes them: {command}")
+    raise ConfigError(f"the weights of {name} are missing ({paths.relative(path)}); this makes them: {command}")
 
 
 def sound_weights(path: Path, name: str) -> bool:

@@ -140,7 +140,7 @@ class Store:
         except OSError as error:
             found = f"it cannot be read ({error.strerror})"
         if isinstance(found, str):
-            raise RecordError(f"record {paths.shown(path)}: {found}")
+            raise RecordError(f"record {paths.relative(path)}: {found}")
         return found
 
     def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
@@ -182,7 +182,7 @@ class Store:
             count += 1
             target = target.with_name(f"{name}.{count}")
         os.replace(path, target)
-        log.warning("%s. It is kept as %s and not used.", why, paths.shown(target))
+        log.warning("%s. It is kept as %s and not used.", why, paths.relative(target))
 
     @contextlib.contextmanager
     def lock(self, experiment: str, record_id: str) -> Iterator[None]:

@@ -188,7 +188,7 @@ def test_train_writes_records_where_it_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
     command = ["train", "count3", "--tier", "smoke", "--architecture", "decoder", "--seeds", "1", "--jobs", "1"]
     assert cli.main([*command, "--results", str(tmp_path)]) == 0
-    assert len(list(tmp_path.glob("records/count3/*.json"))) == 2  # Count3 and Count2
+    assert len(list(tmp_path.glob("records/count3/*.json"))) == 3  # Count3 twice, and Count2
     assert "token_accuracy" in capsys.readouterr().out
 
 
