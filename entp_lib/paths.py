@@ -7,15 +7,31 @@ for both. Two environment variables move the places that are written to: ``ENTP_
 import os
 from pathlib import Path
 
+from entp_lib.strict import require
+
 
 def root() -> Path:
     """The repository root: the folder that holds ``entp_lib/`` and ``notebooks/``."""
     return Path(__file__).resolve().parent.parent
 
 
+def has_repository() -> bool:
+    """Whether the package lies in its repository, and not installed somewhere without it."""
+    return (root() / "notebooks").is_dir()
+
+
+def of_repository(name: str, variable: str = "") -> Path:
+    """A folder of the repository, or the one that an environment variable names. ConfigError where there is neither."""
+    if variable and os.environ.get(variable):
+        return Path(os.environ[variable])
+    hint = f"set {variable} to a folder of yours" if variable else "clone the repository and run it from there"
+    require(has_repository(), f"entp_lib is installed without its repository, where {name}/ would be: {hint}")
+    return root() / name
+
+
 def results() -> Path:
-    """Folder of records, checkpoints and executed notebooks."""
-    return Path(os.environ.get("ENTP_RESULTS") or root() / "results")
+    """Folder of records, checkpoints and executed notebooks. ConfigError as ``of_repository``."""
+    return of_repository("results", "ENTP_RESULTS")
 
 
 def corpora() -> Path:
@@ -25,17 +41,17 @@ def corpora() -> Path:
 
 def figures() -> Path:
     """Folder of the finished figures."""
-    return Path(os.environ.get("ENTP_FIGURES") or root() / "figures")
+    return of_repository("figures", "ENTP_FIGURES")
 
 
 def notebooks() -> Path:
     """Folder of the numbered notebooks."""
-    return root() / "notebooks"
+    return of_repository("notebooks")
 
 
 def reference() -> Path:
     """Folder of published numbers, each table with its source; part of the repository, never written to."""
-    return root() / "results" / "reference"
+    return of_repository("results") / "reference"
 
 
 def relative(path: Path) -> str:
