@@ -1,26 +1,20 @@
 """``python -m entp_lib …``: what the shell scripts and a bare GPU machine need."""
 
 import argparse
-import contextlib
 import logging
-import os
 import re
-import signal
 import sys
 from typing import TYPE_CHECKING
 
 from entp_lib.config import TIERS
-from entp_lib.strict import ConfigError, require
+from entp_lib.strict import require
 
 if TYPE_CHECKING:  # torch takes a second, which mistakes and --help need not wait for
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from entp_lib.runs.execution import Config
     from entp_lib.runs.sweeps import Sweep
-
-
-log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,52 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     parser = build_parser()
     options = parser.parse_args(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without the signs of a table shows others
-    from entp_lib.runs.records import RecordError
+    from entp_lib.report.endings import exit_status
 
-    try:
-        with handled_like_interrupt(signal.SIGTERM):
-            status = options.command(options)
-            sys.stdout.flush()
-        return status
-    except (ConfigError, RecordError) as error:
-        print(f"entp_lib: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        print(f"entp_lib: {error.strerror or error}{where}", file=sys.stderr)
-        log.debug("where it was", exc_info=True)
-        return 2
-    except KeyboardInterrupt as interrupt:
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else the notebook's abandoned cell is reported too
-        print(
-            "\nstopped; finished records are kept, and the same command continues from the last checkpoint",
-            file=sys.stderr,
-        )
-        return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which schedulers send before they kill: handled as Ctrl-C is."""
-
-
-@contextlib.contextmanager
-def handled_like_interrupt(number: signal.Signals) -> "Iterator[None]":
-    """Within it a signal raises ``Terminated``, so that everything is put away as after Ctrl-C."""
-
-    def terminate(*_) -> None:
-        raise Terminated
-
-    before = signal.signal(number, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
+    return exit_status(lambda: options.command(options))
 
 
 class Parser(argparse.ArgumentParser):
@@ -165,6 +116,18 @@ def build_parser() -> argparse.ArgumentParser:
     claims.set_defaults(command=claims_command)
     records = commands.add_parser("records", help="verify every record and list the damaged ones")
     records.set_defaults(command=records_command)
+    again = commands.add_parser(
+        "verify",
+        help="compute some records of an experiment again and compare them with what is stored",
+        description="Compute some records of an experiment again, in a folder of their own, and compare every number "
+        "but times. On the machine of a record, with its versions, it should be identical; on another instruction set "
+        "the scores should agree within the bound that the last line names.",
+    )
+    again.add_argument("experiment")
+    again.add_argument("--sample", type=int, default=1, metavar="N", help="so many records, drawn by --seed")
+    again.add_argument("--seed", type=int, default=0, metavar="N", help="draws the sample")
+    again.add_argument("--tier", choices=TIERS, default="quick")
+    again.set_defaults(command=verify_command)
     corpus = commands.add_parser("corpus", help="name the embedded text corpus by its checksum")
     corpus.add_argument("--export", metavar="FILE", help="write it to a file, for a machine without the packages")
     corpus.set_defaults(command=corpus_command)
@@ -388,6 +351,22 @@ def records_command(_) -> int:
             bad.append(str(error))
     print("\n".join([*bad, f"{good} records are sound, {len(bad)} are not"]))
     return 1 if bad else 0
+
+
+def verify_command(options) -> int:
+    from entp_lib.papers import EXPERIMENTS
+    from entp_lib.runs import verification
+    from entp_lib.runs.records import Store
+    from entp_lib.strict import one_of
+
+    one_of("experiment", options.experiment, EXPERIMENTS)
+    experiment, store, found = EXPERIMENTS[options.experiment], Store(read_only=True), []
+    stored = [r for r in store.all(experiment.name, experiment.version) if r.config.tier == options.tier]
+    for record in verification.sample(stored, options.sample, options.seed):
+        print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
+        found.append(verification.verify(record, store))
+    print(verification.report(found))
+    return 1 if any(f.outcome == "differs" for f in found) else 0
 
 
 def corpus_command(options) -> int:

@@ -8,6 +8,8 @@ for both. Environment variables move the places that are written to: ``ENTP_RESU
 import os
 from pathlib import Path
 
+from entp_lib.strict import require
+
 NEW_FIGURES_VARIABLE = "ENTP_NEW_FIGURES"
 
 
@@ -16,9 +18,23 @@ def root() -> Path:
     return Path(__file__).resolve().parent.parent
 
 
+def has_repository() -> bool:
+    """Whether the package lies in its repository, and not installed somewhere without it."""
+    return (root() / "notebooks").is_dir()
+
+
+def of_repository(name: str, variable: str = "") -> Path:
+    """A folder of the repository, or the one that an environment variable names. ConfigError where there is neither."""
+    if variable and os.environ.get(variable):
+        return Path(os.environ[variable])
+    hint = f"set {variable} to a folder of yours" if variable else "clone the repository and run it from there"
+    require(has_repository(), f"entp_lib is installed without its repository, where {name}/ would be: {hint}")
+    return root() / name
+
+
 def results() -> Path:
-    """Folder of records, checkpoints and executed notebooks."""
-    return Path(os.environ.get("ENTP_RESULTS") or root() / "results")
+    """Folder of records, checkpoints and executed notebooks. ConfigError as ``of_repository``."""
+    return of_repository("results", "ENTP_RESULTS")
 
 
 def corpora() -> Path:
@@ -28,7 +44,7 @@ def corpora() -> Path:
 
 def figures() -> Path:
     """Folder of the finished figures, which are part of the project."""
-    return Path(os.environ.get("ENTP_FIGURES") or root() / "figures")
+    return of_repository("figures", "ENTP_FIGURES")
 
 
 def new_figures() -> Path:
@@ -38,12 +54,12 @@ def new_figures() -> Path:
 
 def notebooks() -> Path:
     """Folder of the numbered notebooks."""
-    return root() / "notebooks"
+    return of_repository("notebooks")
 
 
 def reference() -> Path:
     """Folder of published numbers, each table with its source; part of the repository, never written to."""
-    return root() / "results" / "reference"
+    return of_repository("results") / "reference"
 
 
 def relative(path: Path) -> str:

@@ -86,16 +86,19 @@ class Ground:
                 wrong.append(f"the next call ended in {type(error).__name__}: {error}")
         return wrong
 
-    def found(self) -> dict[str, tuple]:
-        """What the records say, times aside, by id; the weights of every run read on the way."""
-        store, found = Store(self.root, read_only=True), {}
+    def found(self) -> list[tuple[str, str, str]]:
+        """What the records say, times aside; the weights of every run read on the way.
+
+        Not by id: that of a run on a text holds where the text lies.
+        """
+        store, found = Store(self.root, read_only=True), []
         for folder in sorted((self.root / "records").glob("*")):
             for r in store.all(folder.name):
                 curves = {k: v for k, v in r.curves.items() if k != "seconds"}
-                found[r.id] = (r.status, json.dumps(r.metrics, sort_keys=True), json.dumps(curves, sort_keys=True))
+                found.append((r.status, json.dumps(r.metrics, sort_keys=True), json.dumps(curves, sort_keys=True)))
                 if isinstance(r.config, RunConfig):
                     trained_model(store.weights_path(r.experiment, r.id), f"{r.experiment}/{r.id}")
-        return found
+        return sorted(found)
 
     def litter(self) -> list[str]:
         """What is left that nobody needs, once an hour has passed and the command has run again."""
@@ -108,9 +111,10 @@ class Ground:
         self.finish()
         left = [p for p in self.root.rglob("*") if p.name.startswith(".") or p.parent.name == "progress"]
         left += [p for p in self.root.glob("checkpoints/*/*") if ".weights." not in p.name]
-        return [f"left behind: {p.name}" for p in (*left, *self.temporary.iterdir())]
+        left += [p for p in self.temporary.iterdir() if not p.name.startswith("torchinductor_")]  # torch's own cache
+        return [f"left behind: {p.name}" for p in left]
 
-    def judge(self, expected: dict[str, tuple], err: str) -> list[str]:
+    def judge(self, expected: list, err: str) -> list[str]:
         """What is wrong after an attack that said ``err``."""
         wrong = ["a traceback"] if "Traceback" in err else []
         wrong += self.finish()
@@ -137,7 +141,7 @@ def environment_of(**variables: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def peace(what: str) -> tuple[dict[str, tuple], float]:
+def peace(what: str) -> tuple[list, float]:
     """What the command finds when nobody attacks it, and how long it takes as a process once it is ready."""
     with tempfile.TemporaryDirectory() as folder:
         ground = Ground(Path(folder), what)
@@ -146,10 +150,10 @@ def peace(what: str) -> tuple[dict[str, tuple], float]:
         took = time.monotonic() - begun
         if process.returncode:
             raise RuntimeError(f"the victim fails by itself:\n{out}{err}")
-        return {i: v for i, v in sorted(ground.found().items())}, took
+        return ground.found(), took
 
 
-def kills_at_random(tries: int, seed: int, expected: dict[str, dict], took: dict[str, float]) -> Iterator[Tally]:
+def kills_at_random(tries: int, seed: int, expected: dict[str, list], took: dict[str, float]) -> Iterator[Tally]:
     """Signals at any moment, with one process and with workers; both commands in turn."""
     chance = random.Random(seed)
     for number in SIGNALS:
@@ -166,7 +170,7 @@ def kills_at_random(tries: int, seed: int, expected: dict[str, dict], took: dict
         yield tally
 
 
-def kills_at_points(expected: dict[str, dict], signals: tuple = SIGNALS) -> Iterator[Tally]:
+def kills_at_points(expected: dict[str, list], signals: tuple = SIGNALS) -> Iterator[Tally]:
     """Signals while each kind of file is written, and when it has just taken its place."""
     for number in signals:
         tally = Tally(f"{number.name} while a file is written")
@@ -182,7 +186,7 @@ def kills_at_points(expected: dict[str, dict], signals: tuple = SIGNALS) -> Iter
         yield tally
 
 
-def disks(expected: dict[str, dict], errors: tuple = (errno.ENOSPC, errno.EROFS)) -> Iterator[Tally]:
+def disks(expected: dict[str, list], errors: tuple = (errno.ENOSPC, errno.EROFS)) -> Iterator[Tally]:
     """A disk that takes no more of one kind of file, and then does again."""
     for number in errors:
         tally = Tally(f"disk: {os.strerror(number)}")
@@ -198,7 +202,7 @@ def disks(expected: dict[str, dict], errors: tuple = (errno.ENOSPC, errno.EROFS)
         yield tally
 
 
-def company(expected: dict[str, dict], writers: int) -> Tally:
+def company(expected: dict[str, list], writers: int) -> Tally:
     """Several processes that make the same records at once."""
     tally = Tally(f"{writers} writers at once")
     for what in expected:
@@ -220,7 +224,7 @@ ENVIRONMENTS = {
 }
 
 
-def environments(expected: dict[str, dict]) -> Tally:
+def environments(expected: dict[str, list]) -> Tally:
     """Odd surroundings, in which the command must do as always."""
     tally = Tally("odd environments")
     cases = [(name, {}, (), changes) for name, changes in ENVIRONMENTS.items()]

@@ -162,6 +162,11 @@ STORY = "story,query,target_text,task_name\n\"[Ann] and [Bob] are kin.\",\"('Ann
 PRONOUN = '{"sentence": "Ann thanked Bob, because _ helped.", "option1": "Ann", "option2": "Bob", "answer": "1"}\n'
 
 
+def copied_claims(at: Path) -> Path:
+    (at / "entp").mkdir()
+    return Path(shutil.copyfile(paths.reference() / "entp" / "claims.csv", at / "entp" / "claims.csv"))
+
+
 def claims_in(at: Path) -> Any:
     reference, paths.reference = paths.reference, lambda: at
     try:
@@ -190,9 +195,7 @@ KINDS = {
     "Parquet": Kind(made_parquet, texts_of("a.parquet")),
     "stories": Kind(lambda at: written(at, "train.csv", STORY), lambda at: from_csv(f"{at}/{{part}}.csv", "train")),
     "pronouns": Kind(lambda at: written(at, "a.jsonl", PRONOUN), lambda at: items(str(at / "a.jsonl"))),
-    "list of claims": Kind(
-        lambda at: Path(shutil.copyfile(paths.reference() / "claims.csv", at / "claims.csv")), claims_in
-    ),
+    "list of claims": Kind(copied_claims, claims_in),
     "notebook": Kind(
         lambda at: Path(shutil.copyfile(sorted(paths.notebooks().glob("03_*"))[0], at / "03_x.ipynb")),
         lambda at: defaults(at / "03_x.ipynb"),

@@ -17,7 +17,7 @@ from entp_lib import paths
 from entp_lib.files import read_table
 from entp_lib.runs.records import Record, Store
 from entp_lib.statistics import mean_interval
-from entp_lib.strict import ConfigError
+from entp_lib.strict import ConfigError, require
 
 COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict notebook records".split()
 EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "uninformative")
@@ -162,10 +162,10 @@ def reference_claims() -> pd.DataFrame:
         table = read_table(path, columns, unique="id", needed=needed, dtype={"id": str, "notebook": str})
         table.insert(0, "paper", path.parent.name)
         tables.append(table)
+    require(bool(tables), f"{paths.reference()} has no paper's claims.csv")
     claims = pd.concat(tables, ignore_index=True)
     twice = claims["id"][claims["id"].duplicated()]
-    if len(twice):
-        raise ConfigError(f"results/reference: the id {twice.iloc[0]!r} stands in more than one row of claims")
+    require(twice.empty, f"results/reference: the id {twice.min()!r} stands in more than one row of claims")
     return claims
 
 

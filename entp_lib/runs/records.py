@@ -201,7 +201,7 @@ class Store:
         remove_stale(self.root / "records" / experiment, ".*.json.*")
         for pattern in (".*.safetensors.*", ".generation-*.json.*"):
             remove_stale(self.root / "checkpoints" / experiment, pattern)
-        remove_stale(self.root, ".claims.csv.*")
+        remove_stale(self.root, ".*.csv.*")
 
     def check_writable(self) -> None:
         """Raise RecordError, before any compute is spent, where records could not be written."""
