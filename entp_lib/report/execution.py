@@ -60,7 +60,7 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
     final.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=scratch or final.parent, prefix=".run-") as folder:
         copy, events = Path(folder) / notebook.name, Path(folder) / "events"
-        result = Result(notebook.stem, "ok", 0.0, copy=paths.shown(final))
+        result = Result(notebook.stem, "ok", 0.0, copy=paths.relative(final))
         with (
             tempfile.TemporaryDirectory(prefix="entp-") as sockets,
             kernel_environment(events, job.figures),
