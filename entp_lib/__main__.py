@@ -46,13 +46,13 @@ def build_parser() -> argparse.ArgumentParser:
         "are, and the quick tier where there are none.",
     )
     run.add_argument("--tier", choices=TIERS, help="show this tier and compute what is missing of it")
-    run.add_argument("--only", default="", metavar="03,06", help="these notebooks alone")
+    run.add_argument("--only", default="", metavar="03,06", help="these notebooks alone, by number or name")
     run.add_argument("--fresh", action="store_true", help="compute again what has a record")
     run.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: one per core; on a GPU one)")
     run.add_argument(
         "--time-limit",
         metavar="T",
-        help="for each notebook's runs: 900, 900s, 15m or 2h; continued by the next call",
+        help="for each notebook's runs: 900, 900s, 15m or 2h, 0 for none; continued by the next call",
     )
     run.add_argument(
         "-p",
@@ -65,6 +65,8 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--list", action="store_true", help="list notebooks, experiments and their records")
     run.add_argument("--update", action="store_true", help="re-execute the committed notebooks in place")
     run.add_argument("--lab", action="store_true", help="open JupyterLab on the overview")
+    run.add_argument("--port", type=int, metavar="N", help="with --lab: the port it listens on")
+    run.add_argument("--no-browser", action="store_true", help="with --lab: only print its address")
     run.set_defaults(command=run_command)
 
     train = commands.add_parser("train", help="compute an experiment's records without a notebook (GPU machines)")
@@ -144,38 +146,62 @@ def seconds(text: str | None) -> float:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
+def noted_seconds(text: str | None) -> float:
+    """``seconds``, saying that 0 means no limit to whoever asks for it."""
+    limit = seconds(text)
+    if text is not None and not limit:
+        print(f"--time-limit {text}: no limit", file=sys.stderr)
+    return limit
+
+
 def run_command(options) -> int:
-    from entp_lib.report import ledger, readme
+    from entp_lib import paths
+    from entp_lib.report import lab, ledger, readme
     from entp_lib.report import notebooks as launcher
     from entp_lib.runs import sweeps as runs
     from entp_lib.runs.records import Store
 
+    check_alone(options, "lab", ("port", "no_browser"))
+    check_alone(options, "list")
+    require(options.lab or not (options.port or options.no_browser), "--port and --no-browser go with --lab")
     if options.lab:
-        launcher.open_lab()
+        lab.open_lab(options.port, not options.no_browser)
     if options.list:
         print(launcher.listing())
         return 0
     if options.tier == "gpu":
         runs.device_for("gpu")
     given = {"tier": options.tier, "jobs": options.jobs, "fresh": options.fresh or None}
-    given["time_limit"] = seconds(options.time_limit) or None
+    given["time_limit"] = noted_seconds(options.time_limit) or None
     given = {name: value for name, value in given.items() if value is not None}
     require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
-    if options.tier == "overnight" and not options.list:
+    if options.tier == "overnight":
         from entp_lib.report import tiers
 
         numbers = [path.name[:2] for path in launcher.notebook_paths(options.only)]
         tiers.run_tier("overnight", jobs=options.jobs or 0, time_limit=seconds(options.time_limit), only=numbers)
-    results = launcher.run_all(only=options.only, options=given, extra=options.parameter, update=options.update)
+    plan = launcher.plan(only=options.only, options=given, extra=options.parameter, update=options.update)
+    results = launcher.run_all(plan)
     if options.tier != "smoke" and not Store().read_only:
-        ledger.write_ledger()
+        ledger.write_ledger(folder=None if plan.in_place else paths.new_figures().parent)
     if options.update:
         readme.write()
     print(launcher.table(results))
+    if not plan.in_place and options.tier != "smoke":
+        beside = paths.shown(paths.new_figures().parent)
+        print(f"\nfigures and ledger of this run: {beside}/figures and {beside}/claims.csv")
     failed = [r for r in results if r.status != "ok"]
     for result in failed:
         print(f"{result.notebook}: {result.error}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def check_alone(options: argparse.Namespace, name: str, takes: "Sequence[str]" = ()) -> None:
+    """ConfigError where the option ``name`` of ``run`` is given together with one that it would ignore."""
+    others = ("tier", "only", "fresh", "jobs", "time_limit", "parameter", "list", "update", "lab", "port", "no_browser")
+    ignored = [other for other in others if other not in (name, *takes) and getattr(options, other)]
+    flags = ", ".join("--" + other.replace("_", "-") for other in ignored)
+    require(not (getattr(options, name) and ignored), f"--{name} does not take {flags}")
 
 
 def train_command(options) -> int:
@@ -226,7 +252,7 @@ def check_limits(options: argparse.Namespace) -> None:
 
     require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
     require(0 <= options.seeds <= MAX_SEEDS, f"--seeds {options.seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
-    seconds(options.time_limit)
+    noted_seconds(options.time_limit)
 
 
 def run_sweep(

@@ -1,13 +1,16 @@
 """Where things lie, found from the package and never from the working directory.
 
 papermill starts kernels where it was launched, nbval in ``notebooks/``: only the repository root is the same
-for both. Two environment variables move the places that are written to: ``ENTP_RESULTS`` and ``ENTP_FIGURES``.
+for both. Environment variables move the places that are written to: ``ENTP_RESULTS``, ``ENTP_FIGURES``, and
+``ENTP_NEW_FIGURES`` for figures that are not the project's yet.
 """
 
 import os
 from pathlib import Path
 
 from entp_lib.strict import require
+
+NEW_FIGURES_VARIABLE = "ENTP_NEW_FIGURES"
 
 
 def root() -> Path:
@@ -40,8 +43,13 @@ def corpora() -> Path:
 
 
 def figures() -> Path:
-    """Folder of the finished figures."""
+    """Folder of the finished figures, which are part of the project."""
     return of_repository("figures", "ENTP_FIGURES")
+
+
+def new_figures() -> Path:
+    """Folder that notebooks write figures to: beside the executed copies, unless whoever runs them names another."""
+    return Path(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures")
 
 
 def notebooks() -> Path:
