@@ -188,7 +188,7 @@ def run_command(options) -> int:
         readme.write()
     print(launcher.table(results))
     if not plan.in_place and options.tier != "smoke":
-        beside = paths.shown(paths.new_figures().parent)
+        beside = paths.relative(paths.new_figures().parent)
         print(f"\nfigures and ledger of this run: {beside}/figures and {beside}/claims.csv")
     failed = [r for r in results if r.status != "ok"]
     for result in failed:
