@@ -1,0 +1,1 @@
+"""What belongs to one paper alone, a folder per paper."""
