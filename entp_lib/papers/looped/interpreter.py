@@ -33,19 +33,21 @@ class History:
         return len(self.lines) - 1
 
 
-def interpret(program: Program, steps: int, stay: bool = False) -> History:
-    """Run at most ``steps`` instructions; with ``stay``, exactly so many, going on in the command that halts.
+def step(program: Program, memory: list[int], line: int) -> int:
+    """Execute the command at ``line``: changes ``memory`` and returns the next line. Words wrap around mod 2^bits."""
+    a, b, c = program.code[line]
+    memory[b] = wrap(memory[b] - memory[a], program.bits)
+    return c if memory[b] <= 0 else line + 1
 
-    Words wrap around mod 2^bits, as the machine's do.
-    """
+
+def interpret(program: Program, steps: int, stay: bool = False) -> History:
+    """Run at most ``steps`` commands; with ``stay``, exactly so many, going on in the command that halts."""
     memory, line = list(program.memory), 0
     memories, lines = [program.memory], [0]
     for _ in range(steps):
         if line == program.last and not stay:
             break
-        a, b, c = program.code[line]
-        memory[b] = wrap(memory[b] - memory[a], program.bits)
-        line = c if memory[b] <= 0 else line + 1
+        line = step(program, memory, line)
         memories.append(tuple(memory))
         lines.append(line)
     return History(memories, lines, line == program.last)

@@ -73,6 +73,7 @@ class Trace:
         return found
 
 
+@torch.inference_mode()
 def run(program: Program, on: SubleqMachine | None = None, steps: int = 10_000, pattern: str = "full") -> Trace:
     """Run a program until it halts. Raises StepLimit, which carries the state, after ``steps`` passes."""
     on = on or machine(program)
@@ -103,6 +104,7 @@ class Comparison:
     first_wrong: tuple[int, ...]
 
 
+@torch.inference_mode()
 def compare(
     on: SubleqMachine,
     programs: list[Program],

@@ -135,6 +135,7 @@ class BlockStack(Stack):
         start, data = ROLES.index(role) * self.frame.d, self.block.data
         return x_BTD[:, start : start + self.frame.d, data.start : data.stop].transpose(1, 2)
 
+    @torch.inference_mode()
     def apply(self, a_Bdd: Tensor, b_Bdd: Tensor) -> Tensor:
         """f(A, B), (B, d, d)."""
         return self.matrix(self(self.encode(a_Bdd, b_Bdd)), "c")

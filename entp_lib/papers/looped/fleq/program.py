@@ -135,6 +135,11 @@ class FleqRun:
     def __getitem__(self, name: str) -> Tensor:
         return self.items[-1][name]
 
+    def written(self, program: FleqProgram, name: str) -> list[Tensor]:
+        """The item after every command that writes to it."""
+        pairs = zip(self.lines, self.items[1:], strict=False)
+        return [items[name] for line, items in pairs if program.code[line].c == name]
+
 
 def interpret(program: FleqProgram, steps: int = 2000) -> FleqRun:
     """Run by calling the exact functions. Raises ConfigError where it has not halted after ``steps``."""
@@ -148,7 +153,8 @@ def interpret(program: FleqProgram, steps: int = 2000) -> FleqRun:
         command = program.code[line]
         mask = (torch.arange(program.d) < command.height)[:, None] & (torch.arange(program.d) < command.width)
         f = exact.setdefault(command.function, blocks[command.function])
-        items[command.c] = f(items[command.a] * mask, items[command.b] * mask) * mask
+        value = f(items[command.a] * mask, items[command.b] * mask)
+        items[command.c] = torch.where(mask, value, 0.0)  # beyond the mask a function may not be finite
         line = command.goto if items[command.flag][0, 0] <= 0 else line + 1
         seen.append(dict(items))
         lines.append(line)
@@ -183,8 +189,19 @@ def encode(machine: FleqMachine, programs: list[FleqProgram]) -> Tensor:
     return machine.encode(memory, commands)
 
 
-def run(program: FleqProgram, machine: FleqMachine | None = None, steps: int = 2000, fast: bool = True) -> FleqRun:
-    """Run on the machine until it halts. Raises ConfigError where it has not after ``steps`` passes."""
+@torch.inference_mode()
+def run(
+    program: FleqProgram,
+    machine: FleqMachine | None = None,
+    steps: int = 2000,
+    fast: bool = True,
+    must_halt: bool = True,
+) -> FleqRun:
+    """Run on the machine until it halts, with its sparse form if ``fast``.
+
+    Raises ConfigError where it has not halted after ``steps`` passes, or where values have grown beyond all bounds;
+    without ``must_halt`` the run so far is returned.
+    """
     machine = machine or program.machine()
     stack = machine.sparse() if fast else machine
     x, names = encode(machine, [program]), list(program.items)
@@ -193,8 +210,12 @@ def run(program: FleqProgram, machine: FleqMachine | None = None, steps: int = 2
         if lines[-1] == program.last:
             break
         x = stack(x)
+        if not bool(x.isfinite().all()):
+            require(not must_halt, f"after {len(lines)} passes values are not finite: data must stay below {BOUND:g}")
+            break
         line = int(machine.counters(x))
         lines.append(program.last if line >= program.last else line)
         seen.append(dict(zip(names, machine.memory(x)[0], strict=False)))
-    require(lines[-1] == program.last, f"no halt within {steps} passes: at line {lines[-1]} of 0 to {program.last}")
+    halted = lines[-1] == program.last
+    require(halted or not must_halt, f"no halt within {steps} passes: at line {lines[-1]} of 0 to {program.last}")
     return FleqRun(seen, lines)
