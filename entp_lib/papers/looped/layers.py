@@ -34,8 +34,8 @@ class Attention(nn.Module):
         self.out = nn.Linear(heads * value_width, width, bias=False)
         self.register_buffer("temperature_H", torch.ones(heads))
 
-    def scores(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries times λ and keys, both (B, H, T, K)."""
+    def queries_and_keys(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
+        """Both (B, H, T, K)."""
         B, T, _ = x_BTD.shape
         q_BHTK = self.query(x_BTD).view(B, T, self.heads, -1).transpose(1, 2)
         k_BHTK = self.key(x_BTD).view(B, T, self.heads, -1).transpose(1, 2)
@@ -43,7 +43,7 @@ class Attention(nn.Module):
 
     def weights(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         """Attention weights (B, H, T, T), query by key; every row sums to 1."""
-        q_BHTK, k_BHTK = self.scores(x_BTD)
+        q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
         s_BHTT = q_BHTK @ k_BHTK.transpose(-1, -2) * self.temperature_H.view(-1, 1, 1)
         if pattern == "causal":
             T = x_BTD.shape[1]
@@ -62,13 +62,16 @@ class Attention(nn.Module):
         return x_BTD + self.out(read_BHTV.transpose(1, 2).reshape(B, T, -1))
 
     def attend_restricted(self, x_BTD: Tensor, v_BHTV: Tensor, P: int) -> Tensor:
-        """Attention where the first P tokens see all and any other token sees itself and the first P (§5.2)."""
-        q_BHTK, k_BHTK = self.scores(x_BTD)
-        q_BHTK = q_BHTK * self.temperature_H.view(-1, 1, 1)
-        top_BHPV = (q_BHTK[:, :, :P] @ k_BHTK.transpose(-1, -2)).softmax(-1) @ v_BHTV
+        """Attention where the first P tokens see all and any other token sees itself and the first P (§5.2).
+
+        λ is applied to finished scores: sums of ±1 are exact, and what is tied must stay tied.
+        """
+        q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
+        heat_H11 = self.temperature_H.view(-1, 1, 1)
+        top_BHPV = (q_BHTK[:, :, :P] @ k_BHTK.transpose(-1, -2) * heat_H11).softmax(-1) @ v_BHTV
         own_BHR1 = (q_BHTK[:, :, P:] * k_BHTK[:, :, P:]).sum(-1, keepdim=True)
         to_scratchpad_BHRP = q_BHTK[:, :, P:] @ k_BHTK[:, :, :P].transpose(-1, -2)
-        weights = torch.cat([to_scratchpad_BHRP, own_BHR1], -1).softmax(-1)
+        weights = (torch.cat([to_scratchpad_BHRP, own_BHR1], -1) * heat_H11).softmax(-1)
         rest_BHRV = weights[..., :P] @ v_BHTV[:, :, :P] + weights[..., P:] * v_BHTV[:, :, P:]
         return torch.cat([top_BHPV, rest_BHRV], 2)
 

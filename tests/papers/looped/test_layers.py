@@ -52,7 +52,7 @@ def test_restricted_attention_sees_itself_and_the_scratchpad():
     """Equal to full attention with every other score set to minus infinity."""
     attention = random_stack().layers[1].attention
     x = torch.randn(2, 6, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    q, k = attention.scores(x)
+    q, k = attention.queries_and_keys(x)
     s = q @ k.transpose(-1, -2) * attention.temperature_H.view(-1, 1, 1)
     seen = torch.eye(6, dtype=torch.bool)
     seen[:2], seen[:, :2] = True, True

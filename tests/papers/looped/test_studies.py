@@ -8,8 +8,9 @@ from entp_lib.config import ConfigError
 from entp_lib.papers.looped.studies import STUDIES
 
 SMALL = {
-    "looped_random_programs": dict(shapes=[[4, 5, 6], [8, 8, 8]], programs=4, steps=6, precisions=["fp32", "fp64"]),
+    "looped_random_programs": dict(shapes=[[4, 5, 6, 4], [8, 8, 8, 4]], steps=6, precisions=["fp32", "fp64"]),
     "looped_circuits": dict(most_bits=3, random_pairs=100, flag_bits=4, pointer=2),
+    "looped_copying": dict(cases=4, most_tokens=20, most_numbers=3),
     "looped_drift": dict(steps=50, heats=[3.0, 10.0], cold_steps=8),
     "looped_temperature": dict(bits=[4, 8], heats=[1.0, 12.0], programs=5, steps=5),
     "looped_off_target": dict(tokens=[16, 64], heats=[1.0, 4.0]),
@@ -26,7 +27,7 @@ SMALL = {
     "looped_power": dict(d=2, rounds=4, terms=20),
     "looped_regression": dict(features=2, examples=3, steps=4, rate=0.1),
     "looped_back_propagation": dict(inputs=2, hidden=2, samples=2, rounds=2, rate=0.2),
-    "looped_least_squares": dict(dimension=2, most_examples=3, prompts=1, rounds=14),
+    "looped_least_squares": dict(dimension=2, most_examples=3, prompts=2, rounds=20),
     "looped_sizes": dict(tokens=[16, 64]),
     "looped_multiply": dict(x=3, y=2),
 }
@@ -63,6 +64,14 @@ def test_proofs_by_test_find_nothing_wrong(found):
     assert found["looped_fleq"][0]["wrong_branches"] == 0 and found["looped_fleq"][0]["largest_error"] < 1e-4
 
 
+def test_copying(found):
+    metrics, curves = found["looped_copying"]
+    errors = {(r["operation"], r["setting"]): r["error"] for r in rows_of(curves)}
+    assert metrics["largest_error"] < 1e-9
+    assert min(errors["read", "C small"], errors["write", "C small"], errors["write", "as printed"]) > 0.01
+    assert next(r["again"] for r in rows_of(curves) if r["operation"] == "write") < 1e-9  # idempotent
+
+
 def test_temperature(found):
     assert found["looped_off_target"][0]["within_bound"]
     cold = [r["right"] for r in rows_of(found["looped_temperature"][1]) if r["heat"] == 1.0]
@@ -90,6 +99,7 @@ def test_learning_equals_torch(found):
     residual = found["looped_newton"][0]["largest_residual"]
     assert residual["transposed, machine"] < 1e-3
     assert found["looped_power"][0]["cosine"] > 0.9
+    assert found["looped_least_squares"][0]["largest_difference"] < 1e-4
 
 
 def test_multiply_step_by_step(found):
@@ -107,12 +117,13 @@ def test_speed_compares_all_forms():
 @pytest.mark.parametrize(
     "name,params,message",
     [
-        ("looped_random_programs", dict(shapes=[[4, 5, 6]], programs=0, steps=1, precisions=[]), "programs = 0"),
-        ("looped_random_programs", dict(shapes=[[4, 5, 6]], programs=1, steps=1, precisions=["fp16"]), "'fp16'"),
+        ("looped_random_programs", dict(shapes=[[4, 5, 6, 0]], steps=1, precisions=[]), "programs = 0"),
+        ("looped_random_programs", dict(shapes=[[4, 5, 6, 1]], steps=1, precisions=["fp16"]), "'fp16'"),
         ("looped_power", dict(d=2, rounds=1, terms=5, gap=1.0), "gap = 1.0"),
         ("looped_temperature", dict(bits=[4], heats=[]), "heats is empty"),
         ("looped_fleq", dict(programs=0, commands=5), "programs = 0"),
         ("looped_back_propagation", dict(inputs=2, hidden=2, samples=0, rounds=1, rate=0.1), "samples = 0"),
+        ("looped_least_squares", dict(dimension=2, most_examples=2, prompts=1, rounds=1, ridge=0.0), "ridge = 0.0"),
         ("looped_speed", dict(tokens=[9], batches=[1], seconds=0.0), "seconds = 0.0"),
     ],
 )

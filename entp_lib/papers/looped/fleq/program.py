@@ -219,3 +219,27 @@ def run(
     halted = lines[-1] == program.last
     require(halted or not must_halt, f"no halt within {steps} passes: at line {lines[-1]} of 0 to {program.last}")
     return FleqRun(seen, lines)
+
+
+@torch.inference_mode()
+def run_together(
+    programs: list[FleqProgram], machine: FleqMachine, name: str, steps: int = 2000, chunk: int = 25
+) -> Tensor:
+    """The item ``name`` (programs, d, d) after all programs have halted, ``chunk`` of them side by side.
+
+    Raises ConfigError where one has not halted after ``steps`` passes.
+    """
+    stack, found = machine.sparse(), []
+    for start in range(0, len(programs), chunk):
+        part = programs[start : start + chunk]
+        x, halted = encode(machine, part), False
+        last = torch.tensor([p.last for p in part])
+        for _ in range(steps):
+            x = stack(x)
+            halted = bool((machine.counters(x) >= last).all())
+            if halted:
+                break
+        require(halted and bool(x.isfinite().all()), f"no halt within {steps} passes, or values beyond {BOUND:g}")
+        places = torch.tensor([list(p.items).index(name) for p in part])
+        found.append(machine.memory(x)[torch.arange(len(part)), places])
+    return torch.cat(found)

@@ -13,10 +13,11 @@ ITEMS = 4
 LARGEST = 30.0  # of any entry on the way: products square what they are given
 
 
-def random_fleq(d: int, commands: int, seed: int, functions: Mapping[str, Maker]) -> FleqProgram:
+def random_fleq(d: int, commands: int, seed: int, functions: Mapping[str, Maker], apart: bool = False) -> FleqProgram:
     """A program of so many commands: calls, some of them with a branch ahead, and a loop of three rounds around all.
 
-    Programs whose values grow beyond ``LARGEST``, by the interpreter, are drawn again.
+    Programs whose values grow beyond ``LARGEST``, by the interpreter, are drawn again. ``apart`` writes the same
+    program with every branch as a command of its own (Corollary 1).
     """
     require(commands >= 2, f"commands = {commands}: must be at least 2")
     names = [f"m{i}" for i in range(ITEMS)]
@@ -31,7 +32,8 @@ def random_fleq(d: int, commands: int, seed: int, functions: Mapping[str, Maker]
             lines.append(f"at_{i}: {call}{jump if draw.random() < 0.3 else ''}")
         lines.append(f"at_{commands - 1}: count = add(count, one); if count <= 0 goto loop")
         extra = {"count": -2.0, "sign": float(draw.choice((-1, 1)))}
-        program = fleq("\n".join(lines), d, items | extra, functions)
+        text = "\n".join(lines)
+        program = fleq(text.replace("; if", "\nif") if apart else text, d, items | extra, functions)
         largest = max(float(v.abs().max()) for held in interpret(program).items for v in held.values())
         if largest <= LARGEST:
             return program

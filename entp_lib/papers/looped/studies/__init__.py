@@ -6,6 +6,7 @@ STUDIES = {
     "looped_random_programs": exact.random_programs_study,
     "looped_library": exact.library_study,
     "looped_circuits": exact.circuits_study,
+    "looped_copying": exact.copying_study,
     "looped_drift": exact.drift_study,
     "looped_temperature": softmax.temperature_study,
     "looped_off_target": softmax.off_target_study,

@@ -7,7 +7,7 @@ import torch
 
 from entp_lib.config import require
 from entp_lib.papers.looped.fleq import algorithms
-from entp_lib.papers.looped.fleq.program import FleqProgram, FleqRun, encode, interpret, run
+from entp_lib.papers.looped.fleq.program import FleqProgram, FleqRun, interpret, run, run_together
 from entp_lib.papers.looped.fleq.random_programs import random_fleq
 from entp_lib.papers.looped.studies.exact import Study, columns
 
@@ -16,14 +16,20 @@ def fleq_study(programs: int, commands: int, d: int = 3, data_seed: int = 0) -> 
     """Random FLEQ programs over add, sub, mul and transp beside the interpreter that calls the exact functions.
 
     A row per program: commands executed, the largest error of any item after any of them, relative to the largest entry
-    of that item or to 1, and whether all branches were the same. Metrics: counts, and the machine's size.
+    of that item or to 1, and whether all branches were the same. Metrics: counts, the machine's size, and how far the
+    final items of a tenth of the programs are from those of the same with calls and branches apart (Corollary 1).
     """
     functions, rows = algorithms.linear_functions(), []
     machine = None
-    for seed in range(programs):
-        program = random_fleq(d, commands, 10_000 * data_seed + seed, functions)
+    apart = 0.0
+    for i in range(programs):
+        seed = 10_000 * data_seed + i
+        program = random_fleq(d, commands, seed, functions)
         machine = machine or program.machine()
         expected, found = interpret(program), run(program, machine)
+        if i < max(1, programs // 10):
+            split = run(random_fleq(d, commands, seed, functions, apart=True))
+            apart = max(apart, *(float((split[name] - found[name]).abs().max()) for name in program.items))
         error = 0.0
         for right, held in zip(expected.items, found.items, strict=False):
             for name, value in right.items():
@@ -36,21 +42,11 @@ def fleq_study(programs: int, commands: int, d: int = 3, data_seed: int = 0) -> 
         "steps": sum(r["steps"] for r in rows),
         "largest_error": max(r["error"] for r in rows),
         "wrong_branches": sum(not r["same_lines"] for r in rows),
+        "apart": apart,
         "size": machine.size(),
         "tokens": machine.tokens,
     }
     return metrics, columns(rows)
-
-
-@torch.inference_mode()
-def calculate(programs: list, steps: int) -> np.ndarray:
-    """The item t of programs of one shape after ``steps`` passes, run side by side."""
-    machine = programs[0].machine()
-    x, stack = encode(machine, programs), machine.sparse()
-    for _ in range(steps):
-        x = stack(x)
-    place = list(programs[0].items).index("t")
-    return machine.memory(x)[:, place, 0, 0].numpy()
 
 
 def calculator_study(terms: list[int], inputs: int = 200, data_seed: int = 0) -> Study:
@@ -81,13 +77,14 @@ def calculator_study(terms: list[int], inputs: int = 200, data_seed: int = 0) ->
     for m in terms:
         functions = algorithms.calculator_functions(m)
         made = [algorithms.calculator(v, functions) for v in np.stack([a, b, c, d], 1).tolist()]
-        size = made[0].machine().size()
-        cases = {"all six": (calculate(made, 6), np.sqrt(1 / inside) / 100)}
+        machine = made[0].machine()
+        size = machine.size()
+        cases = {"all six": (run_together(made, machine, "t")[:, 0, 0].numpy(), np.sqrt(1 / inside) / 100)}
         for name, (left, right, exact) in alone.items():
             operation = name.split(",")[0]
             few = zip(left[:50].tolist(), right[:50].tolist(), strict=True)
             programs = [algorithms.one_operation(operation, u, v, functions) for u, v in few]
-            cases[name] = (calculate(programs, 2 if name == "div" else 1), exact[:50])
+            cases[name] = (run_together(programs, machine, "t")[:, 0, 0].numpy(), exact[:50])
         for name, (found, exact) in cases.items():
             error = np.abs(found - exact)
             rows.append({"operation": name, "m": m, "error": float(error.max()), "mean": float(error.mean())})

@@ -9,6 +9,7 @@ from entp_lib.config import one_of, require
 from entp_lib.papers.looped import programs as library
 from entp_lib.papers.looped.assembler import assemble
 from entp_lib.papers.looped.circuits import add_words, branch, correct_errors, flag_of_word
+from entp_lib.papers.looped.copying import Copying
 from entp_lib.papers.looped.interpreter import interpret, step
 from entp_lib.papers.looped.minsky import COLLATZ, DOUBLE, THIRD, compile_counters
 from entp_lib.papers.looped.plan import LayerPlan, Rows
@@ -27,16 +28,17 @@ def precision(name: str) -> torch.dtype:
 
 
 def random_programs_study(
-    shapes: list[list[int]], programs: int, steps: int, precisions: list[str], chunk: int = 50, data_seed: int = 0
+    shapes: list[list[int]], steps: int, precisions: list[str], chunk: int = 50, data_seed: int = 0
 ) -> Study:
-    """``programs`` random programs of every shape [bits, cells, commands], whole states compared after every pass.
+    """Random programs of every shape [bits, cells, commands, programs], whole states compared after every pass.
 
     Curves: a row per shape and precision. Metrics: totals, and whether the weights were the same afterwards.
     """
-    require(programs >= 1 and steps >= 1, f"programs = {programs}, steps = {steps}: must be at least 1")
+    require(steps >= 1 and len(shapes) >= 1, f"steps = {steps}, shapes = {shapes}: must be at least 1, and one shape")
     rows: list[dict] = []
     same_weights = True
-    for s, (bits, cells, commands) in enumerate(shapes):
+    for s, (bits, cells, commands, programs) in enumerate(shapes):
+        require(programs >= 1, f"programs = {programs}: must be at least 1")
         shape = Shape(bits, cells, commands)
         made = [library.random_program(shape, 10**6 * (data_seed * 1000 + s) + i) for i in range(programs)]
         for name in precisions:
@@ -98,24 +100,27 @@ def named_programs(count3_length: int) -> dict[str, list[Program]]:
 
 
 def library_study(precisions: list[str], count3_length: int = 6, longest: int = 10_000) -> Study:
-    """Every program of the library until it halts, and 3 passes more; a row per program and precision."""
+    """Every program of the library until it halts, and 3 passes more; a row per program and precision.
+
+    The inputs of a program run side by side, each as long as the longest.
+    """
     rows: list[dict] = []
     for name, made in named_programs(count3_length).items():
+        steps = max(interpret(p, longest).steps for p in made)
+        shapes = [p.shape for p in made]
+        shape = Shape(made[0].bits, max(s.cells for s in shapes), max(s.commands for s in shapes))
         for kind in precisions:
-            steps = [interpret(p, longest).steps for p in made]
-            found = [
-                compare(machine(p, precision(kind)), [p], n + 3, fast=True) for p, n in zip(made, steps, strict=True)
-            ]
+            found = compare(SubleqMachine(shape, precision(kind)), made, steps + 3, fast=True)
             rows.append(
                 {
                     "program": name,
                     "precision": kind,
                     "programs": len(made),
-                    "tokens": max(p.shape.tokens for p in made),
-                    "longest": max(steps),
-                    "passes": sum(f.passes for f in found),
-                    "wrong": sum(f.wrong_passes for f in found),
-                    "deviation": max(f.deviation for f in found),
+                    "tokens": shape.tokens,
+                    "longest": steps,
+                    "passes": found.passes,
+                    "wrong": found.wrong_passes,
+                    "deviation": found.deviation,
                 }
             )
     return totals(rows), columns(rows)
@@ -171,6 +176,42 @@ def circuits_study(most_bits: int = 8, random_pairs: int = 100_000, flag_bits: i
     return metrics, columns(rows)
 
 
+def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, data_seed: int = 0) -> Study:
+    """``read`` and ``write`` of standard normal vectors (Lemmas 2 and 3): a row per operation and setting of C.
+
+    Every case draws n from 8, d, all vectors and four pointers. ``error`` is the largest deviation of any coordinate of any
+    token from what it should be; ``again`` how much the same layer changes when it is applied once more. Settings: C
+    above twice the largest difference, C of a hundredth of that, and Lemma 3 as printed.
+    """
+    require(cases >= 1, f"cases = {cases}: must be at least 1")
+    require(most_tokens >= 8, f"most_tokens = {most_tokens}: must be at least 8")
+    settings = [("read", "C large", False), ("read", "C small", False)]
+    settings += [("write", "C large", False), ("write", "C small", False), ("write", "as printed", True)]
+    found = {setting: [0.0, 0.0] for setting in settings}
+    generator = torch.Generator().manual_seed(data_seed)
+    for _ in range(cases):
+        n = int(torch.randint(8, most_tokens + 1, (), generator=generator))
+        d = int(torch.randint(1, most_numbers + 1, (), generator=generator))
+        memory = torch.randn(4, n, d, generator=generator, dtype=torch.float64)
+        held = torch.randn(4, d, generator=generator, dtype=torch.float64)
+        pointers = torch.randint(1, n, (4,), generator=generator)
+        largest = 4 * float(torch.maximum(memory.abs().max(), held.abs().max()))
+        for setting in settings:
+            operation, size, printed = setting
+            stack = Copying(operation, n, d, largest / 100 if size == "C small" else largest, printed=printed)
+            x = stack.encode(memory, held, pointers)
+            after = stack(x)
+            error = float((after - stack.expected(x, pointers)).abs().max())
+            again = float((stack(after) - after).abs().max())
+            found[setting] = [max(found[setting][0], error), max(found[setting][1], again)]
+    rows = [
+        {"operation": operation, "setting": size, "error": error, "again": again}
+        for (operation, size, _), (error, again) in found.items()
+    ]
+    largest = max(r["error"] for r in rows if r["setting"] == "C large")
+    return {"cases": 4 * cases, "largest_error": largest}, columns(rows)
+
+
 def drift_study(steps: int, heats: list[float], cold_steps: int = 200, bits: int = 8, data_seed: int = 0) -> Study:
     """One program for ``steps`` passes beside the interpreter in fp32; and what errors do without correction, by λ.
 
@@ -222,10 +263,16 @@ def counting_program(bits: int) -> Program:
 @torch.inference_mode()
 def follow(on: SubleqMachine, program: Program, steps: int) -> int:
     """Passes after which the whole state differs from the interpreter's, which goes one step per pass."""
-    code, x, wrong = torch.tensor([program.code]), states(on, [program]), 0
+    shape, x, wrong = on.shape, states(on, [program]), 0
+    expected, word, counter = x.clone(), on.rows.slice("word"), on.rows.slice("counter")
+    words = to_bits(torch.arange(2**shape.bits), shape.bits, on.dtype)
+    lines = to_bits(1 + shape.cells + torch.arange(shape.commands), shape.pointer, on.dtype)
     memory, line = list(program.memory), 0
     for _ in range(steps):
+        b = program.code[line][1]
         line = step(program, memory, line)
+        expected[0, 1 + b, word] = words[memory[b] % 2**shape.bits]
+        expected[0, 0, counter] = lines[line]
         x = on(x)
-        wrong += not torch.equal(x, on.encode(torch.tensor([memory]), code, torch.tensor([line])))
+        wrong += not torch.equal(x, expected)
     return wrong

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from entp_lib.config import require
 from entp_lib.papers.looped.fleq import algorithms
-from entp_lib.papers.looped.fleq.program import run
+from entp_lib.papers.looped.fleq.program import run, run_together
 from entp_lib.papers.looped.studies.exact import Study, columns
 
 
@@ -93,36 +93,36 @@ def back_propagation_study(
 
 
 def least_squares_study(
-    dimension: int, most_examples: int, prompts: int, rounds: int, ridge: float = 0.0, data_seed: int = 0
+    dimension: int, most_examples: int, prompts: int, rounds: int, ridge: float = 0.1, data_seed: int = 0
 ) -> Study:
     """In-context linear regression by the inverse program (X7): (w · x - prediction)² / d by number of examples.
 
-    x and w are standard normal and y = w · x without noise, as in the in-context task. Below d examples ordinary least
-    squares is not unique: ``ridge`` makes it so for all numbers of examples. A row per number of examples: the mean
-    squared error over prompts by the program, and by the same formula exactly; and the largest difference of the two
-    predictions.
+    x and w are standard normal and y = w · x without noise, as in the in-context task. The program computes
+    (X X^T + ridge I)^-1 X y: with fewer than d examples there is no inverse without a ridge, and Newton doubles errors
+    in directions that X does not have. A row per number of examples: the mean squared error over prompts by the
+    program, by the same formula exactly, and by ordinary least squares (the shortest w); and the largest difference of
+    the program's predictions from the formula's.
     """
+    require(ridge > 0, f"ridge = {ridge}: must be above 0")
     functions, rows = algorithms.linear_functions(symmetric=True, delta=1e-5), []
-    scale = 1 / (4 * most_examples)  # keeps X X^T small; the weights it gives are the same
-    machines: dict = {}
-    for n in range(0 if ridge else dimension, most_examples + 1):
-        mine = exact = difference = 0.0
+    eye = torch.eye(dimension, dtype=torch.float64)
+    for n in range(1, most_examples + 1):
+        programs, solved, shortest, news, answers = [], [], [], [], []
         for p in range(prompts):
-            x = gaussians(10**4 * data_seed + p, dimension, most_examples + 1)
-            w = gaussians(10**4 * data_seed + p + 5000, dimension)
-            y, new = w @ x, x[:, n]
-            s = scale**0.5
-            gram = s * s * (x[:, :n] @ x[:, :n].T) + s * s * ridge * torch.eye(dimension)
-            solved = torch.linalg.solve(gram, s * s * (x[:, :n] @ y[:n]))
-            found = torch.zeros(dimension, dtype=torch.float64)
-            if n:
-                program = algorithms.least_squares(s * x[:, :n], s * y[:n], rounds, functions, s * s * ridge)
-                shape = program.shape
-                machine = machines.setdefault(shape, None) or program.machine()
-                machines[shape] = machine
-                found = run(program, machine)["w"][:dimension, 0]
-            mine += float((found @ new - y[n]) ** 2) / dimension / prompts
-            exact += float((solved @ new - y[n]) ** 2) / dimension / prompts
-            difference = max(difference, abs(float((found - solved) @ new)))
-        rows.append({"examples": n, "program": mine, "exact": exact, "difference": difference})
+            x = gaussians(10**5 * data_seed + p, dimension, most_examples + 1)
+            w = gaussians(10**5 * data_seed + p + 50_000, dimension)
+            seen, y = x[:, :n], w @ x[:, :n]
+            # halved, so that X X^T stays small; ridge and all, that gives the same weights
+            programs.append(algorithms.least_squares(seen / 2, y / 2, rounds, functions, ridge / 4))
+            solved.append(torch.linalg.solve(seen @ seen.T + ridge * eye, seen @ y))
+            shortest.append(torch.linalg.lstsq(seen.T, y, driver="gelsd").solution)
+            news.append(x[:, n])
+            answers.append(w @ x[:, n])
+        found = run_together(programs, programs[0].machine(), "w")[:, :, 0]
+        new_Bd, answer_B = torch.stack(news), torch.stack(answers)
+        by = {"program": found, "exact": torch.stack(solved), "shortest": torch.stack(shortest)}
+        said = {name: (w_Bd * new_Bd).sum(1) for name, w_Bd in by.items()}
+        errors = {name: float(((value - answer_B) ** 2).mean() / dimension) for name, value in said.items()}
+        difference = float((said["program"] - said["exact"]).abs().max())
+        rows.append({"examples": n, **errors, "difference": difference})
     return {"largest_difference": max(r["difference"] for r in rows), "prompts": prompts}, columns(rows)
