@@ -179,9 +179,9 @@ def circuits_study(most_bits: int = 8, random_pairs: int = 100_000, flag_bits: i
 def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, data_seed: int = 0) -> Study:
     """``read`` and ``write`` of standard normal vectors (Lemmas 2 and 3): a row per operation and setting of C.
 
-    Every case draws n from 8, d, all vectors and four pointers. ``error`` is the largest deviation of any coordinate of any
-    token from what it should be; ``again`` how much the same layer changes when it is applied once more. Settings: C
-    above twice the largest difference, C of a hundredth of that, and Lemma 3 as printed.
+    Every case draws n from 8 on, d, all vectors and four pointers. ``error`` is the largest deviation of any coordinate
+    of any token from what it should be; ``again`` how much the same layer changes when it is applied once more.
+    Settings: C above twice the largest difference, C of a hundredth of that, and Lemma 3 as printed.
     """
     require(cases >= 1, f"cases = {cases}: must be at least 1")
     require(most_tokens >= 8, f"most_tokens = {most_tokens}: must be at least 8")
