@@ -67,7 +67,7 @@ def draw_pass(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Sequenc
             text = f"{i - 1 - len(cells)}: {cells[b]}\n-= {cells[a]}\n≤ 0: {c}"
             colour = "#D6EAF8" if i - 1 - len(cells) == ran else "#FFFFFF"
         ax.add_patch(plt.Rectangle((i - 0.48, -0.5), 0.96, 1.0, fc=colour, ec="grey", lw=0.6))
-        ax.text(i, 0, text, ha="center", va="center", fontsize=6)
+        ax.text(i, 0, text, ha="center", va="center", fontsize=5.5)
     if step:
         for head, (target, colour) in enumerate(zip(curves["attends"][step], TARGETS, strict=True)):
             curve = dict(arrowstyle="->", color=colour, lw=1.3, connectionstyle=f"arc3,rad={-0.25 - 0.05 * head}")

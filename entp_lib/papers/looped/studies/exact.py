@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from entp_lib.config import one_of, require
-from entp_lib.papers.looped import programs as library
+from entp_lib.papers.looped import programs
 from entp_lib.papers.looped.assembler import assemble
 from entp_lib.papers.looped.circuits import add_words, branch, correct_errors, flag_of_word
 from entp_lib.papers.looped.copying import Copying
@@ -14,6 +14,7 @@ from entp_lib.papers.looped.interpreter import interpret, step
 from entp_lib.papers.looped.minsky import COLLATZ, DOUBLE, THIRD, compile_counters
 from entp_lib.papers.looped.plan import LayerPlan, Rows
 from entp_lib.papers.looped.program import Program, states
+from entp_lib.papers.looped.programs import random_program
 from entp_lib.papers.looped.run import compare, machine
 from entp_lib.papers.looped.subleq import Shape, SubleqMachine
 from entp_lib.papers.looped.words import to_bits, to_unsigned
@@ -37,14 +38,14 @@ def random_programs_study(
     require(steps >= 1 and len(shapes) >= 1, f"steps = {steps}, shapes = {shapes}: must be at least 1, and one shape")
     rows: list[dict] = []
     same_weights = True
-    for s, (bits, cells, commands, programs) in enumerate(shapes):
-        require(programs >= 1, f"programs = {programs}: must be at least 1")
+    for s, (bits, cells, commands, count) in enumerate(shapes):
+        require(count >= 1, f"programs = {count}: must be at least 1")
         shape = Shape(bits, cells, commands)
-        made = [library.random_program(shape, 10**6 * (data_seed * 1000 + s) + i) for i in range(programs)]
+        made = [random_program(shape, 10**6 * (data_seed * 1000 + s) + i) for i in range(count)]
         for name in precisions:
             on = SubleqMachine(shape, precision(name))
             before = on.weights_hash()
-            found = [compare(on, made[i : i + chunk], steps, fast=True) for i in range(0, programs, chunk)]
+            found = [compare(on, made[i : i + chunk], steps, fast=True) for i in range(0, count, chunk)]
             same_weights &= on.weights_hash() == before
             rows.append(
                 {
@@ -53,7 +54,7 @@ def random_programs_study(
                     "commands": commands,
                     "tokens": shape.tokens,
                     "precision": name,
-                    "programs": programs,
+                    "programs": count,
                     "passes": sum(f.passes for f in found),
                     "wrong": sum(f.wrong_passes for f in found),
                     "deviation": max(f.deviation for f in found),
@@ -83,29 +84,36 @@ def named_programs(count3_length: int) -> dict[str, list[Program]]:
     draw = np.random.default_rng(0)
     values = draw.integers(0, 20, (2, count3_length)).tolist()
     return {
-        "add": [library.add(3, 4), library.add(-20, 7), library.add(30_000, 2_767)],
-        "multiply": [library.multiply(*pair) for pair in ((7, 9), (12, 20), (127, 5))],
-        "divide": [library.divide(*pair) for pair in ((47, 5), (45, 5), (3, 10))],
-        "factorial": [library.factorial(n) for n in (0, 4, 7)],
-        "fibonacci": [library.fibonacci(n) for n in (1, 10, 20)],
-        "gcd": [library.gcd(*pair) for pair in ((48, 36), (17, 5), (9, 9))],
-        "reverse": [library.reverse(v) for v in lists],
-        "search": [library.search(lists[0], key) for key in (8, 4)],
-        "sort": [library.sort(v) for v in lists],
+        "add": [programs.add(3, 4), programs.add(-20, 7), programs.add(30_000, 2_767)],
+        "multiply": [programs.multiply(*pair) for pair in ((7, 9), (12, 20), (127, 5))],
+        "divide": [programs.divide(*pair) for pair in ((47, 5), (45, 5), (3, 10))],
+        "factorial": [programs.factorial(n) for n in (0, 4, 7)],
+        "fibonacci": [programs.fibonacci(n) for n in (1, 10, 20)],
+        "gcd": [programs.gcd(*pair) for pair in ((48, 36), (17, 5), (9, 9))],
+        "reverse": [programs.reverse(v) for v in lists],
+        "search": [programs.search(lists[0], key) for key in (8, 4)],
+        "sort": [programs.sort(v) for v in lists],
         "doubling (counters)": [compile_counters(DOUBLE, {"x": x, "y": 0}) for x in (0, 9)],
         "division by 3 (counters)": [compile_counters(THIRD, {"x": x, "q": 0}) for x in (7, 20)],
         "Collatz step (counters)": [compile_counters(COLLATZ, start) for start in starts],
-        "Count3": [library.count3(v) for v in values],
+        "Count3": [programs.count3(v) for v in values],
     }
 
 
-def library_study(precisions: list[str], count3_length: int = 6, longest: int = 10_000) -> Study:
+def library_study(
+    precisions: list[str], count3_length: int = 6, only: list[str] | None = None, longest: int = 10_000
+) -> Study:
     """Every program of the library until it halts, and 3 passes more; a row per program and precision.
 
-    The inputs of a program run side by side, each as long as the longest.
+    The inputs of a program run side by side, each as long as the longest. ``only`` names some of the programs.
     """
     rows: list[dict] = []
-    for name, made in named_programs(count3_length).items():
+    library = named_programs(count3_length)
+    for name in only or ():
+        one_of("only", name, library)
+    for name, made in library.items():
+        if only and name not in only:
+            continue
         steps = max(interpret(p, longest).steps for p in made)
         shapes = [p.shape for p in made]
         shape = Shape(made[0].bits, max(s.cells for s in shapes), max(s.commands for s in shapes))
@@ -223,7 +231,7 @@ def drift_study(steps: int, heats: list[float], cold_steps: int = 200, bits: int
     wrong = follow(on, program, steps)
     rows = []
     shape = Shape(bits, 10, 10)
-    made = [library.random_program(shape, 10**6 * data_seed + i) for i in range(20)]
+    made = [random_program(shape, 10**6 * data_seed + i) for i in range(20)]
     for heat in heats:
         for corrected in (True, False):
             cold = SubleqMachine(shape, heat=heat, corrected=corrected)
