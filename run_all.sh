@@ -5,8 +5,8 @@
 #                              python3.13, python3.12, python3.11, python3, python that will do)
 #   ENTP_TORCH_INDEX=URL       the package index to take torch from. On Linux the default one brings several
 #                              GB of CUDA; https://download.pytorch.org/whl/cpu has the small build
-#   ENTP_DISK_GB_NEEDED=N      the free disk space, in whole GB, below which nothing is installed (default 3)
-# pip's own settings (PIP_INDEX_URL, pip.conf ...) count as usual. To start afresh, delete .venv.
+# Packages are installed by uv, which is fetched first, and by pip where that fails. pip's own settings
+# (PIP_INDEX_URL, pip.conf ...) count as usual, for both. To start afresh, delete .venv.
 set -euo pipefail
 CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 . tools/venv.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv on first use, then runs every check:  ./run_tests.sh
-#   lint       ruff check
+#   lint       ruff check, and the import contract of pyproject.toml
 #   format     ruff format --check
 #   tests      pytest on tests/, on at most 4 cores
 #   notebooks  nbval executes the notebooks and compares them with their stored outputs
@@ -24,13 +24,24 @@ step() {
   local name=$1 start=$SECONDS status=passed
   shift
   printf '\n== %s\n' "$name"
-  if .venv/bin/python -m "$@"; then
+  if "$@"; then
     passed=$((passed + 1))
   else
     status="failed ($?)"
     failed=$((failed + 1))
   fi
   table+=$(printf '%-10s %-12s %6d s' "$name" "$status" $((SECONDS - start)))$'\n'
+}
+
+python() { .venv/bin/python "$@"; }
+lint() {
+  local status=0 contract
+  python -m ruff check . || status=1
+  if ! contract=$(python .venv/bin/lint-imports --no-logo --no-cache 2>&1); then
+    printf '%s\n' "$contract"
+    status=1
+  fi
+  return $status
 }
 
 # logical: by default xdist counts physical cores, half of them on most rented machines.
@@ -40,11 +51,11 @@ for argument in "$@"; do
   case $argument in tests/* | *.py | *.py::*) where=() ;; esac # the arguments say where
 done
 
-step lint ruff check .
-step format ruff format --check .
-step tests pytest "${parallel[@]}" ${where[@]+"${where[@]}"} "$@"
+step lint lint
+step format python -m ruff format --check .
+step tests python -m pytest "${parallel[@]}" ${where[@]+"${where[@]}"} "$@"
 if [ $# -eq 0 ]; then
-  step notebooks pytest --nbval --nbval-current-env -p no:cacheprovider "${parallel[@]}" notebooks/
+  step notebooks python -m pytest --nbval --nbval-current-env -p no:cacheprovider "${parallel[@]}" notebooks/
 fi
 
 printf '\n%s\n%d passed, %d failed\n' "$table" "$passed" "$failed"

@@ -28,11 +28,10 @@ import torch.nn.functional as F
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model
 from entp_lib.models.decoding import generate
-from entp_lib.models.entp import micro_batch_tokens, split_wanted, token_forwards
-from entp_lib.records import device_name
-from entp_lib.runs import available_cores
+from entp_lib.models.entp import micro_batch_tokens, token_forwards
+from entp_lib.runs.provenance import device_name
+from entp_lib.runs.sweeps import available_cores
 from entp_lib.tasks import Addition, Batch, LongAddition, generator_for
-from entp_lib.training import parts
 
 VOCAB, COLUMNS = 64, "case size dtype device against ratio_median ratio_min ratio_max peak_memory_ratio".split()
 
@@ -52,9 +51,8 @@ def engine_step(model, inputs_BT, targets_BT, wanted_BT, method: str = "fast") -
     """Forward and backward of the mean loss over the wanted positions, as training does it."""
     model.entp_method = method
     model.zero_grad(set_to_none=True)
-    budget = micro_batch_tokens(inputs_BT.device.type, model.cfg.width, inputs_BT.shape[1])
-    for part_BT in split_wanted(wanted_BT, budget):
-        losses = F.cross_entropy(model(inputs_BT, part_BT), targets_BT[part_BT], reduction="sum")
+    for part in model.plan(wanted_BT):
+        losses = F.cross_entropy(model(inputs_BT, part), targets_BT[part.wanted_BT], reduction="sum")
         (losses / inputs_BT.numel()).backward()
 
 
@@ -268,8 +266,8 @@ def answer_only(size: str, device: str, quick: bool) -> dict:
 def batch_step(model, batch: Batch) -> None:
     """Forward and backward of a task's batch, as training does it for either architecture."""
     model.zero_grad(set_to_none=True)
-    for part_BT, targets_N in parts(model, batch):
-        losses = F.cross_entropy(model(batch.inputs_BT, part_BT), targets_N, reduction="sum")
+    for part in model.plan(batch.wanted_BT):
+        losses = F.cross_entropy(model(batch.inputs_BT, part), batch.targets_BT[part.wanted_BT], reduction="sum")
         (losses / len(batch.targets_N)).backward()
 
 

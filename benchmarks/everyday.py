@@ -16,9 +16,10 @@ import time
 
 import pandas as pd
 
-from entp_lib import launcher, paths
-from entp_lib.records import device_name
-from entp_lib.runs import available_cores
+from entp_lib import paths
+from entp_lib.report import notebooks as launcher
+from entp_lib.runs.provenance import device_name
+from entp_lib.runs.sweeps import available_cores
 
 
 def seconds(command: list[str], repeat: int = 1, **environment: str) -> float:
@@ -57,7 +58,7 @@ def measure(tests: bool) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["what", "measured", "unit", "limit"])
 
 
-IMPORT_ALL = "import entp_lib.experiments, entp_lib.figures, entp_lib.claims, entp_lib.training"
+IMPORT_ALL = "import entp_lib.papers, entp_lib.collection.figures, entp_lib.collection.claims, entp_lib.training"
 
 
 def main() -> None:

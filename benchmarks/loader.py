@@ -18,11 +18,11 @@ import torch
 
 from benchmarks.engine import seconds
 from entp_lib.config import RunConfig
-from entp_lib.experiments import OPENWEBTEXT
 from entp_lib.models import build_model
-from entp_lib.records import device_name
+from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
+from entp_lib.runs.provenance import device_name
 from entp_lib.tasks import Text, generator_for
-from entp_lib.training import STEPS_PER_DRAW, make_optimizer, optimise
+from entp_lib.training.loop import STEPS_PER_DRAW, make_optimizer, optimise
 
 WANTED = 20
 

@@ -6,13 +6,15 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from entp_lib.config import TIERS, ConfigError, require
+from entp_lib.config import TIERS
+from entp_lib.strict import ConfigError, require
 
 if TYPE_CHECKING:  # torch takes a second, which mistakes and --help need not wait for
     from collections.abc import Sequence
     from pathlib import Path
 
-    from entp_lib.runs import Config, Sweep
+    from entp_lib.runs.execution import Config
+    from entp_lib.runs.sweeps import Sweep
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     parser = build_parser()
     options = parser.parse_args(arguments)
-    from entp_lib.records import RecordError
+    from entp_lib.runs.records import RecordError
 
     try:
         return options.command(options)
@@ -87,6 +89,13 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--fresh", action="store_true")
     train.set_defaults(command=train_command)
 
+    tier = commands.add_parser("tier", help="complete a whole tier's records without notebooks, at lowest priority")
+    tier.add_argument("tier", choices=TIERS)
+    tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
+    tier.add_argument("--time-limit", metavar="T", help="for all of it: 900, 900s, 15m or 2h")
+    tier.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
+    tier.set_defaults(command=tier_command)
+
     text = commands.add_parser(
         "text",
         help="train decoder and ENTP on a text file of your own",
@@ -112,7 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
     text.add_argument("--fresh", action="store_true", help="compute again what has a record")
     text.set_defaults(command=text_command)
 
-    claims = commands.add_parser("claims", help="recompute results/claims.csv from the records and print it")
+    claims = commands.add_parser("claims", help="recompute claims.csv and questions.csv and print them")
     claims.set_defaults(command=claims_command)
     records = commands.add_parser("records", help="verify every record and list the damaged ones")
     records.set_defaults(command=records_command)
@@ -135,8 +144,10 @@ def seconds(text: str | None) -> float:
 
 
 def run_command(options) -> int:
-    from entp_lib import claims, launcher, readme, runs
-    from entp_lib.records import Store
+    from entp_lib.report import ledger, readme
+    from entp_lib.report import notebooks as launcher
+    from entp_lib.runs import sweeps as runs
+    from entp_lib.runs.records import Store
 
     if options.lab:
         launcher.open_lab()
@@ -149,9 +160,14 @@ def run_command(options) -> int:
     given["time_limit"] = seconds(options.time_limit) or None
     given = {name: value for name, value in given.items() if value is not None}
     require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
+    if options.tier == "overnight" and not options.list:
+        from entp_lib.report import tiers
+
+        numbers = [path.name[:2] for path in launcher.notebook_paths(options.only)]
+        tiers.run_tier("overnight", jobs=options.jobs or 0, time_limit=seconds(options.time_limit), only=numbers)
     results = launcher.run_all(only=options.only, options=given, extra=options.parameter, update=options.update)
     if options.tier != "smoke" and not Store().read_only:
-        claims.write_ledger()
+        ledger.write_ledger()
     if options.update:
         readme.write()
     print(launcher.table(results))
@@ -162,8 +178,10 @@ def run_command(options) -> int:
 
 
 def train_command(options) -> int:
-    from entp_lib.config import ARCHITECTURES, RunConfig, one_of
-    from entp_lib.experiments import EXPERIMENTS, summary
+    from entp_lib.collection.frames import summary
+    from entp_lib.config import ARCHITECTURES, RunConfig
+    from entp_lib.papers import EXPERIMENTS
+    from entp_lib.strict import one_of
 
     one_of("experiment", options.experiment, EXPERIMENTS)
     for name in options.architecture:
@@ -191,6 +209,15 @@ def train_command(options) -> int:
     return 1 if done.failures else 0
 
 
+def tier_command(options) -> int:
+    from entp_lib.report import tiers
+
+    check_limits(options)
+    only = [number.strip().zfill(2) for number in options.only.split(",") if number.strip()]
+    limit = seconds(options.time_limit)
+    return 1 if tiers.run_tier(options.tier, jobs=options.jobs, time_limit=limit, only=only) else 0
+
+
 def check_limits(options: argparse.Namespace) -> None:
     """ConfigError, before a text is read or a run made, for jobs or a time limit that make no sense."""
     require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
@@ -210,8 +237,8 @@ def swept(
 
     Raises RecordError where ``results`` cannot be written.
     """
-    from entp_lib.records import Store
-    from entp_lib.runs import SweepError, sweep
+    from entp_lib.runs.records import Store
+    from entp_lib.runs.sweeps import SweepError, sweep
 
     try:
         done = sweep(
@@ -236,9 +263,10 @@ def swept(
 def text_command(options) -> int:
     from pathlib import Path
 
-    from entp_lib import paths, runs
-    from entp_lib.experiments import own_text
-    from entp_lib.records import Store
+    from entp_lib import paths
+    from entp_lib.report import own_text
+    from entp_lib.runs import sweeps as runs
+    from entp_lib.runs.records import Store
 
     require(Path(options.file).exists(), f"{options.file}: no such file")
     check_limits(options)
@@ -263,15 +291,20 @@ def text_command(options) -> int:
 
 
 def claims_command(_) -> int:
-    from entp_lib import claims
+    from entp_lib.collection import claims
+    from entp_lib.report import ledger
 
-    print(claims.shown(claims.write_ledger(), ["paper", "ours", "95 % interval", "tier", "seeds", "where"]).to_string())
+    table, columns = ledger.write_ledger(), ["ours", "95 % interval", "tier", "seeds", "where"]
+    print(claims.readable(ledger.papers_claims(table), ["paper", *columns]).to_string())
+    print("\nOur own questions")
+    print(claims.readable(ledger.questions(table), columns).to_string())
+    print(f"\n{claims.multiplicity(table)}")
     return 0
 
 
 def records_command(_) -> int:
-    from entp_lib.experiments import EXPERIMENTS
-    from entp_lib.records import RecordError, Store
+    from entp_lib.papers import EXPERIMENTS
+    from entp_lib.runs.records import RecordError, Store
 
     store, good, bad = Store(read_only=True), 0, []
     for path in sorted((store.root / "records").glob("*/*.json")):
@@ -291,7 +324,7 @@ def corpus_command(options) -> int:
     import shutil
     from pathlib import Path
 
-    from entp_lib.text import TextFile, embedded_file
+    from entp_lib.corpora import TextFile, embedded_file
 
     if options.export:
         require(Path(options.export).parent.is_dir(), f"--export {options.export}: no such folder")
@@ -304,7 +337,7 @@ def corpus_command(options) -> int:
 
 
 def readme_command(options) -> int:
-    from entp_lib import readme
+    from entp_lib.report import readme
 
     if options.check:
         print("README.md is up to date" if readme.is_current() else "README.md differs from the records")

@@ -5,18 +5,18 @@ can name the record. Time limits, devices and thread counts are not part of it.
 """
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
 import re
-import types
-import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-ARCHITECTURES = ("decoder", "prefix_decoder", "entp", "hybrid")
-TIERS = ("smoke", "quick", "gpu", "paper")
+from entp_lib.architectures import ARCHITECTURES, POSITIONS
+from entp_lib.strict import check_types, from_dict, one_of, require
+
+TIERS = ("smoke", "quick", "overnight", "gpu", "paper")
+BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
 MAX_CURVE_POINTS = 300
 
 # Table 6 of the paper, and the 2-layer model of the authors' counting runs.
@@ -29,50 +29,37 @@ SIZES = {
 }
 
 
-class ConfigError(ValueError):
-    """A parameter that cannot be right; the message names it, its value and what would be right."""
-
-
-def require(condition: bool, message: str) -> None:
-    """Raise ``ConfigError(message)`` unless ``condition`` holds."""
-    if not condition:
-        raise ConfigError(message)
-
-
-def one_of(name: str, value: Any, allowed: typing.Iterable[Any]) -> None:
-    """Raise unless ``value`` is one of ``allowed``, suggesting the nearest name."""
-    allowed = list(allowed)
-    if value not in allowed:
-        near = difflib.get_close_matches(str(value), map(str, allowed), 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}{hint}")
-
-
 @dataclass(frozen=True)
 class ModelConfig:
     """Shape of one Transformer; the architectures differ only in ``architecture`` and share all weights.
 
-    ``hybrid`` is ENTP whose first layer is causal, as in the authors' early in-context script: not ENTP.
+    ``hybrid`` is ENTP whose first layer is causal, as in the authors' early in-context script: not ENTP. With
+    ``full_layers`` its first layers are causal and only so many of the last run afresh on every prefix: 2 or more, and
+    not all (none is the decoder, all is ENTP; see ``with_full_layers``). None: as many as the architecture has.
     ``input_dim`` and ``output_dim`` replace the token embedding and the tied head by linear maps for continuous
     inputs (B, T, input_dim) and outputs (N, output_dim). ``position_std`` is the initial scale of the learned
-    positions, ``input_std`` that of the linear map of continuous inputs; ``positions="none"`` leaves positions out.
+    positions, ``input_std`` that of the linear map of continuous inputs. ``positions``: a scheme of
+    ``entp_lib.models.positions``; ``none`` leaves positions out.
     """
 
-    architecture: Literal["decoder", "prefix_decoder", "entp", "hybrid"]
+    architecture: str
     n_layers: int
     n_heads: int
     width: int
     vocab_size: int
     max_length: int
     dropout: float = 0.0
-    positions: Literal["learned", "none"] = "learned"
+    positions: str = "learned"
     position_std: float = 0.02
     input_dim: int | None = None
     output_dim: int | None = None
     input_std: float = 0.02
+    full_layers: int | None = None
 
     def __post_init__(self):
         check_types(self)
+        one_of("architecture", self.architecture, ARCHITECTURES)
+        one_of("positions", self.positions, POSITIONS)
         for name in ("n_layers", "n_heads", "width", "max_length"):
             require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
         require(
@@ -92,17 +79,50 @@ class ModelConfig:
             self.vocab_size >= 1 or self.input_dim is not None,
             f"vocab_size = {self.vocab_size}: must be at least 1 for a model of tokens",
         )
+        self.check_full_layers()
+
+    def check_full_layers(self) -> None:
+        """ConfigError for a number that the architecture cannot have; its own is stored as None, one name for each."""
+        asked, kind = self.full_layers, ARCHITECTURES[self.architecture]
+        own = kind.full_layers(self.n_layers)
+        if asked is None:
+            return
+        if kind.any_depth:
+            require(
+                2 <= asked < self.n_layers,
+                f"full_layers = {asked}: a {kind.label} of {self.n_layers} layers has 2 to {self.n_layers - 1}; none "
+                "is architecture = 'decoder' (and a single one the same function), all of them is 'entp'",
+            )
+        else:
+            free = [name for name, other in ARCHITECTURES.items() if other.any_depth]
+            require(
+                asked == own,
+                f"full_layers = {asked}: {self.architecture!r} of {self.n_layers} layers has {own}; for another number "
+                f"use architecture = {' or '.join(map(repr, free))}",
+            )
+            object.__setattr__(self, "full_layers", None)
 
     @property
-    def full_layers(self) -> int:
-        """Layers that run on every prefix anew. Read at the last position only, a single one is causal anyway."""
-        return {"entp": self.n_layers, "hybrid": self.n_layers - 1}.get(self.architecture, 0)
+    def recomputed_layers(self) -> int:
+        """How many of the last layers run afresh on every prefix. A single one, read at its end only, is causal."""
+        own = ARCHITECTURES[self.architecture].full_layers(self.n_layers)
+        return own if self.full_layers is None else self.full_layers
+
+    @property
+    def open_prompt(self) -> bool:
+        """Whether the tokens of the prompt all see each other, so that prompt lengths are needed."""
+        return ARCHITECTURES[self.architecture].open_prompt
+
+    def with_full_layers(self, full_layers: int) -> "ModelConfig":
+        """The same shape with so many full layers: the decoder for 0, ENTP for all, else a hybrid."""
+        name = {0: "decoder", self.n_layers: "entp"}.get(full_layers, "hybrid")
+        return replace(self, architecture=name, full_layers=full_layers)
 
     @classmethod
     def from_size(cls, size: str, **rest) -> "ModelConfig":
-        """The model of a named size (``SIZES``), the other fields as given."""
+        """The model of a named size (``SIZES``), the other fields as given; ConfigError hints at wrong names."""
         one_of("size", size, SIZES)
-        return cls(**{**SIZES[size], **rest})
+        return from_dict(cls, {**SIZES[size], **rest})
 
 
 @dataclass(frozen=True)
@@ -150,6 +170,18 @@ class TrainConfig:
             f"at most {MAX_CURVE_POINTS}: use eval_every >= {-(-self.steps // MAX_CURVE_POINTS)}",
         )
 
+    def lengthened(self, ratio: float, eval_every: int | None = None) -> "TrainConfig":
+        """The same schedule over ``ratio`` times the steps, decay and evaluations to match: more compute, as planned.
+
+        It gives a decoder the token-forwards of ENTP, which spends ``ratio`` times as many in a step.
+        """
+        return replace(
+            self,
+            steps=round(self.steps * ratio),
+            decay_steps=self.decay_steps and round(self.decay_steps * ratio),
+            eval_every=eval_every or round(self.eval_every * ratio),
+        )
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -159,7 +191,7 @@ class RunConfig:
     """
 
     experiment: str
-    tier: Literal["smoke", "quick", "gpu", "paper"]
+    tier: Literal["smoke", "quick", "overnight", "gpu", "paper"]
     task: str
     task_params: dict[str, Any]
     model: ModelConfig
@@ -190,7 +222,7 @@ class StudyConfig:
     """One record that no training makes: a function of ``entp_lib.theory.STUDIES`` and its arguments (JSON types)."""
 
     experiment: str
-    tier: Literal["smoke", "quick", "gpu", "paper"]
+    tier: Literal["smoke", "quick", "overnight", "gpu", "paper"]
     study: str
     params: dict[str, Any]
     model_seed: int = 0
@@ -227,7 +259,7 @@ def canonical_json(value: Any) -> str:
 
 # Fields that came when there were records already: left out of the plain form at their default, so that these keep
 # their names. By part of the configuration, "" for what is in none.
-LATER_FIELDS = {"": {"start_from": ""}, "model": {"input_std": 0.02}}
+LATER_FIELDS = {"": {"start_from": ""}, "model": {"input_std": 0.02, "full_layers": None}}
 
 
 def to_dict(config) -> dict[str, Any]:
@@ -236,135 +268,6 @@ def to_dict(config) -> dict[str, Any]:
     for part, defaults in LATER_FIELDS.items():
         holder = plain.get(part, {}) if part else plain
         for name, default in defaults.items():
-            if holder.get(name) == default:
+            if name in holder and holder[name] == default:
                 del holder[name]
     return plain
-
-
-def from_dict(cls, values: dict[str, Any], where: str = ""):
-    """Build the frozen dataclass ``cls`` from a mapping, recursively; unknown or missing names raise."""
-    fields = {f.name: f for f in dataclasses.fields(cls)}
-    hints = typing.get_type_hints(cls)
-    for name in values:
-        if name not in fields:
-            near = difflib.get_close_matches(name, fields, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(fields)}"
-            raise ConfigError(f"unknown parameter {where}{name!r}{hint}")
-    built = {}
-    for name, value in values.items():
-        kind = hints[name]
-        if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-            value = from_dict(kind, value, f"{name}.")
-        elif typing.get_origin(kind) is tuple and isinstance(value, list):
-            value = tuple(value)
-        built[name] = value
-    for name, f in fields.items():
-        missing = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        require(name in built or not missing, f"parameter {where}{name!r} is missing")
-    return cls(**built)
-
-
-def check_types(config) -> None:
-    """Raise ``ConfigError`` where a field of a dataclass does not hold its annotated type.
-
-    An int passes as a float and is stored as one; a bool never passes as a number.
-    """
-    hints = typing.get_type_hints(type(config))
-    for name in (f.name for f in dataclasses.fields(config)):
-        kind, value = hints[name], getattr(config, name)
-        if kind in (float, float | None) and type(value) is int:
-            object.__setattr__(config, name, float(value))
-        elif kind == tuple[float, float] and matches(value, kind):
-            object.__setattr__(config, name, tuple(map(float, value)))
-        elif not matches(value, kind):
-            raise ConfigError(f"{name} = {value!r} ({type(value).__name__}): must be {describe(kind)}")
-
-
-def matches(value: Any, kind: Any) -> bool:
-    """Whether ``value`` has the type ``kind``, for the annotations that configurations use."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Any:
-        return True
-    if origin in (typing.Union, types.UnionType):
-        return any(matches(value, a) for a in args)
-    if origin is Literal:
-        return any(value == a and type(value) is type(a) for a in args)
-    if origin is tuple:
-        if len(args) == 2 and args[1] is Ellipsis:
-            return isinstance(value, tuple) and all(matches(v, args[0]) for v in value)
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(args)
-            and all(matches(v, a) for v, a in zip(value, args, strict=True))
-        )
-    if origin is dict:
-        return isinstance(value, dict) and all(matches(k, args[0]) for k in value)
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind is type(None):
-        return value is None
-    return isinstance(value, kind)
-
-
-def describe(kind: Any) -> str:
-    """An annotation in words, for messages."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Literal:
-        return "one of " + ", ".join(repr(a) for a in args)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(describe(a) for a in args)
-    names = {
-        int: "a whole number",
-        float: "a number",
-        str: "a text",
-        bool: "True or False",
-        type(None): "None",
-    }
-    return names.get(kind, str(kind).replace("typing.", ""))
-
-
-@dataclass(frozen=True)
-class NotebookParameters:
-    """What every notebook accepts in its parameters cell; notebooks with more of them subclass it.
-
-    ``tier``: ``best`` shows the best records there are and computes what has none at ``quick``; ``smoke``,
-    ``quick``, ``gpu`` or ``paper`` asks for that one. ``seeds`` = 0: as many as the tier has. ``fresh`` computes
-    again what has a record. ``jobs`` = 0: one run per core at a time. ``time_limit``: seconds for the
-    notebook's runs, 0 for none; a run cut short is marked partial and is continued by the next call.
-    """
-
-    tier: str = "best"
-    seeds: int = 0
-    fresh: bool = False
-    jobs: int = 0
-    time_limit: float = 0.0
-
-    def __post_init__(self):
-        check_types(self)
-        one_of("tier", self.tier, ("best", *TIERS))
-        require(self.seeds >= 0, f"seeds = {self.seeds}: must be 0 (the tier's own number) or more")
-        require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
-        require(self.time_limit >= 0, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
-
-
-def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
-    """The parameters of a notebook from its own ``globals()``, read right after the parameters cell.
-
-    Every plain value that is no parameter is an error: papermill alone would inject a misspelt name and go on.
-    """
-    plain = (bool, int, float, str, list, tuple, dict, type(None))
-    given = {
-        name: value
-        for name, value in values.items()
-        if not name.startswith("_") and name not in ("In", "Out") and isinstance(value, plain)
-    }
-    known = ", ".join(f.name for f in dataclasses.fields(cls))
-    try:
-        parameters = from_dict(cls, given)
-    except ConfigError as error:
-        raise ConfigError(f"{error} (this notebook's parameters: {known})") from None
-    missing = [f.name for f in dataclasses.fields(cls) if f.name not in given]
-    require(not missing, f"the parameters cell lacks {', '.join(missing)}")
-    return parameters

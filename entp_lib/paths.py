@@ -40,7 +40,8 @@ def reference() -> Path:
 
 def shown(path: Path) -> str:
     """A path as a message should show it: relative to the root where it lies inside."""
-    try:
-        return str(Path(path).resolve().relative_to(root()))
+    path = Path(path)
+    try:  # a link is shown as itself: it may lead nowhere
+        return str(Path(os.path.realpath(path.parent), path.name).relative_to(root()))
     except ValueError:
         return str(path)

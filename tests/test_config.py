@@ -10,20 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from entp_lib.config import (
-    ARCHITECTURES,
-    TIERS,
-    ConfigError,
-    ModelConfig,
-    NotebookParameters,
-    RunConfig,
-    TrainConfig,
-    config_from,
-    config_id,
-    from_dict,
-    notebook_parameters,
-    to_dict,
-)
+from entp_lib.collection.parameters import NotebookParameters, notebook_parameters
+from entp_lib.config import ARCHITECTURES, TIERS, ModelConfig, RunConfig, TrainConfig, config_from, config_id, to_dict
+from entp_lib.strict import ConfigError, from_dict
 
 MODEL = dict(architecture="entp", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4)
 RUN = dict(experiment="e", tier="quick", task="counting", task_params={}, model=MODEL, train={"steps": 9})
@@ -38,7 +27,7 @@ models = st.builds(
     heads=st.integers(1, 4),
     per_head=st.integers(1, 8),
     dims=st.none() | st.integers(1, 5),
-    architecture=st.sampled_from(ARCHITECTURES),
+    architecture=st.sampled_from(list(ARCHITECTURES)),
     n_layers=st.integers(1, 12),
     vocab_size=st.integers(1, 99),
     max_length=st.integers(1, 99),
@@ -94,7 +83,7 @@ CHANGES = {
     "model_seed": 7, "data_seed": 7, "start_from": "count3/0123456789abcdef",
     "model.architecture": "entp", "model.n_layers": 3, "model.n_heads": 4, "model.width": 32, "model.vocab_size": 9,
     "model.max_length": 9, "model.dropout": 0.1, "model.positions": "none", "model.position_std": 0.1,
-    "model.input_dim": 3, "model.output_dim": 3, "model.input_std": 0.1,
+    "model.input_dim": 3, "model.output_dim": 3, "model.input_std": 0.1, "model.full_layers": 2,
     "train.steps": 13, "train.batch_size": 9, "train.max_lr": 0.1, "train.min_lr": 0.1, "train.warmup_steps": 4,
     "train.decay_steps": 99, "train.betas": (0.9, 0.98), "train.weight_decay": 0.2, "train.grad_clip": 1.0,
     "train.precision": "bf16", "train.eval_every": 5, "train.eval_sequences": 33, "train.final_eval_sequences": 65,
@@ -114,6 +103,8 @@ def test_the_id_depends_on_every_field_and_on_the_version(small_run):
         fields = {"input_dim": value, "output_dim": value} if field.endswith("_dim") else {field: value}
         if field == "output_dim":  # the two go together
             fields["input_dim"] = 5
+        if field == "full_layers":  # of a hybrid of three or more
+            fields |= {"architecture": "hybrid", "n_layers": 3}
         changed = {part: dataclasses.replace(getattr(base, part), **fields)} if part else fields
         ids.append(config_id(dataclasses.replace(base, **changed), 1))
     assert len(set(ids)) == len(ids)

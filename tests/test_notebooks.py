@@ -7,8 +7,11 @@ import nbformat
 import papermill
 import pytest
 
-from entp_lib import claims, figures, launcher, paths, readme
-from entp_lib.config import NotebookParameters
+from entp_lib import paths
+from entp_lib.collection import claims, figures
+from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.report import notebooks as launcher
+from entp_lib.report import readme
 
 NOTEBOOKS = launcher.notebook_paths()
 names = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

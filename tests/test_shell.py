@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,14 @@ print(*(os.environ.get(name) for name in ("ENTP_RECORDS", "TQDM_DISABLE", "MPLBA
 sys.exit(int(os.environ.get("STUB_EXIT", 0)))
 """
 
-# A Python whose environments are copies of itself and whose pip only leaves a line in pip-calls: quick.
+# A Python whose environments are copies of itself and whose pip only leaves a line in pip-calls: quick. The uv that
+# it installs does the same.
 PRETENDER = f"""\
 case "$*" in
   "-m venv .venv") mkdir -p .venv/bin && rm -f .venv/bin/python && cp "$0" .venv/bin/python ;;
   "-c import pip") ;;
-  "-m pip "*) sleep 0.3 && echo "$@" >>pip-calls ;;
+  "-m pip install "*" uv==1") echo Installing uv && cp uv .venv/bin/uv ;;
+  "-m pip install "*) sleep 0.3 && echo "$@" >>pip-calls ;;
   *) exec '{PYTHON}' "$@" ;;
 esac"""
 
@@ -58,11 +59,10 @@ class Project:
 
     def start(self, *arguments, script="run_all.sh", cwd=None, **variables) -> subprocess.Popen:
         """Start a script with none of the settings around this test, in a process group of its own."""
-        ours = ("PIP_", "ENTP_", "PYTEST", "STUB_", "OMP_", "TQDM_", "MPL")
+        ours = ("PIP_", "UV_", "ENTP_", "PYTEST", "STUB_", "OMP_", "TQDM_", "MPL")
         environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         environ |= {
             "PYTHON": self.python,
-            "ENTP_DISK_GB_NEEDED": "0",
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_NO_INDEX": "1",
         }
@@ -169,22 +169,22 @@ def test_changed_requirements_install_again(pretended, name):
     assert len(pretended.pip_calls) == 1
 
 
-def test_torch_comes_from_the_index_asked_for(project, tmp_path):
-    index = tmp_path / "torch"
-    index.mkdir()
-    with zipfile.ZipFile(index / "torch-0.0.1+cpu-py3-none-any.whl", "w") as wheel:
-        info = "torch-0.0.1+cpu.dist-info"
-        (index / "index.html").write_text(f'<a href="{Path(wheel.filename).name}">torch</a>')
-        wheel.writestr("torch/__init__.py", "")
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 0.0.1+cpu\n")
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
-    project.require("# pinned\ntorch==0.0.1  # the tensors")
-    done = project.run(PIP_NO_INDEX="", ENTP_TORCH_INDEX=tmp_path.as_uri())
-    assert done.returncode == 0, done.stderr
-    assert list((project.root / ".venv").glob("lib/python*/site-packages/torch-0.0.1+cpu.dist-info"))
+@pytest.mark.parametrize("fails", [0, 1])
+def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails):
+    pretended.require("uv==1 ; python_version > '3'\ntorch==0.0.1")
+    note = "echo $UV_DEFAULT_INDEX $UV_INDEX $UV_FIND_LINKS $UV_NO_INDEX -- $* >>uv-calls"
+    script(pretended.root / "uv", f"{note}; exit {fails}")
+    pip = {"PIP_NO_INDEX": "", "PIP_EXTRA_INDEX_URL": "file:///b file:///c", "PIP_FIND_LINKS": "/x /y"}
+    done = pretended.run(ENTP_TORCH_INDEX="file:///t", PIP_INDEX_URL="file:///a", UV_INDEX="mine", **pip)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " s  Installing uv" in done.stdout and "__main__.py|run\n" in done.stdout
+    common = "-- pip install --python .venv/bin/python --index-strategy unsafe-best-match"
+    assert (pretended.root / "uv-calls").read_text().splitlines() == [
+        f"file:///t mine /x,/y {common} --no-deps torch==0.0.1",
+        f"file:///a mine /x,/y {common} -r requirements.txt",
+    ]
+    calls = [call.split("-check ")[1] for call in pretended.pip_calls] if fails else []
+    assert calls == ["--no-deps torch==0.0.1", "-r requirements.txt"][: 2 * fails]
 
 
 def test_two_at_once_install_once(pretended):
@@ -200,7 +200,7 @@ def test_no_network(project):
     project.require("no-such-package==1")
     unreachable = {
         "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
-        "PIP_RETRIES": 0,
+        "PIP_RETRIES": 1,
         "PIP_TIMEOUT": 1,
         "PIP_NO_INDEX": "",
     }
@@ -304,11 +304,6 @@ def test_no_ensurepip(bare, tmp_path):
     assert not (bare.root / ".venv").exists()
 
 
-def test_not_enough_disk(bare):
-    line = bare.refusal(ENTP_DISK_GB_NEEDED=10**9)
-    assert "not enough disk space" in line and f"needs about {10**9} GB" in line
-
-
 def test_directory_not_writable(bare):
     (bare.root / ".venv").touch()  # in the way of the folder, for root too
     assert "cannot write to" in bare.refusal()
@@ -316,10 +311,11 @@ def test_directory_not_writable(bare):
 
 @pytest.fixture
 def checked(project) -> Project:
-    """The shared project with a ruff and a pytest that print how they were called."""
+    """The shared project with a ruff, a pytest and an import-linter that print how they were called."""
     for name in ("ruff", "pytest"):
         (project.root / name).mkdir(exist_ok=True)
         (project.root / name / "__main__.py").write_text(STUB)
+    (project.root / ".venv" / "bin" / "lint-imports").write_text(STUB)
     return project
 
 
@@ -341,7 +337,8 @@ def test_every_check_runs_in_its_environment(checked, tmp_path):
 def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
     done = checked.run(script="run_tests.sh", STUB_EXIT=3, OMP_NUM_THREADS=2)
     assert len(calls(done)) == 4
-    assert done.stdout.count("\nread-only 1 None 2\n") == 4
+    assert done.stdout.count("\nread-only 1 None 2\n") == 5  # what broke the contract is shown
+    assert "\nlint-imports|--no-logo|--no-cache\n" in done.stdout
     assert "notebooks  failed (3)" in done.stdout
     assert done.stdout.splitlines()[-1] == "0 passed, 4 failed"
     assert done.returncode == 1

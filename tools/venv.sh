@@ -2,10 +2,9 @@
 # Sourced by run_all.sh and run_tests.sh in the project's root: ensure_venv makes, updates or repairs .venv.
 #
 # .venv/installed says what the environment was made for. It is written last, so an interrupted install leaves
-# none and the next run installs again. The lock and pip's logs lie in .venv too, nothing lies anywhere else.
+# none and the next run installs again. The lock and the log lie in .venv too, nothing lies anywhere else.
 
-log=.venv/install.log         # what pip said
-debug_log=.venv/pip-debug.log # the same at length: without retries only this one shows a failed connection
+log=.venv/install.log # what uv and pip said
 
 fail() {
   printf '%s: %s\n' "${0##*/}" "$*" >&2
@@ -62,74 +61,73 @@ lock() {
         pass'
 }
 
-free_kb() { # a file system that cannot tell counts as roomy
-  local kb
-  kb=$(df -Pk .venv 2>/dev/null | sed -n 's/.* \([0-9][0-9]*\)  *[0-9]*% .*/\1/p')
-  echo "${kb:-999999999}"
-}
-
-# With the CPU build of torch .venv needs about 3 GB, with the default build for Linux 8 GB. Which one pip will
-# find depends on its configuration, so only the smaller need is a reason to stop.
-check_disk() {
-  local free need=${ENTP_DISK_GB_NEEDED:-3}
-  free=$(($(free_kb) / 1024 / 1024))
-  if [ "$free" -lt "$need" ]; then
-    fail "not enough disk space: $PWD has $free GB free, .venv needs about $need GB"
-  elif [ "$free" -lt 8 ] && [ "$(uname -s)" = Linux ] &&
-    [ -z "${ENTP_TORCH_INDEX:-}${ENTP_DISK_GB_NEEDED:-}" ]; then
-    echo "Only $free GB free; torch with CUDA needs about 8 GB (ENTP_TORCH_INDEX can name the CPU build's index)."
-  fi
-}
-
-# Runs a command whose output goes to the log; a terminal shows its latest line and the seconds gone.
+# Runs a command whose output goes to the log; a terminal shows its latest line, other outputs one now and then.
 logged() {
-  local line
+  local line='' said=-5
   "$@" 2>&1 </dev/null | while IFS= read -r line; do
     printf '%s\n' "$line" >>"$log" || true # a full disk must not stop the reading
-    if [ -t 1 ]; then printf '\r\033[K%4d s  %.70s' "$SECONDS" "$line"; fi
-  done 2>/dev/null || explain_failure
+    if [ -t 1 ]; then
+      printf '\r\033[K%4d s  %.70s' "$SECONDS" "$line"
+    elif [ $((SECONDS - said)) -ge 5 ]; then
+      printf '%4d s  %.70s\n' "$SECONDS" "$line" && said=$SECONDS
+    fi
+  done 2>/dev/null && line=done
   if [ -t 1 ]; then printf '\r\033[K'; fi
+  [ "$line" = done ]
 }
 
 explain_failure() {
-  if [ -t 1 ]; then printf '\r\033[K'; fi
-  if [ "$(free_kb)" -lt 1024 ] || grep -qi 'no space left' "$log"; then
-    fail "no space left on the disk of .venv, of pip's cache or of the temporary files; see $PWD/$log"
-  elif grep -qsE '[Cc]onnection (broken by|error)|(NewConnection|NameResolution|Timeout|Proxy|SSL)Error' \
-    "$log" "$debug_log"; then
+  if grep -qi 'no space left' "$log"; then
+    fail "no space left on the disk of .venv (about 2 GB, with CUDA 8), of the caches or of /tmp; see $PWD/$log"
+  elif grep -qsE '[Cc]onnection (broken by|error)|(NewConnection|NameResolution|Timeout|Proxy|SSL)Error' "$log"; then
     fail "no network: pip cannot reach its package index, which the first run needs; see $PWD/$log"
   fi
   fail "making .venv failed: $(grep -iE '^ *error:' "$log" | tail -n 1 || tail -n 1 "$log"); see $PWD/$log"
 }
 
-pip_install() {
-  logged .venv/bin/python -m pip install --no-input --disable-pip-version-check --log "$debug_log" "$@"
+with_pip() { logged .venv/bin/python -m pip install --no-input --disable-pip-version-check "$@"; }
+
+# uv takes a tenth of pip's time; where it cannot be had, or fails, pip does the work and says what is wrong.
+install() {
+  if [ -x .venv/bin/uv ] &&
+    logged .venv/bin/uv pip install --python .venv/bin/python --index-strategy unsafe-best-match "$@"; then return; fi
+  with_pip "$@" || explain_failure
+}
+
+pinned() { sed -n "s/^\($1==[^ ;#]*\).*/\1/p" requirements.txt; }
+
+# uv reads none of pip's settings: passes one on as uv's variable, unless the user has set that.
+pass_on() {
+  local value
+  value=$(sed -n "s/^[^.]*\.$1='\(.*\)'\$/\1/p" <<<"$settings" | head -n 1 | sed "s/\\\\n/ /g; s/^ *//; s/  */$3/g")
+  if [ -n "$value" ] && [ -z "${!2:-}" ]; then export "$2=$value"; fi
 }
 
 make_venv() {
   lock
   if is_ready; then return; fi # the run that held the lock has done it
   trap 'printf "\n%s: interrupted; the next run installs again\n" "${0##*/}" >&2 && exit 130' INT
-  if ! ls -d .venv/lib/python3*/site-packages/torch >/dev/null 2>&1; then check_disk; fi
   if ! .venv/bin/python -c 'import pip' 2>/dev/null ||
     { [ -f .venv/installed ] && [ "$(head -n 2 .venv/installed)" != "$(wanted | head -n 2)" ]; }; then
-    echo "Creating .venv (first run here, a few minutes) ..."
+    echo "Creating .venv (first run here, about a minute) ..."
     # python goes first: what an interruption leaves of the old environment must not look like a whole one.
     rm -f .venv/bin/python
     find .venv -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +
-    logged "$python" -m venv .venv
+    logged "$python" -m venv .venv || explain_failure
   else
     echo "Updating .venv (requirements.txt or pyproject.toml changed, or an install was interrupted) ..."
   fi
-  rm -f .venv/installed "$log" "$debug_log"
-  if [ -n "${ENTP_TORCH_INDEX:-}" ]; then
-    # Only torch comes from that index; requirements.txt then finds its pinned version there already.
-    pip_install --index-url "$ENTP_TORCH_INDEX" "$(sed -n 's/^\(torch==[^ ;#]*\).*/\1/p' requirements.txt)"
+  rm -f .venv/installed "$log"
+  if [ ! -x .venv/bin/uv ] && [ -n "$(pinned uv)" ]; then with_pip "$(pinned uv)" || true; fi
+  settings=$(.venv/bin/python -m pip config list 2>/dev/null) || true
+  pass_on index-url UV_DEFAULT_INDEX ' ' && pass_on extra-index-url UV_INDEX ' '
+  pass_on find-links UV_FIND_LINKS , && pass_on no-index UV_NO_INDEX ' '
+  if [ -n "${ENTP_TORCH_INDEX:-}" ]; then # torch alone comes from there; the rest then finds it installed
+    UV_DEFAULT_INDEX=$ENTP_TORCH_INDEX PIP_INDEX_URL=$ENTP_TORCH_INDEX install --no-deps "$(pinned torch)"
   fi
-  pip_install -r requirements.txt
+  install -r requirements.txt
   wanted >.venv/installed.new
   mv -f .venv/installed.new .venv/installed
-  rm -f "$debug_log"
   trap - INT
   echo "Made .venv in $SECONDS s."
 }

@@ -12,11 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from entp_lib.models.relations import masked
 from entp_lib.models.transformer import Transformer
 
 
 class Cache:
-    """Keys and values (B, H, max_length, K) of every layer, preallocated; ``length`` positions are filled."""
+    """Keys and values (B, H, max_length, K) of every layer, preallocated; ``length`` positions are filled.
+
+    Beside them the position ids of what is filled, (B, max_length), for schemes that compare them.
+    """
 
     def __init__(self, model: Transformer, batch: int, max_length: int | None = None):
         cfg = model.cfg
@@ -26,6 +30,7 @@ class Cache:
         like = model.ln_f.weight
         shape = (cfg.n_layers, 2, batch, cfg.n_heads, self.max_length, cfg.width // cfg.n_heads)
         self.kv = like.new_zeros(shape)
+        self.positions_BT = torch.zeros(batch, self.max_length, dtype=torch.long, device=like.device)
         self.length = 0
 
     def extend(self, layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,15 +42,24 @@ class Cache:
 
     def select(self, rows: Tensor) -> None:
         """Keep (and repeat) the given rows of the batch, as beam search does."""
-        self.kv = self.kv[:, :, rows]
+        self.kv, self.positions_BT = self.kv[:, :, rows], self.positions_BT[rows]
 
 
 @torch.no_grad()
-def cached_logits(model: Transformer, tokens_BT: Tensor, cache: Cache, causal: bool = True) -> Tensor:
+def cached_logits(
+    model: Transformer,
+    tokens_BT: Tensor,
+    cache: Cache,
+    causal: bool = True,
+    positions_BT: Tensor | None = None,
+    mask_BTS: Tensor | None = None,
+) -> Tensor:
     """Logits (B, V) after the last of the new tokens (B, T), which follow what ``cache`` holds.
 
     ``causal=False`` lets the new tokens see each other in full: the prompt of a prefix decoder, or, token by token on
-    an encoder, the naive cache that is wrong from two layers on. Raises ValueError where the cache would overflow.
+    an encoder, the naive cache that is wrong from two layers on. ``positions_BT``: position ids of the new tokens,
+    which go on counting unless given. ``mask_BTS``: True where a new token may see one of all S so far. Raises
+    ValueError where the cache would overflow.
     """
     new = tokens_BT.shape[1]
     start, stop = cache.length, cache.length + new
@@ -53,15 +67,25 @@ def cached_logits(model: Transformer, tokens_BT: Tensor, cache: Cache, causal: b
         raise ValueError(f"tokens of shape {tuple(tokens_BT.shape)}: no new token")
     if stop > cache.max_length:
         raise ValueError(f"{stop} tokens: beyond the cache's {cache.max_length} positions")
-    x = model.embedding(tokens_BT)
-    if model.positions is not None:
-        x = x + model.positions.weight[start:stop]
-    mask = None
+    if mask_BTS is not None and mask_BTS.shape != (len(tokens_BT), new, stop):
+        raise ValueError(f"mask of shape {tuple(mask_BTS.shape)}: must be ({len(tokens_BT)}, {new}, {stop})")
+    scheme, device = model.positions, tokens_BT.device
+    x, added = (
+        model.embedding(tokens_BT),
+        scheme.embeddings(slice(start, stop) if positions_BT is None else positions_BT),
+    )
+    x = x if added is None else x + added
+    if positions_BT is None:
+        positions_BT = torch.arange(start, stop, device=device)[None]
+    cache.positions_BT[:, start:stop] = positions_BT
+    rotation, mask = scheme.rotation(positions_BT), scheme.bias(positions_BT, cache.positions_BT[:, :stop])
     if causal and new > 1:
-        positions = torch.arange(stop, device=x.device)
-        mask = positions[None] <= positions[start:, None]
+        places = torch.arange(stop, device=device)
+        mask = masked(mask, places[None] <= places[start:, None])
+    if mask_BTS is not None:
+        mask = masked(mask, mask_BTS[:, None])
     for layer, block in enumerate(model.blocks):
-        q, k, v = block.attention.project(block.ln_1(x))
+        q, k, v = block.attention.project(block.ln_1(x), rotation)
         k, v = cache.extend(layer, k, v)
         x = block.residual(x, block.attention(q, k, v, mask, False))
     cache.length = stop
@@ -75,19 +99,19 @@ class Stepper:
         self.model, self.tokens_BT = model, prompt_BT
         self.prompt_length = prompt_BT.shape[1]
         self.cache = None
-        if use_cache and model.cfg.full_layers < 2:
+        if use_cache and model.cfg.recomputed_layers < 2:
             self.cache = Cache(model, len(prompt_BT), max_length)
 
     def logits(self) -> Tensor:
         """(B, V) after the present last token."""
         if self.cache is not None:
             prompt = self.cache.length == 0
-            full = prompt and self.model.cfg.architecture == "prefix_decoder"
+            full = prompt and self.model.cfg.open_prompt
             return cached_logits(self.model, self.tokens_BT[:, self.cache.length :], self.cache, causal=not full)
         wanted_BT = torch.zeros_like(self.tokens_BT, dtype=torch.bool)
         wanted_BT[:, -1] = True
         prompts = None
-        if self.model.cfg.architecture == "prefix_decoder":
+        if self.model.cfg.open_prompt:
             prompts = torch.full((len(wanted_BT),), self.prompt_length, device=wanted_BT.device)
         return self.model(self.tokens_BT, wanted_BT, prompts)
 

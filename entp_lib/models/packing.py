@@ -4,16 +4,18 @@ A long prefix and a short one share a row of the longest wanted length, under a 
 a handful of kernels whatever the lengths: the same algebra as ``entp_lib.models.entp``, without its loop over lengths.
 Some attention is computed for nothing (the masked blocks); matrix products lose only the few unpaired rows' padding.
 
-Letters: B batch, T tokens, N wanted prefixes, R rows, C tokens of a row, S = 2 slots of a row, D width, H heads.
+Letters: B batch, T tokens, N wanted prefixes, R rows, C tokens of a row, S = 2 slots of a row, M flat tokens of all
+rows, D width, H heads, K head width.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+
+from entp_lib.models.last_layer import attention_weights, read_last
+from entp_lib.models.relations import Relations, add_bias, masked, rotate
 
 PADDING = 2  # the segment of tokens that belong to no prefix; they see each other, and nobody reads them
 
@@ -99,59 +101,68 @@ def chunks(rows: Rows, size: int) -> Sequence[Rows]:
     return parts
 
 
-def packed(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor, budget: int, again: bool) -> Tensor:
-    """Hidden states (N, D) in row-major order of ``wanted_BT``, at most ``budget`` tokens at a time.
-
-    ``again``: activations are computed again for the gradient where they did not fit at once.
-    """
-    rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
-    rows = pack(rows_N, ends_N + 1, wanted_BT.shape[1])
-    parts = chunks(rows, max(1, budget // rows.index_RC.shape[1]))
-    again = again and len(parts) > 1 and torch.is_grad_enabled()
-    outputs = [
-        checkpoint(stack, blocks, x_BTD, part, use_reentrant=False) if again else stack(blocks, x_BTD, part)
-        for part in parts
-    ]
-    return torch.cat(outputs)[torch.cat([part.prefix_N for part in parts]).argsort()]
-
-
-def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, rows: Rows) -> Tensor:
+def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, rows: Rows, relations: Relations | None = None) -> Tensor:
     """Hidden states after the stack at the ends of the prefixes in ``rows``, in the order of ``rows.prefix_N``."""
     first, *middle, last = blocks
-    mask_R1CC = (rows.segment_RC[:, :, None] == rows.segment_RC[:, None])[:, None]
+    bias, rotation = of_rows(rows, x_BTD.shape[1], relations)
     x_RCD = x_BTD.flatten(0, 1)[rows.index_RC]
     qkv_RCE = first.attention.qkv(first.ln_1(x_BTD)).flatten(0, 1)[rows.index_RC]  # projected once per token
     q, k, v = (first.attention.split(z) for z in qkv_RCE.chunk(3, dim=-1))
-    x_RCD = first.residual(x_RCD, first.attention(q, k, v, mask_R1CC, False))
+    attended = first.attention(rotate(q, rotation), rotate(k, rotation), v, bias, False)
+    x_RCD = first.residual(x_RCD, attended)
     for block in middle:
-        x_RCD = block(x_RCD, mask_R1CC)
-    return last.residual(*read_last(last, x_RCD, rows))
+        x_RCD = block(x_RCD, bias, rotation=rotation)
+    return last.residual(*read_ends(last, x_RCD, rows, bias, rotation))
 
 
-def read_last(block: nn.Module, x_RCD: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-    """Last layer: inputs (N, D) at the prefixes' ends and their attention output; as in ``entp.read_last``."""
-    attention, n_heads = block.attention, block.attention.n_heads
-    n_rows, _, width = x_RCD.shape
-    z_RCD = block.ln_1(x_RCD)
-    w_q, w_k, w_v = attention.qkv.weight.chunk(3)
-    b_q, _, b_v = attention.qkv.bias.chunk(3)
-    q_HNK = F.linear(z_RCD.flatten(0, 1)[rows.end_N], w_q, b_q).unflatten(-1, (n_heads, -1)).transpose(0, 1)
-    seeking_NHD = (q_HNK @ w_k.unflatten(0, (n_heads, -1))).transpose(0, 1) * (width // n_heads) ** -0.5
-    empty = seeking_NHD.new_zeros(2 * n_rows, n_heads, width)
-    seeking_RSD = empty.index_copy(0, rows.slot_N, seeking_NHD).view(n_rows, 2 * n_heads, width)
-    scores_RSHC = (seeking_RSD @ z_RCD.transpose(1, 2)).unflatten(1, (2, n_heads))
-    slots = torch.arange(2, device=x_RCD.device)
-    seen_RSC = rows.segment_RC[:, None] == slots[:, None]
-    seen_RSC = seen_RSC | ~seen_RSC.any(-1, keepdim=True)  # an empty slot looks everywhere, unread
-    scores_RSHC = scores_RSHC.masked_fill(~seen_RSC[:, :, None], -torch.inf)
-    half = scores_RSHC.dtype == torch.bfloat16
-    weights_RSHC = F.softmax(scores_RSHC, -1, dtype=torch.float32 if half else None)
-    dropout = attention.dropout if attention.training else 0.0
-    weights_RSHC = F.dropout(weights_RSHC, dropout).to(z_RCD.dtype)
-    mean_RSD = weights_RSHC.flatten(1, 2) @ z_RCD
-    mean_HND = mean_RSD.view(2 * n_rows, n_heads, width)[rows.slot_N].transpose(0, 1)
-    value_NHK = (mean_HND @ w_v.unflatten(0, (n_heads, -1)).transpose(1, 2)).transpose(0, 1)
-    mass_NH = weights_RSHC.sum(-1).view(2 * n_rows, n_heads)[rows.slot_N]
-    bias_HK = b_v.unflatten(0, (n_heads, -1))
-    value_NHK = value_NHK + (bias_HK if dropout == 0 else mass_NH[..., None] * bias_HK)
-    return x_RCD.flatten(0, 1)[rows.end_N], attention.out(value_NHK.flatten(1))
+def of_rows(rows: Rows, tokens: int, relations: Relations | None) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    """What packed tokens may see, with what is added to their scores (R, 1 or H, C, C), and their rotation."""
+    same_R1CC = (rows.segment_RC[:, :, None] == rows.segment_RC[:, None])[:, None]
+    if relations is None:
+        return same_R1CC, None
+    row_RC, place_RC = rows.index_RC // tokens, rows.index_RC % tokens
+    bias, rotation = relations.bias_BHTT, relations.rotation
+    if bias is not None:
+        row_R11 = row_RC[:, :, None] if len(bias) > 1 else torch.zeros_like(row_RC)[:, :, None]
+        bias = bias.permute(0, 2, 3, 1)[row_R11, place_RC[:, :, None], place_RC[:, None]].permute(0, 3, 1, 2)
+    if rotation is not None:
+        row_RC = row_RC if len(rotation[0]) > 1 else torch.zeros_like(row_RC)
+        rotation = tuple(x[row_RC, 0, place_RC][:, None] for x in rotation)
+    return masked(bias, same_R1CC), rotation
+
+
+def read_ends(
+    block: nn.Module,
+    x_RCD: Tensor,
+    rows: Rows,
+    bias: Tensor | None = None,
+    rotation: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Last layer: inputs (N, D) at the prefixes' ends and their attention output; ``bias`` as ``of_rows`` has it."""
+    n_rows, capacity, width = x_RCD.shape
+    n_heads = block.attention.n_heads
+    if bias is None:
+        bias, _ = of_rows(rows, 1, None)
+
+    def of_slots(x_N: Tensor, empty: float) -> Tensor:
+        """(N, …) as (R, S, …), a slot without a prefix filled with ``empty``."""
+        return x_N.new_full((2 * n_rows, *x_N.shape[1:]), empty).index_copy(0, rows.slot_N, x_N).unflatten(0, (-1, 2))
+
+    def means(seeking_NHX: Tensor, z_MD: Tensor, keys_MHK: Tensor | None) -> tuple[Tensor, Tensor]:
+        z_RCD, seeking_RSHX = z_MD.view_as(x_RCD), of_slots(seeking_NHX, 0)
+        if keys_MHK is None:
+            scores_RSHC = (seeking_RSHX.flatten(1, 2) @ z_RCD.transpose(1, 2)).unflatten(1, (2, n_heads))
+        else:
+            keys_RCHK = keys_MHK.unflatten(0, (n_rows, capacity))
+            scores_RSHC = torch.einsum("rshk,rchk->rshc", seeking_RSHX, keys_RCHK)
+        bias_NHC = bias[rows.end_N // capacity, :, rows.end_N % capacity]
+        bias_RSHC = of_slots(
+            bias_NHC, True if bias.dtype == torch.bool else 0
+        )  # an empty slot looks everywhere, unread
+        weights_RSHC = attention_weights(block.attention, add_bias(scores_RSHC, bias_RSHC), z_RCD.dtype)
+        mean_RSD = weights_RSHC.flatten(1, 2) @ z_RCD
+        mean_NHD = mean_RSD.view(2 * n_rows, n_heads, width)[rows.slot_N]
+        return mean_NHD, weights_RSHC.sum(-1).view(2 * n_rows, n_heads)[rows.slot_N]
+
+    flat = None if rotation is None else tuple(x.transpose(1, 2).flatten(0, 1) for x in rotation)
+    return read_last(block, x_RCD.flatten(0, 1), rows.end_N, means, flat)

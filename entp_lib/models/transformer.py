@@ -4,6 +4,7 @@ Letters: B batch, T tokens, N wanted positions, D width, H heads, K head width, 
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,10 @@ from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import entp, kernels
+from entp_lib.models.entp import Part
+from entp_lib.models.positions import SCHEMES
+from entp_lib.models.relations import Relations, Rotation, relations_of, rotate
+from entp_lib.strict import ConfigError, require
 
 METHODS = {"fast": None, "grouped": False, "packed": True}  # of computing ENTP: whether prefixes are packed in rows
 
@@ -24,16 +29,19 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(cfg.width, 3 * cfg.width)
         self.out = nn.Linear(cfg.width, cfg.width)
 
-    def project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each (B, H, T, K)."""
-        return tuple(self.split(x) for x in self.qkv(x_BTD).chunk(3, dim=-1))
+    def project(self, x_BTD: Tensor, rotation: Rotation | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, H, T, K); queries and keys turned by ``rotation``."""
+        q, k, v = (self.split(x) for x in self.qkv(x_BTD).chunk(3, dim=-1))
+        return rotate(q, rotation), rotate(k, rotation), v
 
     def split(self, x_BTD: Tensor) -> Tensor:
         return x_BTD.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """Attention output after the output projection: (B, T, D) for T queries."""
+        """Attention output after the output projection, (B, T, D) for T queries; ``mask`` as in ``Relations``."""
         dropout = self.dropout if self.training else 0.0
+        if mask is not None and mask.dtype not in (torch.bool, q.dtype):
+            mask = mask.to(q.dtype)
         y_BHTK = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
         return self.out(y_BHTK.transpose(1, 2).flatten(2))
 
@@ -51,13 +59,24 @@ class Block(nn.Module):
         self.fc_out = nn.Linear(4 * cfg.width, cfg.width)
         self.dropout = nn.Dropout(cfg.dropout)
 
-    def forward(self, x_BTD: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """The block over whole sequences (B, T, D); in a decoder on a CPU by the fused kernels."""
-        if causal and self.fusible and kernels.usable(x_BTD, self.dropout.p if self.training else 0.0):
+    def forward(
+        self, x_BTD: Tensor, mask: Tensor | None = None, causal: bool = False, rotation: Rotation | None = None
+    ) -> Tensor:
+        """The block over whole sequences (B, T, D); in a decoder on a CPU by the fused kernels.
+
+        ``mask`` (broadcast to (B, H, T, T)): True where attention is allowed, or added to the scores; with ``causal``
+        there is none.
+        """
+        if (
+            causal
+            and rotation is None
+            and self.fusible
+            and kernels.usable(x_BTD, self.dropout.p if self.training else 0.0)
+        ):
             batch, length, _ = x_BTD.shape
             x_MD = kernels.attend(self, x_BTD.flatten(0, 1), [(None, batch, length)], causal=True)
             return kernels.feed_forward(self, x_MD).view_as(x_BTD)
-        q, k, v = self.attention.project(self.ln_1(x_BTD))
+        q, k, v = self.attention.project(self.ln_1(x_BTD), rotation)
         return self.residual(x_BTD, self.attention(q, k, v, mask, causal))
 
     def residual(self, x: Tensor, attended: Tensor) -> Tensor:
@@ -76,7 +95,7 @@ class Transformer(nn.Module):
     ``entp_method`` is "fast" (by device one of "grouped" and "packed", which may be asked for), or "reference" for the
     loop of the definition. ``token_budget`` bounds the tokens that
     ENTP has in the stack at a time, at the price of computing activations twice; None keeps them all. For a training
-    step prefer ``entp.split_wanted``, which bounds them at no price.
+    step prefer ``plan``, which bounds them at no price.
     """
 
     def __init__(self, cfg: ModelConfig, seed: int = 0):
@@ -87,7 +106,7 @@ class Transformer(nn.Module):
         else:
             self.embedding = nn.Linear(cfg.input_dim, cfg.width)
             self.read_out = nn.Linear(cfg.width, cfg.output_dim)
-        self.positions = nn.Embedding(cfg.max_length, cfg.width) if cfg.positions == "learned" else None
+        self.positions = SCHEMES[cfg.positions](cfg)
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.n_layers))
         self.ln_f = nn.LayerNorm(cfg.width)
         self.dropout = nn.Dropout(cfg.dropout)
@@ -112,82 +131,193 @@ class Transformer(nn.Module):
                 std = self.cfg.input_std
             p.normal_(0.0, std, generator=generator)
 
-    def forward(self, inputs: Tensor, wanted_BT: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
-        """Logits after each wanted position, (N, V) in row-major order of ``wanted_BT``.
+    def plan(self, wanted_BT: Tensor) -> list[Part]:
+        """The wanted positions in parts, each of which the model takes in place of a mask, so that memory is bounded.
 
-        ``inputs``: token ids (B, T), or (B, T, input_dim) of a continuous model. ``prompt_lengths_B`` is used by
-        the prefix decoder only, whose wanted positions may not lie before the prompt's last token (they would see
-        what they predict). Raises ValueError for shapes, lengths and ids that do not fit.
+        Their losses add up to the loss of the whole. A decoder has one part; ENTP as many as its activations need.
         """
-        self.check(inputs, wanted_BT, prompt_lengths_B)
-        x_BTD = self.embed(inputs)
+        if self.cfg.recomputed_layers < 2:
+            return [Part(wanted_BT)]
+        tokens, width, device = wanted_BT.shape[1], self.cfg.width, wanted_BT.device.type
+        return entp.plan(wanted_BT, entp.micro_batch_tokens(device, width, tokens), self.packs(device, tokens))
+
+    def packs(self, device: str, tokens: int) -> bool:
+        """Whether prefixes are packed in rows: as ``entp_method`` asks, or what suits the device."""
         if self.entp_method not in ("reference", *METHODS):
             raise ValueError(f"entp_method = {self.entp_method!r}: must be one of reference, {', '.join(METHODS)}")
-        full = self.cfg.full_layers
+        asked = METHODS.get(self.entp_method)
+        return entp.packs(device, tokens, self.cfg.width) if asked is None else asked
+
+    def forward(
+        self,
+        inputs: Tensor,
+        wanted: Tensor | Part | None = None,
+        prompt_lengths_B: Tensor | None = None,
+        positions_BT: Tensor | None = None,
+        mask_BTT: Tensor | None = None,
+    ) -> Tensor:
+        """Logits after each wanted position, (N, V) in row-major order.
+
+        ``inputs``: token ids (B, T), or (B, T, input_dim) of a continuous model. ``wanted``: boolean (B, T), or a part
+        of what ``plan`` made of such a mask; None for all positions, which is also what ``torch.compile`` can take with
+        ``fullgraph=True``, ``torch.export``, and the meta device. ``prompt_lengths_B`` is used by the prefix decoder
+        only, whose wanted positions may not lie before the prompt's last token (they would see what they predict): all
+        are those from there on. ``positions_BT``: the
+        position ids of the tokens, 0, 1, 2 … unless given. ``mask_BTT``: True where a token (row) may see another
+        (column), itself always; the architecture hides later tokens, or the rest of a prefix's sequence, besides.
+        Raises ValueError for shapes, lengths and ids that do not fit.
+        """
+        if wanted is None and self.cfg.open_prompt:
+            wanted = after_prompts(inputs, prompt_lengths_B)
+        everywhere = wanted is None
+        wanted_BT = wanted.wanted_BT if isinstance(wanted, Part) else wanted
+        self.check(inputs, wanted_BT, prompt_lengths_B)
+        self.check_relations(inputs, positions_BT, mask_BTT)
+        if everywhere:
+            wanted_BT = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
+        x_BTD = self.embed(inputs, positions_BT)
+        if positions_BT is None:
+            positions_BT = torch.arange(inputs.shape[1], device=inputs.device)[None]
+        relations = relations_of(self.positions, positions_BT, mask_BTT, x_BTD.dtype)
+        packs = self.packs(x_BTD.device.type, x_BTD.shape[1])
+        full = self.cfg.recomputed_layers
         slow = self.entp_method == "reference" and full > 0
         if full < 2 and not slow:  # with one layer ENTP is the decoder (appendix A.3)
-            x_ND = self.one_pass(x_BTD, prompt_lengths_B)[wanted_BT]
+            x_BTD = self.one_pass(x_BTD, prompt_lengths_B, relations)
+            x_ND = x_BTD.flatten(0, 1) if everywhere else x_BTD[wanted_BT]
         else:
             causal, blocks = self.blocks[: len(self.blocks) - full], self.blocks[len(self.blocks) - full :]
-            for block in causal:
-                x_BTD = block(x_BTD, causal=True)
+            x_BTD = causal_pass(causal, x_BTD, relations)
             if slow:
-                x_ND = entp.reference(blocks, x_BTD, wanted_BT)
+                x_ND = entp.reference(blocks, x_BTD, wanted_BT, relations)
+            elif isinstance(wanted, Part):
+                x_ND = entp.fast(blocks, x_BTD, [wanted], relations)
+            elif everywhere and not can_look(inputs):
+                x_ND = entp.fast(blocks, x_BTD, [entp.whole(wanted_BT)], relations)
             else:
-                x_ND = entp.fast(blocks, x_BTD, wanted_BT, self.token_budget, METHODS[self.entp_method])
+                budget = self.token_budget
+                if budget is None:
+                    budget = entp.micro_batch_tokens(x_BTD.device.type, x_BTD.shape[2], x_BTD.shape[1])
+                parts = entp.plan(wanted_BT, budget, packs)
+                x_ND = entp.fast(blocks, x_BTD, parts, relations, again=self.token_budget is not None)
         return self.head(self.ln_f(x_ND))
 
-    def one_pass(self, x_BTD: Tensor, prompt_lengths_B: Tensor | None) -> Tensor:
+    def one_pass(self, x_BTD: Tensor, prompt_lengths_B: Tensor | None, relations: Relations | None = None) -> Tensor:
         """Hidden states (B, T, D) of a decoder, or of a prefix decoder, whose mask leaves the prompt open."""
-        if self.cfg.architecture == "prefix_decoder":
-            mask = prefix_mask(prompt_lengths_B, x_BTD.shape[1])
-            for block in self.blocks:
-                x_BTD = block(x_BTD, mask)
-            return x_BTD
+        if not self.cfg.open_prompt:
+            return causal_pass(self.blocks, x_BTD, relations)
+        relations = (relations or Relations()).allowing(prefix_mask(prompt_lengths_B, x_BTD.shape[1]))
         for block in self.blocks:
-            x_BTD = block(x_BTD, causal=True)
+            x_BTD = block(x_BTD, relations.bias_BHTT, rotation=relations.rotation)
         return x_BTD
 
-    def embed(self, inputs: Tensor) -> Tensor:
+    def embed(self, inputs: Tensor, positions_BT: Tensor | None = None) -> Tensor:
+        """What enters the first block, (B, T, D)."""
         x_BTD = self.embedding(inputs)
-        if self.positions is not None:
-            x_BTD = x_BTD + self.positions.weight[: inputs.shape[1]]
-        return self.dropout(x_BTD)
+        added = self.positions.embeddings(slice(inputs.shape[1]) if positions_BT is None else positions_BT)
+        return self.dropout(x_BTD if added is None else x_BTD + added)
 
     def head(self, x_ND: Tensor) -> Tensor:
         return F.linear(x_ND, self.embedding.weight) if self.read_out is None else self.read_out(x_ND)
 
-    def check(self, inputs: Tensor, wanted_BT: Tensor, prompt_lengths_B: Tensor | None) -> None:
+    def check(self, inputs: Tensor, wanted_BT: Tensor | None, prompt_lengths_B: Tensor | None) -> None:
         """Raise ValueError, naming the value, where the arguments of ``forward`` do not fit the model."""
         cfg = self.cfg
         expected = 2 if cfg.input_dim is None else 3
+        want = "(B, T) token ids" if expected == 2 else f"(B, T, {cfg.input_dim})"
+        check_tensor("inputs", inputs, want, "torch.tensor([[3, 1, 2]])" if expected == 2 else "torch.randn(2, 5, 3)")
         if inputs.dim() != expected or (expected == 3 and inputs.shape[2] != cfg.input_dim):
-            want = "(B, T) token ids" if expected == 2 else f"(B, T, {cfg.input_dim})"
             raise ValueError(f"inputs of shape {tuple(inputs.shape)}: this model takes {want}")
+        if expected == 2 and inputs.dtype not in (torch.int64, torch.int32):
+            raise ValueError(f"inputs of type {inputs.dtype}: token ids must be torch.int64 (inputs.long())")
+        if expected == 3 and not inputs.is_floating_point():
+            raise ValueError(f"inputs of type {inputs.dtype}: this model's inputs are real numbers (inputs.float())")
         if inputs.shape[0] == 0 or inputs.shape[1] == 0:
             raise ValueError(f"inputs of shape {tuple(inputs.shape)}: the batch is empty")
-        if wanted_BT.dtype != torch.bool or wanted_BT.shape != inputs.shape[:2]:
-            raise ValueError(
-                f"wanted has shape {tuple(wanted_BT.shape)} and type {wanted_BT.dtype}: "
-                f"must be boolean of shape {tuple(inputs.shape[:2])}"
-            )
+        if wanted_BT is not None:
+            check_tensor("wanted", wanted_BT, "a boolean mask (B, T)", "torch.ones(2, 5, dtype=torch.bool)")
+            if wanted_BT.dtype != torch.bool or wanted_BT.shape != inputs.shape[:2]:
+                raise ValueError(
+                    f"wanted has shape {tuple(wanted_BT.shape)} and type {wanted_BT.dtype}: "
+                    f"must be boolean of shape {tuple(inputs.shape[:2])}"
+                )
         if inputs.shape[1] > cfg.max_length:
             raise ValueError(f"{inputs.shape[1]} tokens: beyond the model's max_length of {cfg.max_length}")
-        if expected == 2 and inputs.device.type == "cpu":  # on a GPU the check would stall the queue
+        if expected == 2 and can_look(inputs):
             low, high = int(inputs.min()), int(inputs.max())
             if low < 0 or high >= cfg.vocab_size:
                 bad = low if low < 0 else high
                 raise ValueError(f"token id {bad}: outside the vocabulary of {cfg.vocab_size}")
-        if cfg.architecture == "prefix_decoder":
-            self.check_prompt(wanted_BT, prompt_lengths_B)
+        if cfg.open_prompt:
+            check_prompt(inputs, wanted_BT, prompt_lengths_B)
 
-    def check_prompt(self, wanted_BT: Tensor, prompt_lengths_B: Tensor | None) -> None:
-        batch, length = wanted_BT.shape
-        if prompt_lengths_B is None or prompt_lengths_B.shape != (batch,):
-            raise ValueError(f"a prefix decoder needs prompt_lengths of shape ({batch},)")
-        positions_T = torch.arange(length, device=wanted_BT.device)
-        if (wanted_BT & (positions_T < prompt_lengths_B[:, None] - 1)).any():
-            raise ValueError("a wanted position lies inside the prompt, where a prefix decoder sees its answer")
+    def check_relations(self, inputs: Tensor, positions_BT: Tensor | None, mask_BTT: Tensor | None) -> None:
+        """Raise ValueError where position ids or a mask by row do not fit; entries are looked at on a CPU only."""
+        batch, length = inputs.shape[:2]
+        if positions_BT is not None:
+            check_tensor("positions", positions_BT, "whole numbers (B, T)", "torch.arange(5).expand(2, -1)")
+            if positions_BT.shape != (batch, length) or positions_BT.is_floating_point():
+                raise ValueError(
+                    f"positions of shape {tuple(positions_BT.shape)} and type {positions_BT.dtype}: must be whole "
+                    f"numbers of shape ({batch}, {length})"
+                )
+            if can_look(positions_BT):
+                low, high, table = int(positions_BT.min()), int(positions_BT.max()), self.positions.table
+                if low < 0 or (table is not None and high >= table):
+                    bad, last = (low if low < 0 else high), "" if table is None else f" to {table - 1}"
+                    raise ValueError(f"position id {bad}: {self.cfg.positions} positions are 0{last or ' or more'}")
+        if mask_BTT is not None:
+            check_tensor("mask", mask_BTT, "boolean (B, T, T)", "torch.ones(2, 5, 5, dtype=torch.bool)")
+            if mask_BTT.dtype != torch.bool or mask_BTT.shape != (batch, length, length):
+                raise ValueError(
+                    f"mask has shape {tuple(mask_BTT.shape)} and type {mask_BTT.dtype}: must be boolean of shape "
+                    f"({batch}, {length}, {length}), True where a token (row) may see another (column)"
+                )
+            if can_look(mask_BTT) and not mask_BTT.diagonal(dim1=1, dim2=2).all():
+                row, place = (~mask_BTT.diagonal(dim1=1, dim2=2)).nonzero()[0].tolist()
+                raise ValueError(f"mask: token {place} of row {row} may not see itself; every token must")
+
+
+def can_look(x: Tensor) -> bool:
+    """Whether entries of a tensor may decide: not in compilation, nor on a GPU, whose queue would stall."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def check_tensor(name: str, value: object, want: str, example: str) -> None:
+    """Raise ValueError where an argument is no tensor at all."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name} is a {type(value).__name__}: must be a tensor, {want}, such as {example}")
+
+
+def check_prompt(inputs: Tensor, wanted_BT: Tensor | None, prompt_lengths_B: Tensor | None) -> None:
+    """Raise ValueError where a prefix decoder has no prompt lengths, or is asked inside a prompt."""
+    batch, length = inputs.shape[:2]
+    if not isinstance(prompt_lengths_B, Tensor) or prompt_lengths_B.shape != (batch,):
+        raise ValueError(f"a prefix decoder needs prompt_lengths of shape ({batch},), how many tokens each prompt has")
+    places_T = torch.arange(length, device=inputs.device)
+    inside = (
+        wanted_BT is not None and can_look(inputs) and (wanted_BT & (places_T < prompt_lengths_B[:, None] - 1)).any()
+    )
+    if inside:
+        raise ValueError("a wanted position lies inside the prompt, where a prefix decoder sees its answer")
+
+
+def after_prompts(inputs: Tensor, prompt_lengths_B: Tensor | None) -> Tensor | None:
+    """Boolean (B, T): positions from each prompt's last token on; None where the arguments will not do."""
+    if not (isinstance(inputs, Tensor) and isinstance(prompt_lengths_B, Tensor) and inputs.dim() > 1):
+        return None
+    return torch.arange(inputs.shape[1], device=inputs.device) >= prompt_lengths_B.view(-1, 1) - 1
+
+
+def causal_pass(blocks: Sequence[nn.Module], x_BTD: Tensor, relations: Relations | None = None) -> Tensor:
+    """Hidden states (B, T, D) after causal blocks."""
+    relations = (relations or Relations()).causal()
+    for block in blocks:
+        if relations.bias_BHTT is None:
+            x_BTD = block(x_BTD, causal=True, rotation=relations.rotation)
+        else:
+            x_BTD = block(x_BTD, relations.bias_BHTT, rotation=relations.rotation)
+    return x_BTD
 
 
 def prefix_mask(prompt_lengths_B: Tensor, length: int) -> Tensor:
@@ -199,7 +329,22 @@ def prefix_mask(prompt_lengths_B: Tensor, length: int) -> Tensor:
 
 
 def build_model(cfg: ModelConfig, seed: int = 0, device: str = "cpu") -> Transformer:
-    """A freshly initialised model on ``device``; the weights depend on ``cfg`` and ``seed`` alone."""
+    """A freshly initialised model on ``device``; the weights depend on ``cfg`` and ``seed`` alone.
+
+    On the device "meta" it has shapes and no weights. Raises ConfigError for a device that is not there.
+    """
+    kind = str(device).partition(":")[0]
+    require(
+        kind != "cuda" or torch.cuda.is_available(),
+        f"device = {device!r}: PyTorch finds no CUDA device here; use device = 'cpu'",
+    )
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise ConfigError(f"device = {device!r}: must be 'cpu', 'cuda', 'cuda:1' … or 'meta'") from error
+    if kind == "meta":
+        with torch.device("meta"):
+            return Transformer(cfg, seed)
     return Transformer(cfg, seed).to(device)
 
 

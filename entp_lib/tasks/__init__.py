@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from entp_lib.config import from_dict, one_of
+from entp_lib.strict import from_dict, one_of
 from entp_lib.tasks.addition import Addition
-from entp_lib.tasks.base import Batch, Task, generator_for, seed_from
+from entp_lib.tasks.base import Batch, CheckpointRule, Task, generator_for, loss_curve, seed_from
 from entp_lib.tasks.chain import Chain
 from entp_lib.tasks.clutrr import Clutrr
 from entp_lib.tasks.counting import Counting
+from entp_lib.tasks.fixed import FixedData
 from entp_lib.tasks.in_context import InContext
 from entp_lib.tasks.long_addition import LongAddition
 from entp_lib.tasks.text import Text
@@ -36,8 +37,10 @@ __all__ = [
     "Addition",
     "Batch",
     "Chain",
+    "CheckpointRule",
     "Clutrr",
     "Counting",
+    "FixedData",
     "InContext",
     "LongAddition",
     "Task",
@@ -45,5 +48,6 @@ __all__ = [
     "Triplets",
     "build_task",
     "generator_for",
+    "loss_curve",
     "seed_from",
 ]

@@ -21,14 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.config import check_types, require
-from entp_lib.tasks.base import Batch, Task
+from entp_lib.strict import check_types, require
+from entp_lib.tasks.base import Batch, CheckpointRule, Task, loss_curve
+from entp_lib.tasks.fixed import FixedData
 
 CHARACTERS = "0123456789+=$\n"
 IDS = {c: i for i, c in enumerate(CHARACTERS)}
 KEPT = 0.1  # of the three-digit pairs
 HELD_OUT = {99: (1_000, 4_000), 999: (10_000, 70_000)}  # validation and test pairs, by the largest operand
 WINDOW = 64  # characters, the authors'
+WHOLE_TEXT = "text"  # the watched scoring of every character
 
 
 def carries(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -93,7 +95,7 @@ def split(n_train: int, seed: int, largest: int = 999) -> dict[str, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Sums(Task):
+class Sums(FixedData):
     """Examples of one part of a split of pairs. Subclasses define ``split``, ``most_digits`` and ``name_of``.
 
     ``view``: ``answer`` has one example per row, from position 0, scored from = on. ``windows`` has what the authors
@@ -146,46 +148,40 @@ class Sums(Task):
     @property
     def patience_score(self) -> str:
         """The validation loss: of the whole text for windows, as the authors stop, else of the answers."""
-        return "text_loss" if self.view == "windows" else "loss"
+        return loss_curve(WHOLE_TEXT) if self.view == "windows" else "loss"
 
     def watched(self) -> dict[str, Task]:
         """The validation text at every character, whose lowest loss is the authors' choice of a checkpoint."""
-        return {"text": replace(self, part="text")} if (self.view, self.part) == ("windows", "train") else {}
+        return {WHOLE_TEXT: replace(self, part="text")} if (self.view, self.part) == ("windows", "train") else {}
 
-    def test(self) -> "Task | None":
-        """The task on the test set: scored there are the weights that each checkpoint rule chooses."""
-        return replace(self, part="test") if self.part == "train" else None
+    def checkpoint_rules(self) -> dict[str, CheckpointRule]:
+        """Of windows also the lowest loss of the whole text, prompts included: the authors' choice."""
+        first, *others = super().checkpoint_rules().items()
+        whole = {f"lowest_{loss_curve(name)}": CheckpointRule(loss_curve(name)) for name in self.watched()}
+        return dict([first, *whole.items(), *others])
 
     def reported_apart(self) -> dict[str, Task]:
         """The training examples: what of an error is not having fitted them yet."""
         return {"seen": replace(self, part="seen")} if self.part == "train" else {}
 
-    def pool_of(self, evaluating: bool) -> str:
-        """The part of the split that single examples come from."""
-        if self.part == "train":
-            return "validation" if evaluating else "train"
-        return "train" if self.part == "seen" else self.part
+    def count(self, part: str) -> int:
+        return len(encoded(self, part)[0])
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         if self.part == "text":
             return self.windows(generator, size, "validation")
         if self.view == "windows" and self.part == "train" and not evaluating:
             return self.windows(generator, size, "train")
-        part = self.pool_of(evaluating)
-        count = len(encoded(self, part)[0])
-        return self.examples(part, torch.randint(count, (size,), generator=generator, device=generator.device))
+        return super().batch(generator, size, evaluating)
 
     def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
         """Each example once, or so many of them, in random order; of the text as many windows as wanted."""
         if self.part == "text":
+            yield from Task.evaluation(self, generator, sequences, most)
+        else:
             yield from super().evaluation(generator, sequences, most)
-            return
-        part = self.pool_of(evaluating=True)
-        order_P = torch.randperm(len(encoded(self, part)[0]), generator=generator, device=generator.device)
-        for chosen_B in order_P[:sequences].split(most):
-            yield self.examples(part, chosen_B)
 
-    def examples(self, part: str, chosen_B: Tensor) -> Batch:
+    def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
         """The chosen examples of a part, from position 0, scored on their answers."""
         pool_PT, prompts_P, lengths_P = encoded(self, part)
         device, chosen_B = chosen_B.device, chosen_B.cpu()

@@ -17,24 +17,54 @@ from torch import Tensor, nn
 class Batch:
     """One batch. ``targets_BT`` matters where ``wanted_BT`` is True; ``prompt_lengths_B`` for prefix decoders.
 
-    Continuous inputs have a further dimension, (B, T, input_dim), and their targets are real.
+    Continuous inputs have a further dimension, (B, T, input_dim), and their targets are real. A task that places its
+    tokens itself brings ``positions_BT``, one that says who sees whom ``mask_BTT`` (as in the model's call).
     """
 
     inputs_BT: Tensor
     targets_BT: Tensor
     wanted_BT: Tensor
-    prompt_lengths_B: Tensor
+    prompt_lengths_B: Tensor | None = None
+    positions_BT: Tensor | None = None
+    mask_BTT: Tensor | None = None
 
     @property
     def targets_N(self) -> Tensor:
         return self.targets_BT[self.wanted_BT]
 
+    def relations(self) -> dict[str, Tensor]:
+        """The position ids and the mask that the task brings, by the names of the model's arguments."""
+        named = {name: getattr(self, name) for name in ("positions_BT", "mask_BTT")}
+        return {name: x for name, x in named.items() if x is not None}
+
+    def rows(self, part: slice | Tensor) -> "Batch":
+        """Some rows of the batch."""
+        return Batch(**{name: None if x is None else x[part] for name, x in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class CheckpointRule:
+    """Which weights are tested beside the last: those of the evaluation that is best by a curve, lowest or highest."""
+
+    curve: str
+    highest: bool = False
+
+    def better(self, value: float, than: float) -> bool:
+        """Whether one value is strictly better than another: the first of equals stays."""
+        return value > than if self.highest else value < than
+
+
+def loss_curve(watched: str) -> str:
+    """The curve that holds the losses of a scoring that ``Task.watched`` names."""
+    return f"{watched}_loss"
+
 
 class Task:
     """A source of fresh sequences. Subclasses are frozen dataclasses whose fields are the task's parameters.
 
-    They define ``vocab_size``, ``length`` (the longest input) and ``batch``. Scoring is cross-entropy in nats and
-    argmax accuracy; where ``continuous``, squared error alone, and ``input_dim`` takes the place of ``vocab_size``.
+    The core: sizes (``vocab_size``, and ``length``, the longest input), ``batch`` and ``losses``. Scoring is
+    cross-entropy in nats and argmax accuracy; where ``continuous``, squared error alone, and ``input_dim`` takes the
+    place of ``vocab_size``. All else has a default that says no more than this.
     """
 
     vocab_size: int
@@ -51,6 +81,12 @@ class Task:
         Where a task is small enough to be learned by heart, it keeps the two apart; others need not care.
         """
         raise NotImplementedError
+
+    def losses(self, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
+        """Loss of each wanted position, (N,), in nats; for real targets the squared error of the only output."""
+        if self.continuous:
+            return (logits_NV[:, 0].float() - targets_N).square()
+        return F.cross_entropy(logits_NV.float(), targets_N, reduction="none")
 
     def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
         """``sequences`` sequences for evaluation, at most ``most`` at a time; a fixed set has each of its own once."""
@@ -73,7 +109,7 @@ class Task:
         return {}
 
     def watched(self) -> dict[str, "Task"]:
-        """Other scorings of the task at every evaluation; the curves have their losses as ``<name>_loss``."""
+        """Other scorings of the task at every evaluation; the curves have their losses, named by ``loss_curve``."""
         return {}
 
     def reported_apart(self) -> dict[str, "Task"]:
@@ -84,6 +120,15 @@ class Task:
         """The task on its test set, on which the weights of every checkpoint rule are scored; None without one."""
         return None
 
+    def checkpoint_rules(self) -> dict[str, CheckpointRule]:
+        """By name, which weights are scored on the test set beside the last ones."""
+        if self.continuous:
+            return {"lowest_loss": CheckpointRule("loss")}
+        return {
+            "lowest_loss": CheckpointRule("loss"),
+            "highest_accuracy": CheckpointRule("sequence_accuracy", highest=True),
+        }
+
     def wanted_sample(self) -> Tensor:
         """``wanted_BT`` of a few training sequences: enough to count what a run computes."""
         return self.batch(generator_for("cpu", "wanted"), 8).wanted_BT
@@ -91,12 +136,6 @@ class Task:
     def groups(self, batch: Batch) -> list[str] | None:
         """A name for each sequence of a batch, by which its accuracy is reported apart; None for no groups."""
         return None
-
-    def losses(self, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
-        """Loss of each wanted position, (N,), in nats; for real targets the squared error of the only output."""
-        if self.continuous:
-            return (logits_NV[:, 0].float() - targets_N).square()
-        return F.cross_entropy(logits_NV.float(), targets_N, reduction="none")
 
 
 def kept_apart(x_BS: Tensor, share: float, salt: int = 0) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.config import check_types, require
+from entp_lib.strict import check_types, require
 from entp_lib.tasks.base import Batch, Task, kept_apart
 
 

@@ -30,18 +30,19 @@ import torch
 from torch import Tensor
 
 from entp_lib import paths
-from entp_lib.config import ConfigError, canonical_json, check_types, from_dict, require
+from entp_lib.config import canonical_json
+from entp_lib.corpora.sources import library
+from entp_lib.corpora.tokenizers import Tokenizer, restore
+from entp_lib.strict import ConfigError, check_types, from_dict, require
 from entp_lib.tasks import kinship
-from entp_lib.tasks.base import Batch, Task, generator_for
+from entp_lib.tasks.base import Batch, generator_for
+from entp_lib.tasks.fixed import PARTS, FixedData
 from entp_lib.tasks.text import Text
-from entp_lib.text.sources import library
-from entp_lib.text.tokenizers import Tokenizer, restore
 
 DROPPED = (1, 9, 12, 13, 20)  # by number, those with -in-law, which GPT-2 writes in several tokens
 RELATIONS = tuple(label for i, label in enumerate(kinship.LABELS) if i not in DROPPED)
 COLUMNS = ("story", "query", "target_text", "task_name")
 HUB, HUB_CONFIG, HUB_REVISION = "CLUTRR/v1", "gen_train234_test2to10", "refs/convert/parquet"
-PARTS = ("train", "validation", "test")
 EMBEDDED = {"validation": 960, "test": 1728}  # stories: whole rounds of answers and lengths
 FITTING = 0.2  # share of embedded stories that must not be too long, else there would be no end of looking for more
 
@@ -56,7 +57,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Clutrr(Task):
+class Clutrr(FixedData):
     """Prompts of one part, scored at their last token: ``train`` (evaluated on validation) or ``test``.
 
     ``source``: ``embedded`` (this project's own stories), ``hub`` (the published data), or the path of CSV files from
@@ -111,9 +112,6 @@ class Clutrr(Task):
     def length(self) -> int:
         return self.max_tokens
 
-    def test(self) -> "Task | None":
-        return replace(self, part="test") if self.part == "train" else None
-
     def prepare(self) -> None:
         for part in PARTS:
             self.examples(part)
@@ -125,19 +123,11 @@ class Clutrr(Task):
     def examples(self, part: str) -> "Part":
         return encoded(canonical_json(asdict(replace(self, part="train"))), part)
 
-    def pool(self, evaluating: bool) -> "Part":
-        return self.examples("test" if self.part == "test" else ("validation" if evaluating else "train"))
+    def count(self, part: str) -> int:
+        return len(self.examples(part).ids_PT)
 
-    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
-        pool = self.pool(evaluating)
-        chosen_B = torch.randint(len(pool.ids_PT), (size,), generator=generator, device=generator.device)
-        return pool.batch(chosen_B)
-
-    def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
-        """Each example of the part once, or so many of them, in random order."""
-        pool = self.pool(evaluating=True)
-        order_P = torch.randperm(len(pool.ids_PT), generator=generator, device=generator.device)
-        yield from map(pool.batch, order_P[:sequences].split(most))
+    def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
+        return self.examples(part).batch(chosen_B)
 
     def wanted_sample(self) -> Tensor:
         """As for any task, from a few stories; of published ones the longest that fits, so that none is loaded."""
@@ -147,7 +137,7 @@ class Clutrr(Task):
 
     def groups(self, batch: Batch) -> list[str]:
         """The length of each story's chain, as in "chain of 4"."""
-        chains = self.pool(evaluating=True).chains
+        chains = self.examples(self.part_of(evaluating=True)).chains
         rows = zip(batch.inputs_BT.tolist(), batch.prompt_lengths_B.tolist(), strict=True)
         return [f"chain of {chains[tuple(row[:end])]}" for row, end in rows]
 
@@ -284,7 +274,15 @@ def from_csv(source: str, part: str) -> list[Example]:
     """A part of CSV files with the published columns."""
     path = paths.root() / source.format(part=part)
     require(path.is_file(), f"source = {source!r}: there is no {path}; source = 'embedded' needs no files")
-    return from_frame(pd.read_csv(path, encoding="utf-8-sig"), str(path))
+    try:
+        table = pd.read_csv(path, encoding="utf-8-sig")
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+        why = "it is empty" if isinstance(error, pd.errors.EmptyDataError) else str(error).strip().split("\n")[0]
+        raise ConfigError(
+            f"{path} cannot be read as CSV ({why}); it needs a line with the columns {', '.join(COLUMNS)}, then a row "
+            "per story"
+        ) from error
+    return from_frame(table, str(path))
 
 
 def from_frame(table: pd.DataFrame, where: str) -> list[Example]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from entp_lib.config import check_types, one_of, require
+from entp_lib.strict import check_types, one_of, require
 from entp_lib.tasks.base import Batch, Task, kept_apart
 
 

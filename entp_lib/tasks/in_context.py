@@ -4,8 +4,9 @@
 
 The y's stand in coordinate 0 of vectors that are 0 elsewhere. Each y is predicted after its x from the pairs before it,
 the first from none; the last y is no input. ``points`` is N, the number of x's: the last prediction has N - 1 examples.
-The paper has N = 40 and 100, Garg et al. have 41 and 101. Prompts unlike those of training are of our own making:
-they resemble those of Garg et al. but are not theirs, and their results are not to be compared with theirs.
+The paper has N = 40, and 100 for networks; of trees it says neither N nor the depth. Garg et al. have 41 and 101, and
+depth 4. Prompts unlike those of training are of our own making: they resemble those of Garg et al. but are not theirs,
+and their results are not to be compared with theirs.
 
 Letters: B prompts, N points, T = 2N - 1 tokens, d dimensions, h hidden units.
 """
@@ -18,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.config import check_types, one_of, require
+from entp_lib.strict import check_types, one_of, require
 from entp_lib.tasks.base import Batch, Task
 
 MAX_DEPTH = 16  # a tree holds 2^depth leaves for each prompt

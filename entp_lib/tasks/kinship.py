@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from entp_lib.config import require
+from entp_lib.strict import require
 
 # Label for a man and for a woman, by kind. There is no brother-in-law among the 21.
 KINDS = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from entp_lib.config import check_types, require
+from entp_lib.strict import check_types, require
 from entp_lib.tasks.addition import Sums, digits
 
 MOST_TESTED = 18  # digits: a longer sum would not fit into 64 bits

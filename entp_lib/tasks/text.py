@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from entp_lib.config import check_types, require
+from entp_lib.corpora import Recipe, Tokens, open_tokens, vocabulary_size
 from entp_lib.models.decoding import generate
+from entp_lib.strict import check_types, require
 from entp_lib.tasks.base import Batch, Task, generator_for
-from entp_lib.text import Recipe, Tokens, open_tokens, vocabulary_size
 
 SAMPLES, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 3, 100, 0.8
 
@@ -29,7 +29,7 @@ class Text(Task):
     ``corpus``: ``embedded``, ``openwebtext``, or a text or Parquet file, its path from the project's root.
     ``checksum``: its first 16 hexadecimal digits, so that a record cannot mean two texts; "" takes what is there.
     ``vocabulary``: the size that the tokenizers ``characters`` and ``bpe`` need. ``split`` and ``held_out``: which
-    documents are validation (``entp_lib.text.cache.Recipe``).
+    documents are validation (``entp_lib.corpora.cache.Recipe``).
 
     ``prefixes``: how many positions of a training window are scored, drawn for each window anew; 0 for all. ENTP then
     costs that share. ``eval_prefixes``: the same for evaluation, but evenly spaced and always the same.

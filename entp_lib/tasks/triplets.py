@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from entp_lib.config import check_types, one_of, require
+from entp_lib.strict import check_types, one_of, require
 from entp_lib.tasks.base import Batch, Task
 
 

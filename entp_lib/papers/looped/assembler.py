@@ -31,9 +31,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from entp_lib.config import ConfigError
 from entp_lib.papers.looped.program import MINUS_ONE, ZERO, Program
 from entp_lib.papers.looped.words import MOST_BITS, check_word
+from entp_lib.strict import ConfigError
 
 DEEPEST = 20  # macros within macros
 NAME = re.compile(r"@?[A-Za-z_]\w*")

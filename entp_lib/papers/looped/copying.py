@@ -6,12 +6,12 @@ Letters: B batch, T tokens, D width, d length of the vectors.
 import torch
 from torch import Tensor
 
-from entp_lib.config import one_of, require
 from entp_lib.papers.looped.circuits import copy_to_memory, copy_to_scratchpad
 from entp_lib.papers.looped.layers import Stack
 from entp_lib.papers.looped.plan import LayerPlan, Rows, same
 from entp_lib.papers.looped.subleq import temperature
 from entp_lib.papers.looped.words import pointer_bits, to_bits
+from entp_lib.strict import one_of, require
 
 OPERATIONS = ("read", "write")
 

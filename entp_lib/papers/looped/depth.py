@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from numpy import ndarray
 
-from entp_lib.config import require
 from entp_lib.papers.looped.fleq.frame import BlockStack
 from entp_lib.papers.looped.fleq.product import product_block
+from entp_lib.strict import require
 
 
 def sawtooth_square(x: ndarray, levels: int) -> ndarray:

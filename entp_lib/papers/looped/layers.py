@@ -14,7 +14,7 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-from entp_lib.config import one_of
+from entp_lib.strict import one_of
 
 PATTERNS = ("full", "causal", "restricted")
 

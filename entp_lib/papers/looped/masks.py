@@ -10,10 +10,10 @@ Letters: B batch, T tokens, D width.
 import torch
 from torch import Tensor
 
-from entp_lib.config import one_of
 from entp_lib.papers.looped.interpreter import interpret
 from entp_lib.papers.looped.program import Program, states
 from entp_lib.papers.looped.subleq import SubleqMachine
+from entp_lib.strict import one_of
 
 PLACES = ("first", "last")
 

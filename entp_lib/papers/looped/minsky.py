@@ -11,9 +11,9 @@ compiler. With words of N bits the machine has finitely many states, so that uni
 
 from collections.abc import Mapping, Sequence
 
-from entp_lib.config import require
 from entp_lib.papers.looped.assembler import assemble
 from entp_lib.papers.looped.program import Program
+from entp_lib.strict import require
 
 Instruction = tuple
 

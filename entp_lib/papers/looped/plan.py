@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from entp_lib.config import require
 from entp_lib.papers.looped.layers import Attention, FeedForward, Layer
+from entp_lib.strict import require
 
 Terms = dict[int, float]
 

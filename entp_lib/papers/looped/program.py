@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from entp_lib.config import require
 from entp_lib.papers.looped.subleq import Shape, SubleqMachine
 from entp_lib.papers.looped.words import check_word
+from entp_lib.strict import require
 
 ZERO, MINUS_ONE = 0, 1  # cells that hold 0 and -1 in every program, for the command that halts
 

@@ -7,10 +7,10 @@ or by writing the loop out. Every function returns a ``Program`` whose results a
 import random
 from collections.abc import Sequence
 
-from entp_lib.config import require
 from entp_lib.papers.looped.assembler import assemble
 from entp_lib.papers.looped.program import MINUS_ONE, ZERO, Program
 from entp_lib.papers.looped.subleq import Shape
+from entp_lib.strict import require
 
 # t is a cell that any macro may overwrite.
 MACROS = """

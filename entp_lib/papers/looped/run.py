@@ -7,10 +7,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from entp_lib.config import require
 from entp_lib.papers.looped.interpreter import StepLimit, interpret
 from entp_lib.papers.looped.program import Program, states
 from entp_lib.papers.looped.subleq import Shape, SubleqMachine
+from entp_lib.strict import require
 
 
 def machine(program: Program | Shape, dtype: torch.dtype = torch.float64, **options) -> SubleqMachine:

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from entp_lib.config import check_types, require
 from entp_lib.papers.looped.circuits import (
     add_words,
     branch,
@@ -32,6 +31,7 @@ from entp_lib.papers.looped.circuits import (
 from entp_lib.papers.looped.layers import Stack, sparse
 from entp_lib.papers.looped.plan import LayerPlan, Rows, same
 from entp_lib.papers.looped.words import MOST_BITS, pointer_bits, to_bits, to_signed, to_unsigned
+from entp_lib.strict import check_types, require
 
 PRINTED = ("flag", "write", "branch")  # formulas that can be built as the paper prints them
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from entp_lib.config import require
+from entp_lib.strict import require
 
 MOST_BITS = 20  # an adder's sums stay below 2^(bits + 2), its gates below 2^(bits + 3): exact in fp32
 

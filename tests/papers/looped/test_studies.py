@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from entp_lib.config import ConfigError
 from entp_lib.papers.looped.studies import STUDIES
+from entp_lib.strict import ConfigError
 
 SMALL = {
     "looped_random_programs": dict(shapes=[[4, 5, 6, 4], [8, 8, 8, 4]], steps=6, precisions=["fp32", "fp64"]),

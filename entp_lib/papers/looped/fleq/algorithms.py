@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from entp_lib.config import one_of, require
 from entp_lib.papers.looped.fleq.arithmetic import diagonal_block, multiple_block, sum_block, transpose_block
 from entp_lib.papers.looped.fleq.frame import Maker
 from entp_lib.papers.looped.fleq.product import product_block
 from entp_lib.papers.looped.fleq.program import FleqProgram, fleq
 from entp_lib.papers.looped.fleq.sigmoids import SIGMOID, inverse_sum, sigmoid_block, sqrt_sum
+from entp_lib.strict import one_of, require
 
 COUNT = "count = add(count, one); if count <= 0 goto loop"
 

@@ -5,9 +5,9 @@ The supplied text has the proofs of Lemma 8 only; the others are our constructio
 
 from torch import Tensor
 
-from entp_lib.config import require
 from entp_lib.papers.looped.fleq.frame import BOUND, Block, Frame, Maker
 from entp_lib.papers.looped.plan import LayerPlan
+from entp_lib.strict import require
 
 
 def sum_block(sign: float = 1.0) -> Maker:

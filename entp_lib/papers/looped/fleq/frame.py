@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from entp_lib.config import require
 from entp_lib.papers.looped.layers import Stack
 from entp_lib.papers.looped.plan import LayerPlan, Rows, Terms
+from entp_lib.strict import require
 
 FAR = 200.0  # a score that is lower by this much is not seen: e^-200 is lost beside anything
 HEAT = 64.0  # λ of heads that choose; their scores differ by 1 at least

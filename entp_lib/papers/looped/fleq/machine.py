@@ -22,12 +22,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from entp_lib.config import check_types, require
 from entp_lib.papers.looped.circuits import add_words, branch, correct_errors, flag_of_number
 from entp_lib.papers.looped.fleq.frame import BOUND, FAR, HEAT, Block, Frame, Maker, tokens_needed
 from entp_lib.papers.looped.layers import Stack, sparse
 from entp_lib.papers.looped.plan import LayerPlan
 from entp_lib.papers.looped.words import pointer_bits, to_bits, to_unsigned
+from entp_lib.strict import check_types, require
 
 POINTERS = ("a", "b", "c", "flag", "goto")
 

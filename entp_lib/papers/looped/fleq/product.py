@@ -12,9 +12,9 @@ import math
 
 from torch import Tensor
 
-from entp_lib.config import one_of, require
 from entp_lib.papers.looped.fleq.frame import BOUND, Block, Frame, Maker
 from entp_lib.papers.looped.plan import LayerPlan
+from entp_lib.strict import one_of, require
 
 DELTA, SINK = 1e-7, 50.0
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from entp_lib.config import ConfigError, require
 from entp_lib.papers.looped.fleq.frame import BOUND, Frame, Maker, tokens_needed
 from entp_lib.papers.looped.fleq.machine import FleqMachine, FleqShape
+from entp_lib.strict import ConfigError, require
 
 CALL = re.compile(r"(\w+)\s*=\s*(\w+)\(\s*(\w+)\s*(?:,\s*(\w+)\s*)?\)\s*(?:\[(\d+)x(\d+)\])?")
 BRANCH = re.compile(r"if\s+(\w+)\s*<=\s*0\s+goto\s+(\w+)")

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import torch
 
-from entp_lib.config import require
 from entp_lib.papers.looped.fleq.frame import Maker
 from entp_lib.papers.looped.fleq.program import FleqProgram, fleq, interpret
+from entp_lib.strict import require
 
 ITEMS = 4
 LARGEST = 30.0  # of any entry on the way: products square what they are given

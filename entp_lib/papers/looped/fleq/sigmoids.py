@@ -12,9 +12,9 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from entp_lib.config import require
 from entp_lib.papers.looped.fleq.frame import BOUND, FAR, Block, Frame, Maker
 from entp_lib.papers.looped.plan import LayerPlan
+from entp_lib.strict import require
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import torch
 
-from entp_lib.config import require
 from entp_lib.papers.looped.fleq import algorithms
 from entp_lib.papers.looped.fleq.program import FleqProgram, FleqRun, interpret, run, run_together
 from entp_lib.papers.looped.fleq.random_programs import random_fleq
 from entp_lib.papers.looped.studies.exact import Study, columns
+from entp_lib.strict import require
 
 ALONE = 25  # inputs of each operation by itself
 

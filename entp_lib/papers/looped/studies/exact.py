@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from entp_lib.config import one_of, require
 from entp_lib.papers.looped import programs
 from entp_lib.papers.looped.assembler import assemble
 from entp_lib.papers.looped.circuits import add_words, branch, correct_errors, flag_of_word
@@ -18,6 +17,7 @@ from entp_lib.papers.looped.programs import random_program
 from entp_lib.papers.looped.run import compare, machine
 from entp_lib.papers.looped.subleq import Shape, SubleqMachine
 from entp_lib.papers.looped.words import to_bits, to_unsigned
+from entp_lib.strict import one_of, require
 
 Study = tuple[dict[str, Any], dict[str, list]]
 PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from entp_lib.config import require
 from entp_lib.papers.looped.fleq import algorithms
 from entp_lib.papers.looped.fleq.program import run, run_together
 from entp_lib.papers.looped.studies.exact import Study, columns
+from entp_lib.strict import require
 
 
 def gaussians(seed: int, *shape: int) -> Tensor:

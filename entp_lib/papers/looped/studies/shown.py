@@ -4,7 +4,6 @@ import time
 
 import torch
 
-from entp_lib.config import require
 from entp_lib.papers.looped import errata, programs
 from entp_lib.papers.looped.fleq import algorithms
 from entp_lib.papers.looped.fleq.program import fleq
@@ -13,6 +12,7 @@ from entp_lib.papers.looped.run import machine, run
 from entp_lib.papers.looped.studies.exact import Study, columns, precision
 from entp_lib.papers.looped.subleq import Shape, SubleqMachine
 from entp_lib.papers.looped.transcription import transcribe
+from entp_lib.strict import require
 
 
 def sizes_study(tokens: list[int], bits: int = 8) -> Study:

@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
-from entp_lib.config import require
 from entp_lib.papers.looped import programs as library
 from entp_lib.papers.looped.masks import PLACES, masked_run
 from entp_lib.papers.looped.run import compare
 from entp_lib.papers.looped.studies.exact import Study, columns, precision
 from entp_lib.papers.looped.subleq import Shape, SubleqMachine, largest_error, temperature
 from entp_lib.papers.looped.words import pointer_bits, to_bits
+from entp_lib.strict import require
 
 
 def temperature_study(

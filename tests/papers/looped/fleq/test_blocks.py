@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from entp_lib.config import ConfigError
 from entp_lib.papers.looped.fleq.arithmetic import diagonal_block, multiple_block, sum_block, transpose_block
 from entp_lib.papers.looped.fleq.contract import padding_error, violations
 from entp_lib.papers.looped.fleq.frame import BlockStack, Frame
@@ -18,6 +17,7 @@ from entp_lib.papers.looped.fleq.sigmoids import (
     sigmoid_block,
     sqrt_sum,
 )
+from entp_lib.strict import ConfigError
 
 # maker, layers, heads by d, tolerance of its error
 BLOCKS = {

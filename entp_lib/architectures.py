@@ -1,0 +1,40 @@
+"""The architectures: how many of a stack's layers see a whole prefix, and how figures show each. And positions' names.
+
+All have the same weights and differ in who sees whom. A full layer sees the whole prefix and runs afresh on every
+prefix; a causal one runs once for all. Models, training, costs and figures read this table and nothing else: a new
+kind of stack starts with an entry here.
+"""
+
+from dataclasses import dataclass
+
+# The positional schemes, each a file of ``entp_lib.models.positions``.
+POSITIONS = ("learned", "none", "rotary", "alibi")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One kind of stack.
+
+    ``causal_layers``: how many layers, from the first on, are causal; None for all of them. ``any_depth``: whether a
+    configuration may say how many of the last layers are full instead. ``open_prompt``: whether the tokens of the
+    prompt all see each other. ``colour`` and ``label`` are those of figures.
+    """
+
+    causal_layers: int | None
+    colour: str
+    label: str
+    open_prompt: bool = False
+    any_depth: bool = False
+
+    def full_layers(self, n_layers: int) -> int:
+        """How many of the last of ``n_layers`` layers see the whole prefix, unless a configuration says otherwise."""
+        return 0 if self.causal_layers is None else max(0, n_layers - self.causal_layers)
+
+
+# Colours are Okabe and Ito's, which colour-blind readers can tell apart.
+ARCHITECTURES = {
+    "decoder": Architecture(None, "#0072B2", "decoder"),
+    "prefix_decoder": Architecture(None, "#E69F00", "prefix decoder", open_prompt=True),
+    "entp": Architecture(0, "#D55E00", "ENTP"),
+    "hybrid": Architecture(1, "#009E73", "hybrid", any_depth=True),
+}

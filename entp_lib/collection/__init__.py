@@ -1,0 +1,1 @@
+"""What experiments, claims and figures of every paper are made of."""

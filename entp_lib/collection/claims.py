@@ -1,0 +1,266 @@
+"""Claims and questions: what a paper says, what we measured, and a verdict by rule. It computes nothing of its own.
+
+What each paper says is the table ``results/reference/<paper>/claims.csv``. What we get are the measurements that
+experiments take from their records. No verdict is typed: it follows from the paired interval alone.
+
+A row's ``kind`` says how it is judged. ``theory``: a statement that was checked. ``empirical``: a comparison that the
+paper claims. ``question``: one of our own (equal compute, fair checkpoints, single differences), in a table apart.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from entp_lib import paths
+from entp_lib.runs.records import Record, Store
+from entp_lib.statistics import mean_interval
+
+COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict notebook records".split()
+EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "uninformative")
+THEORY_VERDICTS = ("verified", "verified with correction", "refuted", "unproved")
+VERDICTS = (*EMPIRICAL_VERDICTS, *THEORY_VERDICTS, "not attempted")
+EQUAL, OPEN = "equal within the margin", "open"  # of questions, beside the two words that each row has of its own
+MIN_PAIRS = 5
+CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
+
+
+@dataclass(frozen=True)
+class Level:
+    """How far one side of a comparison has come: its mean score, between what guessing gets and the best there is.
+
+    ``floor`` may lie above ``ceiling``, as for errors. Closer than ``distance`` to an end counts as being there.
+    """
+
+    score: float
+    floor: float
+    ceiling: float
+    distance: float
+
+    @property
+    def at_floor(self) -> bool:
+        up = 1 if self.ceiling > self.floor else -1
+        return up * (self.score - self.floor) < self.distance
+
+    @property
+    def at_ceiling(self) -> bool:
+        up = 1 if self.ceiling > self.floor else -1
+        return up * (self.ceiling - self.score) < self.distance
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Our side of one claim: a value per seed, paired differences where the claim compares two models.
+
+    ``paper_settings``: whether task, model and training are the paper's own, without which nothing counts as
+    reproduced. ``levels``: where the sides of the comparison stand; without them every measurement informs.
+    """
+
+    claim: str
+    values: Sequence[float]
+    tier: str
+    records: Sequence[str] = field(default_factory=tuple)
+    paper_settings: bool = False
+    levels: Sequence[Level] = field(default_factory=tuple)
+
+    @property
+    def informative(self) -> bool:
+        """Whether at least one side has left the floor, and not all of them are at the ceiling."""
+        levels = self.levels
+        return not levels or not (all(v.at_floor for v in levels) or all(v.at_ceiling for v in levels))
+
+
+@dataclass(frozen=True)
+class Check:
+    """Our side of one theoretical claim: whether the statement holds in everything that was tried.
+
+    ``printed``: as the paper states it; None where that could not be decided, as for a conjecture. ``corrected``: as
+    ``correction`` words it, None where there is no corrected statement. ``remark``: what a reader should know of a
+    statement that holds.
+    """
+
+    claim: str
+    printed: bool | None
+    tier: str
+    corrected: bool | None = None
+    correction: str = ""
+    records: Sequence[str] = field(default_factory=tuple)
+    remark: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """By rule: a statement that fails is refuted, unless its correction holds."""
+        if self.printed is None:
+            return "unproved"
+        if self.printed:
+            return "verified"
+        return "verified with correction" if self.corrected else "refuted"
+
+
+def verdict(
+    mean: float,
+    low: float,
+    high: float,
+    *,
+    pairs: int,
+    sign: float,
+    paper_value: float,
+    margin: float,
+    paper_settings: bool,
+    informative: bool = True,
+) -> str:
+    """The verdict on an empirical claim, from the 95 % interval of its paired differences.
+
+    ``sign``: the direction the paper claims, +1 or -1, or 0 where it claims that nothing differs. ``margin``:
+    differences below it count as equivalence; NaN where none is stated.
+    """
+    if not informative:
+        return "uninformative"
+    if pairs < MIN_PAIRS or not math.isfinite(low):
+        return "inconclusive"
+    if paper_settings and low <= paper_value <= high:
+        return "reproduced"
+    equivalent = margin > 0 and -margin < low and high < margin
+    if sign == 0:
+        if equivalent:
+            return "same direction"
+        return "not reproduced" if low > 0 or high < 0 else "inconclusive"
+    if sign * low > 0 and sign * high > 0:
+        return "same direction"
+    if (sign * low < 0 and sign * high < 0) or equivalent:
+        return "not reproduced"
+    return "inconclusive"
+
+
+def answer(
+    low: float, high: float, *, pairs: int, margin: float, positive: str, negative: str, informative: bool = True
+) -> str:
+    """The answer to a question of our own: a word for each sign of the interval, ``EQUAL`` or ``OPEN``."""
+    if not informative or pairs < MIN_PAIRS or not math.isfinite(low):
+        return OPEN
+    if margin > 0 and -margin < low and high < margin:
+        return EQUAL
+    if low > 0 or high < 0:
+        return positive if low > 0 else negative
+    return OPEN
+
+
+def reference_claims() -> pd.DataFrame:
+    """The claims of all papers: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section.
+
+    ``section`` is the heading in the notebook under which the claim is looked at; empty while there is none.
+    ``positive``, ``negative``: of questions, what a difference above or below zero says. ValueError where two rows, of
+    whatever papers, share an id.
+    """
+    tables = []
+    for path in sorted(paths.reference().glob("*/claims.csv")):
+        table = pd.read_csv(path, dtype={"id": str, "notebook": str})
+        table.insert(0, "paper", path.parent.name)
+        tables.append(table)
+    claims = pd.concat(tables, ignore_index=True)
+    twice = claims["id"][claims["id"].duplicated()]
+    if len(twice):
+        raise ValueError(f"results/reference: the id {twice.iloc[0]!r} stands in more than one row of claims")
+    return claims
+
+
+def judge(measurements: Sequence[Measurement | Check], only_measured: bool = False) -> pd.DataFrame:
+    """Verdicts on measurements: all claims and questions, or only those that were measured."""
+    measured = {m.claim: m for m in measurements}
+    claims = reference_claims()
+    unknown = sorted(set(measured) - set(claims["id"]))
+    if unknown:
+        raise ValueError(f"measured claims that results/reference does not list: {', '.join(unknown)}")
+    if only_measured:
+        claims = claims[claims["id"].isin(measured)]
+    rows = [row_of(claim, measured.get(claim["id"])) for claim in claims.to_dict("records")]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
+    """One line of the ledger; a correction or a remark goes with the statement that it belongs to."""
+    row = {name: claim.get(name) for name in COLUMNS} | dict.fromkeys(("our_value", "low", "high"), math.nan)
+    if isinstance(measurement, Check):
+        if measurement.verdict == "verified with correction":
+            row["statement"] = f"{claim['statement']} [corrected: {measurement.correction}]"
+        elif measurement.remark:
+            row["statement"] = f"{claim['statement']} [{measurement.remark}]"
+        records = " ".join(measurement.records)
+        return row | {"tier": measurement.tier, "seeds": 0, "records": records, "verdict": measurement.verdict}
+    if measurement is None or not len(measurement.values):
+        return row | {"verdict": "not attempted", "tier": "", "records": "", "seeds": 0}
+    mean, low, high = mean_interval(measurement.values)
+    common = dict(pairs=len(measurement.values), margin=claim["margin"], informative=measurement.informative)
+    if claim["kind"] == "question":
+        found = answer(low, high, positive=claim["positive"], negative=claim["negative"], **common)
+    else:
+        of_paper = dict(sign=claim["sign"], paper_value=claim["paper_value"], paper_settings=measurement.paper_settings)
+        found = verdict(mean, low, high, **common, **of_paper)
+    return row | {
+        "our_value": mean,
+        "low": low,
+        "high": high,
+        "tier": measurement.tier,
+        "seeds": len(measurement.values),
+        "records": " ".join(measurement.records),
+        "verdict": found,
+    }
+
+
+def multiplicity(judged: pd.DataFrame) -> str:
+    """How many intervals a table has, how many of them exclude zero, and how many would by chance, in a sentence."""
+    measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS)]
+    excluding = ((measured["low"] > 0) | (measured["high"] < 0)).sum()
+    return (
+        f"{len(measured)} intervals of 95 % over {MIN_PAIRS} pairs or more; {excluding} exclude zero, where about "
+        f"{CHANCE * len(measured):.1f} would by chance if nothing differed"
+    )
+
+
+def shared_verdict(judged: pd.DataFrame, claims: Sequence[str]) -> str:
+    """What rows of a ledger say of one finding: the verdict that all of them share, else each row's own.
+
+    ``reproduced`` counts as ``same direction``; rows that are missing as ``not attempted``.
+    """
+    found = judged.set_index("id")["verdict"].replace("reproduced", "same direction").to_dict()
+    verdicts = {claim: found.get(claim, "not attempted") for claim in claims}
+    if len(set(verdicts.values())) == 1:
+        return f"{verdicts[claims[0]]} in all of {', '.join(claims)}"
+    return "mixed: " + ", ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items())
+
+
+def link(claim: str) -> str:
+    """Where a claim is looked at, as a Markdown link from the project's root."""
+    row = reference_claims().set_index("id").loc[claim]
+    anchor = "" if pd.isna(row["section"]) else "#" + row["section"].replace(" ", "-")
+    return f"[{row['notebook'][:2]}](<notebooks/{row['notebook']}.ipynb{anchor}>)"
+
+
+def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Record]:
+    """The records that the rows of a ledger rest on, each once."""
+    store = store or Store()
+    names = dict.fromkeys(name for row in table["records"] for name in str(row).split())
+    found = (store.load(*name.split("/")) for name in names)
+    return [record for record in found if record is not None]
+
+
+def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """The ledger as people read it: values and intervals as short text, the record ids left out."""
+
+    def number(value: float) -> str:
+        if pd.isna(value):
+            return ""
+        return f"{value:+.4f}" if 0 < abs(value) < 0.0005 else f"{value:+.3f}"
+
+    out = table.copy()
+    out["paper"] = [number(v) for v in table["paper_value"]]
+    out["ours"] = [number(v) for v in table["our_value"]]
+    out["95 % interval"] = [
+        "" if pd.isna(a) else f"{number(a)} to {number(b)}" for a, b in zip(table["low"], table["high"], strict=True)
+    ]
+    out["tier"] = table["tier"].fillna("")
+    sections = reference_claims().set_index("id")["section"].fillna("")
+    out["where"] = [f"{c.notebook[:2]} · {sections[c.id]}" for c in table.itertuples()]
+    wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "unit", "tier", "seeds"]
+    return out[["id", *wanted, "verdict"]].set_index("id")

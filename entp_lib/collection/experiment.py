@@ -1,0 +1,229 @@
+"""What an experiment is: a named set of labelled runs by tier, and how a notebook asks for their records."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from entp_lib import paths
+from entp_lib.collection.claims import Check, Measurement
+from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.config import BEST_FIRST, RunConfig, StudyConfig, TrainConfig, config_id
+from entp_lib.models.entp import token_forwards
+from entp_lib.runs.records import Record, Store
+from entp_lib.runs.sweeps import Sweep, sweep
+from entp_lib.strict import require
+from entp_lib.tasks import Task, build_task
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One tier of an experiment whose runs share task, model and schedule, and its number of seeds."""
+
+    task: dict[str, Any]
+    model: dict[str, Any]
+    train: TrainConfig
+    seeds: int
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run as an experiment plans it: its configuration, and the labels that tell it from its siblings.
+
+    Labels say what no configuration can: which arm of a comparison a run is. They go with its record into every frame.
+    """
+
+    config: RunConfig | StudyConfig
+    labels: dict[str, Any] = field(default_factory=dict)
+
+
+def planned(config: RunConfig, **labels: Any) -> PlannedRun:
+    """A training run with the labels every one has (``arm`` is the architecture unless given) and its own."""
+    architecture = config.model.architecture
+    common = {"arm": architecture, "architecture": architecture, "seed": config.model_seed, "tier": config.tier}
+    return PlannedRun(config, {**common, **labels})
+
+
+def planned_study(config: StudyConfig, **labels: Any) -> PlannedRun:
+    """A study with its labels."""
+    return PlannedRun(config, {"study": config.study, "seed": config.model_seed, "tier": config.tier, **labels})
+
+
+def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any) -> list[PlannedRun]:
+    """``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
+    return [
+        planned(
+            replace(base, model=replace(base.model, architecture=architecture), model_seed=seed, data_seed=seed),
+            **labels,
+        )
+        for seed in range(seeds)
+        for architecture in architectures
+    ]
+
+
+def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The runs with seeds outermost, so that what a time limit leaves is paired."""
+    return sorted(runs, key=lambda run: run.labels["seed"])
+
+
+def compute_ratio(task: Task) -> float:
+    """Token-forwards of an ENTP step over a decoder's, for a task that wants the same positions in every row."""
+    wanted_BT = task.wanted_sample()
+    return token_forwards("entp", wanted_BT) / token_forwards("decoder", wanted_BT)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named set of runs. ``plan(tier, seeds)`` lists them, nothing for a tier it does not have.
+
+    A change to ``version`` abandons all earlier records: raise it when the same configuration would now give
+    another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing.
+    """
+
+    name: str
+    version: int
+    title: str
+    notebook: str
+    plan: Callable[[str, int], list[PlannedRun]]
+    measure: Callable[[Sequence[Record]], list[Measurement | Check]]
+    jobs: int = 0
+
+    def configs(self, tier: str, seeds: int = 0) -> list[RunConfig | StudyConfig]:
+        """The configurations of a tier; ``seeds`` 0: as many as the tier has."""
+        return [run.config for run in self.plan(tier, seeds)]
+
+    def labelled(self, records: Sequence[Record], runs: Sequence[PlannedRun]) -> list[Record]:
+        """``records`` with the labels of the runs that planned them, found by configuration."""
+        labels = {config_id(run.config, self.version): run.labels for run in runs}
+        return [replace(record, labels=labels[record.id]) for record in records]
+
+    def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record] | None:
+        """The complete records of a tier, labelled, or None if one is missing or the tier has none."""
+        runs, found = self.plan(tier, seeds), []
+        for run in runs:
+            record = store.find(run.config, self.version)
+            if record is None or record.status != "complete":
+                return None
+            found.append(record)
+        return self.labelled(found, runs) or None
+
+    def best_tier(self, store: Store, seeds: int = 0) -> str | None:
+        """The highest tier all of whose records exist."""
+        return next((t for t in BEST_FIRST if self.stored(store, t, seeds) is not None), None)
+
+    def best(self, store: Store, seeds: int = 0) -> list[Record]:
+        """The records of the best tier there is; empty if none is whole."""
+        return next((found for t in BEST_FIRST if (found := self.stored(store, t, seeds)) is not None), [])
+
+    def wanted(self, parameters: NotebookParameters, store: Store | None = None) -> tuple[Store, list[PlannedRun]]:
+        """The store and the runs that a notebook's parameters ask for.
+
+        ``best``: those of the best whole tier, else of ``quick``. Smoke runs have a store of their own. An experiment
+        that a laptop does in full has no tier above ``quick`` and gives that one for it.
+        """
+        tier = parameters.tier
+        if tier == "smoke":
+            store = Store(paths.results() / "smoke", read_only=False)
+        store = store or Store()
+        if tier == "best":
+            tier = "quick" if parameters.fresh else self.best_tier(store, parameters.seeds) or "quick"
+        runs = self.plan(tier, parameters.seeds)
+        if not runs and tier in BEST_FIRST:
+            runs = self.plan("quick", parameters.seeds)
+        require(bool(runs), f"tier = {tier!r}: experiment {self.name} has no runs at this tier")
+        return store, runs
+
+    def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
+        """The records that a notebook's parameters ask for, labelled, computed where they are missing."""
+        store, runs = self.wanted(parameters, store)
+        return self.compute(runs, parameters, store, parameters.fresh)
+
+    def collect_if_any(self, parameters: NotebookParameters, store: Store | None = None) -> list[Record]:
+        """The complete records of an experiment that only some tiers have, labelled; empty where there are none.
+
+        ``best`` shows what is stored and computes nothing; another tier is collected if the experiment has it.
+        """
+        if parameters.tier == "best":
+            return self.best(store or Store(), parameters.seeds)
+        return self.collect(parameters, store).complete if self.plan(parameters.tier, parameters.seeds) else []
+
+    def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
+        """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""
+        tier = runs[0].config.tier
+        done = sweep(
+            [run.config for run in runs],
+            self.version,
+            store=store,
+            fresh=fresh,
+            jobs=parameters.jobs
+            or self.jobs
+            or (1 if tier == "smoke" else 0),  # starting processes would cost more than the runs
+            time_limit=parameters.time_limit,
+            label=f"{self.name} {tier}",
+        )
+        done.records = self.labelled(done.records, runs)
+        return done
+
+
+def no_claims(records: Sequence[Record]) -> list[Measurement]:
+    """What an experiment measures whose records are shown in tables and figures and decide no claim."""
+    return []
+
+
+def cost(experiment: Experiment, tier: str, store: Store) -> float | None:
+    """Seconds of computing that an experiment's records took at a tier, all runs added; None without records."""
+    records = experiment.stored(store, tier)
+    return sum(r.provenance["wall_seconds"] for r in records) if records else None
+
+
+def name_of(record: Record) -> str:
+    """How claims and figures name the record they rest on."""
+    return f"{record.experiment}/{record.id}"
+
+
+def select(records: Sequence[Record], **labels: Any) -> list[Record]:
+    """The records that carry all of these labels; a tuple of values means any of them."""
+
+    def fits(record: Record) -> bool:
+        return all(
+            record.labels.get(name) in value if isinstance(value, tuple) else record.labels.get(name) == value
+            for name, value in labels.items()
+        )
+
+    return [record for record in records if fits(record)]
+
+
+def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]) -> str:
+    """What task, model and schedule of training runs have that the paper's do not, as "steps 1,200 (150,000)".
+
+    Compared is the run of the paper's tier whose labels are most alike; where a setting varies among ours, all values
+    are named. Empty where there are no training runs, or no such tier.
+    """
+    ours = [r for r in records if isinstance(r.config, RunConfig)]
+    theirs = [run for run in of_paper if isinstance(run.config, RunConfig)]
+    if not ours or not theirs:
+        return ""
+    found: dict[str, tuple[dict[str, None], Any]] = {}
+    for record in ours:
+        alike = max(theirs, key=lambda run: len(record.labels.items() & run.labels.items()))
+        paper = settings_of(alike.config)
+        for name, value in settings_of(record.config).items():
+            if name in paper and value != paper[name]:
+                found.setdefault(name, ({}, paper[name]))[0][as_text(value)] = None
+    return ", ".join(f"{name} {'/'.join(values)} ({as_text(theirs)})" for name, (values, theirs) in found.items())
+
+
+SHOWN_SETTINGS = ("steps", "batch_size", "max_lr", "min_lr", "precision")  # of a schedule, beside task and shape
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """The settings of a run that a reader would compare: the task's parameters, the model's shape, the schedule."""
+    task = build_task(config.task, config.task_params)
+    plain = {f.name: getattr(task, f.name) for f in fields(task)}
+    plain = {name: value for name, value in plain.items() if not name.endswith("seed") and name != "part"}
+    shape = {name: getattr(config.model, name) for name in ("n_layers", "n_heads", "width")}
+    return {**plain, **shape, **{name: getattr(config.train, name) for name in SHOWN_SETTINGS}}
+
+
+def as_text(value: Any) -> str:
+    """A setting as a table shows it."""
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

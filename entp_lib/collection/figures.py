@@ -1,0 +1,221 @@
+"""One style, one palette, and figure files that say what they show.
+
+Files are byte-equal when they are made again from the same records: no dates, fixed ids, and as provenance the
+commits of the records, not of the moment.
+"""
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+import matplotlib.pyplot as plt
+import pandas as pd
+from IPython import get_ipython
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib_inline.config import InlineBackend
+
+from entp_lib import paths
+from entp_lib.architectures import ARCHITECTURES
+from entp_lib.files import write_atomically
+from entp_lib.runs.progress import event
+from entp_lib.runs.records import Record
+from entp_lib.statistics import mean_interval
+
+# One colour per architecture everywhere.
+PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
+NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {
+    "baseline": "mode baseline",
+    "longer": "decoder, equal compute",
+}
+STYLE = {
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+    "figure.constrained_layout.use": True,
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same everywhere
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "svg.hashsalt": "entp",
+    "svg.fonttype": "path",
+}
+
+
+def use_style() -> None:
+    """Set matplotlib to the project's style, and notebooks to show figures as they are saved.
+
+    By default a notebook draws each figure once more to crop it, which the layout makes needless.
+    """
+    matplotlib.rcParams.update(STYLE)
+    shell = get_ipython()
+    if shell is not None:
+        InlineBackend.instance(parent=shell).print_figure_kwargs = {"bbox_inches": None}
+
+
+def panels(columns: int, rows: int = 1, width: float = 3.4, height: float = 2.8, **options):
+    """A figure of equal panels in the project's style: (figure, axes)."""
+    use_style()
+    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), **options)
+
+
+def plain_ticks(axis, ticks: Iterable[float]) -> None:
+    """Label a logarithmic axis (``ax.xaxis`` or ``ax.yaxis``) at ``ticks``, in plain numbers, and nowhere else."""
+    axis.set_major_locator(FixedLocator(list(ticks)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel: str) -> None:
+    """Mean over seeds for each architecture, a band from the lowest to the highest seed, thin lines per seed.
+
+    ``curves``: columns ``architecture``, ``seed``, ``x`` and ``y``. Where seeds stop at different x (seconds), no
+    mean exists and only the seeds are drawn.
+    """
+    for architecture, part in curves.groupby("architecture", sort=False):
+        colour, label = PALETTE[architecture], NAMES[architecture]
+        wide = part.pivot_table(index=x, columns="seed", values=y)
+        aligned = not wide.isna().any().any()
+        if aligned and wide.shape[1] > 1:
+            ax.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=colour, alpha=0.18, lw=0)
+        if aligned:
+            ax.plot(wide.index, wide.mean(axis=1), color=colour, label=label)
+        for i, (_, seed) in enumerate(part.groupby("seed")):
+            lone = {} if aligned or i else {"label": label}
+            ax.plot(seed[x], seed[y], color=colour, lw=0.6, alpha=0.5 if aligned else 1.0, **lone)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+
+
+ARMS = {"decoder": ("decoder", "-"), "entp": ("entp", "-"), "longer": ("decoder", "--")}
+
+
+def arm_curves(ax, means: pd.DataFrame, x: str, names: Mapping[str, str], *, xlabel: str, ylabel: str) -> None:
+    """A line for each arm of an experiment through ``mean``, with a band from ``low`` to ``high``, over ``x``."""
+    for arm, part in means.groupby("arm", sort=False):
+        architecture, style = ARMS[arm]
+        colour, part = PALETTE[architecture], part.sort_values(x)
+        fill = colour if style == "-" else "white"  # a lone point shows no line style
+        ax.fill_between(part[x], part["low"], part["high"], color=colour, alpha=0.15, lw=0)
+        ax.plot(part[x], part["mean"], style, marker="o", ms=3, mfc=fill, color=colour, label=names[arm])
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+
+
+def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
+    """Paired differences, a row each: a dot a seed, the mean and its 95 % interval."""
+    for row, values in enumerate(gaps.values()):
+        mean, low, high = mean_interval(values)
+        ax.plot(values, [row] * len(values), "o", ms=4, color="#56B4E9", alpha=0.7, mec="none")
+        ax.plot([low, high], [row, row], color="black", lw=1.2)
+        ax.plot([mean], [row], "|", ms=12, color="black")
+    ax.axvline(0, color="grey", lw=0.8)
+    ax.set_yticks(range(len(gaps)), list(gaps))
+    ax.set(xlabel=xlabel, ylim=(len(gaps) - 0.5, -0.5))
+
+
+VERDICT_COLOURS = {
+    "reproduced": "#009E73",
+    "same direction": "#56B4E9",
+    "not reproduced": "#D55E00",
+    "inconclusive": "#7F7F7F",
+    "uninformative": "#C8C8C8",
+}
+
+
+def forest(ax, ledger: pd.DataFrame) -> None:
+    """The ledger as a picture: our mean and interval coloured by verdict, the paper's value as a cross."""
+    for row, claim in enumerate(ledger.itertuples()):
+        colour = VERDICT_COLOURS[claim.verdict]
+        ax.plot([claim.low, claim.high], [row, row], color=colour, lw=2)
+        ax.plot([claim.our_value], [row], "o", ms=5, color=colour)
+        if pd.notna(claim.paper_value):
+            ax.plot([claim.paper_value], [row], "x", ms=6, color=PALETTE["paper"])
+    ax.axvline(0, color="grey", lw=0.8)
+    names = [f"{c.id} ({c.tier}, {c.seeds})" for c in ledger.itertuples()]
+    ax.set_yticks(range(len(names)), names)
+    ax.set(xlabel="difference that the claim is about, in its unit", ylim=(max(len(names), 1) - 0.5, -0.5))
+    handles = [Line2D([], [], color=c, marker="o", lw=2, label=v) for v, c in VERDICT_COLOURS.items()]
+    handles.append(Line2D([], [], color="black", marker="x", lw=0, label="the paper's value"))
+    ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False) -> list[Path]:
+    """Write ``name``.png and ``name``.svg below ``figures/`` with alt text and provenance inside the files.
+
+    Figures of the ``smoke`` tier claim nothing and go to ``results/smoke/figures``. Files whose content would not
+    change are left alone. Raises ValueError for a name that is not notebook_figure, in lower case.
+    """
+    if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
+        raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
+    records = list(records)
+    smoke = smoke or any(r.config.tier == "smoke" for r in records)
+    folder = paths.results() / "smoke" / "figures" if smoke else paths.figures()
+    about = f"{alt} [{describe_records(records)}]"
+    written = []
+    for suffix in ("png", "svg"):
+        path = folder / f"{name}.{suffix}"
+        data = render(figure, suffix, name, about)
+        if not path.exists() or path.read_bytes() != data:
+            write_atomically(path, data)
+        written.append(path)
+        figure.set_layout_engine("none")  # found once, the layout serves every further drawing
+    event("figure", name=name)
+    return written
+
+
+def render(figure: Figure, suffix: str, title: str, about: str) -> bytes:
+    """The file's bytes, without a date or a version."""
+    metadata = {"Title": title, "Description": about}
+    metadata |= {"Software": None} if suffix == "png" else {"Date": None, "Creator": "entp_lib"}
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format=suffix, metadata=metadata)
+    return buffer.getvalue()
+
+
+def describe_records(records: Sequence[Record]) -> str:
+    """Tier, seeds, commits and ids of the records behind a figure, in one line."""
+    if not records:
+        return "no records: computed on the spot"
+    tiers = ", ".join(sorted({r.config.tier for r in records}))
+    seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
+    commits = ", ".join(sorted({str(r.provenance.get("commit", "unknown")) for r in records}))
+    ids = " ".join(f"{r.experiment}/{r.id}" for r in records)
+    return f"tier {tiers}; seeds {seeds}; commit {commits}; records {ids}"
+
+
+def tier_note(records: Sequence[Record]) -> str:
+    """What a figure's title says of its records: tier and seeds."""
+    tiers = "/".join(sorted({r.config.tier for r in records}))
+    seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
+    return f"tier {tiers}, {seeds} seed{'s' if seeds != 1 else ''}"
+
+
+def thumbnail(path: Path, width: int = 216) -> bytes:
+    """A finished PNG, ``width`` pixels wide in 16 colours: dozens of them fit into a notebook."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        height = round(image.height * width / image.width)
+        small = image.convert("RGB").resize((width, height), Image.Resampling.LANCZOS).quantize(16)
+    buffer = io.BytesIO()
+    small.save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def gallery() -> list[tuple[Path, str]]:
+    """Every finished PNG with its alt text and provenance, in the order of the notebooks."""
+    from PIL import Image
+
+    found = []
+    for path in sorted(paths.figures().glob("*.png")):
+        with Image.open(path) as image:
+            found.append((path, image.text.get("Description", "")))
+    return found

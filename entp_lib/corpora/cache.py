@@ -1,0 +1,208 @@
+"""Tokens of a corpus on disk, mapped into memory: made once, streamed, verified whenever a process opens them.
+
+A folder holds ``train.bin``, ``validation.bin`` and ``meta.json``, which has lengths, checksums and what the tokenizer
+learned. It appears under its name when all three are whole, so a reader never sees half of it.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import filelock
+import numpy as np
+
+from entp_lib import paths
+from entp_lib.corpora.sources import ParquetFiles, TextFile, file_checksum, source_of
+from entp_lib.corpora.tokenizers import Tokenizer, learn, restore, vocabulary_size
+from entp_lib.strict import require
+
+FORMAT = 1  # raise it when the same corpus would now give other tokens
+PARTS = ("train", "validation")
+SPLITS = ("hash", "tail", "nanogpt")
+NANOGPT_SEED = 2357
+CHARACTERS_AT_ONCE = 2**20
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What decides the tokens of a corpus.
+
+    ``split``: which share ``held_out`` of the documents is validation. ``hash`` goes by a document's text, so that a
+    document that comes twice is on one side; ``tail`` takes the end of the corpus, from a document's beginning;
+    ``nanogpt`` a permutation with its seed, as the authors have it.
+    """
+
+    corpus: str
+    checksum: str
+    tokenizer: str
+    vocabulary: int
+    split: str
+    held_out: float
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of both parts, read from disk where they are looked at, and what is known of them."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    meta: dict[str, Any]
+    recipe: Recipe
+
+    def part(self, name: str) -> np.ndarray:
+        return {"train": self.train, "validation": self.validation}[name]
+
+    def tokenizer(self) -> Tokenizer:
+        size = vocabulary_size(self.recipe.tokenizer, self.recipe.vocabulary)
+        return restore(self.recipe.tokenizer, size, self.meta["tokenizer_state"])
+
+
+@functools.lru_cache(maxsize=8)
+def open_tokens(recipe: Recipe) -> Tokens:
+    """The tokens of a recipe, made where they are missing or damaged.
+
+    Several processes may ask at once: one makes them, the others wait. Raises ConfigError for a corpus that is no
+    text or lacks a part, and where a token does not fit the vocabulary.
+    """
+    source = source_of(recipe.corpus, recipe.checksum)
+    size = vocabulary_size(recipe.tokenizer, recipe.vocabulary)
+    key = json.dumps([FORMAT, source.checksum, recipe.tokenizer, size, recipe.split, recipe.held_out])
+    folder = paths.corpora() / f"{recipe.tokenizer}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(folder.with_suffix(".lock")):
+        meta = read_meta(folder)
+        if meta is None:
+            make(folder, source, recipe, size)
+            meta = read_meta(folder)
+            require(meta is not None, f"tokens in {paths.shown(folder)} do not read back as written; check the disk")
+    largest = max(meta["parts"][name]["largest"] for name in PARTS)
+    require(largest < size, f"vocabulary = {size}: the tokens in {paths.shown(folder)} go up to {largest}")
+    found = [np.memmap(folder / f"{name}.bin", dtype=meta["dtype"], mode="r") for name in PARTS]
+    return Tokens(*found, meta, recipe)
+
+
+def read_meta(folder: Path) -> dict[str, Any] | None:
+    """What ``meta.json`` says, if the files beside it are as it says; None, with a line in the log, if not."""
+    if not folder.exists():
+        return None
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        itemsize = np.dtype(meta["dtype"]).itemsize
+        for name in PARTS:
+            path, said = folder / f"{name}.bin", meta["parts"][name]
+            if path.stat().st_size != said["tokens"] * itemsize:
+                raise ValueError(f"{path.name} has {path.stat().st_size} bytes for {said['tokens']} tokens")
+            if file_checksum(path) != said["checksum"]:
+                raise ValueError(f"{path.name} does not match its checksum")
+        return meta
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("tokens in %s are damaged and made again: %s", paths.shown(folder), error)
+        return None
+
+
+def make(folder: Path, source: TextFile | ParquetFiles, recipe: Recipe, size: int) -> None:
+    """Encode a corpus into ``folder``, a batch of documents at a time; the folder appears when it is whole."""
+    side = splitter(source, recipe)
+
+    def every() -> Iterator[str]:
+        return source.documents()
+
+    def training() -> Iterator[str]:
+        return (text for i, text in enumerate(every()) if not side(i, text))
+
+    tokenizer = learn(recipe.tokenizer, size, training, every, source.whole)
+    dtype = np.min_scalar_type(size - 1)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        with contextlib.ExitStack() as files:
+            opened = [files.enter_context(open(temporary / f"{name}.bin", "wb")) for name in PARTS]
+            writers = [Writer(file, tokenizer, dtype, source.whole) for file in opened]
+            for i, text in enumerate(every()):
+                writers[side(i, text)].add(text)
+            counts = [writer.finish() for writer in writers]
+        meta = {
+            "corpus_checksum": source.checksum,
+            "dtype": dtype.name,
+            "parts": dict(zip(PARTS, counts, strict=True)),
+            "tokenizer_state": tokenizer.state,
+        }
+        for name in PARTS:
+            require(
+                meta["parts"][name]["tokens"] > 0,
+                f"corpus = {recipe.corpus!r}: no document for {name}; use another held_out than {recipe.held_out} "
+                "or split='tail'",
+            )
+        (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.chmod(temporary, 0o755)  # mkdtemp makes private folders
+        os.replace(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def splitter(source: TextFile | ParquetFiles, recipe: Recipe) -> Callable[[int, str], bool]:
+    """Whether the document of a number and text is for validation."""
+    share = recipe.held_out
+    if recipe.split == "hash":
+        return lambda i, text: int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) < share * 2**64
+    if recipe.split == "nanogpt":
+        return permuted(source.count(), share)
+    cut, before = (1 - share) * sum(map(len, source.documents())), 0
+    for first, text in enumerate(source.documents()):  # noqa: B007
+        if before >= cut:
+            break
+        before += len(text)
+    return lambda i, text: i >= first
+
+
+def permuted(count: int, share: float) -> Callable[[int, str], bool]:
+    """The split of Hugging Face datasets with nanoGPT's seed: the first of a permutation, rounded up, are held out."""
+    held_out = np.zeros(count, dtype=bool)
+    held_out[np.random.default_rng(NANOGPT_SEED).permutation(count)[: math.ceil(share * count)]] = True
+    return lambda i, text: bool(held_out[i])
+
+
+class Writer:
+    """Encodes documents into a file as they come, about a million characters at a time."""
+
+    def __init__(self, file: BinaryIO, tokenizer: Tokenizer, dtype: np.dtype, ended: bool):
+        self.file, self.tokenizer, self.dtype, self.ended = file, tokenizer, dtype, ended
+        self.texts: list[str] = []
+        self.held = 0
+        self.digest = hashlib.sha256()
+        self.counts = {"documents": 0, "bytes": 0, "tokens": 0, "largest": 0}
+
+    def add(self, text: str) -> None:
+        self.texts.append(text)
+        self.held += len(text)
+        self.counts["documents"] += 1
+        self.counts["bytes"] += len(text.encode())
+        if self.held >= CHARACTERS_AT_ONCE:
+            self.write()
+
+    def write(self) -> None:
+        tokens = self.tokenizer.encode(self.texts, self.ended)
+        self.counts["tokens"] += len(tokens)
+        self.counts["largest"] = max(self.counts["largest"], int(tokens.max(initial=0)))
+        data = tokens.astype(self.dtype).tobytes()
+        self.digest.update(data)
+        self.file.write(data)
+        self.texts, self.held = [], 0
+
+    def finish(self) -> dict[str, Any]:
+        """Write what is left, to the disk itself; the part's counts and checksum."""
+        self.write()
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return self.counts | {"checksum": self.digest.hexdigest()}

@@ -1,0 +1,226 @@
+"""Where text comes from: one interface for files, Parquet and the Hugging Face hub.
+
+A source yields documents one at a time, so that none has to fit into memory, and has a ``checksum`` that names its
+content. ``whole`` says that a document stands for itself and is ended by a token; pieces of one running text are not.
+"""
+
+import codecs
+import functools
+import glob
+import hashlib
+import importlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from entp_lib import paths
+from entp_lib.corpora.documentation import DOCUMENT_END, embedded_file
+from entp_lib.strict import ConfigError, require
+
+CHUNK = 2**20
+LONGEST_PIECE = 4096  # characters after which a running text is cut even where no line is blank
+# The dataset as 80 Parquet files of 8,013,769 documents, 24 GB; later commits of the repository cannot change a record.
+HUB_REPOSITORY, HUB_FILES = "Skylion007/openwebtext", 80
+HUB_REVISION = "79d93d786212f7344586290adb811d4ae6a1762c"
+ELSEWHERE = "corpus='embedded' and a path to a text or Parquet file work without a network"
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A UTF-8 text file. Form feeds end documents; without any, its pieces end at blank lines and keep them.
+
+    So the pieces joined are the file, and the SHA-256 of the file is the checksum.
+    """
+
+    path: Path
+
+    @property
+    def checksum(self) -> str:
+        return scan(self.path)[0]
+
+    @property
+    def whole(self) -> bool:
+        return scan(self.path)[1]
+
+    def documents(self) -> Iterator[str]:
+        return self.ended_documents() if self.whole else self.pieces()
+
+    def ended_documents(self) -> Iterator[str]:
+        rest = ""
+        with open(self.path, encoding="utf-8", newline="") as file:
+            while chunk := file.read(CHUNK):
+                *ready, rest = (rest + chunk).split(DOCUMENT_END)
+                yield from filter(None, ready)
+        if rest:
+            yield rest
+
+    def pieces(self) -> Iterator[str]:
+        lines, held = [], 0
+        with open(self.path, encoding="utf-8", newline="") as file:
+            while line := file.readline(LONGEST_PIECE):  # a text may be one line
+                lines.append(line)
+                held += len(line)
+                if held >= LONGEST_PIECE or (not line.strip() and held > len(line)):
+                    yield "".join(lines)
+                    lines, held = [], 0
+        if lines:
+            yield "".join(lines)
+
+    def count(self) -> int:
+        return sum(1 for _ in self.documents())
+
+
+@dataclass(frozen=True)
+class ParquetFiles:
+    """Parquet files with a column ``text``, a document a row. ``pinned``: a checksum known beforehand, the hub's."""
+
+    files: tuple[Path, ...]
+    pinned: str = ""
+    whole = True
+
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of a single file, that of the list of them of several."""
+        if self.pinned:
+            return self.pinned
+        digests = [file_checksum(path) for path in self.paths()]
+        return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+    def paths(self) -> tuple[Path, ...]:
+        return self.files
+
+    def documents(self) -> Iterator[str]:
+        for file in self.opened():
+            for batch in file.iter_batches(batch_size=256, columns=["text"]):
+                yield from filter(None, batch.column(0).to_pylist())
+
+    def count(self) -> int:
+        return sum(file.metadata.num_rows for file in self.opened())
+
+    def opened(self) -> Iterator:
+        parquet = library("pyarrow.parquet", "Parquet files")
+        for path in self.paths():
+            try:
+                file = parquet.ParquetFile(path)
+            except (OSError, ValueError) as error:  # pyarrow's own errors are among these
+                raise ConfigError(f"corpus: {path} is not a Parquet file ({str(error).strip()})") from error
+            with file:
+                names = file.schema_arrow.names
+                require("text" in names, f"corpus: {path} has no column 'text', only {', '.join(names)}")
+                kind = file.schema_arrow.field("text").type
+                require("string" in str(kind), f"corpus: {path} has {kind} in its column 'text'; strings are needed")
+                yield file
+
+
+class OpenWebText(ParquetFiles):
+    """The pinned revision on the hub, downloaded where its text is read: tokens made before need no download."""
+
+    def __init__(self):
+        super().__init__((), HUB_REVISION)
+
+    def paths(self) -> tuple[Path, ...]:
+        return download()
+
+
+def download() -> tuple[Path, ...]:
+    """The dataset's files, from the hub's own cache or the network. An interrupted download is continued.
+
+    Raises ConfigError where there is no network, the revision is gone or a file is missing.
+    """
+    hub, errors = (library(name, "openwebtext") for name in ("huggingface_hub", "huggingface_hub.errors"))
+    try:
+        folder = hub.snapshot_download(
+            HUB_REPOSITORY, repo_type="dataset", revision=HUB_REVISION, allow_patterns="plain_text/*.parquet"
+        )
+    except errors.RevisionNotFoundError as error:
+        raise ConfigError(f"corpus = 'openwebtext': {HUB_REPOSITORY} has no revision {HUB_REVISION}") from error
+    except (OSError, ValueError) as error:
+        why = str(error).strip().split("\n")[0]
+        raise ConfigError(f"corpus = 'openwebtext' cannot be downloaded ({why}); {ELSEWHERE}") from error
+    files = tuple(sorted(Path(folder, "plain_text").glob("*.parquet")))
+    require(
+        len(files) == HUB_FILES,  # without a network the hub gives what an interrupted download left
+        f"corpus = 'openwebtext': {len(files)} of {HUB_FILES} files are there; finish the download with a network. "
+        f"{ELSEWHERE}",
+    )
+    return files
+
+
+def library(name: str, what: str):
+    """An optional library, imported. Raises ConfigError that says how to get it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.split(".")[0]
+        raise ConfigError(
+            f'{what}: needs {package}, which is not installed; run pip install -e ".[language]". '
+            "Text files and tokenizer='bytes' work without it"
+        ) from error
+
+
+def source_of(corpus: str, checksum: str = "") -> TextFile | ParquetFiles:
+    """The source that a task's ``corpus`` names: ``embedded``, ``openwebtext``, or a path from the project's root.
+
+    ``checksum``: its first 16 hexadecimal digits, where they must be these. Raises ConfigError for a file that is
+    missing, empty, binary or not UTF-8, and for another checksum.
+    """
+    if corpus == "embedded":
+        source = TextFile(embedded_file(checksum))
+    elif corpus == "openwebtext":
+        source = OpenWebText()
+    else:
+        source = local(paths.root() / corpus)
+    require(
+        source.checksum.startswith(checksum),
+        f"checksum = {checksum!r}: corpus {corpus!r} has {source.checksum[:16]!r}: another text than asked for",
+    )
+    return source
+
+
+def local(path: Path) -> TextFile | ParquetFiles:
+    """A text file, a Parquet file, or all Parquet files of a folder."""
+    require(
+        path.exists(), f"corpus = {str(path)!r}: no such file; it must be 'embedded', 'openwebtext' or a path to a file"
+    )
+    require(os.access(path, os.R_OK), f"corpus = {str(path)!r}: this user may not read it")
+    if path.is_dir():
+        files = sorted(Path(p) for p in glob.glob(f"{glob.escape(str(path))}/*.parquet"))
+        require(bool(files), f"corpus = {str(path)!r}: a folder without Parquet files")
+        return ParquetFiles(tuple(files))
+    return ParquetFiles((path,)) if path.suffix == ".parquet" else TextFile(path)
+
+
+def scan(path: Path) -> tuple[str, bool]:
+    """(SHA-256, whether there are form feeds) of a text file, checked on the way; once a process and file."""
+    stat = path.stat()
+    return scanned(path, stat.st_size, stat.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def scanned(path: Path, size: int, _changed: int) -> tuple[str, bool]:
+    require(size > 0, f"corpus: {path} is empty")
+    digest, ended, decoder, at = hashlib.sha256(), False, codecs.getincrementaldecoder("utf-8")(), 0
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            require(
+                b"\0" not in chunk, f"corpus: {path} is a binary file, at byte {at + chunk.find(0)}; text is needed"
+            )
+            try:
+                decoder.decode(chunk)
+            except UnicodeDecodeError as error:
+                raise ConfigError(f"corpus: {path} is not UTF-8 near byte {at + error.start}; convert it") from error
+            digest.update(chunk)
+            ended = ended or DOCUMENT_END.encode() in chunk
+            at += len(chunk)
+    try:
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"corpus: {path} ends within a UTF-8 character") from error
+    return digest.hexdigest(), ended
+
+
+def file_checksum(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

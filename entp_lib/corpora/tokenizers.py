@@ -1,0 +1,188 @@
+"""Tokenizers with one interface: bytes, characters, GPT-2's byte-pair encoding, and one learned from the corpus.
+
+``state`` holds what was learned, as text, so that tokens on disk bring it along; ``end`` is the token after a document.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from entp_lib.corpora.documentation import DOCUMENT_END
+from entp_lib.corpora.sources import ParquetFiles, TextFile, library
+from entp_lib.strict import ConfigError, one_of, require
+
+GPT2_USED, GPT2_PADDED = 50_257, 50_304  # nanoGPT rounds the vocabulary up to a multiple of 64
+END_TOKEN = "<|endoftext|>"
+
+
+class Tokenizer(Protocol):
+    """``encode`` gives the tokens of several texts, one after the other, each ended if ``ended``.
+
+    ``decode`` leaves out ids that stand for nothing: a vocabulary may be larger than what was found or is used.
+    """
+
+    vocab_size: int
+    end: int
+    state: str
+
+    def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray: ...
+
+    def decode(self, tokens: Iterable[int]) -> str: ...
+
+
+class Bytes:
+    """UTF-8 bytes; a form feed ends a document."""
+
+    vocab_size, end, state = 256, ord(DOCUMENT_END), ""
+
+    def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
+        return np.frombuffer(joined(texts, ended).encode(), dtype=np.uint8)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        return bytes(map(int, tokens)).decode(errors="replace")
+
+
+class Characters:
+    """The characters of the corpus in the order of their code points, which ``state`` lists."""
+
+    def __init__(self, vocab_size: int, state: str):
+        self.vocab_size, self.state = vocab_size, state
+        require(
+            len(state) <= vocab_size,
+            f"vocabulary = {vocab_size}: the corpus has {len(state)} different characters; it must be at least that",
+        )
+        self.points = np.array([ord(c) for c in state], dtype=np.uint32)
+        self.end = state.find(DOCUMENT_END)
+
+    def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
+        points = np.frombuffer(joined(texts, ended).encode("utf-32-le"), dtype="<u4")
+        tokens = self.points.searchsorted(points)
+        known = self.points[np.minimum(tokens, len(self.points) - 1)] == points
+        if not known.all():
+            raise ConfigError(f"{chr(points[~known][0])!r}: not among the {len(self.state)} characters of the corpus")
+        return tokens
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        return "".join(self.state[int(t)] for t in tokens if t < len(self.state))
+
+
+class GPT2:
+    """GPT-2's own encoding, from tiktoken, which downloads and keeps it; ids above 50,256 never occur."""
+
+    vocab_size, end, state = GPT2_PADDED, GPT2_USED - 1, ""
+
+    def __init__(self):
+        tiktoken = library("tiktoken", "tokenizer = 'gpt2'")
+        try:
+            self.encoding = tiktoken.get_encoding("gpt2")
+        except (OSError, ValueError) as error:  # requests' errors are OSErrors
+            raise ConfigError(
+                "tokenizer = 'gpt2' cannot be downloaded; without a network use 'bytes', or 'bpe', which learns from "
+                "the corpus"
+            ) from error
+
+    def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
+        lists = self.encoding.encode_ordinary_batch(list(texts))
+        return flat(lists, self.end if ended else None)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        return self.encoding.decode([int(t) for t in tokens if t < GPT2_USED])
+
+
+class BPE:
+    """Byte-pair encoding learned from the training part, as a tokenizer of the ``tokenizers`` library in JSON."""
+
+    end = 0
+
+    def __init__(self, vocab_size: int, state: str):
+        self.vocab_size, self.state = vocab_size, state
+        self.tokenizer = library("tokenizers", "tokenizer = 'bpe'").Tokenizer.from_str(state)
+
+    def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
+        found = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return flat([x.ids for x in found], self.end if ended else None)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        return self.tokenizer.decode([int(t) for t in tokens], skip_special_tokens=False)
+
+
+TOKENIZERS = ("bytes", "characters", "gpt2", "bpe")
+SMALLEST_BPE = 257  # every byte and the end of a document
+
+
+def vocabulary_size(name: str, vocabulary: int) -> int:
+    """The size of a tokenizer's vocabulary; ``vocabulary`` belongs to characters and bpe alone. Raises ConfigError."""
+    one_of("tokenizer", name, TOKENIZERS)
+    fixed = {"bytes": Bytes.vocab_size, "gpt2": GPT2.vocab_size}.get(name)
+    if fixed:
+        require(
+            vocabulary in (0, fixed),
+            f"vocabulary = {vocabulary}: tokenizer {name!r} has {fixed} tokens; leave it at 0",
+        )
+        return fixed
+    least = {"characters": 1, "bpe": SMALLEST_BPE}[name]
+    require(
+        least <= vocabulary <= 2**31,
+        f"vocabulary = {vocabulary}: tokenizer {name!r} needs a size, of at least {least}",
+    )
+    return vocabulary
+
+
+def learn(
+    name: str, vocabulary: int, train: Callable[[], Iterator[str]], every: Callable[[], Iterator[str]], ended: bool
+) -> Tokenizer:
+    """The named tokenizer for a corpus. ``train()`` and ``every()`` go through the training and through all documents:
+    byte pairs are learned from the first, characters, of which none may be missing, from both.
+    """
+    if name == "characters":
+        return Characters(vocabulary, "".join(sorted(distinct(every(), ended))))
+    if name == "bpe":
+        return BPE(vocabulary, learned_pairs(vocabulary, train()))
+    return restore(name, vocabulary, "")
+
+
+def distinct(texts: Iterable[str], ended: bool) -> set[str]:
+    """The characters of texts, with the one that ends a document if they are ended."""
+    found = set(DOCUMENT_END if ended else "")
+    for text in texts:
+        found.update(text)
+    return found
+
+
+def characters_of(source: TextFile | ParquetFiles) -> set[str]:
+    """The characters that a source's tokens need."""
+    return distinct(source.documents(), source.whole)
+
+
+def learned_pairs(vocabulary: int, texts: Iterator[str]) -> str:
+    """Byte pairs of a text, most frequent first, as the JSON of a tokenizer; spaces belong to the next word."""
+    tokenizers = library("tokenizers", "tokenizer = 'bpe'")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END_TOKEN],
+        initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer.to_str()
+
+
+def restore(name: str, vocabulary: int, state: str) -> Tokenizer:
+    """The named tokenizer as its ``state`` left it."""
+    if name in ("bytes", "gpt2"):
+        return {"bytes": Bytes, "gpt2": GPT2}[name]()
+    return {"characters": Characters, "bpe": BPE}[name](vocabulary, state)
+
+
+def joined(texts: Sequence[str], ended: bool) -> str:
+    return "".join(text + DOCUMENT_END for text in texts) if ended else "".join(texts)
+
+
+def flat(lists: Sequence[Sequence[int]], end: int | None) -> np.ndarray:
+    """All tokens in one row, each list followed by ``end`` where there is one."""
+    tail = () if end is None else (end,)
+    return np.concatenate([np.array([*tokens, *tail], dtype=np.int32) for tokens in lists] or [np.empty(0, np.int32)])

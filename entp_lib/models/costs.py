@@ -1,0 +1,101 @@
+"""What ENTP and decoders cost, counted (§5, Table 1, appendix D).
+
+Operations are multiply-adds of the matrix products: all linear maps, scores and weighted sums. Table 1 gives the
+encoder O(n² D L) and the decoder O(n D L) per token. That leaves out the linear maps, 12 D² per token and layer, which
+for a decoder outweigh attention's 2 n D until n = 6 D; ``encoder_token`` and ``decoder_token`` hold both terms.
+
+Letters: n length of the prefix, D width, L layers, H heads, V vocabulary.
+"""
+
+from collections.abc import Sequence
+
+from entp_lib.config import ModelConfig
+
+
+def linear_maps(cfg: ModelConfig) -> int:
+    """Multiply-adds per token of one layer's linear maps: 3 D² + D² in attention, 8 D² in the MLP."""
+    return 12 * cfg.width**2
+
+
+def head(cfg: ModelConfig) -> int:
+    """Multiply-adds of one position's output."""
+    return cfg.width * (cfg.vocab_size if cfg.output_dim is None else cfg.output_dim)
+
+
+def encoder_token(cfg: ModelConfig, n: int) -> int:
+    """One next token by the definition: the whole stack over n tokens, L (12 n D² + 2 n² D)."""
+    return cfg.n_layers * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + head(cfg)
+
+
+def decoder_token(cfg: ModelConfig, n: int) -> int:
+    """One next token with n - 1 positions in the cache: L (12 D² + 2 n D)."""
+    return cfg.n_layers * (linear_maps(cfg) + 2 * n * cfg.width) + head(cfg)
+
+
+def decoder_pass(cfg: ModelConfig, n: int) -> int:
+    """All n next tokens in one masked pass, scores above the diagonal included: L (12 n D² + 2 n² D)."""
+    return cfg.n_layers * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + n * head(cfg)
+
+
+def entp_loop(cfg: ModelConfig, lengths: Sequence[int]) -> int:
+    """The wanted prefixes of one sequence, each by itself: the definition."""
+    return sum(encoder_token(cfg, n) for n in lengths)
+
+
+def next_token(cfg: ModelConfig, n: int) -> int:
+    """One next token of any architecture: causal layers from their cache, full ones afresh over n tokens.
+
+    ``decoder_token`` where no layer is full, ``encoder_token`` where all are (two or more).
+    """
+    full = recomputed(cfg)
+    causal = (cfg.n_layers - full) * (linear_maps(cfg) + 2 * n * cfg.width)
+    return causal + full * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + head(cfg)
+
+
+def entp_fast(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
+    """All layers full: the wanted prefixes of one sequence of ``tokens`` tokens, as ``entp_lib.models.entp.fast`` does.
+
+    The first layer's projections once per token; the last layer once per prefix, but for 2 n H D of scores and means.
+    """
+    return prefixes_pass(cfg, cfg.n_layers, lengths, tokens)
+
+
+def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
+    """The wanted positions of one sequence as this library computes them, for any architecture.
+
+    ``decoder_pass`` where fewer than two layers are full; else the causal ones once, the full ones as in ``entp_fast``.
+    """
+    full = recomputed(cfg)
+    return prefixes_pass(cfg, full, lengths, tokens) if full else decoder_pass(cfg, tokens)
+
+
+def prefixes_pass(cfg: ModelConfig, full: int, lengths: Sequence[int], tokens: int) -> int:
+    """Causal layers once over the sequence, scores above the diagonal included, then ``full`` ones on every prefix."""
+    width = cfg.width
+    causal = cfg.n_layers - full if full > 1 else cfg.n_layers  # a single full layer is causal
+    below = causal * (tokens * linear_maps(cfg) + 2 * tokens**2 * width)
+    outputs = len(lengths) * head(cfg)
+    if causal == cfg.n_layers:
+        return below + outputs
+    pairs, squares = sum(lengths), sum(n * n for n in lengths)
+    first = 3 * tokens * width**2 + 9 * pairs * width**2 + 2 * squares * width
+    middle = (full - 2) * (pairs * linear_maps(cfg) + 2 * squares * width)
+    last = len(lengths) * linear_maps(cfg) + 2 * pairs * cfg.n_heads * width
+    return below + first + middle + last + outputs
+
+
+def recomputed(cfg: ModelConfig) -> int:
+    """Layers that run afresh on every prefix, a single one not counted: read at its end it is causal."""
+    return cfg.recomputed_layers if cfg.recomputed_layers > 1 else 0
+
+
+def persistent_entries(cfg: ModelConfig, n: int) -> int:
+    """Numbers kept between tokens: 2 n D keys and values of each causal layer, and n D states below full ones."""
+    causal = cfg.n_layers - recomputed(cfg)
+    states = n * cfg.width if 0 < causal < cfg.n_layers else 0
+    return 2 * n * cfg.width * causal + states
+
+
+def crossover(cfg: ModelConfig) -> int:
+    """The n from which attention outweighs the linear maps, in a pass and in a cached step alike: 6 D."""
+    return 6 * cfg.width

@@ -1,0 +1,51 @@
+"""The paper itself, *ENTP: Encoder-only Next Token Prediction*, section by section."""
+
+from entp_lib.papers.entp.addition.experiment import ADDITION, ADDITION_TO_999
+from entp_lib.papers.entp.addition.lengths import LENGTHS
+from entp_lib.papers.entp.complexity.experiment import COMPLEXITY
+from entp_lib.papers.entp.count3 import COUNT3, COUNT3_UNSEEN
+from entp_lib.papers.entp.downstream.experiment import DOWNSTREAM, PRONOUNS
+from entp_lib.papers.entp.expressivity.experiment import EXPRESSIVITY
+from entp_lib.papers.entp.full_layers import FULL_LAYER_RUNS
+from entp_lib.papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_BASELINES, IN_CONTEXT_SETTINGS
+from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
+from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
+from entp_lib.papers.entp.match3 import MATCH3
+from entp_lib.papers.entp.rasp.chain_of_thought import CHAIN_OF_THOUGHT
+from entp_lib.papers.entp.rasp.depth import DEPTH
+from entp_lib.papers.entp.rasp.experiment import RASP
+
+EXPERIMENTS = (
+    EXPRESSIVITY,
+    COMPLEXITY,
+    COUNT3,
+    COUNT3_UNSEEN,
+    FULL_LAYER_RUNS,
+    MATCH3,
+    RASP,
+    CHAIN_OF_THOUGHT,
+    DEPTH,
+    ADDITION,
+    ADDITION_TO_999,
+    LENGTHS,
+    IN_CONTEXT,
+    IN_CONTEXT_SETTINGS,
+    IN_CONTEXT_BASELINES,
+    OPENWEBTEXT,
+    SHAKESPEARE,
+    DOWNSTREAM,
+    PRONOUNS,
+)
+
+# In which order the runs of a long tier are made: those first that decide most of what the paper claims.
+NIGHTLY_ORDER = (
+    "count3",
+    "addition",
+    "count3_unseen",
+    "openwebtext",
+    "in_context",
+    "full_layers",
+    "addition_lengths",
+    "match3",
+    "in_context_baselines",
+)

@@ -1,0 +1,1 @@
+"""Addition (§7.1, appendix C.3)."""

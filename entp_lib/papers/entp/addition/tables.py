@@ -1,0 +1,102 @@
+"""Frames of the addition experiments: means, paired tests, cells, curves, costs, and the authors' logs."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from entp_lib.collection.frames import curves, published
+from entp_lib.papers.entp.addition.experiment import ARMS, chosen, gaps, pooled, scores
+from entp_lib.runs.records import Record
+from entp_lib.statistics import bootstrap_interval, mean_interval
+
+
+def means(table: pd.DataFrame, by: Sequence[str], metric: str = "error") -> pd.DataFrame:
+    """Mean over seeds of a metric and its 95 % bootstrap interval (NaN for one seed), a row for every group."""
+    rows = []
+    for key, part in table.groupby(list(by), sort=False):
+        several = len(part) > 1
+        low, high = bootstrap_interval(part[metric]) if several else (float("nan"), float("nan"))
+        rows.append({**dict(zip(by, key, strict=True)), "mean": part[metric].mean(), "low": low, "high": high})
+        rows[-1] |= {"sd": part[metric].std(ddof=1), "seeds": len(part)}
+    return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "sd", "seeds"])
+
+
+def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
+    """Change of the error from the fewest to the most examples, paired by seed, by arm: mean, 95 % interval, seeds.
+
+    Beside it the mean error of the last weights on the training examples themselves, at every size.
+    """
+    rows = {}
+    for arm, part in table.groupby("arm", sort=False):
+        wide = part.pivot(index="seed", columns="n_train", values="error").dropna()
+        mean, low, high = mean_interval(wide.iloc[:, -1] - wide.iloc[:, 0])
+        seen = part.groupby("n_train")["seen_error"].mean()
+        rows[ARMS[arm]] = {"change of the error": mean, "low": low, "high": high, "seeds": len(wide)}
+        rows[ARMS[arm]] |= {f"error on the {n:,} seen": seen[n] for n in seen.index}
+    return pd.DataFrame.from_dict(rows, orient="index").round(3)
+
+
+def paired_tests(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
+    """``gaps`` by size and pooled: mean, paired t interval, and how many seeds have the second arm ahead."""
+    found = gaps(table, first, second)
+    columns = {f"{n:,}": values.dropna() for n, values in found.items()} | {"all sizes": pooled(found)}
+    rows = {}
+    for name, values in columns.items():
+        mean, low, high = mean_interval(values)
+        ahead = f"{int((values > 0).sum())} of {len(values)}"
+        rows[name] = {"gap": mean, "low": low, "high": high, f"{ARMS[second]} ahead": ahead}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("n_train").round(4)
+
+
+def authors() -> pd.DataFrame:
+    """The authors' logged runs: mean test error, population SD and seeds by model, format, architecture and size."""
+    return published("entp", "addition")
+
+
+def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
+    """Our mean error beside the authors', and the difference in standard errors, theirs and ours together.
+
+    Only sums up to 999, as theirs. Rows of our models by that name, of any other beside the authors' Small.
+    ``on seen``: our mean error on the training examples, by the last weights.
+    """
+    same = [r for r in records if r.config.task_params.get("largest", 999) == 999]
+    if not same:
+        return pd.DataFrame()
+    table, by = chosen(scores(same), rule), ["model", "format", "arm", "n_train"]
+    ours = means(table, by).merge(means(table, by, "seen_error")[[*by, "mean"]].rename(columns={"mean": "on seen"}))
+    ours["logged"] = ours["model"].where(ours["model"].isin(authors()["model"]), "small")
+    theirs = authors().rename(columns={"model": "logged", "architecture": "arm", "seeds": "their seeds"})
+    both = ours.merge(theirs, on=["logged", "format", "arm", "n_train"])
+    errors = both["sd"] ** 2 / both["seeds"] + both["error_sd"] ** 2 / (both["their seeds"] - 1)  # population SD
+    both["in standard errors"] = (both["mean"] - both["error"]) / errors**0.5
+    renamed = both.rename(columns={"mean": "ours", "error": "authors", "sd": "our SD", "error_sd": "their SD"})
+    columns = ["model", "logged", "format", "n_train", "arm", "ours", "our SD", "seeds", "on seen"]
+    return renamed[[*columns, "authors", "their SD", "their seeds", "in standard errors"]].round(4)
+
+
+def by_group(records: Sequence[Record], rule: str) -> pd.DataFrame:
+    """Test error of every run by the task's groups (digits and carries, or digits): columns of ``scores``, ``group``.
+
+    ConfigError for a rule that they do not have.
+    """
+    parts = []
+    for r, row in zip(records, chosen(scores(records), rule).to_dict("records"), strict=True):
+        groups = r.metrics["test"][rule]["groups"]
+        errors = {name: 1 - found["right"] / found["sequences"] for name, found in groups.items()}
+        parts.append(pd.DataFrame({**row, "group": list(errors), "error": list(errors.values())}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def curves_of(records: Sequence[Record]) -> pd.DataFrame:
+    """``curves`` with the validation error of whole answers."""
+    course = curves(records)
+    return course.assign(error=1 - course["sequence_accuracy"])
+
+
+def costs(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean token-forwards and training seconds of a run by model and arm, and both as multiples of the decoder's."""
+    once = chosen(table, "last").groupby(["model", "arm"], sort=False)[["token_forwards", "train_seconds"]].mean()
+    for name in ("token_forwards", "train_seconds"):
+        decoder = once[name].xs("decoder", level="arm").reindex(once.index.get_level_values("model")).to_numpy()
+        once[f"{name}, times the decoder's"] = (once[name] / decoder).round(2)
+    return once.round(1)

@@ -1,0 +1,109 @@
+"""How many layers must see the whole prefix? Count3 with the last 0, 2, 3 or all 4 layers full, at two budgets.
+
+A question of our own: the paper has all layers full (ENTP) or none (decoder). Compute is counted in layer-tokens of a
+sequence: every token once in a causal layer, every wanted prefix's tokens in a full one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from entp_lib.collection.claims import Measurement
+from entp_lib.collection.experiment import (
+    Experiment,
+    PlannedRun,
+    Tier,
+    by_seed,
+    compute_ratio,
+    name_of,
+    planned,
+    select,
+)
+from entp_lib.collection.frames import levels, paired, summary
+from entp_lib.config import ModelConfig, RunConfig
+from entp_lib.papers.entp.count3 import NEAR, UNSEEN
+from entp_lib.runs.records import Record
+from entp_lib.tasks import Counting
+
+FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single one, read at its end only, is causal
+EQUAL_STEPS, EQUAL_COMPUTE = BUDGETS = ("equal steps", "equal compute")
+TIERS = {
+    "smoke": Tier(UNSEEN["smoke"].task, dict(n_layers=4, n_heads=2, width=16), UNSEEN["smoke"].train, 2),
+    "overnight": Tier(
+        UNSEEN["overnight"].task,
+        dict(n_layers=4, n_heads=4, width=64),
+        replace(UNSEEN["overnight"].train, steps=6000, eval_every=60),
+        5,
+    ),
+}
+
+
+def arm_name(full: int) -> str:
+    """How a number of full layers is called as an arm."""
+    return f"{full} full"
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Every number of full layers and seed, for the same steps and for ENTP's compute.
+
+    The runs of ENTP itself serve both budgets: they are planned once, at equal steps.
+    """
+    if tier not in TIERS:
+        return []
+    setting, runs = TIERS[tier], []
+    task = Counting(**setting.task)
+    entp = ModelConfig("entp", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
+    for full in FULL_LAYERS:
+        ratio = layer_tokens(entp.n_layers, entp.n_layers, task) / layer_tokens(full, entp.n_layers, task)
+        trains = {EQUAL_STEPS: setting.train}
+        if full < entp.n_layers:
+            trains[EQUAL_COMPUTE] = setting.train.lengthened(ratio)
+        for budget, train in trains.items():
+            for seed in range(seeds or setting.seeds):
+                model = entp.with_full_layers(full)
+                config = RunConfig("full_layers", tier, "counting", setting.task, model, train, seed, seed)
+                runs.append(planned(config, arm=arm_name(full), full=full, budget=budget))
+    return by_seed(runs)
+
+
+def layer_tokens(full: int, n_layers: int, task: Counting) -> float:
+    """Tokens of a sequence that a stack sends through its layers, in units of a sequence's tokens."""
+    return (n_layers - full) + full * compute_ratio(task)
+
+
+def on_budget(table: pd.DataFrame, budget: str) -> pd.DataFrame:
+    """The rows of a ``summary`` at one budget; those of ENTP belong to both."""
+    return table[(table["budget"] == budget) | (table["architecture"] == "entp")]
+
+
+COMPARISONS = ((4, 0), (2, 0), (4, 2), (4, 3))
+
+
+def measure(records: Sequence[Record]) -> list[Measurement]:
+    """Token accuracy of more full layers − fewer, at equal steps and at ENTP's compute."""
+    if not records:
+        return []
+    tier, found = records[0].config.tier, []
+    for budget, suffix in ((EQUAL_STEPS, ""), (EQUAL_COMPUTE, "-fair")):
+        table = on_budget(summary(records), budget)
+        for more, fewer in COMPARISONS:
+            arms = arm_name(more), arm_name(fewer)
+            values = paired(table, "token_accuracy", *arms)
+            floor = table["baseline_token_accuracy"].mean()
+            stand = levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=NEAR)
+            used = tuple(
+                name_of(r) for r in select(records, arm=arms) if r.labels["budget"] == budget or r.labels["full"] == 4
+            )
+            found.append(Measurement(f"L-{more}-{fewer}{suffix}", values.tolist(), tier, used, levels=stand))
+    return found
+
+
+FULL_LAYER_RUNS = Experiment(
+    name="full_layers",
+    version=1,
+    title="How many full layers Count3 takes",
+    notebook="03_count3",
+    plan=plan,
+    measure=measure,
+)

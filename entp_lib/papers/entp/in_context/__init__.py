@@ -1,0 +1,1 @@
+"""In-context learning (§7.2, appendix C.2)."""

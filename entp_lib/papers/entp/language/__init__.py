@@ -1,0 +1,1 @@
+"""Language modelling (§7.3)."""

@@ -1,0 +1,160 @@
+"""Match3′ (§6.4, Table 2) and the three differences from Count3, each alone."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from entp_lib.collection.claims import Measurement
+from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, name_of, select, twins
+from entp_lib.collection.frames import levels, paired, summary
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.runs.records import Record
+from entp_lib.tasks import Triplets
+
+NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
+# What changes from Match3′ in each variant, in the order of §6.4.
+CHANGES = {
+    "match3": {},
+    "modulus": {"modulus": 0},
+    "anchor": {"anchor": "last"},
+    "count": {"output": "count"},
+}
+VARIANT_NAMES = {
+    "match3": "Match3′",
+    "modulus": "modulus = length",
+    "anchor": "x_t in place of x_1",
+    "count": "count in place of existence",
+}
+
+TIERS = {
+    "smoke": Tier(
+        dict(length=8, symbols=8, modulus=16),
+        dict(n_layers=2, n_heads=2, width=16),
+        TrainConfig(
+            steps=20,
+            batch_size=16,
+            warmup_steps=5,
+            eval_every=10,
+            eval_sequences=64,
+            final_eval_sequences=128,
+        ),
+        2,
+    ),
+    "quick": Tier(
+        dict(length=8, symbols=11, modulus=11),
+        dict(n_layers=2, n_heads=4, width=64),
+        TrainConfig(
+            steps=400,
+            batch_size=64,
+            max_lr=3e-3,
+            min_lr=3e-4,
+            warmup_steps=50,
+            eval_every=20,
+            eval_sequences=256,
+            final_eval_sequences=4096,
+        ),
+        5,
+    ),
+    "overnight": Tier(
+        dict(length=8, symbols=11, modulus=11),
+        dict(n_layers=2, n_heads=4, width=64),
+        TrainConfig(
+            steps=2000,
+            batch_size=64,
+            max_lr=3e-3,
+            min_lr=3e-4,
+            warmup_steps=100,
+            eval_every=20,
+            eval_sequences=512,
+            final_eval_sequences=4096,
+        ),
+        5,
+    ),
+    "gpu": Tier(
+        dict(),
+        dict(n_layers=6, n_heads=6, width=384),
+        TrainConfig(steps=30_000, decay_steps=30_000, eval_every=250, eval_sequences=1024, precision="bf16"),
+        1,
+    ),
+    "paper": Tier(
+        dict(),
+        dict(n_layers=6, n_heads=6, width=384),
+        TrainConfig(steps=100_000, eval_every=500, eval_sequences=1600, precision="bf16"),
+        5,
+    ),
+}
+# The differences are measured where a laptop can afford them; the paper's own scale is Match3′ alone.
+VARIANTS_AT = {tier: tuple(CHANGES) for tier in ("smoke", "quick", "overnight")}
+VARIANTS_AT |= {"gpu": ("match3",), "paper": ("match3",)}
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Both architectures at every variant and seed of a tier."""
+    if tier not in TIERS:
+        return []
+    setting, runs = TIERS[tier], []
+    for name in VARIANTS_AT[tier]:
+        params = {**setting.task, **CHANGES[name]}
+        task = Triplets(**params)
+        model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
+        base = RunConfig("match3", tier, "triplets", params, model, setting.train)
+        runs += twins(base, ("decoder", "entp"), seeds or setting.seeds, variant=name)
+    return runs
+
+
+def variant_table(records: Sequence[Record]) -> pd.DataFrame:
+    """``summary`` with the accuracy above the majority at each position."""
+    table = summary(records)
+    table["above_baseline"] = table["token_accuracy"] - table["baseline_token_accuracy"]
+    return table
+
+
+def gap(table: pd.DataFrame, variant: str, metric: str = "token_accuracy") -> pd.Series:
+    """ENTP − decoder of a metric on one variant, by seed."""
+    return paired(table[table["variant"] == variant], metric, "entp", "decoder")
+
+
+def gaps(records: Sequence[Record]) -> dict[str, pd.Series]:
+    """ENTP − decoder in token accuracy, by seed, for each variant under its readable name."""
+    table = variant_table(records)
+    return {VARIANT_NAMES[name]: gap(table, name) for name in dict.fromkeys(table["variant"])}
+
+
+def measure(records: Sequence[Record]) -> list[Measurement]:
+    """Table 2 and the three differences, from paired final values."""
+    if not records:
+        return []
+    table, tier = variant_table(records), records[0].config.tier
+
+    base = table[table["variant"] == "match3"]
+
+    def claim(name: str, values: pd.Series, metric: str = "", **labels) -> Measurement:
+        ids = tuple(name_of(r) for r in select(records, **labels))
+        stand = ()
+        if metric:
+            floor = base[f"baseline_{metric}"].mean()
+            stand = levels(base, metric, ("decoder", "entp"), floor=floor, ceiling=1.0, distance=NEAR)
+        return Measurement(name, values.tolist(), tier, ids, tier == "paper", stand)
+
+    found = [
+        claim("T2-tokens", gap(table, "match3"), "token_accuracy", variant="match3"),
+        claim("T2-sequences", gap(table, "match3", "sequence_accuracy"), "sequence_accuracy", variant="match3"),
+    ]
+    for name in ("decoder", "entp"):
+        values = base[base["arm"] == name].set_index("seed")["above_baseline"]
+        found.append(claim(f"T2-{name}", values, variant="match3", arm=name))
+    for name in ("modulus", "anchor", "count"):
+        if (table["variant"] == name).any():
+            change = (gap(table, name) - gap(table, "match3")).dropna()
+            found.append(claim(f"M3-{name}", change, variant=("match3", name)))
+    return found
+
+
+MATCH3 = Experiment(
+    name="match3",
+    version=1,
+    title="Match3′ and its three differences from Count3",
+    notebook="06_match3",
+    plan=plan,
+    measure=measure,
+)

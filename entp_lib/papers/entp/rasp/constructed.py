@@ -1,0 +1,319 @@
+"""Count3 by a Transformer whose weights are written down, not trained (Lemma 6.3).
+
+Algorithm 4 with softmax attention and ReLU MLPs alone. A token's state holds named numbers. Attention over positions
+does what an MLP could only do with a table: since (z - k)²/2 = z²/2 - (z k - k²/2), the scores z k - k²/2 look up any
+function of an integer z at position k = z, and so do k - u k²/2 for 1/u and f k - b k²/2 for f/b. Widths of selectors
+come out of the softmax as 1/(w + 1), because position 0 is made a key that every query selects.
+
+Heads and width do not depend on the length or the values; there are 9 layers, and two for every base-4 digit of the
+vocabulary, to take values mod n (Lemma 6.3's footnote has values below n, which would need none).
+
+Letters: T tokens, D width, H heads, K head width, F hidden width.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from entp_lib.config import ModelConfig
+from entp_lib.models.transformer import Attention, Block, Transformer
+from entp_lib.tasks.counting import next_symbols
+
+WIDTH, HEADS = 32, 2
+GAP = 32.0  # by how much the chosen score exceeds the next: e⁻³² is lost in fp32 beside 1
+BASE = 4  # of the long division
+
+Terms = dict[str, float]  # a linear function of a token's state
+
+# What a token's state holds, by coordinate. `a` starts as the token's value, `x2` as its square (for the output).
+NAMES = (
+    *("a", "x2", "one", "k", "k2", "first", "last", "inverse"),
+    *(f"step{i}" for i in range(1, BASE)),
+    *("a_n", "z", "y", "z2", "y2", "y_first", "y_0", "hit", "share", "w", "mean", "floor", "answer"),
+)
+PLACE = {name: i for i, name in enumerate(NAMES)}
+
+
+class ReluBlock(Block):
+    """A block without LayerNorm and with a ReLU MLP, all weights zero until they are set."""
+
+    fusible = False  # the fused kernels know LayerNorm and GELU only
+
+    def __init__(self, cfg: ModelConfig):
+        nn.Module.__init__(self)
+        self.ln_1, self.ln_2, self.dropout = nn.Identity(), nn.Identity(), nn.Identity()
+        self.attention = Attention(cfg)
+        self.fc_in, self.fc_out = nn.Linear(cfg.width, 4 * cfg.width), nn.Linear(4 * cfg.width, cfg.width)
+        for p in self.parameters():
+            nn.init.zeros_(p)
+
+    def residual(self, x: Tensor, attended: Tensor) -> Tensor:
+        x = x + attended
+        return x + self.fc_out(torch.relu(self.fc_in(x)))
+
+
+@dataclass
+class Layer:
+    """What one block does, in words and in weights, while it is being filled."""
+
+    block: ReluBlock
+    says: str
+    heads: int = 0
+    units: int = 0
+
+    @torch.no_grad()
+    def head(self, scores: list[tuple[Terms, Terms]], values: dict[str, Terms]) -> None:
+        """Attend with Σ query · key over ``scores``, and add to each named coordinate the mean of its value."""
+        width, attention = WIDTH // HEADS, self.block.attention
+        start = self.heads * width
+        for slot, (query, key) in enumerate(scores):
+            for name, weight in query.items():  # PyTorch divides scores by √K = 4
+                attention.qkv.weight[start + slot, PLACE[name]] = weight * width**0.5
+            for name, weight in key.items():
+                attention.qkv.weight[WIDTH + start + slot, PLACE[name]] = weight
+        for slot, (target, value) in enumerate(values.items()):
+            for name, weight in value.items():
+                attention.qkv.weight[2 * WIDTH + start + slot, PLACE[name]] = weight
+            attention.out.weight[PLACE[target], start + slot] = 1.0
+        self.heads += 1
+
+    @torch.no_grad()
+    def unit(self, source: Terms, target: Terms, bias: float = 0.0) -> None:
+        """Add relu(source + bias) times each weight of ``target``."""
+        for name, weight in source.items():
+            self.block.fc_in.weight[self.units, PLACE[name]] = weight
+        self.block.fc_in.bias[self.units] = bias
+        for name, weight in target.items():
+            self.block.fc_out.weight[PLACE[name], self.units] = weight
+        self.units += 1
+
+    def step(self, source: Terms, target: str, bias: float = 0.0) -> None:
+        """Add to ``target`` whether the integer ``source + bias`` is at least 0."""
+        self.unit(source, {target: 1.0}, bias + 1.0)
+        self.unit(source, {target: -1.0}, bias)
+
+    def subtract_n(self, times: float, step: str, target: str, most: float, sign: float = -1.0) -> None:
+        """Subtract times · n from ``target`` where ``step`` is 1, and clear it; ``most`` bounds times · n."""
+        self.unit({"last": times, step: most}, {target: sign}, times - most)
+        self.unit({step: 1.0}, {step: -1.0})
+
+    def move(self, source: str, target: Terms) -> None:
+        """Add a coordinate that is never negative, times a weight each, to others."""
+        self.unit({source: 1.0}, target)
+
+
+class ConstructedCount3(Transformer):
+    """The model; ``says`` has a sentence for each layer. The interface is that of ``Transformer``."""
+
+    def __init__(self, cfg: ModelConfig):
+        super().__init__(cfg)
+        self.ln_f = nn.Identity()
+        self.blocks = nn.ModuleList(ReluBlock(cfg) for _ in range(cfg.n_layers))
+        self.says: list[str] = []
+
+
+def constructed_count3(
+    max_length: int, max_value: int, architecture: str = "entp", reduce: bool = True
+) -> ConstructedCount3:
+    """A Transformer, in fp64, whose most likely next token after a prefix of at most ``max_length`` is Count3 of it.
+
+    Values are 0..``max_value``; the vocabulary also holds all answers, which are below ``max_length``. Logits are
+    -(v - answer)² up to a constant, from the tied embedding. ``architecture="decoder"`` gives the same weights a causal
+    mask, under which they fail. ``reduce=False`` leaves out the layers that take values mod n, for prefixes whose
+    values are all below their length n (the assumption of Lemma 6.3): ten layers then do whatever the length. Raises
+    ValueError for a length below 1 or a value below 0.
+    """
+    if max_length < 1 or max_value < 0:
+        raise ValueError(f"max_length = {max_length}, max_value = {max_value}: must be at least 1 and at least 0")
+    vocabulary = max(max_value + 1, max_length)
+    digits = division_digits(vocabulary) if reduce else 0
+    cfg = ModelConfig(architecture, max(1, 2 * digits) + 9, HEADS, WIDTH, vocabulary, max_length)
+    model = ConstructedCount3(cfg).double()
+    layers = fill(iter(model.blocks), digits, float(max_length))
+    model.says = [layer.says for layer in layers]
+    write_embeddings(model)
+    return model.eval()
+
+
+def division_digits(vocabulary: int) -> int:
+    """Base-4 digits of the largest quotient: x div n is at most ``vocabulary`` - 1."""
+    digits = 1
+    while BASE**digits < vocabulary:
+        digits += 1
+    return digits
+
+
+@torch.no_grad()
+def write_embeddings(model: ConstructedCount3) -> None:
+    """Token v is (v, v²); position k is (1, k, k², whether k = 0)."""
+    v = torch.arange(model.cfg.vocab_size, dtype=torch.float64)
+    k = torch.arange(model.cfg.max_length, dtype=torch.float64)
+    model.embedding.weight.zero_()
+    model.positions.weight.zero_()
+    model.embedding.weight[:, PLACE["a"]] = v
+    model.embedding.weight[:, PLACE["x2"]] = v**2
+    for name, column in (("one", torch.ones_like(k)), ("k", k), ("k2", k**2), ("first", (k == 0).double())):
+        model.positions.weight[:, PLACE[name]] = column
+
+
+def fill(blocks, digits: int, longest: float) -> list[Layer]:
+    """Write the program into the blocks; the comments give what a token's state holds after each."""
+    layers: list[Layer] = []
+
+    def layer(says: str) -> Layer:
+        layers.append(Layer(next(blocks), says))
+        return layers[-1]
+
+    def last_position() -> list[tuple[Terms, Terms]]:
+        return [({"one": GAP}, {"k": 1.0})]
+
+    def look_up(z: Terms, sharpness: float) -> list[tuple[Terms, Terms]]:
+        """Position k = z: scores z k - k²/2, next to which a neighbour loses half."""
+        query = {name: sharpness * weight for name, weight in z.items()}
+        return [(query, {"k": 1.0}), ({"one": -sharpness / 2}, {"k2": 1.0})]
+
+    def read_length(now: Layer) -> None:
+        """last = n - 1, inverse = 1/n."""
+        now.head(last_position(), {"last": {"k": 1.0}})
+        now.head([], {"inverse": {"first": 1.0}})
+
+    if not digits:
+        read_length(layer("read n from the last position, 1/n from a mean"))
+    for digit in reversed(range(digits)):  # a = x mod n by long division
+        first = digit == digits - 1
+        scale = float(BASE**digit)
+        reads = "read n from the last position, 1/n from a mean; " if first else ""
+        now = layer(f"{reads}compare a with 1, 2, 3 times {BASE**digit} n")
+        if first:
+            read_length(now)
+        for i in range(1, BASE):
+            now.step({"a": 1.0, "last": -i * scale}, f"step{i}", -i * scale)
+        now = layer(f"subtract {BASE**digit} n from a for each comparison that held")
+        for i in range(1, BASE):
+            now.subtract_n(scale, f"step{i}", "a", scale * longest)
+
+    now = layer("read a_n from the last position; compare a + a_n with n, and a with 1")
+    now.head(last_position(), {"a_n": {"a": 1.0}})
+    now.step({"a": 1.0, "a_n": 1.0, "last": -1.0}, "step1", -1.0)
+    now.step({"a": 1.0}, "step2", -1.0)
+
+    now = layer("z = (a + a_n) mod n, y = -a mod n")
+    now.move("a", {"z": 1.0, "y": -1.0})
+    now.move("a_n", {"z": 1.0})
+    now.subtract_n(1.0, "step1", "z", longest)
+    now.subtract_n(1.0, "step2", "y", longest, sign=1.0)
+
+    now = layer("look up z² and y² at positions z and y; hide y at position 0")
+    now.head(look_up({"z": 1.0}, 2 * GAP), {"z2": {"k2": 1.0}})
+    now.head(look_up({"y": 1.0}, 2 * GAP), {"y2": {"k2": 1.0}})
+    now.unit({"y": 1.0, "first": 2 * longest}, {"y_first": 1.0}, -2 * longest)  # kept aside at position 0 alone
+    now.unit({"y": 1.0, "first": 2 * longest}, {"y": -1.0}, -2 * longest)
+    now.unit({"y2": 1.0, "first": 2 * longest**2}, {"y2": -1.0}, -2 * longest**2)
+
+    # every query selects position 0 too: share = 1 / (1 + w'), where w' counts the j > 0 with y_j = z
+    now = layer("select the positions where y equals z, and position 0; read y at position 0, compare it with z")
+    equal = [({"z": 2 * GAP}, {"y": 1.0}), ({"one": -GAP}, {"y2": 1.0}), ({"z2": GAP}, {"first": 1.0})]
+    now.head(equal, {"share": {"first": 1.0}})
+    now.head([({"one": GAP}, {"first": 1.0})], {"y_0": {"y_first": 1.0}})
+    for offset, weight in ((1.0, 1.0), (0.0, -2.0), (-1.0, 1.0)):
+        now.unit({"y_0": 1.0, "z": -1.0}, {"hit": weight}, offset)
+
+    sharp = 2 * longest * GAP  # the best score leads by 1 / 2n or more of this
+    now = layer("w = 1 / share - 1, looked up at position w, plus whether y equals z at position 0; compare with n")
+    inverse = [({"one": sharp}, {"k": 1.0}), ({"share": -sharp}, {"k": 1.0, "k2": 0.5})]
+    now.head(inverse, {"w": {"k": 1.0}})
+    now.move("hit", {"w": 1.0})
+    now.step({"w": 1.0, "hit": 1.0, "last": -1.0}, "step1", -1.0)
+
+    now = layer("subtract n from w where it is n")
+    now.subtract_n(1.0, "step1", "w", longest)
+
+    now = layer("mean of w: the count, divided by n")
+    now.head([], {"mean": {"w": 1.0}})
+
+    now = layer("look up the whole part of the mean")
+    now.head(look_up({"mean": 1.0, "one": -0.5, "inverse": 0.5}, sharp), {"floor": {"k": 1.0}})
+
+    now = layer("look up the answer: the rest of the mean times n")
+    ratio = [({"mean": sharp, "floor": -sharp}, {"k": 1.0}), ({"inverse": -sharp / 2}, {"k2": 1.0})]
+    now.head(ratio, {"answer": {"k": 1.0}})
+    now.move("answer", {"a": 2.0})  # the output is read as 2 answer · v - v²
+    now.move("a", {"a": -1.0})
+    now.move("x2", {"x2": -1.0})
+    now.unit({}, {"x2": -1.0}, 1.0)
+    return layers
+
+
+@dataclass(frozen=True)
+class LayerTrace:
+    """One layer on one sequence: what it does, its attention (H, T, T) and the tokens' states (T, D) after it."""
+
+    says: str
+    attention_HTT: Tensor
+    state_TD: Tensor
+
+    def column(self, name: str) -> Tensor:
+        """One named number of every token (T,)."""
+        return self.state_TD[:, PLACE[name]]
+
+
+@torch.no_grad()
+def run_by_layer(model: ConstructedCount3, tokens_T: Tensor) -> list[LayerTrace]:
+    """Every layer of the model on one whole sequence; under a causal mask where the model is a decoder."""
+    model.check(tokens_T[None], torch.ones_like(tokens_T, dtype=torch.bool)[None], None)
+    x = model.embed(tokens_T[None])
+    causal = model.cfg.architecture == "decoder"
+    hidden = torch.ones(len(tokens_T), len(tokens_T), dtype=torch.bool).triu(1)
+    found = []
+    for says, block in zip(model.says, model.blocks, strict=True):
+        q, k, _ = block.attention.project(x)
+        scores = (q @ k.transpose(-1, -2))[0] / q.shape[-1] ** 0.5
+        weights = scores.masked_fill(hidden, -torch.inf).softmax(-1) if causal else scores.softmax(-1)
+        x = block(x, causal=causal)
+        found.append(LayerTrace(says, weights, x[0]))
+    return found
+
+
+def hard_cases(length: int, max_value: int) -> Tensor:
+    """Sequences (B, length) that strain the construction: constants, few residues, extreme counts, largest values."""
+    k = torch.arange(length)
+    n = length
+    rows = [torch.full((length,), v) for v in sorted({0, 1, max_value // 2, max_value, n % (max_value + 1)})]
+    rows += [k % 2, k % 3, (k * (n // 2)) % (max_value + 1), k % (max_value + 1), (max_value - k) % (max_value + 1)]
+    rows += [torch.where(k < n - 1, 0, 1), torch.where(k < n - 1, 1, 0), torch.where(k < n // 2, 0, max_value)]
+    if 2 * n - 1 <= max_value:
+        rows += [torch.full((length,), n - 1), torch.full((length,), n), torch.full((length,), 2 * n - 1)]
+    return torch.stack([row.clamp(0, max_value) for row in rows])
+
+
+@torch.no_grad()
+def wrong_answers(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> tuple[int, int, float]:
+    """(wrong, asked, smallest margin): the model's most likely token against Count3 at the wanted prefixes.
+
+    The margin is the logit of the right answer less the largest other; negative where the answer is wrong.
+    """
+    logits_NV = model(tokens_BT, wanted_BT).double()
+    rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
+    right_N = torch.empty_like(rows_N)
+    for end in ends_N.unique().tolist():
+        here = ends_N == end
+        right_N[here] = next_symbols(tokens_BT[rows_N[here], : end + 1], order=3)
+    correct_N = logits_NV.gather(1, right_N[:, None])[:, 0]
+    others_NV = logits_NV.scatter(1, right_N[:, None], -torch.inf)
+    margins_N = correct_N - others_NV.max(1).values
+    margins_N = torch.where(margins_N.isnan(), -torch.inf, margins_N)
+    wrong = int((~(margins_N > 0)).sum())  # a tie is no answer
+    return wrong, len(rows_N), float(margins_N.min()) if len(rows_N) else 0.0
+
+
+def in_precision(model: ConstructedCount3, dtype: torch.dtype) -> ConstructedCount3:
+    """A copy of the model computed in another precision; its weights are rounded to it."""
+    twin = constructed_count3(model.cfg.max_length, model.cfg.vocab_size - 1, model.cfg.architecture)
+    return twin.to(dtype)
+
+
+def largest_weight(model: ConstructedCount3) -> tuple[str, float]:
+    """Name and size of the largest weight, of those that are multiplied with a state or added to one."""
+    sizes = {name: float(p.detach().abs().max()) for name, p in model.named_parameters()}
+    return max(sizes.items(), key=lambda item: item[1])

@@ -1,0 +1,141 @@
+"""What depth buys a decoder on Count3: accuracy against layers at one length, and against length at two layers (§6.1).
+
+Lemma 6.2 has the necessary depth grow linearly with n, given Conjecture 6.1, which is false as stated. Trained
+accuracy can neither prove nor refute that: it shows what a few layers learn of short sequences.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from entp_lib.collection.claims import Measurement
+from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, twins
+from entp_lib.collection.frames import summary
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.runs.records import Record
+from entp_lib.tasks import Counting
+
+SHALLOW = 2
+
+
+@dataclass(frozen=True)
+class DepthTier:
+    """One tier: the length that has several depths, the other lengths at ``SHALLOW`` layers, and what all share."""
+
+    length: int
+    depths: tuple[int, ...]
+    lengths: tuple[int, ...]
+    model: dict[str, int]
+    train: TrainConfig
+    seeds: int
+
+
+TIERS = {
+    "smoke": DepthTier(
+        6,
+        (1, 2),
+        (5,),
+        dict(width=16, n_heads=2),
+        TrainConfig(steps=10, batch_size=16, warmup_steps=2, eval_every=5, eval_sequences=32, final_eval_sequences=64),
+        2,
+    ),
+    "quick": DepthTier(
+        10,
+        (1, 2, 4, 8, 12),
+        (6, 8, 14),
+        dict(width=64, n_heads=4),
+        TrainConfig(
+            steps=600,
+            batch_size=64,
+            max_lr=2e-3,
+            min_lr=2e-4,
+            warmup_steps=100,
+            eval_every=60,
+            eval_sequences=512,
+            final_eval_sequences=4096,
+        ),
+        5,
+    ),
+    "gpu": DepthTier(
+        64,
+        (1, 2, 4, 8, 12),
+        (16, 32),
+        dict(width=192, n_heads=3),
+        TrainConfig(steps=10_000, decay_steps=10_000, eval_every=250, precision="bf16"),
+        5,
+    ),
+    "paper": DepthTier(
+        64,
+        (1, 3, 6, 12, 24),
+        (24, 32, 48),
+        dict(width=384, n_heads=6),
+        TrainConfig(steps=100_000, eval_every=500, precision="bf16"),
+        5,
+    ),
+}
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Decoders of every depth at the tier's length, and of ``SHALLOW`` layers at the others."""
+    if tier not in TIERS:
+        return []
+    setting, runs = TIERS[tier], []
+    shapes = [(setting.length, layers) for layers in setting.depths] + [(n, SHALLOW) for n in setting.lengths]
+    for n, layers in shapes:
+        params = dict(length=n, seed_length=16 if n > 16 else 4, symbols=n, held_out=0.2)
+        task = Counting(**params)
+        model = ModelConfig("decoder", layers, vocab_size=task.vocab_size, max_length=n, **setting.model)
+        base = RunConfig("depth", tier, "counting", params, model, setting.train)
+        runs += twins(base, ("decoder",), seeds or setting.seeds, length=n, layers=layers)
+    return runs
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """``summary`` with the accuracy above the most frequent symbol at each position."""
+    found = summary(records)
+    found["above_baseline"] = found["token_accuracy"] - found["baseline_token_accuracy"]
+    return found
+
+
+def by_depth(records: Sequence[Record]) -> pd.DataFrame:
+    """The rows at the length that has several depths."""
+    found = table(records)
+    return found[found["length"] == found.groupby("length")["layers"].nunique().idxmax()]
+
+
+def by_length(records: Sequence[Record]) -> pd.DataFrame:
+    """The rows with ``SHALLOW`` layers."""
+    found = table(records)
+    return found[found["layers"] == SHALLOW]
+
+
+def between(rows: pd.DataFrame, column: str, first: int, second: int, metric: str) -> pd.Series:
+    """Differences of a metric between two values of a column, paired by seed."""
+    wide = rows.pivot(index="seed", columns=column, values=metric)
+    return (wide[first] - wide[second]).dropna()
+
+
+def measure(records: Sequence[Record]) -> list[Measurement]:
+    """What depth beyond two layers and length do; neither settles Lemma 6.2."""
+    if not records or SHALLOW not in set(by_depth(records)["layers"]):
+        return []
+    tier, ids = records[0].config.tier, tuple(name_of(r) for r in records)
+    deep, long = by_depth(records), by_length(records)
+    layers, lengths = sorted(deep["layers"].unique()), sorted(long["length"].unique())
+    gain = between(deep, "layers", layers[-1], SHALLOW, "token_accuracy")  # a single layer is ENTP's own
+    loss = between(long, "length", lengths[0], lengths[-1], "above_baseline")
+    return [
+        Measurement("6.2-depth", gain.tolist(), tier, ids),
+        Measurement("6.2-length", loss.tolist(), tier, ids),
+    ]
+
+
+DEPTH = Experiment(
+    name="depth",
+    version=1,
+    title="Depth of a decoder on Count3",
+    notebook="04_rasp",
+    plan=plan,
+    measure=measure,
+)

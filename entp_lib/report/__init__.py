@@ -1,0 +1,1 @@
+"""What is made of all papers together: the ledger, the README, the notebooks run."""

@@ -1,0 +1,69 @@
+"""What tiers without records would cost, by counting: operations of a tier over operations per second of another.
+
+Operations are multiply-adds of the matrix products (``entp_lib.models.costs``), twice as many again for the
+gradient; evaluation is left out.
+"""
+
+import functools
+import json
+
+import pandas as pd
+
+from entp_lib.collection.experiment import Experiment
+from entp_lib.config import RunConfig
+from entp_lib.models import costs as complexity
+from entp_lib.runs.records import Store
+from entp_lib.tasks import build_task
+
+GPU_RATE = 1e14  # multiply-adds and additions a second: a tenth of an H200's bf16 peak, assumed, not measured
+
+
+@functools.lru_cache(maxsize=64)
+def wanted_lengths(task: str, params: str) -> tuple[int, tuple[tuple[int, ...], ...]]:
+    """Tokens of a training sequence, and the lengths of the wanted prefixes of a few."""
+    wanted_BT = build_task(task, json.loads(params)).wanted_sample()
+    return wanted_BT.shape[1], tuple(tuple((row_T.nonzero()[:, 0] + 1).tolist()) for row_T in wanted_BT)
+
+
+def training_operations(config: RunConfig) -> float:
+    """Multiply-adds of a whole run, forward and backward; ENTP as this library computes it, not as it is defined."""
+    cfg = config.model
+    tokens, rows = wanted_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
+    each = sum(complexity.training_pass(cfg, row, tokens) for row in rows) / len(rows)
+    return 3.0 * each * config.train.batch_size * config.train.steps
+
+
+def tier_operations(experiment: Experiment, tier: str) -> float:
+    """Multiply-adds of all runs of a tier, from those of its first seed; 0 where it has no runs."""
+    once, all_runs = experiment.configs(tier, 1), experiment.configs(tier, 0)
+    runs = [c for c in once if isinstance(c, RunConfig)]
+    return sum(map(training_operations, runs)) * len(all_runs) / len(once) if runs else 0.0
+
+
+def costs(store: Store) -> pd.DataFrame:
+    """A row for each tier of training runs that has no records: operations, and hours at two rates.
+
+    Core-hours are at the rate of the experiment's quick runs, measured; GPU-hours at ``GPU_RATE``.
+    """
+    from entp_lib.papers import EXPERIMENTS
+
+    rows = []
+    for experiment in EXPERIMENTS.values():
+        quick = [r for r in experiment.stored(store, "quick") or [] if isinstance(r.config, RunConfig)]
+        if not quick:
+            continue
+        rate = sum(training_operations(r.config) for r in quick) / sum(r.provenance["train_seconds"] for r in quick)
+        for tier in ("gpu", "paper"):
+            operations = 0.0 if experiment.stored(store, tier) else tier_operations(experiment, tier)
+            if operations:
+                rows.append(
+                    {
+                        "experiment": experiment.name,
+                        "tier": tier,
+                        "runs": len(experiment.configs(tier, 0)),
+                        "multiply-adds": f"{operations:.1e}",
+                        "core-hours": f"{operations / rate / 3600:,.0f}",
+                        "GPU-hours": f"{2 * operations / GPU_RATE / 3600:.2g}",
+                    }
+                )
+    return pd.DataFrame(rows)

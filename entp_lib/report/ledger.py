@@ -1,0 +1,60 @@
+"""The ledger of all papers, derived from the records: what papers claim, and apart from it our own questions."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from entp_lib.collection.claims import MIN_PAIRS, Check, Measurement, judge
+from entp_lib.collection.experiment import Experiment, differing_settings, name_of
+from entp_lib.config import BEST_FIRST
+from entp_lib.files import write_atomically
+from entp_lib.papers import EXPERIMENTS
+from entp_lib.runs.records import Record, Store
+
+
+def ledger(store: Store | None = None) -> pd.DataFrame:
+    """Every claim and question with its verdict, recomputed from the records; what nothing measures: not attempted.
+
+    A row rests on the highest tier that has enough pairs to conclude, else on the highest that measures it. The column
+    ``differs`` says which of its settings are not those of the paper.
+    """
+    store = store or Store()
+    found: dict[str, list[tuple[Measurement | Check, str]]] = {}
+    for experiment in EXPERIMENTS.values():
+        for tier in BEST_FIRST:
+            records = experiment.stored(store, tier) or []
+            for m in experiment.measure(records):
+                found.setdefault(m.claim, []).append((m, differing(experiment, records, m)))
+    # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
+    best = [max(ms, key=lambda m: isinstance(m[0], Check) or len(m[0].values) >= MIN_PAIRS) for ms in found.values()]
+    table = judge([m for m, _ in best])
+    differs = {m.claim: text for m, text in best}
+    return table.assign(differs=[differs.get(claim, "") for claim in table["id"]])
+
+
+def differing(experiment: Experiment, records: Sequence[Record], measurement: Measurement | Check) -> str:
+    """Which settings of the runs behind a measurement are not the paper's; empty for theory."""
+    if isinstance(measurement, Check):
+        return ""
+    used = [r for r in records if name_of(r) in set(measurement.records)]
+    return differing_settings(used, experiment.plan("paper", 1))
+
+
+def papers_claims(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a ledger that judge what a paper says."""
+    return table[table["kind"] != "question"]
+
+
+def questions(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a ledger that answer questions of our own."""
+    return table[table["kind"] == "question"]
+
+
+def write_ledger(store: Store | None = None) -> pd.DataFrame:
+    """Recompute the ledger and write it to ``results/claims.csv`` and ``results/questions.csv``."""
+    store = store or Store()
+    table = ledger(store)
+    for name, part in (("claims", papers_claims(table)), ("questions", questions(table))):
+        text = part.drop(columns="kind").to_csv(index=False, float_format="%.6g")
+        write_atomically(store.root / f"{name}.csv", text.encode())
+    return table

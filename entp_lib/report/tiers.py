@@ -1,0 +1,69 @@
+"""A whole tier without notebooks: one experiment after the other, at the lowest priority, continued whenever asked.
+
+Meant for ``overnight``, whose runs take a laptop hours: whatever is cut, by a time limit, Ctrl-C or a power failure,
+goes on from its last checkpoint when the same command is given again.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from entp_lib.collection.experiment import Experiment
+from entp_lib.papers import EXPERIMENTS, NIGHTLY_ORDER
+from entp_lib.report.notebooks import duration
+from entp_lib.runs.records import Store
+from entp_lib.runs.sweeps import SweepError, sweep
+
+
+def experiments_of(tier: str, only: Sequence[str] = ()) -> list[Experiment]:
+    """The experiments that have runs at a tier, those first that decide most; ``only``: of these notebooks' numbers."""
+    ranks = {name: rank for rank, name in enumerate(NIGHTLY_ORDER)}
+    found = [e for e in EXPERIMENTS.values() if e.plan(tier, 0) and (not only or e.notebook[:2] in only)]
+    return sorted(found, key=lambda e: ranks.get(e.name, len(ranks)))
+
+
+def missing_runs(experiment: Experiment, tier: str, store: Store) -> list:
+    """The configurations of a tier whose records are not complete, in the order of the plan."""
+    found = []
+    for config in experiment.configs(tier):
+        record = store.find(config, experiment.version)
+        if record is None or record.status != "complete":
+            found.append(config)
+    return found
+
+
+def lower_priority() -> None:
+    """Make way for everything else on the machine, where the system lets a process say so."""
+    if hasattr(os, "nice"):
+        os.nice(19 - os.nice(0))
+
+
+def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequence[str] = ()) -> int:
+    """Complete a tier's records, one line for each experiment on stderr; returns how many runs failed.
+
+    ``time_limit``: seconds for all of it, 0 for none. Runs are given to workers seed by seed, so that what is there at
+    any moment is paired as far as it goes.
+    """
+    lower_priority()
+    store, begun, failures = Store(), time.monotonic(), 0
+    for experiment in experiments_of(tier, only):
+        todo, total = missing_runs(experiment, tier, store), len(experiment.plan(tier, 0))
+        say(f"{experiment.name}: {total - len(todo)} of {total} runs are complete")
+        left = time_limit - (time.monotonic() - begun) if time_limit else 0.0
+        if not todo or (time_limit and left <= 0):
+            continue
+        started = time.monotonic()
+        try:
+            label = f"{experiment.name} {tier}"
+            sweep(todo, experiment.version, jobs=jobs or experiment.jobs, time_limit=left, label=label)
+        except SweepError as error:
+            failures += len(error.sweep.failures)
+            say(str(error))
+        done = len(todo) - len(missing_runs(experiment, tier, store))
+        say(f"{experiment.name}: {done} more in {duration(time.monotonic() - started)}")
+    return failures
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,232 @@
+"""One configuration to its record: trained or studied here and now, or found."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from entp_lib import paths
+from entp_lib.config import RunConfig, StudyConfig, config_id
+from entp_lib.runs.generations import is_done
+from entp_lib.runs.provenance import load_average, peak_memory, provenance, reset_peak_memory
+from entp_lib.runs.records import Record, RecordError, Store
+from entp_lib.runs.studies import study_named
+from entp_lib.strict import ConfigError
+from entp_lib.training.checkpoints import weights_from_checkpoint
+from entp_lib.training.loop import Outcome, train
+from entp_lib.training.tensors import DamagedFileError
+from entp_lib.training.weights import save_weights, trained_model
+
+Config = RunConfig | StudyConfig
+
+
+def run(
+    config: Config,
+    version: int,
+    *,
+    store: Store | None = None,
+    generation: str = "",
+    device: str | None = None,
+    threads: int = 1,
+    deadline: float | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> Record:
+    """The record of ``config``: the stored one if it is complete, else computed now.
+
+    ``generation``: the token of a fresh generation, for which only its own records count. One thread per run is the
+    default, so that results do not depend on the number of cores. A run cut by ``deadline`` (on ``time.monotonic``)
+    leaves its checkpoint, and a record marked partial where no complete one is; the next call continues.
+
+    Weights are saved before the record, so that a complete record never lacks them. A damaged checkpoint is set
+    aside with a warning and the run starts anew.
+    """
+    store = store or Store()
+    record_id = config_id(config, version)
+    with store.lock(config.experiment, record_id):
+        found = store.find(config, version)
+        if is_done(found, generation):
+            tidy(store, found)
+            return found  # stored before, or by another process while this one waited for the lock
+        check_can_compute([config], version, store)
+        device = device or device_for(config.tier)
+        reset_peak_memory(device)
+        where = provenance(device, threads) | ({"generation": generation} if generation else {})
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            if isinstance(config, StudyConfig):
+                record = study_record(config, version, where, deadline, store)
+            else:
+                checkpoint = own_checkpoint(store, config.experiment, record_id, generation)
+                options = dict(device=device, deadline=deadline, process=where, on_step=on_step)
+                outcome = continued(config, store, checkpoint, **options)
+                record = training_record(config, version, where, outcome)
+        finally:
+            torch.set_num_threads(before)
+        record.provenance["peak_memory_bytes"] = peak_memory(device)
+        record.provenance["load_at_end"] = load_average()
+        if device.startswith("cuda"):
+            del record.provenance["cpu_seconds"]  # says nothing of a run that waits for a GPU
+        if isinstance(config, RunConfig) and outcome.complete:
+            weights = store.weights_path(config.experiment, record_id)
+            save_weights(weights, config, outcome.model, f"{config.experiment}/{record_id}")
+        store.save(record)
+        if record.status == "complete":
+            remove_checkpoints(store, config.experiment, record_id)
+    return Record.from_json(record.to_json())  # rounded as stored, so that new and reused records are equal
+
+
+def own_checkpoint(store: Store, experiment: str, record_id: str, generation: str) -> Path:
+    """Where the run continues from. Without a generation it takes over what a fresh run left unfinished."""
+    path = store.checkpoint_path(experiment, record_id, generation)
+    left = store.fresh_checkpoints(experiment, record_id)
+    if not generation and left and not path.exists():
+        os.replace(left[-1], path)
+    return path
+
+
+def remove_checkpoints(store: Store, experiment: str, record_id: str) -> None:
+    """Remove what a run in progress needed, now that its record and its weights are there."""
+    for path in (store.checkpoint_path(experiment, record_id), *store.fresh_checkpoints(experiment, record_id)):
+        path.unlink(missing_ok=True)
+
+
+def continued(config: RunConfig, store: Store, checkpoint: Path, **options) -> Outcome:
+    """Train from the checkpoint if there is a sound one, else from the beginning."""
+
+    def start() -> Path | None:
+        return weights_of(store, config.start_from) if config.start_from and not checkpoint.exists() else None
+
+    try:
+        return train(config, checkpoint=checkpoint, start=start(), **options)
+    except DamagedFileError as error:
+        if error.path != checkpoint:
+            raise
+        store.set_aside(checkpoint, error.why)
+    return train(config, checkpoint=checkpoint, start=start(), **options)
+
+
+def training_record(config: RunConfig, version: int, where: dict, outcome: Outcome) -> Record:
+    """What ``train`` left, as a record; partial where it did not reach its end."""
+    state = outcome.state
+    where = where | {
+        "steps": state.step,
+        "token_forwards": state.token_forwards,
+        "train_seconds": state.seconds,
+        "wall_seconds": state.wall_seconds,
+        "cpu_seconds": state.cpu_seconds,
+    }
+    if len(state.processes) > 1:
+        where["earlier_processes"] = state.processes[:-1]
+    status = "complete" if outcome.complete else "partial"
+    return Record(config.experiment, version, config, outcome.metrics, state.curves, where, status)
+
+
+def study_record(config: StudyConfig, version: int, where: dict, deadline: float | None, store: Store) -> Record:
+    """What a study finds, as a record. A study is short: it starts before the deadline, or not at all.
+
+    One that is about a trained model has its run as the parameter ``weights`` and is given their file.
+    """
+    study = study_named(config.study)
+    begun, cpu_begun = time.monotonic(), time.process_time()
+    if deadline is not None and begun >= deadline:
+        raise TimeoutError("the time limit passed before it started")
+    params = dict(config.params)
+    if "weights" in params:
+        params["weights"] = weights_of(store, params["weights"])
+    metrics, curves = study(**params)
+    where = where | {"wall_seconds": time.monotonic() - begun, "cpu_seconds": time.process_time() - cpu_begun}
+    return Record(config.experiment, version, config, metrics, curves, where)
+
+
+def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:
+    """Raise before any compute is spent where records are missing from a read-only or unwritable store."""
+    if store.read_only:
+        names = ", ".join(f"{c.experiment}/{config_id(c, version)}" for c in todo[:3])
+        more = f" and {len(todo) - 3} more" if len(todo) > 3 else ""
+        raise RecordError(
+            f"missing or partial: record {names}{more} (tier {todo[0].tier}, below {store.root / 'records'}); "
+            "the store is read-only, so nothing is computed. Run ./run_all.sh to make it."
+        )
+    store.check_writable()
+
+
+def device_for(tier: str) -> str:
+    """``cpu`` up to overnight, so that those records are comparable; ``cuda`` for gpu; either for paper."""
+    if tier in ("smoke", "quick", "overnight"):
+        return "cpu"
+    if torch.cuda.is_available():
+        return "cuda"
+    if tier == "gpu":
+        raise ConfigError(
+            "tier gpu needs a CUDA GPU and torch sees none; use --tier quick, or run it on a machine that has one"
+        )
+    return "cpu"
+
+
+def weights_of(store: Store, name: str) -> Path:
+    """Where the run ``name`` ("experiment/id") left its weights, which are sound and its own.
+
+    Damaged ones are set aside with a warning. Weights that are missing are taken from the checkpoint of the run's
+    end, where a crash left that; ConfigError with the command that makes them where there is nothing to take.
+    """
+    experiment, record_id = name.split("/")
+    path = store.weights_path(experiment, record_id)
+    if sound_weights(path, name):
+        return path
+    with store.lock(experiment, record_id):  # whoever computes the run may be writing them just now
+        try:
+            if path.exists():
+                trained_model(path, name)
+                return path
+        except DamagedFileError as error:
+            if store.read_only:
+                raise
+            store.set_aside(path, error.why)
+        record = store.load(experiment, record_id)
+        if record is not None and record.status == "complete" and restore_weights(store, record):
+            return path
+    command = f"python -m entp_lib train {experiment}"
+    if record is not None:  # records are kept in git, weights are not
+        architecture = record.config.model.architecture
+        command += f" --tier {record.config.tier} --architecture {architecture} --fresh"
+    if store.root.resolve() != paths.results().resolve():
+        command += f" --results {store.root}"
+    raise ConfigError(f"the weights of {name} are missing ({paths.shown(path)}); this makes them: {command}")
+
+
+def sound_weights(path: Path, name: str) -> bool:
+    """Whether the weights of the run ``name`` lie at ``path`` unharmed."""
+    try:
+        trained_model(path, name)
+    except DamagedFileError:
+        return False
+    return True
+
+
+def restore_weights(store: Store, record: Record) -> bool:
+    """Take the weights of a complete record from its checkpoint, if one of the run's end is left; whether it was."""
+    checkpoint, path = (f(record.experiment, record.id) for f in (store.checkpoint_path, store.weights_path))
+    if store.read_only or not checkpoint.exists():
+        return False
+    try:
+        found = weights_from_checkpoint(checkpoint, path, record.config, f"{record.experiment}/{record.id}")
+    except DamagedFileError as error:
+        store.set_aside(checkpoint, error.why)
+        return False
+    if found:
+        checkpoint.unlink(missing_ok=True)
+    return found
+
+
+def tidy(store: Store, record: Record) -> None:
+    """Finish what a crash right after saving a complete record left: its checkpoint, and perhaps no weights yet."""
+    checkpoint = store.checkpoint_path(record.experiment, record.id)
+    if store.read_only or not isinstance(record.config, RunConfig) or not checkpoint.exists():
+        return
+    if store.weights_path(record.experiment, record.id).exists():
+        checkpoint.unlink(missing_ok=True)
+    else:
+        restore_weights(store, record)

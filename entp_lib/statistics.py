@@ -1,0 +1,71 @@
+"""Intervals, paired tests and look-ups on curves: the only place where they are computed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import stdtrit
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """(mean, low, high) of the mean, by Student's t; low and high are NaN for fewer than two values.
+
+    For differences of paired runs this is the paired t interval.
+    """
+    values = np.asarray(values, dtype=float)
+    mean = float(values.mean()) if len(values) else float("nan")
+    if len(values) < 2:
+        return mean, float("nan"), float("nan")
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    half = stdtrit(len(values) - 1, (1 + confidence) / 2) * error
+    return mean, float(mean - half), float(mean + half)
+
+
+def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """(low, high) of a proportion over test items, by Wilson: the noise of the test, not of the training."""
+    from scipy import stats  # takes a second to import, which a notebook that has no need of it should not pay
+
+    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def mcnemar(first_only: int, second_only: int) -> float:
+    """Two-sided p-value of McNemar's exact test for a pair on the same items, from how often only one was wrong."""
+    from scipy import stats
+
+    discordant = first_only + second_only
+    return float(stats.binomtest(first_only, discordant).pvalue) if discordant else 1.0
+
+
+def bootstrap_interval(
+    values: Sequence[float], confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> tuple[float, float]:
+    """(low, high) of the mean by the percentile bootstrap, with a seed of its own."""
+    from scipy import stats
+
+    result = stats.bootstrap(
+        (np.asarray(values, dtype=float),),
+        np.mean,
+        confidence_level=confidence,
+        n_resamples=resamples,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def first_at(curves: dict[str, list], metric: str, threshold: float, axis: str = "step") -> float | None:
+    """Where on ``axis`` a curve first reaches ``threshold``; None if it never does."""
+    for x, y in zip(curves[axis], curves[metric], strict=True):
+        if y is not None and y >= threshold:
+            return x
+    return None
+
+
+def value_at(curves: dict[str, list], metric: str, x: float, axis: str) -> float | None:
+    """The last value of a curve at or before ``x`` on ``axis``; None if the curve starts later."""
+    found = None
+    for at, y in zip(curves[axis], curves[metric], strict=True):
+        if at > x:
+            break
+        found = y
+    return found

@@ -1,0 +1,110 @@
+"""Errors in the user's words, and frozen dataclasses built strictly: an unknown name or a wrong type is an error."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from typing import Any, Literal
+
+
+class ConfigError(ValueError):
+    """A parameter that cannot be right; the message names it, its value and what would be right."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ``ConfigError(message)`` unless ``condition`` holds."""
+    if not condition:
+        raise ConfigError(message)
+
+
+def one_of(name: str, value: Any, allowed: typing.Iterable[Any]) -> None:
+    """Raise unless ``value`` is one of ``allowed``, suggesting the nearest name."""
+    allowed = list(allowed)
+    if value not in allowed:
+        near = difflib.get_close_matches(str(value), map(str, allowed), 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}{hint}")
+
+
+def from_dict(cls, values: dict[str, Any], where: str = ""):
+    """Build the frozen dataclass ``cls`` from a mapping, recursively; unknown or missing names raise."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    hints = typing.get_type_hints(cls)
+    for name in values:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(fields)}"
+            raise ConfigError(f"unknown parameter {where}{name!r}{hint}")
+    built = {}
+    for name, value in values.items():
+        kind = hints[name]
+        if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+            value = from_dict(kind, value, f"{name}.")
+        elif typing.get_origin(kind) is tuple and isinstance(value, list):
+            value = tuple(value)
+        built[name] = value
+    for name, f in fields.items():
+        missing = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        require(name in built or not missing, f"parameter {where}{name!r} is missing")
+    return cls(**built)
+
+
+def check_types(config) -> None:
+    """Raise ``ConfigError`` where a field of a dataclass does not hold its annotated type.
+
+    An int passes as a float and is stored as one; a bool never passes as a number.
+    """
+    hints = typing.get_type_hints(type(config))
+    for name in (f.name for f in dataclasses.fields(config)):
+        kind, value = hints[name], getattr(config, name)
+        if kind in (float, float | None) and type(value) is int:
+            object.__setattr__(config, name, float(value))
+        elif kind == tuple[float, float] and matches(value, kind):
+            object.__setattr__(config, name, tuple(map(float, value)))
+        elif not matches(value, kind):
+            raise ConfigError(f"{name} = {value!r} ({type(value).__name__}): must be {describe(kind)}")
+
+
+def matches(value: Any, kind: Any) -> bool:
+    """Whether ``value`` has the type ``kind``, for the annotations that configurations use."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(matches(value, a) for a in args)
+    if origin is Literal:
+        return any(value == a and type(value) is type(a) for a in args)
+    if origin is tuple:
+        if len(args) == 2 and args[1] is Ellipsis:
+            return isinstance(value, tuple) and all(matches(v, args[0]) for v in value)
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(args)
+            and all(matches(v, a) for v, a in zip(value, args, strict=True))
+        )
+    if origin is dict:
+        return isinstance(value, dict) and all(matches(k, args[0]) for k in value)
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind is type(None):
+        return value is None
+    return isinstance(value, kind)
+
+
+def describe(kind: Any) -> str:
+    """An annotation in words, for messages."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(a) for a in args)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(describe(a) for a in args)
+    names = {
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        bool: "True or False",
+        type(None): "None",
+    }
+    return names.get(kind, str(kind).replace("typing.", ""))

@@ -1,0 +1,269 @@
+"""One training loop for every model and task, exact to resume.
+
+Batches depend on (data_seed, step) alone and a checkpoint holds weights, optimiser moments, curves and running
+sums, so that a killed run ends, bit for bit on one machine, where an uninterrupted one does.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from entp_lib.config import RunConfig, TrainConfig
+from entp_lib.models import build_model
+from entp_lib.models.entp import token_forwards
+from entp_lib.strict import require
+from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, seed_from
+from entp_lib.training.checkpoints import State, load_checkpoint, save_checkpoint
+from entp_lib.training.evaluation import autocast, constant_baseline, evaluate
+from entp_lib.training.weights import start_from
+
+STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper; a curriculum moves between draws
+CHECKPOINT_SECONDS = 60.0
+
+
+class TrainingError(RuntimeError):
+    """A run that cannot go on: its loss is no longer finite."""
+
+
+Weights = dict[str, Tensor]
+
+
+@dataclass
+class Outcome:
+    """A run's end: the model, its state, its final metrics, and whether it reached its last step."""
+
+    model: nn.Module
+    state: State
+    metrics: dict[str, Any]
+    complete: bool
+
+
+def learning_rate(step: int, train: TrainConfig) -> float:
+    """Rate of the 1-based ``step``: linear from 0 to max_lr, cosine to min_lr at ``decay_steps``, then flat."""
+    decay_steps = train.decay_steps or train.steps
+    if step <= train.warmup_steps:
+        return train.max_lr * step / train.warmup_steps
+    if step >= decay_steps:
+        return train.min_lr
+    done = (step - train.warmup_steps) / (decay_steps - train.warmup_steps)
+    return train.min_lr + 0.5 * (1 + math.cos(math.pi * done)) * (train.max_lr - train.min_lr)
+
+
+def make_optimizer(model: nn.Module, train: TrainConfig) -> torch.optim.AdamW:
+    """AdamW with weight decay on every parameter of two or more dimensions, embeddings included."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": train.weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=train.max_lr, betas=train.betas, fused=True)
+
+
+def training_batches(task: Task, config: RunConfig, first_step: int, device: str) -> Iterator[Batch]:
+    """Batches of the 1-based steps from ``first_step`` on."""
+    size = config.train.batch_size
+    step, drawn = first_step - 1, None
+    while True:
+        draw, place = divmod(step, STEPS_PER_DRAW)
+        if drawn is None or place == 0:
+            now = task.at_step(draw * STEPS_PER_DRAW + 1)
+            drawn = now.batch(generator_for(device, "train", config.data_seed, draw), size * STEPS_PER_DRAW)
+        part = slice(place * size, (place + 1) * size)
+        yield drawn.rows(part)
+        step += 1
+
+
+def train(
+    config: RunConfig,
+    *,
+    device: str = "cpu",
+    checkpoint: Path | None = None,
+    start: Path | None = None,
+    deadline: float | None = None,
+    process: dict[str, Any] | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Run ``config`` to its end or to ``deadline`` (on ``time.monotonic``), from ``checkpoint`` if it exists.
+
+    ``start``: the file of the weights that ``config.start_from`` names. ``process``: what the state should say of
+    this process, beside those that worked on the run before it.
+
+    Raises ConfigError where task and model do not fit, its subclass DamagedFileError where the checkpoint is damaged
+    or belongs to another configuration, and TrainingError where the loss stops being finite.
+    """
+    task = build_task(config.task, config.task_params)
+    check_fit(task, config)
+    task.prepare()
+    started, cpu_started = time.monotonic(), time.process_time()
+    model = build_model(config.model, seed_from("model", config.model_seed), device).train()
+    optimizer = make_optimizer(model, config.train)
+    loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+    state = State()
+    kept: dict[str, Weights] = {}
+    if checkpoint is not None and checkpoint.exists():
+        state = load_checkpoint(checkpoint, config, model, optimizer, loss_sum, kept)
+    elif config.start_from:
+        require(start is not None, f"start_from = {config.start_from!r}: its file of weights was not given")
+        start_from(start, config, task, model)
+    state.processes.append({**(process or {}), "from_step": state.step})
+    earlier, cpu_earlier = state.wall_seconds, state.cpu_seconds
+    saved = time.monotonic()
+
+    def take_times() -> None:
+        state.wall_seconds = earlier + time.monotonic() - started
+        state.cpu_seconds = cpu_earlier + time.process_time() - cpu_started
+
+    def save() -> None:
+        if checkpoint is not None:
+            take_times()
+            save_checkpoint(checkpoint, config, model, optimizer, loss_sum, state, kept)
+
+    ended = state.has_ended(config)  # a checkpoint may lie behind the last step
+    batches = training_batches(task, config, state.step + 1, device)
+    while not ended:
+        if deadline is not None and time.monotonic() >= deadline:
+            break
+        begun = time.monotonic()
+        batch = next(batches)
+        optimise(model, optimizer, task, batch, config, state.step + 1, loss_sum)
+        state.step += 1
+        state.token_forwards += token_forwards(config.model, batch.wanted_BT)
+        if state.step % config.train.eval_every == 0 or state.step == config.train.steps:
+            average = float(loss_sum) / ((state.step - 1) % config.train.eval_every + 1)  # waits for the device
+            state.seconds += time.monotonic() - begun
+            loss_sum.zero_()
+            record_point(model, task, config, state, average, device)
+            if task.test() is not None:
+                keep_best(model, task, state, kept)
+        else:
+            state.seconds += time.monotonic() - begun
+        ended = state.has_ended(config)
+        if on_step is not None:
+            on_step(state.step)
+        if time.monotonic() - saved > CHECKPOINT_SECONDS:
+            save()
+            saved = time.monotonic()
+    save()
+    metrics = final_metrics(model, task, config, device) if ended else {}
+    if ended and task.test() is not None:
+        metrics["test"] = test_metrics(model, task.test(), config, state, kept, device)
+    take_times()
+    return Outcome(model, state, metrics, ended)
+
+
+def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step: int, loss_sum: Tensor) -> None:
+    """One optimiser step on the mean loss over the batch's wanted positions."""
+    train = config.train
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(step, train)
+    if config.model.dropout > 0:
+        torch.manual_seed(seed_from("dropout", config.model_seed, step))
+    loss = torch.zeros((), device=batch.inputs_BT.device)
+    for part in model.plan(batch.wanted_BT):
+        with autocast(batch.inputs_BT.device, train.precision):
+            logits_NV = model(batch.inputs_BT, part, batch.prompt_lengths_B, **batch.relations())
+        part_loss = task.losses(logits_NV, batch.targets_BT[part.wanted_BT]).sum() / len(batch.targets_N)
+        part_loss.backward()
+        loss += part_loss.detach()
+    if train.grad_clip is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    loss_sum += loss.double()
+
+
+def record_point(model, task: Task, config: RunConfig, state: State, train_loss: float, device: str) -> None:
+    """Evaluate, append a point to the curves, and count the evaluations since the best."""
+    if not math.isfinite(train_loss):
+        raise TrainingError(
+            f"the training loss is {train_loss} at step {state.step}; a lower max_lr than "
+            f"{config.train.max_lr:g} may help"
+        )
+    train = config.train
+    options = dict(device=device, precision=train.precision)
+    scores = evaluate(model, task, train.eval_sequences, config.data_seed, state.step, **options)
+    for name, other in task.watched().items():
+        found = evaluate(model, other, train.eval_sequences, config.data_seed, name, state.step, **options)
+        scores[loss_curve(name)] = found["loss"]
+    point = {
+        "step": state.step,
+        "token_forwards": state.token_forwards,
+        "seconds": round(state.seconds, 3),
+        "train_loss": train_loss,
+        **scores,
+    }
+    for name, value in point.items():
+        state.curves.setdefault(name, []).append(value)
+    watched = point[task.patience_score]
+    if watched < state.best_loss:
+        state.best_loss, state.evals_since_best = watched, 0
+    else:
+        state.evals_since_best += 1
+
+
+def keep_best(model: nn.Module, task: Task, state: State, kept: dict[str, Weights]) -> None:
+    """Remember the weights if the evaluation just made is the best so far by a rule of the task."""
+    for name, rule in task.checkpoint_rules().items():
+        value = state.curves[rule.curve][-1]
+        if name not in state.kept or rule.better(value, than=state.kept[name]["score"]):
+            state.kept[name] = {"step": state.step, "score": value}
+            kept[name] = {weight: p.detach().clone() for weight, p in model.named_parameters()}
+
+
+def test_metrics(model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], device: str) -> dict:
+    """Scores on the test set of the last weights and of those that each rule kept, the same test items for all."""
+    last = {name: p.detach().clone() for name, p in model.named_parameters()}
+    chosen = {"last": last, **kept}
+    steps = {"last": state.step, **{rule: state.kept[rule]["step"] for rule in kept}}
+    scored: dict[int, dict] = {}  # rules that chose the same step share its scores
+    options = dict(device=device, precision=config.train.precision, grouped=True)
+    for rule, weights in chosen.items():
+        step = steps[rule]
+        if step not in scored:
+            load(model, weights)
+            scores = evaluate(model, task, config.train.final_eval_sequences, config.data_seed, "test", **options)
+            scored[step] = {"step": step, **scores}
+    load(model, last)
+    return {rule: scored[steps[rule]] for rule in chosen}
+
+
+@torch.no_grad()
+def load(model: nn.Module, weights: Weights) -> None:
+    for name, p in model.named_parameters():
+        p.copy_(weights[name])
+
+
+def final_metrics(model, task: Task, config: RunConfig, device: str) -> dict[str, Any]:
+    """Detailed scores of the last weights, those the task reports apart, the constant baseline, and samples."""
+    sequences, seed = config.train.final_eval_sequences, config.data_seed
+    options = dict(device=device, precision=config.train.precision)
+    metrics = evaluate(model, task, sequences, seed, "final", detailed=True, **options)
+    for name, other in task.reported_apart().items():
+        metrics[name] = evaluate(model, other, sequences, seed, "final", detailed=other.continuous, **options)
+    metrics["baseline"] = constant_baseline(task, sequences, seed, device=device)
+    return metrics | task.facts() | task.samples(model, generator_for(device, "samples", seed))
+
+
+def check_fit(task: Task, config: RunConfig) -> None:
+    """ConfigError where the task's symbols or lengths do not fit the model."""
+    model = config.model
+    require(
+        task.input_dim == model.input_dim,
+        f"input_dim = {model.input_dim}: task {config.task!r} has "
+        + ("tokens, which need None" if task.input_dim is None else f"inputs of {task.input_dim} numbers"),
+    )
+    if model.input_dim is None:
+        require(
+            task.vocab_size == model.vocab_size,
+            f"vocab_size = {model.vocab_size}: task {config.task!r} has {task.vocab_size} symbols",
+        )
+    require(
+        task.length <= model.max_length,
+        f"max_length = {model.max_length}: task {config.task!r} has sequences of {task.length}",
+    )

@@ -1,0 +1,114 @@
+"""Figures through their data and their files."""
+
+import dataclasses
+import json
+import re
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from PIL import Image
+
+from entp_lib.collection import figures
+from entp_lib.config import ARCHITECTURES
+from entp_lib.runs.records import Record
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
+def records(small_run):
+    configs = [dataclasses.replace(small_run("entp", seed), tier="quick") for seed in (0, 1)]
+    return [Record("test", 1, c, {}, {}, {"commit": "abcdef123456"}) for c in configs]
+
+
+CURVES = pd.DataFrame(
+    [
+        {"architecture": a, "seed": s, "step": step, "accuracy": step / 10 + s + (a == "entp")}
+        for a in ("decoder", "entp")
+        for s in (0, 1)
+        for step in (1, 2, 3)
+    ]
+)
+
+
+def drawn():
+    figure, ax = figures.panels(1)
+    figures.seed_curves(ax, CURVES, "step", "accuracy", xlabel="step", ylabel="accuracy")
+    return figure, ax
+
+
+def test_lines_are_means_over_seeds_and_bands_their_range():
+    _, ax = drawn()
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    assert lines["ENTP"].get_ydata() == pytest.approx([1.6, 1.7, 1.8])
+    assert lines["decoder"].get_color() == figures.PALETTE["decoder"]
+    band = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((0.1, 1.3))
+    assert ax.get_xlabel() == "step" and ax.get_ylabel() == "accuracy"
+
+
+def test_seeds_that_do_not_share_an_axis_are_drawn_alone():
+    curves = CURVES.assign(step=CURVES["step"] + 0.01 * CURVES["seed"])
+    _, ax = figures.panels(1)
+    figures.seed_curves(ax, curves, "step", "accuracy", xlabel="s", ylabel="a")
+    assert len(ax.get_lines()) == 4 and not ax.collections
+
+
+def test_gaps_show_mean_and_interval():
+    _, ax = figures.panels(1)
+    figures.paired_gaps(ax, {"a": pd.Series([0.1, 0.2, 0.3]), "b": pd.Series([0.0, 0.0])}, xlabel="x")
+    dots, interval, mean = ax.get_lines()[:3]
+    assert list(dots.get_xdata()) == [0.1, 0.2, 0.3] and list(mean.get_xdata()) == pytest.approx([0.2])
+    assert interval.get_xdata()[0] < 0.1 and interval.get_xdata()[1] > 0.3
+
+
+def test_files_are_equal_byte_for_byte_and_left_alone(records):
+    paths = figures.save_figure(drawn()[0], "03_test", records=records, alt="lines")
+    before = [(p.read_bytes(), p.stat().st_mtime_ns) for p in paths]
+    assert figures.save_figure(drawn()[0], "03_test", records=records, alt="lines") == paths
+    assert [(p.read_bytes(), p.stat().st_mtime_ns) for p in paths] == before
+    assert [p.suffix for p in paths] == [".png", ".svg"]
+
+
+def test_files_say_what_they_show_and_no_date(records):
+    png, svg = figures.save_figure(drawn()[0], "03_test", records=records, alt="Two rising lines.")
+    with Image.open(png) as image:
+        about = image.text
+    assert about["Description"].startswith("Two rising lines. [tier quick; seeds 2; commit abcdef123456; records ")
+    assert all(f"test/{r.id}" in about["Description"] for r in records)
+    assert set(about) == {"Title", "Description"}
+    text = svg.read_text()
+    assert all(part in text for part in ("Two rising lines.", "tier quick", records[0].id))
+    assert not re.search(r"20\d\d-\d\d-\d\d", text) and "dc:date" not in text
+    assert figures.gallery() == [(png, about["Description"])]
+
+
+def test_smoke_claims_nothing(records, tmp_path):
+    smoke = [dataclasses.replace(r, config=dataclasses.replace(r.config, tier="smoke")) for r in records]
+    paths = figures.save_figure(drawn()[0], "03_test", records=smoke, alt="x")
+    assert all(p.is_relative_to(tmp_path / "results" / "smoke" / "figures") for p in paths)
+    assert not (tmp_path / "figures").exists()
+
+
+@pytest.mark.parametrize("name", ["Figure 3", "../x", "a.b", "", "A", "figure_3", "03"])
+def test_bad_names_are_refused(name, records):
+    with pytest.raises(ValueError, match="figure name"):
+        figures.save_figure(drawn()[0], name, records=records, alt="x")
+
+
+def test_every_architecture_has_one_colour_and_a_name():
+    assert set(ARCHITECTURES) <= set(figures.PALETTE) and set(ARCHITECTURES) <= set(figures.NAMES)
+    assert len(set(figures.PALETTE.values())) == len(figures.PALETTE)
+
+
+def test_a_written_figure_is_reported(records, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_EVENTS", str(tmp_path / "events"))
+    figures.save_figure(drawn()[0], "03_test", records=records, alt="x")
+    assert json.loads((tmp_path / "events").read_text()) == {"event": "figure", "name": "03_test"}

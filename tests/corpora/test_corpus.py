@@ -1,0 +1,325 @@
+"""Corpora on disk: nothing is lost between a text and its tokens, damage is found, and what is no text is named."""
+
+import hashlib
+import json
+import logging
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from entp_lib import paths
+from entp_lib.corpora import Recipe, cache, open_tokens, sources
+from entp_lib.corpora.cache import permuted
+from entp_lib.corpora.sources import OpenWebText, TextFile, source_of
+from entp_lib.corpora.tokenizers import Bytes
+from entp_lib.strict import ConfigError
+
+SPEECHES = "".join(f"Speaker {i}:\nWords of the speech number {i}, für alle → 語.\n\n" for i in range(300))
+
+
+@pytest.fixture(autouse=True)
+def own_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A function that writes a file and returns its path as a task's ``corpus`` names it."""
+
+    def write(data, name="corpus.txt"):
+        path = tmp_path / name
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        return str(path)
+
+    return write
+
+
+def recipe(corpus, tokenizer="bytes", vocabulary=0, split="hash", held_out=0.2, checksum=""):
+    return Recipe(corpus, checksum, tokenizer, vocabulary, split, held_out)
+
+
+def reopened(wanted):
+    """The tokens as another process would find them."""
+    open_tokens.cache_clear()
+    return open_tokens(wanted)
+
+
+# Sources
+
+
+@settings(max_examples=50)
+@given(st.text(alphabet=st.sampled_from("ab \t\nä\r"), min_size=1, max_size=60).filter(str.strip))
+def test_pieces_joined_are_the_file(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("t") / "a.txt"
+    path.write_bytes(text.encode())
+    source = TextFile(path)
+    pieces = list(source.documents())
+    assert "".join(pieces) == text and not source.whole and source.count() == len(pieces)
+    assert source.checksum == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_form_feeds_end_documents_wherever_a_chunk_ends(file, monkeypatch):
+    monkeypatch.setattr(sources, "CHUNK", 7)
+    documents = ["first\n\nof two paragraphs", "second", "third, without an end"]
+    source = source_of(file("\f".join(documents)))
+    assert list(source.documents()) == documents and source.whole
+
+
+def test_a_text_without_blank_lines_is_cut_all_the_same(file):
+    text = "x" * 3 * sources.LONGEST_PIECE
+    pieces = list(source_of(file(text)).documents())
+    assert "".join(pieces) == text and max(map(len, pieces)) <= sources.LONGEST_PIECE
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b"some text\0and a zero", "is a binary file, at byte 9"),
+        ("Grüße".encode("latin-1"), "is not UTF-8 near byte 2"),
+        ("ends within ä".encode()[:-1], "ends within a UTF-8 character"),
+    ],
+)
+def test_what_is_no_text_is_named(file, data, message):
+    with pytest.raises(ConfigError, match=message):
+        open_tokens(recipe(file(data)))
+
+
+def test_a_missing_file_and_another_text_are_named(file, tmp_path):
+    with pytest.raises(ConfigError, match="no such file; it must be 'embedded', 'openwebtext' or a path"):
+        source_of("embeded")
+    corpus = file("a text\n")
+    right = hashlib.sha256(b"a text\n").hexdigest()[:16]
+    assert source_of(corpus, right).checksum.startswith(right)
+    with pytest.raises(ConfigError, match=f"checksum = '{'0' * 16}'.*has '{right}'"):
+        source_of(corpus, "0" * 16)
+    with pytest.raises(ConfigError, match="a folder without Parquet files"):
+        source_of(str(tmp_path))
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    """A function that writes texts as a Parquet file."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    def write(texts, name="a.parquet", column="text"):
+        path = tmp_path / "parquet" / name
+        path.parent.mkdir(exist_ok=True)
+        parquet.write_table(pa.table({column: texts}), path, row_group_size=3)
+        return path
+
+    return write
+
+
+def test_parquet_gives_its_rows(parquet):
+    one, two = parquet(["a", "b", "c", "d\n"]), parquet(["", "e", None], "b.parquet")
+    assert list(source_of(str(one)).documents()) == ["a", "b", "c", "d\n"]
+    both = source_of(str(one.parent))
+    assert list(both.documents()) == ["a", "b", "c", "d\n", "e"] and both.whole and both.count() == 7
+    assert source_of(str(one)).checksum == hashlib.sha256(one.read_bytes()).hexdigest()
+    assert len({both.checksum, source_of(str(one)).checksum, source_of(str(two)).checksum}) == 3
+    with pytest.raises(ConfigError, match="no column 'text', only body"):
+        list(source_of(str(parquet(["a"], "c.parquet", "body"))).documents())
+    with pytest.raises(ConfigError, match="has int64 in its column 'text'; strings are needed"):
+        list(source_of(str(parquet([1, 2], "d.parquet"))).documents())
+    two.write_bytes(one.read_bytes()[:-20])
+    with pytest.raises(ConfigError, match="is not a Parquet file"):
+        list(source_of(str(two)).documents())
+
+
+def test_openwebtext_reads_what_the_hub_gives(parquet, monkeypatch):
+    """The hub's folder, through the code that reads local files; a part of it is not taken for the whole."""
+    hub = pytest.importorskip("huggingface_hub")
+    path = parquet([f"document {i}" for i in range(20)], "plain_text/train-0.parquet".replace("/", "-"))
+    snapshot = path.parent / "snapshot"
+    (snapshot / "plain_text").mkdir(parents=True)
+    path.rename(snapshot / "plain_text" / "train-0.parquet")
+    asked = {}
+    monkeypatch.setattr(hub, "snapshot_download", lambda name, **options: asked.update(options) or str(snapshot))
+    with pytest.raises(ConfigError, match="1 of 80 files are there.*corpus='embedded'"):
+        list(OpenWebText().documents())
+    monkeypatch.setattr(sources, "HUB_FILES", 1)
+    assert list(OpenWebText().documents())[3] == "document 3"
+    assert asked["revision"] == sources.HUB_REVISION == source_of("openwebtext", sources.HUB_REVISION[:16]).checksum
+    tokens = reopened(recipe("openwebtext", split="nanogpt"))
+    assert [tokens.meta["parts"][name]["documents"] for name in ("train", "validation")] == [16, 4]
+
+
+@pytest.mark.parametrize("error", ["offline", "revision"])
+def test_without_network_or_revision_the_error_says_what_works(monkeypatch, error):
+    hub, errors = pytest.importorskip("huggingface_hub"), pytest.importorskip("huggingface_hub.errors")
+    raised = {
+        "offline": errors.LocalEntryNotFoundError("outgoing traffic has been disabled"),
+        "revision": errors.RevisionNotFoundError.__new__(errors.RevisionNotFoundError),
+    }[error]
+
+    def fail(*_, **__):
+        raise raised
+
+    monkeypatch.setattr(hub, "snapshot_download", fail)
+    expected = {"offline": "cannot be downloaded.*corpus='embedded' and a path", "revision": "has no revision"}[error]
+    with pytest.raises(ConfigError, match=expected):
+        sources.download()
+
+
+@pytest.mark.parametrize("library", ["tiktoken", "tokenizers", "pyarrow.parquet"])
+def test_a_missing_library_is_named_with_its_extra(monkeypatch, file, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    wanted = {
+        "tiktoken": recipe(file(SPEECHES), "gpt2"),
+        "tokenizers": recipe(file(SPEECHES), "bpe", 300),
+        "pyarrow.parquet": recipe(file(b"PAR1", "a.parquet")),
+    }[library]
+    name = library.split(".")[0]
+    with pytest.raises(ConfigError, match=f"needs {name}.*\\[language\\].*tokenizer='bytes' work"):
+        open_tokens(wanted)
+
+
+# Tokens on disk
+
+
+@pytest.mark.parametrize("split", ["hash", "tail", "nanogpt"])
+def test_every_document_is_on_one_side(file, split):
+    tokens = open_tokens(recipe(file(SPEECHES), split=split))
+    parts = [bytes(tokens.part(name)).decode() for name in ("train", "validation")]
+    documents = [p for part in parts for p in part.split("\n\n") if p]
+    assert sorted(documents) == sorted(p for p in SPEECHES.split("\n\n") if p)
+    assert len(parts[1]) / len(SPEECHES) == pytest.approx(0.2, abs=0.06)
+    assert [tokens.meta["parts"][n]["bytes"] for n in ("train", "validation")] == [len(p.encode()) for p in parts]
+    if split == "tail":
+        assert "".join(parts) == SPEECHES
+
+
+def test_a_document_that_comes_twice_is_on_one_side(file):
+    corpus = file("".join(f"{text}\f" for text in [f"document {i % 40}" for i in range(400)]))
+    tokens = open_tokens(recipe(corpus))
+    sides = [set(bytes(tokens.part(n)).decode().split("\f")) - {""} for n in ("train", "validation")]
+    assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == 40
+
+
+def test_nanogpts_split_is_that_of_datasets():
+    """4,007 of 8,013,769 documents in OpenWebText; the same ones as the library's own split."""
+    side = permuted(8_013_769, 0.0005)
+    assert sum(side(i, "") for i in range(0, 8_013_769, 1000)) < 30
+    small = permuted(999, 0.01)
+    chosen = [i for i in range(999) if small(i, "")]
+    assert len(chosen) == 10
+    datasets = pytest.importorskip("datasets")
+    parts = datasets.Dataset.from_dict({"i": list(range(999))}).train_test_split(test_size=0.01, seed=2357)
+    assert sorted(parts["test"]["i"]) == chosen
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "characters", "bpe"])
+def test_tokens_read_back_and_name_their_text(file, tokenizer):
+    if tokenizer == "bpe":
+        pytest.importorskip("tokenizers")
+    corpus = file(SPEECHES)
+    tokens = open_tokens(recipe(corpus, tokenizer, 0 if tokenizer == "bytes" else 400, split="tail"))
+    text = "".join(tokens.tokenizer().decode(tokens.part(name)) for name in ("train", "validation"))
+    assert text == SPEECHES and isinstance(tokens.train, np.memmap)
+    assert tokens.train.dtype == (np.uint8 if tokenizer == "bytes" else np.uint16)
+    assert tokens.meta["corpus_checksum"] == hashlib.sha256(SPEECHES.encode()).hexdigest()
+    for name in ("train", "validation"):
+        said = tokens.meta["parts"][name]
+        assert said["tokens"] == len(tokens.part(name)) and said["largest"] == tokens.part(name).max()
+        assert said["checksum"] == hashlib.sha256(tokens.part(name).tobytes()).hexdigest()
+
+
+def folder_of_tokens():
+    (meta,) = paths.corpora().glob("*/meta.json")
+    return meta.parent
+
+
+def truncate(folder):
+    data = (folder / "train.bin").read_bytes()
+    (folder / "train.bin").write_bytes(data[:-2])
+
+
+def flip(folder):
+    data = bytearray((folder / "validation.bin").read_bytes())
+    data[3] ^= 1
+    (folder / "validation.bin").write_bytes(data)
+
+
+def half_write(folder):
+    (folder / "meta.json").write_text((folder / "meta.json").read_text()[:40])
+
+
+@pytest.mark.parametrize(
+    "damage", [truncate, flip, half_write, lambda f: (f / "meta.json").unlink(), lambda f: (f / "train.bin").unlink()]
+)
+def test_damaged_tokens_are_made_again_with_a_line_in_the_log(file, damage, caplog):
+    wanted = recipe(file(SPEECHES))
+    before = bytes(reopened(wanted).train)
+    damage(folder_of_tokens())
+    with caplog.at_level(logging.WARNING, "entp_lib.corpora.cache"):
+        assert bytes(reopened(wanted).train) == before
+    assert "damaged and made again" in caplog.text
+    caplog.clear()
+    reopened(wanted)
+    assert not caplog.text
+
+
+def test_an_interrupted_encoding_leaves_nothing_behind(file, monkeypatch):
+    wanted = recipe(file(SPEECHES))
+
+    def interrupted(self, texts, ended):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Bytes, "encode", interrupted)
+        reopened(wanted)
+    assert not [p for p in paths.corpora().iterdir() if p.is_dir()]
+    assert len(reopened(wanted).train)
+
+
+def test_tokens_above_the_vocabulary_are_refused(file):
+    wanted = recipe(file(SPEECHES))
+    reopened(wanted)
+    meta = folder_of_tokens() / "meta.json"
+    content = json.loads(meta.read_text())
+    content["parts"]["train"]["largest"] = 256
+    meta.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="vocabulary = 256: the tokens .* go up to 256"):
+        reopened(wanted)
+
+
+def test_an_empty_part_is_named(file):
+    with pytest.raises(ConfigError, match="no document for train; use another held_out than 0.2"):
+        open_tokens(recipe(file("one piece alone"), split="tail"))
+
+
+def test_processes_at_once_share_the_work(file):
+    """All find the same tokens, and one folder is left."""
+    wanted = recipe(file(SPEECHES * 100))
+    code = f"from entp_lib.corpora import Recipe, open_tokens; print(open_tokens({wanted}).meta['parts'])"
+    command = [sys.executable, "-c", code]
+    workers = [subprocess.Popen(command, cwd=paths.root(), stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    found = {worker.communicate(timeout=60)[0].strip() for worker in workers}
+    assert found == {str(open_tokens(wanted).meta["parts"])}
+    assert len([p for p in paths.corpora().iterdir() if p.is_dir()]) == 1
+
+
+def test_a_corpus_is_never_in_memory(file, monkeypatch):
+    """A million characters are encoded with a bounded number of them in memory."""
+    monkeypatch.setattr(sources, "CHUNK", 2**13)
+    monkeypatch.setattr(cache, "CHARACTERS_AT_ONCE", 2**13)
+    corpus = file(SPEECHES * 60)
+    tracemalloc.start()
+    open_tokens(recipe(corpus, split="tail"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**19 < len(SPEECHES) * 60 / 1.8
+
+
+def test_too_small_a_vocabulary_says_what_would_do(file):
+    distinct = len(set(SPEECHES))
+    with pytest.raises(ConfigError, match=f"vocabulary = 5: the corpus has {distinct} different characters"):
+        open_tokens(recipe(file(SPEECHES), "characters", 5))
+    assert open_tokens(recipe(file(SPEECHES), "characters", distinct)).train.max() < distinct

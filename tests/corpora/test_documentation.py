@@ -1,0 +1,92 @@
+"""The embedded corpus: docstrings and nothing else, each long paragraph once, and an export that names its content."""
+
+import hashlib
+import sys
+
+import numpy as np
+import pytest
+
+from entp_lib.__main__ import main
+from entp_lib.corpora import TextFile, documentation, source_of
+from entp_lib.strict import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def own_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """Two small packages in place of the real ones, with text long enough not to recur."""
+    for name in ("first", "second"):
+        folder = tmp_path / "site" / name
+        (folder / "tests").mkdir(parents=True)
+        (folder / "__init__.py").write_text(
+            '"""The package in a few words.\n\n' + "A paragraph that both have. " * 3 + '"""'
+        )
+        (folder / "b.py").write_text(
+            f'def f():\n    """What {name}.f is for, at some length so that it counts.\n\n    Returns\n    """\n'
+            '    x = """no docs"""\n'
+            "if True:\n    class A:\n        '''Documented\\ftoo.'''\n"
+        )
+        (folder / "tests" / "test_b.py").write_text('"""Not documentation."""')
+        monkeypatch.setattr(documentation.importlib.metadata, "version", lambda d: "1.0")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr(documentation, "PACKAGES", {"first": "first", "second": "second"})
+    return tmp_path / "site"
+
+
+def test_docstrings_are_found_and_nothing_else(packages):
+    source = TextFile(documentation.embedded_file())
+    documents = list(source.documents())
+    assert len(documents) == 4 and source.whole
+    text = "\n".join(documents)
+    assert "What first.f is for" in text and "What second.f is for" in text and "Documentedtoo." in text
+    assert "no docs" not in text and "Not documentation" not in text and "import" not in text
+    assert text.count("A paragraph that both have. A paragraph") == 1  # the long one comes once
+    assert text.count("The package in a few words.") == text.count("Returns") == 2  # short ones recur
+
+
+def test_packages_are_read_not_imported(packages):
+    (packages / "second" / "c.py").write_text('"""A module that must not run."""\nraise SystemExit(1)\n')
+    assert "must not run" in documentation.export().decode()
+    assert "second" not in sys.modules
+
+
+def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
+    path = documentation.embedded_file()
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert checksum[:16] in path.name and source_of("embedded").checksum == checksum
+    monkeypatch.setattr(documentation, "export", lambda: pytest.fail("it is there"))
+    assert documentation.embedded_file() == documentation.embedded_file(checksum[:16]) == path
+
+
+def test_an_export_serves_where_the_packages_are_missing(packages, monkeypatch):
+    path = documentation.embedded_file()
+    checksum = path.stem.removeprefix("embedded-")
+    monkeypatch.setattr(documentation, "PACKAGES", {"surely_not_there": "surely-not-there"})
+    assert documentation.embedded_file(checksum) == path
+    with pytest.raises(ConfigError, match="surely-not-there not installed.*corpus --export FILE"):
+        documentation.embedded_file()
+
+
+def test_another_documentation_than_the_one_asked_for_is_named(packages):
+    with pytest.raises(ConfigError, match="checksum = '0000000000000000': the documentation installed here has"):
+        documentation.embedded_file("0" * 16)
+
+
+def test_the_command_exports(packages, tmp_path, capsys):
+    assert main(["corpus", "--export", str(tmp_path / "out.txt")]) == 0
+    data = (tmp_path / "out.txt").read_bytes()
+    assert hashlib.sha256(data).hexdigest()[:16] in capsys.readouterr().out
+    assert source_of(str(tmp_path / "out.txt")).count() == 4
+    assert main(["corpus", "--export", str(tmp_path / "no" / "out.txt")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_numpys_documentation_is_text():
+    """The real thing, on the smallest package: English with tables, no code but examples."""
+    folder = documentation.Path(np.__file__).parent / "fft"
+    text = "\f".join(documentation.documents([folder]))
+    assert len(text) > 20_000 and "discrete Fourier transform" in text and "def " not in text

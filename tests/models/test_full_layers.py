@@ -1,0 +1,111 @@
+"""Hybrids: the first layers causal, the last ones afresh on every prefix; against the loop, and their costs counted.
+
+Letters: B batch, T tokens, N wanted positions.
+"""
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from entp_lib.config import ModelConfig
+from entp_lib.models import build_model, costs, entp, kernels
+
+
+def some_tokens(batch=3, length=8):
+    return torch.randint(11, (batch, length), generator=torch.Generator().manual_seed(0))
+
+
+def some_wanted(x_BT):
+    wanted_BT = torch.rand(x_BT.shape, generator=torch.Generator().manual_seed(1)) < 0.6
+    wanted_BT[0, -1] = True
+    return wanted_BT
+
+
+@pytest.fixture
+def of_depth(small_model):
+    """A function that builds a model of 5 layers, of which the last so many are full."""
+
+    def build(full, **changes):
+        cfg = ModelConfig("entp", 5, 2, 16, 11, 12).with_full_layers(full)
+        return small_model(cfg.architecture, n_layers=5, full_layers=cfg.full_layers, **changes)
+
+    return build
+
+
+@pytest.mark.parametrize("full", [0, 2, 3, 4, 5])
+@pytest.mark.parametrize("method", ["grouped", "packed"])
+def test_every_depth_equals_its_definition(of_depth, full, method):
+    """Outputs and gradients: causal blocks by hand, then each prefix of their states by itself."""
+    model, x_BT = of_depth(full), some_tokens()
+    wanted_BT = some_wanted(x_BT)
+    results = []
+    for by_hand in (True, False):
+        model.zero_grad()
+        if by_hand:
+            x_BTD = model.embed(x_BT)
+            for block in model.blocks[: 5 - full]:
+                x_BTD = block(x_BTD, causal=True)
+            logits_NV = model.head(model.ln_f(entp.reference(model.blocks[5 - full :], x_BTD, wanted_BT)))
+        else:
+            model.entp_method = method
+            logits_NV = model(x_BT, wanted_BT)
+        (logits_NV * torch.linspace(-1, 2, logits_NV.numel()).view_as(logits_NV)).sum().backward()
+        results.append([logits_NV.detach(), *(p.grad for p in model.parameters())])
+    for expected, found in zip(*results, strict=True):
+        assert (found - expected).abs().max() <= 1e-10 * expected.abs().max()
+
+
+def test_depths_are_different_functions_of_the_same_weights(of_depth):
+    x_BT = some_tokens()
+    models = [of_depth(full) for full in (0, 2, 3, 4, 5)]
+    first, *others = [dict(m.named_parameters()) for m in models]
+    for other in others:
+        assert all(torch.equal(first[name], other[name]) for name in first)
+    outputs = [m(x_BT, some_wanted(x_BT)) for m in models]
+    for i, one in enumerate(outputs):
+        assert all(not torch.allclose(one, other) for other in outputs[:i])
+
+
+@pytest.mark.parametrize("full", [2, 3, 5])
+def test_a_hybrid_sees_no_later_token(of_depth, full):
+    model, x_BT = of_depth(full), some_tokens()
+    later_BT, wanted_BT = x_BT.clone(), torch.zeros_like(x_BT, dtype=torch.bool)
+    later_BT[:, 5:], wanted_BT[:, 4] = (x_BT[:, 5:] + 1) % 11, True
+    torch.testing.assert_close(model(x_BT, wanted_BT), model(later_BT, wanted_BT), rtol=0, atol=1e-12)
+
+
+def test_token_forwards_count_every_layer_by_itself():
+    """24 tokens once for causal layers, 3 · 36 for full ones; the authors' hybrid is counted as ENTP is."""
+    everywhere_BT, shape = torch.ones(3, 8, dtype=torch.bool), (5, 2, 16, 11, 12)
+    cfg = ModelConfig("entp", *shape)
+    found = [entp.token_forwards(cfg.with_full_layers(k), everywhere_BT) for k in (0, 2, 3, 4, 5)]
+    assert found == [24, round((3 * 24 + 2 * 108) / 5), round((2 * 24 + 3 * 108) / 5), round((24 + 4 * 108) / 5), 108]
+    assert entp.token_forwards(ModelConfig("hybrid", *shape), everywhere_BT) == 108
+    assert entp.token_forwards("hybrid", everywhere_BT) == 108
+
+
+@pytest.mark.parametrize("full", [0, 2, 3, 4, 5])
+def test_counted_costs_are_what_is_computed(full, monkeypatch):
+    """PyTorch's own count of the matrix products, in a batch of one and with attention in plain products."""
+    monkeypatch.setattr(kernels, "usable", lambda x, dropout: False)
+    cfg = ModelConfig("entp", 5, 2, 32, 11, 12).with_full_layers(full)
+    model, x_BT = build_model(cfg), torch.zeros(1, 12, dtype=torch.long)
+    lengths = range(1, 13) if full == 0 else (3, 7, 12)
+    wanted_BT = torch.zeros(1, 12, dtype=torch.bool)
+    wanted_BT[0, [n - 1 for n in lengths]] = True
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(x_BT, wanted_BT)
+    assert counter.get_total_flops() // 2 == costs.training_pass(cfg, lengths, 12)
+
+
+def test_costs_lie_between_those_of_the_neighbours():
+    base = ModelConfig("entp", 6, 2, 32, 11, 64)
+    depths = [base.with_full_layers(k) for k in (0, 2, 3, 4, 5, 6)]
+    tokens = [costs.next_token(cfg, 40) for cfg in depths]
+    assert tokens == sorted(tokens)
+    assert tokens[0] == costs.decoder_token(base, 40) and tokens[-1] == costs.encoder_token(base, 40)
+    passes = [costs.training_pass(cfg, range(1, 65), 64) for cfg in depths]
+    assert passes[-1] == costs.entp_fast(base, range(1, 65), 64) and passes[1:] == sorted(passes[1:])
+    kept = [costs.persistent_entries(cfg, 10) for cfg in depths]
+    assert kept == [6 * 640, 4 * 640 + 320, 3 * 640 + 320, 2 * 640 + 320, 640 + 320, 0]

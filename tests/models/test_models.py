@@ -1,0 +1,619 @@
+"""Properties of the three architectures, and parity with GPT-2.
+
+Letters: B batch, T tokens, N wanted positions, V vocabulary.
+"""
+
+import functools
+import math
+
+import pytest
+import torch
+from conftest import spread
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from entp_lib.architectures import ARCHITECTURES
+from entp_lib.config import SIZES, ModelConfig
+from entp_lib.models import build_model, entp, grouping, kernels, packing, parameter_count
+from entp_lib.models.transformer import Transformer, prefix_mask
+
+
+def tokens(batch=3, length=8, seed=0, vocab=11):
+    return torch.randint(vocab, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def everywhere(inputs):
+    return torch.ones(inputs.shape[:2], dtype=torch.bool)
+
+
+def only(t, inputs):
+    """Position ``t`` of every row."""
+    wanted = torch.zeros(inputs.shape[:2], dtype=torch.bool)
+    wanted[:, t] = True
+    return wanted
+
+
+def gradients(model, out):
+    """Every parameter's gradient of a loss that weighs all outputs differently."""
+    model.zero_grad()
+    weights = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
+    (out * weights + out.square()).sum().backward()
+    return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in model.named_parameters()}
+
+
+def assert_near(found, expected, tolerance, name="output"):
+    """Equal, relative to the largest entry."""
+    assert found.shape == expected.shape and torch.isfinite(found).all(), name
+    assert (found - expected).abs().max() <= tolerance * expected.abs().max(), name
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+@pytest.mark.parametrize("t", [0, 3, 6])
+def test_output_does_not_depend_on_later_tokens(small_model, architecture, t):
+    model, x = small_model(architecture), tokens()
+    later = x.clone()
+    later[:, t + 1 :] = (later[:, t + 1 :] + 1) % 11
+    wanted = only(t, x)
+    torch.testing.assert_close(model(x, wanted), model(later, wanted), rtol=0, atol=1e-12)
+    earlier = x.clone()
+    earlier[:, 0] = (earlier[:, 0] + 1) % 11
+    assert not torch.allclose(model(x, wanted), model(earlier, wanted))
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_gradient_reaches_exactly_the_positions_before(small_model, architecture):
+    model, x, t = small_model(architecture), tokens(batch=1), 4
+    model(x, only(t, x)).square().sum().backward()
+    reached = model.positions.weight.grad.abs().sum(1) > 0
+    assert reached.tolist() == [i <= t for i in range(12)]
+
+
+@pytest.mark.parametrize(("architecture", "revised"), [("entp", True), ("decoder", False)])
+@pytest.mark.parametrize("layer", [1, 2])
+def test_earlier_hidden_states_are_revised_by_entp_alone(small_model, architecture, revised, layer):
+    """The state of token 1 that enters layer 2 or 3, with and without token 4 in sight."""
+    model, x, seen = small_model(architecture, n_layers=3), tokens(batch=1, length=5), []
+    model.entp_method = "reference"
+    model.blocks[layer].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    for n in (4, 5):
+        model(x[:, :n], only(n - 1, x[:, :n]))
+    short, long = seen
+    assert (short.shape[1], long.shape[1]) == (4, 5)
+    assert torch.allclose(short[0, 1], long[0, 1], atol=1e-9) is not revised
+
+
+@settings(max_examples=80)
+@given(
+    dtype=st.sampled_from([torch.float64, torch.float32]),
+    layers=st.integers(2, 4),
+    batch=st.integers(1, 4),
+    length=st.integers(1, 9),
+    method=st.sampled_from(["fused", "plain", "recomputed", "pieces", "packed", "packed, recomputed"]),
+    positions=st.sampled_from(["learned", "none"]),
+    continuous=st.booleans(),
+    data=st.data(),
+)
+def test_fast_equals_reference(dtype, layers, batch, length, method, positions, continuous, data):
+    """Outputs and every parameter's gradient, for any choice of wanted positions, rows without one among them."""
+    cfg = ModelConfig("entp", layers, 2, 16, 7, 9, positions=positions)
+    if continuous:
+        cfg = ModelConfig("entp", layers, 2, 16, 0, 9, positions=positions, input_dim=3, output_dim=2)
+    seed = data.draw(st.integers(0, 99))
+    model = build_model(cfg, seed).to(dtype)
+    spread(model)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(batch, length, 3, generator=generator).to(dtype) if continuous else tokens(batch, length, seed, 7)
+    wanted = torch.rand(batch, length, generator=generator) < data.draw(st.sampled_from([0.2, 0.6, 1.0]))
+    wanted[data.draw(st.integers(0, batch - 1)), data.draw(st.integers(0, length - 1))] = True
+    model.entp_method = "reference"
+    slow = model(x, wanted)
+    slow_grads = gradients(model, slow)
+    model.entp_method = "packed" if "packed" in method else "fast"
+    with pytest.MonkeyPatch.context() as patch:
+        if method == "plain":
+            patch.setattr(kernels, "usable", lambda x, dropout: False)
+        elif "recomputed" in method:
+            model.token_budget = length
+        elif method == "pieces":  # of five rows of the hidden layer
+            patch.setattr(kernels, "PIECE", 5 * 64)
+            patch.setattr(kernels, "BLOCK", 2 * 5 * 64 + 1)
+        fast = model(x, wanted)
+        fast_grads = gradients(model, fast)
+    assert slow.shape == (int(wanted.sum()), model.cfg.output_dim or 7)
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-5
+    assert_near(fast.detach(), slow.detach(), tolerance)
+    for name, grad in slow_grads.items():
+        assert_near(fast_grads[name], grad, tolerance, name)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("everything", [True, False])
+@pytest.mark.parametrize(("budget", "parts"), [(None, 1), (8, 18), (24, 6), (50, 3)])
+def test_every_micro_batch_equals_the_reference(small_model, monkeypatch, plain, everything, budget, parts):
+    """One length or several, all rows or some: this checks that each really is taken."""
+    model, x = small_model(n_layers=3), tokens(batch=3, length=8)
+    wanted = everywhere(x)
+    if not everything:
+        wanted[:, [1, 4]], wanted[1, 6] = False, False
+    model.entp_method = "reference"
+    expected = model(x, wanted)
+    seen, original = [], grouping.stack
+    monkeypatch.setattr(grouping, "stack", lambda *args: seen.append(args[2]) or original(*args))
+    if plain:
+        monkeypatch.setattr(kernels, "usable", lambda x, dropout: False)
+    model.entp_method, model.token_budget = "fast", budget
+    assert_near(model(x, wanted), expected, 1e-12)
+    assert sum(rows for part in seen for _, rows, _ in part) == int(wanted.sum())
+    if everything:
+        assert len(seen) == parts
+        assert all((chosen is None) is (rows == 3) for part in seen for chosen, rows, _ in part)
+
+
+@given(
+    rows=st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=5).filter(
+        lambda rows: any(map(any, rows))
+    ),
+    budget=st.integers(6, 60),
+)
+def test_micro_batches_hold_every_prefix_once_within_the_budget(rows, budget):
+    wanted = torch.tensor(rows)
+    parts = [part.wanted_BT for part in entp.plan(wanted, budget, pack=False)]
+    assert torch.equal(sum(part.int() for part in parts), wanted.int())
+    assert all(part.any() and entp.token_forwards("entp", part) <= budget for part in parts)
+    work = entp.token_forwards("entp", wanted)
+    assert len(parts) <= 1 + 2 * work // (budget - 5)  # no part but the last is less than about half full
+
+
+@pytest.mark.parametrize("method", ["grouped", "packed"])
+def test_parts_of_a_training_step_add_up(small_model, monkeypatch, method):
+    """Each gives the rows of what it wants, and the gradient of a loss summed over them is that of the whole."""
+    model, x = small_model(n_layers=3), tokens()
+    wanted = everywhere(x)
+    whole = gradients_of_sum(model, x, [wanted])
+    monkeypatch.setattr(entp, "micro_batch_tokens", lambda *_: 20)
+    model.entp_method = method
+    parts = model.plan(wanted)
+    assert len(parts) > 3 and torch.equal(sum(part.wanted_BT.int() for part in parts), wanted.int())
+    for part in parts:
+        assert_near(model(x, part), model(x, part.wanted_BT), 1e-12)
+    for name, grad in gradients_of_sum(model, x, parts).items():
+        assert_near(grad, whole[name], 1e-12, name)
+
+
+def test_a_plan_is_made_once(small_model, monkeypatch):
+    """A part goes through the stack as planned, and a decoder's step is one part."""
+    model, x = small_model(n_layers=3), tokens()
+    part, *rest = model.plan(everywhere(x))
+    monkeypatch.setattr(entp, "plan", lambda *_: pytest.fail("planned again"))
+    assert not rest and model(x, part).shape == (24, 11)
+    (part,) = small_model("decoder").plan(everywhere(x))
+    assert part.layout is None and small_model("decoder")(x, part).shape == (24, 11)
+
+
+def gradients_of_sum(model, x, parts):
+    model.zero_grad()
+    for part in parts:
+        model(x, part).square().sum().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch):
+    model, x = small_model(n_layers=3), tokens()
+    held, original = [], grouping.stack
+    monkeypatch.setattr(
+        grouping, "stack", lambda *args: held.append(sum(r * t for _, r, t in args[2])) or original(*args)
+    )
+    model.token_budget = 17
+    model(x, everywhere(x)).sum().backward()
+    assert max(held) <= 17
+    assert sum(held) == 2 * 3 * 36  # once forward and once more for the gradient
+    held.clear()
+    with torch.no_grad():
+        model(x, everywhere(x))
+    assert sum(held) == 3 * 36
+
+
+@pytest.mark.parametrize("method", ["grouped", "packed"])
+def test_a_budget_below_one_prefix_is_named(small_model, method):
+    model, x = small_model(), tokens()
+    model.token_budget, model.entp_method = 7, method
+    with pytest.raises(ValueError, match="token_budget = 7: below the longest wanted prefix, of 8 tokens"):
+        model(x, everywhere(x))
+    assert model(x, only(6, x)).shape == (3, 11)
+    with pytest.raises(ValueError, match="activation_bytes = 1000: one prefix of 12 tokens needs about [0-9]+"):
+        entp.budget_tokens(model.cfg, 1000)
+    assert entp.budget_tokens(model.cfg, 2**30) > 10 * entp.budget_tokens(model.cfg, 2**26)
+
+
+def test_an_unknown_method_is_named(small_model):
+    model, x = small_model(), tokens()
+    model.entp_method = "quick"
+    with pytest.raises(ValueError, match="entp_method = 'quick': must be one of reference, fast, grouped, packed"):
+        model(x, everywhere(x))
+
+
+lengths_up_to_8 = st.lists(st.integers(1, 8), min_size=1, max_size=7)
+
+
+@given(lengths=lengths_up_to_8, data=st.data())
+def test_packing_holds_every_prefix_once_in_the_fewest_rows(lengths, data):
+    """Rows of tokens, segments and ends say the same, and no packing in pairs has fewer rows."""
+    sequences = [data.draw(st.integers(0, 4)) for _ in lengths]
+    rows = packing.pack(torch.tensor(sequences), torch.tensor(lengths), 8)
+    capacity = max(lengths)
+    assert rows.index_RC.shape == rows.segment_RC.shape == (fewest_rows(tuple(sorted(lengths)), capacity), capacity)
+    assert sorted(rows.prefix_N.tolist()) == list(range(len(lengths)))
+    for prefix, slot, end in zip(rows.prefix_N, rows.slot_N.tolist(), rows.end_N.tolist(), strict=True):
+        row, segment = divmod(slot, 2)
+        held = rows.index_RC[row][rows.segment_RC[row] == segment]
+        assert held.tolist() == [8 * sequences[prefix] + t for t in range(lengths[prefix])]
+        assert divmod(end, capacity)[0] == row and rows.index_RC.flatten()[end] == held[-1]
+    assert int((rows.segment_RC != packing.PADDING).sum()) == sum(lengths)
+
+
+@functools.cache
+def fewest_rows(lengths, capacity):
+    """By trying every partner for the first."""
+    if not lengths:
+        return 0
+    first, rest = lengths[0], lengths[1:]
+    partners = [i for i, other in enumerate(rest) if first + other <= capacity]
+    choices = [rest, *(rest[:i] + rest[i + 1 :] for i in partners)]
+    return 1 + min(fewest_rows(left, capacity) for left in choices)
+
+
+def test_all_prefixes_waste_no_row():
+    """Lengths t and T - t fill a row: T + 1 rows for two sequences of T."""
+    sequences, ends = torch.ones(2, 8, dtype=torch.bool).nonzero(as_tuple=True)
+    rows = packing.pack(sequences, ends + 1, 8)
+    assert rows.index_RC.shape == (9, 8) and not (rows.segment_RC == packing.PADDING).any()
+
+
+def test_packing_keeps_to_its_budget(small_model, monkeypatch):
+    model, x = small_model(n_layers=3), tokens()
+    held, original = [], packing.stack
+    monkeypatch.setattr(packing, "stack", lambda *args: held.append(args[2].index_RC.numel()) or original(*args))
+    model.token_budget, model.entp_method = 17, "packed"
+    model(x, everywhere(x)).sum().backward()
+    assert max(held) <= 17 and sum(held) == 2 * 8 * 14  # once forward, once for the gradient
+
+
+def test_gpus_pack_short_sequences():
+    """Decided by device and shape alone, so that it can be checked without one."""
+    assert entp.packs("cuda", 64, 192)
+    assert not entp.packs("cuda", 512, 192)
+    assert not entp.packs("cpu", 64, 192)
+
+
+@pytest.mark.parametrize("method", ["grouped", "packed"])
+def test_fast_results_are_the_same_twice(small_model, method):
+    model, x = small_model(n_layers=3), tokens()
+    model.entp_method = method
+    results = []
+    for _ in range(2):
+        out = model(x, everywhere(x))
+        results.append([out.detach(), *gradients(model, out).values()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_fused_decoder_equals_the_plain_one(small_model, monkeypatch):
+    model, x = small_model("decoder", n_layers=3), tokens()
+    fused = model(x, everywhere(x))
+    grads = gradients(model, fused)
+    monkeypatch.setattr(kernels, "usable", lambda x, dropout: False)
+    plain = model(x, everywhere(x))
+    assert_near(fused, plain, 1e-12)
+    for name, grad in gradients(model, plain).items():
+        assert_near(grads[name], grad, 1e-10, name)
+
+
+def test_kernels_keep_out_where_they_do_not_apply():
+    x = torch.zeros(2, 3)
+    assert kernels.usable(x, 0.0) and kernels.usable(x.double(), 0.0)
+    assert not kernels.usable(x, 0.1) and not kernels.usable(x.bfloat16(), 0.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not kernels.usable(x, 0.0)
+    assert not kernels.usable(torch.zeros(2, 3, device="meta"), 0.0)
+
+
+@pytest.mark.parametrize("method", ["grouped", "packed"])
+def test_bf16_stays_near_fp32(small_model, method):
+    """Under autocast, and with weights in bf16: an eighth of a bit per layer is lost, not the result."""
+    model, x = small_model(n_layers=3, width=32).float(), tokens()
+    model.entp_method = method
+    expected = model(x, everywhere(x))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert_near(model(x, everywhere(x)).float(), expected, 0.05)
+    assert_near(model.bfloat16()(x, everywhere(x)).float(), expected, 0.05)
+
+
+def test_dropout_of_the_fast_path_has_the_mean_of_the_loop():
+    """Masks differ between prefixes and between the paths; one attention layer's average over masks does not.
+
+    With dropout on the attention alone the output before the nonlinearities is linear in the mask.
+    """
+    model = build_model(ModelConfig("entp", 2, 2, 16, 7, 6, dropout=0.3), 1).double().train()
+    spread(model)
+    block, x = model.blocks[1], torch.randn(5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    groups = [(None, 1, 5)]
+    draws = torch.stack([grouping.read_ends(block, x, groups)[1][0] for _ in range(4000)])
+    model.eval()
+    expected = grouping.read_ends(block, x, groups)[1][0]
+    error = (draws.mean(0) - expected).abs() / (draws.std(0) / 4000**0.5)
+    assert error.max() < 4.5 and draws.std(0).min() > 0
+    one_row = packing.pack(torch.zeros(1, dtype=torch.long), torch.tensor([5]), 5)
+    model.train()
+    torch.manual_seed(0)
+    again = torch.stack([packing.read_ends(block, x[None], one_row)[1][0] for _ in range(400)])
+    error = (again.mean(0) - expected).abs() / (again.std(0) / 400**0.5)
+    assert error.max() < 4.5 and again.std(0).min() > 0
+
+
+@pytest.mark.parametrize(("layers", "equal"), [(1, True), (2, False)])
+def test_one_layer_of_entp_is_a_decoder(small_model, layers, equal):
+    """Appendix A.3, by the definition: values and gradients."""
+    x, results = tokens(), []
+    for architecture in ("decoder", "entp"):
+        model = small_model(architecture, n_layers=layers)
+        model.entp_method = "reference"
+        out = model(x, everywhere(x))
+        grads = gradients(model, out)
+        results.append([out, *(grads[n] for n in grads if n.endswith("weight"))])
+    for a, b in zip(*results, strict=True):
+        assert torch.allclose(a, b, atol=1e-9) is equal
+
+
+def test_one_layer_shortcut_equals_the_loop(small_model):
+    model, x = small_model("entp", n_layers=1), tokens()
+    fast = model(x, everywhere(x))
+    model.entp_method = "reference"
+    torch.testing.assert_close(fast, model(x, everywhere(x)))
+
+
+def test_twins_start_equal_and_seeds_differ(small_model):
+    first, *others = [dict(small_model(a).named_parameters()) for a in ARCHITECTURES]
+    for other in others:
+        assert first.keys() == other.keys()
+        assert all(torch.equal(first[name], other[name]) for name in first)
+    third = dict(small_model("entp", seed=1).named_parameters())
+    assert not any(torch.equal(p, third[name]) for name, p in first.items() if p.dim() > 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [("small", 1_334_976), ("medium", 10_647_552), ("large", 85_056_000), ("small_deep", 1_586_432)],
+)
+def test_sizes_of_table_6(size, count):
+    """12 L D² + 13 L D for the blocks, 2 D for the final norm."""
+    layers, width = SIZES[size]["n_layers"], SIZES[size]["width"]
+    assert count == 12 * layers * width**2 + 13 * layers * width + 2 * width
+    with torch.device("meta"):  # shapes without memory
+        model = Transformer(ModelConfig.from_size(size, architecture="entp", vocab_size=64, max_length=64))
+    assert parameter_count(model) == count
+    assert parameter_count(model, embeddings=True) == count + 128 * width
+
+
+def test_initial_scales():
+    """N(0, 0.02), residual projections divided by sqrt(2 L), positions as asked, LayerNorms 1 and biases 0."""
+    for cfg in (
+        ModelConfig("entp", 4, 2, 128, 50, 40, position_std=0.5),
+        ModelConfig("entp", 4, 2, 128, 0, 40, position_std=0.5, input_dim=30, output_dim=30),
+    ):
+        for name, p in build_model(cfg, 3).named_parameters():
+            if p.dim() == 1:
+                assert (p == (name.endswith("weight") and 1)).all(), name
+                continue
+            residual = ".out." in name or ".fc_out." in name
+            std = 0.5 if name == "positions.weight" else 0.02 / math.sqrt(8) if residual else 0.02
+            assert p.std().item() == pytest.approx(std, rel=0.05), name
+            assert abs(p.mean().item()) < 0.1 * std, name
+
+
+def test_positions_can_be_left_out(small_model):
+    """Then ENTP reads a prefix as a set with a last element."""
+    model, x = small_model(positions="none"), tokens(batch=1, length=5)
+    wanted = only(4, x)
+    torch.testing.assert_close(model(x, wanted), model(x[:, [2, 0, 3, 1, 4]], wanted))
+    ordered = small_model()
+    assert not torch.allclose(ordered(x, wanted), ordered(x[:, [2, 0, 3, 1, 4]], wanted))
+
+
+def test_prefix_mask_is_full_inside_the_prompt_and_causal_after():
+    mask = prefix_mask(torch.tensor([3, 1]), 4)[:, 0].int().tolist()
+    assert mask[0] == [[1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+    assert mask[1] == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+
+
+def test_prefix_decoder_between_its_neighbours(small_model):
+    """With a prompt of one token it is the decoder; at the prompt's end it is ENTP."""
+    x = tokens()
+    prefix, decoder, full = (small_model(a) for a in ("prefix_decoder", "decoder", "entp"))
+    ones = torch.ones(3, dtype=torch.long)
+    torch.testing.assert_close(prefix(x, everywhere(x), ones), decoder(x, everywhere(x)))
+    torch.testing.assert_close(prefix(x, only(4, x), 5 * ones), full(x, only(4, x)))
+    for other in (full, decoder):
+        assert not torch.allclose(prefix(x, only(6, x), 5 * ones), other(x, only(6, x)))
+
+
+def test_prefix_decoder_does_not_look_past_the_prompt(small_model):
+    """Position 4, for rows whose prompts end there or before, when later tokens change."""
+    model, x = small_model("prefix_decoder"), tokens()
+    later, prompts = x.clone(), torch.tensor([5, 3, 1])
+    later[:, 5:] = (later[:, 5:] + 1) % 11
+    torch.testing.assert_close(model(x, only(4, x), prompts), model(later, only(4, x), prompts), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("budget", [None, 10])
+@pytest.mark.parametrize("architecture", ["entp", "decoder"])
+def test_rows_come_in_row_major_order_and_may_be_empty(small_model, architecture, budget):
+    model, x = small_model(architecture), tokens()
+    model.token_budget = budget
+    wanted = torch.zeros_like(x, dtype=torch.bool)
+    wanted[0, [7, 2]] = wanted[2, 5] = True
+    out = model(x, wanted)
+    assert torch.isfinite(out).all()
+    for row, (b, t) in zip(out, [(0, 2), (0, 7), (2, 5)], strict=True):
+        alone = model(x[b : b + 1, : t + 1], torch.arange(t + 1)[None] == t)
+        torch.testing.assert_close(row, alone[0])
+    assert model(x, torch.zeros_like(wanted)).shape == (0, 11)
+
+
+def test_dropout_is_off_in_evaluation_and_on_in_training(small_model):
+    model, x = small_model(dropout=0.5), tokens()
+    torch.testing.assert_close(model(x, everywhere(x)), model(x, everywhere(x)))
+    model.train()
+    assert not torch.allclose(model(x, everywhere(x)), model(x, everywhere(x)))
+    assert 0.3 < (model.embed(x) == 0).double().mean() < 0.7  # the embeddings lose theirs too
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, w: (x[:0], w[:0]), "shape .0, 8.: the batch is empty"),
+        (lambda x, w: (x[:, :0], w[:, :0]), "shape .3, 0.: the batch is empty"),
+        (lambda x, w: (x + 1, w), "token id 11: outside the vocabulary of 11"),
+        (lambda x, w: (x - 11, w), "token id -[0-9]+"),
+        (lambda x, w: (torch.cat([x, x], 1), torch.cat([w, w], 1)), "16 tokens: beyond .* 12"),
+        (lambda x, w: (x, w[:, :-1]), "wanted has shape .3, 7. .*: must be boolean of shape .3, 8."),
+        (lambda x, w: (x, w[:2]), "wanted has shape .2, 8."),
+        (lambda x, w: (x, w.int()), "torch.int32"),
+        (lambda x, w: (x[0], w), "takes .B, T. token ids"),
+    ],
+)
+@pytest.mark.parametrize("architecture", ["entp", "decoder"])
+def test_bad_input_is_named(small_model, architecture, change, message):
+    x = tokens()
+    x[0, 0], x[1, 1] = 10, 0
+    with pytest.raises(ValueError, match=message):
+        small_model(architecture)(*change(x, everywhere(x)))
+
+
+def test_a_continuous_model_names_the_shape_it_takes(small_model):
+    model = small_model(vocab_size=0, input_dim=3, output_dim=2)
+    x = torch.zeros(2, 4, 5, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"inputs of shape .2, 4, 5.: this model takes .B, T, 3."):
+        model(x, everywhere(x))
+    assert model(x[..., :3], everywhere(x)).shape == (8, 2)
+
+
+def test_prefix_decoder_refuses_to_look_ahead(small_model):
+    model, x = small_model("prefix_decoder"), tokens()
+    with pytest.raises(ValueError, match="inside the prompt"):
+        model(x, everywhere(x), torch.tensor([1, 3, 1]))
+    with pytest.raises(ValueError, match="needs prompt_lengths"):
+        model(x, everywhere(x))
+    with pytest.raises(ValueError, match="needs prompt_lengths of shape .3,"):
+        model(x, everywhere(x), torch.tensor([1, 1]))
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=4))
+def test_token_forwards_is_the_length_of_all_wanted_prefixes(rows):
+    wanted = torch.tensor(rows)
+    assert entp.token_forwards("entp", wanted) == sum(t + 1 for row in rows for t in range(5) if row[t])
+    assert entp.token_forwards("decoder", wanted) == 5 * len(rows)
+
+
+def test_token_forwards_counts_prefixes():
+    wanted = torch.tensor([[False, True, True], [True, False, False]])
+    assert entp.token_forwards("entp", wanted) == 2 + 3 + 1
+    assert entp.token_forwards("decoder", wanted) == entp.token_forwards("prefix_decoder", wanted) == 6
+    paper = (torch.arange(1, 65) >= 17)[None]
+    assert entp.token_forwards("entp", paper) / entp.token_forwards("decoder", paper) == pytest.approx(30.4, abs=0.05)
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    """A GPT-2 with random weights, and our decoder and ENTP with the same ones."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=11,
+        n_positions=12,
+        n_embd=16,
+        n_layer=3,
+        n_head=2,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+        initializer_range=0.3,
+        attn_implementation="eager",
+    )
+    theirs = GPT2LMHeadModel(config).double().eval()
+    with torch.no_grad():
+        for p in theirs.parameters():  # theirs start at 0 and 1 too
+            p.add_(torch.randn_like(p) if p.dim() == 1 else 0)
+    models = {}
+    for architecture in ARCHITECTURES:
+        model = build_model(ModelConfig(architecture, 3, 2, 16, 11, 12)).double().eval()
+        copy_gpt2(theirs.transformer, model)
+        models[architecture] = model
+    return theirs, models
+
+
+@torch.no_grad()
+def copy_gpt2(source, model):
+    """GPT-2 stores its linear maps transposed."""
+    model.embedding.weight.copy_(source.wte.weight)
+    model.positions.weight.copy_(source.wpe.weight)
+    pairs = [(source.ln_f, model.ln_f)]
+    for theirs, ours in zip(source.h, model.blocks, strict=True):
+        pairs += [(theirs.ln_1, ours.ln_1), (theirs.ln_2, ours.ln_2)]
+        for conv, linear in (
+            (theirs.attn.c_attn, ours.attention.qkv),
+            (theirs.attn.c_proj, ours.attention.out),
+            (theirs.mlp.c_fc, ours.fc_in),
+            (theirs.mlp.c_proj, ours.fc_out),
+        ):
+            linear.weight.copy_(conv.weight.T)
+            linear.bias.copy_(conv.bias)
+    for theirs, ours in pairs:
+        ours.weight.copy_(theirs.weight)
+        ours.bias.copy_(theirs.bias)
+
+
+def test_decoder_is_gpt2(gpt2):
+    theirs, ours = gpt2
+    x = tokens(length=12)
+    logits = ours["decoder"](x, everywhere(x)).view(3, 12, 11)
+    torch.testing.assert_close(logits, theirs(x).logits, rtol=1e-9, atol=1e-9)
+
+
+def test_entp_is_gpt2_without_its_mask_on_every_prefix(gpt2):
+    theirs, ours = gpt2
+    x = tokens(batch=2, length=6)
+    logits = ours["entp"](x, everywhere(x)).view(2, 6, 11)
+    for t in range(6):
+        unmasked = torch.zeros(2, 1, t + 1, t + 1, dtype=torch.float64)  # added to the scores: nothing is hidden
+        expected = theirs(x[:, : t + 1], attention_mask=unmasked).logits[:, -1]
+        torch.testing.assert_close(logits[:, t], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_prefix_decoder_is_gpt2_with_its_prompt_unmasked(gpt2):
+    theirs, ours = gpt2
+    x, prompts = tokens(batch=2, length=7), [5, 2]
+    hidden = torch.full((7, 7), torch.finfo(torch.float64).min, dtype=torch.float64).triu(1)
+    added = hidden.repeat(2, 1, 1, 1)
+    wanted = torch.zeros(2, 7, dtype=torch.bool)
+    for row, n in enumerate(prompts):
+        added[row, :, :n, :n] = 0
+        wanted[row, n - 1 :] = True
+    logits = ours["prefix_decoder"](x, wanted, torch.tensor(prompts))
+    torch.testing.assert_close(logits, theirs(x, attention_mask=added).logits[wanted], rtol=1e-9, atol=1e-9)
+
+
+def test_hybrid_has_a_causal_first_layer_and_is_entp_after(small_model):
+    """Its first layer's states do not move with later tokens; with two layers it is a decoder."""
+    x = tokens()
+    hybrid, decoder = small_model("hybrid", n_layers=2), small_model("decoder", n_layers=2)
+    torch.testing.assert_close(hybrid(x, everywhere(x)), decoder(x, everywhere(x)))
+    hybrid = small_model("hybrid", n_layers=3)
+    first = hybrid.blocks[0](hybrid.embed(x), causal=True)
+    by_hand = entp.reference(hybrid.blocks[1:], first, everywhere(x))
+    torch.testing.assert_close(hybrid(x, everywhere(x)), hybrid.head(hybrid.ln_f(by_hand)))
+    for other in ("decoder", "entp"):
+        assert not torch.allclose(hybrid(x, only(4, x)), small_model(other, n_layers=3)(x, only(4, x)))
+    fast = hybrid(x, everywhere(x))
+    hybrid.entp_method = "reference"
+    torch.testing.assert_close(hybrid(x, everywhere(x)), fast)

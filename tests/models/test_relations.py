@@ -1,0 +1,243 @@
+"""Position ids, positional schemes and masks by row, in every architecture, against a computation by hand.
+
+Letters: B batch, T tokens, N wanted positions, H heads, K head width.
+"""
+
+import math
+
+import pytest
+import torch
+from conftest import spread
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from entp_lib.architectures import ARCHITECTURES, POSITIONS
+from entp_lib.config import ModelConfig
+from entp_lib.models import build_model, entp, kernels
+from entp_lib.models.decoding import Cache, cached_logits, generate
+from entp_lib.models.positions import SCHEMES, alibi
+from entp_lib.strict import ConfigError
+
+LENGTH = 7
+
+
+def model_of(architecture, positions, n_layers=3, n_heads=2, full_layers=None, seed=0):
+    cfg = ModelConfig(architecture, n_layers, n_heads, 16, 11, 12, positions=positions, full_layers=full_layers)
+    model = build_model(cfg, seed).double()
+    spread(model, seed)
+    return model.eval()
+
+
+def by_hand(model, inputs_BT, wanted_BT, prompts_B, positions_BT, mask_BTT):
+    """Every wanted position from its prefix alone, one head and one query after the other in spirit."""
+    cfg, rows = model.cfg, []
+    causal_layers = cfg.n_layers - cfg.recomputed_layers
+    for b, t in wanted_BT.nonzero().tolist():
+        n = t + 1
+        ids = positions_BT[b, :n]
+        x = model.embedding(inputs_BT[b, :n])
+        if cfg.positions == "learned":
+            x = x + model.positions.weight[ids]
+        places = torch.arange(n)
+        before = places[None] <= places[:, None]
+        if cfg.open_prompt:
+            inside = places < prompts_B[b]
+            before = before | (inside[None] & inside[:, None])
+        for layer, block in enumerate(model.blocks):
+            allowed = mask_BTT[b, :n, :n] & before if layer < causal_layers else mask_BTT[b, :n, :n]
+            x = block.residual(x, attention_by_hand(block, x, ids, allowed, cfg))
+        rows.append(model.head(model.ln_f(x[-1])))
+    return torch.stack(rows)
+
+
+def attention_by_hand(block, x_TD, ids_T, allowed_TT, cfg):
+    width = cfg.width // cfg.n_heads
+    by_head = (z.split(width, -1) for z in block.attention.qkv(block.ln_1(x_TD)).split(cfg.width, -1))
+    heads = []
+    for h, (q, k, v) in enumerate(zip(*by_head, strict=True)):
+        if cfg.positions == "rotary":  # as complex numbers, of which coordinates i and i + K/2 are the parts
+            turns = torch.polar(
+                torch.ones(len(ids_T), width // 2, dtype=torch.float64),
+                ids_T[:, None] * 10_000.0 ** (-torch.arange(width // 2, dtype=torch.float64) / (width // 2)),
+            )
+            q, k = (torch.complex(*z.chunk(2, -1)) * turns for z in (q, k))
+            scores = (q @ k.conj().T).real / math.sqrt(width)
+        else:
+            scores = q @ k.T / math.sqrt(width)
+        if cfg.positions == "alibi":
+            scores = scores - 2 ** (-8 * (h + 1) / cfg.n_heads) * (ids_T[:, None] - ids_T[None]).abs()
+        heads.append(scores.masked_fill(~allowed_TT, -torch.inf).softmax(-1) @ v)
+    return block.attention.out(torch.cat(heads, -1))
+
+
+def gradients(model, out):
+    model.zero_grad()
+    (out * torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) + out.square()).sum().backward()
+    return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in model.named_parameters()}
+
+
+def assert_near(found, expected, name=""):
+    assert found.shape == expected.shape and torch.isfinite(found).all(), name
+    assert (found - expected).abs().max() <= 1e-10 * expected.abs().max() + 1e-14, name
+
+
+def drawn(seed, batch=3, length=LENGTH):
+    """Inputs, ids in no order and with repetitions, and a mask in which every token sees itself."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs_BT = torch.randint(11, (batch, length), generator=generator)
+    positions_BT = torch.randint(12, (batch, length), generator=generator)
+    mask_BTT = torch.rand(batch, length, length, generator=generator) < 0.6
+    return inputs_BT, positions_BT, mask_BTT | torch.eye(length, dtype=torch.bool)
+
+
+@settings(max_examples=120)
+@given(
+    kind=st.sampled_from([*((name, None) for name in ARCHITECTURES), ("hybrid", 2)]),
+    positions=st.sampled_from(POSITIONS),
+    method=st.sampled_from(["fast", "plain", "packed", "reference", "recomputed", "packed, recomputed", "parts"]),
+    layers=st.integers(3, 4),
+    own_ids=st.booleans(),
+    own_mask=st.booleans(),
+    share=st.sampled_from([0.3, 1.0]),
+    seed=st.integers(0, 99),
+)
+def test_every_way_of_computing_equals_the_definition(kind, positions, method, layers, own_ids, own_mask, share, seed):
+    """Outputs and every parameter's gradient."""
+    model = model_of(kind[0], positions, layers, 2, kind[1], seed)
+    inputs_BT, positions_BT, mask_BTT = drawn(seed)
+    wanted_BT = torch.rand(inputs_BT.shape, generator=torch.Generator().manual_seed(seed)) < share
+    wanted_BT[1, -1] = True
+    prompts_B = torch.tensor([1, 3, 6]) if model.cfg.open_prompt else None
+    if prompts_B is not None:
+        wanted_BT &= torch.arange(LENGTH) >= prompts_B[:, None] - 1
+    given_ids = positions_BT if own_ids else None
+    counted = torch.arange(LENGTH).expand_as(inputs_BT)
+    everything = torch.ones_like(mask_BTT)
+    slow = by_hand(
+        model,
+        inputs_BT,
+        wanted_BT,
+        prompts_B,
+        positions_BT if own_ids else counted,
+        mask_BTT if own_mask else everything,
+    )
+    slow_grads = gradients(model, slow)
+    model.entp_method = "packed" if "packed" in method else "reference" if method == "reference" else "fast"
+    arguments = (prompts_B, given_ids, mask_BTT if own_mask else None)
+    with pytest.MonkeyPatch.context() as patch:
+        if method == "plain":
+            patch.setattr(kernels, "usable", lambda x, dropout: False)
+        elif "recomputed" in method:
+            model.token_budget = LENGTH
+        if method == "parts":
+            patch.setattr(entp, "micro_batch_tokens", lambda *_: 9)
+            parts = model.plan(wanted_BT)
+            assert len(parts) > 1 or model.cfg.recomputed_layers < 2 or share < 1
+            found = slow.new_zeros(slow.shape)
+            for part in parts:
+                found = found.index_copy(
+                    0, part.wanted_BT[wanted_BT].nonzero()[:, 0], model(inputs_BT, part, *arguments)
+                )
+        else:
+            found = model(inputs_BT, wanted_BT, *arguments)
+        assert_near(found.detach(), slow.detach())
+        for name, grad in gradients(model, found).items():
+            assert_near(grad, slow_grads[name], name)
+
+
+def test_the_registry_has_the_names_that_configurations_take():
+    assert tuple(SCHEMES) == POSITIONS
+    with pytest.raises(ConfigError, match="positions = 'rotery': must be one of learned, .*; did you mean 'rotary'"):
+        ModelConfig("entp", 2, 2, 16, 11, 12, positions="rotery")
+    with pytest.raises(
+        ConfigError, match="positions = 'rotary': width = 6 over n_heads = 2 gives heads of 3; they must"
+    ):
+        build_model(ModelConfig("entp", 2, 2, 6, 11, 12, positions="rotary"))
+
+
+@pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
+def test_schemes_without_a_table_share_all_weights(positions):
+    """And depend on differences of positions alone: the same ids moved by a constant give the same logits."""
+    model, learned = model_of("entp", positions), model_of("entp", "learned")
+    assert {n for n, _ in learned.named_parameters()} - {n for n, _ in model.named_parameters()} == {"positions.weight"}
+    inputs_BT, positions_BT, _ = drawn(1)
+    wanted_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
+    moved = model(inputs_BT, wanted_BT, positions_BT=positions_BT + 1000)
+    torch.testing.assert_close(moved, model(inputs_BT, wanted_BT, positions_BT=positions_BT))
+
+
+@pytest.mark.parametrize(("positions", "told"), [("rotary", True), ("alibi", False)])
+def test_the_sign_of_a_distance(positions, told):
+    """Seen from token 1, tokens 0 and 2 change places: rotary positions tell them apart, absolute distances do not."""
+    model = model_of("entp", positions, n_layers=1)
+    model.entp_method = "reference"
+    x_BT, ids_BT = torch.tensor([[3, 4, 5]]), torch.tensor([[0, 2, 1]])
+    wanted_BT, swapped_BT = torch.tensor([[False, False, True]]), torch.tensor([[2, 0, 1]])
+    same = torch.allclose(model(x_BT, wanted_BT, None, ids_BT), model(x_BT, wanted_BT, None, swapped_BT))
+    assert same is not told
+
+
+def test_slopes_are_the_published_ones():
+    """For 8 heads 1/2 to 1/256; for 12 those of 8 and every other one of 16."""
+    assert alibi.slopes(8) == [2.0**-h for h in range(1, 9)]
+    assert alibi.slopes(12) == pytest.approx(alibi.slopes(8) + [2 ** (-0.5 * h) for h in (1, 3, 5, 7)])
+    assert alibi.slopes(1) == [2.0**-8]
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp", "hybrid"])
+def test_a_mask_by_row_keeps_a_group_out(architecture):
+    """Tokens of another group change nothing, in this row; where they may be seen they do."""
+    model, (inputs_BT, _, _) = model_of(architecture, "learned"), drawn(2)
+    group_BT = torch.tensor([[0, 1, 0, 1, 1, 0, 0]] * 3)
+    mask_BTT = group_BT[:, :, None] == group_BT[:, None]
+    wanted_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
+    wanted_BT[:, -1] = True
+    other_BT = torch.where(group_BT == 1, (inputs_BT + 1) % 11, inputs_BT)
+    found = [model(x_BT, wanted_BT, mask_BTT=mask_BTT) for x_BT in (inputs_BT, other_BT)]
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+    assert not torch.allclose(model(inputs_BT, wanted_BT), model(other_BT, wanted_BT))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("sizes", [[7], [1] * 7, [3, 1, 3]])
+def test_a_cache_with_ids_and_masks_equals_none(positions, sizes):
+    model, (inputs_BT, positions_BT, mask_BTT) = model_of("decoder", positions), drawn(3)
+    cache, stop = Cache(model, 3), 0
+    for size in sizes:
+        start, stop = stop, stop + size
+        new = slice(start, stop)
+        found = cached_logits(
+            model, inputs_BT[:, new], cache, positions_BT=positions_BT[:, new], mask_BTS=mask_BTT[:, new, :stop]
+        )
+        wanted_BT = torch.arange(stop).expand(3, -1) == stop - 1
+        part = (inputs_BT[:, :stop], wanted_BT, None, positions_BT[:, :stop], mask_BTT[:, :stop, :stop])
+        assert_near(found, model(*part))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_generation_with_and_without_a_cache(architecture, positions):
+    model = model_of(architecture, positions)
+    prompt_BT = torch.randint(11, (2, 4), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(generate(model, prompt_BT, 6), generate(model, prompt_BT, 6, use_cache=False))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(positions_BT=torch.full((3, 7), 12)), "position id 12: learned positions are 0 to 11"),
+        (dict(positions_BT=torch.full((3, 7), -1)), "position id -1"),
+        (dict(positions_BT=torch.zeros(3, 6, dtype=torch.long)), r"positions of shape \(3, 6\) .* of shape \(3, 7\)"),
+        (dict(positions_BT=torch.zeros(3, 7)), "type torch.float32: must be whole numbers"),
+        (dict(mask_BTT=torch.ones(3, 7, 7)), r"mask has shape \(3, 7, 7\) and type torch.float32: must be boolean"),
+        (dict(mask_BTT=torch.ones(7, 7, dtype=torch.bool)), r"must be boolean of shape \(3, 7, 7\)"),
+        (
+            dict(mask_BTT=torch.ones(7, 7, dtype=torch.bool).triu(1).expand(3, 7, 7)),
+            "token 0 of row 0 may not see itself",
+        ),
+    ],
+)
+def test_bad_ids_and_masks_are_named(changes, message):
+    inputs_BT = drawn(4)[0]
+    with pytest.raises(ValueError, match=message):
+        model_of("entp", "learned")(inputs_BT, torch.ones_like(inputs_BT, dtype=torch.bool), **changes)

@@ -1,0 +1,187 @@
+"""Classical learners against numpy, scikit-learn and what theory says of them."""
+
+import importlib.util
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from entp_lib.papers.entp.in_context import baselines
+from entp_lib.papers.entp.in_context.baselines import BASELINES, baselines_study, missing, predictions
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import InContext, generator_for
+from entp_lib.tasks.in_context import FUNCTIONS
+from entp_lib.training.evaluation import evaluate
+
+
+def prompts(function="linear", size=20, **changes):
+    task = InContext(function, **{**dict(dims=4, points=7, hidden=8, depth=2), **changes})
+    x, y = task.pairs(generator_for("cpu", "p"), size)
+    return task, x.double(), y.double()
+
+
+@pytest.mark.parametrize("name", [n for n in BASELINES if n not in missing()])
+@pytest.mark.parametrize("function", ["linear", "tree"])
+def test_predictions_start_at_zero_and_see_no_later_pair(name, function):
+    """Nor any other prompt, nor the y they predict."""
+    task, x, y = prompts(function, 5, points=5)
+    found = predictions(name, x, y, task)
+    assert found.shape == (5, 5) and not found[:, 0].any() and torch.isfinite(found).all()
+    moved_x, moved_y = x.clone(), y.clone()
+    moved_x[:, 4], moved_y[:, 3:] = 9, 9
+    moved_x[1], moved_y[1] = 9, 9
+    other = predictions(name, moved_x, moved_y, task)
+    rest = [0, 2, 3, 4]
+    torch.testing.assert_close(other[rest, :4], found[rest, :4])
+    assert not torch.allclose(other[rest, 4], found[rest, 4])
+
+
+def test_least_squares_is_the_shortest_solution_and_exact_from_d_examples_on():
+    task, x, y = prompts()
+    found = predictions("least squares", x, y, task)
+    for i in range(1, 7):
+        w = np.linalg.pinv(x[:, :i].numpy()) @ y[:, :i, None].numpy()
+        expected = (x[:, i].numpy() * w[..., 0]).sum(1)
+        np.testing.assert_allclose(found[:, i], expected, rtol=1e-9, atol=1e-9)
+    errors = (found - y).square().mean(0)
+    assert errors[4:].max() < 1e-8 and errors[:4].min() > 0.1
+
+
+def test_least_squares_before_d_examples_leaves_the_unseen_directions():
+    """With i random examples of d dimensions the error is (d - i)/d of that of 0."""
+    task, x, y = prompts(size=20_000)
+    errors = (predictions("least squares", x, y, task) - y).square().mean(0) / task.normaliser
+    assert errors[:4].tolist() == pytest.approx([1, 3 / 4, 1 / 2, 1 / 4], rel=0.06)
+
+
+@pytest.mark.parametrize(("noise", "alpha"), [(0.0, 1.0), (0.5, 0.25)])
+def test_ridge_is_scikit_learns(noise, alpha):
+    from sklearn.linear_model import Ridge
+
+    task, x, y = prompts(size=4, noise=noise)
+    found = predictions("ridge", x, y, task)
+    for b in range(4):
+        for i in range(1, 7):
+            model = Ridge(alpha, fit_intercept=False).fit(x[b, :i].numpy(), y[b, :i].numpy())
+            assert float(found[b, i]) == pytest.approx(float(model.predict(x[b, i][None].numpy())[0]), abs=1e-9)
+
+
+def test_ridge_is_best_for_noisy_linear_functions():
+    task, x, y = prompts(size=3000, noise=1.0)
+    errors = {n: (predictions(n, x, y, task) - y).square().mean(0)[1:] for n in ("ridge", "least squares", "averaging")}
+    assert (errors["ridge"] < errors["least squares"]).all() and (errors["ridge"] < errors["averaging"]).all()
+
+
+def test_averaging_is_a_mean_of_products():
+    task, x, y = prompts(size=3)
+    found = predictions("averaging", x, y, task)
+    for b in range(3):
+        for i in range(1, 7):
+            w = sum(float(y[b, j]) * x[b, j] for j in range(i)) / i
+            assert float(found[b, i]) == pytest.approx(float(w @ x[b, i]))
+
+
+def test_neighbours_are_scikit_learns():
+    from sklearn.neighbors import KNeighborsRegressor
+
+    task, x, y = prompts("tree", 4)
+    found = predictions("3 nearest neighbours", x, y, task)
+    for b in range(4):
+        for i in range(1, 7):
+            model = KNeighborsRegressor(min(3, i)).fit(x[b, :i].numpy(), y[b, :i].numpy())
+            assert float(found[b, i]) == pytest.approx(float(model.predict(x[b, i][None].numpy())[0]))
+
+
+def test_lasso_needs_fewer_examples_than_dimensions_where_one_coordinate_counts():
+    task, x, y = prompts("sparse", 100, dims=12, points=9, sparsity=1)
+    last = {
+        n: float((predictions(n, x, y, task) - y).square().mean(0)[-1]) for n in ("Lasso, α = 0.01", "least squares")
+    }
+    assert last["Lasso, α = 0.01"] < 0.2 * last["least squares"]
+    zero = predictions("Lasso, α = 1", x, 0.01 * y, task)
+    assert not zero.any()  # a penalty that outweighs every y
+
+
+def test_trees_fit_their_examples_as_far_as_their_depth_allows():
+    task, x, y = prompts("tree", 10, depth=1)
+    x[:, 6] = x[:, 2]  # asked again for an x that was shown
+    again = predictions("greedy tree, any depth", x, y, task)[:, 6]
+    torch.testing.assert_close(again, y[:, 2])
+    for b in range(10):
+        shown_x, shown_y = x[b, :6].expand(6, -1, -1), y[b, :6].expand(6, -1)
+        assert len(baselines.greedy_tree(True, shown_x, shown_y, x[b, :6], task).unique()) <= 2
+
+
+def test_a_trained_network_learns_a_network():
+    task, x, y = prompts("network", 30, dims=2, points=20)
+    errors = (predictions("trained network", x, y, task) - y).square().mean(0) / y.square().mean()
+    assert errors[-5:].mean() < 0.4 * errors[1:3].mean()
+
+
+def test_what_is_not_installed_is_named(monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "xgboost" else real(name))
+    assert missing() == {"gradient boosting (xgboost)": "xgboost is not installed"}
+    monkeypatch.setattr(importlib.util, "find_spec", real)
+    assert ("gradient boosting (xgboost)" in missing()) is (real("xgboost") is None)
+
+
+def test_importing_them_needs_no_extra_library():
+    """A bare server has torch, numpy, pandas and scipy."""
+    module = "entp_lib.papers.entp.in_context.baselines"
+    code = f"import sys, {module}; assert not {{'sklearn', 'xgboost', 'matplotlib'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unknown_baseline_is_named():
+    task, x, y = prompts(size=2)
+    with pytest.raises(ConfigError, match="baseline = 'least square': .* did you mean 'least squares'"):
+        predictions("least square", x, y, task)
+
+
+@pytest.mark.parametrize("function", list(FUNCTIONS))
+def test_a_study_holds_every_learner_of_its_class(function):
+    params = dict(function=function, dims=3, points=4, depth=2, hidden=5, sparsity=1)
+    metrics, curves = baselines_study(params, prompts=6, costly_prompts=3, seed=0)
+    kinds = ["standard", "scaled", "orthogonal"] + ["noisy"] * (function == "linear")
+    names = [n for n, b in BASELINES.items() if function in b.functions and n not in missing()]
+    assert list(metrics["prompts"]) == names and "least squares" in names
+    assert set(curves) == {"examples"} | {f"{k} | {n}{e}" for k in kinds for n in names for e in ("", " | error")}
+    assert curves["examples"] == [0, 1, 2, 3] and all(len(c) == 4 for c in curves.values())
+    assert metrics["prompts"]["least squares"] == 6
+    assert metrics["missing"] == {n: why for n, why in missing().items() if function in BASELINES[n].functions}
+
+
+def test_a_study_names_what_it_left_out(monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "xgboost" else real(name))
+    metrics, curves = baselines_study(dict(function="tree", dims=3, points=3, depth=2), 4, costly_prompts=2, seed=0)
+    assert metrics["missing"] == {"gradient boosting (xgboost)": "xgboost is not installed"}
+    assert not any("xgboost" in name for name in [*metrics["prompts"], *curves])
+
+
+def test_a_study_has_the_prompts_that_models_are_scored_on():
+    """The zero predictor, which every learner is with no examples, scores the same there."""
+
+    class Zero(torch.nn.Module):
+        def forward(self, inputs, wanted, prompt_lengths):
+            return torch.zeros(int(wanted.sum()), 1)
+
+    params = dict(dims=3, points=4)
+    _, curves = baselines_study(params, prompts=300, costly_prompts=1, seed=7)
+    for kind, task in {"standard": InContext(**params), **InContext(**params).reported_apart()}.items():
+        scores = evaluate(Zero(), task, 300, 7, "final", detailed=True)
+        for ours, theirs in (("", "loss_by_position"), (" | error", "error_by_position")):
+            expected = scores[theirs][0] / task.normaliser
+            assert curves[f"{kind} | least squares{ours}"][0] == pytest.approx(expected, rel=1e-5)
+    assert math.isclose(curves["standard | least squares"][3], 0, abs_tol=1e-9)
+
+
+def test_a_study_of_nothing_is_refused():
+    with pytest.raises(ConfigError, match="costly_prompts = 5: must be 1 to prompts = 4"):
+        baselines_study(dict(dims=3, points=4), prompts=4, costly_prompts=5, seed=0)
+    with pytest.raises(ConfigError, match="function = 'cubic'"):
+        baselines_study(dict(function="cubic"), prompts=4, costly_prompts=2, seed=0)

@@ -1,0 +1,199 @@
+"""The Transformer with constructed weights: right wherever it should be, wrong where it must be."""
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.models.decoding import generate
+from entp_lib.papers.entp.rasp import checks as count3_checks
+from entp_lib.papers.entp.rasp import experiment
+from entp_lib.papers.entp.rasp.constructed import (
+    PLACE,
+    constructed_count3,
+    division_digits,
+    hard_cases,
+    in_precision,
+    run_by_layer,
+    wrong_answers,
+)
+from entp_lib.papers.entp.rasp.experiment import RASP
+from entp_lib.runs.records import Store
+from entp_lib.tasks.counting import count3, next_symbols
+
+MODEL = constructed_count3(12, 40)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12))
+def test_answers_every_prefix(x):
+    """By the argmax, with a margin of 1 between neighbouring logits."""
+    tokens = torch.tensor([x])
+    logits = MODEL(tokens, torch.ones_like(tokens, dtype=torch.bool))
+    right = [count3(x[: t + 1]) for t in range(len(x))]
+    assert logits.argmax(-1).tolist() == right
+    top = logits.topk(2).values
+    torch.testing.assert_close(top[:, 0] - top[:, 1], torch.ones(len(x), dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 8, 13, 24])
+@pytest.mark.parametrize("max_value", [0, 1, 7, 60])
+def test_hard_cases(length, max_value):
+    model, x = constructed_count3(length, max_value), hard_cases(length, max_value)
+    assert x.min() >= 0 and x.max() <= max_value
+    wrong, asked, _ = wrong_answers(model, x, torch.ones_like(x, dtype=torch.bool))
+    assert (wrong, asked) == (0, x.numel())
+
+
+@pytest.mark.parametrize("method", ["reference", "grouped", "packed"])
+def test_every_way_of_computing_entp_agrees(method):
+    model = constructed_count3(12, 40)
+    model.entp_method = method
+    x = torch.randint(41, (6, 12), generator=torch.Generator().manual_seed(1))
+    assert wrong_answers(model, x, torch.ones_like(x, dtype=torch.bool))[0] == 0
+
+
+def test_it_generates_count3():
+    prompt = torch.randint(41, (8, 4), generator=torch.Generator().manual_seed(2))
+    text = generate(MODEL, prompt, 8)
+    for n in range(4, 12):
+        assert torch.equal(next_symbols(text[:, :n], order=3), text[:, n])
+
+
+def test_layers_heads_and_width_are_one_for_one_vocabulary():
+    shapes = {n: (m.cfg.n_layers, m.cfg.n_heads, m.cfg.width) for n in (4, 16, 41) for m in [constructed_count3(n, 40)]}
+    assert len(set(shapes.values())) == 1
+    assert constructed_count3(16, 300).cfg.n_layers > constructed_count3(16, 40).cfg.n_layers
+    assert constructed_count3(257, 40).cfg.n_layers > constructed_count3(41, 40).cfg.n_layers  # answers are values too
+    assert [division_digits(v) for v in (1, 4, 5, 16, 17, 64)] == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_causal_mask_breaks_it():
+    """At the first layer: earlier tokens do not learn n. The last token, which sees all, fails when it asks them."""
+    decoder, x = constructed_count3(12, 40, "decoder"), torch.tensor([4, 40, 1, 39, 7, 26, 38, 34])
+    full, masked = run_by_layer(MODEL, x), run_by_layer(decoder, x)
+    assert full[0].column("last").tolist() == pytest.approx([7] * 8)
+    assert masked[0].column("last").tolist() == pytest.approx(list(range(8)))
+    same = [torch.allclose(a.state_TD[-1], b.state_TD[-1]) for a, b in zip(full, masked, strict=True)]
+    first_wrong = same.index(False)
+    assert first_wrong > 0 and "select the positions" in MODEL.says[first_wrong]
+    many = torch.randint(41, (30, 12), generator=torch.Generator().manual_seed(0))
+    wrong, asked, _ = wrong_answers(decoder, many, torch.ones_like(many, dtype=torch.bool))
+    assert wrong > asked / 2
+
+
+def test_the_steps_are_those_of_the_program():
+    x = [4, 40, 1, 39, 7, 26, 38, 34]
+    layers = run_by_layer(MODEL, torch.tensor(x))
+    assert len(layers) == len(MODEL.says) == MODEL.cfg.n_layers
+    state = count3_checks.before_output(layers)
+    a = [v % 8 for v in x]
+    assert state.column("a").tolist() == pytest.approx(a)
+    assert state.column("z").tolist() == pytest.approx([(v + a[-1]) % 8 for v in a])
+    pairs = [sum((u + v + a[-1]) % 8 == 0 for u in a) for v in a]
+    assert state.column("w").tolist() == pytest.approx([w % 8 for w in pairs])
+    assert state.column("answer")[-1].item() == pytest.approx(count3(x))
+    attention = layers[0].attention_HTT
+    assert attention[0, :, -1].tolist() == pytest.approx([1.0] * 8)  # every token reads the last position
+    assert attention[1].flatten().tolist() == pytest.approx([1 / 8] * 64)
+
+
+def test_precisions_fail_where_numbers_do_not_fit():
+    exact, coarse = constructed_count3(16, 15), constructed_count3(32, 31)
+    for model, fails in ((exact, False), (coarse, True)):
+        x = hard_cases(model.cfg.max_length, model.cfg.max_length - 1)
+        wanted = torch.ones_like(x, dtype=torch.bool)
+        assert wrong_answers(in_precision(model, torch.float32), x, wanted)[0] == 0
+        assert (wrong_answers(in_precision(model, torch.bfloat16), x, wanted)[0] > 0) is fails
+
+
+def test_wrong_answers_are_found():
+    """A model with one weight changed is caught."""
+    model = constructed_count3(12, 40)
+    with torch.no_grad():
+        model.blocks[-1].fc_out.weight[PLACE["a"]] *= 0.9
+    x = torch.randint(41, (6, 12), generator=torch.Generator().manual_seed(1))
+    wrong, _, margin = wrong_answers(model, x, torch.ones_like(x, dtype=torch.bool))
+    assert wrong > 0 and margin <= 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: constructed_count3(0, 5), "max_length = 0"),
+        (lambda: constructed_count3(4, -1), "max_value = -1"),
+        (lambda: MODEL(torch.zeros(1, 13, dtype=torch.long), torch.ones(1, 13, dtype=torch.bool)), "13 tokens"),
+        (lambda: run_by_layer(MODEL, torch.tensor([41])), "token id 41"),
+    ],
+)
+def test_what_lies_outside_the_construction_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("rasp"), read_only=False)
+    return RASP.compute(RASP.plan("smoke", 0), NotebookParameters(tier="smoke"), store, fresh=False).records
+
+
+def test_verdicts_follow_from_the_records(records):
+    checks = {check.claim: check for check in RASP.measure(records)}
+    verdicts = {claim: check.verdict for claim, check in checks.items()}
+    assert {k for k, v in verdicts.items() if v == "verified"} == {"6.3", "6.4", "E-2", "E-3", "F-4"}
+    assert {k for k, v in verdicts.items() if v == "verified with correction"} == {"F-5", "6.3-seeds"}
+    assert verdicts["6.1"] == "refuted" and verdicts["6.2"] == verdicts["A.7"] == "unproved"
+    assert "base-4 digit" in checks["6.3"].remark and "mod n" in checks["F-4"].remark
+    assert RASP.measure(records[:3]) == []
+
+
+@pytest.mark.parametrize(
+    ("study", "curve", "value", "claim"),
+    [("below_length", "wrong", 1, "6.3"), ("below_length", "layers", 11, "6.3"), ("counters", "right", False, "6.1")],
+)
+def test_a_record_that_says_otherwise_turns_the_verdict(records, study, curve, value, claim):
+    before = {check.claim: check.verdict for check in RASP.measure(records)}
+    changed = [
+        dataclasses.replace(r, curves={**r.curves, curve: [value, *r.curves[curve][1:]]})
+        if r.labels["study"] == study
+        else r
+        for r in records
+    ]
+    after = {check.claim: check.verdict for check in RASP.measure(changed)}
+    assert {c for c in after if after[c] != before[c]} == {claim}
+
+
+def test_values_below_the_length_need_ten_layers_at_any_length():
+    for longest in (2, 5, 16, 33):
+        model = constructed_count3(longest, longest - 1, reduce=False)
+        assert model.cfg.n_layers == len(model.says) == 10
+        generator = torch.Generator().manual_seed(longest)
+        for n in range(1, longest + 1):
+            x = torch.randint(n, (20, n), generator=generator)
+            wanted = torch.arange(n)[None].expand(20, -1) == n - 1
+            assert wrong_answers(model, x, wanted)[0] == 0
+
+
+def test_tables_say_what_was_counted(records):
+    programs, constructed, _, counters = records
+    table = experiment.program_table(programs)
+    assert table.loc["algorithm 6", "right"] == 1 and (table["tried"] > 0).all()
+    precision = experiment.precision_table(constructed).set_index(["length", "precision"])
+    assert precision.loc[(32, "bf16"), "random, wrong"] > 0 == precision.loc[(32, "fp64"), "random, wrong"]
+    full, masked = (experiment.numbers_table(constructed, masked) for masked in (False, True))
+    assert list(full) == list(masked) == list(count3_checks.TRACED)
+    assert (full["n - 1"] == len(full) - 1).all() and masked["n - 1"].tolist() == list(range(len(full)))
+    assert experiment.shape_table(constructed)["random prefixes, wrong"] == "0 of 60"
+    blocks = experiment.counters_table(counters)
+    assert blocks["right"].all() and (blocks["steps"] <= blocks["2n^1.5 + 2n"]).all()
+    assert (blocks["steps"] < blocks["n²"]).all()
+
+
+def test_two_relu_layers_take_the_remainder_if_m_is_large_enough():
+    assert count3_checks.mod_errors(20, 40, 0.5) == 0
+    assert count3_checks.mod_errors(20, 40, 0.1) > 0
+    assert count3_checks.mod_errors(20, 200, 0.1) == 0
+    assert count3_checks.mod_errors(20, 180, 0.1) > 0  # n/ε is needed, not only enough

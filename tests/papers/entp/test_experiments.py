@@ -1,0 +1,206 @@
+"""Experiments: their runs fit, twins are paired, the best tier is chosen, derived tables are right."""
+
+import dataclasses
+import inspect
+
+import pytest
+
+from entp_lib.collection.experiment import Experiment, differing_settings, no_claims, planned, select
+from entp_lib.collection.frames import at_equal_compute, curves, gap_table, mean_table, paired, summary
+from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.config import BEST_FIRST, TIERS, RunConfig, config_id
+from entp_lib.papers import EXPERIMENTS
+from entp_lib.papers.entp import count3, match3
+from entp_lib.runs.records import Record
+from entp_lib.runs.studies import study_named
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import Triplets, build_task
+from entp_lib.training.loop import check_fit
+
+CONFIGS = {n: [c for tier in TIERS for c in e.configs(tier, 1)] for n, e in EXPERIMENTS.items()}
+TRAINED = {n: e for n, e in EXPERIMENTS.items() if all(isinstance(c, RunConfig) for c in CONFIGS[n])}
+STUDIED = {n: e for n, e in EXPERIMENTS.items() if n not in TRAINED}
+
+
+@pytest.mark.parametrize("tier", ["smoke", "quick"])
+@pytest.mark.parametrize("experiment", STUDIED.values(), ids=STUDIED)
+def test_studies_name_what_there_is(experiment, tier):
+    configs = experiment.configs(tier, 0)
+    ids = {config_id(c, experiment.version) for c in configs}
+    assert configs and len(ids) == len(configs)
+    for config in configs:
+        assert config.experiment == experiment.name and config.tier == tier
+        inspect.signature(study_named(config.study)).bind(**config.params)
+
+
+def test_a_study_gives_its_last_tier_for_higher_ones():
+    parameters = NotebookParameters(tier="paper")
+    found = EXPERIMENTS["complexity"].collect(parameters)
+    assert {r.config.tier for r in found.records} == {"quick"}
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("experiment", TRAINED.values(), ids=TRAINED)
+def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
+    configs = experiment.configs(tier, 0)
+    if not configs:
+        return  # no experiment need have every tier
+    ids = {config_id(c, experiment.version) for c in configs}
+    assert configs and len(ids) == len(configs)
+    for config in configs:
+        check_fit(build_task(config.task, config.task_params), config)
+        assert config.experiment == experiment.name and config.tier == tier
+        assert config.model_seed == config.data_seed
+    groups = {}
+    for c in configs:
+        key = str((c.task_params, c.train, dataclasses.replace(c.model, architecture="entp", full_layers=None)))
+        groups.setdefault(key, []).append(((c.model.architecture, c.model.full_layers), c.model_seed))
+    for members in groups.values():  # the same seeds for every architecture
+        seeds = {a: sorted(s for b, s in members if a == b) for a, _ in members}
+        assert len({tuple(s) for s in seeds.values()}) == 1
+    assert len({c.model_seed for c in experiment.configs(tier, 3)}) == 3
+
+
+def test_every_experiment_has_runs():
+    assert all(CONFIGS.values())
+
+
+@pytest.mark.parametrize("tier", ["quick", "overnight"])
+def test_tiers_that_decide_have_five_pairs(tier):
+    for name, experiment in TRAINED.items():
+        seeds = len({c.model_seed for c in experiment.configs(tier, 0)})
+        decides = experiment.measure is not no_claims
+        assert seeds >= 5 or not decides or not seeds, name
+
+
+def test_the_papers_settings_are_the_papers():
+    config = COUNT3_PAPER = EXPERIMENTS["count3"].configs("paper", 1)[0]
+    assert COUNT3_PAPER.task_params == dict(length=64, seed_length=16, symbols=64, order=3)
+    shape, train = config.model, config.train
+    assert (shape.n_layers, shape.n_heads, shape.width) == (6, 6, 384)
+    assert (train.steps, train.decay_steps, train.batch_size, train.warmup_steps) == (150_000, 100_000, 64, 500)
+    assert (train.max_lr, train.min_lr, train.betas, train.weight_decay) == (5e-4, 5e-5, (0.9, 0.99), 0.1)
+    assert Triplets(**EXPERIMENTS["match3"].configs("paper", 1)[0].task_params) == Triplets()
+
+
+@pytest.fixture
+def made_up(small_run):
+    """A record with given final scores; nothing is trained."""
+
+    def make(
+        architecture, seed, accuracy, tier="quick", curve=(0.1, 0.5, 0.9), seconds=(1.0, 2.0, 3.0), status="complete"
+    ):
+        config = dataclasses.replace(small_run(architecture, seed), tier=tier)
+        config = dataclasses.replace(config, task_params={**config.task_params, "order": 3})
+        scores = {"token_accuracy": accuracy, "sequence_accuracy": accuracy / 2, "loss": 1.0}
+        metrics = {**scores, "baseline": {**scores, "token_accuracy": 0.05}}
+        curves = {"step": [10, 20, 30], "seconds": list(seconds), "token_accuracy": list(curve)}
+        curves |= {"token_forwards": [x * 100 for x in seconds], "sequence_accuracy": [0.0, 0.1, 0.2]}
+        cost = dict(steps=30, token_forwards=300, train_seconds=3.0, wall_seconds=4.0, peak_memory_bytes=1, device="x")
+        labels = planned(config, task="count3").labels
+        return Record("test", 1, config, metrics, curves, cost, status, labels)
+
+    return make
+
+
+def test_the_best_whole_tier_is_shown(made_up, store):
+    runs = {tier: [made_up(a, 0, 0.5, tier) for a in ("decoder", "entp")] for tier in BEST_FIRST}
+    plans = {tier: [planned(r.config) for r in found] for tier, found in runs.items()}
+    fake = Experiment("test", 1, "", "", lambda tier, seeds: plans.get(tier, []), lambda r: [])
+    assert fake.best_tier(store) is None and fake.best(store) == []
+    store.save(runs["quick"][0])
+    assert fake.best_tier(store) is None
+    store.save(runs["quick"][1])
+    assert fake.best_tier(store) == "quick"
+    store.save(runs["gpu"][0])
+    store.save(dataclasses.replace(runs["gpu"][1], status="partial"))
+    assert fake.best_tier(store) == "quick"  # a partial record completes no tier
+    store.save(runs["gpu"][1])
+    assert fake.best_tier(store) == "gpu"
+    assert {r.config.tier for r in fake.collect(NotebookParameters(), store).records} == {"gpu"}
+    assert {r.config.tier for r in fake.collect(NotebookParameters(tier="quick"), store).records} == {"quick"}
+
+
+def test_a_tier_without_runs_is_named(store):
+    fake = Experiment("test", 1, "", "", lambda tier, seeds: [], lambda r: [])
+    with pytest.raises(ConfigError, match="tier = 'gpu': experiment test has no runs"):
+        fake.collect(NotebookParameters(tier="gpu"), store)
+
+
+def test_pairs_are_differences_by_seed(made_up):
+    records = [made_up("entp", 0, 0.9), made_up("entp", 1, 0.8), made_up("decoder", 1, 0.5), made_up("decoder", 0, 0.7)]
+    table = summary([*records, made_up("entp", 2, 0.99)])
+    assert paired(table, "token_accuracy", "entp", "decoder").round(6).to_dict() == {0: 0.2, 1: 0.3}
+    assert paired(table, "token_accuracy", "prefix_decoder", "decoder").empty
+    assert mean_table(table, ["token_accuracy"]).loc["decoder", "token_accuracy"].startswith("0.600 (")
+    found = {m.claim: m for m in count3.measure(records)}
+    assert sorted(found["F2-tokens"].values) == pytest.approx([0.2, 0.3])
+    assert len(found["F2-tokens"].records) == 4 and not found["F2-tokens"].paper_settings
+    assert found["F2-prefix"].values == []
+
+
+def test_time_to_threshold(made_up):
+    records = [made_up("entp", s, 0.9, seconds=(1 + s, 2 + s, 3 + s)) for s in range(3)]
+    records += [made_up("decoder", 0, 0.4, curve=(0.1, 0.2, 0.4))]
+    table = count3.time_to_threshold(records, 0.5)
+    assert table.loc["entp", "seeds that reach it"] == "3 of 3"
+    assert table.loc["entp", "seconds: median (range)"] == "3 (2 to 4)"
+    assert table.loc["decoder", "step: median (range)"] == "never"
+    with pytest.raises(ConfigError, match="threshold = 1.5"):
+        count3.time_to_threshold(records, 1.5)
+
+
+def test_equal_compute_compares_at_what_the_decoder_spent(made_up):
+    records = [made_up("decoder", 0, 0.9), made_up("entp", 0, 0.9, seconds=(1.5, 3.5, 9.0))]
+    table = at_equal_compute(curves(records), ["token_accuracy"], {"arm": "decoder"})
+    assert table.loc[("seconds", "decoder"), "token_accuracy"] == 0.9
+    assert table.loc[("seconds", "entp"), "token_accuracy"] == 0.1
+    assert table.loc[("token_forwards", "entp"), "token_accuracy"] == 0.1
+
+
+def test_variants_differ_from_match3_in_one_point():
+    runs = EXPERIMENTS["match3"].plan("quick", 1)[::2]
+    assert [run.labels["variant"] for run in runs] == list(match3.CHANGES) == list(match3.VARIANT_NAMES)
+    base = Triplets(**runs[0].config.task_params)
+    for run, changes in zip(runs, match3.CHANGES.values(), strict=True):
+        assert Triplets(**run.config.task_params) == dataclasses.replace(base, **changes)
+
+
+def test_labels_go_with_the_record_whatever_company_it_is_in(made_up, store):
+    """The longer decoder of a comparison is known as such without its siblings."""
+    runs = EXPERIMENTS["addition"].plan("quick")
+    records = [Record("addition", 2, run.config, {}, {}, {}) for run in runs]
+    longer = [run for run in runs if run.labels["arm"] == "longer"]
+    alone = EXPERIMENTS["addition"].labelled([r for r in records if r.config in [run.config for run in longer]], runs)
+    assert len(alone) == len(longer) > 0 and {r.labels["arm"] for r in alone} == {"longer"}
+    everything = EXPERIMENTS["addition"].labelled(records, runs)
+    assert [r.labels for r in everything] == [run.labels for run in runs]
+
+
+def test_stored_records_carry_their_labels(made_up, store):
+    records = [made_up(a, 0, 0.5) for a in ("decoder", "entp")]
+    runs = [planned(r.config, colour=r.config.model.architecture[0]) for r in records]
+    fake = Experiment("test", 1, "", "", lambda tier, seeds: runs if tier == "quick" else [], lambda r: [])
+    for r in records:
+        store.save(r)
+    assert [r.labels["colour"] for r in fake.best(store)] == ["d", "e"]
+    assert [r.labels["colour"] for r in fake.collect(NotebookParameters(), store).complete] == ["d", "e"]
+    assert all("colour" not in path.read_text() for path in (store.root / "records").rglob("*.json"))
+
+
+def test_differing_settings_are_named_with_the_papers():
+    experiment = EXPERIMENTS["count3"]
+    runs = experiment.plan("quick", 1)
+    records = experiment.labelled([Record("count3", 1, run.config, {}, {}, {}) for run in runs], runs)
+    text = differing_settings(select(records, task="count3"), experiment.plan("paper", 1))
+    assert "length 10 (64)" in text and "steps 1,200 (150,000)" in text and "batch_size" not in text
+    assert differing_settings(records, []) == ""
+    theirs = experiment.plan("paper", 1)
+    same = experiment.labelled([Record("count3", 1, run.config, {}, {}, {}) for run in theirs], theirs)
+    assert differing_settings(same, theirs) == ""
+
+
+def test_gaps_have_their_interval_and_their_count():
+    table = gap_table({"a": [0.1, 0.2, 0.3], "b": [-1.0]})
+    assert table.loc["a", ["mean", "pairs", "above zero"]].tolist() == [pytest.approx(0.2), 3, "3 of 3"]
+    assert table.loc["a", "low"] < 0.2 < table.loc["a", "high"] and table.loc["b"].isna()[["low", "high"]].all()

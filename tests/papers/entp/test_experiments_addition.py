@@ -1,0 +1,299 @@
+"""Addition: the arms spend what they say, frames pair what belongs together, the published table is the authors'."""
+
+import dataclasses
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from entp_lib import paths
+from entp_lib.collection import claims, figures
+from entp_lib.config import SIZES
+from entp_lib.models.entp import token_forwards
+from entp_lib.papers.entp.addition import experiment as module
+from entp_lib.papers.entp.addition import lengths, tables
+from entp_lib.papers.entp.addition.experiment import ADDITION
+from entp_lib.papers.entp.addition.lengths import LENGTHS
+from entp_lib.runs.records import Record
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import Addition, LongAddition, build_task, generator_for
+
+RULES = ("last", "lowest_loss", "highest_accuracy")
+
+
+@pytest.fixture(scope="module")
+def made_up():
+    """A function that makes the records of a tier with given test errors; nothing is trained."""
+
+    def make(experiment, tier, error, seeds=5, groups=("2 digits, 0 carries", "2 digits, 1 carries")):
+        found = []
+        for run in experiment.plan(tier, seeds):
+            config, arm = run.config, run.labels["arm"]
+            test = {}
+            for rule in RULES:
+                wrong = error(arm, rule, config.model_seed, config.task_params)
+                split = {g: {"sequences": 1000, "right": round(1000 * (1 - wrong))} for g in groups}
+                test[rule] = {"step": 10, "sequence_accuracy": 1 - wrong, "token_accuracy": 1 - wrong / 2}
+                test[rule] |= {"loss": 1.0, "groups": split}
+            curves = {"step": [5, 10], "token_forwards": [50, 100], "seconds": [1.0, 2.0]}
+            curves["sequence_accuracy"] = [0.1, 0.2]
+            cost = {"token_forwards": 100, "train_seconds": 2.0 if arm == "decoder" else 6.0}
+            found.append(
+                Record(
+                    experiment.name,
+                    experiment.version,
+                    config,
+                    {"test": test, "seen": {"sequence_accuracy": 0.75 if arm == "entp" else 1.0}},
+                    curves,
+                    cost,
+                    labels=run.labels,
+                )
+            )
+        return found
+
+    return make
+
+
+def spread(arm, rule, seed, params):
+    """The decoder is 0.1 + 0.01 times the seed behind ENTP, the longer one 0.05 ahead; other rules half of that."""
+    gap = {"decoder": 0.1 + 0.01 * seed, "entp": 0.0, "longer": -0.05}[arm]
+    return 0.3 + gap * (0.5 if rule == "highest_accuracy" else 1.0)
+
+
+@pytest.mark.parametrize("largest", [99, 999])
+def test_the_ratio_of_answers_is_that_of_the_rows(largest):
+    for n_train in (500, 1000, 2000) if largest == 99 else (2500, 20_000):
+        task = Addition(n_train=n_train, largest=largest)
+        wanted = task.batch(generator_for("cpu", 0), 4000).wanted_BT
+        ratio = token_forwards("entp", wanted) / token_forwards("decoder", wanted)
+        assert module.ratio_of(task) == pytest.approx(ratio, rel=0.06)
+
+
+@pytest.mark.parametrize("task", [Addition(view="windows"), LongAddition(view="windows", window=50)])
+def test_the_ratio_of_windows_is_exact(task):
+    wanted = dataclasses.replace(task, part="text").batch(generator_for("cpu", 0), 2).wanted_BT
+    assert module.ratio_of(task) == token_forwards("entp", wanted) / token_forwards("decoder", wanted)
+
+
+@pytest.mark.parametrize("experiment", [ADDITION, LENGTHS])
+@pytest.mark.parametrize("tier", ["smoke", "quick", "gpu", "paper"])
+def test_the_longer_decoder_spends_what_entp_spends(experiment, tier):
+    configs = experiment.configs(tier, 1)
+    for longer in (run.config for run in experiment.plan(tier, 1) if run.labels["arm"] == "longer"):
+        twins = [c for c in configs if c.task_params == longer.task_params and c.model.width == longer.model.width]
+        (entp,) = (c for c in twins if c.model.architecture == "entp")
+        task = build_task(longer.task, longer.task_params)
+        assert longer.train.steps == round(entp.train.steps * module.ratio_of(task))
+        assert longer.train.patience == 0 and longer.model.architecture == "decoder"
+        assert abs(longer.train.steps / longer.train.eval_every - entp.train.steps / entp.train.eval_every) < 1
+
+
+def test_each_arm_has_its_runs():
+    found = pd.Series([run.labels["arm"] for run in ADDITION.plan("quick", 1)]).value_counts()
+    assert found["decoder"] == found["entp"] == 5 * found["longer"] > 0  # reversed at three sizes, plain at two
+
+
+def test_the_papers_settings_are_the_papers():
+    configs = ADDITION.configs("paper")
+    small = [run.config for run in ADDITION.plan("paper") if run.labels["model"] == "small"]
+    assert {c.task_params["n_train"] for c in small} == {1250, 2500, 3750, 5000, 10_000, 15_000, 20_000}
+    assert {build_task(c.task, c.task_params).view for c in configs} == {"windows"}
+    train = next(c for c in small if c.model.architecture == "entp").train
+    assert (train.steps, train.decay_steps, train.warmup_steps, train.batch_size) == (8000, 5000, 100, 64)
+    assert (train.max_lr, train.min_lr, train.patience, train.eval_every) == (5e-4, 5e-5, 0, 100)
+    config = LENGTHS.configs("paper")[0]
+    train = config.train
+    assert build_task(config.task, config.task_params) == LongAddition(view="windows")
+    assert (train.steps, train.decay_steps, train.warmup_steps, train.batch_size) == (50_000, 50_000, 500, 64)
+    assert (config.model.n_layers, config.model.n_heads, config.model.width) == tuple(SIZES["small_deep"].values())
+
+
+def test_gaps_are_paired_by_seed_and_pooled_over_sizes(made_up):
+    def error(arm, rule, seed, params):
+        return spread(arm, rule, seed, params) + (0.2 if arm == "decoder" and params["n_train"] == 300 else 0.0)
+
+    table = module.scores(made_up(ADDITION, "quick", error))
+    found = module.gaps(module.chosen(table, "last", format="reversed"))
+    sizes = len(found.columns)
+    assert found.loc[3, 900] == pytest.approx(0.13) and found.loc[3, 300] == pytest.approx(0.33)
+    assert module.pooled(found).to_numpy() == pytest.approx([0.1 + 0.01 * s + 0.2 / sizes for s in range(5)])
+    tests = tables.paired_tests(module.chosen(table, "last", format="reversed"))
+    assert tests.loc["all sizes", "gap"] == pytest.approx(0.12 + 0.2 / sizes, abs=1e-4)
+    assert (tests["low"] < tests["gap"]).all() and (tests["ENTP ahead"] == "5 of 5").all()
+    reverse = tables.paired_tests(module.chosen(table, "last", format="reversed"), "longer")
+    assert (reverse["ENTP ahead"] == "0 of 5").all() and (reverse["gap"] < 0).all()
+    assert module.gaps(module.chosen(table, "last", format="plain"), "longer").empty
+    assert module.pooled(pd.DataFrame()).empty
+
+
+def test_a_seed_that_lacks_a_size_is_not_pooled(made_up):
+    records = made_up(ADDITION, "quick", spread)
+    gone = next(i for i, r in enumerate(records) if r.config.model_seed == 2)
+    table = module.scores([r for i, r in enumerate(records) if i != gone])
+    assert list(module.pooled(module.gaps(module.chosen(table, "last", format="reversed"))).index) == [0, 1, 3, 4]
+
+
+def test_claims_are_measured_by_their_rule_and_arm(made_up):
+    found = {m.claim: m for m in module.measure(made_up(ADDITION, "quick", spread))}
+    assert set(found) == {"F5-addition", "F5-fair", "F11-addition", "F11-fair"}
+    assert found["F5-addition"].values == pytest.approx([0.1 + 0.01 * s for s in range(5)])
+    assert found["F5-fair"].values == pytest.approx([-0.025] * 5)
+    assert found["F11-fair"].values == pytest.approx([0.05 + 0.005 * s for s in range(5)])
+    assert not any(m.paper_settings for m in found.values())
+    assert not set(found["F5-addition"].records) & set(found["F11-addition"].records)
+    judged = claims.judge(list(found.values()), only_measured=True).set_index("id")["verdict"]
+    assert judged["F5-addition"] == "same direction" and judged["F5-fair"] == "decoder ahead"
+
+
+def test_figures_5_and_11_rest_on_small_alone(made_up):
+    """The gpu tier has Medium too, whose errors are not mixed with Small's."""
+
+    def error(arm, rule, seed, params):
+        return 0.5 if arm == "decoder" else 0.4
+
+    records = made_up(ADDITION, "gpu", error)
+    medium = {r.id for r in records if r.labels["model"] == "medium"}
+    for r in records:
+        if r.id in medium:
+            r.metrics["test"] = {rule: t | {"sequence_accuracy": 0.0} for rule, t in r.metrics["test"].items()}
+    found = {m.claim: m.values for m in module.measure(records)}
+    behind, level = pytest.approx([0.1] * 5), pytest.approx([0.0] * 5)
+    assert found == {"F5-addition": behind, "F5-fair": level, "F11-addition": behind, "F11-fair": behind}
+
+
+def test_the_published_rule_is_that_of_what_was_watched(made_up):
+    records = made_up(ADDITION, "smoke", spread, seeds=1)
+    assert module.published_rule(records) == "lowest_loss"
+    for r in records:
+        r.curves["text_loss"] = [2.0, 1.0]
+    assert module.published_rule(records) == "lowest_text_loss"
+
+
+@pytest.mark.parametrize("rule", ["best_accuracy", "lowest_text_loss"])
+def test_a_rule_that_the_runs_do_not_have_is_named(made_up, rule):
+    records = made_up(ADDITION, "smoke", spread, seeds=1)
+    message = f"checkpoint rule = '{rule}': must be one of last, lowest_loss, highest_accuracy"
+    for frame in (lambda: tables.by_group(records, rule), lambda: module.chosen(module.scores(records), rule)):
+        with pytest.raises(ConfigError, match=message):
+            frame()
+
+
+def test_means_have_an_interval_that_holds_them(made_up):
+    table = module.chosen(module.scores(made_up(ADDITION, "quick", spread)), "last", format="reversed")
+    found = tables.means(table, ("arm", "n_train")).set_index(["arm", "n_train"]).loc[("decoder", 900)]
+    assert found["mean"] == pytest.approx(0.42) and 0.40 <= found["low"] < 0.42 < found["high"] <= 0.44
+    assert found["sd"] == pytest.approx(np.std([0, 0.01, 0.02, 0.03, 0.04], ddof=1)) and found["seeds"] == 5
+    alone = tables.means(table[table["seed"] == 0], ("arm", "n_train"))
+    assert alone["low"].isna().all() and alone["mean"].notna().all()
+
+
+def test_a_figure_has_a_line_for_each_arm():
+    """Colour by architecture, style by arm, points in the order of x."""
+    means = pd.DataFrame({"arm": list(module.ARMS) * 2, "n_train": [20] * 3 + [10] * 3, "mean": [0.1, 0.2, 0.3] * 2})
+    fig, ax = figures.panels(1)
+    figures.arm_curves(
+        ax, means.assign(low=0.0, high=0.5), "n_train", module.ARMS, xlabel="examples", ylabel="test error"
+    )
+    decoder, entp, longer = ax.get_lines()
+    assert decoder.get_color() == longer.get_color() == figures.PALETTE["decoder"] != entp.get_color()
+    assert decoder.get_linestyle() != longer.get_linestyle()
+    assert list(longer.get_xdata()) == [10, 20] and list(longer.get_ydata()) == [0.3, 0.3]
+    plt.close(fig)
+
+
+@pytest.mark.parametrize("tier", ["smoke", "quick", "gpu", "paper"])
+def test_every_tier_can_be_read(made_up, tier):
+    """Frames and measurements take what each tier has, and say nothing of what it lacks."""
+    records = made_up(ADDITION, tier, spread, seeds=2)
+    assert {m.claim for m in module.measure(records)} >= {"F5-addition", "F5-fair", "F11-addition", "F11-fair"}
+    longer = made_up(LENGTHS, tier, spread, seeds=2, groups=("11 digits",))
+    assert {m.claim for m in lengths.measure(longer)} == {"F6-length", "F6-fair"}
+    assert not any(m.paper_settings for m in lengths.measure(longer))
+    nothing = tables.means(module.scores(records).iloc[:0], ("arm", "n_train"))
+    assert nothing.empty and "mean" in nothing
+
+
+def test_more_examples_change_the_error_by_arm(made_up):
+    table = module.chosen(module.scores(made_up(ADDITION, "quick", lambda *a: 300 / a[3]["n_train"])), "last")
+    found = tables.with_more_examples(table[(table["format"] == "reversed") & (table["arm"] != "longer")])
+    assert found.loc["decoder", "change of the error"] == pytest.approx(300 / 2700 - 1, abs=1e-3)
+    assert found.loc["ENTP", "seeds"] == 5
+    assert found["error on the 300 seen"].to_dict() == {"decoder": 0.0, "ENTP": 0.25}
+    assert "error on the 2,700 seen" in found
+
+
+def test_a_rule_that_a_tier_will_not_have_is_refused_before_it_runs():
+    with pytest.raises(ConfigError, match="'lowest_text_loss': the runs of tier quick train on answers alone"):
+        module.check_rule("lowest_text_loss", "quick")
+    module.check_rule("lowest_text_loss", "paper")
+    module.check_rule("highest_accuracy", "quick")
+
+
+def test_errors_by_group_and_by_digits(made_up):
+    records = made_up(ADDITION, "smoke", lambda *_: 0.25, seeds=1)
+    cells = tables.by_group(records, "last")
+    assert len(cells) == 2 * len(records) and cells["error"].to_numpy() == pytest.approx(0.25)
+    longer = made_up(LENGTHS, "gpu", spread, groups=("7 digits", "8 digits"))
+    found = lengths.by_digits(longer, "last")
+    assert sorted(found["digits"].unique()) == [7, 8]
+    measured = {m.claim: m.values for m in lengths.measure(longer)}
+    assert measured["F6-length"] == pytest.approx([0.1 + 0.01 * s for s in range(5)])
+    assert measured["F6-fair"] == pytest.approx([0.5 * gap for gap in measured["F6-length"]])
+
+
+def test_where_both_fail_entirely_nothing_is_concluded(made_up):
+    """Two models that add no longer number right are not thereby equal."""
+    found = lengths.measure(made_up(LENGTHS, "quick", lambda *_: 1.0, groups=("3 digits",)))
+    judged = claims.judge(found, only_measured=True).set_index("id")["verdict"]
+    assert judged.to_dict() == {"F6-length": "uninformative", "F6-fair": "open"}
+
+
+def test_costs_are_multiples_of_the_decoders(made_up):
+    table = tables.costs(module.scores(made_up(ADDITION, "quick", spread)))
+    assert (table.xs("decoder", level="arm")["train_seconds, times the decoder's"] == 1.0).all()
+    assert (table.xs("entp", level="arm")["train_seconds, times the decoder's"] == 3.0).all()
+
+
+def test_curves_are_validation_errors(made_up):
+    found = tables.curves_of(made_up(ADDITION, "smoke", spread, seeds=1))
+    assert list(found["error"][:2]) == [0.9, 0.8] and {"arm", "step", "token_forwards", "seconds"} <= set(found)
+
+
+def test_the_difference_from_the_authors_is_in_standard_errors(made_up):
+    records = [r for r in made_up(ADDITION, "gpu", spread) if r.labels["model"] == "small"]
+    table = tables.beside_authors(records, "last").set_index(["format", "n_train", "arm"])
+    row = table.loc[("reversed", 2500, "decoder")]
+    theirs = tables.authors().set_index(["model", "format", "n_train", "architecture"])
+    theirs = theirs.loc[("small", "reversed", 2500, "decoder")]
+    error = math.sqrt(np.var([0, 0.01, 0.02, 0.03, 0.04], ddof=1) / 5 + theirs["error_sd"] ** 2 / (theirs["seeds"] - 1))
+    assert row["in standard errors"] == pytest.approx((0.42 - theirs["error"]) / error, rel=1e-3)
+    assert row["on seen"] == 0 and table.loc[("reversed", 2500, "entp"), "on seen"] == 0.25
+    assert tables.beside_authors(made_up(ADDITION, "quick", spread), "last").empty  # sums up to 99
+
+
+def test_the_published_means_are_those_of_the_logs():
+    """The table against the runs it was made from, and the claims' values against the table."""
+    logs = paths.root().parent / "shared" / "data" / "entp_authors_addition_runs.csv"
+    if not logs.exists():
+        pytest.skip("the authors' runs are not here")
+    runs = pd.read_csv(logs).query("batch_size == 64")
+    found = tables.authors().set_index(["model", "format", "architecture", "n_train"])
+    assert len(found) == 56 and found["seeds"].sum() == len(runs)
+    names = {"task": {"plain_addition": "plain", "reversed_addition": "reversed"}, "n_layer": {3: "small", 6: "medium"}}
+    for (task, layers, decoder, n), part in runs.groupby(["task", "n_layer", "decoder", "n_train"]):
+        row = found.loc[(names["n_layer"][layers], names["task"][task], "decoder" if decoder else "entp", n)]
+        assert row["error"] == pytest.approx(1 - part["accuracy_test"].mean(), abs=1e-6)
+        assert row["error_sd"] == pytest.approx(part["accuracy_test"].std(ddof=0), abs=1e-6)
+        assert row["error_3d_1c"] == pytest.approx(1 - part["accuracy_3d_1c"].mean(), abs=1e-6)
+
+
+def test_the_claimed_values_are_those_of_the_tables():
+    stated = claims.reference_claims().set_index("id")["paper_value"]
+    small = tables.authors().query("model == 'small'").rename(columns={"architecture": "arm"}).assign(seed=0)
+    for claim, form in (("F5-addition", "reversed"), ("F11-addition", "plain")):
+        gap = module.pooled(module.gaps(small[small["format"] == form]))
+        assert gap.to_numpy() == pytest.approx([stated[claim]], abs=1e-4)
+    last = lengths.authors().query("checkpoint.str.startswith('last')").groupby("architecture")["error"].mean()
+    assert last["decoder"] - last["entp"] == pytest.approx(stated["F6-length"], abs=1e-4)

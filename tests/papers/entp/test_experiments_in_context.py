@@ -1,0 +1,297 @@
+"""In-context experiments: arms and budgets, tables against the records by hand, claims, and what the figures draw."""
+
+import dataclasses
+import math
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from entp_lib.collection import claims
+from entp_lib.collection.frames import at_equal_compute
+from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.papers.entp.in_context import experiment as in_context
+from entp_lib.papers.entp.in_context import tables as in_context_tables
+from entp_lib.papers.entp.in_context.baselines import BASELINES, baselines_study
+from entp_lib.papers.entp.in_context.experiment import (
+    ALL,
+    CLAIMS,
+    IN_CONTEXT,
+    IN_CONTEXT_BASELINES,
+    IN_CONTEXT_SETTINGS,
+    LONGER,
+    compute_ratio,
+    gap,
+    measure,
+    table,
+    task_of,
+)
+from entp_lib.runs.records import Record
+from entp_lib.tasks import InContext
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The records of all three experiments at the smoke tier."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENTP_RESULTS", str(tmp_path_factory.mktemp("results")))
+        patch.delenv("ENTP_RECORDS", raising=False)
+        parameters = NotebookParameters(tier="smoke", jobs=1)
+        experiments = (IN_CONTEXT, IN_CONTEXT_SETTINGS, IN_CONTEXT_BASELINES)
+        return [e.collect(parameters).complete for e in experiments]
+
+
+@pytest.fixture
+def made_up():
+    """A record of a quick run with given final errors and curve; nothing is trained."""
+
+    def make(function="linear", arm="decoder", seed=0, error=0.5, spent=(10, 20, 30), curve=(0.9, 0.7, 0.5)):
+        (run,) = [
+            run
+            for run in IN_CONTEXT.plan("quick", 5)
+            if (run.labels["function"], run.labels["arm"], run.labels["seed"]) == (function, arm, seed)
+        ]
+        config = run.config
+        task = InContext(**config.task_params)
+        n, scale = task.points, task.normaliser
+        scores = {
+            "loss": error * scale,
+            "position": list(range(1, 2 * n, 2)),
+            "loss_by_position": [error * scale] * n,
+            "error_by_position": [0.1 * scale] * n,
+        }
+        curves = {"step": [1, 2, 3], "seconds": [s / 10 for s in spent], "token_forwards": list(spent)}
+        curves["loss"] = [e * scale for e in curve]
+        cost = dict(steps=3, token_forwards=30, train_seconds=3.0, wall_seconds=4.0, peak_memory_bytes=1, device="x")
+        return Record("in_context", 1, config, {**scores, "baseline": {}}, curves, cost, labels=run.labels)
+
+    return make
+
+
+def test_the_papers_token_forwards():
+    """20 and 51 for one of a decoder, at 40 and at 101 points."""
+    assert compute_ratio(InContext()) == pytest.approx(1600 / 79)
+    assert compute_ratio(InContext("tree", points=101)) == pytest.approx(51, abs=0.3)
+
+
+@pytest.mark.parametrize("tier", ["smoke", "quick"])
+def test_the_longer_decoder_spends_what_entp_spends(tier):
+    runs = IN_CONTEXT.plan(tier, 1)
+    for function in in_context.TIERS[tier].equal_compute:
+        arms = {run.labels["arm"]: run.config for run in runs if run.labels["function"] == function}
+        assert set(arms) == {*(a for a in ALL if a in arms), LONGER} and arms[LONGER].model == arms["decoder"].model
+        spent = arms["entp"].steps * compute_ratio(InContext(**arms["entp"].task_params))
+        assert abs(spent - arms[LONGER].steps) <= 0.5
+    assert all(run.labels["arm"] in ALL for run in IN_CONTEXT_SETTINGS.plan(tier, 1))
+
+
+@pytest.mark.parametrize("tier", ["gpu", "paper"])
+def test_the_papers_functions_are_the_papers(tier):
+    for config in IN_CONTEXT.configs(tier, 1):
+        task = InContext(**config.task_params)
+        assert (task.dims, task.sparsity, task.hidden, task.depth) == (20, 3, 100, 4)
+        assert task.points == (40 if task.function in ("linear", "sparse") else 100)
+        last = task.at_step(config.steps)
+        assert (last.points, last.used_dims) == (task.points, 20)  # the curriculum ends before the run
+        assert task.at_step(config.steps // 2) == dataclasses.replace(last)
+
+
+def test_settings_are_a_full_grid_of_pure_models():
+    for tier, plan in in_context.TIERS.items():
+        grid = plan.settings
+        if grid is None:
+            continue
+        found = {
+            (c.model.architecture, c.train.max_lr, c.model.position_std, c.model.input_std)
+            for c in IN_CONTEXT_SETTINGS.configs(tier)
+        }
+        size = 2 * len(grid.max_lr) * len(grid.position_std) * len(grid.input_std)
+        assert len(found) == size == len(IN_CONTEXT_SETTINGS.configs(tier))
+        for c in IN_CONTEXT.configs(tier):  # the setting of every run is on the grid
+            used = c.train.max_lr, c.model.position_std, c.model.input_std
+            assert {("decoder", *used), ("entp", *used)} <= found
+
+
+def test_studies_have_the_prompts_of_the_runs():
+    for tier, plan in in_context.TIERS.items():
+        runs = IN_CONTEXT.configs(tier)
+        assert plan.baselines["prompts"] == runs[0].train.final_eval_sequences
+        tasks = [(c.params["task"], c.params["seed"]) for c in IN_CONTEXT_BASELINES.configs(tier)]
+        assert all((c.task_params, c.data_seed) in tasks for c in runs)
+
+
+def test_errors_are_normalised_and_start_near_one(smoke):
+    runs, _, studies = smoke
+    found = table(runs)
+    assert found["error"].tolist() == pytest.approx([r.metrics["loss"] / task_of(r).normaliser for r in runs])
+    assert set(found["function"]) == {"linear", "sparse", "network", "tree"}
+    zero = [r.metrics["baseline"]["loss"] / task_of(r).normaliser for r in runs]
+    assert sum(zero) / len(zero) == pytest.approx(1, rel=0.2)
+    assert found["error"].mean() == pytest.approx(1, rel=0.2)  # hardly trained, all but the guess 0
+    models, learners = in_context_tables.by_examples(runs), in_context_tables.learners_by_examples(studies)
+    assert sorted(models["examples"].unique()) == sorted(learners["examples"].unique()) == [0, 1, 2, 3]
+    per_run = models.groupby(["function", "arm", "seed"])["error"].mean()
+    for run in found.itertuples():
+        assert per_run[run.function, run.arm, run.seed] == pytest.approx(run.error, rel=1e-4)
+
+
+def test_excess_is_over_the_learner_on_the_same_prompts(smoke):
+    runs, _, studies = smoke
+    found = in_context_tables.excess(runs, studies)
+    assert found["excess"].notna().all()
+    assert set(found[found["function"] == "sparse"]["over"]) == {"least squares", "Lasso, α = 0.01"}
+    row = found[(found["function"] == "linear") & (found["arm"] == "entp") & (found["seed"] == 1)].iloc[0]
+    (study,) = [r for r in studies if task_of(r).function == "linear" and r.config.data_seed == 1]
+    theirs = study.curves["standard | least squares"]
+    ours = table(runs).query("function == 'linear' and arm == 'entp' and seed == 1")["error"].item()
+    assert row["over"] == "least squares" and row["excess"] == pytest.approx(ours - sum(theirs) / len(theirs))
+    tree = in_context_tables.references(studies, "tree")
+    means = in_context_tables.learners_by_examples(studies).query("function == 'tree'").groupby("arm")["error"].mean()
+    assert tree == (means.idxmin(),)
+
+
+def test_shifts_show_every_distribution(smoke):
+    runs, _, studies = smoke
+    found = in_context_tables.shifted(runs, studies)
+    by_row = found.sort_index()
+    counts = [("standard", 3), ("scaled", 3), ("orthogonal", 1), ("orthogonal", 3), ("noisy", 3)]
+    assert found.loc["linear"].index.tolist() == counts and len(found) == 17
+    exact = by_row.loc[("linear", "standard", 3), "its error"]  # two dimensions, three examples
+    assert exact == pytest.approx(0, abs=1e-3)
+    assert by_row.loc[("tree", "scaled", 3), ["decoder", "entp"]].notna().all()
+    ours = in_context_tables.by_examples(runs, "orthogonal").query("function == 'linear' and arm == 'entp'")
+    errors = ours.groupby("examples")["error"].mean()
+    assert by_row.loc[("linear", "orthogonal"), "entp"].to_dict() == pytest.approx({1: errors[1], 3: errors[3]})
+    assert found.loc["network"]["reference"].nunique() == 1
+
+
+def test_least_squares_knows_nothing_of_an_orthogonal_query():
+    """Its error is E[y²] with fewer examples than dimensions, and 0 on the second block, whose x's are in the span."""
+    params = dict(function="linear", dims=4, points=8)
+    _, curves = baselines_study(params, prompts=4000, costly_prompts=1, seed=0)
+    errors = curves["orthogonal | least squares"]
+    assert errors[:4] == pytest.approx([1] * 4, abs=0.1) and max(errors[4:]) < 1e-6
+
+
+def test_settings_have_a_row_each(smoke):
+    found = in_context_tables.settings_table(smoke[1])
+    assert found.shape == (4, 2) and found.notna().all().all() and set(found) == {"decoder", "entp"}
+
+
+def test_the_setting_of_the_runs_is_held_against_the_best(smoke):
+    runs, settings, _ = smoke
+    found = in_context_tables.above_best(settings, runs)
+    by_hand = {}
+    for r in settings:
+        scales = r.config.model.position_std, r.config.model.input_std
+        by_hand.setdefault(r.config.model.architecture, {})[scales] = r.metrics["loss"] / task_of(r).normaliser
+    for architecture, errors in by_hand.items():
+        row = found.loc[architecture]
+        assert row.tolist() == pytest.approx([errors[0.5, 0.3], min(errors.values()), row["difference"]])
+        assert row["difference"] == pytest.approx(errors[0.5, 0.3] - min(errors.values())) and row["difference"] >= 0
+    elsewhere = [r for r in settings if r.config.model.input_std == 0.02]
+    assert in_context_tables.above_best(elsewhere, runs)["setting of the runs"].isna().all()
+
+
+def test_means_over_seeds_keep_two_kinds_of_noise_apart():
+    rows = [("linear", "entp", seed, 0, error, 0.3) for seed, error in ((0, 0.2), (1, 0.6))]
+    frame = pd.DataFrame(rows, columns=["function", "arm", "seed", "examples", "error", "standard_error"])
+    (row,) = in_context_tables.over_seeds(frame).to_dict("records")
+    assert (row["error"], row["low"], row["high"]) == pytest.approx((0.4, 0.2, 0.6))
+    assert row["standard_error"] == pytest.approx(0.3 / math.sqrt(2))
+
+
+def test_equal_compute_is_read_at_what_entp_spent(made_up):
+    records = [
+        made_up(arm="entp", spent=(10, 20, 40)),
+        made_up(arm="decoder", spent=(3, 6, 9), curve=(0.9, 0.8, 0.6)),
+        made_up(arm=LONGER, spent=(13, 26, 41), curve=(0.8, 0.4, 0.2)),
+        made_up(arm="hybrid", spent=(50, 60, 70)),
+    ]
+    course = in_context_tables.courses(records)
+    found = at_equal_compute(course, ["error"], {"arm": "entp"}, by=("function", "arm"))["error"]
+    expected = {("linear", "entp"): 0.5, ("linear", "decoder"): 0.6, ("linear", LONGER): 0.4}
+    for axis in ("token_forwards", "seconds"):
+        assert found[axis].dropna().to_dict() == pytest.approx(expected)
+
+
+def test_claims_are_paired_differences_of_their_arms(made_up):
+    errors = {"decoder": 0.5, "entp": 0.3, "hybrid": 0.2, LONGER: 0.25}
+    records = [made_up(arm=a, seed=s, error=e + s / 100) for a, e in errors.items() for s in range(5)]
+    found = {m.claim: m for m in measure(records)}
+    assert set(found) == {"F7-linear", "F7-linear-fair", "F7-hybrid"}
+    for claim, expected in (("F7-linear", 0.2), ("F7-linear-fair", -0.05), ("F7-hybrid", 0.3)):
+        assert found[claim].values == pytest.approx([expected] * 5, rel=1e-4) and len(found[claim].records) == 10
+        assert not found[claim].paper_settings
+    assert gap(table(records), "linear", "decoder", "entp").index.tolist() == list(range(5))
+    judged = claims.judge(list(found.values()), only_measured=True).set_index("id")["verdict"]
+    assert judged.to_dict() == {
+        "F7-linear": "same direction",
+        "F7-linear-fair": "decoder ahead",
+        "F7-hybrid": "hybrid ahead",
+    }
+    assert measure([]) == [] and set(CLAIMS) <= set(claims.reference_claims()["id"])
+
+
+def test_a_difference_below_the_margin_is_competitive(made_up):
+    records = [
+        made_up("tree", arm, s, 0.5 + (arm == "entp") * (-1) ** s / 500)
+        for arm in ("decoder", "entp")
+        for s in range(5)
+    ]
+    assert claims.judge(measure(records), only_measured=True)["verdict"].tolist() == ["same direction"]
+
+
+def test_models_that_have_learned_nothing_are_not_equal(made_up):
+    """Where neither arm is below 0.9, nothing is said; one that is makes a difference worth judging."""
+
+    def verdict(decoder, entp):
+        records = [made_up("tree", a, s, e) for a, e in (("decoder", decoder), ("entp", entp)) for s in range(5)]
+        return claims.judge(measure(records), only_measured=True)["verdict"].tolist()
+
+    assert verdict(0.91, 0.92) == ["uninformative"] and verdict(0.5, 0.5) == ["same direction"]
+    assert verdict(0.95, 0.8) == ["not reproduced"]
+
+
+def test_the_figure_draws_models_and_learners_and_names_what_is_absent(smoke):
+    runs, _, studies = smoke
+    models = in_context_tables.over_seeds(in_context_tables.by_examples(runs)).query("function == 'linear'")
+    learners = in_context_tables.over_seeds(in_context_tables.learners_by_examples(studies))
+    fig, ax = plt.subplots()
+    in_context_tables.draw(ax, models, learners.query("function == 'linear'"), ["xyz: not installed"])
+    labels = ax.get_legend_handles_labels()[1]
+    shown = {"decoder", "ENTP", "hybrid", "decoder, equal compute", "least squares", "xyz:\nnot installed"}
+    assert shown <= set(labels)
+    lines = {line.get_label(): line for line in ax.lines}
+    drawn = learners.query("function == 'linear' and arm == 'least squares'")["error"].tolist()
+    assert lines["least squares"].get_ydata().tolist() == drawn
+    assert ax.get_ylim()[1] >= models["high"].max()
+    plt.close(fig)
+
+
+def test_learners_of_a_class_differ_in_style():
+    for function in in_context_tables.REFERENCES:
+        drawn = [style for name, style in in_context_tables.STYLES.items() if function in BASELINES[name].functions]
+        assert len(set(drawn)) == len(drawn) >= 3
+
+
+def test_best_is_no_tier_to_run():
+    assert all(e.configs("best", 0) == [] for e in (IN_CONTEXT, IN_CONTEXT_SETTINGS, IN_CONTEXT_BASELINES))
+
+
+@pytest.mark.parametrize("tier", ["smoke", "quick", "gpu", "paper"])
+def test_the_arms_of_a_class_have_the_same_seeds(tier):
+    seeds = {}
+    for run in IN_CONTEXT.plan(tier, 0):
+        c, labels = run.config, run.labels
+        seeds.setdefault(labels["function"], {}).setdefault(labels["arm"], []).append((c.model_seed, c.data_seed))
+    for arms in seeds.values():
+        assert all(found == arms["entp"] and len(set(found)) == len(found) for found in arms.values())
+
+
+def test_learners_have_the_seeds_of_the_models():
+    for tier in ("quick", "gpu"):
+        of_models = {(c.task_params["function"], c.model_seed) for c in IN_CONTEXT.configs(tier)}
+        of_learners = {(c.params["task"]["function"], c.params["seed"]) for c in IN_CONTEXT_BASELINES.configs(tier)}
+        assert of_models == of_learners
+    assert {f for f, _ in of_models} == set(in_context_tables.REFERENCES)

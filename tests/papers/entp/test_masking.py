@@ -1,0 +1,179 @@
+"""Causal masks made of longer queries and keys: what is exact, what random vectors cost, what does better."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entp_lib.papers.entp.expressivity import masking
+from entp_lib.papers.entp.expressivity.masking import (
+    augmentation,
+    dimension_table,
+    dimensions_needed,
+    dyadic_basis,
+    exact_basis,
+    geometric_basis,
+    mask_error,
+    output_bound,
+    random_basis,
+    score_error,
+    seeded,
+    threshold_basis,
+)
+
+
+def normalised_mask(n):
+    return -torch.ones(n, n, dtype=torch.float64).triu(1)
+
+
+def added_scores(basis, constant=1.0):
+    extra_q_nd, extra_k_nd = augmentation(basis, constant)
+    return extra_q_nd @ extra_k_nd.T
+
+
+def test_the_papers_example():
+    """n = 4: queries get the identity, keys (0 0 0 0), (1 0 0 0), (1 1 0 0), (1 1 1 0) times the constant."""
+    extra_q_nd, extra_k_nd = augmentation(exact_basis(4), 7.0)
+    assert extra_q_nd.tolist() == torch.eye(4).tolist()
+    assert extra_k_nd.tolist() == (-7 * torch.ones(4, 4).tril(-1)).tolist()
+
+
+@given(n=st.integers(1, 40), constant=st.sampled_from([60.0, 1e3, 1e6]), seed=st.integers(0, 99))
+def test_exact_masks_reproduce_causal_attention(n, constant, seed):
+    rotated = torch.linalg.qr(torch.randn(n, n, generator=seeded(seed), dtype=torch.float64))[0]
+    for basis in (exact_basis(n), exact_basis(n)[:, : max(1, n - 1)], dyadic_basis(n)):
+        assert torch.equal(added_scores(basis), normalised_mask(n))
+        assert mask_error(basis, constant, seed).output < 1e-10
+    assert mask_error(rotated, 60.0, seed).output < 1e-10
+    assert score_error(rotated) < 1e-12
+
+
+@given(n=st.integers(2, 70))
+def test_an_exact_dyadic_mask_has_a_dimension_per_inner_node(n):
+    basis = dyadic_basis(n)
+    used = (basis.queries_nd != 0).any(0) & (basis.keys_nd != 0).any(0)
+    assert used.sum() == n - 1
+    assert (basis.keys_nd != 0).sum(1).max() <= math.ceil(math.log2(n))
+
+
+@given(n=st.integers(2, 30), seed=st.integers(0, 99))
+def test_no_exact_mask_has_fewer_dimensions(n, seed):
+    """Whatever the scores of hidden keys: what is 0 up to the diagonal and not 0 just above has rank n - 1."""
+    scores_nn = -(1 + torch.rand(n, n, generator=seeded(seed), dtype=torch.float64)).triu(1)
+    assert scores_nn[:-1, 1:].diagonal().prod() != 0
+    assert torch.linalg.matrix_rank(scores_nn[:-1, 1:], tol=1e-12) == n - 1
+
+
+@given(
+    n=st.integers(2, 30), d=st.integers(8, 400), constant=st.sampled_from([1.0, 10.0, 40.0]), seed=st.integers(0, 99)
+)
+def test_the_output_error_is_bounded_by_the_score_error(n, d, constant, seed):
+    for basis in (
+        random_basis(n, d, seeded(seed)),
+        dyadic_basis(n, d, seeded(seed)),
+        threshold_basis(n, min(n, d)),
+        geometric_basis(n, 1, 1e-3),
+    ):
+        error = mask_error(basis, constant, seed)
+        assert error.score == score_error(basis)
+        assert error.output <= output_bound(error.score, constant, n, score_range=16) + 1e-12
+
+
+def test_hidden_keys_below_the_mask_are_no_error():
+    basis = masking.Pair(exact_basis(4), augmentation(exact_basis(4), 9.0)[1])
+    assert score_error(basis) == 0.0
+    assert score_error(masking.Pair(basis.queries_nd, 0.5 * basis.keys_nd / 9)) == 0.5
+
+
+def test_compact_vectors_have_the_same_inner_products_in_distribution():
+    """Of 16 unit vectors in 40 dimensions: the mean of <a, b>² is 1/40, and their spread across draws agrees."""
+    spread = {}
+    for compact in (False, True):
+        bases = [random_basis(16, 40, seeded(seed), compact) for seed in range(400)]
+        assert {b.shape[1] for b in bases} == {16 if compact else 40}
+        grams = torch.stack([b @ b.T for b in bases])
+        torch.testing.assert_close(grams.diagonal(dim1=1, dim2=2), torch.ones(400, 16, dtype=torch.float64))
+        off = grams[:, *torch.triu_indices(16, 16, 1)]
+        assert abs(off.mean()) < 0.003
+        assert off.square().mean().item() == pytest.approx(1 / 40, rel=0.03)
+        spread[compact] = torch.tensor([score_error(b) for b in bases]).quantile(torch.tensor([0.1, 0.5, 0.9]))
+    torch.testing.assert_close(spread[True], spread[False], rtol=0.08, atol=0)
+
+
+def test_random_errors_grow_with_the_number_of_summed_vectors():
+    """From 64 to 512 tokens at d = 4096 the paper's sums lose more than the root of 8 in precision, dyadic ones 2."""
+
+    def error(make, n):
+        return sum(score_error(make(n, 4096, seeded(seed), True)) for seed in range(4))
+
+    assert error(random_basis, 512) / error(random_basis, 64) > math.sqrt(8)
+    assert error(dyadic_basis, 512) / error(dyadic_basis, 64) < 2.3
+
+
+@given(seed=st.integers(0, 30), d=st.sampled_from([64, 512, 4096]))
+def test_dyadic_beats_random_with_the_same_dimensions(seed, d):
+    assert score_error(dyadic_basis(128, d, seeded(seed), True)) < score_error(random_basis(128, d, seeded(seed), True))
+
+
+def test_rank_reduction_needs_a_share_of_n():
+    """The singular values fall like 1/k: the best matrix of rank n/4 still misses the step at the diagonal."""
+    for n in (16, 64, 128):
+        errors = [score_error(threshold_basis(n, d)) for d in (n // 4, n)]
+        assert errors[0] > 0.25 and errors[1] < 1e-10
+
+
+@pytest.mark.parametrize("n, d, error", [(1, 1, 0.1), (60, 1, 1e-4), (128, 1, 1e-4), (128, 5, 1e-9), (300, 7, 1e-6)])
+def test_geometric_masks_reach_any_error_in_few_dimensions(n, d, error):
+    basis = geometric_basis(n, d, error)
+    assert basis.queries_nd.shape == (n, d) and all(t.isfinite().all() for t in basis)
+    assert score_error(basis) <= error * (1 + 1e-9)
+    assert mask_error(basis, 40.0).output < 100 * error + 1e-10
+
+
+def test_geometric_masks_run_out_of_range():
+    with pytest.raises(ValueError, match="256 positions per dimension at error 0.0001: float64 has the range for"):
+        geometric_basis(256, 1, 1e-4)
+    assert [dimensions_needed("geometric", n, 1e-4) for n in (128, 256, 1024)] == [1, 2, 7]
+
+
+def test_dimensions_needed_by_length():
+    """Random vectors need more than the exact basis and grow at least like n^0.7; dyadic sums grow more slowly."""
+    metrics, curves = dimension_table((16, 32, 64, 128), tolerance=0.25, seed=3)
+    assert curves["n"] == [16, 32, 64, 128]
+    assert curves["exact"] == [15, 31, 63, 127]
+    assert all(r > e for r, e in zip(curves["random"], curves["exact"], strict=True))
+    growth = {kind: math.log(curves[kind][-1] / curves[kind][0], 8) for kind in ("random", "dyadic")}
+    assert growth["random"] > 1 > growth["dyadic"]
+    assert metrics["exponent_random"] > metrics["exponent_dyadic"] + 0.2
+    assert curves["dyadic"][-1] / curves["dyadic"][-2] < curves["random"][-1] / curves["random"][-2]
+    assert dimension_table((16, 32, 64, 128), tolerance=0.25, seed=3) == (metrics, curves)
+
+
+@given(n=st.integers(2, 40), kind=st.sampled_from(["exact", "threshold", "geometric"]))
+def test_the_dimensions_found_suffice_and_fewer_do_not(n, kind):
+    d = dimensions_needed(kind, n, 2.5, constant=10.0)
+    assert score_error(masking.KINDS[kind](n, d, 0.25, 0)) <= 0.25 * (1 + 1e-9)
+    if d > 1:
+        assert score_error(masking.KINDS[kind](n, d - 1, 0.25, 0)) > 0.25
+
+
+def test_tenfold_precision_costs_a_hundredfold_dimensions():
+    coarse, fine = (dimensions_needed("random", 32, tolerance) for tolerance in (0.2, 0.02))
+    assert fine / coarse == pytest.approx(100, rel=0.15)
+
+
+def test_bad_values_are_told():
+    with pytest.raises(ValueError, match="kind = 'best': must be one of exact, random, dyadic"):
+        dimensions_needed("best", 8)
+    with pytest.raises(ValueError, match="tolerance / constant = 0.5: must lie between 0 and 1/2"):
+        dimensions_needed("exact", 8, 5.0, 10.0)
+    with pytest.raises(ValueError, match="random for 64 tokens within 0.25: more than 100 dimensions"):
+        dimensions_needed("random", 64, limit=100)
+    with pytest.raises(ValueError, match="constant = 0: must be positive"):
+        augmentation(exact_basis(3), 0)
+    with pytest.raises(ValueError, match="d = 2: must be at least the 3 levels of 8 tokens"):
+        dyadic_basis(8, 2, seeded(0))
+    with pytest.raises(ValueError, match="a basis for 3 positions with 4 queries"):
+        masking.simulated_attention(*torch.zeros(3, 4, 2, dtype=torch.float64), exact_basis(3), 1.0)

@@ -1,0 +1,290 @@
+"""Algorithms 2 to 6 against brute force, the interpreter's semantics, and what does not hold as printed."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from entp_lib.papers.entp.rasp import interpreter as rasp
+from entp_lib.papers.entp.rasp import programs
+
+# Figure 2's seed, and the first element it generates
+FIGURE_2, NEXT = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46, 10, 10, 24, 49], 6
+
+element = st.one_of(st.integers(0, 9), st.integers(0, 63), st.integers(0, programs.LARGEST))
+sequences = st.lists(element, min_size=1, max_size=12)
+small_sequences = st.lists(element, min_size=1, max_size=6)
+below_n = st.integers(1, 12).flatmap(lambda n: st.lists(st.integers(0, n - 1), min_size=n, max_size=n))
+
+
+def pairs(x):
+    """Ordered pairs, i = j included, whose sum with the last element is a multiple of the length: equation 6."""
+    return sum((a + b + x[-1]) % len(x) == 0 for a in x for b in x)
+
+
+def count3(x):
+    return pairs(x) % len(x)
+
+
+def match3(x, modulus):
+    return int(any((x[0] + a + b) % modulus == 0 for a in x for b in x))
+
+
+# Count3
+
+
+@given(x=sequences)
+@example(x=[0])
+@example(x=[7])
+@example(x=FIGURE_2)
+def test_algorithms_2_3_and_4_are_count3(x):
+    assert programs.count3_quadratic(x) == programs.count3_table(x) == count3(x)
+    assert programs.count3_encoder(x).tolist() == [count3(x)] * len(x)
+
+
+@given(x=below_n)
+def test_algorithm_4_needs_no_reduction_below_n(x):
+    assert programs.count3_encoder(x, reduce=False).tolist() == [count3(x)] * len(x)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9])
+def test_algorithm_4_where_every_pair_counts(n):
+    """With count = n² the last step selects nothing: the default is the answer."""
+    with rasp.Trace() as trace:
+        assert programs.count3_encoder([0] * n, reduce=False).tolist() == [0] * n
+    assert not trace.steps[-1].attention.any()
+
+
+def test_figure_2():
+    assert programs.count3_table(FIGURE_2) == programs.generate_chain_of_thought(FIGURE_2)[1] == NEXT
+
+
+def test_algorithm_4_as_printed_is_wrong_from_n_on():
+    """x_n = n is enough; so is Figure 2's seed: §6.3 draws elements to 63 at lengths from 16."""
+    for x in ([1, 2], FIGURE_2):
+        forced = programs._count3_encoder_as_printed(np.array(x))
+        assert forced[-1] != count3(x)
+        assert programs.count3_encoder(x)[-1] == count3(x)
+        with pytest.raises(ValueError, match=r"x\[\d+\] = \d+: must be below the length"):
+            programs.count3_encoder(x, reduce=False)
+
+
+def test_algorithm_4_has_negative_values_inside():
+    """Appendix A.7 counts values from 0 to n² only; the last step goes down to -n (n - 1)."""
+    n = 5
+    with rasp.Trace() as trace:
+        programs.count3_encoder([1, 1, 1, 1, 0])  # no residue but 0 and 1, so only 0 + 0 + 0 counts
+    assert trace.steps[-1].values.tolist() == [1 - i * n for i in range(n)]
+    assert max(step.values.max() for step in trace.steps if step.values is not None) <= n**2
+
+
+@settings(max_examples=50)
+@given(x=small_sequences)
+@example(x=[0])
+@example(x=[0, 0, 0])
+def test_algorithm_6_takes_2n_and_2_steps(x):
+    n = len(x)
+    generated, answer = programs.generate_chain_of_thought(x)
+    residues = [-a % n for a in x]
+    assert len(generated) == 2 * n + 2
+    assert generated[:n] == [r + 1 for r in residues]
+    assert generated[n : 2 * n] == [residues.count((a + x[-1]) % n) for a in x]
+    assert generated[2 * n :] == [count3(x), programs.EOS]
+    assert answer == count3(x)
+
+
+@settings(max_examples=50)
+@given(x=small_sequences)
+def test_algorithm_6_is_causal(x):
+    """One pass over the finished text gives every token, although one of its calls is printed without causal."""
+    generated, _ = programs.generate_chain_of_thought(x)
+    text = [*x, programs.EOS, *generated]
+    next_tokens = programs.count3_chain_of_thought(text)
+    assert next_tokens[len(x) : -1].tolist() == generated
+    assert next_tokens[: len(x)].tolist() == [programs.EOS] * len(x)
+    for t in range(1, len(text)):
+        assert programs.count3_chain_of_thought(text[:t]).tolist() == next_tokens[:t].tolist()
+
+
+# Match3′
+
+moduli = st.one_of(st.integers(1, 12), st.just(128))
+
+
+@given(x=sequences, modulus=moduli)
+@example(x=[128], modulus=128)
+@example(x=[0, 5], modulus=128)
+def test_algorithm_5_is_match3_at_every_position(x, modulus):
+    expected = [match3(x[:t], modulus) for t in range(1, len(x) + 1)]
+    assert programs.match3_bruteforce(x, modulus) == expected
+    assert programs.match3_decoder(x, modulus).tolist() == expected
+
+
+@given(x=sequences, modulus=moduli)
+def test_algorithm_5_as_printed_gives_the_last_answer_everywhere(x, modulus):
+    assert programs.match3_decoder(x, modulus, causal=False).tolist() == [match3(x, modulus)] * len(x)
+
+
+def test_algorithm_5_as_printed_is_wrong_at_a_prefix():
+    x = [1, 126]  # 1 + 1 + 126 = 128, but x_1 alone makes 3
+    assert programs.match3_bruteforce(x) == programs.match3_decoder(x).tolist() == [0, 1]
+    assert programs.match3_decoder(x, causal=False).tolist() == [1, 1]
+    for causal, looks_ahead in ((False, [False, True, True]), (True, [False] * 3)):
+        with rasp.Trace() as trace:
+            programs.match3_decoder(x, causal=causal)
+        assert [bool(np.triu(step.attention, 1).any()) for step in trace.steps] == looks_ahead
+
+
+# bad input
+
+
+@pytest.mark.parametrize(
+    "program",
+    "count3_quadratic count3_table count3_encoder match3_bruteforce match3_decoder "
+    "count3_chain_of_thought generate_chain_of_thought".split(),
+)
+def test_bad_sequences(program):
+    bad = {
+        "x is empty": [],
+        r"x\[1\] = -2: must be from": [3, -2],
+        r"x\[1\] = 2147483648: must be from": [3, 2**31],
+        r"x\[0\] = 1.0: must be an integer": [1.0],
+        r"x\[0\] = 'a': must be an integer": ["a"],
+    }
+    for message, x in bad.items():
+        with pytest.raises(ValueError, match=message):
+            getattr(programs, program)(x)
+
+
+def test_bad_prompts_and_moduli():
+    with pytest.raises(ValueError, match=r"x\[1\] = -1: must be from 0"):
+        programs.generate_chain_of_thought([3, programs.EOS])
+    with pytest.raises(ValueError, match=r"x\[0\] = -1: there must be at least one integer before EOS"):
+        programs.count3_chain_of_thought([programs.EOS, 3])
+    for program in (programs.match3_bruteforce, programs.match3_decoder):
+        for modulus in (0, -3, 2.5):
+            with pytest.raises(ValueError, match=f"modulus = {modulus}: must be"):
+                program([1], modulus)
+
+
+# the interpreter
+
+
+def test_predicates_take_the_key_first():
+    attention = rasp.select(k=[1, 2, 3], q=[2, 2, 2], pred=lambda key, query: key < query)
+    assert attention.tolist() == [[True, False, False]] * 3  # row = query, column = key
+
+
+def test_causal_is_off_unless_asked_for():
+    x = [0, 0, 0]
+    assert rasp.select(x, x, rasp.true).all()
+    assert (rasp.select(x, x, rasp.true, causal=True) == np.tri(3, dtype=bool)).all()
+    assert rasp.kqv(x, x, [1, 2, 6], rasp.true).tolist() == [3, 3, 3]
+    assert rasp.kqv(x, x, [1, 2, 6], rasp.true, causal=True).tolist() == [1, 1, 3]
+
+
+@given(total=st.integers(-(2**61), 2**61), n=st.integers(1, 9))
+@example(total=-7, n=2)
+@example(total=-1, n=3)
+def test_means_are_truncated_toward_zero(total, n):
+    x = [total, *[0] * (n - 1)]
+    expected = total // n if total >= 0 else -(-total // n)
+    assert rasp.kqv(x, x, x, rasp.true).tolist() == [expected] * n
+
+
+@given(data=st.data(), n=st.integers(1, 6), default=st.integers(-99, 99))
+def test_reductions_of_what_is_selected_or_the_default(data, n, default):
+    v = data.draw(st.lists(st.integers(-50, 50), min_size=n, max_size=n))
+    attention = np.array(data.draw(st.lists(st.booleans(), min_size=n * n, max_size=n * n))).reshape(n, n)
+    chosen = [[a for a, taken in zip(v, row, strict=True) if taken] for row in attention]
+    reductions = {"max": max, "min": min, "mean": lambda c: int(sum(c) / len(c))}
+    for name, reduction in reductions.items():
+        expected = [reduction(c) if c else default for c in chosen]
+        assert rasp.aggr(attention, v, default, name).tolist() == expected
+    assert rasp.sel_width(attention).tolist() == [len(c) for c in chosen]
+
+
+def test_an_empty_selection_gives_the_default_which_is_0():
+    for reduction in ("mean", "max", "min"):
+        call = dict(k=[1, 2], q=[3, 3], v=[5, 6], pred=rasp.equals, reduction=reduction)
+        assert rasp.kqv(**call).tolist() == [0, 0]
+        assert rasp.kqv(**call, default=-4).tolist() == [-4, -4]
+
+
+def test_elementwise_operations():
+    assert rasp.full([7, 8], 3).tolist() == [3, 3]
+    assert rasp.indices([7, 8, 9]).tolist() == [0, 1, 2]
+    assert rasp.tok_map([-3, 3], lambda a: a / 2).tolist() == [-1, 1]
+    assert rasp.seq_map([5, 6], [2, 4], lambda a, b: a - b).tolist() == [3, 2]
+    assert rasp.tok_map([], abs).dtype == np.int64
+
+
+def test_bad_operands():
+    with pytest.raises(ValueError, match="lengths {'k': 2, 'q': 1}: must be equal"):
+        rasp.select([1, 2], [1], rasp.true)
+    with pytest.raises(ValueError, match="x = array.*must be a one-dimensional sequence of integers"):
+        rasp.tok_map([0.5], abs)
+    with pytest.raises(ValueError, match="reduction = 'median': must be"):
+        rasp.kqv([1], [1], [1], rasp.true, reduction="median")
+    with pytest.raises(ValueError, match=r"attention bool \(2, 1\): must be boolean and \(1, 1\)"):
+        rasp.aggr(np.ones((2, 1), dtype=bool), [1])
+
+
+# traces
+
+
+def test_a_trace_holds_each_selection_in_order():
+    with rasp.Trace() as trace:
+        attention = rasp.select([1, 2], [2, 2], rasp.equals, name="where")
+        result = rasp.kqv([0, 1], [1, 0], rasp.sel_width(attention), rasp.equals, name="what")
+    where, what = trace.steps
+    assert (where.name, where.values, where.result) == ("where", None, None)
+    assert where.attention.dtype == bool and where.attention.tolist() == [[False, True]] * 2
+    assert (what.name, what.values.tolist(), what.attention.tolist()) == (
+        "what",
+        [1, 1],
+        [[False, True], [True, False]],
+    )
+    result[:], attention[:] = 9, False  # the trace keeps what was computed
+    assert what.result.tolist() == [1, 1] and where.attention.any()
+
+
+def test_nothing_is_recorded_outside_a_trace():
+    outer, inner = rasp.Trace(), rasp.Trace()
+    with outer:
+        with inner:
+            rasp.select([1], [1], rasp.true, name="inner")
+        rasp.select([1], [1], rasp.true, name="outer")
+    with pytest.raises(ZeroDivisionError), outer:
+        rasp.select([1], [1], lambda key, query: 1 // 0)
+    rasp.select([1], [1], rasp.true)
+    assert [step.name for step in inner.steps] == ["inner"]
+    assert [step.name for step in outer.steps] == ["outer"]
+
+
+@given(x=small_sequences)
+def test_every_attention_call_of_a_program_is_named(x):
+    calls = {programs.count3_encoder: 5, programs.match3_decoder: 3, programs.count3_chain_of_thought: 7}
+    for program, number in calls.items():
+        with rasp.Trace() as trace:
+            program(x)
+        assert len({step.name for step in trace.steps} - {"select", "kqv"}) == len(trace.steps) == number
+        assert all(step.attention.shape == (len(x), len(x)) for step in trace.steps)
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=30), st.integers(1, 31))
+def test_blocks_of_counters_trade_time_for_space(x, block):
+    """Right for any number of counters, in 2n steps a block."""
+    answer, steps = programs.count3_blocks(x, block)
+    assert answer == programs.count3_table(x)
+    assert steps == 2 * len(x) * -(-len(x) // block)
+
+
+def test_conjecture_6_1_has_a_counterexample():
+    """sqrt(n) counters: steps over n^2 and counters over n both fall as n grows."""
+    shares = []
+    for n in (16, 64, 256):
+        answer, steps = programs.count3_blocks(list(range(n)), round(n**0.5))
+        assert answer == programs.count3_table(list(range(n)))
+        shares.append((steps / n**2, n**0.5 / n))
+    assert shares == [(0.5, 0.25), (0.25, 0.125), (0.125, 0.0625)]

@@ -1,0 +1,299 @@
+"""The text experiment: arms differ in what they say, minima and paired differences are those of the curves."""
+
+import dataclasses
+import hashlib
+import inspect
+import itertools
+import json
+import math
+
+import pytest
+import torch
+
+from entp_lib.__main__ import build_parser, main
+from entp_lib.collection.frames import at_equal_compute, cost_per_run, published, summary
+from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.models.entp import token_forwards
+from entp_lib.papers import EXPERIMENTS
+from entp_lib.papers.entp.language import experiment as module
+from entp_lib.papers.entp.language import shakespeare
+from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
+from entp_lib.report import own_text
+from entp_lib.runs.records import Record, Store
+from entp_lib.tasks import Text, build_task
+
+OPENWEBTEXT = EXPERIMENTS["openwebtext"]
+
+
+def test_arms_differ_in_rates_and_positions_alone():
+    runs = {(r.labels["schedule"], r.labels["arm"]): r.config for r in OPENWEBTEXT.plan("quick", 1)}
+    assert set(runs) == {*itertools.product(module.SCHEDULES, ("decoder", "entp")), (module.TABLE_8, module.LONGER)}
+    plain, swapped = (runs[schedule, "decoder"] for schedule in module.SCHEDULES)
+    longer = runs[module.TABLE_8, module.LONGER]
+    rates = swapped.train.min_lr, swapped.train.max_lr
+    assert rates == (plain.train.max_lr, plain.train.min_lr) and rates[0] > rates[1]
+    assert dataclasses.replace(swapped, train=plain.train) == plain
+    assert longer.task_params == {**plain.task_params, "prefixes": 0} and longer.model == plain.model
+    assert (longer.train.max_lr, longer.train.min_lr) == (plain.train.max_lr, plain.train.min_lr)
+
+
+@pytest.mark.parametrize("tier", ["smoke", "quick", "gpu"])
+def test_the_longer_decoder_spends_what_entp_spends(tier):
+    """Counted on the positions that ENTP's batches draw."""
+    configs = OPENWEBTEXT.configs(tier, 1)
+    (longer,) = (run.config for run in OPENWEBTEXT.plan(tier, 1) if run.labels["arm"] == module.LONGER)
+    entp = next(c for c in configs if c.model.architecture == "entp")
+    task = build_task(entp.task, entp.task_params)
+    generator = torch.Generator().manual_seed(0)
+    each = token_forwards("entp", task.wanted(generator, 2000, evaluating=False)) / 2000
+    assert longer.train.batch_size == entp.train.batch_size
+    assert longer.train.steps * task.context == pytest.approx(entp.train.steps * each, rel=0.02)
+
+
+def test_a_tier_that_scores_every_position_has_no_third_arm():
+    assert {run.labels["arm"] for run in OPENWEBTEXT.plan("paper", 0)} == {"decoder", "entp"}
+
+
+def test_the_papers_settings_are_those_of_table_8():
+    config = OPENWEBTEXT.configs("paper", 1)[0]
+    task, shape, train = build_task(config.task, config.task_params), config.model, config.train
+    assert (shape.n_layers, shape.n_heads, shape.width, shape.vocab_size) == (6, 6, 384, 50_304)
+    assert (train.batch_size, train.warmup_steps, train.decay_steps) == (32, 2000, 600_000)
+    assert (train.max_lr, train.min_lr, train.betas, train.weight_decay) == (6e-4, 6e-5, (0.9, 0.95), 0.1)
+    assert task == Text("openwebtext", tokenizer="gpt2", split="nanogpt", held_out=0.0005, context=128)
+
+
+def test_embedded_tiers_name_their_text():
+    for tier in ("quick", "gpu"):
+        assert all(len(c.task_params["checksum"]) == 16 for c in OPENWEBTEXT.configs(tier))
+
+
+def made_up(run, losses, train=(3.0, 2.0, 1.0)):
+    """A record with given validation losses, the last of them on more windows too; nothing is trained."""
+    entp = run.labels["arm"] == "entp"
+    curves = {
+        "step": [10, 20, 30],
+        "token_forwards": [1000, 2000, 3000] if entp else [100, 200, 300],
+        "seconds": [4.0, 8.0, 12.0] if entp else [1.0, 2.0, 3.0],
+        "train_loss": list(train),
+        "loss": list(losses),
+    }
+    metrics = {"loss": losses[-1], "baseline": {"loss": 3.0}, "position": [1, 2]}
+    metrics |= {"loss_by_position": [losses[-1] + 1, losses[-1] - 1 + entp]}
+    metrics |= {"samples": [{"prompt": p, "continuation": f"{p} {run_name(run.labels)}"} for p in "pq"]}
+    return Record("openwebtext", 1, run.config, metrics, curves, {}, labels=run.labels)
+
+
+def run_name(labels):
+    return f"{labels['arm']}, {labels['schedule']}"
+
+
+@pytest.fixture
+def records():
+    """One seed of quick: ENTP 0.2 nats ahead at its lowest, behind at the end, 0.1 behind with the rates swapped."""
+    curves = {
+        (module.TABLE_8, "decoder"): (3.0, 2.0, 2.4),
+        (module.TABLE_8, "entp"): (3.2, 1.8, 2.5),
+        (module.SWAPPED, "decoder"): (3.0, 2.5, 2.0),
+        (module.SWAPPED, "entp"): (3.0, 2.5, 2.1),
+        (module.TABLE_8, module.LONGER): (2.0, 1.5, 1.4),
+    }
+    return [made_up(run, curves[run.labels["schedule"], run.labels["arm"]]) for run in OPENWEBTEXT.plan("quick", 1)]
+
+
+def test_minima_and_differences_are_those_of_the_curves(records):
+    table = module.minima(records).set_index(["schedule", "arm"])
+    row = table.loc[(module.TABLE_8, "entp")]
+    assert (row["lowest validation loss"], row["last validation loss"]) == (1.8, 2.5)
+    assert (row["lowest training loss"], row["last training loss"]) == (1.0, 1.0)
+    assert row["lowest validation perplexity"] == math.exp(1.8) and row["unigram loss"] == 3.0
+    smooth = module.minima(records, smoothed=2).set_index(["schedule", "arm"]).loc[(module.TABLE_8, "entp")]
+    assert smooth["lowest validation loss"] == pytest.approx(2.15)
+    found = {name: values.tolist() for name, values in module.gaps(records).items()}
+    assert list(found) == list(module.COMPARISONS)
+    assert found["as published: rates swapped, lowest"] == pytest.approx([-0.1])
+    assert found["Table 8, lowest"] == pytest.approx([0.2])
+    assert found["Table 8, last"] == pytest.approx([-0.1])
+    assert found["equal compute, last"] == pytest.approx([-1.1])
+    assert module.gaps(records, smoothed=2)["Table 8, lowest"].tolist() == pytest.approx([2.2 - 2.15])
+
+
+def test_each_claim_is_measured_on_its_own_arms(records):
+    measured = {m.claim: m for m in OPENWEBTEXT.measure(records)}
+    values = {name: m.values[0] for name, m in measured.items()}
+    assert values == pytest.approx({"T3-loss": -0.1, "T3-last": -0.1, "T3-fair": -1.1})
+    assert [len(m.records) for m in measured.values()] == [2, 2, 2]
+    assert not any(m.paper_settings for m in measured.values())
+    assert OPENWEBTEXT.measure([]) == []
+    without = [r for r in records if r.labels["arm"] != module.LONGER]
+    assert [m.claim for m in OPENWEBTEXT.measure(without)] == ["T3-loss", "T3-last"]
+
+
+def test_gaps_by_position_are_paired(records):
+    table = module.gap_by_position(records, "decoder")
+    assert table.index.tolist() == [1, 2] and table["mean"].tolist() == pytest.approx([-0.1, -1.1])
+    assert module.gap_by_position(records, module.LONGER)["mean"].tolist() == pytest.approx([-1.1, -2.1])
+
+
+def test_samples_are_listed_prompt_by_prompt(records):
+    found = module.samples(records)
+    names = [run_name(r.labels) for r in records]
+    assert [run for run, _, _ in found] == names * 2
+    assert [prompt for _, prompt, _ in found] == ["p"] * 5 + ["q"] * 5
+    assert all(text == f"{prompt} {run}" for run, prompt, text in found)
+
+
+def test_equal_compute_is_what_the_decoder_spent(records):
+    budget = {"schedule": module.TABLE_8, "arm": "decoder"}
+    table = at_equal_compute(module.courses(records), ["loss"], budget, by=("schedule", "arm"))["loss"]
+    for axis in ("token_forwards", "seconds"):
+        assert table[axis, module.TABLE_8, "decoder"] == 2.4
+        assert math.isnan(table[axis, module.TABLE_8, "entp"])  # not one evaluation by then
+    assert len(table) == 2 * 5
+
+
+def test_frames_have_a_row_for_each_point(records):
+    course = module.courses(records)
+    assert len(course) == 5 * 3 and course["tokens"].tolist()[:3] == [10 * 32 * 32, 20 * 32 * 32, 30 * 32 * 32]
+    assert course["perplexity"].iloc[0] == math.exp(3.0)
+    positions = module.loss_by_position(records)
+    assert len(positions) == 5 * 2 and set(positions["architecture"]) == {"decoder", "entp"}
+
+
+def test_the_published_tables_agree_with_each_other():
+    """Perplexities are those of the losses, Table 3 is the mean of Table 7, and the log of seed 1 explains both."""
+    table = published("entp", "openwebtext")
+    for part in ("train", "validation"):
+        expected = table[f"{part}_loss"].map(math.exp)
+        assert table[f"{part}_perplexity"].tolist() == pytest.approx(expected.tolist(), abs=0.11)
+        losses = table.set_index(["source", "value", "architecture"])[f"{part}_loss"]
+        for name in ("decoder", "entp"):
+            seeds = losses["Table 7", "minimum", name]
+            assert losses["Table 3", "mean of minima", name] == pytest.approx(seeds.mean(), abs=6e-4)
+            logged = losses["authors' run log", "minimum of means over 50 evaluations", name]
+            assert logged.item() == pytest.approx(seeds.iloc[0], abs=2e-3)
+
+
+def test_shakespeare_is_shown_beside_the_logs(store):
+    """A run that exists has its lowest loss and the difference; one that does not is left blank."""
+    config = SHAKESPEARE.configs("paper")[0]
+    assert (config.model.architecture, config.model.n_layers, config.model.width) == ("decoder", 3, 192)
+    curves = {"step": [100, 200], "train_loss": [2.5, 2.0], "loss": [1.6, 1.65]}
+    store.save(Record("shakespeare", 1, config, {"loss": 1.7}, curves, {}))
+    table = shakespeare.beside_authors(store)
+    row = table.loc["decoder"]
+    assert (row["ours"], row["our step"], row["authors"]) == (1.6, 100, 1.6171)
+    assert row["difference"] == pytest.approx(-0.0171) and table.loc["entp"].isna()[["ours", "difference"]].all()
+    none = Store(store.root / "none", read_only=True)
+    assert shakespeare.beside_authors(none)["ours"].isna().all()
+    theirs, both = shakespeare.courses(none), shakespeare.courses(store)
+    assert set(theirs["of"]) == {"authors"} and len(both) == len(theirs) + 2
+    logged = theirs.query("architecture == 'decoder'").set_index("step")["train_loss"]
+    gaps = [2.5 - logged[100], 2.0 - logged[200]]
+    found = shakespeare.training_differences(store, after=0).loc["decoder"]
+    assert found.tolist() == pytest.approx([sum(gaps) / 2, max(map(abs, gaps)), 2])
+    assert shakespeare.training_differences(none).empty
+    lowest = theirs.groupby("architecture")["validation_loss"].min()
+    assert lowest["decoder"] == pytest.approx(row["authors"], abs=1e-4)
+    assert both[both["of"] == "ours"][["step", "train_loss", "validation_loss"]].to_numpy().tolist() == [
+        [100, 2.5, 1.6],
+        [200, 2.0, 1.65],
+    ]
+
+
+def test_the_smoke_tier_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    done = OPENWEBTEXT.collect(NotebookParameters(tier="smoke", seeds=1))
+    assert len(done.complete) == 5
+    assert module.minima(done.complete)["last training loss"].lt(math.log(256)).all()
+    assert len({r.metrics["corpus"]["checksum"] for r in done.complete}) == 1
+    shown = summary(done.complete)
+    assert len(cost_per_run(shown, by="arm")) == 3 and shown["baseline_token_accuracy"].nunique() == 1
+    assert set(module.loss_by_position(done.complete)["position"]) == set(range(1, 17))
+    assert len(module.samples(done.complete)) == 5 * 3
+    spent = shown[shown["schedule"] == module.TABLE_8].set_index("arm")["token_forwards"]
+    assert spent["entp"] == pytest.approx(spent[module.LONGER], rel=0.1)
+
+
+# A text of one's own
+
+
+@pytest.fixture
+def own_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    path = tmp_path / "own.txt"
+    path.write_text("".join(f"line {i} of a text\n\n" for i in range(200)))
+    return path
+
+
+def test_defaults_are_those_of_shakespeare(own_file):
+    decoder, entp = own_text.configs(str(own_file))
+    (theirs, _) = SHAKESPEARE.configs("paper")
+    typed = vars(build_parser().parse_args(["text", "x"]))
+    defaults = {
+        n: p.default for n, p in inspect.signature(own_text.configs).parameters.items() if p.kind == p.KEYWORD_ONLY
+    }
+    assert defaults.items() <= typed.items()
+    assert dataclasses.replace(entp, model=decoder.model) == decoder and entp.model.architecture == "entp"
+    assert decoder.task_params["vocabulary"] == decoder.model.vocab_size == len(set(own_file.read_text()))
+    assert decoder.task_params["checksum"] == hashlib.sha256(own_file.read_bytes()).hexdigest()[:16]
+    for name in ("steps", "batch_size", "max_lr", "min_lr", "warmup_steps", "eval_every", "betas", "weight_decay"):
+        assert getattr(decoder.train, name) == getattr(theirs.train, name), name
+    assert dataclasses.replace(decoder.model, vocab_size=65) == theirs.model
+    assert {k: theirs.task_params[k] for k in ("split", "held_out", "context")}.items() <= decoder.task_params.items()
+
+
+def test_a_text_of_ones_own_is_trained_on(own_file, tmp_path, capsys):
+    command = ["text", str(own_file), "--size", "extra_small", "--context", "8", "--steps", "6", "--jobs", "1"]
+    assert main([*command, "--architecture", "decoder", "--batch-size", "8"]) == 0
+    said = capsys.readouterr().out
+    assert "decoder, seed 0" in said and "entp" not in said and "validation" in said
+    (record,) = (tmp_path / "results" / "own" / "records" / "own_text").glob("*.json")
+    losses = json.loads(record.read_text())["curves"]["loss"]
+    assert len(losses) == 6 and losses[-1] < losses[0]
+    assert not (tmp_path / "results" / "records").exists()  # nothing that a claim could rest on
+
+
+def test_a_run_that_is_cut_at_once_has_no_losses_to_show(own_file, capsys):
+    command = ["text", str(own_file), "--size", "extra_small", "--context", "8", "--time-limit", "0.001"]
+    assert main([*command, "--architecture", "decoder"]) == 0
+    said = capsys.readouterr().out
+    assert "partial: own_text" in said and "loss" not in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--context", "9000"], "context = 9000: the train part of corpus"),
+        (["--size", "huge"], "size = 'huge': must be one of"),
+        (["--tokenizer", "words"], "tokenizer = 'words': must be one of"),
+        (["--vocabulary", "3"], "vocabulary = 3: the corpus has"),
+        (["--steps", "0"], "steps = 0: must be"),
+        (["--seeds", "0"], "seeds = 0: must be at least 1"),
+        (["--max-lr", "nan"], "max_lr = nan: must be"),
+        (["--jobs", "-1"], "--jobs -1: must be 0"),
+        (["--time-limit", "soon"], "time limit 'soon': write"),
+    ],
+)
+def test_what_a_text_lacks_is_one_line(own_file, capsys, options, message):
+    assert main(["text", str(own_file), *options]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("one paragraph of a text", "one piece of text, of which none can be held out"),
+        ("a document that alone is ended\f", "one piece of text"),
+        ("\n\n" * 5000, "all of it is one character"),
+        ("", "is empty"),
+    ],
+)
+def test_a_text_that_cannot_be_used_is_named(own_file, capsys, text, message):
+    own_file.write_text(text)
+    assert main(["text", str(own_file)]) == 2
+    assert message in capsys.readouterr().err
+    assert main(["text", str(own_file.with_name("embedded"))]) == 2
+    assert capsys.readouterr().err.endswith("embedded: no such file\n")

@@ -1,0 +1,202 @@
+"""Pronouns: what is scored is the rest of the sentence, items are balanced, and the published difference is noise."""
+
+import dataclasses
+import json
+import sys
+import types
+from collections import Counter
+
+import pytest
+import torch
+from scipy import stats
+
+from entp_lib.config import ARCHITECTURES, ModelConfig, StudyConfig
+from entp_lib.corpora.tokenizers import Bytes
+from entp_lib.papers.entp.downstream import pronouns as module
+from entp_lib.papers.entp.downstream.pronouns import Item
+from entp_lib.runs.execution import run
+from entp_lib.runs.sweeps import SweepError, sweep
+from entp_lib.statistics import mcnemar, proportion_interval
+from entp_lib.strict import ConfigError
+
+ROW = {"sentence": "Ann thanked Bob, because _ helped.", "option1": "Ann", "option2": "Bob", "answer": "2"}
+
+
+@pytest.fixture
+def model(small_model):
+    def build(architecture="decoder"):
+        return small_model(architecture, vocab_size=256, max_length=100)
+
+    return build
+
+
+@torch.no_grad()
+def by_hand(model, start, rest):
+    """Log-likelihood of the rest, a token at a time, each from a prefix of its own."""
+    ids, total = [*start.encode()], 0.0
+    for token in rest.encode():
+        row = torch.tensor([ids])
+        wanted = torch.zeros_like(row, dtype=torch.bool)
+        wanted[0, -1] = True
+        logits = model(row, wanted, torch.tensor([len(start.encode())]))
+        total += float(logits[0].log_softmax(-1)[token])
+        ids.append(token)
+    return total
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_scores_are_the_likelihood_of_the_rest_given_each_option(model, architecture):
+    items = [Item("Ann met _ today.", "Bob", "a rather long option", 1), Item("The _ ran.", "dogs", "dog", 2)]
+    subject = model(architecture)
+    table = module.scores(subject, items, Bytes())
+    for item, row in zip(items, table.itertuples(), strict=True):
+        start, rest = item.sentence.split("_")
+        for number, option in ((1, item.option1), (2, item.option2)):
+            assert row[number] == pytest.approx(by_hand(subject, start + option, rest), rel=1e-5)
+        assert row.chosen == (1 if row.option1 >= row.option2 else 2) and row.right == (row.chosen == item.answer)
+
+
+def test_scores_do_not_depend_on_what_else_is_in_a_batch(model, monkeypatch):
+    items, subject = module.embedded()[:20], model("entp")
+    whole = module.scores(subject, items, Bytes())
+    monkeypatch.setattr(module, "ITEMS_AT_ONCE", 3)
+    other = module.scores(subject.train(), items, Bytes())
+    assert subject.training  # as it was
+    torch.testing.assert_close(*(torch.tensor(t[["option1", "option2"]].to_numpy()) for t in (whole, other)))
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_what_is_too_long_is_scored_by_the_last_tokens_that_fit(model, architecture):
+    """By hand, a token at a time, from the hundred bytes before it."""
+    item, subject = Item("Ann said " + "a" * 90 + " _ ran.", "x", "yy", 1), model(architecture)
+    table = module.scores(subject, [item, Item("The _ ran.", "dogs", "dog", 2)], Bytes())
+    assert table["cut"].tolist() == [True, False]
+    for column, option in (("option1", "x"), ("option2", "yy")):
+        text, rest = item.until(option) + item.rest, len(item.rest)
+        expected = sum(
+            by_hand(subject, text[max(0, end - 100) : end], text[end]) for end in range(len(text) - rest, len(text))
+        )
+        assert table.loc[0, column] == pytest.approx(expected, rel=1e-5)
+
+
+def test_embedded_items_are_balanced_and_decided_by_their_last_words():
+    items = module.embedded()
+    assert len(items) >= 100 and len({i.sentence for i in items}) == len(items)
+    assert Counter(i.answer for i in items) == {1: len(items) // 2, 2: len(items) // 2}
+    starts = Counter((i.sentence.split("_")[0], i.option1, i.option2) for i in items)
+    assert set(starts.values()) == {2}  # every start with both endings
+    for item in items:
+        named = item.sentence.lower().split("_")[0]
+        assert item.option1.lower() in named and item.option2.lower() in named
+
+
+def test_agreement_follows_number_and_gender():
+    for item in module.embedded():
+        right = (item.option1, item.option2)[item.answer - 1]
+        if right in dict(module.ONE_AND_MANY) or right in dict(module.ONE_AND_MANY).values():
+            assert (" were " in item.rest) == (right in dict(module.ONE_AND_MANY).values())
+        if " himself" in item.rest or " herself" in item.rest:
+            assert (" himself" in item.rest) == (right in dict(module.MAN_AND_WOMAN))
+
+
+def test_lines_are_read_and_their_mistakes_named(tmp_path):
+    path = tmp_path / "items.jsonl"
+    path.write_text(json.dumps(ROW) + "\n" + json.dumps(ROW | {"answer": 1}) + "\n")
+    one, two = module.items(str(path))
+    assert (one.answer, two.answer, one.rest, one.until("Bob")) == (2, 1, " helped.", "Ann thanked Bob, because Bob")
+    bad = {
+        "line 2: lacks option1, answer": {"sentence": "a _ b", "option2": "x"},
+        "line 2: sentence 'no blank': must have one blank": ROW | {"sentence": "no blank"},
+        "line 2: sentence 'It is _.*nothing follows": ROW | {"sentence": "It is _ "},
+        "line 2: answer = 3": ROW | {"answer": "3"},
+        "line 2: .*'one'": ROW | {"answer": "one"},
+        "line 2: option1 = 5": ROW | {"option1": 5},
+    }
+    for message, row in bad.items():
+        path.write_text(json.dumps(ROW) + "\n" + json.dumps(row) + "\n")
+        with pytest.raises(ConfigError, match=message):
+            module.items(str(path))
+    path.write_text(json.dumps(ROW) + "\n{not JSON\n")
+    with pytest.raises(ConfigError, match="line 2: not JSON"):
+        module.items(str(path))
+    path.write_text("")
+    with pytest.raises(ConfigError, match="is empty"):
+        module.items(str(path))
+    with pytest.raises(ConfigError, match="there is no .*gone.jsonl"):
+        module.items(str(tmp_path / "gone.jsonl"))
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_without_library_or_network_the_embedded_items_are_named(monkeypatch, installed):
+    def no_network(*_, **__):
+        raise ConnectionError("no route to host")
+
+    there = types.SimpleNamespace(load_dataset=no_network) if installed else None
+    monkeypatch.setitem(sys.modules, "datasets", there)
+    with pytest.raises(ConfigError, match="'embedded' needs neither"):
+        module.items("hub")
+
+
+def test_the_hub_is_read_like_a_file(monkeypatch):
+    rows = [{**ROW, "input_formatted": "x"}]
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=lambda *a, **k: rows))
+    assert module.items("hub") == [Item(ROW["sentence"], "Ann", "Bob", 2)]
+
+
+@pytest.fixture
+def language_model(small_run, store, tmp_path, monkeypatch):
+    """The record of a language model of bytes that was trained for a moment."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    (tmp_path / "text.txt").write_text("The farmer met the horses.\n\n" * 200, encoding="utf-8")
+    params = dict(corpus=str(tmp_path / "text.txt"), tokenizer="bytes", context=100, split="tail", held_out=0.2)
+    shape = ModelConfig("decoder", n_layers=2, n_heads=2, width=16, vocab_size=256, max_length=100)
+    config = dataclasses.replace(small_run(), task="text", task_params=params, model=shape)
+    return run(dataclasses.replace(config, train=dataclasses.replace(config.train, steps=2)), 1, store=store)
+
+
+def test_a_study_scores_a_finished_run_and_keeps_every_item(language_model, store):
+    config = StudyConfig("test", "smoke", "pronouns", {"weights": f"test/{language_model.id}", "source": "embedded"})
+    record = run(config, 1, store=store)
+    count = len(module.embedded())
+    wrong = count - sum(record.curves["right"])
+    assert record.metrics["items"] == count == len(record.curves["option1"]) and record.metrics["wrong"] == wrong
+    assert record.metrics["error"] == pytest.approx(wrong / count)
+    low, high = proportion_interval(wrong, count)
+    assert (record.metrics["low"], record.metrics["high"]) == pytest.approx((low, high), rel=1e-5)
+    assert record.config == config  # the name of the run, not where its file lies
+
+
+def test_a_study_of_missing_weights_or_of_no_language_model_is_refused(small_run, store):
+    def study(name):
+        return StudyConfig("test", "smoke", "pronouns", {"weights": name, "source": "embedded"})
+
+    with pytest.raises(SweepError, match="the weights of test/0123456789abcdef are missing"):
+        sweep([study("test/0123456789abcdef")], 1, store=store, jobs=1)
+    record = run(small_run(), 1, store=store)
+    with pytest.raises(ConfigError, match="a run on task 'counting' is no language model"):
+        run(study(f"test/{record.id}"), 1, store=store)
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (3, 0), (5, 2), (9, 9), (1, 12)])
+def test_mcnemar_is_the_exact_test_of_a_fair_coin(first, second):
+    n, most = first + second, max(first, second)
+    expected = min(1.0, 2 * sum(stats.binom.pmf(k, n, 0.5) for k in range(most, n + 1)))
+    assert mcnemar(first, second) == pytest.approx(expected) == pytest.approx(mcnemar(second, first))
+
+
+def test_every_overlap_of_two_error_counts_is_tested():
+    """By brute force over the number of items that both have wrong."""
+    table = module.compatible_tests(7, 5, 10)
+    assert set(zip(table["first_only"], table["second_only"], strict=True)) == {(5, 3), (4, 2), (3, 1), (2, 0)}
+    assert table["p_value"].tolist() == [mcnemar(*row) for row in zip(table.first_only, table.second_only, strict=True)]
+    with pytest.raises(ConfigError, match="wrong_second = 11: must be 0 to total = 10"):
+        module.compatible_tests(7, 11, 10)
+
+
+def test_table_4_does_not_decide():
+    """Intervals that overlap whichever way the seeds pair, and p-values on both sides of 0.05 at best."""
+    table = module.published_tests()
+    assert len(table) == 4
+    assert (table["ENTP high"] > table["decoder low"]).all()
+    assert (table["p highest"] > 0.5).all() and table["p lowest"].between(0.01, 0.13).all()
+    assert (43.5, 38.0) == tuple(sum(counts) / len(counts) for counts in module.PUBLISHED.values())

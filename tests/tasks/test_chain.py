@@ -1,0 +1,109 @@
+"""Count3 by chain of thought: the traces are Algorithm 6's, the comparison is fair, depth is measured as said."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entp_lib.papers.entp.rasp import chain_of_thought, depth
+from entp_lib.papers.entp.rasp.chain_of_thought import CHAIN_OF_THOUGHT
+from entp_lib.papers.entp.rasp.depth import DEPTH
+from entp_lib.papers.entp.rasp.programs import EOS, generate_chain_of_thought
+from entp_lib.runs.records import Record
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import Chain, generator_for
+from entp_lib.tasks.counting import count3
+
+
+@given(longest=st.integers(2, 9), symbols=st.integers(4, 12), seed=st.integers(0, 99))
+def test_a_trace_is_what_algorithm_6_writes(longest, symbols, seed):
+    task = Chain(longest, symbols)
+    batch = task.batch(generator_for("cpu", seed), 6)
+    text_BT = torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], 1)
+    for text, n, wanted_T in zip(text_BT.tolist(), (batch.prompt_lengths_B - 1).tolist(), batch.wanted_BT, strict=True):
+        tokens, answer = generate_chain_of_thought(text[:n])
+        assert text[n] == task.eos
+        assert text[n + 1 : 3 * n + 3] == [task.eos if token == EOS else token for token in tokens]
+        assert wanted_T.nonzero()[:, 0].tolist() == list(range(n, 3 * n + 2))
+        assert text[3 * n + 1] == answer == count3(text[:n])
+
+
+@pytest.mark.parametrize(("scored", "place"), [("direct", lambda n: n), ("last", lambda n: 3 * n)])
+def test_the_answer_alone_is_scored(scored, place):
+    task = Chain(6, 8, scored)
+    batch = task.batch(generator_for("cpu", 1), 30)
+    n_B = batch.prompt_lengths_B - 1
+    assert sorted(set(n_B.tolist())) == [2, 3, 4, 5, 6]
+    for row, n in enumerate(n_B.tolist()):
+        assert batch.wanted_BT[row].nonzero()[:, 0].tolist() == [place(n)]
+        assert batch.targets_BT[row, place(n)] == count3(batch.inputs_BT[row, :n].tolist())
+
+
+def test_no_prompt_is_both_trained_on_and_scored():
+    task = Chain(4, 5)
+    sides = []
+    for evaluating in (False, True):
+        batch = task.batch(generator_for("cpu", evaluating), 2000, evaluating)
+        rows = zip(batch.inputs_BT.tolist(), (batch.prompt_lengths_B - 1).tolist(), strict=True)
+        sides.append({tuple(row[:n]) for row, n in rows})
+    assert all(len(side) > 50 for side in sides) and not sides[0] & sides[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"longest": 1}, "longest = 1"),
+        ({"symbols": 1}, "symbols = 1"),
+        ({"held_out": 0.0}, "held_out = 0.0"),
+        ({"symbols": 2, "held_out": 0.01}, "one side has no prompt of length 2"),
+        ({"scored": "some"}, "scored = 'some'"),
+    ],
+)
+def test_bad_parameters_are_named(change, message):
+    with pytest.raises(ConfigError, match=message):
+        Chain(**change)
+
+
+@pytest.mark.parametrize("tier", ["quick", "gpu"])
+def test_both_ways_process_as_many_tokens(tier):
+    """Within a tenth: rows of 3n + 2 against three times as many of n + 1."""
+    work = {}
+    for run in CHAIN_OF_THOUGHT.plan(tier, 1):
+        c = run.config
+        task = Chain(**c.task_params)
+        work[run.labels["arm"]] = c.train.steps * c.train.batch_size * task.length
+    assert work["direct"] == pytest.approx(work["trace"], rel=0.1)
+
+
+def scored(run, accuracy):
+    """The record of a planned run with a made-up final accuracy."""
+    config = run.config
+    scores = {"token_accuracy": accuracy, "sequence_accuracy": accuracy, "loss": 1.0}
+    metrics = {**scores, "baseline": {**scores, "token_accuracy": 0.1}}
+    where = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)
+    return Record(config.experiment, 1, config, metrics, {}, {**where, "device": "cpu"}, labels=run.labels)
+
+
+def test_the_claim_pairs_the_two_ways_by_seed():
+    runs = CHAIN_OF_THOUGHT.plan("quick", 0)
+    records = [scored(r, 0.5 + 0.1 * r.labels["seed"] * (r.labels["arm"] == "trace")) for r in runs]
+    (found,) = CHAIN_OF_THOUGHT.measure(records)
+    assert found.claim == "6.4-trained"
+    assert list(found.values) == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
+    assert len(found.records) == 10
+
+
+def test_depth_compares_the_deepest_with_two_layers():
+    runs = DEPTH.plan("quick", 0)
+    layers = {r.labels["layers"] for r in runs if r.labels["length"] == 10}
+    assert layers == {1, 2, 4, 8, 12}
+    records = [scored(r, 0.01 * r.labels["layers"] - 0.005 * r.labels["length"]) for r in runs]
+    found = {m.claim: m for m in DEPTH.measure(records)}
+    assert list(found["6.2-depth"].values) == pytest.approx([0.10] * 5)
+    assert list(found["6.2-length"].values) == pytest.approx([0.04] * 5)
+    assert set(found) == {"6.2-depth", "6.2-length"}
+    assert len(depth.by_depth(records)) == 25 and len(depth.by_length(records)) == 20
+    shallow = [r for r in records if r.config.model.n_layers != depth.SHALLOW]
+    assert DEPTH.measure(shallow) == []  # a cut sweep may lack them
+    one_way = [scored(run, 0.5) for run in CHAIN_OF_THOUGHT.plan("quick", 2) if run.labels["arm"] == "trace"]
+    assert chain_of_thought.gaps(one_way[:1]).empty

@@ -1,0 +1,278 @@
+"""CLUTRR: what is read of the published files, what a prompt is, what is left out, and that filling changes nothing."""
+
+import dataclasses
+import json
+import sys
+import types
+from collections import Counter
+
+import pandas as pd
+import pytest
+import torch
+
+from entp_lib import paths
+from entp_lib.config import ARCHITECTURES, canonical_json
+from entp_lib.corpora.tokenizers import Bytes
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import Clutrr, generator_for, kinship
+from entp_lib.tasks import clutrr as module
+from entp_lib.training.evaluation import batches, constant_baseline, evaluate
+
+SHARED = paths.root().parent / "shared" / "data"
+SMALL = dict(n_train=60, longest_train=3, longest_test=5)
+
+
+@pytest.fixture(autouse=True)
+def fewer_stories(monkeypatch):
+    monkeypatch.setattr(module, "EMBEDDED", {"validation": 48, "test": 128})
+    module.encoded.cache_clear()
+    module.held_out.cache_clear()
+    yield
+    module.encoded.cache_clear()
+    module.held_out.cache_clear()
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A function that writes rows as the CSV files of every part and gives the task's ``source``."""
+
+    def write(rows, **columns):
+        table = pd.DataFrame(rows, columns=["story", "query", "target_text", "task_name"]).assign(**columns)
+        for part in module.PARTS:
+            table.to_csv(tmp_path / f"{part}.csv")
+        return str(tmp_path / "{part}.csv")
+
+    return write
+
+
+ROWS = [
+    ("[Ann] saw her son [Bob].", "('Ann', 'Bob')", "son", "task_1.2"),
+    ("[Cid] and his wife [Dora].", "('Cid', 'Dora')", "wife", "task_1.3"),
+    ("[Eva] likes her aunt [Fay].", "('Eva', 'Fay')", "aunt", "task_1.2"),
+    ("[Gus] met [Hal], his father-in-law.", "('Gus', 'Hal')", "father-in-law", "task_1.2"),
+    ("[Ida] has a brother, [Jon].", "('Ida', 'Jon')", "brother", "task_1.4"),
+]
+
+
+def texts(task, evaluating=False):
+    """Prompt and answer of every example of a part, in the order of the part."""
+    pool = task.examples(task.part_of(evaluating))
+    prompts = [Bytes().decode(row[:n]) for row, n in zip(pool.ids_PT.tolist(), pool.lengths_P, strict=True)]
+    return list(zip(prompts, [kinship.LABELS[a - 256] for a in pool.answers_P], strict=True))
+
+
+def test_the_authors_keep_16_relations_and_the_first_rows(files):
+    source = files(ROWS)
+    task = Clutrr(source, "authors", n_train=3)
+    assert texts(task) == [
+        ("Ann saw her son Bob. Bob is Ann's", "son"),
+        ("Cid and his wife Dora. Dora is Cid's", "wife"),
+        ("Eva likes her aunt Fay. Fay is Eva's", "aunt"),
+    ]
+    assert len(module.RELATIONS) == 16 and not any("in-law" in label for label in module.RELATIONS)
+    assert texts(task, evaluating=True)[-1] == ("Ida has a brother, Jon. Jon is Ida's", "brother")
+    assert task.facts()["stories"]["validation"]["left out"]["other relations"] == 1
+
+
+def test_the_fair_protocol_draws_its_rows_by_a_seed(files):
+    rows = [(f"[A{i}] saw her son [B{i}].", f"('A{i}', 'B{i}')", "son", "task_1.2") for i in range(40)]
+    source = files(rows)
+    drawn = [texts(Clutrr(source, n_train=10, subset_seed=seed)) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] and set(drawn[0]) != set(drawn[2]) and len(set(drawn[2])) == 10
+    first = texts(Clutrr(source, "authors", n_train=10))
+    assert set(drawn[0]) != set(first) and first == texts(Clutrr(source, "authors", n_train=10, subset_seed=1))
+
+
+@pytest.mark.parametrize("protocol", ["authors", "fair"])
+def test_embedded_stories_are_in_one_part_only(protocol):
+    task = Clutrr(protocol=protocol, **SMALL)
+    parts = {part: task.examples(part) for part in module.PARTS}
+    rows = [set(part.chains) for part in parts.values()]
+    assert len(set.union(*rows)) == sum(map(len, rows)) == 60 + 48 + 128
+    assert [sorted(set(part.chains.values())) for part in parts.values()] == [[2, 3], [2, 3], [2, 3, 4, 5]]
+    answers = Counter(parts["test"].answers_P.tolist())
+    assert len(answers) == 16 and set(answers.values()) == {8}
+
+
+def test_brief_stories_are_short_and_only_of_our_own():
+    task = Clutrr(**SMALL, brief=True)
+    parts = [task.examples(part) for part in module.PARTS]
+    assert len(set.union(*(set(part.chains) for part in parts))) == 60 + 48 + 128
+    longest = {name: max(task.examples(name).lengths_P.tolist()) for name in ("train", "test")}
+    assert longest["train"] < 120 < longest["test"] < 200 < max(map(len, Clutrr(**SMALL).examples("train").chains))
+    with pytest.raises(ConfigError, match="brief = True: source 'hub' has its own stories"):
+        Clutrr("hub", brief=True)
+
+
+def test_other_training_sets_share_their_validation_and_test():
+    one, two = (Clutrr(**SMALL, subset_seed=seed) for seed in (0, 1))
+    assert texts(one) != texts(two)
+    assert texts(one, evaluating=True) == texts(two, evaluating=True) and texts(one.test()) == texts(two.test())
+
+
+def test_a_batch_is_scored_at_the_end_of_its_prompts():
+    task = Clutrr(**SMALL)
+    batch, known = task.batch(generator_for("cpu", 1), 30), dict(texts(task))
+    assert (batch.wanted_BT.sum(1) == 1).all() and batch.inputs_BT.shape[1] == batch.prompt_lengths_B.max()
+    rows = zip(batch.inputs_BT, batch.targets_BT, batch.wanted_BT, batch.prompt_lengths_B, strict=True)
+    for x, y, wanted, length in rows:
+        assert wanted.nonzero().item() == length - 1 and (x[length:] == 0).all()
+        assert known[Bytes().decode(x[:length].tolist())] == kinship.LABELS[y[wanted].item() - 256]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_rows_are_filled_up_with_changes_nothing(small_model, architecture):
+    task = Clutrr(**SMALL)
+    batch = task.batch(generator_for("cpu", 1), 6)
+    model = small_model(architecture, vocab_size=task.vocab_size, max_length=task.length)
+    together = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B)
+    other = torch.where(torch.arange(batch.inputs_BT.shape[1]) < batch.prompt_lengths_B[:, None], batch.inputs_BT, 7)
+    assert torch.equal(model(other, batch.wanted_BT, batch.prompt_lengths_B), together)
+    for i, length in enumerate(batch.prompt_lengths_B.tolist()):
+        alone = model(batch.inputs_BT[i : i + 1, :length], batch.wanted_BT[i : i + 1, :length], torch.tensor([length]))
+        torch.testing.assert_close(alone[0], together[i])
+
+
+def test_evaluation_goes_through_a_part_once(small_model):
+    task = Clutrr(**SMALL)
+    model = small_model("decoder", vocab_size=task.vocab_size, max_length=task.length)
+    found = list(batches(task, 1000, "cpu", 3))
+    seen = [tuple(x[:n].tolist()) for b in found for x, n in zip(b.inputs_BT, b.prompt_lengths_B, strict=True)]
+    assert len(seen) == 48 and set(seen) == set(task.examples("validation").chains)
+    assert sum(len(b.inputs_BT) for b in batches(task, 20, "cpu", 3)) == 20
+    scores = evaluate(model, task.test(), 1000, 0, grouped=True)
+    assert {name: g["sequences"] for name, g in scores["groups"].items()} == {f"chain of {k}": 32 for k in range(2, 6)}
+    right = sum(g["right"] for g in scores["groups"].values())
+    assert scores["sequence_accuracy"] == scores["token_accuracy"] == right / 128
+
+
+def test_the_baseline_is_the_most_frequent_answer_wherever_prompts_end(files):
+    rows = [(f"[A{i}]" + "!" * i, f"('A{i}', 'B')", "son" if i % 3 else "wife", "task_1.2") for i in range(30)]
+    task = Clutrr(files(rows), n_train=5)
+    assert constant_baseline(task, 100, 0)["token_accuracy"] == pytest.approx(2 / 3)
+
+
+def test_relations_are_tokens_of_gpt2_and_added_ones_elsewhere(monkeypatch):
+    """Whether they are single tokens is asked of the tokenizer; one of several tokens counts as no answer."""
+    words = {f" {label}": [i] for i, label in enumerate(module.RELATIONS)} | {" niece": [3, 4]}
+    fake = types.SimpleNamespace(vocab_size=50_304, encode=lambda t, ended: torch.tensor(words[t[0]]).numpy())
+    task = Clutrr(text={"tokenizer": "gpt2"})
+    assert (task.vocab_size, task.added_tokens) == (50_304, 0)
+    found = module.answer_tokens(task, fake)
+    assert "niece" not in found and len(found) == 15 and found["husband"] == words[" husband"][0]
+    assert Clutrr().vocab_size == 256 + 21 == Clutrr(text={"tokenizer": "bytes"}).vocab_size
+    added = module.answer_tokens(Clutrr(), Bytes())
+    assert min(added.values()) == 256 and added["aunt"] == 256 and len(set(added.values())) == 16
+
+
+def test_a_tokenizer_that_was_learned_comes_from_its_corpus(tmp_path):
+    text = "".join(f"{s.text}\f" for s, _ in zip(kinship.stories(1), range(40), strict=False))
+    (tmp_path / "corpus.txt").write_text(text, encoding="utf-8")
+    size = len(set(text))
+    base = dict(corpus=str(tmp_path / "corpus.txt"), tokenizer="characters", vocabulary=size, held_out=0.3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+        tokenizer = module.tokenizer_of(Clutrr(text=base).base())
+    assert tokenizer.vocab_size == size and tokenizer.decode(tokenizer.encode([text[:50]], False)) == text[:50]
+    assert Clutrr(text=base).vocab_size == size + 21
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("target_text", "cousin", r"train.csv, line 4: target_text 'cousin' must be one of aunt"),
+        ("query", "('Ann')", r"line 4: .*query \"\('Ann'\)\""),
+        ("query", "Ann and Bob", "line 4: .*query 'Ann and Bob'"),
+        ("task_name", "chain 3", "line 4: .*task_name 'chain 3'"),
+        ("story", None, "line 4: story nan"),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_its_line(files, column, value, message):
+    cells = pd.DataFrame(ROWS, columns=module.COLUMNS)
+    cells.loc[2, column] = value
+    with pytest.raises(ConfigError, match=message):
+        Clutrr(files(cells), n_train=1).examples("train")
+
+
+def test_missing_columns_and_files_are_named(tmp_path):
+    pd.DataFrame({"story": ["x"], "answer": ["y"]}).to_csv(tmp_path / "train.csv", index=False)
+    task = Clutrr(str(tmp_path / "{part}.csv"))
+    with pytest.raises(ConfigError, match="lacks the columns query, target_text, task_name; it has story, answer"):
+        task.examples("train")
+    with pytest.raises(ConfigError, match="there is no .*test.csv; source = 'embedded' needs no files"):
+        task.examples("test")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"", "it is empty"), (b'story,query\n"a,b', "EOF inside string"), (b"story,query\n\xff\xfe,b\n", "can't decode")],
+)
+def test_a_file_that_is_no_csv_is_named(tmp_path, content, why):
+    (tmp_path / "train.csv").write_bytes(content)
+    with pytest.raises(
+        ConfigError, match=f"train.csv cannot be read as CSV .*{why}.*; it needs a line with the columns"
+    ):
+        Clutrr(str(tmp_path / "{part}.csv")).examples("train")
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_without_library_or_network_the_embedded_stories_are_named(monkeypatch, missing):
+    def no_network(*_, **__):
+        raise ConnectionError("no route to host")
+
+    there = None if missing else types.SimpleNamespace(load_dataset=no_network)
+    monkeypatch.setitem(sys.modules, "datasets", there)
+    with pytest.raises(ConfigError, match="'embedded' needs neither"):
+        module.published("train")
+
+
+def test_the_hub_and_files_are_read_alike(monkeypatch, files):
+    table = pd.DataFrame(ROWS, columns=module.COLUMNS)
+    rows = types.SimpleNamespace(to_pandas=lambda: table)
+    monkeypatch.setattr(module, "library", lambda *_: types.SimpleNamespace(load_dataset=lambda *a, **k: rows))
+    assert module.published("train") == module.from_csv(files(table), "train")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": "clutrr.csv"}, "source = 'clutrr.csv': must be 'embedded', 'hub', or a path with {part}"),
+        ({"protocol": "paper"}, "protocol = 'paper'"),
+        ({"n_train": 0}, "n_train = 0"),
+        ({"longest_train": 11}, "longest_train = 11: must be from 2 to 10"),
+        ({"max_tokens": 0}, "max_tokens = 0"),
+        ({"text": {"tokeniser": "bytes"}}, "unknown parameter text.'tokeniser'; did you mean 'tokenizer'"),
+        ({"text": {"tokenizer": "bpe"}}, "vocabulary = 0: tokenizer 'bpe' needs a size"),
+    ],
+)
+def test_bad_parameters_are_named(change, message):
+    with pytest.raises(ConfigError, match=message):
+        Clutrr(**change)
+
+
+def test_prompts_that_are_too_long_are_left_out_and_counted():
+    task = Clutrr(**SMALL, max_tokens=160)
+    assert max(map(len, task.examples("train").chains)) <= 160 and len(texts(task)) == 60
+    facts = task.facts()["stories"]["test"]
+    assert facts["examples"] + facts["left out"]["too many tokens"] == 128 and facts["examples"] < 128
+    with pytest.raises(ConfigError, match="n_train = 60: the train part of source 'embedded' has [0-9]+ usable"):
+        Clutrr(**SMALL, max_tokens=70).examples("train")
+
+
+def test_a_part_is_named_by_its_checksum():
+    one, two = (Clutrr(**SMALL, subset_seed=seed).facts()["stories"] for seed in (0, 1))
+    assert one["train"]["checksum"] != two["train"]["checksum"] and one["test"] == two["test"]
+    assert json.loads(canonical_json(one)) == one
+
+
+@pytest.mark.skipif(not (SHARED / "clutrr_test.csv").exists(), reason="the published files are not here")
+def test_the_published_files_have_what_the_authors_report():
+    """2,817 validation items after filtering, and chains up to 4 and 10."""
+    source = str(SHARED / "clutrr_{part}.csv")
+    found = {part: module.from_csv(source, part) for part in ("validation", "test")}
+    assert sum(e.answer in module.RELATIONS for e in found["validation"]) == 2817
+    assert [sorted({e.chain for e in part}) for part in found.values()] == [[2, 3, 4], list(range(2, 11))]
+    assert found["validation"][0].prompt.endswith("having her braids pulled. June is Nicolas's")
+    task = Clutrr(source, "authors", max_tokens=1024, part="test")
+    assert len(task.examples("validation").ids_PT) == 2817
+    assert dataclasses.replace(task, part="train").test() == task

@@ -1,0 +1,240 @@
+"""Prompts against their definitions: layout, distributions, curricula, and what the zero predictor scores."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from entp_lib.config import ModelConfig
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import InContext, build_task, generator_for
+from entp_lib.tasks.in_context import FUNCTIONS, PAPER_POINTS
+from entp_lib.training.evaluation import constant_baseline, evaluate
+from entp_lib.training.loop import train, training_batches
+
+every_function = pytest.mark.parametrize("function", list(FUNCTIONS))
+SMALL = dict(dims=6, points=9, hidden=8, depth=3)
+
+
+def drawn(task, size=300, seed=0):
+    return task.pairs(generator_for("cpu", seed), size)
+
+
+@every_function
+def test_a_batch_shows_every_pair_but_the_last_y(function):
+    task = InContext(function, **SMALL)
+    x, y = drawn(task, 7)
+    batch = task.batch(generator_for("cpu", 0), 7)
+    assert batch.inputs_BT.shape == (7, 17, 6) and task.length == 17 and task.input_dim == 6
+    assert torch.equal(batch.inputs_BT[:, ::2], x)
+    assert torch.equal(batch.inputs_BT[:, 1::2, 0], y[:, :-1]) and not batch.inputs_BT[:, 1::2, 1:].any()
+    assert (batch.wanted_BT[0].nonzero()[:, 0] % 2 == 0).all() and batch.wanted_BT.sum(1).tolist() == [9] * 7
+    assert torch.equal(batch.targets_N, y.flatten()) and batch.prompt_lengths_B.tolist() == [1] * 7
+
+
+@every_function
+def test_points_default_to_the_papers(function):
+    assert InContext(function).points == PAPER_POINTS[function] == (40 if function in ("linear", "sparse") else 100)
+
+
+def test_a_linear_function_is_one_function_of_a_prompt():
+    x, y = drawn(InContext("linear", **SMALL))
+    w = torch.linalg.lstsq(x.double(), y.double()[..., None]).solution
+    assert ((x.double() @ w)[..., 0] - y).abs().max() < 1e-4
+    assert w.var().item() == pytest.approx(1, rel=0.1) and w.flatten(1).unique(dim=0).shape[0] == 300
+
+
+def test_a_sparse_function_has_its_number_of_coordinates_and_uses_all_alike():
+    x, y = drawn(InContext("sparse", dims=6, points=9, sparsity=2), 3000)
+    w = torch.linalg.lstsq(x.double(), y.double()[..., None]).solution[..., 0]
+    used = w.abs() > 1e-3
+    assert (used.sum(1) == 2).float().mean() > 0.99  # a weight may be small by chance
+    assert used.float().mean(0).tolist() == pytest.approx([1 / 3] * 6, abs=0.04)
+    assert w[used].var().item() == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_tree_is_walked_as_the_paper_says(depth):
+    """By hand, with the numbers that the generator gives: splits first, then leaves."""
+    task, size = InContext("tree", dims=4, points=5, depth=depth), 20
+    x = torch.randn(size, 5, 4)
+    y = FUNCTIONS["tree"](task, x, generator_for("cpu", 3))
+    generator = generator_for("cpu", 3)
+    splits = torch.randint(4, (size, 2**depth - 1), generator=generator)
+    leaves = torch.randn(size, 2**depth, generator=generator)
+    for b in range(size):
+        for n in range(5):
+            path = 0  # the turns as binary digits
+            for level in range(depth):
+                split = int(splits[b, 2**level - 1 + path])
+                path = 2 * path + int(x[b, n, split] > 0)
+            assert y[b, n] == leaves[b, path]
+    assert set(splits.flatten().tolist()) == {0, 1, 2, 3}
+
+
+def test_a_network_is_two_layers_with_relu():
+    task = InContext("network", dims=3, points=5, hidden=4)
+    x = torch.randn(6, 5, 3)
+    generator = generator_for("cpu", 3)
+    into, out = torch.randn(6, 3, 4, generator=generator), torch.randn(6, 4, generator=generator)
+    expected = torch.stack([(x[b] @ into[b]).clamp(min=0) @ out[b] for b in range(6)])
+    plain = FUNCTIONS["network"](dataclasses.replace(task, output_scale="none"), x, generator_for("cpu", 3))
+    scaled = FUNCTIONS["network"](task, x, generator_for("cpu", 3))
+    torch.testing.assert_close(plain, expected)
+    torch.testing.assert_close(scaled, expected * math.sqrt(2 / 4))
+
+
+@every_function
+@pytest.mark.parametrize(
+    "changes",
+    [{}, dict(prompts="scaled", factor=3.0), dict(prompts="orthogonal"), dict(noise=2.0), dict(output_scale="none")],
+    ids=str,
+)
+def test_the_zero_predictor_scores_one_after_normalising(function, changes):
+    task = InContext(function, **{**SMALL, **changes})
+    _, y = drawn(task, 20_000)
+    assert y.square().mean().item() / task.normaliser == pytest.approx(1, rel=0.05)
+    assert constant_baseline(task, 500, 1)["loss"] / task.normaliser == pytest.approx(1, rel=0.25)
+
+
+@pytest.mark.parametrize("points", [3, 6, 15])
+def test_orthogonal_prompts_are_orthogonal_in_blocks(points):
+    """By our definition, which is not that of Garg et al.: theirs have Gaussian x's and only the query orthogonal."""
+    task = InContext(dims=6, points=points, prompts="orthogonal")
+    x, _ = drawn(task, 2000)
+    for start in range(0, points, 6):
+        block = x[:, start : start + 6]
+        gram = block @ block.transpose(1, 2)
+        assert (gram - 6 * torch.eye(block.shape[1])).abs().max() < 1e-4
+    assert x.mean(0).abs().max() < 0.15  # no preferred direction
+    assert x[:, 0].square().mean(0).tolist() == pytest.approx([1] * 6, abs=0.1)
+
+
+def test_scaled_prompts_are_standard_ones_times_the_factor():
+    x, y = drawn(InContext(**SMALL))
+    wide, far = drawn(InContext(**SMALL, prompts="scaled", factor=3.0))
+    torch.testing.assert_close(wide, 3 * x)
+    torch.testing.assert_close(far, 3 * y)
+
+
+def test_noise_is_shown_and_scored():
+    x, y = drawn(InContext(**SMALL), 5000)
+    same, noisy = drawn(InContext(**SMALL, noise=0.5), 5000)
+    assert torch.equal(x, same) and (noisy - y).std().item() == pytest.approx(0.5, rel=0.05)
+    batch = InContext(**SMALL, noise=0.5).batch(generator_for("cpu", 0), 50)
+    assert torch.equal(batch.inputs_BT[:, 1::2, 0], batch.targets_BT[:, ::2][:, :-1])
+
+
+@every_function
+def test_shifted_prompts_are_reported_apart(function):
+    task = InContext(function, **SMALL)
+    apart = task.reported_apart()
+    assert list(apart) == ["scaled", "orthogonal"] + ["noisy"] * (function == "linear")
+    assert apart["scaled"] == dataclasses.replace(task, prompts="scaled")
+    if function == "linear":
+        assert apart["noisy"].noise ** 2 / task.normaliser == pytest.approx(1 / 20)
+
+
+@pytest.mark.parametrize(("function", "points"), [("linear", [11, 13, 39, 40]), ("tree", [26, 31, 96, 100])])
+def test_a_curriculum_grows_dimensions_and_points(function, points):
+    task = InContext(function, curriculum_every=2000)
+    stages = [task.at_step(step) for step in (1, 2001, 28_001, 30_001)]
+    assert [s.used_dims for s in stages] == [5, 6, 19, 20] and [s.points for s in stages] == points
+    assert task.at_step(2000) == stages[0] and task.at_step(10**6).batch(generator_for("cpu", 0), 2).inputs_BT.shape[
+        1
+    ] == (task.length)
+    x, _ = drawn(stages[1], 50)
+    assert not x[..., 6:].any() and x[..., :6].all()
+    assert InContext(function).at_step(1) == InContext(function)
+
+
+def test_the_weights_of_a_sparse_function_lie_where_its_curriculum_is():
+    _, y = drawn(InContext("sparse", curriculum_every=100).at_step(1), 500)
+    assert (y.square().mean() / 3).item() == pytest.approx(1, rel=0.1)
+
+
+def test_small_tasks_have_no_more_than_they_ask_for_in_a_curriculum():
+    start = InContext(dims=3, points=8, curriculum_every=10).at_step(1)
+    assert (start.used_dims, start.points) == (3, 8)
+
+
+@every_function
+def test_the_generator_decides_a_batch(function):
+    task = InContext(function, **SMALL)
+    one, two, other = (task.batch(generator_for("cpu", seed), 5) for seed in (1, 1, 2))
+    assert torch.equal(one.inputs_BT, two.inputs_BT) and torch.equal(one.targets_BT, two.targets_BT)
+    assert not torch.equal(one.inputs_BT, other.inputs_BT) and torch.isfinite(one.inputs_BT).all()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"function": "quadratic"}, "function = 'quadratic': must be one of linear, sparse, network, tree"),
+        ({"function": "spares"}, "did you mean 'sparse'"),
+        ({"function": "sparse", "dims": 2}, "sparsity = 3: must be 1 to 2, the number of dims"),
+        (
+            {"function": "sparse", "sparsity": 6, "curriculum_every": 9},
+            "must be 1 to 5, the number of dimensions at the",
+        ),
+        ({"points": -1}, "points = -1: must be at least 1, or 0"),
+        ({"dims": 0}, "dims = 0"),
+        ({"depth": 0}, "depth = 0"),
+        ({"function": "tree", "depth": 17}, "depth = 17: must be at most 16"),
+        ({"noise": -1.0}, "noise = -1.0"),
+        ({"factor": 0.0}, "factor = 0.0"),
+        ({"prompts": "shifted"}, "prompts = 'shifted'"),
+        ({"output_scale": "he"}, "output_scale = 'he'"),
+        ({"used_first": 21}, "used_first = 21"),
+        ({"n": 40}, "unknown parameter in_context.'n'"),
+    ],
+)
+def test_bad_parameters_are_named(params, message):
+    with pytest.raises(ConfigError, match=message):
+        build_task("in_context", params)
+
+
+def run_of(small_run, task, **changes):
+    model = dict(input_dim=2, output_dim=1, vocab_size=0, max_length=9, input_std=0.3) | changes.pop("model", {})
+    config = small_run(model=model, **changes)
+    return dataclasses.replace(config, task="in_context", task_params=dict(dims=2, points=5) | task)
+
+
+def test_more_examples_than_positions_are_refused(small_run):
+    with pytest.raises(ConfigError, match="max_length = 9: task 'in_context' has sequences of 11"):
+        train(run_of(small_run, dict(points=6)))
+    with pytest.raises(ConfigError, match="input_dim = 3: task 'in_context' has inputs of 2 numbers"):
+        train(run_of(small_run, {}, model=dict(input_dim=3)))
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp", "hybrid"])
+def test_a_run_reports_errors_by_number_of_examples(small_run, architecture):
+    metrics = train(run_of(small_run, {}, architecture=architecture, model=dict(n_layers=3), steps=4)).metrics
+    for source in (metrics, metrics["scaled"], metrics["orthogonal"], metrics["noisy"], metrics["baseline"]):
+        assert source["position"] == [1, 3, 5, 7, 9]
+        assert len(source["loss_by_position"]) == len(source["error_by_position"]) == 5
+    assert metrics["scaled"]["loss"] > 2 * metrics["loss"]  # of targets four times as large in square
+
+
+def test_a_curriculum_reaches_the_batches(small_run):
+    config = run_of(small_run, dict(dims=6, points=12, curriculum_every=16), model=dict(input_dim=6, max_length=23))
+    batches = training_batches(build_task("in_context", config.task_params), config, 16, "cpu")
+    first, second = next(batches), next(batches)
+    assert (first.inputs_BT.shape[1], second.inputs_BT.shape[1]) == (21, 23)
+    assert not first.inputs_BT[..., 5].any() and second.inputs_BT[:, ::2, 5].all()
+
+
+def test_targets_belong_to_the_x_before_them():
+    """Whoever solves a prompt for its weights, from pairs of inputs, has no error anywhere."""
+    task = InContext(dims=2, points=6)
+
+    class Oracle(torch.nn.Module):
+        def forward(self, inputs, wanted, prompt_lengths):
+            x, y = inputs[:, ::2], inputs[:, 1::2, 0]
+            return (x @ torch.linalg.lstsq(x[:, :5], y[..., None]).solution).reshape(-1, 1)
+
+    assert max(evaluate(Oracle(), task, 100, "x", detailed=True)["loss_by_position"]) < 1e-6
+
+
+def test_a_model_of_numbers_needs_no_symbols():
+    assert ModelConfig("entp", 2, 2, 8, 0, 9, input_dim=2, output_dim=1).vocab_size == 0

@@ -1,0 +1,198 @@
+"""Kinship: the algebra says what family trees say, and a story's answer follows from its sentences alone."""
+
+import itertools
+import re
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import kinship
+from entp_lib.tasks.kinship import COMPOSED, INVERSE, KIND_OF, KINDS, LABELS, TEMPLATES, Family
+
+
+def take(count, **options):
+    return list(itertools.islice(kinship.stories(**options), count))
+
+
+@pytest.fixture(scope="module")
+def families():
+    generator = np.random.default_rng(7)
+    return [Family(generator) for _ in range(25)]
+
+
+@pytest.fixture(scope="module")
+def told():
+    return take(567, seed=3, edges=range(2, 11))
+
+
+def test_the_labels_are_the_21():
+    assert len(LABELS) == len(set(LABELS)) == 21 and set(LABELS) == set(KIND_OF)
+    in_law = [label for i, label in enumerate(LABELS) if i in (1, 9, 12, 13, 20)]
+    assert all("in-law" in label for label in in_law) and sum("in-law" in label for label in LABELS) == 5
+
+
+def test_the_algebra_is_what_family_trees_show(families):
+    """For every two kinds: a composition where all triples of people agree on a label, and none where they differ."""
+    seen = defaultdict(set)
+    for family in families:
+        for (a, b), first in family.kinds.items():
+            for c in range(len(family.female)):
+                if c not in (a, b) and (b, c) in family.kinds:
+                    seen[first, family.kinds[b, c]].add(family.kinds.get((a, c)))
+    certain = {pair: kinds.copy().pop() for pair, kinds in seen.items() if len(kinds) == 1}
+    assert {pair: kind for pair, kind in certain.items() if kind} == COMPOSED
+
+
+def test_the_inverse_is_what_family_trees_show(families):
+    for family in families[:10]:
+        for (a, b), kind in family.kinds.items():
+            assert family.kinds[b, a] == INVERSE[kind]
+
+
+def test_families_are_consistent(families):
+    for family in families:
+        for person, (parents, spouse) in enumerate(zip(family.parents, family.spouse, strict=True)):
+            if spouse is not None:
+                assert family.spouse[spouse] == person and family.female[spouse] != family.female[person]
+            if parents is not None:
+                assert family.spouse[parents[0]] == parents[1]
+        assert not any((a, a) in family.kinds for a in range(len(family.female)))
+
+
+@pytest.mark.parametrize(
+    ("relations", "answer"),
+    [
+        (["father", "brother"], "uncle"),
+        (["mother", "son"], "brother"),
+        (["wife", "mother"], "mother-in-law"),
+        (["wife", "sister"], "sister-in-law"),
+        (["wife", "brother"], None),
+        (["grandmother", "son"], None),
+        (["father", "father", "father"], None),
+        (["mother", "mother", "husband"], "grandfather"),
+        (["son", "sister", "mother"], "wife"),
+        (["niece"], "niece"),
+    ],
+)
+def test_chains_in_the_words_of_a_dictionary(relations, answer):
+    assert kinship.chain(relations) == answer
+
+
+def test_what_is_no_relation_is_named():
+    with pytest.raises(ConfigError, match="relation 'brother-in-law'"):
+        kinship.compose("wife", "brother-in-law")
+    with pytest.raises(ConfigError, match="one edge at least"):
+        kinship.chain([])
+
+
+def test_the_algebra_agrees_with_the_tree_along_every_path(families):
+    """Random paths through random trees: what the algebra makes of the edges is what the ends are to each other."""
+    generator, lengths = np.random.default_rng(1), Counter()
+    for family in families:
+        for a, b in itertools.islice(family.kinds, 0, None, 17):
+            people = family.path(a, b, int(generator.integers(2, 11)), generator)
+            if people is None:
+                continue
+            edges = list(itertools.pairwise(people))
+            assert people[0] == a and people[-1] == b and len(set(people)) == len(people)
+            labels = [family.label(*edge) for edge in edges]
+            if None not in labels and family.label(a, b):
+                assert kinship.chain(labels) == family.label(a, b)
+                lengths[len(edges)] += 1
+    assert sum(lengths.values()) > 150 and max(lengths) == 10
+
+
+def read_back(sentence, templates):
+    """(a, what b is to a, b, whether a is a woman) of a sentence."""
+    for kind, choices in templates.items():
+        for template in choices:
+            words = {"a": r"\[(?P<a>\w+)\]", "b": r"\[(?P<b>\w+)\]", "his": "(?P<his>his|her)", "r": r"(?P<r>[\w-]+)"}
+            pattern = re.sub(r"\\{(\w+)\\}", lambda m, words=words: words[m[1]], re.escape(template))
+            match = re.fullmatch(pattern, sentence)
+            if match and KIND_OF.get(match["r"]) == kind:
+                return match["a"], match["r"], match["b"], match["his"] == "her"
+    raise AssertionError(sentence)
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_the_answer_follows_from_the_sentences(told, brief):
+    """Read back without names or order, turned round where a sentence tells an edge from its other end."""
+    templates = dict.fromkeys(TEMPLATES, kinship.BRIEF) if brief else TEMPLATES
+    for story in take(189, seed=3, edges=range(2, 11), brief=True) if brief else told:
+        edges, woman = {}, {}
+        for sentence in re.split(r"(?<=\.) ", story.text):
+            a, label, b, a_is_woman = read_back(sentence, templates)
+            woman |= {a: a_is_woman, b: kinship.is_female(label)}
+            edges[a, b] = KIND_OF[label]
+            edges[b, a] = INVERSE[KIND_OF[label]]
+        relations = [KINDS[edges[pair]][woman[pair[1]]] for pair in itertools.pairwise(story.names)]
+        assert tuple(relations) == story.relations
+        assert kinship.chain(relations) == story.answer
+        assert len(edges) == 2 * len(relations) and set(woman) == set(story.names)
+
+
+def test_answers_and_lengths_are_balanced(told):
+    counts = Counter((s.answer, len(s.relations)) for s in told)
+    assert len(counts) == 21 * 9 and set(counts.values()) == {3}
+
+
+def test_no_story_is_told_twice(told):
+    assert len({s.text for s in told}) == len(told)
+    other = take(200, seed=3, edges=range(2, 11), avoid={s.text for s in told})
+    assert len(other) == 200 and not {s.text for s in other} & {s.text for s in told}
+
+
+def test_the_same_seed_tells_the_same_stories(told):
+    assert take(50, seed=3, edges=range(2, 11)) == told[:50]
+    assert take(50, seed=4, edges=range(2, 11)) != told[:50]
+
+
+def test_sentences_come_in_the_order_of_the_chain_when_asked():
+    """Each sentence then shares a person with the next; shuffled, most stories break that somewhere."""
+
+    def linked(story):
+        people = [set(re.findall(r"\[(\w+)\]", s)) for s in re.split(r"(?<=\.) ", story.text)]
+        return all(a & b for a, b in itertools.pairwise(people))
+
+    assert all(map(linked, take(60, seed=1, edges=[5], in_order=True)))
+    assert sum(map(linked, take(60, seed=1, edges=[5]))) < 20
+
+
+def test_brief_stories_have_short_names_and_short_sentences():
+    for story in take(42, seed=1, edges=[2], in_order=True, brief=True):
+        assert max(map(len, story.names)) <= 4 and all(len(s) < 40 for s in story.text.split(". "))
+    assert min(map(len, kinship.SHORT_NAMES)) >= 11  # as many as a chain of 10 may have of one gender
+
+
+def test_every_template_tells_both_genders_and_names_are_of_one():
+    assert set(TEMPLATES) == set(KINDS) - {"sibling-in-law"}
+    for choices in TEMPLATES.values():
+        assert len(choices) > 2
+        for template in choices:
+            assert all(template.count(part) == 1 for part in ("{a}", "{b}", "{r}", "{his}"))
+    assert not set(kinship.MEN) & set(kinship.WOMEN) and min(map(len, (kinship.MEN, kinship.WOMEN))) > 11
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"edges": [1]}, r"edges = \[1\]: must be numbers from 2 to 10"),
+        ({"edges": [11]}, r"edges = \[11\]"),
+        ({"edges": []}, r"edges = \[\]"),
+        ({"labels": ["cousin"]}, "label 'cousin': must be one of aunt"),
+        ({"labels": []}, "labels: must name one"),
+    ],
+)
+def test_bad_parameters_are_named(change, message):
+    with pytest.raises(ConfigError, match=message):
+        take(3, **{"seed": 0, **change})
+
+
+def test_attempts_are_not_endless(monkeypatch):
+    monkeypatch.setattr(kinship, "TEMPLATES", {kind: ("{a} {his} {r} {b}",) for kind in TEMPLATES})
+    monkeypatch.setattr(kinship, "MEN", ["Max"] * 12)
+    monkeypatch.setattr(kinship, "WOMEN", ["Ida"] * 12)
+    with pytest.raises(ConfigError, match="no new story was found whose answer over 2 edges is 'aunt'"):
+        take(500, seed=0, edges=[2], labels=["aunt"])

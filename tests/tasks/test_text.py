@@ -1,0 +1,212 @@
+"""Language modelling: windows come from their part, what is scored is what was asked for, records name their text."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.runs.execution import run
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import Batch, Task, Text, generator_for
+from entp_lib.training import evaluation
+from entp_lib.training.evaluation import batches, mode_baseline
+from entp_lib.training.loop import learning_rate, train
+
+LINES = [f"line {i:03} of a text that nobody wrote\n\n" for i in range(100)]
+
+
+@pytest.fixture(autouse=True)
+def own_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A function that gives the task on a file of its own, the last tenth of whose lines is validation."""
+
+    def build(content="", **params):
+        path = tmp_path / "text.txt"
+        path.write_text(content or "".join(LINES))
+        return Text(**dict(corpus=str(path), split="tail", held_out=0.1, context=16) | params)
+
+    return build
+
+
+def read(tokens) -> str:
+    return bytes(tokens.tolist()).decode()
+
+
+@pytest.mark.parametrize("evaluating", [False, True])
+def test_windows_are_from_their_part_and_targets_are_what_follows(text, evaluating):
+    batch = text().batch(generator_for("cpu", 1), 200, evaluating)
+    own = "".join(LINES[90:] if evaluating else LINES[:90])
+    for inputs, targets in zip(batch.inputs_BT, batch.targets_BT, strict=True):
+        window = read(inputs) + read(targets[-1:])
+        assert window in own and read(targets) == window[1:]
+    assert batch.inputs_BT.shape == (200, 16) and batch.wanted_BT.all()
+
+
+def test_every_window_has_its_chance(text):
+    """The first and the last token of a part among them."""
+    task = text("abcdefg\n\n" * 9 + "01234567")
+    small = dataclasses.replace(task, context=5)
+    found = {read(x) for x in small.batch(generator_for("cpu", 0), 500, evaluating=True).inputs_BT}
+    assert found == {"01234", "12345", "23456"}
+    (only,) = {read(x) for x in dataclasses.replace(task, context=7).batch(generator_for("cpu", 0), 9, True).targets_BT}
+    assert only == "1234567"
+
+
+def test_the_same_windows_however_many_prefixes_are_scored(text):
+    whole, some = (text(prefixes=k).batch(generator_for("cpu", 3), 64) for k in (0, 4))
+    assert torch.equal(whole.inputs_BT, some.inputs_BT)
+    assert whole.wanted_BT.all() and some.wanted_BT.sum(1).eq(4).all()
+    counts_T = text(prefixes=4).batch(generator_for("cpu", 4), 8000).wanted_BT.sum(0)
+    assert counts_T.min() > 1800 and counts_T.max() < 2200  # every position alike: 2,000 on average
+    assert not torch.equal(some.wanted_BT[0], some.wanted_BT[1])
+
+
+def test_evaluation_scores_the_same_evenly_spaced_positions(text):
+    batch = text(eval_prefixes=4, prefixes=2).batch(generator_for("cpu", 3), 8, evaluating=True)
+    assert batch.wanted_BT.eq(batch.wanted_BT[0]).all()
+    assert (batch.wanted_BT[0].nonzero()[:, 0] + 1).tolist() == [4, 8, 12, 16]
+    assert text(prefixes=2).batch(generator_for("cpu", 3), 8, evaluating=True).wanted_BT.all()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"corpus": ""}, "corpus = ''"),
+        ({"checksum": "12"}, "checksum = '12': must be 16 hexadecimal digits"),
+        ({"tokenizer": "words"}, "tokenizer = 'words'"),
+        ({"tokenizer": "bpe"}, "vocabulary = 0"),
+        ({"held_out": 0.0}, "held_out = 0.0"),
+        ({"context": 0}, "context = 0"),
+        ({"prefixes": 17}, "prefixes = 17: must be 0 \\(all\\) to context = 16"),
+        ({"split": "random"}, "split = 'random'"),
+    ],
+)
+def test_bad_parameters_are_named(text, params, message):
+    with pytest.raises(ConfigError, match=message):
+        text(**params)
+
+
+def run_config(task: Text, architecture="decoder", seed=0, **schedule) -> RunConfig:
+    model = ModelConfig(architecture, 2, 2, 16, task.vocab_size, task.length)
+    plain = dict(steps=12, batch_size=8, warmup_steps=2, eval_every=6, eval_sequences=16, final_eval_sequences=32)
+    params = {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}
+    return RunConfig("test", "smoke", "text", params, model, TrainConfig(**plain | schedule), seed, seed)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (dict(context=1000), "context = 1000: the validation part .* has 380 tokens"),
+        (dict(checksum="0" * 16), "checksum = '0000000000000000'"),
+        (dict(tokenizer="characters", vocabulary=3), "different characters"),
+        (dict(corpus="no/such/file.txt"), "no such file"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused_before_training(text, params, message):
+    config = run_config(text(**params))
+    with pytest.raises(ConfigError, match=message):
+        train(config, on_step=lambda _: pytest.fail("it trained"))
+
+
+def test_a_model_of_another_vocabulary_is_refused(text):
+    config = run_config(text())
+    small = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=100))
+    with pytest.raises(ConfigError, match="vocab_size = 100: task 'text' has 256 symbols"):
+        train(small)
+
+
+def test_records_name_their_text_and_score_every_position(text, store):
+    task = text(prefixes=4)
+    record = run(run_config(task, "entp"), 1, store=store)
+    corpus = record.metrics["corpus"]
+    assert corpus == task.facts()["corpus"] and len(corpus["checksum"]) == 64
+    assert corpus["train"]["tokens"] + corpus["validation"]["tokens"] == sum(map(len, LINES))
+    assert record.metrics["position"] == list(range(1, 17))
+    assert len(record.metrics["loss_by_position"]) == 16
+    assert record.provenance["token_forwards"] < 12 * 8 * 16 * 17 / 2 / 3  # a quarter of the prefixes, about
+
+
+def test_architectures_see_the_same_data(text):
+    """One layer of ENTP is a decoder: with the same windows and positions the losses agree."""
+    task = text(prefixes=4)
+    curves = []
+    for architecture in ("entp", "decoder"):
+        config = run_config(task, architecture)
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, n_layers=1))
+        curves.append(train(config).state.curves)
+    assert curves[0]["train_loss"] == pytest.approx(curves[1]["train_loss"], rel=1e-5)
+    assert curves[0]["loss"] == pytest.approx(curves[1]["loss"], rel=1e-5)
+
+
+def test_a_text_that_repeats_is_learned(text):
+    """Below the loss of the character frequencies, in a few dozen steps."""
+    task = text("abcdefgh\n\n" * 200)
+    outcome = train(run_config(task, steps=80, max_lr=1e-2, warmup_steps=10, eval_every=40))
+    assert outcome.metrics["loss"] < 0.5 * outcome.metrics["baseline"]["loss"]
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_samples_go_on_with_validation_text(text, architecture):
+    """The same ones for the same run; twins have the same prompts, and what was learned shows."""
+    task = text("abcdefgh\n\n" * 200)
+    config = run_config(task, architecture, steps=80, max_lr=1e-2, warmup_steps=10, eval_every=80)
+    found, again = (train(config).metrics["samples"] for _ in range(2))
+    assert found == again and len({s["continuation"] for s in found}) > 1
+    other = {"decoder": "entp", "entp": "decoder"}[architecture]
+    prompts = [s["prompt"] for s in train(run_config(task, other, steps=1)).metrics["samples"]]
+    assert prompts == [s["prompt"] for s in found] and all(p in "abcdefgh\n\n" * 3 for p in prompts)
+    written = [s["continuation"] for s in found]
+    pairs = [w[i : i + 2] for w in written for i in range(len(w) - 1)]
+    assert all(len(w.encode()) >= 100 for w in written)  # a byte that is no text counts as three
+    assert sum(pair in "abcdefgh\n\na" for pair in pairs) > 0.7 * len(pairs)  # one in 200 if nothing was learned
+
+
+def test_the_swapped_schedule_rises():
+    """Table 8 with the rates the other way round, as the authors' configuration has them."""
+    rising = TrainConfig(steps=1000, max_lr=6e-5, min_lr=6e-4, warmup_steps=100)
+    rates = [learning_rate(step, rising) for step in range(1, 1001)]
+    assert rates == sorted(rates) and rates[99] == 6e-5 and rates[-1] == 6e-4
+    assert rates[549] == pytest.approx((6e-5 + 6e-4) / 2)
+    authors = dataclasses.replace(rising, steps=151_000, warmup_steps=2000, decay_steps=600_000, eval_every=1000)
+    found = [learning_rate(step, authors) for step in (2000, 100_000, 139_000)]
+    assert found == pytest.approx([6.0e-5, 9.5e-5, 1.27e-4], rel=0.01)  # as in their log
+
+
+class Draws(Task):
+    """Tokens of a skewed distribution, independent of everything; notes how large its batches are."""
+
+    vocab_size, length, stationary = 50_304, 128, True
+
+    def __init__(self):
+        self.sizes = []
+
+    def batch(self, generator, size, evaluating=False):
+        self.sizes.append(size)
+        x_BT = torch.randint(2, (size, self.length + 1), generator=generator) * 50_000
+        wanted_BT = torch.ones(size, self.length, dtype=torch.bool)
+        return Batch(x_BT[:, :-1], x_BT[:, 1:], wanted_BT, torch.ones(size, dtype=torch.long))
+
+
+def test_a_large_vocabulary_is_evaluated_in_small_batches(monkeypatch):
+    task = Draws()
+    assert sum(len(b.inputs_BT) for b in batches(task, 100, "cpu", "x")) == 100
+    assert max(task.sizes) * task.length * task.vocab_size <= evaluation.EVAL_LOGITS
+    monkeypatch.setattr(evaluation, "EVAL_LOGITS", 2**23)
+    found = mode_baseline(task, 20)
+    tokens = 20 * task.length
+    assert found["loss"] == pytest.approx(math.log((tokens + task.vocab_size / 2) / (tokens / 2)), rel=0.01)
+    assert found["token_accuracy"] == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_baseline_is_one_for_all_positions(text):
+    found = mode_baseline(text(), 64)
+    assert found["loss"] < 3.2 and len(found["position"]) == 16
+    by_position = dataclasses.replace(text())
+    object.__setattr__(by_position, "stationary", False)
+    assert mode_baseline(by_position, 64)["loss"] > found["loss"]  # too few targets at each position

@@ -1,0 +1,68 @@
+"""The table of architectures, and how many layers of a configuration are full."""
+
+import re
+from dataclasses import asdict, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entp_lib.architectures import ARCHITECTURES
+from entp_lib.config import ModelConfig, config_id, from_dict, to_dict
+from entp_lib.strict import ConfigError
+
+
+def config(architecture="entp", n_layers=4, **rest):
+    return ModelConfig(architecture, n_layers, 2, 16, 7, 9, **rest)
+
+
+def test_full_layers_by_architecture():
+    found = {name: [config(name, n).recomputed_layers for n in (1, 2, 4)] for name in ARCHITECTURES}
+    assert found == {"decoder": [0, 0, 0], "prefix_decoder": [0, 0, 0], "entp": [1, 2, 4], "hybrid": [0, 1, 3]}
+    assert [name for name in ARCHITECTURES if config(name).open_prompt] == ["prefix_decoder"]
+
+
+def test_colours_and_labels_differ():
+    for field in ("colour", "label"):
+        assert len({getattr(a, field) for a in ARCHITECTURES.values()}) == len(ARCHITECTURES)
+    assert all(re.fullmatch("#[0-9A-F]{6}", a.colour) for a in ARCHITECTURES.values())
+
+
+@given(layers=st.integers(2, 9), data=st.data())
+def test_a_number_of_full_layers_has_one_configuration(layers, data):
+    """None is the decoder, all is ENTP, and what lies between survives being written and read."""
+    base, full = config(n_layers=layers), data.draw(st.integers(0, layers).filter(lambda n: n != 1))
+    found = base.with_full_layers(full)
+    assert found.recomputed_layers == full
+    assert from_dict(ModelConfig, asdict(found)) == found
+    assert found.architecture == ("decoder" if full == 0 else "entp" if full == layers else "hybrid")
+    if full in (0, layers):
+        assert found == replace(base, architecture=found.architecture)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "full", "message"),
+    [
+        ("hybrid", 0, "full_layers = 0: a hybrid of 4 layers has 2 to 3; none is architecture = 'decoder'"),
+        ("hybrid", 1, "full_layers = 1: a hybrid of 4 layers has 2 to 3; .* a single one the same function"),
+        ("hybrid", 4, "full_layers = 4: .* all of them is 'entp'"),
+        ("hybrid", -2, "full_layers = -2"),
+        ("entp", 3, "full_layers = 3: 'entp' of 4 layers has 4; for another number use architecture = 'hybrid'"),
+        ("decoder", 2, "full_layers = 2: 'decoder' of 4 layers has 0; .* 'hybrid'"),
+        ("prefix_decoder", 2, "full_layers = 2: 'prefix_decoder' of 4 layers has 0"),
+        ("hybrid", 2.0, "full_layers = 2.0 .float.: must be a whole number or None"),
+        ("hybird", None, "architecture = 'hybird': must be one of decoder, .*; did you mean 'hybrid'"),
+    ],
+)
+def test_what_an_architecture_cannot_have_is_named(architecture, full, message):
+    with pytest.raises(ConfigError, match=message):
+        config(architecture, full_layers=full)
+
+
+def test_names_of_records_from_before_the_number_are_kept(small_run):
+    """The plain form of a configuration that does not use it has no trace of it."""
+    hybrid = small_run("hybrid", model=dict(n_layers=3))
+    assert "full_layers" not in to_dict(hybrid)["model"]
+    assert config_id(hybrid, 1) == "69c72ee15e491b8c"
+    deeper = replace(hybrid, model=replace(hybrid.model, full_layers=2))
+    assert config_id(deeper, 1) != config_id(hybrid, 1)

@@ -1,0 +1,380 @@
+"""The loop: schedule, exact resumption, what stops it, and what a checkpoint refuses."""
+
+import copy
+import dataclasses
+import math
+import time
+
+import pytest
+import safetensors.torch
+import torch
+
+from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
+from entp_lib.models import build_model
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import TASKS, Counting, build_task, seed_from
+from entp_lib.training.checkpoints import load_checkpoint
+from entp_lib.training.evaluation import evaluate
+from entp_lib.training.loop import (
+    STEPS_PER_DRAW,
+    TrainingError,
+    learning_rate,
+    make_optimizer,
+    optimise,
+    train,
+    training_batches,
+)
+
+TIMES = ("seconds",)
+
+
+def without_times(curves):
+    return {name: values for name, values in curves.items() if name not in TIMES}
+
+
+def cut_after(config, checkpoint, steps):
+    """Train for so many steps and no more, from the checkpoint if there is one."""
+    left = steps
+
+    def count(_):
+        nonlocal left
+        left -= 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("entp_lib.training.loop.time.monotonic", lambda: 0.0 if left > 0 else 2.0)
+        return train(config, checkpoint=checkpoint, deadline=1.0, on_step=count)
+
+
+def test_schedule_at_its_corners():
+    schedule = TrainConfig(steps=200, max_lr=1.0, min_lr=0.1, warmup_steps=10, decay_steps=110)
+    rates = {step: learning_rate(step, schedule) for step in (1, 5, 10, 60, 110, 200)}
+    assert rates == pytest.approx({1: 0.1, 5: 0.5, 10: 1.0, 60: 0.55, 110: 0.1, 200: 0.1})
+    to_the_end = dataclasses.replace(schedule, decay_steps=None)
+    assert learning_rate(200, to_the_end) == 0.1 and learning_rate(105, to_the_end) == pytest.approx(0.55)
+    no_warmup = dataclasses.replace(schedule, warmup_steps=0)
+    assert 0.99 < learning_rate(1, no_warmup) < 1.0 and learning_rate(55, no_warmup) == pytest.approx(0.55)
+    rates = [learning_rate(step, schedule) for step in range(1, 201)]
+    assert rates[:10] == sorted(rates[:10]) and rates[9:] == sorted(rates[9:], reverse=True)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_the_first_update_moves_weights_by_the_rate_of_its_step(small_run, step):
+    """Adam's first update is the sign of the gradient times the rate."""
+    config = small_run(max_lr=1e-3, weight_decay=0.0)
+    task, model = Counting(**config.task_params), build_model(config.model).train()
+    before = copy.deepcopy(model.state_dict())
+    batch = next(training_batches(task, config, 1, "cpu"))
+    optimise(
+        model, make_optimizer(model, config.train), task, batch, config, step, torch.zeros((), dtype=torch.float64)
+    )
+    moved = max((p - before[name]).abs().max().item() for name, p in model.named_parameters())
+    assert moved == pytest.approx(1e-3 * step / 3, rel=1e-2)
+
+
+def test_gradients_are_clipped_when_asked(small_run):
+    """Clipped to nothing, they leave Adam nothing to follow."""
+    moved = {}
+    for clip in (None, 1e-30):
+        config = small_run(max_lr=1e-2, weight_decay=0.0, steps=1, grad_clip=clip)
+        start = build_model(config.model, seed_from("model", 0))
+        moved[clip] = (train(config).model.embedding.weight - start.embedding.weight).abs().max().item()
+    assert moved[None] > 1e-3 and moved[1e-30] < 1e-6
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_initial_weights_depend_on_the_model_seed_alone(small_run, architecture):
+    base = small_run(seed=1)
+    config = dataclasses.replace(small_run(architecture, seed=1), data_seed=5)
+    models = [train(c, deadline=time.monotonic()).model for c in (base, config, small_run(architecture, seed=2))]
+    ours, twin, other = ([p for p in m.parameters() if p.dim() > 1] for m in models)
+    assert all(torch.equal(p, q) for p, q in zip(ours, twin, strict=True))
+    assert not any(torch.equal(p, q) for p, q in zip(ours, other, strict=True))
+
+
+def test_weight_decay_spares_vectors_only(small_model):
+    model = small_model()
+    decayed, spared = make_optimizer(model, TrainConfig(steps=1)).param_groups
+    assert decayed["weight_decay"] == 0.1 and spared["weight_decay"] == 0.0
+    assert all(p.dim() >= 2 for p in decayed["params"]) and all(p.dim() < 2 for p in spared["params"])
+    assert any(p is model.positions.weight for p in decayed["params"])
+    assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_one_batch_can_be_overfitted(small_run, architecture):
+    config = small_run(architecture, model=dict(width=32))
+    task = Counting(**config.task_params)
+    batch = next(training_batches(task, config, 1, "cpu"))
+    model = build_model(config.model).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(150):
+        loss = task.losses(model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B), batch.targets_N).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.02
+
+
+def test_batches_do_not_depend_on_where_one_starts(small_run):
+    config = small_run()
+    task = Counting(**config.task_params)
+    stream = training_batches(task, config, 1, "cpu")
+    whole = [next(stream).inputs_BT for _ in range(2 * STEPS_PER_DRAW)]
+    for first in (1, 5, STEPS_PER_DRAW, STEPS_PER_DRAW + 1, 2 * STEPS_PER_DRAW):
+        assert torch.equal(next(training_batches(task, config, first, "cpu")).inputs_BT, whole[first - 1])
+    assert len({tuple(x.flatten().tolist()) for x in whole}) == len(whole)
+
+
+def test_twins_see_the_same_batches_and_other_seeds_do_not(small_run):
+    firsts = []
+    for config in (small_run("decoder"), small_run("entp"), small_run("entp", seed=1)):
+        firsts.append(next(training_batches(Counting(**config.task_params), config, 1, "cpu")).inputs_BT)
+    assert torch.equal(firsts[0], firsts[1]) and not torch.equal(firsts[1], firsts[2])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architecture": "entp"},
+        {"architecture": "decoder", "model": {"dropout": 0.3}},
+        {"architecture": "prefix_decoder", "precision": "bf16"},
+        {"architecture": "entp", "precision": "bf16", "model": {"dropout": 0.3}},
+        {"architecture": "entp", "batch_size": 4, "grad_clip": 0.5, "steps": 2 * STEPS_PER_DRAW + 2, "cut": 7},
+    ],
+    ids=["entp", "dropout", "bf16", "entp, dropout, bf16", "across draws"],
+)
+def test_a_run_cut_anywhere_ends_like_an_uninterrupted_one(small_run, tmp_path, changes):
+    """Bit for bit: weights, moments, curves and metrics. Cut after every third step, or every ``cut``."""
+    cut = changes.pop("cut", 3)
+    config = small_run(**changes)
+    whole = train(config)
+    checkpoint, cuts = tmp_path / "run.safetensors", 0
+    while True:
+        part = cut_after(config, checkpoint, cut)
+        if part.complete:
+            break
+        cuts += 1
+        assert part.metrics == {} and part.state.step == cut * cuts
+    assert cuts == (config.train.steps - 1) // cut
+    assert part.state.token_forwards == whole.state.token_forwards and part.complete and whole.complete
+    assert without_times(part.state.curves) == without_times(whole.state.curves)
+    assert part.metrics == whole.metrics
+    for (name, p), q in zip(part.model.named_parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(p, q), name
+
+
+def test_dropout_is_drawn_anew_at_every_step(small_run):
+    """With the weights held still, two passes over one batch differ by their dropout alone."""
+    config = small_run(model={"dropout": 0.5}, max_lr=1e-30, min_lr=0.0, weight_decay=0.0)
+    task, losses = Counting(**config.task_params), []
+    batch = next(training_batches(task, config, 1, "cpu"))
+    for step in (1, 2, 2):
+        model, loss = build_model(config.model).train(), torch.zeros((), dtype=torch.float64)
+        optimise(model, make_optimizer(model, config.train), task, batch, config, step, loss)
+        losses.append(loss.item())
+    assert losses[0] != losses[1] == losses[2]
+
+
+def test_a_checkpoint_restores_weights_and_moments(small_run, tmp_path):
+    config, path = small_run(steps=5), tmp_path / "run.safetensors"
+    trained = train(config, checkpoint=path).model
+    model = build_model(config.model, 99)
+    optimizer = make_optimizer(model, config.train)
+    state = load_checkpoint(path, config, model, optimizer, torch.zeros((), dtype=torch.float64), {})
+    assert state.step == 5 and all(optimizer.state[p]["step"] == 5 for p in model.parameters())
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), trained.parameters(), strict=True))
+    assert all(optimizer.state[p]["exp_avg_sq"].shape == p.shape for p in model.parameters())
+
+
+def test_curves_and_metrics_have_what_notebooks_show(small_run):
+    outcome = train(small_run("entp", steps=10, eval_every=4))
+    curves, metrics = outcome.state.curves, outcome.metrics
+    assert curves["step"] == [4, 8, 10]
+    assert curves["token_forwards"] == [step * 8 * sum(range(4, 9)) for step in (4, 8, 10)]
+    assert metrics["position"] == [4, 5, 6, 7, 8] and metrics["sequences"] == 64
+    assert 0 <= metrics["first_generated"]["token_accuracy"] <= 1
+    assert metrics["margin"]["q05"] <= metrics["margin"]["q50"] <= metrics["margin"]["q95"]
+    assert metrics["baseline"]["token_accuracy"] > 1 / 8
+
+
+def test_the_training_loss_is_the_mean_since_the_last_evaluation(small_run):
+    """Evaluating twice as often must give the same losses on average."""
+    often = train(small_run(eval_every=2)).state.curves["train_loss"]
+    seldom = train(small_run(eval_every=4)).state.curves["train_loss"]
+    last = train(small_run(max_lr=1e-30, min_lr=0.0, steps=9, eval_every=4)).state.curves["train_loss"]
+    assert last == pytest.approx([math.log(8)] * 3, abs=0.3)  # the last point averages over one step only
+    assert [(a + b) / 2 for a, b in zip(often[::2], often[1::2], strict=True)] == pytest.approx(seldom, rel=1e-6)
+
+
+def test_a_checkpoint_of_another_run_is_refused(small_run, tmp_path):
+    checkpoint = tmp_path / "run.safetensors"
+    train(small_run(steps=12), checkpoint=checkpoint, deadline=time.monotonic())
+    for other in (small_run(steps=11), small_run("entp", steps=12), small_run(seed=1, steps=12)):
+        with pytest.raises(ConfigError, match=r"run.safetensors belongs to another configuration"):
+            train(other, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:100], lambda data: data[:-4], lambda data: b"", lambda data: b"\x80pickle" * 9],
+    ids=["head only", "end lost", "empty", "not a checkpoint"],
+)
+def test_a_damaged_checkpoint_is_refused_by_name(small_run, tmp_path, damage):
+    checkpoint = tmp_path / "run.safetensors"
+    train(small_run(), checkpoint=checkpoint, deadline=time.monotonic())
+    checkpoint.write_bytes(damage(checkpoint.read_bytes()))
+    with pytest.raises(ConfigError) as error:
+        train(small_run(), checkpoint=checkpoint)
+    assert f"checkpoint {checkpoint} cannot be read" in str(error.value) and "delete it" in str(error.value)
+
+
+def test_a_checkpoint_holds_tensors_and_text_only(small_run, tmp_path):
+    checkpoint = tmp_path / "run.safetensors"
+    train(small_run(), checkpoint=checkpoint)
+    tensors = safetensors.torch.load(checkpoint.read_bytes())
+    assert {name.split(".")[0] for name in tensors} == {"model", "optimizer", "loss_sum"}
+
+
+def test_a_loss_that_explodes_is_an_error_with_its_step_and_rate(small_run):
+    with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step 4; a lower max_lr than 1e\+30"):
+        train(small_run(max_lr=1e30, warmup_steps=0))
+
+
+@pytest.mark.parametrize("seed", [0, 8])  # at once, and after the wait has begun anew twice
+def test_patience_ends_a_run_that_no_longer_improves(small_run, seed):
+    config = small_run(seed=seed, max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
+    outcome = train(config)
+    assert outcome.complete and outcome.state.step < 80 and outcome.metrics
+    losses = outcome.state.curves["train_loss"]
+    assert min(losses[-2:]) >= min(losses[:-2])
+    lasting = train(dataclasses.replace(config, train=dataclasses.replace(config.train, patience=0))).state
+    assert lasting.step == 80 and lasting.curves["train_loss"][: len(losses)] == losses
+    course = lasting.curves["train_loss"]
+    waited = [n - course.index(min(course[:n])) - 1 for n in range(1, len(course) + 1)]  # points since the best
+    assert waited.index(2) + 1 == len(losses)
+
+
+@pytest.mark.parametrize("cut", [1, 6, None])
+def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
+    """Also where the run had stopped already and was killed before its record was written."""
+    config, checkpoint = small_run(max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2), tmp_path / "run"
+    whole = train(config)
+    if cut is None:
+        train(config, checkpoint=checkpoint)
+    else:
+        cut_after(config, checkpoint, cut)
+    resumed = train(config, checkpoint=checkpoint)
+    assert resumed.complete and resumed.state.step == whole.state.step and resumed.metrics == whole.metrics
+    assert without_times(resumed.state.curves) == without_times(whole.state.curves)
+
+
+def test_bf16_trains_in_bf16(small_run):
+    """The same run, but for rounding."""
+    full, half = (train(small_run(precision=p)).state.curves["train_loss"] for p in ("fp32", "bf16"))
+    assert full != half and full == pytest.approx(half, rel=1e-2)
+
+
+def test_task_and_model_must_fit(small_run):
+    with pytest.raises(ConfigError, match="vocab_size = 9: task 'counting' has 8 symbols"):
+        train(small_run(model=dict(vocab_size=9)))
+    with pytest.raises(ConfigError, match="max_length = 7: task 'counting' has sequences of 8"):
+        train(small_run(model=dict(max_length=7)))
+
+
+@pytest.fixture
+def addition_run():
+    """A run with a test set: the weights of every checkpoint rule are scored on it."""
+    return RunConfig(
+        "test",
+        "smoke",
+        "addition",
+        dict(n_train=200),
+        ModelConfig("decoder", 2, 2, 16, 14, 13),
+        TrainConfig(10, 16, 3e-2, 0.0, 2, eval_every=2, eval_sequences=64, final_eval_sequences=300),
+    )
+
+
+def test_every_checkpoint_rule_is_tested(addition_run):
+    outcome = train(addition_run)
+    curves, test = outcome.state.curves, outcome.metrics["test"]
+    assert set(test) == {"last", "lowest_loss", "highest_accuracy"}  # the answer view watches no whole texts
+    assert test["last"]["step"] == 10
+    assert test["lowest_loss"]["step"] == curves["step"][curves["loss"].index(min(curves["loss"]))]
+    best = curves["sequence_accuracy"].index(max(curves["sequence_accuracy"]))
+    assert test["highest_accuracy"]["step"] == curves["step"][best]
+    for scores in test.values():
+        assert sum(g["sequences"] for g in scores["groups"].values()) == 300
+        right = sum(g["right"] for g in scores["groups"].values())
+        assert right / 300 == pytest.approx(scores["sequence_accuracy"])
+    again = evaluate(outcome.model, build_task("addition", {"n_train": 200}).test(), 300, 0, "test")
+    assert again["loss"] == pytest.approx(test["last"]["loss"])  # the last weights are in place again
+
+
+def test_kept_weights_survive_a_cut(addition_run, tmp_path):
+    whole, checkpoint = train(addition_run), tmp_path / "run.safetensors"
+    while not (part := cut_after(addition_run, checkpoint, 3)).complete:
+        assert part.metrics == {}
+    assert part.metrics == whole.metrics and part.state.kept == whole.state.kept
+
+
+@dataclasses.dataclass(frozen=True)
+class Curriculum(Counting):
+    """Counting whose first sixteen steps have shorter sequences, watched as a task of its own."""
+
+    patience_score = "short_loss"
+
+    def at_step(self, step):
+        return dataclasses.replace(self, length=6) if step <= 16 else self
+
+    def watched(self):
+        return {"short": dataclasses.replace(self, length=6)}
+
+
+def test_a_curriculum_goes_by_the_step_and_a_watched_task_by_its_name(small_run, monkeypatch):
+    monkeypatch.setitem(TASKS, "counting", Curriculum)
+    config = small_run(steps=20, eval_every=5, patience=2, max_lr=1e-9, min_lr=0.0)
+    outcome = train(config)
+    lengths = [
+        b.inputs_BT.shape[1]
+        for b, _ in zip(
+            training_batches(build_task("counting", config.task_params), config, 15, "cpu"), range(4), strict=False
+        )
+    ]
+    assert lengths == [6, 6, 8, 8]
+    curves = outcome.state.curves
+    assert len(curves["short_loss"]) == len(curves["step"]) and curves["short_loss"] != curves["loss"]
+    watched = curves["short_loss"]
+    better = [0, *(i for i in range(1, len(watched)) if watched[i] < min(watched[:i]))]
+    assert len(watched) == min(4, next(i for i in range(99) if i - max(b for b in better if b <= i) == 2) + 1)
+
+
+def test_input_dim_must_fit(small_run):
+    with pytest.raises(ConfigError, match="input_dim = 3: task 'counting' has tokens"):
+        train(small_run(model=dict(input_dim=3, output_dim=1)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Backwards(Counting):
+    """Counting whose tokens count their positions from the end and do not see the token before them."""
+
+    def batch(self, generator, size, evaluating=False):
+        batch = super().batch(generator, size, evaluating)
+        length = batch.inputs_BT.shape[1]
+        mask_TT = torch.ones(length, length, dtype=torch.bool) ^ torch.ones(length - 1, dtype=torch.bool).diag(-1)
+        positions_BT = torch.arange(length).flip(0).expand(size, -1)
+        return dataclasses.replace(batch, positions_BT=positions_BT, mask_BTT=mask_TT.expand(size, -1, -1))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_task_may_bring_position_ids_and_a_mask(small_run, monkeypatch, architecture):
+    """A step descends the loss of the model that is told them, and evaluation tells them too."""
+    config = small_run(architecture, model=dict(n_layers=3))
+    plain = train(config)
+    monkeypatch.setitem(TASKS, "counting", Backwards)
+    told = train(config)
+    assert told.state.curves["train_loss"] != plain.state.curves["train_loss"]
+    batch = next(training_batches(build_task("counting", config.task_params), config, 3, "cpu"))
+    assert batch.mask_BTT.shape == (8, 8, 8) and batch.positions_BT[0].tolist() == list(range(8))[::-1]
+    model = told.model.eval()
+    scores = evaluate(model, Backwards(**config.task_params), 64, 0, "x")
+    assert scores["loss"] != evaluate(model, Counting(**config.task_params), 64, 0, "x")["loss"]

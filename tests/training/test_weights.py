@@ -1,0 +1,135 @@
+"""Weights of finished runs: what starts from them starts there, and what does not fit them is named."""
+
+import dataclasses
+import time
+
+import pytest
+import torch
+
+from entp_lib import paths
+from entp_lib.config import ARCHITECTURES, config_from, config_id, to_dict
+from entp_lib.papers.entp.count3 import COUNT3
+from entp_lib.runs.execution import run, weights_of
+from entp_lib.runs.sweeps import SweepError, sweep
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import TASKS, Counting
+from entp_lib.training.loop import train
+from entp_lib.training.weights import trained_model
+
+NAME = "test/0123456789abcdef"
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers(Counting):
+    """Counting with three more tokens at the end of the vocabulary."""
+
+    added_tokens = 3
+
+    @property
+    def vocab_size(self):
+        return super().vocab_size + 3
+
+
+def continued(config, record, **changes):
+    """The configuration that starts from a record."""
+    return dataclasses.replace(config, experiment="later", start_from=f"test/{record.id}", **changes)
+
+
+def unfinished(config, start):
+    """The model as it is before the first step."""
+    return train(config, start=start, deadline=time.monotonic()).model
+
+
+def test_the_names_of_older_records_stand():
+    """A record that was made before runs could start from others keeps its name and its plain form."""
+    config = COUNT3.configs("quick")[0]
+    assert config_id(config, 1) == "fd2439ed9693f34c"
+    assert (paths.root() / "results" / "records" / "count3" / "fd2439ed9693f34c.json").exists()
+    assert "start_from" not in to_dict(config)
+    later = dataclasses.replace(config, start_from=NAME)
+    assert to_dict(later)["start_from"] == NAME and config_from(to_dict(later)) == later
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_run_starts_from_the_weights_of_another(small_run, store, architecture):
+    config = small_run(architecture)
+    record = run(config, 1, store=store)
+    path = weights_of(store, f"test/{record.id}")
+    _, model = trained_model(path)
+    assert not model.training
+    begun = unfinished(continued(config, record, model_seed=5), path)
+    for p, q in zip(model.parameters(), begun.parameters(), strict=True):
+        assert torch.equal(p, q)
+    later = run(continued(config, record), 1, store=store)
+    assert later.status == "complete" and later.metrics["loss"] != record.metrics["loss"]
+    assert later.curves["train_loss"][0] < record.curves["train_loss"][0]
+
+
+def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, store, tmp_path):
+    record = run(small_run("entp"), 1, store=store)
+    config, path = continued(small_run("entp"), record), weights_of(store, f"test/{record.id}")
+    whole, checkpoint, now = train(config, start=path), tmp_path / "cut.safetensors", [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("entp_lib.training.loop.time.monotonic", lambda: now[0])
+        part = train(
+            config, start=path, checkpoint=checkpoint, deadline=5.0, on_step=lambda step: now.__setitem__(0, step)
+        )
+    assert not part.complete and part.state.step == 5
+    rest = train(config, checkpoint=checkpoint)  # the weights it started from are no longer needed
+    assert rest.metrics == whole.metrics
+    for p, q in zip(whole.model.parameters(), rest.model.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+def test_added_tokens_and_later_positions_start_fresh(small_run, store, monkeypatch):
+    record = run(small_run(), 1, store=store)
+    path = weights_of(store, f"test/{record.id}")
+    monkeypatch.setitem(TASKS, "counting", Answers)
+    config = continued(small_run(model=dict(vocab_size=11, max_length=10)), record)
+    fresh, begun = unfinished(dataclasses.replace(config, start_from=""), None), unfinished(config, path)
+    _, given = trained_model(path)
+    for table, rows in (("embedding", 8), ("positions", 8)):
+        mine, new, old = (getattr(model, table).weight for model in (begun, fresh, given))
+        assert torch.equal(mine[:rows], old) and torch.equal(mine[rows:], new[rows:]) and len(mine) > rows
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "message"),
+    [
+        (dict(width=32), {}, "width = 32: the weights of test/.* have 16"),
+        (dict(n_layers=3), {}, "n_layers = 3: .* have 2"),
+        (dict(positions="none"), {}, "positions = none: .* have learned"),
+        (dict(vocab_size=9), dict(symbols=9), "ids up to 8 should be those of test/.*, whose vocabulary has 8"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(small_run, store, model, task, message):
+    record = run(small_run(), 1, store=store)
+    config = continued(small_run(model=model, task=task), record)
+    with pytest.raises(ConfigError, match=message):
+        unfinished(config, weights_of(store, config.start_from))
+
+
+def test_missing_weights_name_the_command_that_makes_them(small_run, store):
+    config = dataclasses.replace(small_run(), start_from=NAME)
+    with pytest.raises(SweepError, match="the weights of test/0123.* are missing .*: python -m entp_lib train test"):
+        sweep([config], 1, store=store, jobs=1)
+    record = run(small_run("entp"), 1, store=store)
+    store.weights_path("test", record.id).unlink()
+    with pytest.raises(ConfigError, match="train test --tier smoke --architecture entp --fresh"):
+        weights_of(store, f"test/{record.id}")
+    with pytest.raises(ConfigError, match=f"start_from = '{NAME}': its file of weights was not given"):
+        train(config)
+
+
+def test_damaged_weights_are_named(small_run, store):
+    record = run(small_run(), 1, store=store)
+    path = weights_of(store, f"test/{record.id}")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        trained_model(path)
+
+
+@pytest.mark.parametrize("name", ["count3", "count3/xyz", "../count3/0123456789abcdef", "count3/0123456789ABCDEF"])
+def test_what_names_no_record_is_refused(small_run, name):
+    with pytest.raises(ConfigError, match="start_from = .*: must be experiment/id"):
+        dataclasses.replace(small_run(), start_from=name)
