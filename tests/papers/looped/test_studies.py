@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from entp_lib.papers.looped.studies import STUDIES
+from entp_lib.papers.looped.experiment import LOOPED
+from entp_lib.runs.studies import STUDIES as NAMED
+from entp_lib.runs.studies import study_named
 from entp_lib.strict import ConfigError
 
 SMALL = {
@@ -31,6 +33,7 @@ SMALL = {
     "looped_sizes": dict(tokens=[16, 64]),
     "looped_multiply": dict(x=3, y=2),
 }
+STUDIES = {name: study_named(name) for name in NAMED if name.startswith("looped_")}
 NOT_TWICE = ("looped_speed",)  # wall-clock
 
 
@@ -45,6 +48,11 @@ def rows_of(curves):
 
 def test_all_studies_but_slow_ones_are_here():
     assert set(STUDIES) - set(SMALL) == {"looped_library", "looped_errata", *NOT_TWICE}
+
+
+def test_every_tier_runs_every_study():
+    for tier in ("smoke", "quick"):
+        assert {config.study for config in LOOPED.configs(tier)} == set(STUDIES)
 
 
 @pytest.mark.parametrize("name", SMALL)
