@@ -13,6 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from PIL import Image
 
+from entp_lib import paths
+from entp_lib.files import write_atomically
+from entp_lib.runs.records import Record
+
 BITS = ListedColormap(["#0072B2", "#F5F5F5", "#D55E00"])  # -1, 0, 1
 TARGETS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9")  # by head
 SHORT = ("fetch", "read a", "read b", "write")
@@ -94,3 +98,11 @@ def animate(metrics: Mapping[str, Any], curves: Mapping[str, Sequence], millisec
     buffer = io.BytesIO()
     frames[0].save(buffer, format="GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0)
     return buffer.getvalue()
+
+
+def save_animation(record: Record, name: str) -> None:
+    """Write the animation of a ``multiply_study`` to ``name``.gif beside the figures, of smoke runs to their place."""
+    folder = paths.results() / "smoke" / "figures" if record.config.tier == "smoke" else paths.figures()
+    path, data = folder / f"{name}.gif", animate(record.metrics, record.curves)
+    if not path.exists() or path.read_bytes() != data:
+        write_atomically(path, data)
