@@ -16,11 +16,16 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Example:
-    """A question, the states of its scratchpad in order, and its answer, as token ids without delimiters."""
+    """A question, the states of its scratchpad in order, and its answer, as token ids without delimiters.
+
+    The first ``given`` states belong to the prompt: nobody learns or writes them. Only with one may the question be
+    empty, so that everything there is to know stands in the last state.
+    """
 
     question: Tokens
     states: tuple[Tokens, ...]
     answer: Tokens = ()
+    given: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,16 +57,23 @@ class Scratchpad:
 
     def memory(self, example: Example) -> Tokens:
         """The question and ``start``: what every state may read. ConfigError for an empty question."""
-        require(len(example.question) > 0, "the question is empty: it must have at least one token")
+        require(
+            len(example.question) > 0 or example.given > 0,
+            "the question is empty: it must have at least one token, or the first state must be given",
+        )
         self.check_content("the question", example.question)
         return (*example.question, self.start)
 
     def segments(self, example: Example) -> tuple[Tokens, ...]:
         """Every state with the token that ends it; the answer alone where there are no states.
 
-        ConfigError for no states and no answer, an empty state, too many, or a delimiter inside one.
+        ConfigError for no states and no answer, an empty state, too many, a delimiter inside one, or none to write.
         """
         states = example.states or (example.answer,)
+        require(
+            0 <= example.given < len(states),
+            f"given = {example.given} of {len(states)} states: must leave at least one to write",
+        )
         require(
             self.most_states is None or len(states) <= self.most_states,
             f"{len(states)} states: most_states = {self.most_states}",

@@ -27,7 +27,7 @@ from entp_lib.strict import require
 
 
 class Reader:
-    """The tokens of one scratchpad so far, and the logits (V,) after the last of them.
+    """The tokens of one scratchpad so far, the ``given`` states first, and the logits (V,) after the last of them.
 
     Raises ConfigError for an empty question, tokens outside the vocabulary, and texts longer than the model's context
     as each way of reading counts it.
@@ -35,8 +35,13 @@ class Reader:
 
     cached = True  # whether keys and values are kept, which only a causal model allows
 
-    def __init__(self, model: Transformer, pad: Scratchpad, question: Sequence[int]):
-        require(len(question) > 0, "the question is empty: it must have at least one token")
+    def __init__(
+        self, model: Transformer, pad: Scratchpad, question: Sequence[int], given: Sequence[Sequence[int]] = ()
+    ):
+        require(
+            len(question) > 0 or len(given) > 0,
+            "the question is empty: it must have at least one token, or the first state must be given",
+        )
         pad.check_content("the question", question)
         kind = f"architecture = {model.cfg.architecture!r}"
         require(not model.cfg.open_prompt, f"{kind}: a scratchpad needs the decoder, ENTP or a hybrid")
@@ -50,6 +55,9 @@ class Reader:
         self.memory = [*question, pad.start]
         self.segments: list[list[int]] = [[]]  # the last one is being written
         self.begin()
+        for state in given:
+            for token in (*state, pad.delimiter):
+                self.append(token)
 
     def begin(self) -> None:
         """Read the memory, where something of it is kept."""

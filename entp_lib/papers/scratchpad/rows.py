@@ -35,24 +35,24 @@ class Row:
 
 
 def chunks(pad: Scratchpad, example: Example) -> list[Row]:
-    """The first method: a row for each segment, behind the memory and the segment before it.
+    """The first method: a row for each segment that is not given, behind the memory and the segment before it.
 
     Raises ConfigError as ``Scratchpad``, and for a chunk longer than the context.
     """
     memory, segments = pad.memory(example), pad.segments(example)
     rows = []
-    for number, segment in enumerate(segments):
-        read = memory + (segments[number - 1] if number else ())
-        tokens = read + segment
+    for number, segment in enumerate(segments[example.given :], example.given):
+        before = segments[number - 1] if number else ()
+        tokens = memory + before + segment
         pad.check_length(f"chunk {number + 1}", len(tokens) - 1)
-        first = (pad.question_loss and number == 0,) * len(read)
-        counted = first + (True,) * len(segment)
+        first = pad.question_loss and number == example.given
+        counted = (first,) * len(memory) + (False,) * len(before) + (True,) * len(segment)
         rows.append(Row(tokens, (0,) * len(tokens), tuple(range(len(tokens))), counted))
     return rows
 
 
 def duplicated(pad: Scratchpad, example: Example, without: Sequence[str] = ()) -> Row:
-    """The second method: one row in which every segment but the last stands twice.
+    """The second method: one row in which every segment but the last stands twice, a given one only as the last.
 
     ``without``: those of ``INGREDIENTS`` to leave out. Raises ConfigError as ``Scratchpad``, and for a row longer than
     the context.
@@ -63,7 +63,7 @@ def duplicated(pad: Scratchpad, example: Example, without: Sequence[str] = ()) -
     tokens, start = list(memory), len(memory)
     groups, positions = [0] * start, list(range(start))
     counted = [pad.question_loss] * start
-    for number, segment in enumerate(segments):
+    for number, segment in enumerate(segments[example.given :], example.given):
         again = segments[number - 1] if number else ()
         tokens += [*again, *segment]
         groups += [number + 1] * len(again + segment)
@@ -84,7 +84,9 @@ def ordinary(pad: Scratchpad, example: Example) -> Row:
     memory = pad.memory(example)
     text = pad.text(example)
     pad.check_length("the text", len(text) - 1)
-    counted = (pad.question_loss,) * len(memory) + (True,) * (len(text) - len(memory))
+    unlearned = sum(len(segment) for segment in pad.segments(example)[: example.given])
+    learned = len(text) - len(memory) - unlearned
+    counted = (pad.question_loss,) * len(memory) + (False,) * unlearned + (True,) * learned
     return Row(text, (0,) * len(text), tuple(range(len(text))), counted)
 
 

@@ -37,6 +37,7 @@ def write(
     most_state_tokens: int,
     most_states: int,
     choose: Callable[[Tensor], int] | None = None,
+    given: Sequence[Sequence[int]] = (),
 ) -> Written:
     """A scratchpad written token by token, greedily unless ``choose`` takes the next token from logits (V,).
 
@@ -45,7 +46,7 @@ def write(
     """
     one_of("way", way, READERS)
     check_limits(most_state_tokens, most_states)
-    reader: Reader = READERS[way](model, pad, question)
+    reader: Reader = READERS[way](model, pad, question, given)
     logits: list[Tensor] = []
     while True:
         logits.append(reader.logits())
@@ -82,16 +83,18 @@ def write_many(
     inductive: bool,
     most_state_tokens: int,
     most_states: int,
-    room: int | None = None,
+    given: Sequence[Sequence[Sequence[int]]] | None = None,
 ) -> list[Written]:
-    """Scratchpads for many questions, greedily and without caches; a row that would outgrow ``room`` stops.
+    """Scratchpads for many questions, greedily and without caches, behind the ``given`` states of each.
 
     With ``inductive`` each state is written from the question and the last state, else from the whole text. Rows are
-    filled up behind their last token, which no architecture but a prefix decoder sees.
+    filled up behind their last token, which no architecture but a prefix decoder sees. One that would outgrow the
+    model's context stops as one whose state has no delimiter.
     """
     check_limits(most_state_tokens, most_states)
-    room = model.cfg.max_length if room is None else room
-    segments: list[list[list[int]]] = [[[]] for _ in questions]
+    room = model.cfg.max_length
+    begun = [()] * len(questions) if given is None else given
+    segments = [[*([*state, pad.delimiter] for state in states), []] for states in begun]
     stopped = [""] * len(questions)
     while not all(stopped):
         going = [i for i, why in enumerate(stopped) if not why]

@@ -154,3 +154,11 @@ def test_a_state_longer_than_the_context_is_an_error(way):
     tokens = iter([4, PAD.delimiter, *[5] * 9])
     with pytest.raises(ConfigError, match="at state 2: beyond the model's max_length of 6"):
         write(model, PAD, (3,), way, 9, 9, lambda _: next(tokens))
+
+
+def test_given_states_are_read_before_anything_is_written():
+    model = random_model("decoder", "learned", 4)
+    ways = [write(model, PAD, (), way, 4, 3, given=[(3, 4)]) for way in ("trimmed", "recomputed", "doubled")]
+    assert all(found.states[0] == (3, 4) and found.states == ways[0].states for found in ways)
+    together = write_many(model, PAD, [()], True, 4, 3, given=[[(3, 4)]])
+    assert together[0].states == ways[0].states

@@ -117,3 +117,15 @@ def test_labels_that_are_all_ignored_are_an_error():
     row = ordinary(PAD, Example((3,), ((4,),)))
     with pytest.raises(ConfigError, match="all labels are ignored"):
         batch_of([type(row)(row.tokens, row.groups, row.positions, (False,) * len(row.tokens))])
+
+
+def test_a_given_state_is_read_and_never_learned():
+    example = Example((), ((3,), (4, 5), (6,)), given=1)
+    row = duplicated(PAD, example)
+    assert row.tokens == (0, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2)
+    assert row.positions == (0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5)
+    assert [int(c) for c in row.counted] == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
+    assert [sum(r.counted) for r in chunks(PAD, example)] == [3, 2]
+    assert [int(c) for c in ordinary(PAD, example).counted] == [0, 0, 0, 1, 1, 1, 1, 1]
+    with pytest.raises(ConfigError, match="given = 3 of 3 states"):
+        chunks(PAD, Example((), ((3,), (4, 5), (6,)), given=3))
