@@ -10,6 +10,7 @@ from typing import Any
 from entp_lib.strict import one_of
 
 ENTP = "entp_lib.papers.entp"
+LOOPED = "entp_lib.papers.looped.studies"
 # A function of JSON arguments that returns (metrics, curves).
 STUDIES = {
     "costs": f"{ENTP}.complexity.measurements:measure",
@@ -21,6 +22,31 @@ STUDIES = {
     "counters": f"{ENTP}.rasp.checks:counters_study",
     "pronouns": f"{ENTP}.downstream.pronouns:pronouns_study",
     "in_context_baselines": f"{ENTP}.in_context.baselines:baselines_study",
+    "looped_random_programs": f"{LOOPED}.exact:random_programs_study",
+    "looped_library": f"{LOOPED}.exact:library_study",
+    "looped_circuits": f"{LOOPED}.exact:circuits_study",
+    "looped_copying": f"{LOOPED}.exact:copying_study",
+    "looped_drift": f"{LOOPED}.exact:drift_study",
+    "looped_temperature": f"{LOOPED}.softmax:temperature_study",
+    "looped_off_target": f"{LOOPED}.softmax:off_target_study",
+    "looped_masks": f"{LOOPED}.softmax:masks_study",
+    "looped_restricted": f"{LOOPED}.softmax:restricted_study",
+    "looped_product": f"{LOOPED}.blocks:product_study",
+    "looped_sigmoids": f"{LOOPED}.blocks:sigmoids_study",
+    "looped_transpose": f"{LOOPED}.blocks:transpose_study",
+    "looped_contract": f"{LOOPED}.blocks:contract_study",
+    "looped_depth": f"{LOOPED}.blocks:depth_study",
+    "looped_fleq": f"{LOOPED}.computing:fleq_study",
+    "looped_calculator": f"{LOOPED}.computing:calculator_study",
+    "looped_newton": f"{LOOPED}.computing:newton_study",
+    "looped_power": f"{LOOPED}.computing:power_study",
+    "looped_regression": f"{LOOPED}.learning:regression_study",
+    "looped_back_propagation": f"{LOOPED}.learning:back_propagation_study",
+    "looped_least_squares": f"{LOOPED}.learning:least_squares_study",
+    "looped_sizes": f"{LOOPED}.shown:sizes_study",
+    "looped_errata": f"{LOOPED}.shown:errata_study",
+    "looped_multiply": f"{LOOPED}.shown:multiply_study",
+    "looped_speed": f"{LOOPED}.shown:speed_study",
 }
 
 
