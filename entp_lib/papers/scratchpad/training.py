@@ -193,7 +193,7 @@ def ways_apart(model: nn.Module, setting: Setting, problem: Problem, examples: S
 
 
 def training_study(
-    setting: dict[str, Any], train: dict[str, Any], tested: int, compared: int, model_seed: int, data_seed: int
+    setting: dict[str, Any], train: dict[str, Any], tested: int, compared: int, seed: int
 ) -> tuple[dict[str, Any], dict[str, list]]:
     """One model trained and tested: ``tested`` questions of every size, ``compared`` of them read in every exact way.
 
@@ -203,11 +203,11 @@ def training_study(
     chosen = from_dict(Setting, setting, "setting.")
     problem = chosen.build_problem()
     schedule = from_dict(TrainConfig, train, "train.")
-    model, losses = train_on(chosen, schedule, model_seed, data_seed)
+    model, losses = train_on(chosen, schedule, seed, seed)
     curves: dict[str, list] = {name: [] for name in ("size", "answers_right", "texts_right", "state_error")}
     by_state: list[float] = []
     for size in chosen.test_sizes:
-        examples = draw(chosen, problem, tested, [size], "test", data_seed, size)
+        examples = draw(chosen, problem, tested, [size], "test", seed, size)
         by_state = teacher_forced(model, chosen, problem, examples)
         row = {"size": size, **written(model, chosen, problem, examples), "state_error": float(np.mean(by_state))}
         for name, value in row.items():
@@ -221,6 +221,6 @@ def training_study(
     }
     metrics: dict[str, Any] = {"train_loss": losses[-1], "context": model.cfg.max_length}
     if compared and (chosen.architecture, chosen.scratchpad) == ("decoder", "inductive"):
-        trained = draw(chosen, problem, compared, chosen.train_sizes, "compare", data_seed)
+        trained = draw(chosen, problem, compared, chosen.train_sizes, "compare", seed)
         metrics["ways"] = ways_apart(model, chosen, problem, trained)
     return metrics, curves

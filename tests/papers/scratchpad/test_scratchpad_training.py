@@ -34,7 +34,7 @@ STEPS = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=1)
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
 def test_every_arm_runs(scratchpad, architecture):
     setting = dict(TINY, scratchpad=scratchpad, architecture=architecture)
-    metrics, curves = training_study(setting, STEPS, 3, 2, 0, 0)
+    metrics, curves = training_study(setting, STEPS, 3, 2, 0)
     assert curves["size"] == [2, 3] and len(curves["train_loss"]) == 3
     assert all(0 <= x <= 1 for name in ("answers_right", "texts_right", "state_error") for x in curves[name])
     assert len(curves["error_by_state"]) == (1 if scratchpad == "none" else 4)
@@ -45,7 +45,7 @@ def test_every_arm_runs(scratchpad, architecture):
 
 def test_the_same_seeds_give_the_same_curves():
     setting = dict(TINY, scratchpad="inductive", architecture="decoder")
-    one, two, other = (training_study(setting, STEPS, 3, 0, *seeds)[1] for seeds in ((0, 0), (0, 0), (0, 1)))
+    one, two, other = (training_study(setting, STEPS, 3, 0, seed)[1] for seed in (0, 0, 1))
     assert one == two and one["train_loss"] != other["train_loss"]
 
 
@@ -100,4 +100,4 @@ def test_a_state_is_learned_and_scored():
 def test_bad_input_is_named(changes, message):
     setting = {**TINY, "scratchpad": "none", "architecture": "decoder", **changes}
     with pytest.raises(ConfigError, match=message):
-        training_study(setting, STEPS, 2, 0, 0, 0)
+        training_study(setting, STEPS, 2, 0, 0)
