@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.papers.scratchpad.format import Example, Scratchpad
-from entp_lib.papers.scratchpad.rows import INGREDIENTS, batch_of, chunks, duplicated
+from entp_lib.papers.scratchpad.rows import INGREDIENTS, batch_of, chunks, duplicate_states
 from entp_lib.tasks.base import Batch
 
 PAD = Scratchpad(start=0, delimiter=1, end=2)
@@ -34,7 +34,7 @@ def differences(
     Beside them the tokens that each reads. ``extra`` columns of filler are added to the rows of both.
     """
     pieces = [row for example in examples for row in chunks(pad, example)]
-    whole = [duplicated(pad, example, without) for example in examples]
+    whole = [duplicate_states(pad, example, without) for example in examples]
     results = []
     for rows in (pieces, whole):
         length = max(len(row.tokens) for row in rows) - 1 + extra

@@ -51,7 +51,7 @@ def chunks(pad: Scratchpad, example: Example) -> list[Row]:
     return rows
 
 
-def duplicated(pad: Scratchpad, example: Example, without: Sequence[str] = ()) -> Row:
+def duplicate_states(pad: Scratchpad, example: Example, without: Sequence[str] = ()) -> Row:
     """The second method: one row in which every segment but the last stands twice, a given one only as the last.
 
     ``without``: those of ``INGREDIENTS`` to leave out. Raises ConfigError as ``Scratchpad``, and for a row longer than
@@ -75,7 +75,7 @@ def duplicated(pad: Scratchpad, example: Example, without: Sequence[str] = ()) -
     if "positions" in without:
         positions = list(range(len(tokens)))
     if "targets" in without:
-        counted = [old or group > 0 for old, group in zip(counted, duplicated(pad, example).groups, strict=True)]
+        counted = [old or group > 0 for old, group in zip(counted, duplicate_states(pad, example).groups, strict=True)]
     return Row(tuple(tokens), tuple(groups), tuple(positions), tuple(counted))
 
 

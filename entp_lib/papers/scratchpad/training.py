@@ -18,7 +18,7 @@ from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.models import build_model
 from entp_lib.papers.scratchpad.format import Example, Scratchpad
 from entp_lib.papers.scratchpad.problems import PROBLEMS, Problem
-from entp_lib.papers.scratchpad.rows import Row, batch_of, chunks, duplicated, ordinary
+from entp_lib.papers.scratchpad.rows import Row, batch_of, chunks, duplicate_states, ordinary
 from entp_lib.papers.scratchpad.writing import write, write_many
 from entp_lib.strict import check_types, from_dict, one_of, require
 from entp_lib.tasks.base import seed_from
@@ -68,7 +68,7 @@ def rows_of(setting: Setting, problem: Problem, pad: Scratchpad, example: Exampl
         return [ordinary(pad, problem.without_states(example))]
     if setting.scratchpad == "ordinary":
         return [ordinary(pad, example)]
-    return [duplicated(pad, example)] if setting.architecture == "decoder" else chunks(pad, example)
+    return [duplicate_states(pad, example)] if setting.architecture == "decoder" else chunks(pad, example)
 
 
 def draw(setting: Setting, problem: Problem, count: int, sizes: Sequence[int], *seed: int | str) -> list[Example]:
@@ -133,7 +133,7 @@ def train_on(setting: Setting, train: TrainConfig, model_seed: int, data_seed: i
 
 
 @torch.no_grad()
-def teacher_forced(model: nn.Module, setting: Setting, problem: Problem, examples: Sequence[Example]) -> list[float]:
+def state_errors(model: nn.Module, setting: Setting, problem: Problem, examples: Sequence[Example]) -> list[float]:
     """The share of states with a wrong token when all before them are right, by the number of the state written.
 
     ConfigError where a text is longer than the model's context.
@@ -152,7 +152,7 @@ def teacher_forced(model: nn.Module, setting: Setting, problem: Problem, example
     return [sum(found) / len(found) for _, found in sorted(wrong.items())]
 
 
-def written(model: nn.Module, setting: Setting, problem: Problem, examples: Sequence[Example]) -> dict[str, float]:
+def text_scores(model: nn.Module, setting: Setting, problem: Problem, examples: Sequence[Example]) -> dict[str, float]:
     """The shares of scratchpads with the right answer and with every state right, written greedily by the model."""
     shown = [problem.without_states(e) if setting.scratchpad == "none" else e for e in examples]
     texts = [e.states or (e.answer,) for e in shown]
@@ -208,8 +208,12 @@ def training_study(
     by_state: list[float] = []
     for size in chosen.test_sizes:
         examples = draw(chosen, problem, tested, [size], "test", seed, size)
-        by_state = teacher_forced(model, chosen, problem, examples)
-        row = {"size": size, **written(model, chosen, problem, examples), "state_error": float(np.mean(by_state))}
+        by_state = state_errors(model, chosen, problem, examples)
+        row = {
+            "size": size,
+            **text_scores(model, chosen, problem, examples),
+            "state_error": float(np.mean(by_state)),
+        }
         for name, value in row.items():
             curves[name].append(value)
     thinned = range(0, len(losses), -(-len(losses) // 100))

@@ -14,7 +14,7 @@ from entp_lib.papers.scratchpad.equivalence import (
     random_model,
 )
 from entp_lib.papers.scratchpad.format import Example, Scratchpad
-from entp_lib.papers.scratchpad.rows import INGREDIENTS, batch_of, duplicated, ordinary
+from entp_lib.papers.scratchpad.rows import INGREDIENTS, batch_of, duplicate_states, ordinary
 
 SCHEMES = ("learned", "rotary", "alibi", "none")
 
@@ -51,7 +51,7 @@ def test_without_an_ingredient_they_differ(scheme, missing):
 def test_a_text_without_delimiters_has_the_ordinary_causal_loss():
     model, example = random_model("decoder", "learned", 0), Example((4, 5, 6), (), (7, 8))
     row = ordinary(PAD, example)
-    one, two = (loss_and_gradients(model, batch_of([x]))[0] for x in (row, duplicated(PAD, example)))
+    one, two = (loss_and_gradients(model, batch_of([x]))[0] for x in (row, duplicate_states(PAD, example)))
     inputs_BT = torch.tensor([row.tokens[:-1]])
     logits_TV = model(inputs_BT, torch.ones_like(inputs_BT, dtype=torch.bool))
     plain = torch.nn.functional.cross_entropy(logits_TV[3:], torch.tensor(row.tokens[4:]), reduction="sum")

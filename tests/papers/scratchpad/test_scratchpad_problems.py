@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entp_lib.papers.scratchpad.problems import PROBLEMS, ShiftAddition, SpacedAddition, SpacedParity, TwoCycles
-from entp_lib.papers.scratchpad.rows import chunks, duplicated
+from entp_lib.papers.scratchpad.rows import chunks, duplicate_states
 from entp_lib.strict import ConfigError
 
 SMALL = {
@@ -58,7 +58,7 @@ def test_the_last_state_has_the_answer_and_states_follow_from_the_one_before(nam
     question = problem.decode(example.question)
     for before, after in itertools.pairwise(example.states):
         assert problem.encode(problem.next_state(question, problem.decode(before))) == after
-    row = duplicated(problem.pad(), example)
+    row = duplicate_states(problem.pad(), example)
     assert sum(row.counted) == sum(map(len, example.states[example.given :])) + len(example.states) - example.given
     assert len(chunks(problem.pad(), example)) == len(example.states) - example.given
 

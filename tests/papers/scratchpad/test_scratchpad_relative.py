@@ -15,7 +15,7 @@ from entp_lib.papers.scratchpad.relative import (
     states_seen,
     window_mask,
 )
-from entp_lib.papers.scratchpad.rows import duplicated, group_mask
+from entp_lib.papers.scratchpad.rows import duplicate_states, group_mask
 from entp_lib.strict import ConfigError
 
 SIZES = range(2, 7)
@@ -54,7 +54,7 @@ def test_the_inductive_field_does_not_grow_with_layers():
 
 def test_the_mask_is_that_of_the_rows():
     states = tuple((3,) * 3 for _ in range(4))
-    row = duplicated(Scratchpad(0, 1, 2), Example((5, 6), states))
+    row = duplicate_states(Scratchpad(0, 1, 2), Example((5, 6), states))
     found = group_mask(torch.tensor([row.groups]))[0].tril().numpy()
     assert (found == inductive_mask(3, 4, 4)).all()
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entp_lib.papers.scratchpad.format import Example, Scratchpad
-from entp_lib.papers.scratchpad.rows import batch_of, chunks, duplicated, group_mask, ordinary
+from entp_lib.papers.scratchpad.rows import batch_of, chunks, duplicate_states, group_mask, ordinary
 from entp_lib.strict import ConfigError
 
 PAD = Scratchpad(start=0, delimiter=1, end=2)
@@ -15,7 +15,7 @@ examples = st.builds(Example, tokens, st.lists(tokens, min_size=1, max_size=5).m
 
 
 def test_a_worked_example():
-    row = duplicated(PAD, Example((7, 8), ((3,), (4, 5), (6,))))
+    row = duplicate_states(PAD, Example((7, 8), ((3,), (4, 5), (6,))))
     assert row.tokens == (7, 8, 0, 3, 1, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2)
     assert row.groups == (0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3)
     assert row.positions == (0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 3, 4, 5, 6, 7)
@@ -43,7 +43,7 @@ def test_each_token_of_a_state_is_counted_once_and_seen_from_the_same_context(ex
                 yield tuple((row.tokens[s], row.positions[s]) for s in seen), row.tokens[t]
 
     one = [found for row in chunks(pad, example) for found in contexts(row)]
-    two = list(contexts(duplicated(pad, example)))
+    two = list(contexts(duplicate_states(pad, example)))
     assert one == two
     assert [token for _, token in two] == list(text[1:] if question_loss else text[len(memory) :])
     for (context, _), token in zip(two[-len(text) + len(memory) :], text[len(memory) :], strict=True):
@@ -59,7 +59,7 @@ def test_a_text_is_read_back(example):
 @settings(max_examples=40)
 @given(example=examples)
 def test_a_second_copy_sees_the_memory_and_itself_alone(example):
-    row = duplicated(PAD, example)
+    row = duplicate_states(PAD, example)
     mask = group_mask(torch.tensor([row.groups]))[0].tril()
     memory = len(PAD.memory(example))
     for t in range(memory, len(row.tokens)):
@@ -72,12 +72,12 @@ def test_a_second_copy_sees_the_memory_and_itself_alone(example):
 
 def test_a_text_of_one_state_is_the_ordinary_one():
     for example in (Example((3, 4), ((5, 6),)), Example((3, 4), (), (5, 6))):
-        assert duplicated(PAD, example).tokens == ordinary(PAD, example).tokens == chunks(PAD, example)[0].tokens
-        assert duplicated(PAD, example).positions == ordinary(PAD, example).positions
+        assert duplicate_states(PAD, example).tokens == ordinary(PAD, example).tokens == chunks(PAD, example)[0].tokens
+        assert duplicate_states(PAD, example).positions == ordinary(PAD, example).positions
 
 
 def test_filler_is_seen_by_nobody_and_never_counted():
-    rows = [duplicated(PAD, Example((3,), ((4,),))), duplicated(PAD, Example((3, 5), ((4,), (6, 7))))]
+    rows = [duplicate_states(PAD, Example((3,), ((4,),))), duplicate_states(PAD, Example((3, 5), ((4,), (6, 7))))]
     batch = batch_of(rows, filler=2, length=12)
     real = len(rows[0].tokens) - 1
     assert batch.inputs_BT.shape == (2, 12) and not batch.wanted_BT[0, real:].any()
@@ -102,8 +102,11 @@ def test_filler_is_seen_by_nobody_and_never_counted():
         (lambda: PAD.parse((3, 0, 4, 2, 5)), "after its end"),
         (lambda: PAD.parse((3, 0, 4, 1, 2)), "state 2 is empty"),
         (lambda: chunks(Scratchpad(0, 1, 2, context=5), Example((3,), ((3, 4), (5,)))), "chunk 2: 6 tokens"),
-        (lambda: duplicated(Scratchpad(0, 1, 2, context=5), Example((3,), ((3,), (5,)))), "beyond the context of 5"),
-        (lambda: duplicated(PAD, Example((3,), ((3,),)), ("masks",)), "without = 'masks'"),
+        (
+            lambda: duplicate_states(Scratchpad(0, 1, 2, context=5), Example((3,), ((3,), (5,)))),
+            "beyond the context of 5",
+        ),
+        (lambda: duplicate_states(PAD, Example((3,), ((3,),)), ("masks",)), "without = 'masks'"),
         (lambda: batch_of([]), "no rows"),
         (lambda: batch_of([ordinary(PAD, Example((3,), ((4,),)))], length=2), "length = 2: the longest row has 3"),
     ],
@@ -121,7 +124,7 @@ def test_labels_that_are_all_ignored_are_an_error():
 
 def test_a_given_state_is_read_and_never_learned():
     example = Example((), ((3,), (4, 5), (6,)), given=1)
-    row = duplicated(PAD, example)
+    row = duplicate_states(PAD, example)
     assert row.tokens == (0, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2)
     assert row.positions == (0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5)
     assert [int(c) for c in row.counted] == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]

@@ -11,10 +11,10 @@ from entp_lib.papers.scratchpad.training import (
     context_for,
     draw,
     rows_of,
-    teacher_forced,
+    state_errors,
+    text_scores,
     train_on,
     training_study,
-    written,
 )
 from entp_lib.strict import ConfigError
 
@@ -80,10 +80,10 @@ def test_a_state_is_learned_and_scored():
     problem = setting.build_problem()
     examples = draw(setting, problem, 20, [1], "test", 1)
     assert losses[-1] < 0.1 * losses[0]
-    assert written(model, setting, problem, examples) == {"answers_right": 1.0, "texts_right": 1.0}
-    assert teacher_forced(model, setting, problem, examples) == [0.0, 0.0]
+    assert text_scores(model, setting, problem, examples) == {"answers_right": 1.0, "texts_right": 1.0}
+    assert state_errors(model, setting, problem, examples) == [0.0, 0.0]
     broken = [Example(e.question, tuple(reversed(e.states)), e.answer) for e in examples]
-    assert np.mean(teacher_forced(model, setting, problem, broken)) > 0.3
+    assert np.mean(state_errors(model, setting, problem, broken)) > 0.3
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from entp_lib.papers.scratchpad.problems.base import Problem, Symbols, digits_of
-from entp_lib.papers.scratchpad.problems.spaced_addition import FILLING, check_filling, filled, number
+from entp_lib.papers.scratchpad.problems.spaced_addition import FILLING, check_filling, number, random_text
 from entp_lib.strict import check_types, require
 
 
@@ -34,8 +34,10 @@ class ShiftAddition(Problem):
     def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
         most = self.most_digits
         require(1 <= size <= most, f"{size} digits: must be 1 to {most}")
-        a, b = ((*filled(self.filling, most - size, generator), "$", *str(number(size, generator))) for _ in range(2))
-        return (), ((*a, "+", *b, "=", "$", *filled(self.filling, most, generator), "|", "0"),)
+        a, b = (
+            (*random_text(self.filling, most - size, generator), "$", *str(number(size, generator))) for _ in range(2)
+        )
+        return (), ((*a, "+", *b, "=", "$", *random_text(self.filling, most, generator), "|", "0"),)
 
     def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
         if state is None:

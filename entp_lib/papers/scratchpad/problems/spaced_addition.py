@@ -45,7 +45,7 @@ class SpacedAddition(Problem):
         slots = np.sort(generator.choice(self.slots, 2 * size + 1, replace=False)).tolist()
         for slot, character in zip(slots, f"{a}+{b}", strict=True):
             text[slot] = character
-        return (*text, "=", "$", *filled(self.filling, self.most_digits + 1, generator)), ()
+        return (*text, "=", "$", *random_text(self.filling, self.most_digits + 1, generator)), ()
 
     def next_state(self, question: Symbols, state: Symbols | None) -> Symbols:
         plus = question.index("+")
@@ -94,7 +94,7 @@ def number(size: int, generator: np.random.Generator) -> int:
     return int("".join(map(str, [generator.integers(1, 10), *generator.integers(0, 10, size - 1)])))
 
 
-def filled(filling: str, length: int, generator: np.random.Generator) -> list[str]:
+def random_text(filling: str, length: int, generator: np.random.Generator) -> list[str]:
     """Random characters."""
     return [filling[i] for i in generator.integers(len(filling), size=length)]
 
