@@ -22,7 +22,8 @@ def capacity_study(
     """Maximum attainable capacity: the most sequences of a large library that are recalled at any count (§3.1).
 
     Metrics: ``capacity`` by run, the ``best`` of them (what the paper reports), ``offset`` of guessing,
-    ``above_chance`` (best less offset), ``parameters``, ``memories_per_parameter``. Curves: the mean count and loss by epoch.
+    ``above_chance`` (best less offset), ``parameters``, ``memories_per_parameter``. Curves: mean count and
+    loss by epoch.
     """
     cfg, plan = configs(model, schedule)
     outcome = side_by_side.train(cfg, plan, libraries(cfg, library, runs, seed), seeds(runs, seed))

@@ -52,7 +52,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``right_RC``: right sequences of each run at each count; ``epochs_C`` when; ``best_R``; the epoch it ``ended_R``."""
+    """Right sequences of each run at each count, the counts' epochs, each run's best count, when it ended (0: not)."""
 
     right_RC: Tensor
     epochs_C: list[int]
