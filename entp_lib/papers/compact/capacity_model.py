@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from entp_lib.config import one_of, require
+from entp_lib.strict import one_of, require
 
 Form = Literal["min", "max"]
 FORMS = {"min": np.minimum, "max": np.maximum}

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 
 import numpy as np
 
-from entp_lib.config import require
+from entp_lib.strict import require
 
 # Table 3: triplets trained on, and how many of them were recalled.
 TABLE_3 = {50_000: 46_811, 60_000: 55_455, 70_000: 63_773, 80_000: 71_706, 90_000: 78_517, 100_000: 86_776}

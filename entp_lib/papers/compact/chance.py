@@ -1,6 +1,6 @@
 """What guessing alone recalls of a library of random sequences (§2.1.3, equations 6 to 8)."""
 
-from entp_lib.config import require
+from entp_lib.strict import require
 
 
 def chance_offset(library: int, symbols: int) -> float:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.config import check_types, require
+from entp_lib.strict import check_types, require
 
 HINTS = string.ascii_lowercase
 SYMBOLS = "0123456789+=$ " + HINTS

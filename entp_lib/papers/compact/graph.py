@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from entp_lib.config import ConfigError, check_types, one_of, require
+from entp_lib.strict import ConfigError, check_types, one_of, require
 
 REAL = ("kinships", "nations", "umls")
 PARTS = ("train.txt", "valid.txt", "test.txt")

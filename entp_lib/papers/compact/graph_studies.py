@@ -6,10 +6,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from entp_lib.config import ModelConfig, from_dict, require
+from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.papers.compact import ceilings, graph
 from entp_lib.papers.compact.wirings import TripletConfig, TripletModel, change_by_batch_mates, relation_gradient
+from entp_lib.strict import from_dict, require
 from entp_lib.tasks.base import generator_for, seed_from
 
 RATE = 1e-3  # of Adam, §2.2.4

@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from entp_lib.config import ModelConfig, one_of, require
+from entp_lib.config import ModelConfig
 from entp_lib.papers.compact import formats
 from entp_lib.papers.compact.formats import FORMATS
 from entp_lib.papers.compact.positioned import PositionedTransformer
 from entp_lib.papers.compact.positions import SCHEMES, random_ids
+from entp_lib.strict import one_of, require
 from entp_lib.tasks.base import seed_from
 
 MOST_DIGITS = 18

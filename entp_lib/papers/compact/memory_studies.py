@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from entp_lib.config import from_dict, require
 from entp_lib.papers.compact import chance, memory_model, shatter, side_by_side
 from entp_lib.papers.compact.memory_model import MemoryConfig
 from entp_lib.papers.compact.side_by_side import Schedule
+from entp_lib.strict import from_dict, require
 
 MOST_PENDING = 2  # sizes in a row that no run recalls whole before the search for the largest library ends
 

@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from entp_lib.config import ModelConfig, one_of
+from entp_lib.config import ModelConfig
 from entp_lib.models.transformer import Block
 from entp_lib.papers.compact.positions import build_scheme
+from entp_lib.strict import one_of
 
 ARCHITECTURES = ("decoder", "entp")
 

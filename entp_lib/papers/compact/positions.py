@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from entp_lib.config import one_of, require
+from entp_lib.strict import one_of, require
 
 T5_BUCKETS, T5_FARTHEST = 32, 128
 RANDOM_RANGE = 4  # randomised ids come from so many times the longest sequence

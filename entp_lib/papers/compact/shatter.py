@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from entp_lib.config import require
+from entp_lib.strict import require
 
 
 @dataclass(frozen=True)

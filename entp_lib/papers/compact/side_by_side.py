@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 
-from entp_lib.config import check_types, require
 from entp_lib.papers.compact import memory_model
 from entp_lib.papers.compact.memory_model import MemoryConfig
+from entp_lib.strict import check_types, require
 from entp_lib.tasks.base import generator_for
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from entp_lib.config import one_of, require
+from entp_lib.strict import one_of, require
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ Letters: M templates, B batch, T tokens.
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from entp_lib.config import check_types, require
+from entp_lib.strict import check_types, require
 from entp_lib.tasks.base import Batch, Task, generator_for
 
 
@@ -123,41 +123,6 @@ class Templates(Task):
 
     def variant(self, **changes) -> "Templates":
         return Templates(**{**vars(self), **changes})
-
-    def watched(self) -> dict[str, Task]:
-        """The last token and the variables by themselves, and everything on the templates of training."""
-        if self.scored not in ("all", "sampled") or self.seen:
-            return {}
-        return {
-            "last": self.variant(scored="last"),
-            "matching": self.variant(scored="matching"),
-            "seen": self.variant(scored="all", seen=True),
-        }
-
-    def reported_apart(self) -> dict[str, Task]:
-        """The two accuracies of §2.3.2 on held-out templates and on those of training."""
-        if self.scored not in ("all", "sampled") or self.seen:
-            return {}
-        return {
-            f"{scored}_{'seen' if seen else 'held_out'}": self.variant(scored=scored, seen=seen)
-            for scored in ("last", "matching")
-            for seen in (False, True)
-        }
-
-    def facts(self) -> dict[str, Any]:
-        """The floor over the templates of training, and their number."""
-        trained, apart = self.sides()
-        return {
-            "floor": bayes_floor(self, trained),
-            "floor_by_position": floor_by_position(self, trained),
-            "templates": [len(trained), len(apart) if self.held_out else 0],
-        }
-
-    def samples(self, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
-        """What each head looks at, and what is lost without it, on held-out templates."""
-        from entp_lib.papers.compact.heads import examine
-
-        return {"heads": examine(model, self, generator)}
 
 
 def floor_by_position(task: Templates, templates: Tensor) -> list[float]:

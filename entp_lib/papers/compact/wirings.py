@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from entp_lib.config import check_types, require
+from entp_lib.strict import check_types, require
 
 ACTIVATIONS = ("relu", "gelu", "rrelu", "softmax")
 

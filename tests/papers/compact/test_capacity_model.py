@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from entp_lib.config import ConfigError
 from entp_lib.papers.compact import capacity_model as model
 from entp_lib.papers.compact.capacity_model import PUBLISHED, Parameters, Point
+from entp_lib.strict import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from entp_lib.config import ConfigError
 from entp_lib.papers.compact import chance, side_by_side
 from entp_lib.papers.compact.memory_model import MemoryConfig
+from entp_lib.strict import ConfigError
 
 
 def test_printed_probabilities():

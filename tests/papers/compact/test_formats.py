@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from entp_lib.config import ConfigError
 from entp_lib.papers.compact import formats
 from entp_lib.papers.compact.formats import FORMATS, Format
+from entp_lib.strict import ConfigError
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from entp_lib.config import ConfigError
 from entp_lib.papers.compact import graph_studies
+from entp_lib.strict import ConfigError
 
 TRAITS = dict(concepts=40, relations=6, relations_per_concept=3.0)
 MODEL = dict(width=16, n_heads=2)
@@ -22,8 +22,8 @@ def test_deterministic_whatever_the_global_generator():
 
 
 def test_ceilings_hold():
-    described, concept = triplets("described", 120)[0], triplets("concept", 120)[0]
-    assert described["best"] > 0.95 > concept["concept_ceiling"] + 0.1
+    described, concept = triplets("described", 80)[0], triplets("concept", 80)[0]
+    assert described["best"] > 0.9 > concept["concept_ceiling"] + 0.1
     assert concept["best"] <= concept["concept_ceiling"]
     assert described["relation_gradient"] > 0 == concept["relation_gradient"]
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from entp_lib.config import ConfigError
 from entp_lib.papers.compact import memory_studies
+from entp_lib.strict import ConfigError
 
 MODEL = dict(symbols=8, length=5, width=12, head_width=6)
 SCHEDULE = dict(epochs=12, batch_size=16, rate=1e-2, count_every=4)

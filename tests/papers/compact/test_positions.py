@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 
-from entp_lib.config import ConfigError, ModelConfig
+from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.papers.compact import positions
 from entp_lib.papers.compact.positioned import PositionedTransformer
 from entp_lib.papers.compact.positions import SCHEMES, build_scheme
+from entp_lib.strict import ConfigError
 
 BIASED = ("t5", "alibi", "kerple", "fire")
 

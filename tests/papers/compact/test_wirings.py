@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from entp_lib.config import ConfigError
 from entp_lib.papers.compact import wirings
 from entp_lib.papers.compact.wirings import TripletConfig, TripletModel
+from entp_lib.strict import ConfigError
 
 
 def model(**changes):
