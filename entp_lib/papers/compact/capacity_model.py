@@ -7,7 +7,7 @@ The paper prints max in place of min. With max and the printed numbers no capaci
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal
 
 import numpy as np
@@ -95,8 +95,10 @@ def quality(measured: np.ndarray, predicted: np.ndarray) -> Quality:
     )
 
 
-def fit(points: Sequence[Point], form: Form = "min", starts: int = 12, seed: int = 0) -> Parameters:
-    """Least squares from several starting points. Raises ConfigError for fewer points than parameters.
+def fit(
+    points: Sequence[Point], form: Form = "min", starts: int = 6, seed: int = 0, near: Parameters | None = None
+) -> Parameters:
+    """Least squares from random starting points, and from ``near``. ConfigError for fewer points than parameters.
 
     Saturation and slope are fitted together, so that a point belongs to whichever branch it lies on.
     """
@@ -112,7 +114,7 @@ def fit(points: Sequence[Point], form: Form = "min", starts: int = 12, seed: int
         return np.nan_to_num((predicted - measured) / top, nan=1e3, posinf=1e3, neginf=-1e3)
 
     generator = np.random.default_rng(seed)
-    best = None
+    drawn = [astuple(near)] if near else []
     for _ in range(starts):
         start = [
             per_width * 10 ** generator.uniform(-0.5, 1.0),
@@ -123,8 +125,11 @@ def fit(points: Sequence[Point], form: Form = "min", starts: int = 12, seed: int
             top * generator.uniform(0.0, 0.5),
             top * generator.uniform(0.2, 1.0),
         ]
-        scale = [per_width, 0.1, 0.5, 0.5, per_width, top, top]
-        found = optimize.least_squares(residuals, start, x_scale=scale, max_nfev=400)
+        drawn.append(start)
+    scale = [per_width, 0.1, 0.5, 0.5, per_width, top, top]
+    best = None
+    for start in drawn:
+        found = optimize.least_squares(residuals, start, x_scale=scale, max_nfev=150)
         if best is None or found.cost < best.cost:
             best = found
     return Parameters(*map(float, best.x))
@@ -137,7 +142,7 @@ def cubic_terms(widths: np.ndarray, heads: np.ndarray, lengths: np.ndarray) -> n
     return np.stack(terms, 1)
 
 
-def cross_validated(points: Sequence[Point], folds: int = 6, form: Form = "min", seed: int = 0) -> dict[str, Quality]:
+def cross_validated(points: Sequence[Point], folds: int = 8, form: Form = "min", seed: int = 0) -> dict[str, Quality]:
     """Quality on points left out of the fit, for the capacity model and for a cubic polynomial.
 
     Raises ConfigError where the folds leave fewer than 21 points to fit the polynomial's 20 terms.
@@ -148,9 +153,10 @@ def cross_validated(points: Sequence[Point], folds: int = 6, form: Form = "min",
     widths, heads, lengths, measured = columns(points)
     terms = cubic_terms(widths, heads, lengths)
     predicted = {"capacity_model": np.zeros(len(points)), "cubic": np.zeros(len(points))}
+    whole = fit(points, form, seed=seed)  # where the search begins; what is left out has no part in a fit
     for held in np.array_split(np.random.default_rng(seed).permutation(len(points)), folds):
         kept = np.setdiff1d(np.arange(len(points)), held)
-        found = fit([points[i] for i in kept], form, starts=4, seed=seed)
+        found = fit([points[i] for i in kept], form, starts=1, seed=seed, near=whole)
         predicted["capacity_model"][held] = capacity(found, widths[held], heads[held], lengths[held], form)
         weights = np.linalg.lstsq(terms[kept], measured[kept], rcond=None)[0]
         predicted["cubic"][held] = terms[held] @ weights
