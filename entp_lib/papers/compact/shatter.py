@@ -77,3 +77,10 @@ def goodness(distribution, values: np.ndarray, bins: int) -> tuple[float, int, f
     require(degrees >= 1, f"bins = {bins}: too few different numbers of epochs to test a fit")
     chi_square = float(((observed - expected) ** 2 / expected).sum())
     return chi_square, degrees, float(stats.chi2.sf(chi_square, degrees))
+
+
+def density(epochs: Sequence[int], r: float, p: float) -> np.ndarray:
+    """P(X = k) of the negative binomial at each number of epochs."""
+    from scipy import stats
+
+    return stats.nbinom.pmf(np.asarray(epochs), r, p)

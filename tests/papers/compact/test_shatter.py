@@ -34,3 +34,8 @@ def test_bad_input():
         shatter.fit(list(range(20)))
     with pytest.raises(ConfigError, match="variance"):
         shatter.by_moments([5, 5, 5, 5])
+
+
+def test_density_is_that_of_the_formula_and_sums_to_one():
+    found = shatter.density(range(2000), 2.5, 0.05)
+    assert found.sum() == pytest.approx(1) and found[0] == pytest.approx(0.05**2.5)
