@@ -42,6 +42,17 @@ TIERS: dict[str, dict[str, Any]] = {
         },
         shared=dict(width=48, steps=1200, evaluations=12, sequences=128),
     ),
+    "overnight": dict(
+        task=dict(),
+        shapes={
+            ("decoder", 1, 8, "all"): 5,
+            ("decoder", 2, 4, "all"): 5,
+            ("decoder", 3, 2, "all"): 5,
+            ("decoder", 2, 4, "sampled"): 5,
+            ("entp", 2, 4, "sampled"): 5,
+        },
+        shared=dict(width=128, steps=20_000, evaluations=40),
+    ),
     "gpu": dict(task=dict(), shapes=ALL_SHAPES, shared=dict(width=128, steps=20_000)),
     "paper": dict(task=dict(), shapes=ALL_SHAPES, shared=dict(width=128, steps=100_000)),
 }
@@ -114,13 +125,13 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     matching = rows.pivot_table(index="seed", columns="n_layers", values="matching_held_out")
     ids = tuple(name_of(r) for r in select(records, architecture="decoder", scored="all"))
     return [
-        Check("M-templates", len(all_templates(8, 3)) == 903, tier, records=ids),
-        Check("M-floor", abs(floor - 0.68) < 0.01, tier, records=ids),
-        Measurement("M-depth-2", (wide[2] - wide[1]).dropna().tolist(), tier, ids),
-        Measurement("M-depth-3", (wide[3] - wide[2]).dropna().tolist() if 3 in wide else [], tier, ids),
-        Measurement("M-matching", (matching[1] - 1).dropna().tolist(), tier, ids),
+        Check("CT-templates", len(all_templates(8, 3)) == 903, tier, records=ids),
+        Check("CT-floor", abs(floor - 0.68) < 0.01, tier, records=ids),
+        Measurement("CT-depth-2", (wide[2] - wide[1]).dropna().tolist(), tier, ids),
+        Measurement("CT-depth-3", (wide[3] - wide[2]).dropna().tolist() if 3 in wide else [], tier, ids),
+        Measurement("CT-matching", (matching[1] - 1).dropna().tolist(), tier, ids),
         Measurement(
-            "M-entp-depth", entp_gain(records), tier, tuple(name_of(r) for r in select(records, scored="sampled"))
+            "CT-entp-depth", entp_gain(records), tier, tuple(name_of(r) for r in select(records, scored="sampled"))
         ),
     ]
 

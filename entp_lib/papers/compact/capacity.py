@@ -192,27 +192,27 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     widest = two_measures(records).iloc[-1]
     return [
         Check(
-            "M-chance",
+            "CT-chance",
             abs(chance.chance_below(2048, 128, 25) - 0.96) < 0.005,
             tier,
             abs(chance.chance_below(2048, 128, 24) - 0.96) < 0.005
             and math.isclose(chance.chance_from(2048, 128, 40), 2.8e-7, rel_tol=0.03),
             "0.96 is P(r < 24); P(r < 25) is 0.978",
         ),
-        check("M-one-layer", "one_layer", same_with_one_layer(records)),
+        check("CT-one-layer", "one_layer", same_with_one_layer(records)),
         check(
-            "M-ecm",
+            "CT-ecm",
             "sweep",
             bool(fitted.loc["max", "r2"] > fitted.loc["min", "r2"]),
             corrected=bool(fitted.loc["min", "r2"] >= 0.9),
             correction="min for max",
         ),
-        check("M-cubic", "sweep", left_out["capacity_model"].rmse < left_out["cubic"].rmse),
-        check("M-heads", "sweep", all(x > 0 for x in at_equal_parameters(records))),
-        Measurement("M-length", by_length(records), tier, ids),
-        check("M-negative-binomial", "shatter", bool(fits and min(fits) > 0.01)),
-        check("M-mls", "largest", bool(widest["above_chance"] < widest["largest library"])),
-        Measurement("M-feed-forward", by_feed_forward(records), tier, ids),
+        check("CT-cubic", "sweep", left_out["capacity_model"].rmse < left_out["cubic"].rmse),
+        check("CT-heads", "sweep", all(x > 0 for x in at_equal_parameters(records))),
+        Measurement("CT-length", by_length(records), tier, ids),
+        check("CT-negative-binomial", "shatter", bool(fits and min(fits) > 0.01)),
+        check("CT-mls", "largest", bool(widest["above_chance"] < widest["largest library"])),
+        Measurement("CT-feed-forward", by_feed_forward(records), tier, ids),
     ]
 
 

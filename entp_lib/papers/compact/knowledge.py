@@ -134,12 +134,12 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     found = table(records, "wirings")
     published, described = (found[found["wiring"] == name] for name in ("published", "described"))
     return [
-        Check("M-wiring", bool(published["relation_gradient"].eq(0).all()), tier, records=ids),
-        Measurement("M-ceiling", above_ceiling(records, "published"), tier, ids),
-        Measurement("M-relation", above_ceiling(records, "described"), tier, ids),
-        Check("M-width", width_decides(records), tier, records=shape_ids),
-        Check("M-walks", bool(needed["walks"] < needed["triplets"]), tier, records=walk_ids),
-        Check("M-table-3", bool(described.groupby("size")["best"].mean().is_monotonic_decreasing), tier, records=ids),
+        Check("CT-wiring", bool(published["relation_gradient"].eq(0).all()), tier, records=ids),
+        Measurement("CT-ceiling", above_ceiling(records, "published"), tier, ids),
+        Measurement("CT-relation", above_ceiling(records, "described"), tier, ids),
+        Check("CT-width", width_decides(records), tier, records=shape_ids),
+        Check("CT-walks", bool(needed["walks"] < needed["triplets"]), tier, records=walk_ids),
+        Check("CT-table-3", bool(described.groupby("size")["best"].mean().is_monotonic_decreasing), tier, records=ids),
     ]
 
 

@@ -28,6 +28,10 @@ TIERS: dict[str, dict[str, Any]] = {
                     tested=200),
         seeds=3, other_seeds=1, others=("fire",),
     ),
+    "overnight": dict(
+        shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=64, steps=4000, batch_size=64, tested=500),
+        seeds=3, other_seeds=3, others=tuple(name for name in SCHEMES if name != "coupled"),
+    ),
     "gpu": dict(
         shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=128, steps=8000, batch_size=64, tested=500),
         seeds=5, other_seeds=5, others=tuple(name for name in SCHEMES if name != "coupled"),
@@ -112,13 +116,13 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         return []
     tier, rows = records[0].config.tier, table(records)
     found = []
-    for claim, positions in (("M-coupling", "coupled"), ("M-relative", "t5"), ("M-none", "none")):
+    for claim, positions in (("CT-coupling", "coupled"), ("CT-relative", "t5"), ("CT-none", "none")):
         chosen = select(records, format="padded", architecture="decoder", positions=(positions, "learned"))
         trained = rows[(rows["architecture"] == "decoder") & (rows["positions"] == positions) & (rows["factor"] == 1)]
         level = Level(float(trained["accuracy"].mean()), 0.0, 1.0, 0.05)
         values, ids = gain(records, positions, "decoder"), tuple(name_of(r) for r in chosen)
         found.append(Measurement(claim, values, tier, ids, levels=(level,)))
-    found.append(Measurement("M-entp-length", entp_gain(records), tier, tuple(name_of(r) for r in records)))
+    found.append(Measurement("CT-entp-length", entp_gain(records), tier, tuple(name_of(r) for r in records)))
     return found
 
 
