@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from entp_lib.config import TIERS
-from entp_lib.strict import ConfigError, require
+from entp_lib.strict import require
 
 if TYPE_CHECKING:  # torch takes a second, which mistakes and --help need not wait for
     from collections.abc import Sequence
@@ -22,20 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     parser = build_parser()
     options = parser.parse_args(arguments)
-    from entp_lib.runs.records import RecordError
+    from entp_lib.report.endings import exit_status
 
-    try:
-        return options.command(options)
-    except (ConfigError, RecordError) as error:
-        print(f"entp_lib: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else the notebook's abandoned cell is reported too
-        print(
-            "\nstopped; finished records are kept, and the same command continues from the last checkpoint",
-            file=sys.stderr,
-        )
-        return 130
+    return exit_status(lambda: options.command(options))
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,13 +46,13 @@ def build_parser() -> argparse.ArgumentParser:
         "are, and the quick tier where there are none.",
     )
     run.add_argument("--tier", choices=TIERS, help="show this tier and compute what is missing of it")
-    run.add_argument("--only", default="", metavar="03,06", help="these notebooks alone")
+    run.add_argument("--only", default="", metavar="03,06", help="these notebooks alone, by number or name")
     run.add_argument("--fresh", action="store_true", help="compute again what has a record")
     run.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: one per core; on a GPU one)")
     run.add_argument(
         "--time-limit",
         metavar="T",
-        help="for each notebook's runs: 900, 900s, 15m or 2h; continued by the next call",
+        help="for each notebook's runs: 900, 900s, 15m or 2h, 0 for none; continued by the next call",
     )
     run.add_argument(
         "-p",
@@ -76,6 +65,8 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--list", action="store_true", help="list notebooks, experiments and their records")
     run.add_argument("--update", action="store_true", help="re-execute the committed notebooks in place")
     run.add_argument("--lab", action="store_true", help="open JupyterLab on the overview")
+    run.add_argument("--port", type=int, metavar="N", help="with --lab: the port it listens on")
+    run.add_argument("--no-browser", action="store_true", help="with --lab: only print its address")
     run.set_defaults(command=run_command)
 
     train = commands.add_parser("train", help="compute an experiment's records without a notebook (GPU machines)")
@@ -125,6 +116,18 @@ def build_parser() -> argparse.ArgumentParser:
     claims.set_defaults(command=claims_command)
     records = commands.add_parser("records", help="verify every record and list the damaged ones")
     records.set_defaults(command=records_command)
+    again = commands.add_parser(
+        "verify",
+        help="compute some records of an experiment again and compare them with what is stored",
+        description="Compute some records of an experiment again, in a folder of their own, and compare every number "
+        "but times. On the machine of a record, with its versions, it should be identical; on another instruction set "
+        "the scores should agree within the bound that the last line names.",
+    )
+    again.add_argument("experiment")
+    again.add_argument("--sample", type=int, default=1, metavar="N", help="so many records, drawn by --seed")
+    again.add_argument("--seed", type=int, default=0, metavar="N", help="draws the sample")
+    again.add_argument("--tier", choices=TIERS, default="quick")
+    again.set_defaults(command=verify_command)
     corpus = commands.add_parser("corpus", help="name the embedded text corpus by its checksum")
     corpus.add_argument("--export", metavar="FILE", help="write it to a file, for a machine without the packages")
     corpus.set_defaults(command=corpus_command)
@@ -143,38 +146,62 @@ def seconds(text: str | None) -> float:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
+def noted_seconds(text: str | None) -> float:
+    """``seconds``, saying that 0 means no limit to whoever asks for it."""
+    limit = seconds(text)
+    if text is not None and not limit:
+        print(f"--time-limit {text}: no limit", file=sys.stderr)
+    return limit
+
+
 def run_command(options) -> int:
-    from entp_lib.report import ledger, readme
+    from entp_lib import paths
+    from entp_lib.report import lab, ledger, readme
     from entp_lib.report import notebooks as launcher
     from entp_lib.runs import sweeps as runs
     from entp_lib.runs.records import Store
 
+    check_alone(options, "lab", ("port", "no_browser"))
+    check_alone(options, "list")
+    require(options.lab or not (options.port or options.no_browser), "--port and --no-browser go with --lab")
     if options.lab:
-        launcher.open_lab()
+        lab.open_lab(options.port, not options.no_browser)
     if options.list:
         print(launcher.listing())
         return 0
     if options.tier == "gpu":
         runs.device_for("gpu")
     given = {"tier": options.tier, "jobs": options.jobs, "fresh": options.fresh or None}
-    given["time_limit"] = seconds(options.time_limit) or None
+    given["time_limit"] = noted_seconds(options.time_limit) or None
     given = {name: value for name, value in given.items() if value is not None}
     require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
-    if options.tier == "overnight" and not options.list:
+    if options.tier == "overnight":
         from entp_lib.report import tiers
 
         numbers = [path.name[:2] for path in launcher.notebook_paths(options.only)]
         tiers.run_tier("overnight", jobs=options.jobs or 0, time_limit=seconds(options.time_limit), only=numbers)
-    results = launcher.run_all(only=options.only, options=given, extra=options.parameter, update=options.update)
+    plan = launcher.plan(only=options.only, options=given, extra=options.parameter, update=options.update)
+    results = launcher.run_all(plan)
     if options.tier != "smoke" and not Store().read_only:
-        ledger.write_ledger()
+        ledger.write_ledger(folder=None if plan.in_place else paths.new_figures().parent)
     if options.update:
         readme.write()
     print(launcher.table(results))
+    if not plan.in_place and options.tier != "smoke":
+        beside = paths.relative(paths.new_figures().parent)
+        print(f"\nfigures and ledger of this run: {beside}/figures and {beside}/claims.csv")
     failed = [r for r in results if r.status != "ok"]
     for result in failed:
         print(f"{result.notebook}: {result.error}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def check_alone(options: argparse.Namespace, name: str, takes: "Sequence[str]" = ()) -> None:
+    """ConfigError where the option ``name`` of ``run`` is given together with one that it would ignore."""
+    others = ("tier", "only", "fresh", "jobs", "time_limit", "parameter", "list", "update", "lab", "port", "no_browser")
+    ignored = [other for other in others if other not in (name, *takes) and getattr(options, other)]
+    flags = ", ".join("--" + other.replace("_", "-") for other in ignored)
+    require(not (getattr(options, name) and ignored), f"--{name} does not take {flags}")
 
 
 def train_command(options) -> int:
@@ -188,16 +215,17 @@ def train_command(options) -> int:
         one_of("architecture", name, ARCHITECTURES)
     check_limits(options)
     experiment = EXPERIMENTS[options.experiment]
-    configs = experiment.configs(options.tier, options.seeds)
+    runs = experiment.plan(options.tier, options.seeds)
     if options.architecture:
-        configs = [c for c in configs if isinstance(c, RunConfig) and c.model.architecture in options.architecture]
+        runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
+    configs = [run.config for run in runs]
     require(bool(configs), f"experiment {experiment.name} has no such runs at tier {options.tier}")
     label = f"{experiment.name} {options.tier}"
-    done = swept(options, configs, experiment.version, options.results, label, experiment.jobs)
-    trained = [r for r in done.complete if isinstance(r.config, RunConfig)]
+    done = run_sweep(options, configs, experiment.version, options.results, label, experiment.jobs)
+    trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
     if trained:
         shown = [
-            "architecture",
+            "arm",
             "seed",
             "loss",
             "token_accuracy",
@@ -219,12 +247,15 @@ def tier_command(options) -> int:
 
 
 def check_limits(options: argparse.Namespace) -> None:
-    """ConfigError, before a text is read or a run made, for jobs or a time limit that make no sense."""
+    """ConfigError, before a text is read or a run made, for jobs, seeds or a time limit that make no sense."""
+    from entp_lib.collection.parameters import MAX_SEEDS
+
     require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
-    seconds(options.time_limit)
+    require(0 <= options.seeds <= MAX_SEEDS, f"--seeds {options.seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
+    noted_seconds(options.time_limit)
 
 
-def swept(
+def run_sweep(
     options: argparse.Namespace,
     configs: "Sequence[Config]",
     version: int,
@@ -279,7 +310,7 @@ def text_command(options) -> int:
         **{name: getattr(options, name) for name in names},
     )
     device = runs.device_for("paper")  # a GPU if there is one
-    done = swept(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
+    done = run_sweep(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
     courses = own_text.courses(done.records)
     if len(courses):
         print("loss in nats a token")
@@ -293,8 +324,10 @@ def text_command(options) -> int:
 def claims_command(_) -> int:
     from entp_lib.collection import claims
     from entp_lib.report import ledger
+    from entp_lib.runs.records import Store
 
-    table, columns = ledger.write_ledger(), ["ours", "95 % interval", "tier", "seeds", "where"]
+    # damaged records are named, not passed over
+    table, columns = ledger.write_ledger(Store(read_only=True)), ["ours", "95 % interval", "tier", "seeds", "where"]
     print(claims.readable(ledger.papers_claims(table), ["paper", *columns]).to_string())
     print("\nOur own questions")
     print(claims.readable(ledger.questions(table), columns).to_string())
@@ -320,6 +353,22 @@ def records_command(_) -> int:
     return 1 if bad else 0
 
 
+def verify_command(options) -> int:
+    from entp_lib.papers import EXPERIMENTS
+    from entp_lib.runs import verification
+    from entp_lib.runs.records import Store
+    from entp_lib.strict import one_of
+
+    one_of("experiment", options.experiment, EXPERIMENTS)
+    experiment, store, found = EXPERIMENTS[options.experiment], Store(read_only=True), []
+    stored = [r for r in store.all(experiment.name, experiment.version) if r.config.tier == options.tier]
+    for record in verification.sample(stored, options.sample, options.seed):
+        print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
+        found.append(verification.verify(record, store))
+    print(verification.report(found))
+    return 1 if any(f.outcome == "differs" for f in found) else 0
+
+
 def corpus_command(options) -> int:
     import shutil
     from pathlib import Path
@@ -340,8 +389,9 @@ def readme_command(options) -> int:
     from entp_lib.report import readme
 
     if options.check:
-        print("README.md is up to date" if readme.is_current() else "README.md differs from the records")
-        return 0 if readme.is_current() else 1
+        current = readme.is_current()
+        print("README.md is up to date" if current else "README.md differs from the records")
+        return 0 if current else 1
     readme.write()
     return 0
 

@@ -214,7 +214,9 @@ class RunConfig:
     @property
     def label(self) -> str:
         """What tells a run from its siblings, for messages."""
-        return f"{self.model.architecture}, seed {self.model_seed}"
+        full = self.model.full_layers
+        kind = self.model.architecture + ("" if full is None else f" with {full} full layers")
+        return f"{kind}, seed {self.model_seed}"
 
 
 @dataclass(frozen=True)

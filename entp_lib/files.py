@@ -1,9 +1,27 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and read in words: a file that is not what it should be is named."""
 
 import contextlib
+import json
+import logging
 import os
+import re
+import shutil
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import filelock
+
+from entp_lib.strict import ConfigError, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PATIENCE_SECONDS = 5.0  # after which whoever waits for a lock says so
+STALE_SECONDS = 3600.0  # nothing that is still being written is older
+log = logging.getLogger(__name__)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -34,3 +52,110 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def remove_stale(folder: Path, pattern: str) -> None:
+    """Remove what killed processes left: files and folders of a name's ``pattern`` that were not touched for an hour.
+
+    Those whose name has a living process in it, as ``own_name`` gives, stay. So does what cannot be removed; another
+    process may be removing it too.
+    """
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            if owner_lives(path.name) or time.time() - last_touched(path) < STALE_SECONDS:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+
+
+def own_name(beginning: str) -> str:
+    """The beginning of a temporary name that is this process's."""
+    return f"{beginning}-pid{os.getpid()}-"
+
+
+def owner_lives(name: str) -> bool:
+    """Whether a name is of a process that is running."""
+    match = re.search(r"-pid(\d+)-", name)
+    if match is None:
+        return False
+    try:
+        os.kill(int(match[1]), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
+def last_touched(path: Path) -> float:
+    """When a file was last written, in a folder the latest of all that is in it. Raises OSError."""
+    inside = path.rglob("*") if path.is_dir() and not path.is_symlink() else ()
+    return max(p.lstat().st_mtime for p in (path, *inside))
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock file ``path``; whoever has to wait says after a few seconds that another process is at ``what``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=PATIENCE_SECONDS)
+    except filelock.Timeout:
+        log.warning("waiting for another process: %s", what)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 text, a mark of byte order at its beginning left out. ConfigError names a file that is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}); convert it") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, object) of a file of JSON lines; empty lines are left out. ConfigError names what is no object."""
+    for number, line in enumerate(read_text(path).split("\n"), 1):  # a line may hold any other end of line
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{path}, line {number}: not JSON ({error})") from error
+        require(isinstance(row, dict), f"{path}, line {number}: {line.strip()[:40]} is no object like {{...}}")
+        yield number, row
+
+
+def read_table(
+    path: Path, columns: Sequence[str], unique: str = "", needed: Sequence[str] = (), **options
+) -> "pd.DataFrame":
+    """A CSV file as a frame; ``options`` go to ``pandas.read_csv``.
+
+    ConfigError names the file where it is missing, empty, truncated or not UTF-8, lacks one of ``columns``, has a
+    value twice in the column ``unique``, or an empty cell in one of ``needed``.
+    """
+    import pandas as pd
+
+    text = read_text(path)
+    try:
+        table = pd.read_csv(path, encoding="utf-8-sig", **options)
+    except (ValueError, OverflowError) as error:  # pandas' own errors are among these
+        why = "it is empty" if not text.strip() else str(error).strip().split("\n")[0]
+        raise ConfigError(f"{path} is no table of comma-separated values: {why}") from error
+    missing = [name for name in columns if name not in table]
+    require(not missing, f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(map(str, table.columns))}")
+    for name in needed:
+        empty = table.index[table[name].isna()]
+        require(empty.empty, f"{path}: row {empty.min() + 1} of the table has no {name}")
+    if unique:
+        twice = table.loc[table[unique].duplicated(), unique]
+        require(twice.empty, f"{path}: {unique} {', '.join(map(str, twice.unique()))} comes twice")
+    return table

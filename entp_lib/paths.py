@@ -1,11 +1,16 @@
 """Where things lie, found from the package and never from the working directory.
 
 papermill starts kernels where it was launched, nbval in ``notebooks/``: only the repository root is the same
-for both. Two environment variables move the places that are written to: ``ENTP_RESULTS`` and ``ENTP_FIGURES``.
+for both. Environment variables move the places that are written to: ``ENTP_RESULTS``, ``ENTP_FIGURES``, and
+``ENTP_NEW_FIGURES`` for figures that are not the project's yet.
 """
 
 import os
 from pathlib import Path
+
+from entp_lib.strict import require
+
+NEW_FIGURES_VARIABLE = "ENTP_NEW_FIGURES"
 
 
 def root() -> Path:
@@ -13,9 +18,23 @@ def root() -> Path:
     return Path(__file__).resolve().parent.parent
 
 
+def has_repository() -> bool:
+    """Whether the package lies in its repository, and not installed somewhere without it."""
+    return (root() / "notebooks").is_dir()
+
+
+def of_repository(name: str, variable: str = "") -> Path:
+    """A folder of the repository, or the one that an environment variable names. ConfigError where there is neither."""
+    if variable and os.environ.get(variable):
+        return Path(os.environ[variable])
+    hint = f"set {variable} to a folder of yours" if variable else "clone the repository and run it from there"
+    require(has_repository(), f"entp_lib is installed without its repository, where {name}/ would be: {hint}")
+    return root() / name
+
+
 def results() -> Path:
-    """Folder of records, checkpoints and executed notebooks."""
-    return Path(os.environ.get("ENTP_RESULTS") or root() / "results")
+    """Folder of records, checkpoints and executed notebooks. ConfigError as ``of_repository``."""
+    return of_repository("results", "ENTP_RESULTS")
 
 
 def corpora() -> Path:
@@ -24,21 +43,26 @@ def corpora() -> Path:
 
 
 def figures() -> Path:
-    """Folder of the finished figures."""
-    return Path(os.environ.get("ENTP_FIGURES") or root() / "figures")
+    """Folder of the finished figures, which are part of the project."""
+    return of_repository("figures", "ENTP_FIGURES")
+
+
+def new_figures() -> Path:
+    """Folder that notebooks write figures to: beside the executed copies, unless whoever runs them names another."""
+    return Path(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures")
 
 
 def notebooks() -> Path:
     """Folder of the numbered notebooks."""
-    return root() / "notebooks"
+    return of_repository("notebooks")
 
 
 def reference() -> Path:
     """Folder of published numbers, each table with its source; part of the repository, never written to."""
-    return root() / "results" / "reference"
+    return of_repository("results") / "reference"
 
 
-def shown(path: Path) -> str:
+def relative(path: Path) -> str:
     """A path as a message should show it: relative to the root where it lies inside."""
     path = Path(path)
     try:  # a link is shown as itself: it may lead nowhere

@@ -59,6 +59,12 @@ def test_what_an_architecture_cannot_have_is_named(architecture, full, message):
         config(architecture, full_layers=full)
 
 
+def test_runs_of_different_depth_are_told_apart(small_run):
+    hybrid = small_run("hybrid", model=dict(n_layers=4, full_layers=2))
+    assert hybrid.label == "hybrid with 2 full layers, seed 0"
+    assert small_run("hybrid").label == "hybrid, seed 0"
+
+
 def test_names_of_records_from_before_the_number_are_kept(small_run):
     """The plain form of a configuration that does not use it has no trace of it."""
     hybrid = small_run("hybrid", model=dict(n_layers=3))

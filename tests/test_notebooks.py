@@ -11,7 +11,8 @@ from entp_lib import paths
 from entp_lib.collection import claims, figures
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.report import notebooks as launcher
-from entp_lib.report import readme
+from entp_lib.report import options, readme
+from entp_lib.report.execution import Job, execute
 
 NOTEBOOKS = launcher.notebook_paths()
 names = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -46,7 +47,7 @@ def test_exactly_one_parameters_cell_of_literals_with_the_common_ones(path):
         found[statement.targets[0].id] = ast.literal_eval(statement.value)
     common = vars(NotebookParameters())
     assert {name: found.get(name) for name in common} == common
-    assert launcher.defaults(path) == found
+    assert options.defaults(path) == found
 
 
 @names
@@ -121,13 +122,15 @@ def test_the_readmes_python_runs(capsys):
     assert "Refutation" in capsys.readouterr().out
 
 
+@pytest.mark.live
 @names
 def test_runs_live_at_the_smoke_tier(path, tmp_path, monkeypatch):
+    """Left out by default: nbval executes every notebook, and test_experiments computes all smoke runs."""
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
     before = path.read_bytes()
-    result = launcher.execute(path, {"tier": "smoke", "jobs": 1})
+    result = execute(Job(path, {"tier": "smoke", "jobs": 1}, paths.new_figures()))
     assert (result.status, result.error) == ("ok", "")
     assert result.reused == 0 and result.figures >= 1
     made = list((tmp_path / "results" / "smoke" / "figures").glob("*.png"))

@@ -304,6 +304,13 @@ def test_no_ensurepip(bare, tmp_path):
     assert not (bare.root / ".venv").exists()
 
 
+def test_an_environment_that_is_only_linked_to_is_left_alone(project, pretended):
+    shutil.rmtree(pretended.root / ".venv")
+    (pretended.root / ".venv").symlink_to(project.root / ".venv")
+    assert "is a link" in pretended.refusal()
+    assert (project.root / ".venv" / "bin" / "python").exists()
+
+
 def test_directory_not_writable(bare):
     (bare.root / ".venv").touch()  # in the way of the folder, for root too
     assert "cannot write to" in bare.refusal()

@@ -134,6 +134,7 @@ make_venv() {
 
 ensure_venv() {
   if is_ready; then return; fi
+  if [ -L .venv ]; then fail "$PWD/.venv is a link to an environment made for another place; remove the link"; fi
   find_python
   if ! mkdir -p .venv 2>/dev/null || ! [ -w .venv ]; then fail "cannot write to $PWD/.venv"; fi
   make_venv 9>>.venv/lock

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from entp_lib import paths
+from entp_lib.files import read_table
 from entp_lib.runs.records import Record, Store
 from entp_lib.statistics import mean_interval
+from entp_lib.strict import ConfigError, require
 
 COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict notebook records".split()
 EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "uninformative")
@@ -150,18 +152,20 @@ def reference_claims() -> pd.DataFrame:
     """The claims of all papers: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section.
 
     ``section`` is the heading in the notebook under which the claim is looked at; empty while there is none.
-    ``positive``, ``negative``: of questions, what a difference above or below zero says. ValueError where two rows, of
+    ``positive``, ``negative``: of questions, what a difference above or below zero says. ConfigError where two rows, of
     whatever papers, share an id.
     """
+    columns = "id kind source statement paper_value unit sign margin notebook section positive negative".split()
+    needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
     tables = []
     for path in sorted(paths.reference().glob("*/claims.csv")):
-        table = pd.read_csv(path, dtype={"id": str, "notebook": str})
+        table = read_table(path, columns, unique="id", needed=needed, dtype={"id": str, "notebook": str})
         table.insert(0, "paper", path.parent.name)
         tables.append(table)
+    require(bool(tables), f"{paths.reference()} has no paper's claims.csv")
     claims = pd.concat(tables, ignore_index=True)
     twice = claims["id"][claims["id"].duplicated()]
-    if len(twice):
-        raise ValueError(f"results/reference: the id {twice.iloc[0]!r} stands in more than one row of claims")
+    require(twice.empty, f"results/reference: the id {twice.min()!r} stands in more than one row of claims")
     return claims
 
 
@@ -171,7 +175,7 @@ def judge(measurements: Sequence[Measurement | Check], only_measured: bool = Fal
     claims = reference_claims()
     unknown = sorted(set(measured) - set(claims["id"]))
     if unknown:
-        raise ValueError(f"measured claims that results/reference does not list: {', '.join(unknown)}")
+        raise ConfigError(f"measured claims that results/reference does not list: {', '.join(unknown)}")
     if only_measured:
         claims = claims[claims["id"].isin(measured)]
     rows = [row_of(claim, measured.get(claim["id"])) for claim in claims.to_dict("records")]

@@ -7,10 +7,12 @@ commits of the records, not of the moment.
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from IPython import get_ipython
 from matplotlib.figure import Figure
@@ -27,10 +29,7 @@ from entp_lib.statistics import mean_interval
 
 # One colour per architecture everywhere.
 PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
-NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {
-    "baseline": "mode baseline",
-    "longer": "decoder, equal compute",
-}
+NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
 STYLE = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
@@ -74,37 +73,52 @@ def plain_ticks(axis, ticks: Iterable[float]) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel: str) -> None:
-    """Mean over seeds for each architecture, a band from the lowest to the highest seed, thin lines per seed.
+@dataclass(frozen=True)
+class Look:
+    """How an arm is drawn everywhere: its architecture's colour, a line style of its own, and its name."""
 
-    ``curves``: columns ``architecture``, ``seed``, ``x`` and ``y``. Where seeds stop at different x (seconds), no
-    mean exists and only the seeds are drawn.
+    colour: str
+    style: str
+    label: str
+
+
+LONGER = "longer"  # the arm of a decoder with the token-forwards of ENTP
+ARMS = {name: Look(a.colour, "-", a.label) for name, a in ARCHITECTURES.items()}
+ARMS[LONGER] = Look(PALETTE["decoder"], "--", "decoder, equal compute")
+
+
+def draw_arm(ax, arm: str, x, mean, low, high, **line) -> None:
+    """One arm of a comparison: its mean over seeds and a band from ``low`` to ``high``."""
+    look = ARMS[arm]
+    ax.fill_between(x, low, high, color=look.colour, alpha=0.15, lw=0)
+    ax.plot(x, mean, **{"color": look.colour, "ls": look.style, "label": look.label, **line})
+
+
+def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel: str) -> None:
+    """Mean over seeds for each arm, a band from the lowest to the highest seed, thin lines per seed.
+
+    ``curves``: columns ``arm`` (or ``architecture``), ``seed``, ``x`` and ``y``. Where seeds stop at different x
+    (seconds), no mean exists and only the seeds are drawn.
     """
-    for architecture, part in curves.groupby("architecture", sort=False):
-        colour, label = PALETTE[architecture], NAMES[architecture]
+    for arm, part in curves.groupby("arm" if "arm" in curves else "architecture", sort=False):
+        look = ARMS[arm]
         wide = part.pivot_table(index=x, columns="seed", values=y)
         aligned = not wide.isna().any().any()
-        if aligned and wide.shape[1] > 1:
-            ax.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=colour, alpha=0.18, lw=0)
         if aligned:
-            ax.plot(wide.index, wide.mean(axis=1), color=colour, label=label)
+            draw_arm(ax, arm, wide.index, wide.mean(axis=1), wide.min(axis=1), wide.max(axis=1))
         for i, (_, seed) in enumerate(part.groupby("seed")):
-            lone = {} if aligned or i else {"label": label}
-            ax.plot(seed[x], seed[y], color=colour, lw=0.6, alpha=0.5 if aligned else 1.0, **lone)
+            lone = {} if aligned or i else {"label": look.label}
+            style = dict(color=look.colour, ls=look.style, lw=0.6, alpha=0.5 if aligned else 1.0)
+            ax.plot(seed[x], seed[y], **style, **lone)
     ax.set(xlabel=xlabel, ylabel=ylabel)
 
 
-ARMS = {"decoder": ("decoder", "-"), "entp": ("entp", "-"), "longer": ("decoder", "--")}
-
-
-def arm_curves(ax, means: pd.DataFrame, x: str, names: Mapping[str, str], *, xlabel: str, ylabel: str) -> None:
-    """A line for each arm of an experiment through ``mean``, with a band from ``low`` to ``high``, over ``x``."""
+def arm_curves(ax, means: pd.DataFrame, x: str, *, xlabel: str, ylabel: str) -> None:
+    """A line for each arm through ``mean``, with a band from ``low`` to ``high``: a frame of ``interval_table``."""
     for arm, part in means.groupby("arm", sort=False):
-        architecture, style = ARMS[arm]
-        colour, part = PALETTE[architecture], part.sort_values(x)
-        fill = colour if style == "-" else "white"  # a lone point shows no line style
-        ax.fill_between(part[x], part["low"], part["high"], color=colour, alpha=0.15, lw=0)
-        ax.plot(part[x], part["mean"], style, marker="o", ms=3, mfc=fill, color=colour, label=names[arm])
+        part = part.sort_values(x)
+        fill = ARMS[arm].colour if ARMS[arm].style == "-" else "white"  # a lone point shows no line style
+        draw_arm(ax, arm, part[x], part["mean"], part["low"], part["high"], marker="o", ms=3, mfc=fill)
     ax.set(xlabel=xlabel, ylabel=ylabel)
 
 
@@ -147,22 +161,25 @@ def forest(ax, ledger: pd.DataFrame) -> None:
 
 
 def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False) -> list[Path]:
-    """Write ``name``.png and ``name``.svg below ``figures/`` with alt text and provenance inside the files.
+    """Write ``name``.png and ``name``.svg with alt text and provenance inside the files.
 
-    Figures of the ``smoke`` tier claim nothing and go to ``results/smoke/figures``. Files whose content would not
-    change are left alone. Raises ValueError for a name that is not notebook_figure, in lower case.
+    They go below ``figures/`` where ``./run_all.sh`` shows the best records or updates, else beside the executed copies
+    of the notebooks (``paths.new_figures``), and figures of the ``smoke`` tier, which claim nothing, to
+    ``results/smoke/figures``. Files whose content would not change are left alone, and PNGs that another processor's
+    rounding would change by nothing that can be seen. Raises ValueError for a name that is not notebook_figure, in
+    lower case.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
         raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
     records = list(records)
     smoke = smoke or any(r.config.tier == "smoke" for r in records)
-    folder = paths.results() / "smoke" / "figures" if smoke else paths.figures()
+    folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
     about = f"{alt} [{describe_records(records)}]"
     written = []
     for suffix in ("png", "svg"):
         path = folder / f"{name}.{suffix}"
         data = render(figure, suffix, name, about)
-        if not path.exists() or path.read_bytes() != data:
+        if not path.exists() or not (path.read_bytes() == data or (suffix == "png" and looks_equal(path, data))):
             write_atomically(path, data)
         written.append(path)
         figure.set_layout_engine("none")  # found once, the layout serves every further drawing
@@ -178,6 +195,20 @@ def render(figure: Figure, suffix: str, title: str, about: str) -> bytes:
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format=suffix, metadata=metadata)
     return buffer.getvalue()
+
+
+def looks_equal(path: Path, data: bytes) -> bool:
+    """Whether a PNG differs from ``data``, another one, in nothing but rounding.
+
+    Their texts are the same, and less than 0.1 % of the pixels differ, by at most 3 of 255 levels.
+    """
+    from PIL import Image
+
+    with Image.open(path) as old, Image.open(io.BytesIO(data)) as new:
+        if (old.size, old.mode, old.text) != (new.size, new.mode, new.text):
+            return False
+        apart = np.abs(np.asarray(old, dtype=int) - np.asarray(new, dtype=int)).max(axis=-1)
+    return apart.max() <= 3 and (apart > 0).mean() < 0.001
 
 
 def describe_records(records: Sequence[Record]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from entp_lib.config import TIERS
 from entp_lib.strict import ConfigError, check_types, from_dict, one_of, require
 
+MAX_SEEDS = 1000
 INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind the parameters cell
 
 
@@ -31,7 +32,13 @@ class NotebookParameters:
     def __post_init__(self):
         check_types(self)
         one_of("tier", self.tier, ("best", *TIERS))
-        require(self.seeds >= 0, f"seeds = {self.seeds}: must be 0 (the tier's own number) or more")
+        require(
+            __debug__,
+            "Python runs with -O or PYTHONOPTIMIZE, which turns the checks in notebooks off: start it without",
+        )
+        require(
+            0 <= self.seeds <= MAX_SEEDS, f"seeds = {self.seeds}: must be from 0 (the tier's own number) to {MAX_SEEDS}"
+        )
         require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
         require(self.time_limit >= 0, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
 

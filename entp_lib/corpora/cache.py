@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import filelock
 import numpy as np
 
 from entp_lib import paths
 from entp_lib.corpora.sources import ParquetFiles, TextFile, file_checksum, source_of
 from entp_lib.corpora.tokenizers import Tokenizer, learn, restore, vocabulary_size
+from entp_lib.files import locked, remove_stale
 from entp_lib.strict import require
 
 FORMAT = 1  # raise it when the same corpus would now give other tokens
@@ -79,22 +79,22 @@ def open_tokens(recipe: Recipe) -> Tokens:
     size = vocabulary_size(recipe.tokenizer, recipe.vocabulary)
     key = json.dumps([FORMAT, source.checksum, recipe.tokenizer, size, recipe.split, recipe.held_out])
     folder = paths.corpora() / f"{recipe.tokenizer}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder.with_suffix(".lock")):
+    with locked(folder.with_suffix(".lock"), f"it makes the tokens of {recipe.corpus}"):
+        remove_stale(folder.parent, f".*-{'?' * 16}.*")  # tokens and the embedded text, half made
         meta = read_meta(folder)
         if meta is None:
             make(folder, source, recipe, size)
             meta = read_meta(folder)
-            require(meta is not None, f"tokens in {paths.shown(folder)} do not read back as written; check the disk")
+            require(meta is not None, f"tokens in {paths.relative(folder)} do not read back as written; check the disk")
     largest = max(meta["parts"][name]["largest"] for name in PARTS)
-    require(largest < size, f"vocabulary = {size}: the tokens in {paths.shown(folder)} go up to {largest}")
+    require(largest < size, f"vocabulary = {size}: the tokens in {paths.relative(folder)} go up to {largest}")
     found = [np.memmap(folder / f"{name}.bin", dtype=meta["dtype"], mode="r") for name in PARTS]
     return Tokens(*found, meta, recipe)
 
 
 def read_meta(folder: Path) -> dict[str, Any] | None:
     """What ``meta.json`` says, if the files beside it are as it says; None, with a line in the log, if not."""
-    if not folder.exists():
+    if not os.path.lexists(folder):
         return None
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
@@ -106,8 +106,8 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
             if file_checksum(path) != said["checksum"]:
                 raise ValueError(f"{path.name} does not match its checksum")
         return meta
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("tokens in %s are damaged and made again: %s", paths.shown(folder), error)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        log.warning("tokens in %s are damaged and made again: %s", paths.relative(folder), error)
         return None
 
 
@@ -144,11 +144,19 @@ def make(folder: Path, source: TextFile | ParquetFiles, recipe: Recipe, size: in
                 "or split='tail'",
             )
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
         os.chmod(temporary, 0o755)  # mkdtemp makes private folders
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Remove what stands where the tokens belong: a damaged folder, or whatever else has its name."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def splitter(source: TextFile | ParquetFiles, recipe: Recipe) -> Callable[[int, str], bool]:

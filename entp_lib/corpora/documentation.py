@@ -15,10 +15,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import filelock
-
 from entp_lib import paths
-from entp_lib.files import write_atomically
+from entp_lib.files import locked, write_atomically
 from entp_lib.strict import ConfigError, require
 
 # Import name -> distribution.
@@ -84,7 +82,7 @@ def installed() -> dict[str, str]:
     require(
         not missing,
         f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation belongs to it; export it where "
-        f"they are ({EXPORT_HINT}) and give that file as corpus, or put it into {paths.shown(paths.corpora())}",
+        f"they are ({EXPORT_HINT}) and give that file as corpus, or put it into {paths.relative(paths.corpora())}",
     )
     return {distribution: importlib.metadata.version(distribution) for distribution in PACKAGES.values()}
 
@@ -105,8 +103,7 @@ def embedded_file(checksum: str = "") -> Path:
     if checksum and named(folder, checksum).exists():
         return named(folder, checksum)
     versions = " ".join(f"{d} {v}" for d, v in installed().items())
-    folder.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder / "embedded.lock"):
+    with locked(folder / "embedded.lock", "it exports the embedded corpus"):
         index = folder / "embedded.json"
         known = read_index(index)
         path = named(folder, known.get(versions, ""))
@@ -120,7 +117,7 @@ def embedded_file(checksum: str = "") -> Path:
         raise ConfigError(
             f"checksum = {checksum!r}: the documentation installed here has {known[versions]!r} ({versions}); install "
             f"the versions of requirements.txt, or put embedded-{checksum}.txt, exported where they are, into "
-            f"{paths.shown(folder)}"
+            f"{paths.relative(folder)}"
         )
     return path
 
@@ -132,6 +129,7 @@ def named(folder: Path, checksum: str) -> Path:
 def read_index(path: Path) -> dict[str, str]:
     """Which versions gave which checksum; empty where nothing is known or the file is damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        known = json.loads(path.read_text(encoding="utf-8"))
+        return known if all(isinstance(value, str) for value in known.values()) else {}
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from entp_lib import paths
 from entp_lib.corpora.documentation import DOCUMENT_END, embedded_file
@@ -23,6 +24,7 @@ LONGEST_PIECE = 4096  # characters after which a running text is cut even where 
 # The dataset as 80 Parquet files of 8,013,769 documents, 24 GB; later commits of the repository cannot change a record.
 HUB_REPOSITORY, HUB_FILES = "Skylion007/openwebtext", 80
 HUB_REVISION = "79d93d786212f7344586290adb811d4ae6a1762c"
+STRINGS = ("string", "large_string", "string_view", "dictionary<values=string, indices=int32, ordered=0>")
 ELSEWHERE = "corpus='embedded' and a path to a text or Parquet file work without a network"
 
 
@@ -91,14 +93,17 @@ class ParquetFiles:
         return self.files
 
     def documents(self) -> Iterator[str]:
-        for file in self.opened():
-            for batch in file.iter_batches(batch_size=256, columns=["text"]):
-                yield from filter(None, batch.column(0).to_pylist())
+        for path, file in self.opened():
+            try:
+                for batch in file.iter_batches(batch_size=256, columns=["text"]):
+                    yield from filter(None, batch.column(0).to_pylist())
+            except (OSError, ValueError) as error:  # a page that is damaged, a text that is not UTF-8
+                raise ConfigError(f"corpus: a text in {path} cannot be read ({str(error).strip()})") from error
 
     def count(self) -> int:
-        return sum(file.metadata.num_rows for file in self.opened())
+        return sum(file.metadata.num_rows for _, file in self.opened())
 
-    def opened(self) -> Iterator:
+    def opened(self) -> Iterator[tuple[Path, Any]]:
         parquet = library("pyarrow.parquet", "Parquet files")
         for path in self.paths():
             try:
@@ -109,8 +114,8 @@ class ParquetFiles:
                 names = file.schema_arrow.names
                 require("text" in names, f"corpus: {path} has no column 'text', only {', '.join(names)}")
                 kind = file.schema_arrow.field("text").type
-                require("string" in str(kind), f"corpus: {path} has {kind} in its column 'text'; strings are needed")
-                yield file
+                require(str(kind) in STRINGS, f"corpus: {path} has {kind} in its column 'text'; strings are needed")
+                yield path, file
 
 
 class OpenWebText(ParquetFiles):

@@ -1,6 +1,7 @@
 """The ledger of all papers, derived from the records: what papers claim, and apart from it our own questions."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 
@@ -50,11 +51,11 @@ def questions(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["kind"] == "question"]
 
 
-def write_ledger(store: Store | None = None) -> pd.DataFrame:
-    """Recompute the ledger and write it to ``results/claims.csv`` and ``results/questions.csv``."""
+def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.DataFrame:
+    """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``, by default ``results/``."""
     store = store or Store()
     table = ledger(store)
     for name, part in (("claims", papers_claims(table)), ("questions", questions(table))):
         text = part.drop(columns="kind").to_csv(index=False, float_format="%.6g")
-        write_atomically(store.root / f"{name}.csv", text.encode())
+        write_atomically((folder or store.root) / f"{name}.csv", text.encode())
     return table

@@ -1,13 +1,6 @@
-"""Running the notebooks: papermill with parameters that are checked first, progress, and a closing table."""
+"""Running the notebooks: what is asked for is checked first, then executed, and a table closes."""
 
-import ast
-import contextlib
-import os
-import shutil
 import sys
-import tempfile
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,219 +10,104 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST
-from entp_lib.runs.progress import EVENTS_VARIABLE, read_events
-from entp_lib.strict import ConfigError, one_of, require
+from entp_lib.report.execution import Job, Result, duration, execute, execute_side_by_side
+from entp_lib.report.options import checked_for_all, defaults, parse_parameter
+from entp_lib.report.planned import planned
+from entp_lib.runs.sweeps import available_cores
+from entp_lib.strict import require
 
-KERNEL = "python3"
-REPORT_SECONDS = 30.0  # between progress lines where the output is no terminal
+OVERVIEW = "00"
+AT_A_TIME = 4  # notebooks side by side, at most
+OWN_WORDS = ("ConfigError", "RecordError", "SweepError")  # errors that say themselves what is wrong
 
 
-@dataclass
-class Result:
-    """One notebook's line in the closing table."""
+@dataclass(frozen=True)
+class Plan:
+    """What a command executes. ``settled``: the notebooks all of whose runs have records, which may go side by side.
 
-    notebook: str
-    status: str
-    seconds: float
-    reused: int = 0
-    computed: int = 0
-    figures: int = 0
-    error: str = ""
+    ``in_place``: figures and ledger belong to the project, because they show its best records; else they go beside
+    the executed copies.
+    """
+
+    jobs: list[Job]
+    settled: list[Job]
+    in_place: bool
 
 
 def notebook_paths(only: str = "") -> list[Path]:
     """The numbered notebooks, the overview last because it shows what the others leave.
 
-    ``only``: numbers, separated by commas, as in "03,06". ConfigError names a number that does not exist.
+    ``only``: numbers or names, separated by commas, as in "03,06_match3". ConfigError names one that does not exist.
     """
     found = {path.name[:2]: path for path in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))}
-    wanted = [number.strip().zfill(2) for number in only.split(",") if number.strip()] or list(found)
-    for number in wanted:
-        require(number in found, f"no notebook {number}; there are {', '.join(found)}")
-    return [found[number] for number in sorted(set(wanted), key=lambda n: (n == "00", n))]
+    names = {path.stem: number for number, path in found.items()}
+    wanted = [Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()]
+    numbers = [names.get(name, name.zfill(2)) for name in wanted] or list(found)
+    for name, number in zip(wanted, numbers, strict=False):
+        require(number in found, f"no notebook {name}; there are {', '.join(found)}")
+    return [found[number] for number in sorted(set(numbers), key=lambda n: (n == OVERVIEW, n))]
 
 
-def defaults(notebook: Path) -> dict[str, Any]:
-    """The parameters of a notebook with the values that its parameters cell gives them."""
-    import papermill
+def plan(
+    *, only: str = "", options: dict[str, Any] | None = None, extra: Sequence[str] = (), update: bool = False
+) -> Plan:
+    """What to execute, with every parameter of every notebook checked.
 
-    inferred = papermill.inspect_notebook(str(notebook))
-    return {name: ast.literal_eval(entry["default"]) for name, entry in inferred.items()}
-
-
-def checked(given: dict[str, Any], known: dict[str, Any], where: str) -> dict[str, Any]:
-    """``given`` if every name is a parameter of the notebook and has its type; papermill would only warn."""
-    for name, value in given.items():
-        one_of(f"parameter of {where}", name, known)
-        kind = type(known[name])
-        fits = type(value) is kind or (kind is float and type(value) is int)
-        require(
-            fits,
-            f"parameter {name} = {value!r} of {where}: must be of type {kind.__name__}, like {known[name]!r}",
-        )
-    return {name: type(known[name])(value) for name, value in given.items()}
-
-
-def parse_parameter(text: str) -> tuple[str, Any]:
-    """``name=value`` from the command line; the value as Python would read it, else as text."""
-    name, equals, value = text.partition("=")
-    require(bool(equals) and name.isidentifier(), f"parameter {text!r}: write it as name=value")
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError, TypeError):
-        return name, value
-
-
-def execute(notebook: Path, parameters: dict[str, Any], update: bool = False) -> Result:
-    """Run one notebook to a copy below ``results/executed``; with ``update``, put the clean copy in its place."""
-    import papermill
-    from papermill.exceptions import PapermillExecutionError
-    from traitlets.config import Config
-
-    began = time.monotonic()
-    final = paths.results() / "executed" / notebook.name
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=final.parent, prefix=".run-") as folder:
-        copy, events = Path(folder) / notebook.name, Path(folder) / "events"
-        result = Result(notebook.stem, "ok", 0.0)
-        with (
-            tempfile.TemporaryDirectory(prefix="entp-") as sockets,
-            kernel_environment(events),
-            Watcher(notebook.stem, events),
-        ):
-            try:
-                # Kernels on sockets of the file system, in a folder of their own: no ports to race for, and no
-                # warning about open ones. Socket paths must be short, so the folder is the system's.
-                place = {"transport": "ipc", "ip": str(Path(sockets) / "kernel")}
-                papermill.execute_notebook(
-                    str(notebook),
-                    str(copy),
-                    parameters,
-                    kernel_name=KERNEL,
-                    progress_bar=False,
-                    config=Config({"KernelManager": place}),
-                )
-            except PapermillExecutionError as error:
-                result.status, result.error = "failed", f"{error.ename}: {error.evalue}"
-            except Exception as error:  # a kernel that died, not a cell that failed: the next notebook still runs
-                result.status, result.error = "failed", f"{type(error).__name__}: {error}"
-            finally:
-                if copy.exists():
-                    if update and result.status == "ok":
-                        install(copy, notebook)
-                    os.replace(copy, final)
-        for entry in read_events(events):
-            if entry["event"] == "records":
-                result.reused += entry["reused"]
-                result.computed += entry["computed"]
-            result.figures += entry["event"] == "figure"
-    result.seconds = time.monotonic() - began
-    return result
-
-
-@contextlib.contextmanager
-def kernel_environment(events: Path):
-    """What the kernel inherits: where to report, and no progress bars in the outputs."""
-    changes = {EVENTS_VARIABLE: str(events), "TQDM_DISABLE": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-    before = {name: os.environ.get(name) for name in (*changes, "MPLBACKEND")}
-    os.environ.update(changes)
-    os.environ.pop("MPLBACKEND", None)  # a backend of the user's would keep figures out of the notebook
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-class Watcher(threading.Thread):
-    """Shows what the notebook's sweeps report, with an estimate of the time left."""
-
-    def __init__(self, name: str, events: Path):
-        super().__init__(daemon=True)
-        self.label, self.events = name, events
-        self.stopping = threading.Event()
-        self.terminal = sys.stderr.isatty()
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopping.set()
-        self.join()
-        if self.terminal:
-            sys.stderr.write("\r\033[K")
-
-    def run(self) -> None:
-        began, said, sweep, since, first = time.monotonic(), time.monotonic(), None, 0.0, 0
-        while not self.stopping.wait(1.0):
-            now = time.monotonic()
-            line = f"{self.label}: running for {now - began:.0f} s"
-            latest = next((e for e in reversed(read_events(self.events)) if e["event"] == "progress"), None)
-            if latest:
-                if latest["label"] != sweep:
-                    sweep, since, first = latest["label"], now, latest["done"]
-                done, total = latest["done"], latest["total"]
-                line += f", {sweep}: {latest['finished']} of {latest['runs']} runs, {done / total:.0%} of steps"
-                if done > first:
-                    left = (now - since) * (total - done) / (done - first)
-                    line += f", about {duration(left)} left"
-            if self.terminal:
-                sys.stderr.write(f"\r\033[K{line}")
-                sys.stderr.flush()
-            elif now - said > REPORT_SECONDS:
-                said = now
-                print(line, file=sys.stderr, flush=True)
-
-
-def install(executed: Path, notebook: Path) -> None:
-    """Replace a committed notebook by its executed copy, without papermill's and the kernel's passing traces."""
-    import nbformat
-
-    content = nbformat.read(executed, as_version=4)
-    content.cells = [c for c in content.cells if "injected-parameters" not in c.metadata.get("tags", [])]
-    for cell in content.cells:
-        kept = {k: v for k, v in cell.metadata.items() if k == "tags" and v}
-        cell.metadata = nbformat.from_dict(kept)
-    content.metadata = nbformat.from_dict(
-        {
-            "kernelspec": {"display_name": "Python 3", "language": "python", "name": KERNEL},
-            "language_info": {"name": "python"},
-        }
-    )
-    temporary = notebook.with_suffix(".tmp")
-    nbformat.write(content, temporary)
-    os.replace(temporary, notebook)
-
-
-def run_all(
-    *,
-    only: str = "",
-    options: dict[str, Any] | None = None,
-    extra: Sequence[str] = (),
-    update: bool = False,
-) -> list[Result]:
-    """Run notebooks one after another, going on where one fails, and return a line for each.
-
-    ``options`` go to every notebook, ``extra`` (texts name=value) to those that were asked for. All parameters of
-    all notebooks are checked before the first one starts.
+    ``options`` go to every notebook, ``extra`` (texts name=value) to those that were asked for. ``update`` puts the
+    copies in the place of the committed notebooks, the overview's with them. ConfigError names what does not fit.
     """
+    options = options or {}
+    own = dict(parse_parameter(text) for text in extra)
+    require(not (update and (options or own)), "--update takes no other option: it runs the notebooks as committed")
     notebooks = notebook_paths(only)
-    given = dict(parse_parameter(text) for text in extra)
-    given = {**(options or {}), **given}
-    require(not (update and given), "--update takes no other option: it runs the notebooks as they are committed")
-    plans = [(path, checked(given, defaults(path), path.stem)) for path in notebooks]
-    results = []
-    for number, (path, parameters) in enumerate(plans, 1):
-        print(f"[{number}/{len(plans)}] {path.stem}", file=sys.stderr, flush=True)
-        result = execute(path, parameters, update)
-        results.append(result)
-        if result.error:
-            print(f"  failed: {result.error}", file=sys.stderr, flush=True)
-    return results
+    if update:
+        notebooks = list(dict.fromkeys([*notebooks, *(p for p in notebook_paths() if p.name.startswith(OVERVIEW))]))
+    parameters = checked_for_all(options, own, notebooks)
+    missing = [planned(p.stem, defaults(p) | given).missing for p, given in zip(notebooks, parameters, strict=True)]
+    in_place = update or not (own or options.keys() - {"jobs"} or any(missing))
+    figures = paths.figures() if in_place else paths.new_figures()
+    jobs = [Job(path, given, figures, update) for path, given in zip(notebooks, parameters, strict=True)]
+    overview = [job.notebook.name.startswith(OVERVIEW) for job in jobs]
+    settled = [job for job, lacks, last in zip(jobs, missing, overview, strict=True) if not lacks and not last]
+    return Plan(jobs, settled, in_place)
+
+
+def run_all(plan: Plan) -> list[Result]:
+    """Execute a plan, going on where a notebook fails, and return a line for each, in the plan's order.
+
+    Where nothing has to be computed, as many notebooks at a time as there are cores, at most 4; the others follow one
+    after another, since their runs take all cores, and the overview last.
+    """
+    at_a_time = min(AT_A_TIME, available_cores(), len(plan.settled))
+    first = plan.settled if at_a_time > 1 else []
+    results: dict[str, Result] = {}
+
+    def say(text: str, job: Job, number: int) -> None:
+        print(f"[{number}/{len(plan.jobs)}] {job.notebook.stem}{text}", file=sys.stderr, flush=True)
+
+    threads = available_cores() // max(1, at_a_time)
+    for job, result in execute_side_by_side(first, at_a_time, threads) if first else ():
+        results[result.notebook] = explained(job, result)
+        say(f", {result.seconds:.0f} s", job, len(results))
+    for job in (job for job in plan.jobs if job not in first):
+        say("", job, len(results) + 1)
+        results[job.notebook.stem] = explained(job, execute(job))
+    return [results[job.notebook.stem] for job in plan.jobs]
+
+
+def explained(job: Job, result: Result) -> Result:
+    """The result, its error told: one in a cell that needed more runs than there are says how many are missing."""
+    if not result.error:
+        return result
+    runs = planned(job.notebook.stem, defaults(job.notebook) | job.parameters | {"fresh": False})
+    if runs.missing and not result.error.startswith(OWN_WORDS):
+        again = "the same command" + (" without --fresh" if job.parameters.get("fresh") else "")
+        result.error = (
+            f"{runs.complete} of {runs.total} runs are complete, too few for this notebook; "
+            f"{again} continues with the others (it ended in {result.error})"
+        )
+    print(f"  failed: {result.error}", file=sys.stderr, flush=True)
+    return result
 
 
 def table(results: Sequence[Result]) -> str:
@@ -242,6 +120,7 @@ def table(results: Sequence[Result]) -> str:
             "records reused": r.reused,
             "computed": r.computed,
             "figures": r.figures,
+            "executed copy": r.copy,
         }
         for r in results
     )
@@ -270,20 +149,3 @@ def listing() -> str:
     frame = pd.DataFrame(rows)
     others = [p.stem for p in notebook_paths() if p.stem not in set(frame["notebook"])]
     return frame.to_string(index=False) + f"\nwithout runs of their own: {', '.join(others) or 'none'}"
-
-
-def duration(seconds: float | None) -> str:
-    """A time as people say it."""
-    if seconds is None:
-        return "unknown"
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-
-
-def open_lab() -> None:
-    """Replace this process by JupyterLab, opened on the overview."""
-    program = shutil.which("jupyter-lab", path=str(Path(sys.executable).parent))
-    if program is None:
-        raise ConfigError("jupyter-lab is not installed beside this Python; run ./run_all.sh --lab")
-    os.chdir(paths.root())
-    as_root = ["--allow-root"] if os.geteuid() == 0 else []  # a container's only user, which jupyter refuses
-    os.execv(program, [program, *as_root, "notebooks/00_overview.ipynb"])

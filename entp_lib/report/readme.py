@@ -7,10 +7,11 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.collection import claims
 from entp_lib.config import BEST_FIRST
-from entp_lib.files import write_atomically
+from entp_lib.files import read_text, write_atomically
 from entp_lib.report import costs as extrapolation
 from entp_lib.report.ledger import ledger, papers_claims, questions
 from entp_lib.runs.records import Store
+from entp_lib.strict import ConfigError
 
 OURS = ["ours", "95 % interval", "tier", "seeds"]
 ON_CPU = ("quick", "overnight")
@@ -84,11 +85,11 @@ PARTS = {
 
 
 def render(text: str, store: Store) -> str:
-    """``text`` with the generated parts replaced. ValueError where a marker is missing."""
+    """``text`` with the generated parts replaced. ConfigError where a marker is missing."""
     for name, make in PARTS.items():
         pattern = re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL)
         if not pattern.search(text):
-            raise ValueError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
+            raise ConfigError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
         part = make(store)
         text = pattern.sub(lambda m, part=part: m[1] + part + m[2], text)
     return text
@@ -96,13 +97,11 @@ def render(text: str, store: Store) -> str:
 
 def is_current() -> bool:
     """Whether README.md holds what the records say now."""
-    path = paths.root() / "README.md"
-    text = path.read_text(encoding="utf-8")
-    return text == render(text, Store())
+    text = read_text(paths.root() / "README.md")
+    return text == render(text, Store(read_only=True))
 
 
 def write() -> None:
     """Bring README.md up to date."""
     path = paths.root() / "README.md"
-    text = path.read_text(encoding="utf-8")
-    write_atomically(path, render(text, Store()).encode())
+    write_atomically(path, render(read_text(path), Store(read_only=True)).encode())

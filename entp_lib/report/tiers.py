@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from entp_lib.collection.experiment import Experiment
 from entp_lib.papers import EXPERIMENTS, NIGHTLY_ORDER
-from entp_lib.report.notebooks import duration
+from entp_lib.report.execution import duration
 from entp_lib.runs.records import Store
 from entp_lib.runs.sweeps import SweepError, sweep
 

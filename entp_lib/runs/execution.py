@@ -192,9 +192,9 @@ def weights_of(store: Store, name: str) -> Path:
     if record is not None:  # records are kept in git, weights are not
         architecture = record.config.model.architecture
         command += f" --tier {record.config.tier} --architecture {architecture} --fresh"
-    if store.root.resolve() != paths.results().resolve():
+    if not paths.has_repository() or store.root.resolve() != paths.results().resolve():
         command += f" --results {store.root}"
-    raise ConfigError(f"the weights of {name} are missing ({paths.shown(path)}); this makes them: {command}")
+    raise ConfigError(f"the weights of {name} are missing ({paths.relative(path)}); this makes them: {command}")
 
 
 def sound_weights(path: Path, name: str) -> bool:

@@ -31,6 +31,8 @@ def begin_or_continue(store: Store, experiment: str, ids: Iterable[str]) -> str:
     with store.lock(experiment, path.stem):
         held = token_in(path)
         if held is None:
+            if path.is_dir():
+                store.set_aside(path, f"generation {path} is a folder where a file should be")
             held = secrets.token_hex(4)
             write_atomically(path, json.dumps({"token": held, "sources": sources()}).encode())
     return held
@@ -41,7 +43,7 @@ def token_in(path: Path) -> str | None:
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
         return held["token"] if held["sources"] == sources() else None
-    except (OSError, ValueError, KeyError, TypeError):  # a new generation loses nothing but time
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a new generation loses nothing but time
         return None
 
 

@@ -4,31 +4,72 @@
 used, figures written): that is how ``run_all.sh`` sees into a notebook.
 """
 
+import contextlib
 import json
+import logging
 import os
+import shutil
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tqdm.auto import tqdm
 
+from entp_lib.files import own_name, remove_stale
+
 EVENTS_VARIABLE = "ENTP_EVENTS"
 BEAT_SECONDS = 0.5
+log = logging.getLogger(__name__)
 
 
 def event(kind: str, **fields) -> None:
-    """Append an event for whoever started this process; nothing happens where nobody asked for it."""
+    """Append an event for whoever started this process; nothing happens where nobody asked for it.
+
+    A file that cannot be written costs the watcher a line and the work nothing.
+    """
     path = os.environ.get(EVENTS_VARIABLE)
     if path:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"event": kind, **fields}) + "\n")
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"event": kind, **fields}) + "\n")
+        except OSError as error:
+            log.debug("event %s was not written: %s", kind, error)
 
 
 def read_events(path: Path) -> list[dict]:
-    """All whole lines of an events file so far."""
-    if not path.exists():
+    """All whole lines of an events file so far; one that a full disk cut short is left out."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1]]
+    return [entry for entry in map(parsed, lines[:-1]) if isinstance(entry, dict) and "event" in entry]
+
+
+def parsed(line: str) -> Any:
+    """What a line of JSON says; None where it is none."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+@contextlib.contextmanager
+def progress_folder(root: Path) -> Iterator[Path | None]:
+    """A folder below ``root`` where workers leave their steps; None, with a warning, where there can be none."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        remove_stale(root, "steps-*")
+        folder = Path(tempfile.mkdtemp(dir=root, prefix=own_name("steps")))
+    except OSError as error:
+        log.warning("progress cannot be shown: %s: %s", error.filename, error.strerror)
+        yield None
+        return
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Heartbeat:
@@ -41,13 +82,16 @@ class Heartbeat:
         now = time.monotonic()
         if self.path is not None and now - self.last > BEAT_SECONDS:
             self.last = now
-            self.path.write_text(str(step))
+            try:
+                self.path.write_text(str(step))
+            except OSError as error:
+                log.debug("step %s was not noted: %s", step, error)
 
 
 class Meter:
     """The watcher's side: one bar over all steps of a sweep, and the same as events."""
 
-    def __init__(self, folder: Path, steps: dict[str, int], label: str):
+    def __init__(self, folder: Path | None, steps: dict[str, int], label: str):
         self.folder, self.steps, self.label = folder, steps, label
         self.finished: set[str] = set()
         self.bar = tqdm(total=sum(steps.values()), desc=label, unit="step", leave=False)
@@ -65,9 +109,11 @@ class Meter:
         )
 
     def read(self, name: str) -> int:
+        if self.folder is None:
+            return 0
         try:
             return min(int((self.folder / name).read_text()), self.steps[name])
-        except (FileNotFoundError, ValueError):  # not begun, or caught while being written
+        except (OSError, ValueError):  # not begun, or caught while being written
             return 0
 
     def close(self) -> None:

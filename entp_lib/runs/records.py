@@ -16,15 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
-from entp_lib.files import write_atomically
+from entp_lib.files import locked, remove_stale, write_atomically
 from entp_lib.strict import check_types, one_of
 
 STATUSES = ("complete", "partial")
-PATIENCE_SECONDS = 5.0  # after which whoever waits for a lock says so
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 log = logging.getLogger(__name__)
 
@@ -143,7 +140,7 @@ class Store:
         except OSError as error:
             found = f"it cannot be read ({error.strerror})"
         if isinstance(found, str):
-            raise RecordError(f"record {paths.shown(path)}: {found}")
+            raise RecordError(f"record {paths.relative(path)}: {found}")
         return found
 
     def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
@@ -185,7 +182,7 @@ class Store:
             count += 1
             target = target.with_name(f"{name}.{count}")
         os.replace(path, target)
-        log.warning("%s. It is kept as %s and not used.", why, paths.shown(target))
+        log.warning("%s. It is kept as %s and not used.", why, paths.relative(target))
 
     @contextlib.contextmanager
     def lock(self, experiment: str, record_id: str) -> Iterator[None]:
@@ -196,18 +193,15 @@ class Store:
         if self.read_only:
             yield
             return
-        path = self.root / "locks" / f"{experiment}-{record_id}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(path)
-        try:
-            lock.acquire(timeout=PATIENCE_SECONDS)
-        except filelock.Timeout:
-            log.warning("waiting for another process that computes %s/%s", experiment, record_id)
-            lock.acquire()
-        try:
+        with locked(self.root / "locks" / f"{experiment}-{record_id}.lock", f"it computes {experiment}/{record_id}"):
             yield
-        finally:
-            lock.release()
+
+    def remove_leftovers(self, experiment: str) -> None:
+        """Remove what killed processes left half written among an experiment's files."""
+        remove_stale(self.root / "records" / experiment, ".*.json.*")
+        for pattern in (".*.safetensors.*", ".generation-*.json.*"):
+            remove_stale(self.root / "checkpoints" / experiment, pattern)
+        remove_stale(self.root, ".*.csv.*")
 
     def check_writable(self) -> None:
         """Raise RecordError, before any compute is spent, where records could not be written."""

@@ -3,20 +3,16 @@
 import concurrent.futures as cf
 import logging
 import math
-import multiprocessing
-import os
-import tempfile
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from entp_lib.config import config_from, config_id, to_dict
-from entp_lib.runs.deadlines import Deadline, deadline_after, local_deadline
-from entp_lib.runs.execution import Config, check_can_compute, device_for, run, tidy
+from entp_lib.config import config_id, to_dict
+from entp_lib.runs.deadlines import Deadline, deadline_after
+from entp_lib.runs.execution import Config, check_can_compute, device_for, tidy
 from entp_lib.runs.generations import begin_or_continue, end, is_done
-from entp_lib.runs.progress import Heartbeat, Meter, event
+from entp_lib.runs.progress import Meter, event, progress_folder
 from entp_lib.runs.records import Record, Store
+from entp_lib.runs.workers import InProcess, available_cores, execute, local_processes
 from entp_lib.strict import check_types, require
 
 POLL_SECONDS = 0.5
@@ -110,7 +106,8 @@ def sweep(
     if generation and all(i in found and is_done(found[i], generation) for i in by_id):
         end(store, configs[0].experiment, by_id)
     result.records = [found[i] for i in by_id if i in found]
-    event("records", reused=result.reused, computed=result.computed, failed=len(result.failures))
+    partial = len(result.records) - len(result.complete)
+    event("records", reused=result.reused, computed=result.computed, failed=len(result.failures), partial=partial)
     if result.failures:
         raise SweepError(result)
     return result
@@ -127,125 +124,124 @@ class Job:
 
 
 def compute(todo: dict[str, Config], job: Job, executor: cf.Executor | None, result: Sweep) -> dict[str, Record]:
-    """Run what is missing on an executor, watch it, and gather records and failures."""
-    options, own = job.options, None
+    """Run what is missing, on ``executor`` or here, watch it, and gather records and failures."""
+    options, jobs = job.options, 1
     if executor is None:
         devices = {options.device or device_for(c.tier) for c in todo.values()}  # an error at once, not per worker
         jobs = min(options.jobs or (available_cores() if devices == {"cpu"} else 1), len(todo))
-        own = executor = InProcess() if jobs == 1 else local_processes(jobs)
+        executor = InProcess() if jobs == 1 else None
+    for experiment in {config.experiment for config in todo.values()}:
+        job.store.remove_leftovers(experiment)
     deadline = deadline_after(options.time_limit)
-    found: dict[str, Record] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        meter = Meter(Path(folder), {i: c.steps for i, c in todo.items()}, options.label)
-        futures: dict[cf.Future, str] = {}
+    with progress_folder(job.store.root / "progress") as folder:
+        meter = Meter(folder, {i: c.steps for i, c in todo.items()}, options.label)
+        gathering = Gathering(todo, job, deadline, result, meter)
         try:
-            for i, config in todo.items():
-                future = executor.submit(execute, *job_arguments(job, config, deadline, str(Path(folder) / i)))
-                if isinstance(executor, InProcess):
-                    collect(future, i, todo, job, found, result, meter)
+            if executor is not None:
+                gathering.watch(executor)
+            while gathering.missing:
+                jobs = gathering.watch_processes(jobs)
+        finally:
+            meter.close()
+    return gathering.found
+
+
+class Gathering:
+    """The runs of a sweep while they are computed: what is asked of workers, and what came of it."""
+
+    def __init__(
+        self, todo: dict[str, Config], job: Job, deadline: Deadline | None, result: Sweep, meter: Meter
+    ) -> None:
+        self.todo, self.job, self.deadline, self.result, self.meter = todo, job, deadline, result, meter
+        self.found: dict[str, Record] = {}
+
+    @property
+    def missing(self) -> list[str]:
+        """Runs that have neither ended nor failed, in their order."""
+        return [i for i in self.todo if i not in self.meter.finished]
+
+    def watch_processes(self, jobs: int) -> int:
+        """Compute what is missing in so many local processes; with how many to go on where one was killed.
+
+        A kill ends the whole pool: the others go on in a new one, one fewer at a time, as memory may be short. With
+        a single process it is known whose fault it was.
+        """
+        pool = local_processes(jobs)
+        try:
+            broken = self.watch(pool, survives=True)
+        except BaseException:
+            for process in list(pool._processes.values()):  # records and checkpoints are written atomically
+                process.terminate()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+        if broken is not None and jobs == 1:
+            self.collect(broken, self.missing[0])
+        elif broken is not None:
+            log.warning("a worker process was killed, perhaps for lack of memory; going on with %d at a time", jobs - 1)
+        return max(1, jobs - 1)
+
+    def watch(self, executor: cf.Executor, survives: bool = False) -> cf.Future | None:
+        """Have ``executor`` compute what is missing; with ``survives`` a run lost with its worker is no failure yet.
+
+        Returns a future that was lost, if there is one.
+        """
+        futures: dict[cf.Future, str] = {}
+        lost = None
+        try:
+            for i in self.missing:
+                future = executor.submit(execute, *self.arguments(i))
+                if future.done() and not survives:  # it ran in this process
+                    self.collect(future, i)
                 else:
                     futures[future] = i
             while futures:
                 done, _ = cf.wait(futures, timeout=POLL_SECONDS, return_when=cf.FIRST_COMPLETED)
                 for future in done:  # a future holds its result: let go of it when that is taken
-                    collect(future, futures.pop(future), todo, job, found, result, meter)
-                meter.update()
+                    i = futures.pop(future)
+                    if survives and isinstance(future.exception(), cf.BrokenExecutor):
+                        lost = future
+                    else:
+                        self.collect(future, i)
+                self.meter.update()
+        except cf.BrokenExecutor as error:  # while runs were still being handed over
+            if not survives:
+                raise
+            lost = cf.Future()
+            lost.set_exception(error)
+            for future, i in futures.items():
+                if future.exception() is None:
+                    self.collect(future, i)
         except BaseException:
             for future in futures:
                 future.cancel()
-            if isinstance(own, cf.ProcessPoolExecutor):
-                for process in list(own._processes.values()):  # records and checkpoints are written atomically
-                    process.terminate()
             raise
-        finally:
-            meter.close()
-            if own is not None:
-                own.shutdown(wait=True, cancel_futures=True)
-    return found
+        return lost
 
+    def arguments(self, i: str) -> tuple:
+        """The arguments of ``execute`` for a run, all of plain types, for any executor to send."""
+        job, options, folder = self.job, self.job.options, self.meter.folder
+        plain = (to_dict(self.todo[i]), job.version, str(job.store.root), job.generation)
+        return (*plain, options.device, options.threads, self.deadline, str(folder / i) if folder else "")
 
-def job_arguments(job: Job, config: Config, deadline: Deadline | None, beat: str) -> tuple:
-    """The arguments of ``execute``, all of plain types, for any executor to send."""
-    options = job.options
-    plain = (to_dict(config), job.version, str(job.store.root), job.generation)
-    return (*plain, options.device, options.threads, deadline, beat)
-
-
-def collect(
-    future: cf.Future, i: str, todo: dict[str, Config], job: Job, found: dict[str, Record], result: Sweep, meter: Meter
-) -> None:
-    """Take one finished run's record, saved here if the worker's store is another, or its failure in words."""
-    meter.finished.add(i)
-    meter.update()
-    try:
-        found[i] = Record.from_json(future.result())
-        result.computed += 1
-        here = job.store.find(todo[i], job.version)
-        if here != found[i] and not is_done(here, job.generation):
-            job.store.save(found[i])
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        result.failures.append((todo[i], f"{error.strerror or error}{where}; what was saved before is kept"))
-    except cf.BrokenExecutor:
-        why = "a worker process was killed, perhaps for lack of memory; what was saved before is kept"
-        result.failures.append((todo[i], why))
-    except Exception as error:
-        log.debug("run %s failed", i, exc_info=True)
-        result.failures.append((todo[i], f"{type(error).__name__}: {error}"))
-
-
-def execute(
-    config: dict,
-    version: int,
-    root: str,
-    generation: str,
-    device: str | None,
-    threads: int,
-    deadline: Deadline | None,
-    beat: str,
-) -> str:
-    """One run in whatever process an executor chose; plain types in, the record's text out.
-
-    Without ``device`` the worker's own machine decides.
-    """
-    if multiprocessing.parent_process() is not None:
-        threading.Thread(target=leave_with_parent, daemon=True).start()
-    record = run(
-        config_from(config),
-        version,
-        store=Store(root, read_only=False),  # whoever called has checked, and may be another process
-        generation=generation,
-        device=device,
-        threads=threads,
-        deadline=local_deadline(deadline),
-        on_step=Heartbeat(Path(beat) if Path(beat).parent.is_dir() else None),
-    )
-    return record.to_json()
-
-
-def leave_with_parent() -> None:
-    """End this worker when the process that started it is gone, so that a kill leaves no orphans computing."""
-    multiprocessing.parent_process().join()
-    os._exit(1)
-
-
-def local_processes(jobs: int) -> cf.ProcessPoolExecutor:
-    """Worker processes, spawned: a forked copy of a process that has used threads or CUDA may hang."""
-    return cf.ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
-
-
-def available_cores() -> int:
-    """Cores this process may use, which in a container are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class InProcess(cf.Executor):
-    """An executor that runs at once, in this process: for a single job, and for the GPU."""
-
-    def submit(self, fn, /, *args, **kwargs) -> cf.Future:
-        future = cf.Future()
+    def collect(self, future: cf.Future, i: str) -> None:
+        """Take one finished run's record, saved here if the worker's store is another, or its failure in words."""
+        self.meter.finished.add(i)
+        self.meter.update()
+        store, config = self.job.store, self.todo[i]
         try:
-            future.set_result(fn(*args, **kwargs))
+            record = Record.from_json(future.result())
+            here = store.find(config, self.job.version)
+            if here != record and not is_done(here, self.job.generation):
+                store.save(record)
+            self.found[i] = record
+            self.result.computed += 1
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            self.result.failures.append((config, f"{error.strerror or error}{where}; what was saved before is kept"))
+        except cf.BrokenExecutor:
+            why = "a worker process was killed, perhaps for lack of memory; what was saved before is kept"
+            self.result.failures.append((config, why))
         except Exception as error:
-            future.set_exception(error)
-        return future
+            log.debug("run %s failed", i, exc_info=True)
+            self.result.failures.append((config, f"{type(error).__name__}: {error}"))

@@ -33,6 +33,7 @@ from entp_lib import paths
 from entp_lib.config import canonical_json
 from entp_lib.corpora.sources import library
 from entp_lib.corpora.tokenizers import Tokenizer, restore
+from entp_lib.files import read_table
 from entp_lib.strict import ConfigError, check_types, from_dict, require
 from entp_lib.tasks import kinship
 from entp_lib.tasks.base import Batch, generator_for
@@ -274,15 +275,7 @@ def from_csv(source: str, part: str) -> list[Example]:
     """A part of CSV files with the published columns."""
     path = paths.root() / source.format(part=part)
     require(path.is_file(), f"source = {source!r}: there is no {path}; source = 'embedded' needs no files")
-    try:
-        table = pd.read_csv(path, encoding="utf-8-sig")
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
-        why = "it is empty" if isinstance(error, pd.errors.EmptyDataError) else str(error).strip().split("\n")[0]
-        raise ConfigError(
-            f"{path} cannot be read as CSV ({why}); it needs a line with the columns {', '.join(COLUMNS)}, then a row "
-            "per story"
-        ) from error
-    return from_frame(table, str(path))
+    return from_frame(read_table(path, COLUMNS), str(path))
 
 
 def from_frame(table: pd.DataFrame, where: str) -> list[Example]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -115,6 +116,24 @@ def parquet(tmp_path):
         return path
 
     return write
+
+
+def test_parquet_of_anything_but_texts_is_named(parquet, tmp_path):
+    import pyarrow as pa
+
+    for texts in ([["a", "b"]], [1, 2], [b"a"]):
+        with pytest.raises(ConfigError, match=r"a.parquet has .* in its column 'text'; strings are needed"):
+            list(source_of(str(parquet(texts))).documents())
+    wrong = pa.array([b"fine", b"not \xff"], pa.binary()).view(pa.string())
+    with pytest.raises(ConfigError, match=r"a text in .*a.parquet cannot be read"):
+        list(source_of(str(parquet(wrong))).documents())
+    assert list(source_of(str(parquet(pa.array(["a", "b"], pa.large_string())))).documents()) == ["a", "b"]
+    path = parquet([str(i) * 999 for i in range(200)])
+    data = bytearray(path.read_bytes())
+    data[50:9000] = b"\xff" * 8950
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match=r"a.parquet"):
+        list(source_of(str(path)).documents())
 
 
 def test_parquet_gives_its_rows(parquet):
@@ -251,9 +270,30 @@ def half_write(folder):
     (folder / "meta.json").write_text((folder / "meta.json").read_text()[:40])
 
 
-@pytest.mark.parametrize(
-    "damage", [truncate, flip, half_write, lambda f: (f / "meta.json").unlink(), lambda f: (f / "train.bin").unlink()]
-)
+def put_a_file(folder):
+    shutil.rmtree(folder)
+    folder.write_text("x")
+
+
+def link_to_itself(folder):
+    shutil.rmtree(folder)
+    folder.symlink_to(folder)
+
+
+DAMAGE = {
+    "cut": truncate,
+    "turned bit": flip,
+    "half a list": half_write,
+    "no list": lambda f: (f / "meta.json").unlink(),
+    "no tokens": lambda f: (f / "train.bin").unlink(),
+    "a list that is a list": lambda f: (f / "meta.json").write_text("[]"),
+    "nested": lambda f: (f / "meta.json").write_text("[" * 100_000),
+    "a file instead": put_a_file,
+    "a link to itself": link_to_itself,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_tokens_are_made_again_with_a_line_in_the_log(file, damage, caplog):
     wanted = recipe(file(SPEECHES))
     before = bytes(reopened(wanted).train)

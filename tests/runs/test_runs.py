@@ -303,3 +303,72 @@ def test_the_worker_chooses_its_device_where_the_executor_is_another(configs, st
 def test_options_that_make_no_sense_are_refused_before_anything_is_read(configs, store, options, message):
     with pytest.raises(ConfigError, match=message):
         sweep(configs, 1, store=store, **options)
+
+
+class Pools:
+    """Stand-ins for pools of processes: in each of ``deaths`` the worker of that run is killed, and so the pool."""
+
+    def __init__(self, *deaths):
+        self.deaths, self.sizes = list(deaths), []
+
+    def __call__(self, jobs):
+        self.sizes.append(jobs)
+        pool, victim = cf.ThreadPoolExecutor(1), self.deaths.pop(0) if self.deaths else None
+        pool._processes, submit, broken = {}, pool.submit, []
+
+        def fragile(fn, config, *rest):
+            broken.append(config["model_seed"] == victim)
+            if any(broken):
+                return Killed().submit()
+            return submit(fn, config, *rest)
+
+        pool.submit = fragile
+        return pool
+
+
+@pytest.mark.parametrize(("deaths", "sizes"), [([1], [3, 2]), ([0, 1], [3, 2, 1]), ([2, 2], [3, 2, 1])])
+def test_a_killed_worker_costs_a_process_and_no_run(small_run, store, monkeypatch, caplog, deaths, sizes):
+    pools = Pools(*deaths)
+    monkeypatch.setattr("entp_lib.runs.sweeps.local_processes", pools)
+    done = sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=3)
+    assert done.computed == 3 and pools.sizes == sizes
+    assert caplog.text.count("a worker process was killed") == len(deaths)
+
+
+def test_only_the_run_that_kills_its_worker_alone_fails(small_run, store, monkeypatch):
+    pools = Pools(1, 1, 1)
+    monkeypatch.setattr("entp_lib.runs.sweeps.local_processes", pools)
+    with pytest.raises(SweepError, match=r"1 of 3 runs failed:\n  test decoder, seed 1: a worker process was killed"):
+        sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=2)
+    assert len(store.all("test")) == 2 and pools.sizes == [2, 1, 1]
+
+
+TERMINATED = """\
+import sys
+import torch
+from entp_lib.runs.workers import local_processes, execute
+sys.path.insert(0, sys.argv[1])
+from sweep import config
+from entp_lib.config import to_dict
+
+if __name__ == "__main__":
+    with local_processes(1) as pool:
+        future = pool.submit(execute, to_dict(config(0)), 1, sys.argv[2], "", "cpu", 1, None, "")
+        print(*pool._processes, flush=True)
+        print(type(future.exception()).__name__, flush=True)
+"""
+
+
+def test_a_worker_that_is_asked_to_end_leaves_no_half_file(tmp_path):
+    """SIGTERM while it trains and writes a checkpoint at every step."""
+    (tmp_path / "sweep.py").write_text(SWEEP.replace("steps=120", "steps=15000").replace("= 0.1", "= 0.0"))
+    (tmp_path / "go.py").write_text(TERMINATED)
+    store = tmp_path / "store"
+    command = [sys.executable, str(tmp_path / "go.py"), str(tmp_path), str(store)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    worker = int(process.stdout.readline())
+    wait_for(lambda: list(store.glob("checkpoints/test/*.safetensors")))
+    os.kill(worker, signal.SIGTERM)
+    assert process.communicate(timeout=60)[0].strip() == "BrokenProcessPool"
+    assert [p.suffix for p in store.glob("checkpoints/test/*")] == [".safetensors"]
+    assert not list(store.glob("checkpoints/test/.*"))

@@ -204,14 +204,17 @@ def test_missing_columns_and_files_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
-    [(b"", "it is empty"), (b'story,query\n"a,b', "EOF inside string"), (b"story,query\n\xff\xfe,b\n", "can't decode")],
+    ("content", "message"),
+    [
+        (b"", "train.csv is no table of comma-separated values: it is empty"),
+        (b'story,query,target_text,task_name\n"cut', "train.csv is no table of comma-separated values"),
+        ("story,query,target_text,task_name\n\u00e9,,,\n".encode("latin-1"), "train.csv is not UTF-8"),
+        (b"story,query,target_text,task_name\n", "the train part of source .* has 0 usable examples"),
+    ],
 )
-def test_a_file_that_is_no_csv_is_named(tmp_path, content, why):
+def test_a_file_that_is_no_table_is_named(tmp_path, content, message):
     (tmp_path / "train.csv").write_bytes(content)
-    with pytest.raises(
-        ConfigError, match=f"train.csv cannot be read as CSV .*{why}.*; it needs a line with the columns"
-    ):
+    with pytest.raises(ConfigError, match=message):
         Clutrr(str(tmp_path / "{part}.csv")).examples("train")
 
 

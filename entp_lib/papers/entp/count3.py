@@ -1,7 +1,7 @@
 """Count3 (§6, Figure 3) and its control Count2 (appendix C.1), for the three architectures."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 import pandas as pd
@@ -9,11 +9,29 @@ import pandas as pd
 from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed, compute_ratio, name_of, select, twins
 from entp_lib.collection.frames import by_position, levels, paired, summary
+from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.statistics import first_at
 from entp_lib.strict import require
 from entp_lib.tasks import Counting
+
+
+@dataclass(frozen=True)
+class Parameters(NotebookParameters):
+    """What notebook 03 accepts: ``threshold`` is the token accuracy whose first crossing is timed, in (0, 1)."""
+
+    threshold: float = 0.8
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_threshold(self.threshold)
+
+
+def check_threshold(threshold: float) -> None:
+    """ConfigError for a threshold outside (0, 1)."""
+    require(0 < threshold < 1, f"threshold = {threshold}: must be between 0 and 1")
+
 
 PAPER_TASK = dict(length=64, seed_length=16, symbols=64)
 
@@ -207,7 +225,7 @@ def time_to_threshold(records: Sequence[Record], threshold: float) -> pd.DataFra
 
     ConfigError for a threshold outside (0, 1).
     """
-    require(0 < threshold < 1, f"threshold = {threshold}: must be between 0 and 1")
+    check_threshold(threshold)
     rows = {}
     for name in dict.fromkeys(r.labels["arm"] for r in records):
         runs = select(records, arm=name)

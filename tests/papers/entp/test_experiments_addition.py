@@ -10,6 +10,7 @@ import pytest
 
 from entp_lib import paths
 from entp_lib.collection import claims, figures
+from entp_lib.collection.frames import interval_table
 from entp_lib.config import SIZES
 from entp_lib.models.entp import token_forwards
 from entp_lib.papers.entp.addition import experiment as module
@@ -120,10 +121,10 @@ def test_gaps_are_paired_by_seed_and_pooled_over_sizes(made_up):
     assert found.loc[3, 900] == pytest.approx(0.13) and found.loc[3, 300] == pytest.approx(0.33)
     assert module.pooled(found).to_numpy() == pytest.approx([0.1 + 0.01 * s + 0.2 / sizes for s in range(5)])
     tests = tables.paired_tests(module.chosen(table, "last", format="reversed"))
-    assert tests.loc["all sizes", "gap"] == pytest.approx(0.12 + 0.2 / sizes, abs=1e-4)
-    assert (tests["low"] < tests["gap"]).all() and (tests["ENTP ahead"] == "5 of 5").all()
+    assert tests.loc["all sizes", "mean"] == pytest.approx(0.12 + 0.2 / sizes, abs=1e-4)
+    assert (tests["low"] < tests["mean"]).all() and (tests["above zero"] == "5 of 5").all()
     reverse = tables.paired_tests(module.chosen(table, "last", format="reversed"), "longer")
-    assert (reverse["ENTP ahead"] == "0 of 5").all() and (reverse["gap"] < 0).all()
+    assert (reverse["above zero"] == "0 of 5").all() and (reverse["mean"] < 0).all()
     assert module.gaps(module.chosen(table, "last", format="plain"), "longer").empty
     assert module.pooled(pd.DataFrame()).empty
 
@@ -182,10 +183,10 @@ def test_a_rule_that_the_runs_do_not_have_is_named(made_up, rule):
 
 def test_means_have_an_interval_that_holds_them(made_up):
     table = module.chosen(module.scores(made_up(ADDITION, "quick", spread)), "last", format="reversed")
-    found = tables.means(table, ("arm", "n_train")).set_index(["arm", "n_train"]).loc[("decoder", 900)]
-    assert found["mean"] == pytest.approx(0.42) and 0.40 <= found["low"] < 0.42 < found["high"] <= 0.44
+    found = interval_table(table, "error", ("arm", "n_train")).set_index(["arm", "n_train"]).loc[("decoder", 900)]
+    assert found["mean"] == pytest.approx(0.42) and 0.39 <= found["low"] < 0.42 < found["high"] <= 0.45
     assert found["sd"] == pytest.approx(np.std([0, 0.01, 0.02, 0.03, 0.04], ddof=1)) and found["seeds"] == 5
-    alone = tables.means(table[table["seed"] == 0], ("arm", "n_train"))
+    alone = interval_table(table[table["seed"] == 0], "error", ("arm", "n_train"))
     assert alone["low"].isna().all() and alone["mean"].notna().all()
 
 
@@ -193,9 +194,7 @@ def test_a_figure_has_a_line_for_each_arm():
     """Colour by architecture, style by arm, points in the order of x."""
     means = pd.DataFrame({"arm": list(module.ARMS) * 2, "n_train": [20] * 3 + [10] * 3, "mean": [0.1, 0.2, 0.3] * 2})
     fig, ax = figures.panels(1)
-    figures.arm_curves(
-        ax, means.assign(low=0.0, high=0.5), "n_train", module.ARMS, xlabel="examples", ylabel="test error"
-    )
+    figures.arm_curves(ax, means.assign(low=0.0, high=0.5), "n_train", xlabel="examples", ylabel="test error")
     decoder, entp, longer = ax.get_lines()
     assert decoder.get_color() == longer.get_color() == figures.PALETTE["decoder"] != entp.get_color()
     assert decoder.get_linestyle() != longer.get_linestyle()
@@ -211,7 +210,7 @@ def test_every_tier_can_be_read(made_up, tier):
     longer = made_up(LENGTHS, tier, spread, seeds=2, groups=("11 digits",))
     assert {m.claim for m in lengths.measure(longer)} == {"F6-length", "F6-fair"}
     assert not any(m.paper_settings for m in lengths.measure(longer))
-    nothing = tables.means(module.scores(records).iloc[:0], ("arm", "n_train"))
+    nothing = interval_table(module.scores(records).iloc[:0], "error", ("arm", "n_train"))
     assert nothing.empty and "mean" in nothing
 
 

@@ -110,6 +110,11 @@ def test_lines_are_read_and_their_mistakes_named(tmp_path):
         "line 2: sentence 'It is _.*nothing follows": ROW | {"sentence": "It is _ "},
         "line 2: answer = 3": ROW | {"answer": "3"},
         "line 2: .*'one'": ROW | {"answer": "one"},
+        "line 2: answer = 1.9: must be 1 or 2": ROW | {"answer": 1.9},
+        "line 2: answer = True: must be 1 or 2": ROW | {"answer": True},
+        "line 2: answer = None: must be 1 or 2": ROW | {"answer": None},
+        "line 2: 5 is no object": 5,
+        "line 2: null is no object": None,
         "line 2: option1 = 5": ROW | {"option1": 5},
     }
     for message, row in bad.items():

@@ -4,21 +4,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.collection.frames import curves, published
+from entp_lib.collection.frames import curves, gap_table, interval_table, published
 from entp_lib.papers.entp.addition.experiment import ARMS, chosen, gaps, pooled, scores
 from entp_lib.runs.records import Record
-from entp_lib.statistics import bootstrap_interval, mean_interval
-
-
-def means(table: pd.DataFrame, by: Sequence[str], metric: str = "error") -> pd.DataFrame:
-    """Mean over seeds of a metric and its 95 % bootstrap interval (NaN for one seed), a row for every group."""
-    rows = []
-    for key, part in table.groupby(list(by), sort=False):
-        several = len(part) > 1
-        low, high = bootstrap_interval(part[metric]) if several else (float("nan"), float("nan"))
-        rows.append({**dict(zip(by, key, strict=True)), "mean": part[metric].mean(), "low": low, "high": high})
-        rows[-1] |= {"sd": part[metric].std(ddof=1), "seeds": len(part)}
-    return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "sd", "seeds"])
+from entp_lib.statistics import mean_interval
 
 
 def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
@@ -37,20 +26,22 @@ def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def paired_tests(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
-    """``gaps`` by size and pooled: mean, paired t interval, and how many seeds have the second arm ahead."""
+    """``gap_table`` of ``gaps`` by size and pooled: above zero is where the second arm is ahead."""
     found = gaps(table, first, second)
     columns = {f"{n:,}": values.dropna() for n, values in found.items()} | {"all sizes": pooled(found)}
-    rows = {}
-    for name, values in columns.items():
-        mean, low, high = mean_interval(values)
-        ahead = f"{int((values > 0).sum())} of {len(values)}"
-        rows[name] = {"gap": mean, "low": low, "high": high, f"{ARMS[second]} ahead": ahead}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("n_train").round(4)
+    return gap_table(columns).rename_axis("n_train").round(4)
 
 
 def authors() -> pd.DataFrame:
     """The authors' logged runs: mean test error, population SD and seeds by model, format, architecture and size."""
     return published("entp", "addition")
+
+
+def authors_means(model: str, form: str) -> pd.DataFrame:
+    """The authors' mean errors of a model and format by size, as ``arm_curves`` draws them, a SD to each side."""
+    found = authors().query("model == @model and format == @form")
+    found = found.rename(columns={"error": "mean", "architecture": "arm"})
+    return found.assign(low=found["mean"] - found["error_sd"], high=found["mean"] + found["error_sd"])
 
 
 def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
@@ -63,7 +54,8 @@ def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
     if not same:
         return pd.DataFrame()
     table, by = chosen(scores(same), rule), ["model", "format", "arm", "n_train"]
-    ours = means(table, by).merge(means(table, by, "seen_error")[[*by, "mean"]].rename(columns={"mean": "on seen"}))
+    seen = interval_table(table, "seen_error", by)[[*by, "mean"]].rename(columns={"mean": "on seen"})
+    ours = interval_table(table, "error", by).merge(seen)
     ours["logged"] = ours["model"].where(ours["model"].isin(authors()["model"]), "small")
     theirs = authors().rename(columns={"model": "logged", "architecture": "arm", "seeds": "their seeds"})
     both = ours.merge(theirs, on=["logged", "format", "arm", "n_train"])

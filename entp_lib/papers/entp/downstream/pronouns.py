@@ -10,7 +10,6 @@ Letters: B rows (two for each item), T tokens, N scored positions, V vocabulary.
 """
 
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -25,6 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from entp_lib import paths
 from entp_lib.corpora.sources import library
 from entp_lib.corpora.tokenizers import Tokenizer
+from entp_lib.files import read_json_lines
 from entp_lib.statistics import mcnemar, proportion_interval
 from entp_lib.strict import ConfigError, check_types, from_dict, require
 from entp_lib.tasks.clutrr import tokenizer_of
@@ -133,11 +133,7 @@ def from_lines(path: Path) -> list[Item]:
     """Items from a file of JSON lines with WinoGrande's keys. ConfigError names the line of what cannot be read."""
     require(path.is_file(), f"source: there is no {path}; it must be 'embedded', 'hub' or a file of JSON lines")
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"{path}, line {number}: not JSON ({error})") from error
+    for number, row in read_json_lines(path):
         found.append(item_from(row, f"{path}, line {number}"))
     require(bool(found), f"source: {path} is empty")
     return found
@@ -147,8 +143,10 @@ def item_from(row: dict[str, Any], where: str) -> Item:
     """The item in a row with WinoGrande's keys, and perhaps others."""
     missing = [f.name for f in fields(Item) if f.name not in row]
     require(not missing, f"{where}: lacks {', '.join(missing)}")
+    answer = row["answer"]
+    require(type(answer) in (int, str), f"{where}: answer = {answer!r}: must be 1 or 2")  # 1.9 would become 1
     try:
-        return Item(row["sentence"], row["option1"], row["option2"], int(row["answer"]))
+        return Item(row["sentence"], row["option1"], row["option2"], int(answer))
     except (ConfigError, ValueError, TypeError) as error:
         raise ConfigError(f"{where}: {error}") from error
 

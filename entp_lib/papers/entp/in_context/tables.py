@@ -156,15 +156,13 @@ def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str]
 
     Line: mean over seeds; band: lowest to highest seed; bars: two standard errors of the mean over prompts.
     """
-    from entp_lib.collection.figures import NAMES, PALETTE
+    from entp_lib.collection.figures import ARMS, PALETTE, draw_arm
 
     ax.axhline(1, color="grey", lw=0.6)
     for arm, part in models.groupby("arm", sort=False):
-        colour = PALETTE["decoder" if arm == LONGER else arm]
         x, y = part["examples"], part["error"]
-        ax.fill_between(x, part["low"], part["high"], color=colour, alpha=0.18, lw=0)
-        ax.plot(x, y, color=colour, ls="--" if arm == LONGER else "-", label=NAMES.get(arm, arm))
-        ax.errorbar(x, y, 2 * part["standard_error"], color=colour, ls="none", elinewidth=0.8)
+        draw_arm(ax, arm, x, y, part["low"], part["high"])
+        ax.errorbar(x, y, 2 * part["standard_error"], color=ARMS[arm].colour, ls="none", elinewidth=0.8)
     for arm, style in STYLES.items():
         part = learners[learners["arm"] == arm]
         if len(part):

@@ -1,0 +1,73 @@
+"""Hammer at the project: kills, disks, malformed files, company and odd environments, counted in one table.
+
+    python -m benchmarks.hammer           # about 20 minutes on two cores
+    python -m benchmarks.hammer --quick   # about two
+
+After each attack the same command runs in peace and must end in the records of an undisturbed one, with all weights,
+no traceback and nothing left behind. Exit status 1 where anything failed.
+"""
+
+import argparse
+import errno
+import logging
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import pandas as pd
+import torch
+
+from benchmarks.hammer.attacks import (
+    Tally,
+    company,
+    disks,
+    environments,
+    kills_at_points,
+    kills_at_random,
+    peace,
+)
+from benchmarks.hammer.inputs import malformed
+
+SEED = 20
+
+
+def attacks(quick: bool) -> Iterator[Tally]:
+    """The attacks, the cheap ones first."""
+    yield from malformed()
+    found = {what: peace(what) for what in ("count3", "text")}
+    expected = {what: records for what, (records, _) in found.items()}
+    took = {what: seconds for what, (_, seconds) in found.items()}
+    if quick:
+        yield from kills_at_points(expected, (signal.SIGKILL,))
+        yield from kills_at_random(1, SEED, expected, took)
+        yield from disks(expected, (errno.ENOSPC,))
+        return
+    yield from kills_at_points(expected)
+    yield from kills_at_random(26, SEED, expected, took)
+    yield from disks(expected)
+    yield company(expected, 4)
+    yield environments(expected)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--inputs", action="store_true", help="malformed files alone, which takes no processes")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    logging.getLogger("entp_lib").setLevel(logging.CRITICAL)  # what is set aside is told as it should be
+    began, tallies = time.monotonic(), []
+    for tally in malformed() if options.inputs else attacks(options.quick):
+        tallies.append(tally)
+        print(f"{time.monotonic() - began:6.0f} s  {tally.attack}: {len(tally.failures)} of {tally.tries}", flush=True)
+        for failure in tally.failures:
+            print(f"          {failure}", flush=True)
+    table = pd.DataFrame({"attack": t.attack, "tries": t.tries, "failures": len(t.failures)} for t in tallies)
+    table.loc[len(table)] = ["all", table["tries"].sum(), table["failures"].sum()]
+    print("\n" + table.to_string(index=False))
+    return 1 if table["failures"].iloc[-1] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

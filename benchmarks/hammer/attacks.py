@@ -1,0 +1,246 @@
+"""Kills, disks, company and environments: each attack is one process, then a peaceful one that must end as always."""
+
+import contextlib
+import errno
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.hammer.victim import KINDS, POINTS
+from entp_lib import __main__ as cli
+from entp_lib import files, paths
+from entp_lib.config import RunConfig
+from entp_lib.corpora import open_tokens
+from entp_lib.runs.records import Store
+from entp_lib.training.weights import trained_model
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+TEXT = "".join(f"Line {i} of a text that says {i * i % 97} and nothing else.\n\n" for i in range(400))
+
+
+@dataclass
+class Tally:
+    """One line of the table: how often an attack was tried, and what went wrong."""
+
+    attack: str
+    tries: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def note(self, name: str, wrong: list[str]) -> None:
+        self.tries += 1
+        if wrong:
+            self.failures.append(f"{name}: {'; '.join(wrong)}")
+
+
+class Ground:
+    """Where one attack takes place: a store, a folder for temporary files, and a text to train on."""
+
+    def __init__(self, folder: Path, what: str, jobs: int = 1):
+        self.root, self.temporary, self.what = folder / "results", folder / "tmp", what
+        self.temporary.mkdir(parents=True)
+        self.text = folder / "text.txt"
+        self.text.write_text(TEXT)
+        common = ["--results", str(self.root), "--jobs", str(jobs)]
+        run = ["--architecture", "decoder", "--seeds", "2"]
+        if what == "count3":
+            self.command = ["train", "count3", "--tier", "smoke", *run, *common]
+        else:
+            short = ["--context", "8", "--steps", "30", "--batch-size", "8", "--size", "extra_small"]
+            self.command = ["text", str(self.text), "--tokenizer", "bytes", *short, *run, *common]
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("ENTP_")},
+            **{"ENTP_RESULTS": str(self.root), "TMPDIR": str(self.temporary), "PYTHONPATH": str(paths.root())},
+        }
+
+    def start(self, plan: dict, options: tuple[str, ...] = (), **environment: str) -> subprocess.Popen:
+        """The command as a process of its own; back when it is ready to begin."""
+        command = [sys.executable, *options, "-m", "benchmarks.hammer.victim", json.dumps(plan), *self.command]
+        given = {k: v for k, v in {**self.environment, **environment}.items() if v != "unset"}
+        process = subprocess.Popen(
+            command, env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=paths.root()
+        )
+        process.stdout.readline()
+        return process
+
+    def finish(self) -> list[str]:
+        """Run the command in peace; what went wrong, where it did."""
+        wrong = []
+        open_tokens.cache_clear()
+        with environment_of(ENTP_RESULTS=str(self.root)), contextlib.redirect_stdout(io.StringIO()):
+            said = io.StringIO()
+            try:
+                with contextlib.redirect_stderr(said):
+                    status = cli.main(self.command)
+                if status:
+                    wrong.append(f"the next call ended with {status}: {said.getvalue().strip()[-200:]}")
+            except Exception as error:
+                wrong.append(f"the next call ended in {type(error).__name__}: {error}")
+        return wrong
+
+    def found(self) -> list[tuple[str, str, str]]:
+        """What the records say, times aside; the weights of every run read on the way.
+
+        Not by id: that of a run on a text holds where the text lies.
+        """
+        store, found = Store(self.root, read_only=True), []
+        for folder in sorted((self.root / "records").glob("*")):
+            for r in store.all(folder.name):
+                curves = {k: v for k, v in r.curves.items() if k != "seconds"}
+                found.append((r.status, json.dumps(r.metrics, sort_keys=True), json.dumps(curves, sort_keys=True)))
+                if isinstance(r.config, RunConfig):
+                    trained_model(store.weights_path(r.experiment, r.id), f"{r.experiment}/{r.id}")
+        return sorted(found)
+
+    def litter(self) -> list[str]:
+        """What is left that nobody needs, once an hour has passed and the command has run again."""
+        then = time.time() - 2 * files.STALE_SECONDS
+        for path in (*self.root.rglob("*"), *self.root.rglob(".*")):
+            os.utime(path, (then, then), follow_symlinks=False)
+        for weights in sorted(self.root.glob("checkpoints/*/*.weights.safetensors"))[:1]:
+            record = self.root / "records" / weights.parent.name / weights.name.replace("weights.safetensors", "json")
+            record.unlink()  # so that there is something to compute
+        self.finish()
+        left = [p for p in self.root.rglob("*") if p.name.startswith(".") or p.parent.name == "progress"]
+        left += [p for p in self.root.glob("checkpoints/*/*") if ".weights." not in p.name]
+        left += [p for p in self.temporary.iterdir() if not p.name.startswith("torchinductor_")]  # torch's own cache
+        return [f"left behind: {p.name}" for p in left]
+
+    def judge(self, expected: list, err: str) -> list[str]:
+        """What is wrong after an attack that said ``err``."""
+        wrong = ["a traceback"] if "Traceback" in err else []
+        wrong += self.finish()
+        try:
+            if self.found() != expected:
+                wrong.append("other records than without the attack")
+        except Exception as error:
+            wrong.append(f"{type(error).__name__}: {error}")
+        return wrong + self.litter()
+
+
+@contextlib.contextmanager
+def environment_of(**variables: str) -> Iterator[None]:
+    """The environment with these variables, for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name)
+            else:
+                os.environ[name] = value
+
+
+def peace(what: str) -> tuple[list, float]:
+    """What the command finds when nobody attacks it, and how long it takes as a process once it is ready."""
+    with tempfile.TemporaryDirectory() as folder:
+        ground = Ground(Path(folder), what)
+        process, begun = ground.start({}), time.monotonic()
+        out, err = process.communicate(timeout=600)
+        took = time.monotonic() - begun
+        if process.returncode:
+            raise RuntimeError(f"the victim fails by itself:\n{out}{err}")
+        return ground.found(), took
+
+
+def kills_at_random(tries: int, seed: int, expected: dict[str, list], took: dict[str, float]) -> Iterator[Tally]:
+    """Signals at any moment, with one process and with workers; both commands in turn."""
+    chance = random.Random(seed)
+    for number in SIGNALS:
+        tally = Tally(f"{number.name} at a random moment")
+        for i in range(tries):
+            what, jobs = ("count3", "text")[i % 2], 1 + i // 2 % 2
+            with tempfile.TemporaryDirectory() as folder:
+                ground = Ground(Path(folder), what, jobs)
+                process, moment = ground.start({}), chance.uniform(0, (1 + jobs) / 2 * took[what])
+                time.sleep(moment)
+                process.send_signal(number)
+                err = process.communicate(timeout=600)[1]
+                tally.note(f"{what}, {jobs} at a time, after {moment:.2f} s", ground.judge(expected[what], err))
+        yield tally
+
+
+def kills_at_points(expected: dict[str, list], signals: tuple = SIGNALS) -> Iterator[Tally]:
+    """Signals while each kind of file is written, and when it has just taken its place."""
+    for number in signals:
+        tally = Tally(f"{number.name} while a file is written")
+        for kind in KINDS:
+            for point in POINTS:
+                what = "text" if kind == "tokens" else "count3"
+                with tempfile.TemporaryDirectory() as folder:
+                    ground = Ground(Path(folder), what)
+                    process = ground.start({"file": kind, "point": point, "signal": number})
+                    err = process.communicate(timeout=600)[1]
+                    wrong = [] if process.returncode else ["it was not hit"]
+                    tally.note(f"{kind} {point}", wrong + ground.judge(expected[what], err))
+        yield tally
+
+
+def disks(expected: dict[str, list], errors: tuple = (errno.ENOSPC, errno.EROFS)) -> Iterator[Tally]:
+    """A disk that takes no more of one kind of file, and then does again."""
+    for number in errors:
+        tally = Tally(f"disk: {os.strerror(number)}")
+        for kind in KINDS:
+            what = "text" if kind == "tokens" else "count3"
+            with tempfile.TemporaryDirectory() as folder:
+                ground = Ground(Path(folder), what)
+                process = ground.start({"file": kind, "point": "written", "error": number})
+                err = process.communicate(timeout=600)[1]
+                wrong = [] if process.returncode else ["it was not hit"]
+                wrong += [] if os.strerror(number) in err else [f"not told: {err[-200:]}"]
+                tally.note(kind, wrong + ground.judge(expected[what], err))
+        yield tally
+
+
+def company(expected: dict[str, list], writers: int) -> Tally:
+    """Several processes that make the same records at once."""
+    tally = Tally(f"{writers} writers at once")
+    for what in expected:
+        with tempfile.TemporaryDirectory() as folder:
+            ground = Ground(Path(folder), what)
+            processes = [ground.start({}) for _ in range(writers)]
+            ends = [(p.communicate(timeout=600)[1], p.returncode) for p in processes]
+            wrong = [f"ended with {status}: {err[-200:]}" for err, status in ends if status]
+            tally.note(what, wrong + ground.judge(expected[what], "".join(err for err, _ in ends)))
+    return tally
+
+
+ENVIRONMENTS = {
+    "no HOME": dict(HOME="unset"),
+    "a TMPDIR that is not there": dict(TMPDIR="/nowhere/at/all"),
+    "LANG=C": dict(LANG="C", LC_ALL="C", PYTHONIOENCODING="ascii"),
+    "TERM=dumb": dict(TERM="dumb"),
+    "an events file nobody can write": dict(ENTP_EVENTS="/dev/full"),
+}
+
+
+def environments(expected: dict[str, list]) -> Tally:
+    """Odd surroundings, in which the command must do as always."""
+    tally = Tally("odd environments")
+    cases = [(name, {}, (), changes) for name, changes in ENVIRONMENTS.items()]
+    cases += [("python -O", {}, ("-O",), {}), ("a clock 5,000 times too fast", {"clock": 5000.0}, (), {})]
+    for name, plan, options, changes in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            ground = Ground(Path(folder), "count3")
+            if "clock" in plan:
+                ground.command += ["--time-limit", "10m"]
+            process = ground.start(plan, options, **changes)
+            err = process.communicate(timeout=600)[1]
+            wrong = [f"ended with {process.returncode}: {err[-200:]}"] if process.returncode else []
+            try:
+                if ground.found() != expected["count3"]:
+                    wrong.append("other records than elsewhere")
+            except Exception as error:
+                wrong.append(f"{type(error).__name__}: {error}")
+            tally.note(name, wrong + ground.judge(expected["count3"], err))
+    return tally

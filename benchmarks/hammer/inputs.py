@@ -1,0 +1,233 @@
+"""Malformed files of every kind the project reads: each is refused by name, or gives what the sound one gives."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.hammer.attacks import TEXT, Tally, environment_of
+from entp_lib import paths
+from entp_lib.collection.claims import judge
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig, config_id
+from entp_lib.corpora import Recipe, open_tokens, source_of
+from entp_lib.papers.entp.downstream.pronouns import items
+from entp_lib.report.notebooks import defaults
+from entp_lib.runs.execution import run, weights_of
+from entp_lib.runs.generations import begin_or_continue, generation_path
+from entp_lib.runs.progress import read_events
+from entp_lib.runs.records import RecordError, Store
+from entp_lib.strict import ConfigError
+from entp_lib.tasks.clutrr import from_csv
+from entp_lib.training.loop import train
+from entp_lib.training.weights import trained_model
+
+
+def turned(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) * 2 // 3] ^= 4
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    (path / "inside").mkdir(parents=True)
+
+
+def link_to_itself(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+def filled(data: bytes) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(data) and None
+
+
+def changed(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(change(path.read_bytes())) and None
+
+
+DAMAGE = {
+    "truncated": cut,
+    "one byte short": changed(lambda data: data[:-1]),
+    "turned bit": turned,
+    "empty": filled(b""),
+    "zeros": changed(lambda data: bytes(len(data))),
+    "all bytes": filled(bytes(range(256))),
+    "null": filled(b"null\n"),
+    "a number": filled(b"5\n"),
+    "NaN": changed(lambda data: data.replace(b"1", b"NaN")),
+    "nested": filled(b"[" * 100_000),
+    "BOM": changed(lambda data: b"\xef\xbb\xbf" + data),
+    "CRLF": changed(lambda data: data.replace(b"\n", b"\r\n")),
+    "Latin-1": changed(lambda data: data + "é".encode("latin-1")),
+    "another version": changed(lambda data: data.replace(b'"version": 1', b'"version": 2')),
+    "twice": changed(lambda data: data + data),
+    "a folder": folder,
+    "a link to itself": link_to_itself,
+    "unreadable": lambda path: path.chmod(0),  # which the superuser reads all the same
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A file to spoil: ``make`` writes it below a folder and says where, ``read`` does what the project does with it.
+
+    ``exact``: what is read must be what a sound file gives, or be refused. Else damage may make another valid file.
+    """
+
+    make: Callable[[Path], Path]
+    read: Callable[[Path], Any]
+    exact: bool = False
+
+
+def small(steps: int = 4) -> RunConfig:
+    """A run of a moment."""
+    model = ModelConfig("decoder", 1, 1, 8, 8, 8)
+    schedule = TrainConfig(steps, 4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
+    return RunConfig("hammer", "smoke", "counting", dict(length=8, seed_length=3, symbols=8), model, schedule)
+
+
+def store_of(at: Path) -> Store:
+    return Store(at / "results", read_only=False)
+
+
+def name() -> str:
+    return f"hammer/{config_id(small(), 1)}"
+
+
+def made_record(at: Path) -> Path:
+    run(small(), 1, store=store_of(at))
+    return store_of(at).path(*name().split("/"))
+
+
+def made_weights(at: Path) -> Path:
+    made_record(at)
+    return store_of(at).weights_path(*name().split("/"))
+
+
+def made_checkpoint(at: Path) -> Path:
+    path = store_of(at).checkpoint_path(*name().split("/"))
+    train(small(), checkpoint=path, deadline=0.0)
+    return path
+
+
+def computed(at: Path) -> Any:
+    """The record as a run leaves it in spite of what lies in its place."""
+    record = run(small(), 1, store=store_of(at))
+    return record.status, record.metrics, record.curves["loss"]
+
+
+def loaded(at: Path) -> Any:
+    record = Store(at / "results", read_only=True).load(*name().split("/"))
+    return record and record.metrics
+
+
+def made_token(at: Path) -> Path:
+    begin_or_continue(store_of(at), "hammer", ["a"])
+    return generation_path(store_of(at), "hammer", ["a"])
+
+
+def made_tokens(at: Path) -> Path:
+    written(at, "text.txt", TEXT)
+    tokens_of(at)
+    return next((at / "results" / "corpora").glob("*/meta.json"))
+
+
+def tokens_of(at: Path) -> Any:
+    open_tokens.cache_clear()
+    with environment_of(ENTP_RESULTS=str(at / "results")):
+        return bytes(open_tokens(Recipe(str(at / "text.txt"), "", "bytes", 0, "tail", 0.2)).train)
+
+
+def written(at: Path, file: str, text: str) -> Path:
+    (at / file).write_text(text, encoding="utf-8")
+    return at / file
+
+
+def made_parquet(at: Path) -> Path:
+    pd.DataFrame({"text": [f"text number {i}" for i in range(99)]}).to_parquet(at / "a.parquet")
+    return at / "a.parquet"
+
+
+STORY = "story,query,target_text,task_name\n\"[Ann] and [Bob] are kin.\",\"('Ann', 'Bob')\",aunt,task_1.2\n"
+PRONOUN = '{"sentence": "Ann thanked Bob, because _ helped.", "option1": "Ann", "option2": "Bob", "answer": "1"}\n'
+
+
+def copied_claims(at: Path) -> Path:
+    (at / "entp").mkdir()
+    return Path(shutil.copyfile(paths.reference() / "entp" / "claims.csv", at / "entp" / "claims.csv"))
+
+
+def claims_in(at: Path) -> Any:
+    reference, paths.reference = paths.reference, lambda: at
+    try:
+        return judge([])["id"].tolist()
+    finally:
+        paths.reference = reference
+
+
+def texts_of(file: str) -> Callable[[Path], Any]:
+    return lambda at: list(source_of(str(at / file)).documents())
+
+
+KINDS = {
+    "record, looked at": Kind(made_record, loaded, exact=True),
+    "record, computed again": Kind(made_record, computed, exact=True),
+    "checkpoint": Kind(made_checkpoint, computed, exact=True),
+    "weights": Kind(
+        made_weights,
+        lambda at: [p.tolist() for p in trained_model(weights_of(store_of(at), name()))[1].parameters()],
+        exact=True,
+    ),
+    "token of a generation": Kind(made_token, lambda at: len(begin_or_continue(store_of(at), "hammer", ["a"])), True),
+    "tokens' list": Kind(made_tokens, tokens_of, exact=True),
+    "tokens": Kind(lambda at: made_tokens(at).with_name("train.bin"), tokens_of, exact=True),
+    "text": Kind(lambda at: written(at, "a.txt", TEXT), texts_of("a.txt")),
+    "Parquet": Kind(made_parquet, texts_of("a.parquet")),
+    "stories": Kind(lambda at: written(at, "train.csv", STORY), lambda at: from_csv(f"{at}/{{part}}.csv", "train")),
+    "pronouns": Kind(lambda at: written(at, "a.jsonl", PRONOUN), lambda at: items(str(at / "a.jsonl"))),
+    "list of claims": Kind(copied_claims, claims_in),
+    "notebook": Kind(
+        lambda at: Path(shutil.copyfile(sorted(paths.notebooks().glob("03_*"))[0], at / "03_x.ipynb")),
+        lambda at: defaults(at / "03_x.ipynb"),
+    ),
+    "events": Kind(lambda at: written(at, "events", '{"event": "a"}\n'), lambda at: read_events(at / "events")),
+}
+
+
+def malformed() -> Iterator[Tally]:
+    """Every kind of file with every kind of damage."""
+    for kind, spoiled in KINDS.items():
+        tally = Tally(f"malformed: {kind}")
+        with tempfile.TemporaryDirectory() as first:
+            spoiled.make(Path(first))
+            sound = spoiled.read(Path(first))
+        for how, damage in DAMAGE.items():
+            with tempfile.TemporaryDirectory() as at:
+                path = spoiled.make(Path(at))
+                damage(path)
+                tally.note(how, judged(spoiled, Path(at), path, sound))
+                if os.path.lexists(path) and not path.is_symlink():
+                    path.chmod(0o700)
+        yield tally
+
+
+def judged(spoiled: Kind, at: Path, path: Path, sound: Any) -> list[str]:
+    """What is wrong with how a spoiled file is met."""
+    try:
+        found = spoiled.read(at)
+    except (ConfigError, RecordError) as error:
+        told = str(error)
+        return [] if path.name in told or path.stem.split(".")[0] in told else [f"it is not named: {told[:200]}"]
+    except Exception as error:
+        return [f"{type(error).__name__}: {str(error)[:200]}"]
+    return ["it is used and gives something else"] if spoiled.exact and found != sound else []

@@ -1,0 +1,132 @@
+"""Whether a record says what its configuration gives: computed again, elsewhere if need be, and compared.
+
+On the machine of the record, with its versions, a run ends bit for bit where it did. Another instruction set rounds
+otherwise and training carries that on, so that there the scores agree within a bound only.
+"""
+
+import math
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from entp_lib.config import StudyConfig
+from entp_lib.runs.execution import run, weights_of
+from entp_lib.runs.records import Record, Store
+from entp_lib.strict import require
+
+BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it
+TIMES = ("seconds", "bytes")  # what no two computations have in common
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A stored record beside the same computed again. ``largest``: the largest difference, and ``where`` it is."""
+
+    stored: Record
+    computed: Record
+    largest: float
+    where: str
+
+    @property
+    def outcome(self) -> str:
+        """``identical`` in every number and text, ``within the bound`` in every number, or ``differs``."""
+        if self.largest == 0 and not self.where:
+            return "identical"
+        return "within the bound" if self.largest <= BOUND else "differs"
+
+
+def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
+    """So many of the complete ``records``, drawn by a seed. ConfigError where there are not so many."""
+    complete = sorted((r for r in records if r.status == "complete"), key=lambda r: r.id)
+    require(count >= 1, f"sample = {count}: must be at least 1")
+    require(count <= len(complete), f"sample = {count}: there are {len(complete)} complete records")
+    return random.Random(seed).sample(complete, count)
+
+
+def verify(record: Record, store: Store) -> Comparison:
+    """Compute ``record`` again in a store of its own and compare; what it starts from is taken from ``store``.
+
+    Nothing in ``store`` changes. ConfigError where weights that it starts from are missing there.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        apart = Store(Path(folder), read_only=False)
+        needed = record.config.params.get("weights") if isinstance(record.config, StudyConfig) else None
+        for name in filter(None, (needed, getattr(record.config, "start_from", ""))):
+            source, target = weights_of(store, name), apart.weights_path(*name.split("/"))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        computed = run(record.config, record.version, store=apart, threads=record.provenance.get("threads", 1))
+    return compare(record, computed)
+
+
+def report(found: Sequence[Comparison]) -> str:
+    """A table of comparisons, and how many of each outcome."""
+    rows = [("record", "stored on", "computed on", "largest difference", "outcome")]
+    for f in found:
+        largest = f"{f.largest:.2g} in {f.where}" if f.where else "none"
+        rows.append((f.stored.id, machine(f.stored), machine(f.computed), largest, f.outcome))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    count = [sum(f.outcome == outcome for f in found) for outcome in ("identical", "within the bound", "differs")]
+    lines.append(
+        f"{count[0]} of {len(found)} records are identical, {count[1]} within {BOUND} in every number, {count[2]} not"
+    )
+    return "\n".join(lines)
+
+
+def machine(record: Record) -> str:
+    """What decides the last bits of a record, in a few words: processor, instruction set, torch, sources."""
+    where = record.provenance
+    parts = (
+        where.get("device", ""),
+        where.get("cpu_capability", ""),
+        f"torch {where.get('versions', {}).get('torch', '?')}",
+        f"sources {where.get('sources', '?')}",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def compare(stored: Record, computed: Record) -> Comparison:
+    """The largest difference between the numbers of two records, times aside, and where it is."""
+    mine, theirs = (dict(numbers({"metrics": r.metrics, "curves": r.curves})) for r in (stored, computed))
+    if mine.keys() != theirs.keys():
+        return Comparison(stored, computed, math.inf, min(mine.keys() ^ theirs.keys()))
+    differences = {name: difference(value, theirs[name]) for name, value in mine.items()}
+    where = max(differences, key=differences.get, default="")
+    texts = "" if same_texts(stored, computed) else "texts"
+    return Comparison(stored, computed, differences.get(where, 0.0), where if differences.get(where) else texts)
+
+
+def numbers(value: Any, name: str = "") -> Iterator[tuple[str, float | None]]:
+    """Every number in nested dictionaries and lists, by its path; those that measure times or memory left out."""
+    if isinstance(value, dict):
+        for key, v in value.items():
+            if not any(word in str(key) for word in TIMES):
+                yield from numbers(v, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list):
+        for i, v in enumerate(value):
+            yield from numbers(v, f"{name}[{i}]")
+    elif value is None or isinstance(value, (int, float)):
+        yield name, value
+
+
+def difference(a: float | None, b: float | None) -> float:
+    """How far two numbers are apart: as they are up to 1, as a share of the larger one above; None only equals None."""
+    if a is None or b is None:
+        return 0.0 if a is b else math.inf
+    return abs(a - b) / max(1.0, abs(a), abs(b))
+
+
+def same_texts(stored: Record, computed: Record) -> bool:
+    """Whether all that is no number agrees too, such as generated samples."""
+
+    def texts(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: texts(v) for key, v in value.items()}
+        return [texts(v) for v in value] if isinstance(value, list) else value if isinstance(value, str) else None
+
+    return texts(stored.metrics) == texts(computed.metrics)

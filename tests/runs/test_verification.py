@@ -1,0 +1,85 @@
+"""Verification: a record that is true is computed again as it is, one that is not is found out."""
+
+import dataclasses
+
+import pytest
+
+from entp_lib import __main__ as cli
+from entp_lib.papers import EXPERIMENTS
+from entp_lib.papers.entp.count3 import COUNT3
+from entp_lib.runs.execution import run
+from entp_lib.runs.records import Store
+from entp_lib.runs.verification import BOUND, compare, sample, verify
+from entp_lib.strict import ConfigError
+
+
+@pytest.fixture
+def record(small_run, store):
+    return run(small_run(), 1, store=store)
+
+
+def with_loss(record, factor):
+    return dataclasses.replace(record, metrics=record.metrics | {"loss": record.metrics["loss"] * factor})
+
+
+def test_a_true_record_is_identical_and_its_store_unchanged(record, store):
+    before = sorted(store.root.rglob("*"))
+    found = verify(record, store)
+    assert (found.outcome, found.largest, found.where) == ("identical", 0.0, "")
+    assert found.computed.provenance["started"] and sorted(store.root.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("factor", "outcome"), [(1 + BOUND / 4, "within the bound"), (1 + 3 * BOUND, "differs"), (0.0, "differs")]
+)
+def test_a_record_that_is_not_what_its_configuration_gives_is_found(record, store, factor, outcome):
+    found = verify(with_loss(record, factor), store)
+    assert (found.outcome, found.where) == (outcome, "metrics.loss")
+
+
+def test_what_is_missing_or_told_otherwise_counts(record):
+    less = dataclasses.replace(record, metrics={k: v for k, v in record.metrics.items() if k != "loss"})
+    assert compare(record, less).outcome == "differs" and compare(record, less).where == "metrics.loss"
+    none = dataclasses.replace(record, metrics=record.metrics | {"loss": None})
+    assert compare(record, none).outcome == "differs" and compare(none, none).outcome == "identical"
+    other = dataclasses.replace(record, metrics=record.metrics | {"words": "a"})
+    changed = dataclasses.replace(record, metrics=record.metrics | {"words": "b"})
+    assert compare(other, changed).outcome == "within the bound" and compare(other, changed).where == "texts"
+    later = dataclasses.replace(record, curves=record.curves | {"seconds": [9.0] * len(record.curves["seconds"])})
+    assert compare(record, later).outcome == "identical"
+
+
+def test_what_starts_from_weights_takes_them_from_the_store(record, store, small_run):
+    config = dataclasses.replace(small_run(), experiment="later", start_from=f"test/{record.id}")
+    later = run(config, 1, store=store)
+    assert verify(later, store).outcome == "identical"
+    store.weights_path("test", record.id).unlink()
+    with pytest.raises(ConfigError, match="the weights of test/.* are missing"):
+        verify(later, store)
+
+
+def test_a_sample_is_drawn_by_its_seed(record):
+    records = [dataclasses.replace(record, version=v) for v in range(1, 9)]
+    drawn = [sample(records, 3, seed) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2] and len({r.id for r in drawn[0]}) == 3
+    with pytest.raises(ConfigError, match="sample = 9: there are 8 complete records"):
+        sample(records, 9, 0)
+    with pytest.raises(ConfigError, match="sample = 0: must be at least 1"):
+        sample(records, 0, 0)
+
+
+def test_the_command_says_what_came_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    store = Store()
+    assert COUNT3.name in EXPERIMENTS
+    config = COUNT3.configs("smoke", 1)[0]
+    record = run(config, COUNT3.version, store=store)
+    command = ["verify", "count3", "--tier", "smoke"]
+    assert cli.main([*command, "--sample", "1"]) == 0
+    assert "1 of 1 records are identical" in capsys.readouterr().out
+    store.save(with_loss(record, 2.0))
+    assert cli.main([*command, "--sample", "1"]) == 1
+    assert "differs" in (out := capsys.readouterr().out) and "metrics.loss" in out
+    assert cli.main([*command, "--sample", "2"]) == 2
+    assert "there are 1 complete records" in capsys.readouterr().err

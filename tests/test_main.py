@@ -1,0 +1,158 @@
+"""The command line: whatever it finds, it says so in a line; nothing it looks at is changed by looking."""
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from entp_lib import __main__ as cli
+from entp_lib import paths
+from entp_lib.report import ledger, readme
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A copy of two experiments' records as the project's results."""
+    for name in ("count3", "complexity"):
+        shutil.copytree(paths.root() / "results" / "records" / name, tmp_path / "records" / name)
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    return tmp_path
+
+
+def a_record(results):
+    return sorted((results / "records" / "count3").iterdir())[0]
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:99])
+
+
+def folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def link_to_itself(path):
+    path.unlink()
+    path.symlink_to(path)
+
+
+DAMAGE = {
+    "truncated": truncate,
+    "a folder": folder,
+    "a link to itself": link_to_itself,
+    "nested": lambda path: path.write_text("[" * 100_000),
+    "binary": lambda path: path.write_bytes(bytes(range(256))),
+}
+
+
+def lines(capsys):
+    return capsys.readouterr().err.strip().splitlines()
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_record_is_one_line_and_stays_where_it_is(results, capsys, how):
+    path = a_record(results)
+    DAMAGE[how](path)
+    before = {p: p.lstat().st_mtime_ns for p in sorted(results.rglob("*"))}
+    for arguments in (["claims"], ["readme", "--check"], ["readme"]):
+        assert cli.main(arguments) == 2
+        (line,) = lines(capsys)
+        assert line.startswith(f"entp_lib: record {path}: ")
+    assert cli.main(["records"]) == 1
+    assert f"record {path}" in capsys.readouterr().out
+    assert {p: p.lstat().st_mtime_ns for p in sorted(results.rglob("*"))} == before
+
+
+def test_listing_goes_on_beside_a_damaged_record(results, capsys, caplog):
+    path = a_record(results)
+    truncate(path)
+    before = sorted(results.rglob("*"))
+    assert cli.main(["run", "--list"]) == 0
+    assert "03_count3" in capsys.readouterr().out and caplog.text.count(path.name) == 1
+    assert sorted(results.rglob("*")) == before
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])
+@pytest.mark.parametrize("command", ["claims", "readme"])
+def test_a_disk_that_takes_nothing_is_one_line(results, capsys, monkeypatch, number, command):
+    def refuse(path, data):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(ledger, "write_atomically", refuse)
+    monkeypatch.setattr(readme, "write_atomically", refuse)
+    monkeypatch.setattr(readme, "render", lambda text, store: text)
+    assert cli.main([command]) == 2
+    (line,) = lines(capsys)
+    assert os.strerror(number) in line and line.endswith(("claims.csv", "README.md"))
+
+
+CLAIMS = {
+    "empty": (lambda text: b"", "it is empty"),
+    "cut in a line": (lambda text: text[:-60].encode(), "has no notebook|is no table"),
+    "Latin-1": (lambda text: text.encode("latin-1", errors="replace"), "is not UTF-8"),
+    "without a column": (lambda text: text.replace("sign,", "sing,", 1).encode(), "lacks the columns sign"),
+    "with a line twice": (lambda text: (text + text.splitlines()[1] + "\n").encode(), "id A.2 comes twice"),
+}
+
+
+@pytest.mark.parametrize("how", CLAIMS)
+def test_a_list_of_claims_that_is_damaged_is_one_line(results, capsys, monkeypatch, tmp_path, how):
+    change, message = CLAIMS[how]
+    text = (paths.reference() / "entp" / "claims.csv").read_text(encoding="utf-8")
+    (tmp_path / "reference" / "entp").mkdir(parents=True)
+    (tmp_path / "reference" / "entp" / "claims.csv").write_bytes(change(text))
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
+    assert cli.main(["claims"]) == 2
+    (line,) = lines(capsys)
+    assert "claims.csv" in line and any(part in line for part in message.split("|"))
+    assert not (results / "claims.csv").exists()
+
+
+@pytest.mark.parametrize("text", [b"", b"no markers", b"\xff\xfe"])
+def test_a_damaged_readme_is_one_line(results, capsys, monkeypatch, tmp_path, text):
+    (tmp_path / "README.md").write_bytes(text)
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    assert cli.main(["readme"]) == 2
+    (line,) = lines(capsys)
+    assert "README.md" in line and (tmp_path / "README.md").read_bytes() == text
+
+
+@pytest.mark.parametrize("seeds", ["-1", "1000000000"])
+def test_seeds_beyond_reason_are_refused(capsys, seeds):
+    assert cli.main(["train", "count3", "--seeds", seeds]) == 2
+    assert lines(capsys) == [f"entp_lib: --seeds {seeds}: must be from 0 (the tier's own) to 1000"]
+
+
+def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def command(_):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            seen.append("put away")
+            raise
+
+    monkeypatch.setattr(cli, "claims_command", command)
+    assert cli.main(["claims"]) == 143 and seen == ["put away"]
+    assert "finished records are kept" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_terminal_of_few_signs_and_a_reader_that_leaves_early_are_no_errors(results):
+    """Both in one process each, as an ASCII terminal and ``| head -1`` have it."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(paths.root())}
+    command = [sys.executable, "-m", "entp_lib", "claims"]
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=120)
+    assert done.returncode == 0 and done.stderr == b"" and b"?" in done.stdout
+    early = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    early.stdout.close()
+    assert early.communicate(timeout=120)[1] == b"" and early.returncode == 141
