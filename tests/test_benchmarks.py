@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from benchmarks import engine, loader
+from benchmarks.hammer import inputs
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.tasks import LongAddition
@@ -108,3 +109,18 @@ def test_the_loaders_ratio_is_of_the_same_tokens(monkeypatch, tmp_path, capsys):
     assert row["ratio_median"] == row["ratio_min"] == row["ratio_max"] == 40
     assert row["loader_tokens_per_second"] == 40 * row["training_tokens_per_second"] == 16 * 16 * 16 / 0.5
     assert "one thread" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["record, looked at", "stories", "pronouns", "events"])
+def test_the_hammer_finds_nothing_malformed_that_is_used(kind, tmp_path):
+    """Its quick kinds of file with all damage; the hammer itself takes minutes."""
+    spoiled = inputs.KINDS[kind]
+    (tmp_path / "sound").mkdir()
+    spoiled.make(tmp_path / "sound")
+    sound = spoiled.read(tmp_path / "sound")
+    for how, damage in inputs.DAMAGE.items():
+        at = tmp_path / how
+        at.mkdir()
+        path = spoiled.make(at)
+        damage(path)
+        assert inputs.judged(spoiled, at, path, sound) == [], how

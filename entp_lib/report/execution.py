@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from entp_lib import paths
+from entp_lib.files import own_name, remove_stale
+from entp_lib.report.failures import in_words
 from entp_lib.report.lab import clean
 from entp_lib.runs.progress import EVENTS_VARIABLE, read_events
+from entp_lib.strict import require
 
 KERNEL = "python3"
+LONGEST_FOLDER = 60  # characters
 REPORT_SECONDS = 30.0  # between progress lines where the output is no terminal
 
 
@@ -58,11 +62,12 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
     began = time.monotonic()
     notebook, final = job.notebook, executed(job.notebook)
     final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=scratch or final.parent, prefix=".run-") as folder:
+    remove_stale(final.parent, ".run-*")
+    with tempfile.TemporaryDirectory(dir=scratch or final.parent, prefix=own_name(".run")) as folder:
         copy, events = Path(folder) / notebook.name, Path(folder) / "events"
         result = Result(notebook.stem, "ok", 0.0, copy=paths.relative(final))
         with (
-            tempfile.TemporaryDirectory(prefix="entp-") as sockets,
+            folder_of_sockets() as sockets,
             kernel_environment(events, job.figures),
             contextlib.nullcontext() if quiet else Watcher(notebook.stem, events),
         ):
@@ -80,7 +85,8 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
                     extra_arguments=["--log-level=CRITICAL"],  # a kernel that is ended need not tell the terminal
                 )
             except PapermillExecutionError as error:
-                result.status, result.error = "failed", f"{error.ename}: {error.evalue}".rstrip(": ")
+                partial = sum(e.get("partial", 0) for e in read_events(events) if e["event"] == "records")
+                result.status, result.error = "failed", in_words(error.ename, error.evalue, error.traceback, partial)
             except Exception as error:  # a kernel that died, not a cell that failed: the next notebook still runs
                 result.status, result.error = "failed", f"{type(error).__name__}: {error}"
             finally:
@@ -117,8 +123,8 @@ def execute_side_by_side(jobs: Sequence[Job], at_a_time: int, threads: int) -> I
     place = executed(jobs[0].notebook).parent
     place.mkdir(parents=True, exist_ok=True)
     with (  # both go with what a process that is ended leaves in them
-        tempfile.TemporaryDirectory(dir=place, prefix=".run-") as scratch,
-        tempfile.TemporaryDirectory(prefix="entp-") as sockets,
+        tempfile.TemporaryDirectory(dir=place, prefix=own_name(".run")) as scratch,
+        folder_of_sockets() as sockets,
     ):
         context = multiprocessing.get_context("spawn")
         pool = cf.ProcessPoolExecutor(at_a_time, context, leave_terminal, (threads, sockets))
@@ -152,14 +158,31 @@ def end_with_parent() -> None:
     os._exit(1)
 
 
+def folder_of_sockets() -> tempfile.TemporaryDirectory:
+    """A folder for a kernel's sockets, whose paths the system limits to about 100 characters.
+
+    ConfigError where no folder for temporary files is short enough. What killed processes left is removed.
+    """
+    short = next((f for f in (tempfile.gettempdir(), "/tmp") if len(f) <= LONGEST_FOLDER and os.access(f, os.W_OK)), "")
+    require(
+        bool(short),
+        f"TMPDIR = {tempfile.gettempdir()}: {LONGEST_FOLDER} characters at most, as kernels have sockets there",
+    )
+    remove_stale(Path(short), "entp-sockets-*")
+    return tempfile.TemporaryDirectory(dir=short, prefix=own_name("entp-sockets"))
+
+
 @contextlib.contextmanager
 def kernel_environment(events: Path, figures: Path):
     """What the kernel inherits: where to report and where figures go, and no progress bars in the outputs."""
     changes = {EVENTS_VARIABLE: str(events), paths.NEW_FIGURES_VARIABLE: str(figures)}
     changes |= {"TQDM_DISABLE": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-    before = {name: os.environ.get(name) for name in (*changes, "MPLBACKEND")}
+    # a backend of the user's would keep figures out of the notebook, and Python without asserts its checks
+    left_out = ("MPLBACKEND", "PYTHONOPTIMIZE")
+    before = {name: os.environ.get(name) for name in (*changes, *left_out)}
     os.environ.update(changes)
-    os.environ.pop("MPLBACKEND", None)  # a backend of the user's would keep figures out of the notebook
+    for name in left_out:
+        os.environ.pop(name, None)
     try:
         yield
     finally:

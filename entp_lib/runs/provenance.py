@@ -125,6 +125,20 @@ def disturbed_records(records: Iterable["Record"]) -> list["Record"]:
     return [r for r in records if shared_cores(r.provenance)]
 
 
+def caveats(records: Iterable["Record"]) -> list[str]:
+    """What should be said beside a verdict that rests on ``records``: changed code, several machines, shared cores."""
+    records = list(records)
+    counts = {"made by code that differs from its commit": dirty_records(records)}
+    counts["timed on cores that were shared"] = disturbed_records(records)
+    said = [f"{len(found)} of {len(records)} records {why}" for why, found in counts.items() if found]
+    known = {machine for machine in machines(records) if machine[1]}  # older records do not say which they are
+    if len(known) > 1:
+        said.append(
+            f"from {len(known)} kinds of machine: " + "; ".join(f"{d}, {c}, {n} thr." for d, c, n in sorted(known))
+        )
+    return said
+
+
 def shared_cores(where: dict[str, Any]) -> bool:
     """Whether a run with this provenance had less than its cores to itself."""
     given, passed = where.get("cpu_seconds"), where.get("wall_seconds")

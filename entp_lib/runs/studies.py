@@ -11,6 +11,7 @@ from entp_lib.strict import one_of
 
 ENTP = "entp_lib.papers.entp"
 COMPACT = "entp_lib.papers.compact"
+LOOPED = "entp_lib.papers.looped.studies"
 # A function of JSON arguments that returns (metrics, curves).
 STUDIES = {
     "costs": f"{ENTP}.complexity.measurements:measure",
@@ -29,6 +30,31 @@ STUDIES = {
     "compact_walks": f"{COMPACT}.graph_studies:walks_study",
     "compact_abstraction": f"{COMPACT}.abstraction_studies:abstraction_study",
     "compact_addition": f"{COMPACT}.length_studies:addition_study",
+    "looped_random_programs": f"{LOOPED}.exact:random_programs_study",
+    "looped_library": f"{LOOPED}.exact:library_study",
+    "looped_circuits": f"{LOOPED}.exact:circuits_study",
+    "looped_copying": f"{LOOPED}.exact:copying_study",
+    "looped_drift": f"{LOOPED}.exact:drift_study",
+    "looped_temperature": f"{LOOPED}.softmax:temperature_study",
+    "looped_off_target": f"{LOOPED}.softmax:off_target_study",
+    "looped_masks": f"{LOOPED}.softmax:masks_study",
+    "looped_restricted": f"{LOOPED}.softmax:restricted_study",
+    "looped_product": f"{LOOPED}.blocks:product_study",
+    "looped_sigmoids": f"{LOOPED}.blocks:sigmoids_study",
+    "looped_transpose": f"{LOOPED}.blocks:transpose_study",
+    "looped_contract": f"{LOOPED}.blocks:contract_study",
+    "looped_depth": f"{LOOPED}.blocks:depth_study",
+    "looped_fleq": f"{LOOPED}.computing:fleq_study",
+    "looped_calculator": f"{LOOPED}.computing:calculator_study",
+    "looped_newton": f"{LOOPED}.computing:newton_study",
+    "looped_power": f"{LOOPED}.computing:power_study",
+    "looped_regression": f"{LOOPED}.learning:regression_study",
+    "looped_back_propagation": f"{LOOPED}.learning:back_propagation_study",
+    "looped_least_squares": f"{LOOPED}.learning:least_squares_study",
+    "looped_sizes": f"{LOOPED}.shown:sizes_study",
+    "looped_errata": f"{LOOPED}.shown:errata_study",
+    "looped_multiply": f"{LOOPED}.shown:multiply_study",
+    "looped_speed": f"{LOOPED}.shown:speed_study",
 }
 
 

@@ -1,6 +1,5 @@
 """Checkpoints: weights and moments as safetensors, everything else about a run in progress in the header."""
 
-import dataclasses
 import json
 import math
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from entp_lib.training.tensors import check_tensors, damaged, read_tensors, save
 from entp_lib.training.weights import save_weights
 
 Weights = dict[str, Tensor]
+NEEDED = ("step", "token_forwards", "curves", "kept")
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -99,7 +99,7 @@ def read_checkpoint(path: Path, config: RunConfig, model: nn.Module) -> tuple[St
 def state_from(values: dict[str, Any], config: RunConfig) -> State:
     """The state that ``values`` describe; ValueError or TypeError where a run of ``config`` cannot be in it."""
     state = State(**values)
-    missing = {f.name for f in dataclasses.fields(State)} - set(values)
+    missing = set(NEEDED) - set(values)  # others may have come later than the checkpoint
     if missing:
         raise ValueError(f"{min(missing)} is missing")
     for name in ("step", "token_forwards", "evals_since_best"):

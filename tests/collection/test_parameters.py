@@ -1,9 +1,13 @@
 """The parameters of a notebook: of its parameters cell, whatever other cells leave behind."""
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
 
+from entp_lib import paths
 from entp_lib.collection.parameters import NotebookParameters, notebook_parameters
 from entp_lib.strict import ConfigError
 
@@ -51,3 +55,19 @@ def test_a_misspelt_name_is_named(cells):
 def test_a_missing_name_is_named():
     with pytest.raises(ConfigError, match="lacks threshold"):
         notebook_parameters(kernel(CELL.rsplit("\n", 1)[0]), Parameters)
+
+
+def test_python_without_checks_is_refused():
+    """What a notebook asserts would hold whatever it found."""
+    code = "from entp_lib.collection.parameters import NotebookParameters; NotebookParameters()"
+    for options, status in ((["-O"], 1), ([], 0)):
+        command = [sys.executable, *options, "-c", code]
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONOPTIMIZE"}
+        done = subprocess.run(command, cwd=paths.root(), env=environment, capture_output=True, text=True)
+        assert done.returncode == status and ("PYTHONOPTIMIZE" in done.stderr) == bool(options)
+
+
+@pytest.mark.parametrize("seeds", [-1, 10**9])
+def test_seeds_beyond_reason_are_refused(seeds):
+    with pytest.raises(ConfigError, match=f"seeds = {seeds}: must be from 0 .* to 1000"):
+        NotebookParameters(seeds=seeds)

@@ -1,12 +1,17 @@
 """A failure is told in a line, also where the error itself says nothing."""
 
+import os
+import tempfile
+
 import nbformat
 import papermill
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from papermill.exceptions import PapermillExecutionError
 
+from entp_lib.report import execution
 from entp_lib.report.failures import in_words
+from entp_lib.strict import ConfigError
 
 
 def test_an_error_with_words_keeps_them():
@@ -26,3 +31,41 @@ def test_a_check_without_words_is_told_by_its_line(tmp_path):
         papermill.execute_notebook(str(tmp_path / "a.ipynb"), str(tmp_path / "b.ipynb"), progress_bar=False)
     told = in_words(error.value.ename, error.value.evalue, error.value.traceback)
     assert told == "AssertionError: this does not hold: assert counts == [2, 2]"
+
+
+@pytest.fixture
+def notebook(tmp_path, monkeypatch):
+    """A function that executes one cell as the launcher does."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+
+    def run(source):
+        path = tmp_path / "03_x.ipynb"
+        metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        nbformat.write(new_notebook(cells=[new_code_cell(source)], metadata=metadata), path)
+        return execution.execute(execution.Job(path, {}, tmp_path / "figures"), quiet=True)
+
+    return run
+
+
+def test_the_launcher_tells_a_silent_check_and_partial_runs(notebook):
+    source = (
+        "from entp_lib.runs.progress import event\nevent('records', reused=0, computed=1, partial=1)\nassert 1 == 2"
+    )
+    failed = notebook(source)
+    assert failed.status == "failed" and failed.error.startswith("AssertionError: this does not hold: assert 1 == 2; 1")
+
+
+def test_a_kernel_checks_and_finds_room_for_its_sockets_whatever_the_environment(notebook, tmp_path, monkeypatch):
+    deep = tmp_path / ("x" * 60) / ("y" * 60)
+    deep.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    assert "assert 1 == 2" in notebook("assert 1 == 2").error
+    assert os.environ["PYTHONOPTIMIZE"] == "2" and not list((tmp_path / "results" / "executed").glob(".run-*"))
+
+
+def test_no_folder_that_is_short_enough_is_named(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "x" * 100)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ConfigError, match="TMPDIR = /x+: 60 characters at most"):
+        execution.folder_of_sockets()

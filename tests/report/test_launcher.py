@@ -80,7 +80,7 @@ def test_the_overview_comes_last_and_numbers_choose():
         ({"rate": "1e-3"}, "must be of type float"),
         ({"tier": 3}, "must be of type str"),
         ({"tier": "Quick"}, "03_x: tier = 'Quick': must be one of .*did you mean 'quick'"),
-        ({"seeds": -1}, "03_x: seeds = -1: must be 0 .* or more"),
+        ({"seeds": -1}, "03_x: seeds = -1: must be from 0 .* to 1000"),
         ({"rate": 1.5}, "03_x: rate = 1.5: must be at most 1"),
         ({"rule": "some"}, "03_x: rule = 'some' .*: must be one of 'one', 'two'"),
     ],

@@ -12,7 +12,15 @@ from entp_lib import paths
 from entp_lib.config import config_id
 from entp_lib.runs import provenance as origin
 from entp_lib.runs.execution import run
-from entp_lib.runs.provenance import dirty_records, disturbed_records, git_state, machines, processes, provenance
+from entp_lib.runs.provenance import (
+    caveats,
+    dirty_records,
+    disturbed_records,
+    git_state,
+    machines,
+    processes,
+    provenance,
+)
 from entp_lib.runs.records import Record
 from entp_lib.training import loop
 from entp_lib.training.loop import train
@@ -131,3 +139,14 @@ def test_machines_are_told_apart_by_instruction_set(record):
     assert machines([record, old]) == {("A", "AVX2", 1), ("B", "", 1)}
     moved = changed(record, earlier_processes=[dict(device="A", cpu_capability="DEFAULT", threads=1)])
     assert len(machines([moved])) == 2
+
+
+def test_what_should_be_said_beside_a_verdict_is_said(record):
+    old = Record("test", 1, record.config, {}, {}, {"commit": "abc", "device": "Z", "threads": 1})
+    assert caveats([record, old]) == []
+    other = changed(record, dirty=True, cpu_capability="DEFAULT", load_at_end=9.0)
+    assert caveats([record, other, old]) == [
+        "1 of 3 records made by code that differs from its commit",
+        "1 of 3 records timed on cores that were shared",
+        "from 2 kinds of machine: A, AVX2, 1 thr.; A, DEFAULT, 1 thr.",
+    ]

@@ -1,0 +1,53 @@
+"""Tables and verdicts of notebook 11, from the committed records."""
+
+import pandas as pd
+import pytest
+
+from entp_lib.collection import claims
+from entp_lib.papers.looped import experiment
+from entp_lib.papers.looped.experiment import LOOPED
+from entp_lib.runs.records import Store
+
+
+@pytest.fixture(scope="module")
+def records():
+    found = LOOPED.stored(Store(), "quick")
+    assert found, "records of the looped computer are missing at quick"
+    return found
+
+
+def test_every_statement_of_the_paper_has_a_verdict(records):
+    judged = claims.judge(LOOPED.measure(records), only_measured=True).set_index("id")
+    listed = claims.reference_claims().query("paper == 'looped'")
+    assert set(judged.index) == set(listed["id"])
+    assert set(judged["verdict"]) == {"verified", "verified with correction", "unproved"}
+    assert judged.loc["LT-4", "verdict"] == "verified"
+    assert judged.loc["LT-12", "verdict"] == "verified with correction"
+
+
+def test_no_verdict_without_all_studies(records):
+    assert LOOPED.measure(records[:-1]) == []
+
+
+def test_every_program_was_right_after_every_pass(records):
+    table = experiment.program_table(records)
+    assert table["wrong"].eq(0).all() and table["deviation"].eq(0).all()
+    assert table.query("precision == 'fp32' and program.str.startswith('random')")["programs"].sum() >= 2000
+
+
+def test_sizes_stand_beside_the_paper(records):
+    table = experiment.size_table(records)
+    assert list(table.loc["SUBLEQ (Lemma 4)", ["layers", "heads"]]) == [9, 2]
+    assert (table["layers"] <= table["layers, paper"]).all()
+
+
+def test_errata_come_in_order(records):
+    table = experiment.errata_table(records)
+    assert list(table.index) == [f"E{i}" for i in range(1, 13)]
+    assert pd.to_numeric(table.loc[["E1", "E2", "E4", "E9"], "corrected"]).eq(0).all()
+
+
+def test_a_built_machine_is_within_what_is_stated():
+    assert experiment.sized({"layers": 13, "heads": 4}, 13, 4)
+    assert not experiment.sized({"layers": 13, "heads": 4}, 13, 1)
+    assert not experiment.sized({"layers": 14, "heads": 1}, 13, 1)
