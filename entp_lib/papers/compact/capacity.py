@@ -199,6 +199,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
             abs(chance.chance_below(2048, 128, 24) - 0.96) < 0.005
             and math.isclose(chance.chance_from(2048, 128, 40), 2.8e-7, rel_tol=0.03),
             "0.96 is P(r < 24); P(r < 25) is 0.978",
+            records=ids,
         ),
         check("CT-one-layer", "one_layer", same_with_one_layer(records)),
         check(
