@@ -12,6 +12,7 @@ from entp_lib.strict import one_of
 ENTP = "entp_lib.papers.entp"
 COMPACT = "entp_lib.papers.compact"
 LOOPED = "entp_lib.papers.looped.studies"
+SCRATCHPAD = "entp_lib.papers.scratchpad"
 # A function of JSON arguments that returns (metrics, curves).
 STUDIES = {
     "costs": f"{ENTP}.complexity.measurements:measure",
@@ -55,6 +56,10 @@ STUDIES = {
     "looped_errata": f"{LOOPED}.shown:errata_study",
     "looped_multiply": f"{LOOPED}.shown:multiply_study",
     "looped_speed": f"{LOOPED}.shown:speed_study",
+    "scratchpad_equivalence": f"{SCRATCHPAD}.equivalence:equivalence_study",
+    "scratchpad_reuse": f"{SCRATCHPAD}.reuse:reuse_study",
+    "scratchpad_relative": f"{SCRATCHPAD}.relative:relative_study",
+    "scratchpad_training": f"{SCRATCHPAD}.training:training_study",
 }
 
 

@@ -1,0 +1,119 @@
+"""What the notebook's experiments plan, and how their records are judged."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from entp_lib.collection import claims
+from entp_lib.config import from_dict
+from entp_lib.papers.scratchpad.experiment import (
+    ARMS,
+    SCRATCHPAD,
+    SCRATCHPAD_TRAINING,
+    TRAINED,
+    beyond,
+    by_size,
+    cost_table,
+    measure,
+    measure_training,
+    of_study,
+    plan,
+    plan_training,
+)
+from entp_lib.papers.scratchpad.training import Setting
+from entp_lib.runs.records import Record
+from entp_lib.runs.studies import study_named
+
+
+@pytest.fixture(scope="module")
+def studied():
+    """The exact studies' records at smoke, made in memory."""
+    found = []
+    for run in plan("smoke"):
+        metrics, curves = study_named(run.config.study)(**run.config.params)
+        found.append(Record(run.config.experiment, 1, run.config, metrics, curves, {}, labels=run.labels))
+    return found
+
+
+def trained(seeds, answers):
+    """Records of training as if made: ``answers`` has right answers at the largest size, by arm."""
+    records = []
+    for run in plan_training("quick", seeds):
+        sizes = run.config.params["setting"]["test_sizes"]
+        top = answers[run.labels["arm"]] + 0.001 * run.labels["seed"]
+        curves = {
+            "size": sizes,
+            "answers_right": [1.0] * (len(sizes) - 1) + [top],
+            "texts_right": [1.0] * len(sizes),
+            "state_error": [0.0] * (len(sizes) - 1) + [1 - top],
+        }
+        records.append(Record("scratchpad_training", 1, run.config, {}, curves, {}, labels=run.labels))
+    return records
+
+
+def test_every_claim_of_the_studies_is_verified(studied):
+    checks = measure(studied)
+    assert len(checks) == 9 and {c.verdict for c in checks} == {"verified"}
+
+
+def test_a_difference_refutes(studied):
+    broken = []
+    for record in studied:
+        curves = dict(record.curves)
+        if record.config.study == "scratchpad_equivalence":
+            curves["loss"] = [1e-6] * len(curves["loss"])
+        broken.append(replace(record, curves=curves))
+    verdicts = {c.claim: c.verdict for c in measure(broken)}
+    assert [name for name, verdict in verdicts.items() if verdict == "refuted"] == ["IS-training", "IS-schemes"]
+    assert measure(studied[:2]) == []
+
+
+def test_costs_are_one_row_for_each_kind_and_way(studied):
+    table = cost_table(studied).set_index(["kind", "way"])["tokens_read"]
+    assert len(table) == 9
+    assert table["decoder", "cached"] < table["inductive decoder", "recomputed"] < table["ENTP", "whole"]
+    with pytest.raises(KeyError, match="training"):
+        of_study(studied, "training")
+
+
+def test_plans_are_paired_and_their_settings_can_be_built():
+    runs = plan_training("quick")
+    assert len(runs) == 5 * (4 + 3) and plan_training("gpu") == [] == plan("gpu")
+    for run in runs:
+        setting = from_dict(Setting, run.config.params["setting"])
+        assert ARMS[run.labels["arm"]] == (setting.scratchpad, setting.architecture)
+        assert max(setting.test_sizes) == 2 * max(setting.train_sizes)
+        setting.build_problem()
+    assert {run.labels["task"] for run in runs} == set(TRAINED["quick"])
+
+
+def test_gaps_are_taken_at_the_largest_size():
+    answers = {"inductive decoder": 0.9, "ordinary decoder": 0.4, "decoder without": 0.5, "inductive ENTP": 0.7}
+    records = trained(5, answers)
+    found = {m.claim: m for m in measure_training(records)}
+    assert list(found) == ["IS-parity", "IS-shift", "IS-soft", "IS-entp"]
+    assert found["IS-parity"].values == pytest.approx([0.5] * 5) and found["IS-entp"].values == pytest.approx(
+        [-0.2] * 5
+    )
+    assert found["IS-soft"].values == pytest.approx([0.5] * 5) and len(found["IS-shift"].records) == 10
+    table = by_size(records)
+    assert set(beyond(table, "parity")["size"]) == {16} and isinstance(table, pd.DataFrame)
+    assert measure_training([]) == []
+
+
+def test_two_arms_at_the_ceiling_tell_nothing():
+    answers = dict.fromkeys(ARMS, 0.99)
+    found = {m.claim: m for m in measure_training(trained(5, answers))}
+    assert not found["IS-parity"].informative
+
+
+def test_every_measured_claim_is_listed(studied):
+    stated = claims.reference_claims()
+    stated = stated[stated["paper"] == "scratchpad"]
+    ours = set(stated["id"])
+    answers = {arm: 0.5 for arm in ARMS}
+    assert ours == {m.claim for m in [*measure(studied), *measure_training(trained(1, answers))]}
+    assert {SCRATCHPAD.notebook, SCRATCHPAD_TRAINING.notebook} == set(
+        stated[stated["paper"] == "scratchpad"]["notebook"]
+    )

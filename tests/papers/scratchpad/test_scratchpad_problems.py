@@ -1,0 +1,149 @@
+"""Tasks: worked examples in the published formats, answers against plain computation, induction from the last state."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from entp_lib.papers.scratchpad.problems import PROBLEMS, ShiftAddition, SpacedAddition, SpacedParity, TwoCycles
+from entp_lib.papers.scratchpad.rows import chunks, duplicate_states
+from entp_lib.strict import ConfigError
+
+SMALL = {
+    "parity": SpacedParity(slots=12),
+    "spaced_addition": SpacedAddition(most_digits=4),
+    "shift_addition": ShiftAddition(most_digits=4),
+    "two_cycles": TwoCycles(names=12),
+}
+
+
+def text_of(problem, question, first=()):
+    states = problem.states(tuple(question), tuple(first))
+    return "#".join("".join(state) for state in states)
+
+
+def test_parity_as_published():
+    problem = SpacedParity(slots=8)
+    assert text_of(problem, "__1_01__=") == "[02]1,1#[04]0,1#[05]1,0#[08]_,0"
+
+
+def test_spaced_addition_as_published():
+    problem = SpacedAddition(most_digits=2)
+    assert text_of(problem, "_7+_5=$xyz") == "[01]7[04]5c1r2$xy#[-1]_[02]_c0r12$x"
+    assert text_of(problem, "19+81=$xyz") == "[01]9[04]1c1r0$xy#[00]1[03]8c1r00$x#[-1]_[02]_c0r100$"
+
+
+def test_shift_addition_as_published():
+    problem = ShiftAddition(most_digits=2)
+    first = tuple("a$7+c$5=$xy|0")
+    assert text_of(problem, "", [first]) == "a$7+c$5=$xy|0#7a$+5c$=2$x|1#12$x"
+
+
+def test_two_cycles_as_published():
+    edges = "v3>v1;v2>v4;v1>v3;v4>v2;"
+    question = [*itertools.chain(*((e[:2], ">", e[3:], ";") for e in edges.split(";")[:-1]))]
+    problem = TwoCycles(names=9)
+    assert text_of(problem, [*question, "v3", "?", "v4", ";"]) == "v3#v1#v3;0"
+    assert text_of(problem, [*question, "v2", "?", "v4", ";"]) == "v2#v4;1"
+
+
+@settings(max_examples=120)
+@given(name=st.sampled_from(list(PROBLEMS)), size=st.integers(2, 4), seed=st.integers(0, 10_000))
+def test_the_last_state_has_the_answer_and_states_follow_from_the_one_before(name, size, seed):
+    problem = SMALL[name]
+    example = problem.example(size, np.random.default_rng(seed))
+    assert problem.is_right(example, example.states)
+    question = problem.decode(example.question)
+    for before, after in itertools.pairwise(example.states):
+        assert problem.encode(problem.next_state(question, problem.decode(before))) == after
+    row = duplicate_states(problem.pad(), example)
+    assert sum(row.counted) == sum(map(len, example.states[example.given :])) + len(example.states) - example.given
+    assert len(chunks(problem.pad(), example)) == len(example.states) - example.given
+
+
+@settings(max_examples=60)
+@given(size=st.integers(1, 4), seed=st.integers(0, 10_000))
+def test_both_additions_know_the_sum(size, seed):
+    """Read from what stands in the texts, by another way than the solver."""
+    spaced, shift = SMALL["spaced_addition"], SMALL["shift_addition"]
+    one, two = (p.example(size, np.random.default_rng(seed)) for p in (spaced, shift))
+    text = "".join(spaced.decode(one.question)).split("=")[0]
+    assert eval(text.replace("_", "")) == int("".join(spaced.decode(one.answer)))
+    a, b = "".join(shift.decode(two.states[0])).split("=")[0].split("+")
+    assert int(a.split("$")[-1]) + int(b.split("$")[-1]) == int("".join(shift.decode(two.answer)))
+    assert len(one.answer) == len(two.answer) == size + 1
+    assert len(one.states) == size + 1 and len(two.states) == size + 2
+
+
+@settings(max_examples=60)
+@given(size=st.integers(2, 5), seed=st.integers(0, 10_000))
+def test_reachability_agrees_with_powers_of_the_adjacency_matrix(size, seed):
+    problem = SMALL["two_cycles"]
+    question, _ = problem.question(size, np.random.default_rng(seed))
+    nodes = sorted(set(question[:-4:4]))
+    edges = np.zeros((len(nodes), len(nodes)), dtype=int)
+    for a, b in zip(question[:-4:4], question[2:-4:4], strict=True):
+        edges[nodes.index(a), nodes.index(b)] = 1
+    reach = np.linalg.matrix_power(edges + np.eye(len(nodes), dtype=int), 2 * size) > 0
+    found = reach[nodes.index(question[-4]), nodes.index(question[-2])]
+    assert problem.solve(question, ()) == (str(int(found)),)
+    assert (edges.sum(0) == 1).all() and (edges.sum(1) == 1).all()
+
+
+def test_half_of_the_pairs_are_reachable_and_parities_odd():
+    generator = np.random.default_rng(0)
+    for name, size in (("two_cycles", 4), ("parity", 5)):
+        problem = SMALL[name]
+        ones = sum(problem.decode(problem.example(size, generator).answer) == ("1",) for _ in range(400))
+        assert abs(ones - 200) < 4 * 10
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_examples_depend_on_the_seed_alone(name):
+    one, two, other = (SMALL[name].example(3, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert one == two != other
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_without_states_the_answer_is_all_there_is_to_write(name):
+    problem = SMALL[name]
+    example = problem.example(3, np.random.default_rng(0))
+    (row,) = chunks(problem.pad(), problem.without_states(example))
+    assert row.tokens[-len(example.answer) - 1 :] == (*example.answer, 2)
+    assert problem.is_right(example, [example.states[-1]]) and not problem.is_right(example, [(3,)])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SpacedParity(slots=0), "slots = 0"),
+        (lambda: SpacedAddition(most_digits=50), "most_digits = 50"),
+        (lambda: ShiftAddition(filling="ab#"), "other than the delimiters"),
+        (lambda: ShiftAddition(filling=""), "filling = ''"),
+        (lambda: TwoCycles(names=3), "names = 3"),
+        (lambda: SMALL["parity"].example(13, np.random.default_rng(0)), "13 bits: must be 1 to the 12 slots"),
+        (lambda: SMALL["spaced_addition"].example(5, np.random.default_rng(0)), "5 digits"),
+        (lambda: SMALL["two_cycles"].example(7, np.random.default_rng(0)), "cycles of 7: must be 2 to 6"),
+        (lambda: SMALL["parity"].encode("12x"), "symbol 'x'"),
+    ],
+)
+def test_bad_input_is_named(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_long_parities_have_three_digits_a_slot():
+    problem = SpacedParity(slots=120)
+    example = problem.example(2, np.random.default_rng(0))
+    assert "".join(problem.decode(example.states[-1])).startswith("[120]_,")
+
+
+@settings(max_examples=80)
+@given(name=st.sampled_from(list(PROBLEMS)), state=st.lists(st.integers(0, 14), max_size=24))
+def test_nonsense_is_wrong_and_no_error(name, state):
+    """But for a label that is right by chance."""
+    problem = SMALL[name]
+    example = problem.example(3, np.random.default_rng(0))
+    assert tuple(state) == example.states[-1] or not problem.is_right(example, [tuple(state)]) or name == "two_cycles"

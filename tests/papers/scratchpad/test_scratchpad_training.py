@@ -1,0 +1,103 @@
+"""Training on scratchpads: every arm runs, is scored as it should be, and a tiny task is learned."""
+
+import numpy as np
+import pytest
+
+from entp_lib.config import TrainConfig
+from entp_lib.papers.scratchpad.format import Example
+from entp_lib.papers.scratchpad.training import (
+    SCRATCHPADS,
+    Setting,
+    context_for,
+    draw,
+    rows_of,
+    state_errors,
+    text_scores,
+    train_on,
+    training_study,
+)
+from entp_lib.strict import ConfigError
+
+TINY = dict(
+    problem="parity",
+    problem_params=dict(slots=4),
+    train_sizes=(1, 2),
+    test_sizes=(2, 3),
+    n_layers=2,
+    n_heads=2,
+    width=16,
+)
+STEPS = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=1)
+
+
+@pytest.mark.parametrize("scratchpad", SCRATCHPADS)
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_every_arm_runs(scratchpad, architecture):
+    setting = dict(TINY, scratchpad=scratchpad, architecture=architecture)
+    metrics, curves = training_study(setting, STEPS, 3, 2, 0)
+    assert curves["size"] == [2, 3] and len(curves["train_loss"]) == 3
+    assert all(0 <= x <= 1 for name in ("answers_right", "texts_right", "state_error") for x in curves[name])
+    assert len(curves["error_by_state"]) == (1 if scratchpad == "none" else 4)
+    if "ways" in metrics:
+        assert metrics["ways"]["largest_difference"] < 1e-9 and metrics["ways"]["differing_texts"] == 0
+    assert ("ways" in metrics) == ((scratchpad, architecture) == ("inductive", "decoder"))
+
+
+def test_the_same_seeds_give_the_same_curves():
+    setting = dict(TINY, scratchpad="inductive", architecture="decoder")
+    one, two, other = (training_study(setting, STEPS, 3, 0, seed)[1] for seed in (0, 0, 1))
+    assert one == two and one["train_loss"] != other["train_loss"]
+
+
+def test_twins_are_trained_on_the_same_tokens():
+    """Duplicated states and chunks count the same tokens, so that decoder and ENTP have the same loss to lower."""
+    decoder, entp = (Setting(**TINY, scratchpad="inductive", architecture=a) for a in ("decoder", "entp"))
+    problem = decoder.build_problem()
+    for example in draw(decoder, problem, 6, [1, 2, 3], "train", 0, 1):
+        (row,) = rows_of(decoder, problem, problem.pad(), example)
+        pieces = rows_of(entp, problem, problem.pad(), example)
+        counted = [t for r in pieces for t, c in zip(r.tokens, r.counted, strict=True) if c]
+        assert counted == [t for t, c in zip(row.tokens, row.counted, strict=True) if c]
+
+
+def test_inductive_contexts_do_not_grow_with_the_tested_sizes():
+    short, long = (
+        Setting(**{**TINY, "test_sizes": (2,), "problem_params": dict(slots=4)}, scratchpad=s, architecture="entp")
+        for s in ("inductive", "ordinary")
+    )
+    more = {**TINY, "test_sizes": (2, 4)}
+    grown = [Setting(**more, scratchpad=s, architecture="entp") for s in ("inductive", "ordinary")]
+    problem = short.build_problem()
+    assert context_for(short, problem) == context_for(grown[0], problem)
+    assert context_for(long, problem) < context_for(grown[1], problem)
+
+
+def test_a_state_is_learned_and_scored():
+    """One bit in one slot, copied to two states."""
+    setting = Setting("parity", dict(slots=1), "inductive", "decoder", (1,), (1,), 2, 2, 32)
+    schedule = TrainConfig(steps=100, batch_size=24, max_lr=1e-2, min_lr=1e-3, warmup_steps=10, weight_decay=0.0)
+    model, losses = train_on(setting, schedule, 0, 0)
+    problem = setting.build_problem()
+    examples = draw(setting, problem, 20, [1], "test", 1)
+    assert losses[-1] < 0.1 * losses[0]
+    assert text_scores(model, setting, problem, examples) == {"answers_right": 1.0, "texts_right": 1.0}
+    assert state_errors(model, setting, problem, examples) == [0.0, 0.0]
+    broken = [Example(e.question, tuple(reversed(e.states)), e.answer) for e in examples]
+    assert np.mean(state_errors(model, setting, problem, broken)) > 0.3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(problem="sorting"), "problem = 'sorting'"),
+        (dict(scratchpad="soft"), "scratchpad = 'soft'"),
+        (dict(architecture="prefix_decoder"), "architecture = 'prefix_decoder'"),
+        (dict(test_sizes=()), "test_sizes is empty"),
+        (dict(problem_params=dict(slot=4)), "did you mean 'slots'"),
+        (dict(test_sizes=(5,)), "5 bits: must be 1 to the 4 slots"),
+    ],
+)
+def test_bad_input_is_named(changes, message):
+    setting = {**TINY, "scratchpad": "none", "architecture": "decoder", **changes}
+    with pytest.raises(ConfigError, match=message):
+        training_study(setting, STEPS, 2, 0, 0)
