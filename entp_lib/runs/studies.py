@@ -10,6 +10,7 @@ from typing import Any
 from entp_lib.strict import one_of
 
 ENTP = "entp_lib.papers.entp"
+COMPACT = "entp_lib.papers.compact"
 LOOPED = "entp_lib.papers.looped.studies"
 SCRATCHPAD = "entp_lib.papers.scratchpad"
 # A function of JSON arguments that returns (metrics, curves).
@@ -23,6 +24,13 @@ STUDIES = {
     "counters": f"{ENTP}.rasp.checks:counters_study",
     "pronouns": f"{ENTP}.downstream.pronouns:pronouns_study",
     "in_context_baselines": f"{ENTP}.in_context.baselines:baselines_study",
+    "compact_capacity": f"{COMPACT}.memory_studies:capacity_study",
+    "compact_largest_library": f"{COMPACT}.memory_studies:largest_library_study",
+    "compact_shatter": f"{COMPACT}.memory_studies:shatter_study",
+    "compact_triplets": f"{COMPACT}.graph_studies:triplets_study",
+    "compact_walks": f"{COMPACT}.graph_studies:walks_study",
+    "compact_abstraction": f"{COMPACT}.abstraction_studies:abstraction_study",
+    "compact_addition": f"{COMPACT}.length_studies:addition_study",
     "looped_random_programs": f"{LOOPED}.exact:random_programs_study",
     "looped_library": f"{LOOPED}.exact:library_study",
     "looped_circuits": f"{LOOPED}.exact:circuits_study",

@@ -1,0 +1,8 @@
+"""What compact Transformers memorise, and how they abstract and extrapolate (Härmä et al., Electronics 2026)."""
+
+from entp_lib.papers.compact.abstraction import ABSTRACTION
+from entp_lib.papers.compact.capacity import CAPACITY
+from entp_lib.papers.compact.knowledge import GRAPH, REAL_GRAPH
+from entp_lib.papers.compact.lengths import LENGTHS
+
+EXPERIMENTS = (CAPACITY, GRAPH, REAL_GRAPH, ABSTRACTION, LENGTHS)

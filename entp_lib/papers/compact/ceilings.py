@@ -1,0 +1,63 @@
+"""The most that a model can recall which does not see everything, computed exactly.
+
+A model that sees only a key, the same for several items with different answers, is right at most on the commonest
+answer of each key. Attention among the shuffled rows of a batch adds nothing to that: which other rows there are says
+nothing about the relation of one's own.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+
+from entp_lib.strict import require
+
+# Table 3: triplets trained on, and how many of them were recalled.
+TABLE_3 = {50_000: 46_811, 60_000: 55_455, 70_000: 63_773, 80_000: 71_706, 90_000: 78_517, 100_000: 86_776}
+
+
+def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
+    """Largest share of items that a function of the key alone gets right: sum of each key's commonest answer, / n."""
+    counts: dict[Hashable, Counter] = defaultdict(Counter)
+    for key, answer in zip(keys, answers, strict=True):
+        counts[key][answer] += 1
+    total = sum(sum(c.values()) for c in counts.values())
+    require(total > 0, "no items: a ceiling needs at least one")
+    return sum(max(c.values()) for c in counts.values()) / total
+
+
+def concept_ceiling(triplets_P3: np.ndarray) -> float:
+    """What a model that never sees the relation can recall of the triplets."""
+    return ceiling(triplets_P3[:, 0].tolist(), triplets_P3[:, 2].tolist())
+
+
+def walk_ceiling(tokens_WT: np.ndarray) -> float:
+    """What a model that sees all before a node can recall of the walks: equal beginnings may go on differently."""
+    items = [
+        (tuple(row[:place]), row[place])
+        for row in tokens_WT.tolist()
+        for place in range(2, len(row), 2)
+        if row[place] != 0
+    ]
+    return ceiling(*zip(*items, strict=True))
+
+
+def expected_ceiling(concepts: float, size):
+    """Expected share of different concepts among ``size`` triplets over so many equally likely concepts.
+
+    C (1 - exp(-n / C)) / n: the ceiling of a model that sees the concept alone, where the targets of a concept differ.
+    """
+    size = np.asarray(size, float)
+    return concepts * -np.expm1(-size / concepts) / size
+
+
+def fitted_concepts(table: dict[int, int] = TABLE_3) -> float:
+    """The number of concepts with which ``expected_ceiling`` comes closest to a table of recalled triplets."""
+    from scipy import optimize
+
+    sizes, recalled = np.array(list(table), float), np.array(list(table.values()), float)
+
+    def error(log_concepts: float) -> float:
+        return float(((expected_ceiling(np.exp(log_concepts), sizes) - recalled / sizes) ** 2).sum())
+
+    return float(np.exp(optimize.minimize_scalar(error, bounds=(8.0, 18.0), method="bounded").x))

@@ -1,0 +1,140 @@
+"""Addition beyond the trained length: the runs of every tier, the table of schemes, and the claims (§3.4).
+
+The quick tier has one seed of every scheme, in padded text alone, so that it ends in minutes: a first look, without
+intervals and without a verdict, which takes five pairs. The other formats begin with the overnight tier.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from entp_lib.collection.claims import Level, Measurement
+from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.config import StudyConfig
+from entp_lib.papers.compact.formats import FORMATS
+from entp_lib.papers.compact.positions import SCHEMES
+from entp_lib.runs.records import Record
+from entp_lib.statistics import mean_interval
+
+NAME = "compact_lengths"
+ARCHITECTURES = ("decoder", "entp")
+
+# By tier: what all runs share, seeds of every scheme in padded text, and seeds of the other formats with ``others``.
+TIERS: dict[str, dict[str, Any]] = {
+    "smoke": dict(
+        shared=dict(trained_digits=2, tested_digits=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8,
+                    tested=10),
+        seeds=1, other_seeds=1, others=("learned", "fire"),
+    ),
+    "quick": dict(
+        shared=dict(trained_digits=3, tested_digits=[3, 4, 5, 6, 9], width=32, steps=1000, batch_size=32, rate=3e-3,
+                    tested=200),
+        seeds=1, other_seeds=1, others=(),
+    ),
+    "overnight": dict(
+        shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=64, steps=4000, batch_size=64, tested=500),
+        seeds=3, other_seeds=3, others=tuple(name for name in SCHEMES if name != "coupled"),
+    ),
+    "gpu": dict(
+        shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=128, steps=8000, batch_size=64, tested=500),
+        seeds=5, other_seeds=5, others=tuple(name for name in SCHEMES if name != "coupled"),
+    ),
+}  # fmt: skip
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Every scheme in padded text, and the other formats under some schemes, each as decoder and as ENTP."""
+    if tier not in TIERS:
+        return []
+    t, found = TIERS[tier], []
+    cells = [("padded", name, seeds or t["seeds"]) for name in SCHEMES]
+    cells += [(form, name, seeds or t["other_seeds"]) for form in FORMATS if form != "padded" for name in t["others"]]
+    for form, positions, count in cells:
+        for seed in range(count):
+            for architecture in ARCHITECTURES:
+                params = dict(positions=positions, format=form, architecture=architecture, seed=seed, **t["shared"])
+                config = StudyConfig(NAME, tier, "compact_addition", params, seed, seed)
+                labels = dict(positions=positions, format=form, architecture=architecture, arm=architecture)
+                found.append(planned_study(config, **labels))
+    return found
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """Long: one row per run and tested length, with both accuracies and the factor over the trained length."""
+    return pd.DataFrame(
+        {
+            **{k: r.labels[k] for k in ("positions", "format", "architecture", "seed")},
+            "digits": int(digits),
+            "factor": int(digits) / r.config.params["trained_digits"],
+            "accuracy": accuracy,
+            "token_accuracy": r.metrics["token_accuracy"][digits],
+            "loss": r.curves["loss"][-1],
+        }
+        for r in records
+        for digits, accuracy in r.metrics["accuracy"].items()
+    )
+
+
+def overview(records: Sequence[Record], metric: str = "accuracy") -> pd.DataFrame:
+    """Schemes and formats in rows, architectures and lengths in columns: mean over seeds and 95 % interval as text."""
+
+    def text(values: pd.Series) -> str:
+        mean, low, high = mean_interval(values)
+        return f"{mean:.2f}" if low != low else f"{mean:.2f} ({max(low, 0):.2f} to {min(high, 1):.2f})"
+
+    keys = ["format", "positions", "architecture", "digits"]
+    cells = table(records).groupby(keys, sort=False)[metric].apply(text)
+    return cells.unstack(["architecture", "digits"])
+
+
+def furthest(records: Sequence[Record], threshold: float = 0.5) -> pd.DataFrame:
+    """By scheme, format and architecture: the longest tested sums of which this share is right, over the trained."""
+    means = table(records).groupby(["format", "positions", "architecture", "digits", "factor"], sort=False)
+    means = means["accuracy"].mean().reset_index()
+    reached = means[means["accuracy"] >= threshold]
+    return reached.groupby(["format", "positions", "architecture"], sort=False)["factor"].max().unstack("architecture")
+
+
+def gain(records: Sequence[Record], positions: str, architecture: str, beyond: float = 1.3) -> list[float]:
+    """Token accuracy with a scheme less that with learned positions, beyond the trained length, paired by seed."""
+    rows = table(records)
+    rows = rows[(rows["format"] == "padded") & (rows["architecture"] == architecture) & (rows["factor"] >= beyond)]
+    wide = rows.pivot_table(index="seed", columns="positions", values="token_accuracy")
+    if positions not in wide or "learned" not in wide:
+        return []
+    return (wide[positions] - wide["learned"]).dropna().tolist()
+
+
+def entp_gain(records: Sequence[Record], positions: str = "coupled", beyond: float = 1.3) -> list[float]:
+    """Token accuracy of ENTP less the decoder's beyond the trained length, in padded text, paired by seed."""
+    rows = table(records)
+    rows = rows[(rows["format"] == "padded") & (rows["positions"] == positions) & (rows["factor"] >= beyond)]
+    wide = rows.pivot_table(index="seed", columns="architecture", values="token_accuracy")
+    return (wide["entp"] - wide["decoder"]).dropna().tolist() if len(wide) else []
+
+
+def measure(records: Sequence[Record]) -> list[Measurement]:
+    """What each family of schemes gains over learned positions, for the decoder, which the paper speaks of."""
+    if not records:
+        return []
+    tier, rows = records[0].config.tier, table(records)
+    found = []
+    for claim, positions in (("CT-coupling", "coupled"), ("CT-relative", "t5"), ("CT-none", "none")):
+        chosen = select(records, format="padded", architecture="decoder", positions=(positions, "learned"))
+        trained = rows[(rows["architecture"] == "decoder") & (rows["positions"] == positions) & (rows["factor"] == 1)]
+        level = Level(float(trained["accuracy"].mean()), 0.0, 1.0, 0.05)
+        values, ids = gain(records, positions, "decoder"), tuple(name_of(r) for r in chosen)
+        found.append(Measurement(claim, values, tier, ids, levels=(level,)))
+    found.append(Measurement("CT-entp-length", entp_gain(records), tier, tuple(name_of(r) for r in records)))
+    return found
+
+
+LENGTHS = Experiment(
+    name=NAME,
+    version=1,
+    title="Addition beyond the trained length, by format and positions",
+    notebook="12_compact_transformers",
+    plan=plan,
+    measure=measure,
+)

@@ -1,0 +1,86 @@
+"""How many epochs a model needs to recall its whole library: a negative binomial? (§3.1.1, figure 8)
+
+P(X = k) = C(k + r - 1, k) (1 - p)^k p^r for k = 0, 1, 2, … epochs, r > 0 and 0 < p ≤ 1, for the runs that got there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from entp_lib.strict import require
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The negative binomial (r, p), and how well it describes the numbers of epochs."""
+
+    r: float
+    p: float
+    chi_square: float
+    degrees: int
+    p_value: float
+    log_likelihood: float
+    poisson_log_likelihood: float
+    mean: float
+    variance: float
+
+
+def by_moments(epochs: Sequence[float]) -> tuple[float, float]:
+    """(r, p) with the sample's mean and variance. Raises ConfigError where the variance is not above the mean."""
+    values = np.asarray(epochs, dtype=float)
+    require(len(values) >= 2, f"{len(values)} runs: a fit needs at least 2")
+    mean, variance = values.mean(), values.var(ddof=1)
+    require(variance > mean, f"variance {variance:.3g} ≤ mean {mean:.3g}: no negative binomial has that")
+    return float(mean**2 / (variance - mean)), float(mean / variance)
+
+
+def fit(epochs: Sequence[int], bins: int = 10) -> Fit:
+    """Maximum likelihood over runs that took ``epochs`` each, with a chi-square test of the fit.
+
+    The test has ``bins`` intervals of about equal probability; two degrees of freedom go to r and p. Raises
+    ConfigError where there is too little to fit.
+    """
+    from scipy import optimize, stats  # takes a second to import
+
+    require(len(epochs) >= 5 * bins, f"{len(epochs)} runs: {bins} bins need {5 * bins} at least")
+    values = np.asarray(epochs, dtype=float)
+    start = by_moments(values)
+
+    def minus(x: np.ndarray) -> float:
+        return -float(stats.nbinom.logpmf(values, np.exp(x[0]), 1 / (1 + np.exp(-x[1]))).sum())
+
+    begin = [np.log(start[0]), np.log(start[1] / (1 - start[1]))]
+    best = optimize.minimize(minus, begin, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-8})
+    r, p = float(np.exp(best.x[0])), float(1 / (1 + np.exp(-best.x[1])))
+    mean = float(values.mean())
+    return Fit(
+        r,
+        p,
+        *goodness(stats.nbinom(r, p), values, bins),
+        log_likelihood=-float(best.fun),
+        poisson_log_likelihood=float(stats.poisson(mean).logpmf(values).sum()),
+        mean=mean,
+        variance=float(values.var(ddof=1)),
+    )
+
+
+def goodness(distribution, values: np.ndarray, bins: int) -> tuple[float, int, float]:
+    """(chi-square, degrees of freedom, p-value) over bins of about equal probability."""
+    from scipy import stats
+
+    edges = np.unique(distribution.ppf(np.linspace(0, 1, bins + 1)[1:-1]))
+    cumulative = np.concatenate([[0.0], distribution.cdf(edges), [1.0]])
+    expected = np.diff(cumulative) * len(values)
+    observed = np.bincount(np.searchsorted(edges, values), minlength=len(expected))
+    degrees = len(expected) - 3
+    require(degrees >= 1, f"bins = {bins}: too few different numbers of epochs to test a fit")
+    chi_square = float(((observed - expected) ** 2 / expected).sum())
+    return chi_square, degrees, float(stats.chi2.sf(chi_square, degrees))
+
+
+def density(epochs: Sequence[int], r: float, p: float) -> np.ndarray:
+    """P(X = k) of the negative binomial at each number of epochs."""
+    from scipy import stats
+
+    return stats.nbinom.pmf(np.asarray(epochs), r, p)

@@ -1,0 +1,106 @@
+"""The experiments: what they plan can run, and their tables and measurements say what their records hold."""
+
+import inspect
+
+import pytest
+
+from entp_lib.collection.claims import Check
+from entp_lib.config import config_id
+from entp_lib.papers.compact import EXPERIMENTS, abstraction, capacity, graph, knowledge, lengths
+from entp_lib.papers.compact.length_studies import check
+from entp_lib.papers.compact.memory_studies import configs
+from entp_lib.papers.compact.templates import Templates
+from entp_lib.papers.compact.wirings import TripletConfig
+from entp_lib.runs.records import Record
+from entp_lib.runs.studies import study_named
+from entp_lib.strict import from_dict
+
+
+def computed(experiment, keep=lambda run: True):
+    """Records of the smoke tier, computed on the spot."""
+    records = []
+    for run in experiment.plan("smoke", 0):
+        if keep(run):
+            metrics, curves = study_named(run.config.study)(**run.config.params)
+            record = Record(experiment.name, experiment.version, run.config, metrics, curves, {}, "complete")
+            records += experiment.labelled([record], [run])
+    return records
+
+
+@pytest.mark.parametrize("tier", ["smoke", "quick", "overnight", "gpu", "paper"])
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
+def test_plans_name_what_there_is_once_each(experiment, tier):
+    runs = experiment.plan(tier, 0)
+    assert runs or tier in ("overnight", "gpu", "paper")
+    assert len({config_id(run.config, experiment.version) for run in runs}) == len(runs)
+    for run in runs:
+        assert run.config.experiment == experiment.name and run.config.tier == tier
+        inspect.signature(study_named(run.config.study)).bind(**run.config.params)
+
+
+@pytest.mark.parametrize("tier", ["smoke", "quick", "overnight", "gpu", "paper"])
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
+def test_everything_planned_passes_its_own_checks(experiment, tier):
+    for run in experiment.plan(tier, 0):
+        p = run.config.params
+        if run.config.study in ("compact_capacity", "compact_largest_library", "compact_shatter"):
+            configs(p["model"], p["schedule"])
+        elif run.config.study == "compact_triplets":
+            from_dict(TripletConfig, p["model"])
+            from_dict(graph.Synthetic, p.get("traits") or {})
+        elif run.config.study == "compact_abstraction":
+            from_dict(Templates, p["task"])
+            assert p["width"] % p["n_heads"] == 0
+        elif run.config.study == "compact_addition":
+            names = ("positions", "format", "trained_digits", "tested_digits", "steps", "batch_size", "tested")
+            check(*(p[name] for name in names))
+
+
+def test_quick_has_what_the_fit_needs_and_twins_are_paired():
+    sweep = [run for run in capacity.CAPACITY.plan("quick") if run.labels["part"] == "sweep"]
+    assert len(sweep) >= 24
+    runs = lengths.LENGTHS.plan("quick")
+    sides = {"decoder": set(), "entp": set()}
+    for run in runs:
+        sides[run.labels["arm"]].add(str({k: v for k, v in run.config.params.items() if k != "architecture"}))
+    assert sides["decoder"] == sides["entp"] and len(sides["entp"]) * 2 == len(runs)
+
+
+def test_capacity_tables():
+    records = computed(capacity.CAPACITY)
+    assert len(capacity.points(records)) == 24 and set(capacity.forms(records).index) == {"min", "max"}
+    assert list(capacity.table(records, "largest")["width"]) == [8]
+    verdicts = {c.claim: c.verdict for c in capacity.measure(records) if isinstance(c, Check)}
+    assert verdicts["CT-chance"] == "verified with correction" and verdicts["CT-one-layer"] == "verified"
+    assert len(capacity.by_length(records)) == 8 and len(capacity.by_feed_forward(records)) == 1
+    assert capacity.measure(records[:5]) == []
+
+
+def test_graph_tables():
+    records = computed(knowledge.GRAPH)
+    rows = knowledge.table(records, "wirings")
+    assert len(rows) == 6 and rows.loc[rows["wiring"] == "published", "relation_gradient"].eq(0).all()
+    found = {m.claim: m for m in knowledge.measure(records)}
+    assert found["CT-wiring"].verdict == "verified" and len(found["CT-ceiling"].values) == 1
+    assert len(knowledge.table(records, "walks")) == 3 and knowledge.width_and_depth(records).shape == (2, 2)
+    assert set(knowledge.epochs_needed(records).index) == {"triplets", "walks"}
+
+
+def test_abstraction_tables():
+    records = computed(abstraction.ABSTRACTION)
+    assert list(abstraction.table(records)["n_layers"]) == [1, 2, 2, 2]
+    assert set(abstraction.by_position(records)["position"]) == set(range(1, 12))
+    found = {m.claim: m for m in abstraction.measure(records)}
+    assert found["CT-floor"].verdict == found["CT-templates"].verdict == "verified"
+    assert len(found["CT-depth-2"].values) == 1 and found["CT-depth-3"].values == []
+    assert len(found["CT-entp-depth"].values) == 1
+
+
+def test_length_tables():
+    records = computed(lengths.LENGTHS, lambda run: run.labels["positions"] in ("learned", "coupled", "t5"))
+    shown = lengths.overview(records)
+    assert shown.shape[1] == 4 and ("padded", "coupled") in shown.index
+    assert {m.claim for m in lengths.measure(records)} == {"CT-coupling", "CT-relative", "CT-none", "CT-entp-length"}
+    assert len(lengths.entp_gain(records)) == 1
+    assert len(lengths.gain(records, "coupled", "decoder")) == 1 and lengths.gain(records, "none", "decoder") == []
+    assert set(lengths.furthest(records, 0.0).columns) == {"decoder", "entp"}

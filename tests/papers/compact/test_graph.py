@@ -1,0 +1,130 @@
+"""Graphs, pairs and walks against their definitions; files that are no graphs."""
+
+import numpy as np
+import pytest
+
+from entp_lib.papers.compact import graph
+from entp_lib.papers.compact.graph import Graph, Synthetic
+from entp_lib.strict import ConfigError
+
+SMALL = Synthetic(concepts=300, relations=12, relations_per_concept=2.5)
+
+
+def test_synthetic_has_the_traits_asked_for():
+    traits = Synthetic(concepts=2000, relations_per_concept=3.0, several=0.3)
+    found = graph.synthetic(traits)
+    pairs, targets = np.unique(found.triplets[:, :2], axis=0, return_counts=True)
+    assert len(pairs) / 2000 == pytest.approx(3.0, rel=0.1)
+    assert 0.15 < (targets > 1).mean() < 0.35  # one in 0.3 has a second target, sometimes the same
+    relations = np.sort(np.bincount(pairs[:, 1], minlength=30))[::-1]
+    assert (relations > 0).all() and relations[0] > 5 * relations[-1]
+    per_concept = np.bincount(pairs[:, 0], minlength=2000)
+    assert per_concept.min() >= 1 and np.median(per_concept) < per_concept.mean()  # few for most, many for some
+    assert len(np.unique(found.triplets, axis=0)) == len(found.triplets)
+
+
+def test_synthetic_depends_on_its_seed_alone():
+    assert graph.synthetic(SMALL, 1).checksum == graph.synthetic(SMALL, 1).checksum
+    assert graph.synthetic(SMALL, 1).checksum != graph.synthetic(SMALL, 2).checksum
+
+
+def test_pairs_are_different_triplets_of_the_graph_and_grow_without_changing():
+    found = graph.synthetic(SMALL)
+    items = graph.pairs(found, 200, seed=1)
+    assert len(np.unique(items[:, :2], axis=0)) == 200
+    assert {tuple(x) for x in items.tolist()} <= {tuple(x) for x in found.triplets.tolist()}
+    assert (graph.pairs(found, 50, seed=1) == items[:50]).all()
+
+
+def test_every_target_of_a_pair_gets_drawn():
+    found = Graph(np.array([[0, 0, 1], [0, 0, 2], [0, 0, 3]]), 4, 1)
+    assert {int(graph.pairs(found, 1, seed)[0, 2]) for seed in range(40)} == {1, 2, 3}
+
+
+def test_walks_follow_edges_both_ways_and_visit_no_node_twice():
+    found = graph.synthetic(SMALL)
+    edges = {(a, r, b) for a, r, b in found.triplets.tolist()}
+    backwards = 0
+    for row in graph.walks(found, 200).tolist():
+        tokens = row[: row.index(0)] if 0 in row else row
+        nodes = tokens[::2]
+        assert len(tokens) % 2 == 1 and len(set(nodes)) == len(nodes) <= 6
+        for a, edge, b in zip(tokens[::2], tokens[1::2], tokens[2::2], strict=False):
+            relation = edge - 1 - 300
+            backwards += relation >= 12
+            assert ((b - 1, relation - 12, a - 1) if relation >= 12 else (a - 1, relation, b - 1)) in edges
+    assert backwards > 50
+
+
+def test_walks_end_where_nothing_new_is_left():
+    path = Graph(np.array([[0, 0, 1]]), 2, 1)
+    assert sorted(map(tuple, np.unique(graph.walks(path, 50), axis=0).tolist())) == [
+        (1, 3, 2, *[0] * 8),
+        (2, 4, 1, *[0] * 8),
+    ]
+    assert graph.walk_vocabulary(path) == 5
+
+
+def test_reads_files_of_three_columns(tmp_path):
+    (tmp_path / "one.txt").write_text("a\tis\tb\nb\tis\tc\n")
+    (tmp_path / "two.txt").write_text("a\thas\tc\na\tis\tb\n")
+    found = graph.read_graph([tmp_path / "one.txt", tmp_path / "two.txt"])
+    assert (found.n_concepts, found.n_relations) == (3, 2)
+    assert found.triplets.tolist() == [[0, 0, 2], [0, 1, 1], [1, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    "text, named", [("a\tis\tb\na b c\n", "line 2: 1 columns"), ("a\t\tb\n", "line 1"), ("", "no")]
+)
+def test_files_that_are_no_graphs(tmp_path, text, named):
+    (tmp_path / "graph.txt").write_text(text)
+    with pytest.raises(ConfigError, match=named):
+        graph.read_graph([tmp_path / "graph.txt"])
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match="no such file"):
+        graph.read_graph([tmp_path / "nothing.txt"])
+
+
+@pytest.mark.parametrize(
+    "name, numbers", [("umls", (135, 46, 6529)), ("kinships", (104, 25, 10_686)), ("nations", (14, 55, 1992))]
+)
+def test_real_graphs_have_their_published_sizes(name, numbers):
+    if graph.real_folder(name) is None:
+        pytest.skip("the package that brings the files is not installed")
+    found = graph.real(name)
+    assert (found.n_concepts, found.n_relations, len(found.triplets)) == numbers
+
+
+def test_real_graphs_are_found_where_a_package_lies(tmp_path, monkeypatch):
+    folder = tmp_path / "pykeen" / "datasets" / "umls"
+    folder.mkdir(parents=True)
+    (tmp_path / "pykeen" / "__init__.py").write_text("raise RuntimeError('imported')")
+    for part in graph.PARTS:
+        (folder / part).write_text(f"a\t{part}\tb\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert len(graph.real("umls").triplets) == 3
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="pykeen, which is not installed"):
+        graph.real("umls")
+
+
+@pytest.mark.parametrize(
+    "make, named",
+    [
+        (lambda: Synthetic(concepts=3), "concepts = 3"),
+        (lambda: Synthetic(relations_per_concept=40.0), "relations_per_concept = 40.0"),
+        (lambda: Synthetic(several=1.0), "several = 1.0"),
+        (lambda: graph.pairs(graph.synthetic(SMALL), 10_000), "size = 10000: the graph has"),
+        (lambda: graph.walks(graph.synthetic(SMALL), 0), "count = 0"),
+        (lambda: graph.walks(graph.synthetic(SMALL), 1, fewest=4, most=3), "fewest = 4"),
+        (lambda: graph.real("umsl"), "did you mean 'umls'"),
+    ],
+)
+def test_bad_input(make, named):
+    with pytest.raises(ConfigError, match=named):
+        make()

@@ -1,0 +1,190 @@
+"""Every scheme by the property it is named for, and every scheme in a decoder and in ENTP."""
+
+import math
+
+import pytest
+import torch
+
+from entp_lib.config import ModelConfig
+from entp_lib.models import build_model
+from entp_lib.papers.compact import positions
+from entp_lib.papers.compact.positioned import PositionedTransformer
+from entp_lib.papers.compact.positions import SCHEMES, build_scheme
+from entp_lib.strict import ConfigError
+
+BIASED = ("t5", "alibi", "kerple", "fire")
+
+
+def scheme(name, causal=True, longest=24, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build_scheme(name, 16, 4, longest, causal)
+
+
+def model(name, architecture="entp", n_layers=2, seed=0):
+    cfg = ModelConfig(architecture, n_layers, 2, 16, 7, 24)
+    built = PositionedTransformer(cfg, name, seed)
+    with torch.no_grad():
+        for p in built.parameters():
+            if p.dim() > 1:
+                p.mul_(8)
+    return built.double().eval()
+
+
+def tokens(batch=3, length=9):
+    return torch.randint(7, (batch, length), generator=torch.Generator().manual_seed(0))
+
+
+def ids_for(name, batch=3, length=9):
+    if SCHEMES[name].ids == "random":
+        return positions.random_ids(batch, length, 24, torch.Generator().manual_seed(1))
+    return torch.randint(24, (batch, length), generator=torch.Generator().manual_seed(2)) if name == "coupled" else None
+
+
+def test_there_are_ten():
+    assert len(SCHEMES) == 10
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", ["t5", "alibi", "kerple"])
+def test_biases_of_distance_alone_do_not_move_with_the_text(name, causal):
+    bias = scheme(name, causal).bias(20)
+    torch.testing.assert_close(bias[:, 5:15, 5:15], bias[:, :10, :10], rtol=0, atol=1e-6)
+
+
+def test_rope_scores_depend_on_the_difference_of_places_alone_and_on_its_sign():
+    rope = scheme("rope")
+    x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    q, k = (row.expand(1, 1, 12, 4) for row in x)
+    scores = rope.turn(q)[0, 0] @ rope.turn(k)[0, 0].T
+    torch.testing.assert_close(scores[3:, 3:], scores[:-3, :-3], rtol=0, atol=1e-6)
+    assert (scores - scores.T).abs().max() > 1e-3
+    torch.testing.assert_close(rope.turn(q).norm(dim=-1), q.norm(dim=-1))
+
+
+def test_alibi_by_its_formula():
+    bias = scheme("alibi").bias(5)
+    for head in range(4):
+        assert bias[head, 4, 1] == pytest.approx(-3 * 2.0 ** (-8 * (head + 1) / 4))
+
+
+def test_kerple_falls_with_distance_and_ever_more_slowly():
+    row = scheme("kerple").bias(20)[0, -1].flip(0)
+    steps = row[1:] - row[:-1]
+    assert (steps < 0).all() and (steps[1:] > steps[:-1]).all()
+
+
+def test_fire_by_its_formula():
+    fire = scheme("fire")
+    c, threshold = fire.raw_c.item(), fire.raw_L.item()
+    for i, j in ((1, 0), (12, 3)):
+        ratio = math.log(c * (i - j) + 1) / math.log(c * max(i + 1, threshold) + 1)
+        expected = fire.out(torch.relu(fire.hidden(torch.tensor([ratio]))))
+        torch.testing.assert_close(fire.bias(13)[:, i, j], expected)
+
+
+def test_t5_buckets_tell_ahead_from_behind_only_without_a_mask():
+    causal, full = (scheme("t5", causal).buckets(200) for causal in (True, False))
+    assert (causal.triu() == 0).all() and causal.max() == 31
+    assert (full.tril() < 16).all() and (full.triu(1)[full.triu(1) > 0] >= 16).all() and full.max() == 31
+    assert causal[15].tolist()[:16] == list(range(15, -1, -1))  # near distances have buckets of their own
+
+
+def test_randomised_ids_keep_order_and_reach_far():
+    ids = positions.random_ids(50, 10, 24, torch.Generator().manual_seed(0))
+    assert (ids[:, 1:] > ids[:, :-1]).all() and 72 < ids.max() < 96 and ids.min() >= 0
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_defined_at_three_times_the_trained_length(name):
+    built = scheme(name, longest=60)
+    x = torch.zeros(1, 60, 16)
+    assert torch.isfinite(built.embed(x, torch.arange(60)[None])).all()
+    bias = built.bias(60)
+    assert (bias is not None) == (name in BIASED) and (bias is None or torch.isfinite(bias).all())
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_outputs_never_see_later_tokens(name, architecture):
+    built, x, ids = model(name, architecture), tokens(), ids_for(name)
+    wanted = torch.zeros_like(x, dtype=torch.bool)
+    wanted[:, 2:6:2] = True
+    changed = x.clone()
+    changed[:, 5:] = (x[:, 5:] + 1) % 7
+    torch.testing.assert_close(built(x, wanted, ids), built(changed, wanted, ids), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_entp_is_the_unmasked_stack_on_each_prefix(name):
+    built, x, ids = model(name), tokens(), ids_for(name)
+    ids = torch.arange(9).expand_as(x) if ids is None else ids
+    wanted = torch.zeros_like(x, dtype=torch.bool)
+    wanted[0, 4] = wanted[1, 8] = wanted[2, 0] = True
+    found = built(x, wanted, ids)
+    for row, (b, end) in enumerate(wanted.nonzero().tolist()):
+        z = built.scheme.embed(built.embedding(x[b : b + 1, : end + 1]), ids[b : b + 1, : end + 1])
+        bias = built.scheme.bias(end + 1)
+        for block in built.blocks:
+            q, k, v = built.project(block, z)
+            weights = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+            weights = (weights if bias is None else weights + bias).softmax(-1)
+            z = block.residual(z, block.attention.out((weights @ v).transpose(1, 2).flatten(2)))
+        logits = built.ln_f(z[0, -1]) @ built.embedding.weight.T
+        torch.testing.assert_close(found[row], logits, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", [n for n in SCHEMES if n != "t5"])
+def test_one_layer_of_entp_is_the_decoder(name):
+    x, ids = tokens(), ids_for(name)
+    wanted = torch.ones_like(x, dtype=torch.bool)
+    outputs = [model(name, architecture, 1)(x, wanted, ids) for architecture in ("decoder", "entp")]
+    torch.testing.assert_close(*outputs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_learned_positions_are_those_of_the_shared_model(architecture):
+    ours, x = model("learned", architecture), tokens()
+    theirs = build_model(ours.cfg).double()
+    weights = {("positions.weight" if k == "scheme.table.weight" else k): v for k, v in ours.state_dict().items()}
+    theirs.load_state_dict(weights)
+    wanted = torch.ones_like(x, dtype=torch.bool)
+    torch.testing.assert_close(ours(x, wanted), theirs(x, wanted, None), rtol=1e-8, atol=1e-8)
+
+
+def test_without_positions_entp_sees_a_set_and_a_decoder_an_order():
+    x = tokens(1, 9)
+    shuffled = torch.cat([x[:, torch.tensor([3, 0, 6, 1, 7, 2, 5, 4])], x[:, 8:]], 1)
+    wanted = torch.zeros_like(x, dtype=torch.bool)
+    wanted[:, 8] = True
+    entp, decoder = (model("none", name) for name in ("entp", "decoder"))
+    torch.testing.assert_close(entp(x, wanted), entp(shuffled, wanted), rtol=1e-9, atol=1e-9)
+    assert (decoder(x, wanted) - decoder(shuffled, wanted)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", [n for n in SCHEMES if n not in ("none", "sinusoidal", "alibi", "rope")])
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_what_a_scheme_learns_has_a_gradient(name, architecture):
+    built, x = model(name, architecture), tokens()
+    built(x, torch.ones_like(x, dtype=torch.bool), ids_for(name)).square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in built.scheme.parameters())
+
+
+def test_twins_share_their_weights():
+    states = [model(name, architecture).state_dict() for name in ("t5", "none") for architecture in ("decoder", "entp")]
+    shared = [name for name in states[2] if not name.startswith("scheme.")]
+    assert all(torch.equal(states[0][name], other[name]) for other in states[1:] for name in shared)
+
+
+@pytest.mark.parametrize(
+    "make, named",
+    [
+        (lambda: build_scheme("alibbi", 16, 4, 8, True), "did you mean 'alibi'"),
+        (lambda: build_scheme("rope", 12, 4, 8, True), "must be even"),
+        (lambda: positions.random_ids(1, 100, 24, torch.Generator()), "100 tokens"),
+        (lambda: PositionedTransformer(ModelConfig("hybrid", 2, 2, 16, 7, 8), "none"), "architecture = 'hybrid'"),
+    ],
+)
+def test_bad_input(make, named):
+    with pytest.raises(ConfigError, match=named):
+        make()

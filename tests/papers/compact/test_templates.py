@@ -1,0 +1,118 @@
+"""Templates by brute force, sequences by their definition, and the floor by counting every sequence there is."""
+
+import itertools
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from entp_lib.papers.compact import templates
+from entp_lib.papers.compact.templates import Templates, all_templates
+from entp_lib.strict import ConfigError
+
+SMALL = dict(template_length=4, variables=2, instances=2, digits=3, held_out=0.0)
+
+
+def canonical(symbols):
+    order = list(dict.fromkeys(symbols))
+    return tuple(order.index(s) for s in symbols)
+
+
+def test_the_paper_s_templates_are_903():
+    assert len(all_templates(8, 3)) == len(set(all_templates(8, 3))) == 903
+
+
+@pytest.mark.parametrize("length, variables", [(4, 2), (5, 3), (6, 3)])
+def test_templates_by_brute_force(length, variables):
+    every = itertools.product(range(variables), repeat=length)
+    kept = {canonical(s) for s in every if len(set(s)) == variables and s[-1] in s[:-1]}
+    assert set(all_templates(length, variables)) == kept
+
+
+def test_sequences_are_instantiations_and_their_variables():
+    task = Templates()
+    batch = task.batch(torch.Generator().manual_seed(0), 50)
+    text = torch.cat([batch.inputs_BT[:, :1], batch.targets_BT], 1).tolist()
+    sides = [{tuple(t) for t in side.tolist()} for side in task.sides()]
+    assert len(text[0]) == 44 and batch.wanted_BT.all() and len(sides[0] & sides[1]) == 0
+    for row in text:
+        parts = [row[8 * i : 8 * i + 8] for i in range(4)]
+        assert len({canonical(p) for p in parts}) == 1 and canonical(parts[0]) in sides[0]
+        assert row[32:] == [digit for p in parts for digit in dict.fromkeys(p)]
+
+
+def test_the_example_of_the_text():
+    # AABBCCAC with (3, 1, 7) is 33117737, and 317 follows
+    template, digits = canonical("AABBCCAC"), (3, 1, 7)
+    assert template in all_templates(8, 3)
+    assert "".join(str(digits[v]) for v in template) == "33117737"
+
+
+def test_evaluation_has_templates_of_its_own():
+    task = Templates(template_length=5, instances=2)
+    apart = {tuple(t) for t in task.sides()[1].tolist()}
+    for evaluating, seen, expected in ((True, False, True), (True, True, False), (False, False, False)):
+        batch = task.variant(seen=seen).batch(torch.Generator().manual_seed(1), 40, evaluating)
+        rows = torch.cat([batch.inputs_BT[:, :1], batch.targets_BT], 1)[:, :5].tolist()
+        assert {canonical(r) in apart for r in rows} == {expected}
+
+
+def test_what_is_scored():
+    generator = torch.Generator().manual_seed(0)
+    assert Templates(scored="last").batch(generator, 3).wanted_BT[0].nonzero().flatten().tolist() == [30]
+    assert Templates(scored="matching").batch(generator, 3).wanted_BT[0].nonzero().flatten().tolist() == [
+        *range(31, 43)
+    ]
+    sampled = Templates(scored="sampled", sample=5)
+    assert (sampled.batch(generator, 30).wanted_BT.sum(1) == 5).all()
+    assert sampled.batch(generator, 30).wanted_BT.any(0).sum() > 30
+    assert sampled.batch(generator, 3, evaluating=True).wanted_BT.all()
+    batch = Templates(scored="last").batch(generator, 20)
+    text = torch.cat([batch.inputs_BT[:, :1], batch.targets_BT], 1)
+    assert torch.equal(batch.targets_N, text[:, 31])
+
+
+def test_floor_of_the_paper():
+    task = Templates(held_out=0.0)
+    every = torch.tensor(all_templates(8, 3))
+    assert templates.bayes_floor(task, every) == pytest.approx(0.686, abs=5e-4)
+    assert templates.bayes_floor(task, every) == pytest.approx(
+        (math.log(903) + 4 * math.log(9 * 8 * 7) - math.log(9)) / 43, abs=1e-12
+    )
+    assert templates.bayes_floor(Templates(), Templates().sides()[0]) == pytest.approx(0.681, abs=5e-4)
+    assert templates.bayes_floor(Templates(digits=10), every) == pytest.approx(0.717, abs=5e-4)
+
+
+def test_floor_by_position_by_counting_every_sequence():
+    task = Templates(**SMALL)
+    counts: Counter = Counter()
+    for template in all_templates(4, 2):
+        for first, second in itertools.product(itertools.permutations(range(3), 2), repeat=2):
+            text = [m[v] for m in (first, second) for v in template]
+            counts[tuple(text + [d for m in (first, second) for d in m])] += 1
+    total = sum(counts.values())
+
+    def entropy(length):
+        prefixes: Counter = Counter()
+        for text, count in counts.items():
+            prefixes[text[:length]] += count
+        return -sum(c / total * math.log(c / total) for c in prefixes.values())
+
+    expected = [entropy(t + 1) - entropy(t) for t in range(1, task.length + 1)]
+    assert templates.floor_by_position(task, task.sides()[0]) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        (dict(template_length=3), "template_length = 3: must exceed variables = 3"),
+        (dict(digits=2), "digits = 2"),
+        (dict(instances=1), "instances = 1"),
+        (dict(template_length=4, held_out=0.05), "one side would have none"),
+        (dict(scored="sampled", sample=44), "sample = 44"),
+    ],
+)
+def test_bad_input(values, named):
+    with pytest.raises(ConfigError, match=named):
+        Templates(**values)
