@@ -163,7 +163,7 @@ def test_equal_configurations_have_equal_ids(small_run, changes):
         (RunConfig, {**RUN, "train": {"steps": "9"}}, "steps = '9'"),
         (RunConfig, {**RUN, "train": 9}, "train = 9 .int."),
         (RunConfig, {**RUN, "task_params": [1]}, "task_params = .1. .list."),
-        (RunConfig, {**RUN, "tier": "fast"}, "tier = 'fast' .str.: must be one of 'smoke', 'quick', 'gpu', 'paper'"),
+        (RunConfig, {**RUN, "tier": "fast"}, "tier = 'fast' .str.: must be one of 'smoke', 'quick', 'overnight', 'gpu', 'paper'"),
         (RunConfig, {**RUN, "modelseed": 1}, "did you mean 'model_seed'"),
     ],
 )
@@ -225,7 +225,7 @@ def test_a_notebook_may_have_parameters_of_its_own():
         ({"time_limit": "1e-3"}, "time_limit = '1e-3' .str.: must be a number"),
         ({"extra": None}, "unknown parameter 'extra'"),
         ({"seeds": -1}, "seeds = -1"),
-        ({"tier": "fast"}, "tier = 'fast': must be one of best, smoke, quick, gpu, paper"),
+        ({"tier": "fast"}, "tier = 'fast': must be one of best, smoke, quick, overnight, gpu, paper"),
         ({"tier": "quik"}, "did you mean 'quick'"),
         ({"time_limit": -2.0}, "time_limit"),
     ],
