@@ -123,33 +123,37 @@ QUICK_TRAIN = dict(
     eval_every=1200,
 )
 # By tier and task: its parameters, the sizes of training and of tests, the arms.
+PARITY = dict(
+    params=dict(slots=16),
+    train_sizes=list(range(1, 9)),
+    test_sizes=[4, 8, 10, 12, 14, 16],
+    model=SMALL_MODEL,
+    tested=100,
+)
+SHIFT = dict(
+    params=dict(most_digits=6, filling="xyz"),
+    train_sizes=[1, 2, 3],
+    test_sizes=[2, 3, 4, 5, 6],
+    model=SMALL_MODEL,
+    tested=100,
+)
+DECODERS = [arm for arm, (_, architecture) in ARMS.items() if architecture == "decoder"]
+# ENTP takes three times a decoder's time for a step, more than two cores have at quick.
 TRAINED: dict[str, dict[str, dict[str, Any]]] = {
     "smoke": {
         "parity": dict(
-            params=dict(slots=4), train_sizes=[1, 2], test_sizes=[2, 4], arms=list(ARMS), model=TINY_MODEL, tested=4
+            params=dict(slots=4), train_sizes=[1, 2], test_sizes=[2, 4], model=TINY_MODEL, tested=4, arms=list(ARMS)
         ),
     },
-    "quick": {
-        "parity": dict(
-            params=dict(slots=16),
-            train_sizes=list(range(1, 9)),
-            test_sizes=[4, 8, 10, 12, 14, 16],
-            arms=list(ARMS),
-            model=SMALL_MODEL,
-            tested=100,
-        ),
-        "shift_addition": dict(
-            params=dict(most_digits=6, filling="xyz"),
-            train_sizes=[1, 2, 3],
-            test_sizes=[2, 3, 4, 5, 6],
-            arms=["inductive decoder", "ordinary decoder", "decoder without"],
-            model=SMALL_MODEL,
-            tested=100,
-        ),
-    },
+    "quick": {"parity": dict(PARITY, arms=DECODERS), "shift_addition": dict(SHIFT, arms=DECODERS)},
+    "overnight": {"parity": dict(PARITY, arms=list(ARMS)), "shift_addition": dict(SHIFT, arms=DECODERS)},
 }
-SCHEDULES = {"smoke": dict(steps=2, batch_size=4, warmup_steps=1, eval_every=2), "quick": QUICK_TRAIN}
-SEEDS = {"smoke": 1, "quick": 5}
+SCHEDULES = {
+    "smoke": dict(steps=2, batch_size=4, warmup_steps=1, eval_every=2),
+    "quick": QUICK_TRAIN,
+    "overnight": dict(QUICK_TRAIN, steps=4000, eval_every=4000),
+}
+SEEDS = {"smoke": 1, "quick": 5, "overnight": 5}
 
 
 def plan_training(tier: str, seeds: int = 0) -> list[PlannedRun]:

@@ -38,7 +38,7 @@ def studied():
 def trained(seeds, answers):
     """Records of training as if made: ``answers`` has the score beyond the trained sizes, by arm."""
     records = []
-    for run in plan_training("quick", seeds):
+    for run in plan_training("overnight", seeds):
         setting = run.config.params["setting"]
         sizes, longest = setting["test_sizes"], max(setting["train_sizes"])
         score = answers[run.labels["arm"]] + 0.001 * run.labels["seed"]
@@ -75,7 +75,8 @@ def test_costs_are_one_row_for_each_kind_and_way(studied):
 
 def test_plans_are_paired_and_their_settings_can_be_built():
     runs = plan_training("quick")
-    assert len(runs) == 5 * (4 + 3) and plan_training("gpu") == [] == plan("gpu")
+    assert len(runs) == 5 * (3 + 3) and len(plan_training("overnight")) == 5 * (4 + 3)
+    assert plan_training("gpu") == [] == plan("gpu")
     for run in runs:
         setting = from_dict(Setting, run.config.params["setting"])
         assert ARMS[run.labels["arm"]] == (setting.scratchpad, setting.architecture)
