@@ -28,7 +28,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
         "scratchpad_equivalence": dict(
             schemes=SCHEMES, architectures=["decoder", "entp"], most_states=6, examples=3, batches=20
         ),
-        "scratchpad_reuse": dict(scheme="learned", states=8, longest=5, n_layers=3, texts=20),
+        "scratchpad_reuse": dict(scheme="learned", states=8, longest=5, n_layers=3, texts=40),
         "scratchpad_relative": dict(most_tokens=6, states=6, layers=4),
     },
 }
