@@ -94,10 +94,13 @@ def equivalence_study(
                     table[name].append(value)
     decoder = [i for i, name in enumerate(table["architecture"]) if name == "decoder"]
     equal = [i for i in decoder if not table["without"][i]]
+    # without positions there is nothing to re-index
+    idle = [i for i in decoder if (table["scheme"][i], table["without"][i]) == ("none", "positions")]
+    broken = [i for i in decoder if i not in equal + idle]
     metrics = {
         "largest_loss": max((table["loss"][i] for i in equal), default=None),
         "largest_gradient": max((table["gradient"][i] for i in equal), default=None),
-        "smallest_control": min((table["loss"][i] for i in decoder if table["without"][i]), default=None),
+        "smallest_control": min((table["loss"][i] for i in broken), default=None),
         "batches": batches,
     }
     return metrics, table

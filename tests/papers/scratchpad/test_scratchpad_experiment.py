@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
 from entp_lib.collection import claims
@@ -37,17 +36,14 @@ def studied():
 
 
 def trained(seeds, answers):
-    """Records of training as if made: ``answers`` has right answers at the largest size, by arm."""
+    """Records of training as if made: ``answers`` has the score beyond the trained sizes, by arm."""
     records = []
-    for run in plan_training("quick", seeds):
-        sizes = run.config.params["setting"]["test_sizes"]
-        top = answers[run.labels["arm"]] + 0.001 * run.labels["seed"]
-        curves = {
-            "size": sizes,
-            "answers_right": [1.0] * (len(sizes) - 1) + [top],
-            "texts_right": [1.0] * len(sizes),
-            "state_error": [0.0] * (len(sizes) - 1) + [1 - top],
-        }
+    for run in plan_training("overnight", seeds):
+        setting = run.config.params["setting"]
+        sizes, longest = setting["test_sizes"], max(setting["train_sizes"])
+        score = answers[run.labels["arm"]] + 0.001 * run.labels["seed"]
+        right = [score if size > longest else 1.0 for size in sizes]
+        curves = {"size": sizes, "answers_right": right, "texts_right": right, "state_error": [1 - x for x in right]}
         records.append(Record("scratchpad_training", 1, run.config, {}, curves, {}, labels=run.labels))
     return records
 
@@ -79,7 +75,8 @@ def test_costs_are_one_row_for_each_kind_and_way(studied):
 
 def test_plans_are_paired_and_their_settings_can_be_built():
     runs = plan_training("quick")
-    assert len(runs) == 5 * (4 + 3) and plan_training("gpu") == [] == plan("gpu")
+    assert len(runs) == 5 * (3 + 3) and len(plan_training("overnight")) == 5 * (4 + 3)
+    assert plan_training("gpu") == [] == plan("gpu")
     for run in runs:
         setting = from_dict(Setting, run.config.params["setting"])
         assert ARMS[run.labels["arm"]] == (setting.scratchpad, setting.architecture)
@@ -88,7 +85,7 @@ def test_plans_are_paired_and_their_settings_can_be_built():
     assert {run.labels["task"] for run in runs} == set(TRAINED["quick"])
 
 
-def test_gaps_are_taken_at_the_largest_size():
+def test_gaps_are_taken_beyond_the_trained_sizes():
     answers = {"inductive decoder": 0.9, "ordinary decoder": 0.4, "decoder without": 0.5, "inductive ENTP": 0.7}
     records = trained(5, answers)
     found = {m.claim: m for m in measure_training(records)}
@@ -98,7 +95,8 @@ def test_gaps_are_taken_at_the_largest_size():
     )
     assert found["IS-soft"].values == pytest.approx([0.5] * 5) and len(found["IS-shift"].records) == 10
     table = by_size(records)
-    assert set(beyond(table, "parity")["size"]) == {16} and isinstance(table, pd.DataFrame)
+    assert set(table[table["beyond"] & (table["task"] == "parity")]["size"]) == {10, 12, 14, 16}
+    assert beyond(table, "parity").groupby("arm")["texts_right"].mean()["ordinary decoder"] == pytest.approx(0.402)
     assert measure_training([]) == []
 
 
