@@ -229,7 +229,7 @@ def tier_note(records: Sequence[Record]) -> str:
     return f"tier {tiers}, {seeds} seed{'s' if seeds != 1 else ''}"
 
 
-def thumbnail(path: Path, width: int = 216) -> bytes:
+def thumbnail(path: Path, width: int = 176) -> bytes:
     """A finished PNG, ``width`` pixels wide in 16 colours: dozens of them fit into a notebook."""
     from PIL import Image
 

@@ -1,0 +1,27 @@
+"""A whole tier without notebooks: its order, what is missing of it, and that it goes on where it stopped."""
+
+from entp_lib.papers import EXPERIMENTS, NIGHTLY_ORDER
+from entp_lib.report import tiers
+from entp_lib.runs.records import Store
+
+
+def test_the_order_names_experiments_that_have_the_tier():
+    assert len(set(NIGHTLY_ORDER)) == len(NIGHTLY_ORDER) > 0
+    assert all(EXPERIMENTS[name].plan("overnight", 0) for name in NIGHTLY_ORDER)
+    assert [e.name for e in tiers.experiments_of("overnight")] == list(NIGHTLY_ORDER)
+    assert {e.notebook[:2] for e in tiers.experiments_of("overnight", ["03"])} == {"03"}
+
+
+def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    monkeypatch.setattr(tiers, "NIGHTLY_ORDER", ("rasp",))
+    monkeypatch.setattr(tiers, "lower_priority", lambda: None)  # of the tests' own process
+    rasp = EXPERIMENTS["rasp"]
+    assert len(tiers.missing_runs(rasp, "smoke", Store())) == len(rasp.plan("smoke", 0)) == 4
+    assert tiers.run_tier("smoke", jobs=1) == 0
+    said = capsys.readouterr().err
+    assert "rasp: 0 of 4 runs are complete" in said and "rasp: 4 more in" in said
+    assert tiers.missing_runs(rasp, "smoke", Store()) == []
+    assert tiers.run_tier("smoke", jobs=1) == 0
+    assert "rasp: 4 of 4 runs are complete" in capsys.readouterr().err
