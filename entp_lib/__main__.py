@@ -251,7 +251,8 @@ def check_limits(options: argparse.Namespace) -> None:
     from entp_lib.collection.parameters import MAX_SEEDS
 
     require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
-    require(0 <= options.seeds <= MAX_SEEDS, f"--seeds {options.seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
+    seeds = getattr(options, "seeds", 0)  # a whole tier has its own, and no such option
+    require(0 <= seeds <= MAX_SEEDS, f"--seeds {seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
     noted_seconds(options.time_limit)
 
 

@@ -1,5 +1,6 @@
 """A whole tier without notebooks: its order, what is missing of it, and that it goes on where it stopped."""
 
+from entp_lib.__main__ import main
 from entp_lib.papers import EXPERIMENTS, NIGHTLY_ORDER
 from entp_lib.report import tiers
 from entp_lib.runs.records import Store
@@ -25,3 +26,14 @@ def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys
     assert tiers.missing_runs(rasp, "smoke", Store()) == []
     assert tiers.run_tier("smoke", jobs=1) == 0
     assert "rasp: 4 of 4 runs are complete" in capsys.readouterr().err
+
+
+def test_the_command_completes_a_tier_and_refuses_what_makes_no_sense(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    monkeypatch.setattr(tiers, "NIGHTLY_ORDER", ("rasp",))
+    monkeypatch.setattr(tiers, "lower_priority", lambda: None)
+    assert main(["tier", "smoke", "--only", "4", "--jobs", "1"]) == 0
+    assert tiers.missing_runs(EXPERIMENTS["rasp"], "smoke", Store()) == []
+    assert main(["tier", "smoke", "--jobs", "-1"]) == 2
+    assert "--jobs -1" in capsys.readouterr().err
