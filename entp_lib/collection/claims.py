@@ -128,11 +128,11 @@ def verdict(
         if equivalent:
             return "same direction"
         return "not reproduced" if low > 0 or high < 0 else "inconclusive"
+    if equivalent:  # also where the interval excludes zero: at a ceiling half a point can do that and decides nothing
+        return "not reproduced"
     if sign * low > 0 and sign * high > 0:
         return "same direction"
-    if (sign * low < 0 and sign * high < 0) or equivalent:
-        return "not reproduced"
-    return "inconclusive"
+    return "not reproduced" if sign * low < 0 and sign * high < 0 else "inconclusive"
 
 
 def answer(

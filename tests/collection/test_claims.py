@@ -38,7 +38,7 @@ from entp_lib.runs.records import Store
         (0.1, 0.3, {"sign": -1, "paper_value": -0.2}, "not reproduced"),
         (0.0, 0.3, {}, "inconclusive"),
         (-0.3, 0.0, {}, "inconclusive"),
-        (0.005, 0.015, {"margin": 0.02}, "same direction"),
+        (0.005, 0.015, {"margin": 0.02}, "not reproduced"),
         (-0.02, 0.01, {"margin": 0.02}, "inconclusive"),
         (-0.05, -0.03, {"sign": 0, "margin": 0.02}, "not reproduced"),
         (-0.01, 0.01, {"sign": 0}, "inconclusive"),

@@ -11,6 +11,7 @@ from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed
 from entp_lib.collection.frames import by_position, levels, paired, summary
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.papers.entp import plateau
 from entp_lib.runs.records import Record
 from entp_lib.statistics import first_at
 from entp_lib.strict import require
@@ -175,7 +176,7 @@ def measure_unseen(records: Sequence[Record]) -> list[Measurement]:
         floor = table["baseline_token_accuracy"].mean()
         stand = levels(table, "token_accuracy", (first, "entp"), floor=floor, ceiling=1.0, distance=NEAR)
         found.append(Measurement(claim, values.tolist(), tier, used, levels=stand))
-    return found
+    return found + plateau.measure(records, "F2-unseen", LONGER, NEAR)
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
@@ -197,6 +198,8 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         floor = table[f"baseline_{metric}"].mean()
         stand = levels(table, metric, (LONGER, "entp"), floor=floor, ceiling=1.0, distance=NEAR)
         found.append(Measurement(claim, values, tier, used, levels=stand))
+    if tier in WITH_LONGER:  # quick stops in the middle of the course
+        found += plateau.measure(count3, "F2", LONGER, NEAR)
     if count2:
         used = tuple(name_of(r) for r in [*select(count3, arm="decoder"), *count2])
         gap = control_gaps(records)["above_baseline"].tolist()

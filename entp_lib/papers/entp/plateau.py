@@ -1,0 +1,115 @@
+"""Count3 trained to its end: does a decoder fail, who arrives first, has a curve flattened, does the gap grow with n?
+
+The questions that the ``overnight`` tier asks of Count3, for its two tasks alike. Their rules were written down before
+the runs (docs/JOURNAL.md): a run that never reaches ``REACHED`` counts with the end of its schedule.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from entp_lib.collection.claims import Measurement
+from entp_lib.collection.experiment import name_of, select
+from entp_lib.collection.frames import by_position, gap_table, levels, paired, paired_within, summary
+from entp_lib.runs.records import Record
+from entp_lib.statistics import first_at
+
+REACHED = 0.95  # held-out token accuracy whose first evaluation is timed
+LEARNED = 0.90  # sequence accuracy that is no failure, if every seed has it
+FLAT = 0.01  # of token accuracy, between the last fifth of a run's evaluations and the fifth before
+
+
+def arrivals(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame:
+    """A row per run: step and token-forwards at the first evaluation with so much token accuracy, and their logarithms.
+
+    ``reached`` is False where no evaluation has it; such a run counts with its last one.
+    """
+    rows = []
+    for r in records:
+        row = dict(r.labels)
+        for axis in ("step", "token_forwards"):
+            at = first_at(r.curves, "token_accuracy", threshold, axis)
+            row["reached"] = at is not None
+            row[axis] = r.curves[axis][-1] if at is None else at
+            row[f"log_{axis}"] = math.log(row[axis])
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def flatness(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per run: how much token accuracy rose from the last but one fifth of its evaluations to the last one.
+
+    ``flat`` where the mean over the seeds of its arm is below ``FLAT``.
+    """
+    rows = []
+    for r in records:
+        *_, before, last = np.array_split(np.asarray(r.curves["token_accuracy"], dtype=float), 5)
+        rows.append({**r.labels, "rise": float(last.mean() - before.mean())})
+    found = pd.DataFrame(rows)
+    found["flat"] = found.groupby("arm")["rise"].transform("mean") < FLAT
+    return found
+
+
+def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
+    """ENTP − decoder in final token accuracy by prefix length on Count3 itself: mean and paired interval."""
+    counted = [r for r in records if r.labels.get("task", "count3") == "count3"]
+    if not counted:
+        return pd.DataFrame()
+    table = by_position(counted, {"token_accuracy": "token_accuracy_by_position"})
+    return gap_table({n: v for n, v in paired_within(table, "token_accuracy", "entp", "decoder", "position").items()})
+
+
+def slopes(records: Sequence[Record], first: str = "entp", second: str = "decoder") -> pd.Series:
+    """By seed: the slope of the final gap in token accuracy, first − second, on the prefix length n, per token."""
+    found = by_position(select(records, arm=(first, second)), {"token_accuracy": "token_accuracy_by_position"})
+    wide = found.pivot(index=["seed", "position"], columns="arm", values="token_accuracy")
+    if not {first, second} <= set(wide):
+        return pd.Series(dtype=float)
+    gap = (wide[first] - wide[second]).dropna().unstack("position")
+    return gap.apply(lambda row: float(np.polyfit(gap.columns, row, 1)[0]), axis=1)
+
+
+def whole(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per arm, for the notebook: sequence accuracy (least seed), when it arrives, and whether it is flat."""
+    table, came, rise = summary(records), arrivals(records), flatness(records)
+    rows = {}
+    for arm, part in table.groupby("arm", sort=False):
+        times = came[came["arm"] == arm]
+        seeds = f"{int((part['sequence_accuracy'] >= LEARNED).sum())} of {len(part)}"
+        rows[arm] = {
+            "sequence accuracy, least seed": round(part["sequence_accuracy"].min(), 3),
+            f"seeds at {LEARNED} of sequences": seeds,
+            f"seeds that reach {REACHED} of tokens": f"{int(times['reached'].sum())} of {len(times)}",
+            "steps to it, geometric mean": round(math.exp(times["log_step"].mean())),
+            "token-forwards to it": f"{math.exp(times['log_token_forwards'].mean()):.3g}",
+            "rise in the last fifth": round(rise[rise["arm"] == arm]["rise"].mean(), 4),
+            "flat": bool(rise[rise["arm"] == arm]["flat"].all()),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def measure(records: Sequence[Record], prefix: str, longer: str, near: float) -> list[Measurement]:
+    """``prefix``-fails, -fails-fair, -speed, -speed-fair and -slope; ``longer``: the arm at ENTP's token-forwards.
+
+    ``near``: of token accuracy; closer to the mode baseline or to 1 counts as being there.
+    """
+    if not records:
+        return []
+    tier, table, came = records[0].config.tier, summary(records), arrivals(records)
+    found = []
+
+    def add(question: str, arms: tuple[str, ...], values: pd.Series, stand: tuple = ()) -> None:
+        if len(values):
+            ids = tuple(name_of(r) for r in select(records, arm=arms))
+            found.append(Measurement(f"{prefix}-{question}", values.tolist(), tier, ids, levels=stand))
+
+    for suffix, arm in (("fails", "decoder"), ("fails-fair", longer)):
+        add(suffix, (arm,), table[table["arm"] == arm]["sequence_accuracy"] - LEARNED)
+    add("speed", ("decoder", "entp"), paired(came, "log_step", "decoder", "entp"))
+    add("speed-fair", (longer, "entp"), paired(came, "log_token_forwards", longer, "entp"))
+    floor = table["baseline_token_accuracy"].mean()
+    stand = levels(table, "token_accuracy", ("decoder", "entp"), floor=floor, ceiling=1.0, distance=near)
+    add("slope", ("decoder", "entp"), slopes(records), stand)
+    return found

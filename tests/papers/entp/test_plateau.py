@@ -1,0 +1,90 @@
+"""Count3 to its end: arrival, flatness, slope and failure are what the curves say."""
+
+import math
+
+import pytest
+
+from entp_lib.collection.claims import judge
+from entp_lib.papers import EXPERIMENTS
+from entp_lib.papers.entp import plateau
+from entp_lib.papers.entp.count3 import LONGER, NEAR
+from entp_lib.runs.records import Record
+
+
+def fake(run, course, sequence, by_n):
+    """A record with a course of token accuracy at steps 10, 20, ..., and final scores for n = 5, 6, 7."""
+    steps = [10 * (i + 1) for i in range(len(course))]
+    curves = {"step": steps, "token_forwards": [3 * s for s in steps], "token_accuracy": list(course)}
+    metrics = {
+        "token_accuracy": sum(by_n) / len(by_n),
+        "sequence_accuracy": sequence,
+        "token_accuracy_by_position": list(by_n),
+        "position": [5, 6, 7],
+        "baseline": {"token_accuracy": 0.2, "sequence_accuracy": 0.0},
+    }
+    seconds = dict.fromkeys(("train_seconds", "wall_seconds", "peak_memory_bytes", "token_forwards"), 1)
+    record = Record("count3", 1, run.config, metrics, curves, {"steps": 100, "device": "cpu", **seconds})
+    return EXPERIMENTS["count3"].labelled([record], [run])[0]
+
+
+def records():
+    """Five pairs: ENTP arrives in half the steps, leads by 0.1 a token of length, and a decoder has 0.92 or more."""
+    found = []
+    for run in EXPERIMENTS["count3"].plan("overnight", 0):
+        seed, late = run.labels["seed"], run.labels["arm"] != "entp"
+        course = [0.1, 0.5, 0.96, 0.96, 0.97] if not late else [0.1, 0.5, 0.6, 0.7, 0.8, 0.96, 0.97, 0.97, 0.98, 0.98]
+        by_n = [0.5, 0.5, 0.5] if late else [0.5, 0.6, 0.7]
+        found.append(fake(run, course, 0.92 + 0.01 * seed, by_n))
+    return found
+
+
+def test_arrival_is_the_first_evaluation_there_or_the_last_one():
+    found = plateau.arrivals(records()).groupby("arm")[["step", "token_forwards"]].first()
+    assert found.loc["entp"].tolist() == [30, 90] and found.loc["decoder"].tolist() == [60, 180]
+    never = plateau.arrivals(records(), 0.99)
+    assert not never["reached"].any() and set(never["step"]) == {50, 100}
+
+
+def test_a_course_is_flat_where_its_last_fifth_rises_little():
+    found = plateau.flatness(records()).groupby("arm")[["rise", "flat"]].first()
+    assert found.loc["decoder", "rise"] == pytest.approx(0.98 - 0.97) and found.loc["entp", "rise"] == pytest.approx(
+        0.01
+    )
+    run = EXPERIMENTS["count3"].plan("overnight", 1)[0]
+    steep = plateau.flatness([fake(run, [0.1, 0.2, 0.3, 0.4, 0.5], 0.0, [0.5] * 3)])
+    level = plateau.flatness([fake(run, [0.1, 0.2, 0.5, 0.5, 0.5], 0.0, [0.5] * 3)])
+    assert not steep["flat"].any() and level["flat"].all()
+
+
+def test_the_slope_is_that_of_the_gap_on_n():
+    assert plateau.slopes(records()).tolist() == pytest.approx([0.1] * 5)
+    assert len(plateau.slopes([r for r in records() if r.labels["arm"] == "entp"])) == 0
+
+
+def test_the_questions_are_answered_by_their_rules():
+    measured = {m.claim: m for m in plateau.measure(records(), "F2", LONGER, NEAR)}
+    assert measured["F2-fails"].values == pytest.approx([0.02, 0.03, 0.04, 0.05, 0.06])
+    assert measured["F2-speed"].values == pytest.approx([math.log(2)] * 5)
+    assert measured["F2-speed-fair"].values == pytest.approx([math.log(2)] * 5)
+    answers = judge(list(measured.values()), only_measured=True).set_index("id")["verdict"]
+    assert answers.to_dict() == {
+        "F2-fails": "decoder learns it",
+        "F2-fails-fair": "decoder learns it",
+        "F2-speed": "ENTP faster",
+        "F2-speed-fair": "ENTP cheaper",
+        "F2-slope": "grows with n",
+    }
+    assert plateau.measure([], "F2", LONGER, NEAR) == []
+
+
+def test_the_table_says_it_arm_by_arm():
+    table = plateau.whole(records())
+    assert table.loc["entp", "steps to it, geometric mean"] == 30
+    assert table.loc["decoder", "seeds at 0.9 of sequences"] == "5 of 5"
+    assert table.loc["prefix_decoder", "sequence accuracy, least seed"] == 0.92
+
+
+def test_the_gap_is_listed_by_prefix_length():
+    table = plateau.gap_by_n(records())
+    assert table["mean"].tolist() == pytest.approx([0.0, 0.1, 0.2]) and table["pairs"].tolist() == [5, 5, 5]
+    assert len(plateau.gap_by_n([])) == 0
