@@ -146,6 +146,11 @@ class Experiment:
             return self.best(store or Store(), parameters.seeds)
         return self.collect(parameters, store).complete if self.plan(parameters.tier, parameters.seeds) else []
 
+    def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Measurement | Check]:
+        """What ``records`` measure, and for claims that their tier does not touch, what the records of quick do."""
+        below = self.stored(store or Store(), "quick") or []
+        return list({m.claim: m for of_tier in (below, records) for m in self.measure(of_tier)}.values())
+
     def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
         """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""
         tier = runs[0].config.tier

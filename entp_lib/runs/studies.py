@@ -23,6 +23,7 @@ STUDIES = {
     "below_length": f"{ENTP}.rasp.checks:below_length_study",
     "counters": f"{ENTP}.rasp.checks:counters_study",
     "pronouns": f"{ENTP}.downstream.pronouns:pronouns_study",
+    "text_counts": f"{ENTP}.language.counts:counts_study",
     "in_context_baselines": f"{ENTP}.in_context.baselines:baselines_study",
     "compact_capacity": f"{COMPACT}.memory_studies:capacity_study",
     "compact_largest_library": f"{COMPACT}.memory_studies:largest_library_study",

@@ -7,26 +7,36 @@ import itertools
 import json
 import math
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from entp_lib.__main__ import build_parser, main
+from entp_lib.collection.claims import Measurement
 from entp_lib.collection.frames import at_equal_compute, cost_per_run, published, summary
 from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.config import RunConfig
 from entp_lib.models.entp import token_forwards
 from entp_lib.papers import EXPERIMENTS
+from entp_lib.papers.entp.language import counts, shakespeare
 from entp_lib.papers.entp.language import experiment as module
-from entp_lib.papers.entp.language import shakespeare
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
 from entp_lib.report import own_text
 from entp_lib.runs.records import Record, Store
+from entp_lib.strict import ConfigError
 from entp_lib.tasks import Text, build_task
 
 OPENWEBTEXT = EXPERIMENTS["openwebtext"]
 
 
+def models(tier, seeds):
+    """The planned runs of models, without the counts."""
+    return [run for run in OPENWEBTEXT.plan(tier, seeds) if isinstance(run.config, RunConfig)]
+
+
 def test_arms_differ_in_rates_and_positions_alone():
-    runs = {(r.labels["schedule"], r.labels["arm"]): r.config for r in OPENWEBTEXT.plan("quick", 1)}
+    runs = {(r.labels["schedule"], r.labels["arm"]): r.config for r in models("quick", 1)}
     assert set(runs) == {*itertools.product(module.SCHEDULES, ("decoder", "entp")), (module.TABLE_8, module.LONGER)}
     plain, swapped = (runs[schedule, "decoder"] for schedule in module.SCHEDULES)
     longer = runs[module.TABLE_8, module.LONGER]
@@ -40,8 +50,8 @@ def test_arms_differ_in_rates_and_positions_alone():
 @pytest.mark.parametrize("tier", ["smoke", "quick", "gpu"])
 def test_the_longer_decoder_spends_what_entp_spends(tier):
     """Counted on the positions that ENTP's batches draw."""
-    configs = OPENWEBTEXT.configs(tier, 1)
-    (longer,) = (run.config for run in OPENWEBTEXT.plan(tier, 1) if run.labels["arm"] == module.LONGER)
+    configs = [run.config for run in models(tier, 1)]
+    (longer,) = (run.config for run in models(tier, 1) if run.labels["arm"] == module.LONGER)
     entp = next(c for c in configs if c.model.architecture == "entp")
     task = build_task(entp.task, entp.task_params)
     generator = torch.Generator().manual_seed(0)
@@ -65,7 +75,7 @@ def test_the_papers_settings_are_those_of_table_8():
 
 def test_embedded_tiers_name_their_text():
     for tier in ("quick", "gpu"):
-        assert all(len(c.task_params["checksum"]) == 16 for c in OPENWEBTEXT.configs(tier))
+        assert all(len(c.task_params["checksum"]) == 16 for c in (run.config for run in models(tier, 1)))
 
 
 def made_up(run, losses, train=(3.0, 2.0, 1.0)):
@@ -98,7 +108,7 @@ def records():
         (module.SWAPPED, "entp"): (3.0, 2.5, 2.1),
         (module.TABLE_8, module.LONGER): (2.0, 1.5, 1.4),
     }
-    return [made_up(run, curves[run.labels["schedule"], run.labels["arm"]]) for run in OPENWEBTEXT.plan("quick", 1)]
+    return [made_up(run, curves[run.labels["schedule"], run.labels["arm"]]) for run in models("quick", 1)]
 
 
 def test_minima_and_differences_are_those_of_the_curves(records):
@@ -203,14 +213,17 @@ def test_shakespeare_is_shown_beside_the_logs(store):
 
 def test_the_smoke_tier_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    done = OPENWEBTEXT.collect(NotebookParameters(tier="smoke", seeds=1))
-    assert len(done.complete) == 5
-    assert module.minima(done.complete)["last training loss"].lt(math.log(256)).all()
-    assert len({r.metrics["corpus"]["checksum"] for r in done.complete}) == 1
-    shown = summary(done.complete)
+    whole = OPENWEBTEXT.collect(NotebookParameters(tier="smoke", seeds=1)).complete
+    complete = module.trained(whole)
+    assert (len(whole), len(complete)) == (6, 5)
+    counts_of = module.counted_losses(whole).iloc[0]
+    assert counts_of["bigram"] < counts_of["unigram"] == pytest.approx(counts_of["unigram, longer prefixes"], rel=0.1)
+    assert module.minima(complete)["last training loss"].lt(math.log(256)).all()
+    assert len({r.metrics["corpus"]["checksum"] for r in complete}) == 1
+    shown = summary(complete)
     assert len(cost_per_run(shown, by="arm")) == 3 and shown["baseline_token_accuracy"].nunique() == 1
-    assert set(module.loss_by_position(done.complete)["position"]) == set(range(1, 17))
-    assert len(module.samples(done.complete)) == 5 * 3
+    assert set(module.loss_by_position(complete)["position"]) == set(range(1, 17))
+    assert len(module.samples(complete)) == 5 * 3
     spent = shown[shown["schedule"] == module.TABLE_8].set_index("arm")["token_forwards"]
     assert spent["entp"] == pytest.approx(spent[module.LONGER], rel=0.1)
 
@@ -297,3 +310,44 @@ def test_a_text_that_cannot_be_used_is_named(own_file, capsys, text, message):
     assert message in capsys.readouterr().err
     assert main(["text", str(own_file.with_name("embedded"))]) == 2
     assert capsys.readouterr().err.endswith("embedded: no such file\n")
+
+
+def test_counts_are_those_of_the_text():
+    tokens = np.array([0, 1, 0, 1, 1, 2])
+    assert counts.counted(tokens, 1, 3).tolist() == [2, 3, 1]
+    assert counts.counted(tokens, 2, 3).tolist() == [[0, 2, 0], [1, 1, 1], [0, 0, 0]]
+    assert counts.counted(tokens, 3, 3).sum() == 4 and counts.counted(tokens, 3, 3)[0, 1, 0] == 1
+    table = np.exp(counts.log_probabilities(counts.counted(tokens, 2, 3), 0.5))
+    assert table.sum(-1) == pytest.approx([1, 1, 1]) and table[0] == pytest.approx([0.5 / 3.5, 2.5 / 3.5, 0.5 / 3.5])
+
+
+def test_a_count_model_takes_the_longest_context_that_a_prefix_has():
+    tokens = np.random.default_rng(0).integers(0, 3, 200)
+    tables = [torch.from_numpy(counts.log_probabilities(counts.counted(tokens, n, 3), 0.1)) for n in (1, 2, 3)]
+    inputs, wanted = torch.tensor([[2, 0, 1, 1]]), torch.tensor([[True, True, False, True]])
+    expected = torch.stack([tables[1][2], tables[2][2, 0], tables[2][1, 1]])
+    assert torch.equal(counts.CountModel(tables)(inputs, wanted), expected)
+    assert torch.equal(counts.CountModel(tables[:1])(inputs, wanted), tables[0].expand(3, -1))
+
+
+def test_counts_are_scored_on_the_windows_of_the_run_and_find_structure(tmp_path):
+    path = tmp_path / "text.txt"
+    words = np.random.default_rng(0).choice(["abc ", "abd "], (60, 20))
+    path.write_text("\n\n".join("".join(row) for row in words))
+    task = dict(corpus=str(path), split="tail", held_out=0.1, context=12, prefixes=3)
+    metrics, _ = counts.counts_study(task, 64, 0)
+    losses = [metrics[name]["loss"] for name in counts.ORDERS]
+    assert losses[0] > losses[1] > losses[2] - 0.05 and losses[1] < 0.6
+    assert metrics["trigram"]["loss_by_position"][0] == metrics["bigram"]["loss_by_position"][0]
+    with pytest.raises(ConfigError, match="at most 256 symbols"):
+        counts.counts_study({**task, "tokenizer": "gpt2"}, 64, 0)
+
+
+def test_an_arm_above_the_bigram_makes_long_prefixes_uninformative():
+    losses = pd.DataFrame({"arm": ["decoder", "entp"] * 2, "seed": [0, 0, 1, 1], "loss": [2.0, 2.8, 2.1, 2.9]})
+    found = pd.DataFrame({"bigram, longer prefixes": [2.5, 2.5]})
+    stand = module.below_bigrams(losses, found, ("decoder", "entp"))
+    assert not Measurement("T3-long", [0.1], "overnight", levels=stand).informative
+    stand = module.below_bigrams(losses.assign(loss=2.0), found, ("decoder", "entp"))
+    assert Measurement("T3-long", [0.1], "overnight", levels=stand).informative
+    assert module.below_bigrams(losses, pd.DataFrame(), ("decoder", "entp")) == ()

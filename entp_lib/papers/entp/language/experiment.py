@@ -12,15 +12,26 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed, name_of, select, twins
+from entp_lib.collection.claims import Level, Measurement
+from entp_lib.collection.experiment import (
+    Experiment,
+    PlannedRun,
+    Tier,
+    by_seed,
+    name_of,
+    planned_study,
+    select,
+    twins,
+)
 from entp_lib.collection.frames import by_position, curves, gap_table, levels, paired, paired_within
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.papers.entp.language.counts import ORDERS
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Text
 
 TABLE_8, SWAPPED = SCHEDULES = ("Table 8", "rates swapped")
 LONGER = "longer"  # a decoder with Table 8's schedule at ENTP's token-forwards
+COUNTS = "counts"  # unigram, bigram and trigram of the training part, no model
 # The documentation of the versions in requirements.txt: 2,873 files, 17 million characters.
 EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")
 
@@ -115,6 +126,7 @@ TIERS = {
         2,
     ),
 }
+COUNTED = ("smoke", "quick", "overnight")  # texts of bytes, whose trigrams fit into a table
 LOWEST, LAST = "lowest validation loss", "last validation loss"
 NEAR = 0.1  # nats: closer to the unigram loss counts as having learned nothing
 # Comparisons of Table 3: a column of ``minima``, the schedule, and the arm that ENTP is compared with.
@@ -153,7 +165,33 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         every = {**setting.task, "prefixes": 0}
         longer = replace(base, task_params=every, train=base.train.lengthened(entp_ratio(task)))
         runs += twins(longer, ("decoder",), seeds, schedule=TABLE_8, arm=LONGER)
+    if tier in COUNTED:
+        for seed in range(seeds):
+            params = dict(task=setting.task, sequences=setting.train.final_eval_sequences, seed=seed)
+            config = StudyConfig("openwebtext", tier, "text_counts", params, seed, seed)
+            runs.append(planned_study(config, arm=COUNTS, schedule=""))
     return by_seed(runs) if tier == "overnight" else runs
+
+
+def trained(records: Sequence[Record]) -> list[Record]:
+    """The records of models, without those of counts."""
+    return [r for r in records if isinstance(r.config, RunConfig)]
+
+
+def counted_losses(records: Sequence[Record]) -> pd.DataFrame:
+    """Loss of unigram, bigram and trigram, one column each, over all prefix lengths and over the longer ones.
+
+    A row per seed; longer ones are those from ``FROM_POSITION`` tokens on, each length counting alike.
+    """
+    rows = []
+    for r in select(records, arm=COUNTS):
+        row = {"seed": r.labels["seed"]}
+        for name in ORDERS:
+            found = r.metrics[name]
+            late = [x for x, n in zip(found["loss_by_position"], found["position"], strict=True) if n >= FROM_POSITION]
+            row[name], row[f"{name}, longer prefixes"] = found["loss"], sum(late) / len(late) if late else math.nan
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def entp_ratio(task: Text) -> float:
@@ -227,14 +265,18 @@ def samples(records: Sequence[Record]) -> list[tuple[str, str, str]]:
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Table 3 as published, with Table 8's schedule and the last weights, and with these at equal compute."""
-    if not records:
+    """Table 3 as published, with Table 8's schedule and the last weights, and with these at equal compute.
+
+    At long prefixes both arms must be below the bigram's loss, where there are counts, to inform.
+    """
+    models = trained(records)
+    if not models:
         return []
-    tier, differences, table = records[0].config.tier, gaps(records), minima(records)
+    tier, differences, table = models[0].config.tier, gaps(models), minima(models)
     found = []
     for claim, name in CLAIMS.items():
         _, schedule, decoder = COMPARISONS[name]
-        ids = tuple(name_of(r) for r in select(records, schedule=schedule, arm=(decoder, "entp")))
+        ids = tuple(name_of(r) for r in select(models, schedule=schedule, arm=(decoder, "entp")))
         if len(differences[name]):
             column = COMPARISONS[name][0]
             rows = table[table["schedule"] == schedule]
@@ -242,13 +284,23 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
             stand = levels(rows, column, (decoder, "entp"), floor=floor, ceiling=0.0, distance=NEAR)
             values = differences[name].tolist()
             found.append(Measurement(claim, values, tier, ids, tier == "paper", stand))
-    losses = long_prefix_losses(records)
+    losses, counts = long_prefix_losses(models), counted_losses(records)
     for claim, decoder in (("T3-long", "decoder"), ("T3-long-fair", LONGER)):
         values = paired(losses, "loss", decoder, "entp").tolist()
         if values:
-            ids = tuple(name_of(r) for r in select(records, schedule=TABLE_8, arm=(decoder, "entp")))
-            found.append(Measurement(claim, values, tier, ids))
+            ids = tuple(name_of(r) for r in select(models, schedule=TABLE_8, arm=(decoder, "entp")))
+            stand = below_bigrams(losses, counts, (decoder, "entp"))
+            found.append(Measurement(claim, values, tier, ids, levels=stand))
     return found
+
+
+def below_bigrams(losses: pd.DataFrame, counts: pd.DataFrame, arms: Sequence[str]) -> tuple[Level, ...]:
+    """The arms of a comparison above the bigram's loss at long prefixes, if any, as levels at the floor; else all."""
+    if counts.empty:
+        return ()
+    floor = counts["bigram, longer prefixes"].mean()
+    stand = levels(losses, "loss", arms, floor=floor, ceiling=0.0, distance=0.0)
+    return tuple(level for level in stand if level.at_floor) or stand
 
 
 OPENWEBTEXT = Experiment(
