@@ -4,6 +4,7 @@ import ast
 import re
 
 import nbformat
+import pandas as pd
 import papermill
 import pytest
 
@@ -16,6 +17,7 @@ from entp_lib.report.execution import Job, execute
 
 NOTEBOOKS = launcher.notebook_paths()
 names = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+LEDGER = {name: pd.read_csv(paths.root() / "results" / f"{name}.csv") for name in ("claims", "questions")}
 
 
 def code_cells(path):
@@ -78,6 +80,20 @@ def test_no_paths_and_no_logic(path):
 
 
 @names
+def test_it_opens_with_an_answer_that_the_ledger_still_gives(path):
+    """The first cell is written by hand and names the verdicts that it rests on: one changes, and so must the words."""
+    first = nbformat.read(path, as_version=4).cells[0]
+    assert (first.cell_type == "markdown" and "**The answer" in first.source) or "**In " in first.source
+    assert "cannot tell" in first.source
+    found = {c.id: c.verdict for name in ("claims", "questions") for c in LEDGER[name].itertuples()}
+    supposed = first.metadata["rests_on"]
+    now = {claim: found.get(claim) for claim in supposed}
+    assert supposed and now == supposed, f"{path.name} opens with words about other verdicts: rewrite its first cell"
+    for alt, figure in re.findall(r"!\[(.*)\]\((.*)\)", first.source):
+        assert alt and (path.parent / figure).exists()
+
+
+@names
 def test_every_figure_it_saves_is_there(path):
     source = "\n".join(c.source for c in code_cells(path))
     saved = re.findall(r'save_figure\(\s*\w+,\s*"(\w+)"', source)
@@ -104,9 +120,9 @@ def test_every_figure_belongs_to_a_notebook_and_names_its_records():
     assert shown
     for path, about in shown:
         assert path.stem[:2] in numbers
-        assert re.search(r"\[tier (quick|gpu|paper).*; seeds \d+; commit [0-9a-f]{7,}.*; records \w+/", about), (
-            path.name
-        )
+        assert re.search(
+            r"\[tier (quick|overnight|gpu|paper).*; seeds \d+; commit [0-9a-f]{7,}.*; records \w+/", about
+        ), path.name
 
 
 def test_the_readme_says_what_the_records_say():

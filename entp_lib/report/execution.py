@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from entp_lib import paths
-from entp_lib.files import own_name, remove_stale
+from entp_lib.files import own_name, remove_stale, write_atomically
 from entp_lib.report.failures import in_words
 from entp_lib.report.lab import clean
 from entp_lib.runs.progress import EVENTS_VARIABLE, read_events
@@ -104,8 +104,19 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
         return dataclasses.replace(again, computed=result.computed, seconds=time.monotonic() - began)
     if job.update and result.status == "ok":
         install(final, notebook)
+    if final.exists():
+        link_figures(final)
     result.seconds = time.monotonic() - began
     return result
+
+
+def link_figures(copy: Path) -> None:
+    """Have an executed copy show the project's figures, to which the committed notebook links from its own folder."""
+    text = copy.read_text(encoding="utf-8")
+    folder = os.path.relpath(paths.figures(), copy.parent).replace(os.sep, "/")
+    linked = text.replace("](../figures/", f"]({folder}/")
+    if linked != text:
+        write_atomically(copy, linked.encode())
 
 
 def executed(notebook: Path) -> Path:

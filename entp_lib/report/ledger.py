@@ -1,5 +1,6 @@
 """The ledger of all papers, derived from the records: what papers claim, and apart from it our own questions."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from entp_lib.runs.records import Record, Store
 def ledger(store: Store | None = None) -> pd.DataFrame:
     """Every claim and question with its verdict, recomputed from the records; what nothing measures: not attempted.
 
-    A row rests on the highest tier that has enough pairs to conclude, else on the highest that measures it. The column
-    ``differs`` says which of its settings are not those of the paper.
+    A row rests on the highest tier that has enough pairs to conclude, else on the highest that measures it. Columns
+    beside those of ``claims.csv``: ``scale``, the distance from what guessing gets to the best there is in the unit of
+    the row (NaN where that is not known), and ``informative``. ``differs`` says which of its settings are not those of
+    the paper.
     """
     store = store or Store()
     found: dict[str, list[tuple[Measurement | Check, str]]] = {}
@@ -30,7 +33,20 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     best = [max(ms, key=lambda m: isinstance(m[0], Check) or len(m[0].values) >= MIN_PAIRS) for ms in found.values()]
     table = judge([m for m, _ in best])
     differs = {m.claim: text for m, text in best}
-    return table.assign(differs=[differs.get(claim, "") for claim in table["id"]])
+    measured = {m.claim: m for m, _ in best if isinstance(m, Measurement)}
+    return table.assign(
+        differs=[differs.get(claim, "") for claim in table["id"]],
+        scale=[scale(measured.get(row.id), row.unit) for row in table.itertuples()],
+        informative=[getattr(measured.get(claim), "informative", True) for claim in table["id"]],
+    )
+
+
+def scale(measurement: Measurement | None, unit: str) -> float:
+    """The distance from floor to ceiling of a measurement; 1 for accuracies and errors without levels, else NaN."""
+    if measurement is not None and measurement.levels:
+        level = measurement.levels[0]
+        return abs(level.ceiling - level.floor)
+    return 1.0 if unit in ("accuracy", "error") else math.nan
 
 
 def differing(experiment: Experiment, records: Sequence[Record], measurement: Measurement | Check) -> str:
@@ -56,6 +72,6 @@ def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.D
     store = store or Store()
     table = ledger(store)
     for name, part in (("claims", papers_claims(table)), ("questions", questions(table))):
-        text = part.drop(columns="kind").to_csv(index=False, float_format="%.6g")
+        text = part.drop(columns=["kind", "scale", "informative"]).to_csv(index=False, float_format="%.6g")
         write_atomically((folder or store.root) / f"{name}.csv", text.encode())
     return table

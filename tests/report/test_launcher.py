@@ -16,6 +16,7 @@ from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.report import notebooks as launcher
 from entp_lib.report import options
+from entp_lib.report.execution import link_figures
 from entp_lib.report.planned import Planned, planned
 from entp_lib.strict import ConfigError
 
@@ -425,3 +426,14 @@ def test_saving_in_lab_keeps_the_metadata_of_committed_notebooks(tmp_path):
     model["content"]["cells"][1]["metadata"]["collapsed"] = False
     asyncio.run(manager.save(model, name))
     assert Path(copy).read_bytes() == source.read_bytes()
+
+
+def test_executed_copies_link_to_the_projects_figures(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
+    copy = tmp_path / "results" / "executed" / "03_x.ipynb"
+    copy.parent.mkdir(parents=True)
+    copy.write_text('"![a picture](../figures/03_a.png)"')
+    link_figures(copy)
+    assert copy.read_text() == '"![a picture](../../figures/03_a.png)"'
+    link_figures(copy)  # again changes nothing
+    assert copy.read_text() == '"![a picture](../../figures/03_a.png)"'

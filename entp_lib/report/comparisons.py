@@ -1,0 +1,72 @@
+"""What full attention buys, task by task, at equal steps and at equal compute, on one scale.
+
+Differences come in accuracies, errors, squared errors and nats. Divided by the distance from what guessing gets to the
+best there is (the ``scale`` of a ledger's row) they are shares of one way, and positive means that ENTP is ahead.
+Which claim or question answers for which task is ``results/reference/<paper>/comparisons.csv``.
+"""
+
+import pandas as pd
+
+from entp_lib import paths
+from entp_lib.collection.claims import EQUAL, OPEN, answer, reference_claims
+from entp_lib.files import read_table
+
+BUDGETS = {"equal_steps": "equal steps", "equal_compute": "equal compute"}
+AHEAD, BEHIND, UNINFORMATIVE, NOT_RUN = "ENTP ahead", "decoder ahead", "uninformative", "not run yet"
+ANSWERS = (AHEAD, BEHIND, EQUAL, OPEN, UNINFORMATIVE)
+
+
+def tasks() -> pd.DataFrame:
+    """Every task with its claim at equal steps and at equal compute, which may be missing, of all papers."""
+    found = [
+        read_table(path, ["task", *BUDGETS], needed=("task", "equal_steps"))
+        for path in sorted(paths.reference().glob("*/comparisons.csv"), key=lambda p: p.parent.name != "entp")
+    ]
+    return pd.concat(found, ignore_index=True)
+
+
+def comparisons(ledger: pd.DataFrame) -> pd.DataFrame:
+    """A row for each task and budget: value, low and high in shares, answer, tier, seeds, claim and records.
+
+    ``ledger`` is that of ``entp_lib.report.ledger``, of one moment. KeyError for a claim that it does not have.
+    """
+    rows, margins = ledger.set_index("id"), reference_claims().set_index("id")["margin"]
+    found = []
+    for task in tasks().to_dict("records"):
+        for column, budget in BUDGETS.items():
+            if pd.isna(task[column]):
+                continue
+            row = rows.loc[task[column]]
+            found.append(
+                {
+                    "task": task["task"],
+                    "budget": budget,
+                    **{k: row[name] / row["scale"] for k, name in SHARES.items()},
+                    "answer": in_words(row, margins[task[column]]),
+                    **{name: row[name] for name in ("tier", "seeds", "records")},
+                    "claim": task[column],
+                }
+            )
+    return pd.DataFrame(found)
+
+
+SHARES = {"value": "our_value", "low": "low", "high": "high"}
+
+
+def in_words(row: pd.Series, margin: float) -> str:
+    """Who is ahead, by the rule of our own questions, whether a paper claims it or not."""
+    if row["verdict"] in ("not attempted", UNINFORMATIVE):
+        return NOT_RUN if row["verdict"] == "not attempted" else UNINFORMATIVE
+    words = dict(positive=AHEAD, negative=BEHIND)
+    found = answer(row["low"], row["high"], pairs=int(row["seeds"]), margin=margin, **words)
+    return UNINFORMATIVE if found == OPEN and not row["informative"] else found
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """Answers as people read them: a row per task, for each budget the answer with its share and interval."""
+    text = {}
+    for row in table.itertuples():
+        interval = "" if pd.isna(row.low) else f" ({row.low:+.2f} to {row.high:+.2f})"
+        short = row.answer if pd.isna(row.value) else f"{row.answer}: {row.value:+.2f}{interval}, {row.tier}"
+        text.setdefault(row.task, dict.fromkeys(BUDGETS.values(), ""))[row.budget] = short
+    return pd.DataFrame.from_dict(text, orient="index")

@@ -1,0 +1,82 @@
+"""What full attention buys: every comparison is a claim's, on one scale, with an answer by rule."""
+
+import math
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from entp_lib.collection import figures
+from entp_lib.collection.claims import Level, Measurement, reference_claims
+from entp_lib.report import comparisons
+from entp_lib.report.ledger import scale
+
+
+def rows(**changes):
+    """A ledger of all claims, none measured but F2-tokens: 0.1 (0.05 to 0.15) of a range of 0.5."""
+    claims = reference_claims()
+    table = pd.DataFrame({"id": claims["id"], "verdict": "not attempted", "tier": "", "seeds": 0, "records": ""})
+    table = table.assign(our_value=math.nan, low=math.nan, high=math.nan, scale=0.5, informative=True)
+    given = dict(our_value=0.1, low=0.05, high=0.15, verdict="same direction", seeds=5, tier="quick") | changes
+    table.loc[table["id"] == "F2-tokens", list(given)] = list(given.values())
+    return table
+
+
+def first(**changes):
+    table = comparisons.comparisons(rows(**changes))
+    return table[table["claim"] == "F2-tokens"].iloc[0]
+
+
+def test_every_task_names_claims_that_there_are():
+    tasks, known = comparisons.tasks(), set(reference_claims()["id"])
+    assert tasks["task"].is_unique and len(tasks) >= 10
+    named = set(tasks["equal_steps"]) | set(tasks["equal_compute"].dropna())
+    assert named <= known, named - known
+
+
+def test_differences_are_shares_of_the_way_from_guessing_to_the_best():
+    row = first()
+    assert (row["value"], row["low"], row["high"]) == pytest.approx((0.2, 0.1, 0.3))
+    assert row["answer"] == "ENTP ahead"
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        (dict(low=-0.15, high=-0.05), "decoder ahead"),
+        (dict(low=-0.05, high=0.15, verdict="inconclusive"), "open"),
+        (dict(low=-0.005, high=0.005, verdict="not reproduced"), "equal within the margin"),
+        (dict(seeds=4, verdict="inconclusive"), "open"),
+        (dict(verdict="uninformative"), "uninformative"),
+        (dict(verdict="open", informative=False, low=-0.1), "uninformative"),
+        (dict(verdict="not attempted"), "not run yet"),
+    ],
+)
+def test_answers_follow_one_rule(changes, answer):
+    assert first(**changes)["answer"] == answer
+
+
+def test_the_scale_is_the_distance_between_the_ends():
+    errors = Measurement("F5-addition", [0.1], "quick", levels=(Level(0.5, 1.0, 0.2, 0.05),))
+    assert scale(errors, "error") == pytest.approx(0.8)
+    assert scale(Measurement("F5-addition", [0.1], "quick"), "error") == 1.0
+    assert math.isnan(scale(None, "nats"))
+
+
+def test_people_read_a_row_for_each_task():
+    table = comparisons.readable(comparisons.comparisons(rows()))
+    assert table.loc["Count3, single tokens", "equal steps"] == "ENTP ahead: +0.20 (+0.10 to +0.30), quick"
+    assert table.loc["Count3, single tokens", "equal compute"] == "not run yet"
+    assert table.loc["Match3′", "equal compute"] == ""
+
+
+def test_the_picture_has_a_row_for_each_task_and_a_mark_for_each_budget():
+    table = comparisons.comparisons(rows())
+    table = table[table["task"].isin(["Count3, single tokens", "Match3′"])].assign(
+        value=0.1, low=0.0, high=0.2, answer="open"
+    )
+    fig, ax = plt.subplots()
+    figures.bought(ax, table)
+    assert len(ax.get_yticklabels()) == 2 and "Count3, single tokens" in ax.get_yticklabels()[0].get_text()
+    assert sum(line.get_marker() in ("o", "D") for line in ax.lines) == len(table) == 3
+    plt.close(fig)
