@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from benchmarks import engine, loader
+from benchmarks import compact, engine, loader
 from benchmarks.hammer import inputs
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
@@ -124,3 +124,9 @@ def test_the_hammer_finds_nothing_malformed_that_is_used(kind, tmp_path):
         path = spoiled.make(at)
         damage(path)
         assert inputs.judged(spoiled, at, path, sound) == [], how
+
+
+def test_runs_side_by_side_are_compared_with_the_same_runs_one_after_the_other():
+    cfg = compact.MemoryConfig(symbols=8, length=4, width=8, head_width=8)
+    row = compact.compare(cfg, 3, 8, compact.Schedule(epochs=2, batch_size=4, count_every=1), 1)
+    assert row["ratio"] > 0 and row["differ"] < 1e-5
