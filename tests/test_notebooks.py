@@ -1,6 +1,7 @@
 """The committed notebooks: clean, executed, and running live at the smoke tier."""
 
 import ast
+import math
 import re
 
 import nbformat
@@ -85,10 +86,13 @@ def test_it_opens_with_an_answer_that_the_ledger_still_gives(path):
     first = nbformat.read(path, as_version=4).cells[0]
     assert (first.cell_type == "markdown" and "**The answer" in first.source) or "**In " in first.source
     assert "cannot tell" in first.source
-    found = {c.id: c.verdict for name in ("claims", "questions") for c in LEDGER[name].itertuples()}
-    supposed = first.metadata["rests_on"]
-    now = {claim: found.get(claim) for claim in supposed}
-    assert supposed and now == supposed, f"{path.name} opens with words about other verdicts: rewrite its first cell"
+    found = {c.id: (c.verdict, c.our_value) for name in ("claims", "questions") for c in LEDGER[name].itertuples()}
+    supposed = {c: v if isinstance(v, list) else [v] for c, v in first.metadata["rests_on"].items()}
+    now = {claim: found.get(claim, ("no such claim", math.nan)) for claim in supposed}
+    verdicts = {claim: [now[claim][0], *value] for claim, (_, *value) in supposed.items()}
+    assert supposed and verdicts == supposed, f"{path.name} opens with words about other verdicts: rewrite them"
+    for claim, (_, *value) in supposed.items():  # a number in the words is given beside the verdict
+        assert not value or abs(now[claim][1] - value[0]) < 0.005, f"{path.name}: {claim} is now {now[claim][1]}"
     for alt, figure in re.findall(r"!\[(.*)\]\((.*)\)", first.source):
         assert alt and (path.parent / figure).exists()
 

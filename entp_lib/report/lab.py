@@ -12,6 +12,9 @@ KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3
 METADATA = {"kernelspec": KERNELSPEC, "language_info": {"name": "python"}}  # of every committed notebook
 
 
+WRITTEN = ("tags", "rests_on")  # what people write into a cell's metadata; the second: verdicts its words suppose
+
+
 def clean_before_saving(model: dict, path: str, **_) -> None:
     """JupyterLab's hook before it writes a file: metadata of the project's notebooks are as committed.
 
@@ -25,7 +28,7 @@ def clean(content: dict) -> None:
     """Take out of a notebook's metadata, in place, whatever depends on where and how it was executed."""
     content["metadata"] = METADATA
     for cell in content["cells"]:
-        cell["metadata"] = {name: value for name, value in cell["metadata"].items() if name == "tags" and value}
+        cell["metadata"] = {name: value for name, value in cell["metadata"].items() if name in WRITTEN and value}
 
 
 def lab_command(port: int | None = None, browser: bool = True) -> list[str]:

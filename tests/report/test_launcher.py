@@ -17,6 +17,7 @@ from entp_lib import paths
 from entp_lib.report import notebooks as launcher
 from entp_lib.report import options
 from entp_lib.report.execution import link_figures
+from entp_lib.report.lab import clean
 from entp_lib.report.planned import Planned, planned
 from entp_lib.strict import ConfigError
 
@@ -437,3 +438,9 @@ def test_executed_copies_link_to_the_projects_figures(tmp_path, monkeypatch):
     assert copy.read_text() == '"![a picture](../../figures/03_a.png)"'
     link_figures(copy)  # again changes nothing
     assert copy.read_text() == '"![a picture](../../figures/03_a.png)"'
+
+
+def test_what_people_write_into_a_cells_metadata_stays(folder):
+    content = {"metadata": {}, "cells": [{"metadata": {"rests_on": {"A.2": "verified"}, "trusted": True, "tags": []}}]}
+    clean(content)
+    assert content["cells"][0]["metadata"] == {"rests_on": {"A.2": "verified"}}

@@ -173,10 +173,9 @@ def measure_unseen(records: Sequence[Record]) -> list[Measurement]:
     for claim, first in (("F2-unseen", "decoder"), ("F2-unseen-fair", LONGER)):
         values = paired(table, "token_accuracy", "entp", first)
         used = tuple(name_of(r) for r in select(records, arm=(first, "entp")))
-        floor = table["baseline_token_accuracy"].mean()
-        stand = levels(table, "token_accuracy", (first, "entp"), floor=floor, ceiling=1.0, distance=NEAR)
+        stand = plateau.stand(table, "token_accuracy", (first, "entp"))
         found.append(Measurement(claim, values.tolist(), tier, used, levels=stand))
-    return found + plateau.measure(records, "F2-unseen", LONGER, NEAR)
+    return found + plateau.measure(records, "F2-unseen", LONGER)
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
@@ -191,15 +190,15 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         values = paired(table, metric, *arms).tolist()
         floor = table[f"baseline_{metric}"].mean()
         stand = levels(table, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
+        stand = plateau.stand(table, metric, arms) if tier in WITH_LONGER else stand
         found.append(Measurement(claim, values, tier, used, tier == "paper", stand))
     for claim, metric in EQUAL_COMPUTE.items():
         values = paired(table, metric, "entp", LONGER).tolist()
         used = tuple(name_of(r) for r in select(count3, arm=(LONGER, "entp")))
-        floor = table[f"baseline_{metric}"].mean()
-        stand = levels(table, metric, (LONGER, "entp"), floor=floor, ceiling=1.0, distance=NEAR)
+        stand = plateau.stand(table, metric, (LONGER, "entp"))
         found.append(Measurement(claim, values, tier, used, levels=stand))
     if tier in WITH_LONGER:  # quick stops in the middle of the course
-        found += plateau.measure(count3, "F2", LONGER, NEAR)
+        found += plateau.measure(count3, "F2", LONGER)
     if count2:
         used = tuple(name_of(r) for r in [*select(count3, arm="decoder"), *count2])
         gap = control_gaps(records)["above_baseline"].tolist()

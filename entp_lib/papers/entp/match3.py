@@ -120,6 +120,14 @@ def gaps(records: Sequence[Record]) -> dict[str, pd.Series]:
     return {VARIANT_NAMES[name]: gap(table, name) for name in dict.fromkeys(table["variant"])}
 
 
+def stuck(records: Sequence[Record]) -> pd.DataFrame:
+    """The runs that never left the majority guess at their positions, with their token accuracy and the guess's."""
+    table = variant_table(records)
+    still = table[table["token_accuracy"] < table["baseline_token_accuracy"] + NEAR]
+    found = still[["variant", "arm", "seed", "token_accuracy", "baseline_token_accuracy"]]
+    return found.replace({"variant": VARIANT_NAMES}).round(3).reset_index(drop=True)
+
+
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Table 2 and the three differences, from paired final values."""
     if not records:

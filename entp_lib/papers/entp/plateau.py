@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
+from entp_lib.collection.claims import Level, Measurement
 from entp_lib.collection.experiment import name_of, select
 from entp_lib.collection.frames import by_position, gap_table, levels, paired, paired_within, summary
 from entp_lib.runs.records import Record
@@ -18,6 +18,8 @@ from entp_lib.statistics import first_at
 
 REACHED = 0.95  # held-out token accuracy whose first evaluation is timed
 LEARNED = 0.90  # sequence accuracy that is no failure, if every seed has it
+CEILING = 0.99  # mean sequence accuracy that leaves nothing to compare, if both arms have it
+FLOOR = 0.05  # of token accuracy above the mode baseline; two arms below it have not begun
 FLAT = 0.01  # of token accuracy, between the last fifth of a run's evaluations and the fifth before
 
 
@@ -50,6 +52,18 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
     found = pd.DataFrame(rows)
     found["flat"] = found.groupby("arm")["rise"].transform("mean") < FLAT
     return found
+
+
+def stand(table: pd.DataFrame, metric: str, arms: Sequence[str]) -> tuple[Level, ...]:
+    """Where two arms stand in a metric, both ends of it as far away as the rule has it: all or nothing.
+
+    Nothing can be compared if both have ``CEILING`` of the sequences, or neither has left the mode baseline.
+    """
+    means = table[table["arm"].isin(arms)].groupby("arm")[["token_accuracy", "sequence_accuracy"]].mean()
+    mode = table["baseline_token_accuracy"].mean()
+    idle = (means["sequence_accuracy"] >= CEILING).all() or (means["token_accuracy"] < mode + FLOOR).all()
+    floor = table[f"baseline_{metric}"].mean()
+    return levels(table, metric, arms, floor=floor, ceiling=1.0, distance=2.0 if idle else 0.0)
 
 
 def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
@@ -90,26 +104,21 @@ def whole(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def measure(records: Sequence[Record], prefix: str, longer: str, near: float) -> list[Measurement]:
-    """``prefix``-fails, -fails-fair, -speed, -speed-fair and -slope; ``longer``: the arm at ENTP's token-forwards.
-
-    ``near``: of token accuracy; closer to the mode baseline or to 1 counts as being there.
-    """
+def measure(records: Sequence[Record], prefix: str, longer: str) -> list[Measurement]:
+    """``prefix``-fails, -fails-fair, -speed, -speed-fair and -slope; ``longer``: the arm at ENTP's token-forwards."""
     if not records:
         return []
     tier, table, came = records[0].config.tier, summary(records), arrivals(records)
     found = []
 
-    def add(question: str, arms: tuple[str, ...], values: pd.Series, stand: tuple = ()) -> None:
+    def add(question: str, arms: tuple[str, ...], values: pd.Series, standing: tuple = ()) -> None:
         if len(values):
             ids = tuple(name_of(r) for r in select(records, arm=arms))
-            found.append(Measurement(f"{prefix}-{question}", values.tolist(), tier, ids, levels=stand))
+            found.append(Measurement(f"{prefix}-{question}", values.tolist(), tier, ids, levels=standing))
 
     for suffix, arm in (("fails", "decoder"), ("fails-fair", longer)):
         add(suffix, (arm,), table[table["arm"] == arm]["sequence_accuracy"] - LEARNED)
     add("speed", ("decoder", "entp"), paired(came, "log_step", "decoder", "entp"))
     add("speed-fair", (longer, "entp"), paired(came, "log_token_forwards", longer, "entp"))
-    floor = table["baseline_token_accuracy"].mean()
-    stand = levels(table, "token_accuracy", ("decoder", "entp"), floor=floor, ceiling=1.0, distance=near)
-    add("slope", ("decoder", "entp"), slopes(records), stand)
+    add("slope", ("decoder", "entp"), slopes(records), stand(table, "token_accuracy", ("decoder", "entp")))
     return found

@@ -2,12 +2,13 @@
 
 import math
 
+import pandas as pd
 import pytest
 
-from entp_lib.collection.claims import judge
+from entp_lib.collection.claims import Measurement, judge
 from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp import plateau
-from entp_lib.papers.entp.count3 import LONGER, NEAR
+from entp_lib.papers.entp import match3, plateau
+from entp_lib.papers.entp.count3 import LONGER
 from entp_lib.runs.records import Record
 
 
@@ -62,7 +63,7 @@ def test_the_slope_is_that_of_the_gap_on_n():
 
 
 def test_the_questions_are_answered_by_their_rules():
-    measured = {m.claim: m for m in plateau.measure(records(), "F2", LONGER, NEAR)}
+    measured = {m.claim: m for m in plateau.measure(records(), "F2", LONGER)}
     assert measured["F2-fails"].values == pytest.approx([0.02, 0.03, 0.04, 0.05, 0.06])
     assert measured["F2-speed"].values == pytest.approx([math.log(2)] * 5)
     assert measured["F2-speed-fair"].values == pytest.approx([math.log(2)] * 5)
@@ -74,7 +75,7 @@ def test_the_questions_are_answered_by_their_rules():
         "F2-speed-fair": "ENTP cheaper",
         "F2-slope": "grows with n",
     }
-    assert plateau.measure([], "F2", LONGER, NEAR) == []
+    assert plateau.measure([], "F2", LONGER) == []
 
 
 def test_the_table_says_it_arm_by_arm():
@@ -88,3 +89,30 @@ def test_the_gap_is_listed_by_prefix_length():
     table = plateau.gap_by_n(records())
     assert table["mean"].tolist() == pytest.approx([0.0, 0.1, 0.2]) and table["pairs"].tolist() == [5, 5, 5]
     assert len(plateau.gap_by_n([])) == 0
+
+
+def test_nothing_is_compared_where_both_are_at_the_end_or_neither_has_begun():
+    table = pd.DataFrame(
+        {"arm": ["decoder", "entp"], "token_accuracy": [0.99, 0.999], "sequence_accuracy": [0.98, 1.0]}
+    )
+    table = table.assign(baseline_token_accuracy=0.2, baseline_sequence_accuracy=0.0)
+
+    def informs(**changes):
+        found = plateau.stand(table.assign(**changes), "token_accuracy", ("decoder", "entp"))
+        assert (found[0].floor, found[0].ceiling) == (0.2, 1.0)
+        return Measurement("F2-tokens", [0.1], "overnight", levels=found).informative
+
+    assert informs() and not informs(sequence_accuracy=[0.99, 0.995])
+    assert not informs(token_accuracy=[0.21, 0.24], sequence_accuracy=0.0)
+    assert informs(token_accuracy=[0.21, 0.26], sequence_accuracy=0.0)
+
+
+def test_runs_that_never_left_the_majority_are_named():
+    runs = EXPERIMENTS["match3"].plan("quick", 1)
+    records = []
+    for i, run in enumerate(runs):
+        metrics = {"token_accuracy": 0.8 if i else 0.505, "baseline": {"token_accuracy": 0.5, "sequence_accuracy": 0.1}}
+        seconds = dict.fromkeys(("train_seconds", "wall_seconds", "peak_memory_bytes", "token_forwards", "steps"), 1)
+        records.append(Record("match3", 1, run.config, metrics, {}, {"device": "cpu", **seconds}))
+    found = match3.stuck(EXPERIMENTS["match3"].labelled(records, runs))
+    assert found[["arm", "seed"]].to_numpy().tolist() == [["decoder", 0]] and found["token_accuracy"][0] == 0.505
