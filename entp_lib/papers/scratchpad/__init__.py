@@ -2,7 +2,9 @@
 
 from entp_lib.papers.scratchpad.experiment import SCRATCHPAD, SCRATCHPAD_TRAINING
 from entp_lib.papers.scratchpad.format import Example, Scratchpad
+from entp_lib.papers.scratchpad.rows import batch_of, chunks, duplicate_states, ordinary
+from entp_lib.papers.scratchpad.writing import write
 
 EXPERIMENTS = (SCRATCHPAD, SCRATCHPAD_TRAINING)
 
-__all__ = ["EXPERIMENTS", "Example", "Scratchpad"]
+__all__ = ["EXPERIMENTS", "Example", "Scratchpad", "batch_of", "chunks", "duplicate_states", "ordinary", "write"]

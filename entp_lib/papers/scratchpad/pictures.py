@@ -3,15 +3,24 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 
+from entp_lib.architectures import ARCHITECTURES
 from entp_lib.papers.scratchpad.relative import inductive_mask, receptive_field, window_mask
 from entp_lib.papers.scratchpad.rows import Row, batch_of
 
 SEEN = ListedColormap(["#F2F2F2", "#56B4E9", "#0072B2"])  # hidden, the memory, the own group
 REACH = ListedColormap(["#F2F2F2", "#0072B2", "#D55E00"])  # out of reach, allowed, an older state
 COUNTED, COPIED = "#009E73", "#9E9E9E"
+# An architecture has its colour; line and marker say which scratchpad.
+LOOKS = {
+    "inductive decoder": ("decoder", "-", "o"),
+    "ordinary decoder": ("decoder", "--", "s"),
+    "decoder without": ("decoder", ":", "^"),
+    "inductive ENTP": ("entp", "-", "o"),
+}
 
 
 def seen_by(row: Row) -> np.ndarray:
@@ -73,3 +82,11 @@ def draw_reach(ax: Axes, reach_NN: np.ndarray, tokens_per_state: int) -> None:
         ax.axvline(edge - 0.5, color="white", lw=0.8)
     ax.set(xticks=[], yticks=[], xlabel="token that is reached")
     ax.grid(False)
+
+
+def draw_arm(ax: Axes, arm: str, line: pd.DataFrame, x: str) -> None:
+    """One arm's mean over seeds with its 95 % interval, cut to shares: rows of ``interval_table`` by column ``x``."""
+    architecture, style, marker = LOOKS[arm]
+    colour = ARCHITECTURES[architecture].colour
+    ax.fill_between(line[x], line["low"].clip(0, 1), line["high"].clip(0, 1), color=colour, alpha=0.12, lw=0)
+    ax.plot(line[x], line["mean"], ls=style, marker=marker, ms=4, color=colour, label=arm)

@@ -2,10 +2,12 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 
 from entp_lib.papers.scratchpad import pictures
 from entp_lib.papers.scratchpad.equivalence import PAD
+from entp_lib.papers.scratchpad.experiment import ARMS
 from entp_lib.papers.scratchpad.format import Example
 from entp_lib.papers.scratchpad.rows import duplicate_states, ordinary
 
@@ -54,3 +56,14 @@ def test_a_window_leaks_what_the_paper_says_and_groups_nothing(tokens):
 def test_reach_is_drawn(ax):
     pictures.draw_reach(ax, pictures.reach_by_window(2, 4, 2), 2)
     assert len(ax.lines) == 6 and ax.images[0].get_array().shape == (8, 8)
+
+
+def test_every_arm_has_a_look_of_its_own(ax):
+    line = pd.DataFrame({"size": [2, 4], "mean": [0.9, 0.5], "low": [0.8, -0.1], "high": [1.1, 0.7]})
+    for arm in ARMS:
+        pictures.draw_arm(ax, arm, line, "size")
+    looks = {(drawn.get_color(), drawn.get_linestyle()) for drawn in ax.lines}
+    assert len(looks) == len(ARMS) == len(ax.lines)
+    assert list(ax.lines[0].get_ydata()) == [0.9, 0.5]
+    bands = np.concatenate([band.get_paths()[0].vertices for band in ax.collections])
+    assert bands[:, 1].min() >= 0 and bands[:, 1].max() <= 1
