@@ -6,5 +6,6 @@ from entp_lib.papers.scratchpad.rows import batch_of, chunks, duplicate_states, 
 from entp_lib.papers.scratchpad.writing import write
 
 EXPERIMENTS = (SCRATCHPAD, SCRATCHPAD_TRAINING)
+NIGHTLY_ORDER = ("scratchpad_training",)  # about two core-hours
 
 __all__ = ["EXPERIMENTS", "Example", "Scratchpad", "batch_of", "chunks", "duplicate_states", "ordinary", "write"]
