@@ -88,12 +88,17 @@ def draw(setting: Setting, problem: Problem, count: int, sizes: Sequence[int], *
 
 
 def context_for(setting: Setting, problem: Problem) -> int:
-    """Tokens that the longest rows and texts have, among some of every size; inductive tests read no whole text."""
+    """Tokens that the longest rows and texts have, among some of every size.
+
+    Of inductive scratchpads whole texts are read at the trained sizes alone, where ways of reading are compared.
+    """
     longest, pad = 0, problem.pad()
     for size in {*setting.train_sizes, *setting.test_sizes}:
-        trained = size in setting.train_sizes or setting.scratchpad != "inductive"
+        trained = size in setting.train_sizes
         for example in draw(setting, problem, 32, [size], "context", size):
-            rows = rows_of(setting, problem, pad, example) if trained else chunks(pad, example)
+            rows = rows_of(setting, problem, pad, example)
+            if setting.scratchpad == "inductive":
+                rows = [*rows, ordinary(pad, example)] if trained else chunks(pad, example)
             longest = max(longest, *(len(row.tokens) for row in rows))
     return longest + SPARE
 

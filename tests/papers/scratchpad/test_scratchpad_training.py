@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from entp_lib.config import TrainConfig
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.models import build_model
 from entp_lib.papers.scratchpad.format import Example
+from entp_lib.papers.scratchpad.rows import chunks
 from entp_lib.papers.scratchpad.training import (
     SCRATCHPADS,
     Setting,
@@ -15,6 +17,7 @@ from entp_lib.papers.scratchpad.training import (
     text_scores,
     train_on,
     training_study,
+    ways_apart,
 )
 from entp_lib.strict import ConfigError
 
@@ -83,6 +86,20 @@ def test_inductive_contexts_do_not_grow_with_the_tested_sizes():
     problem = short.build_problem()
     assert context_for(short, problem) == context_for(grown[0], problem)
     assert context_for(long, problem) < context_for(grown[1], problem)
+
+
+@pytest.mark.parametrize("problem", [("parity", dict(slots=8)), ("shift_addition", dict(most_digits=4))])
+@pytest.mark.parametrize("rows", ["chunks", "duplicated"])
+def test_whole_texts_of_trained_sizes_fit_the_context(problem, rows):
+    """Reading with a mask takes the whole text, which is longer than any chunk that the model was trained on."""
+    setting = Setting(*problem, "inductive", "decoder", (1, 4), (4,), 2, 2, 16, rows=rows)
+    task = setting.build_problem()
+    examples = draw(setting, task, 3, [4], "compare", 0)
+    assert max(len(task.pad().text(e)) for e in examples) > max(
+        len(r.tokens) for e in examples for r in chunks(task.pad(), e)
+    )
+    model = build_model(ModelConfig("decoder", 2, 2, 16, len(task.vocabulary), context_for(setting, task)), 0).eval()
+    assert ways_apart(model, setting, task, examples)["largest_difference"] < 1e-9
 
 
 def test_a_state_is_learned_and_scored():
