@@ -58,6 +58,7 @@ STUDIES = {
     "looped_multiply": f"{LOOPED}.shown:multiply_study",
     "looped_speed": f"{LOOPED}.shown:speed_study",
     "scratchpad_equivalence": f"{SCRATCHPAD}.equivalence:equivalence_study",
+    "scratchpad_writing": f"{SCRATCHPAD}.agreement:writing_study",
     "scratchpad_reuse": f"{SCRATCHPAD}.reuse:reuse_study",
     "scratchpad_relative": f"{SCRATCHPAD}.relative:relative_study",
     "scratchpad_training": f"{SCRATCHPAD}.training:training_study",

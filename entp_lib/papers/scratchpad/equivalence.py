@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.papers.scratchpad.format import Example, Scratchpad
-from entp_lib.papers.scratchpad.rows import INGREDIENTS, batch_of, chunks, duplicate_states
+from entp_lib.papers.scratchpad.rows import INGREDIENTS, Row, batch_of, chunks, duplicate_states
 from entp_lib.tasks.base import Batch
 
 PAD = Scratchpad(start=0, delimiter=1, end=2)
@@ -46,6 +46,41 @@ def differences(
         "tokens_of_chunks": sum(len(row.tokens) - 1 for row in pieces),
         "tokens_of_duplicates": sum(len(row.tokens) - 1 for row in whole),
     }
+
+
+def printed_chunks(pad: Scratchpad, example: Example) -> list[Row]:
+    """The chunks as our source prints them, Qs[1] and Q#s[i]#s[i+1]#: a # behind the question, none behind s[1]."""
+    first, *others = chunks(pad, example)
+    rows = [Row(*(part[:-1] for part in (first.tokens, first.groups, first.positions, first.counted)))]
+    start = len(pad.memory(example))
+    for row in others:
+        tokens = (*row.tokens[:start], pad.delimiter, *row.tokens[start:])
+        counted = (*row.counted[:start], False, *row.counted[start:])
+        rows.append(Row(tokens, (0,) * len(tokens), tuple(range(len(tokens))), counted))
+    return rows
+
+
+def as_printed(scheme: str, texts: int, states: int) -> list[dict[str, float | int | str]]:
+    """Chunks as meant and as printed beside duplicated states: tokens with a loss, the largest difference of losses."""
+    found: dict[str, list[tuple[int, float]]] = {"as meant": [], "as printed": []}
+    whole = 0
+    for seed in range(texts):
+        example = random_example(torch.Generator().manual_seed(seed), states)
+        model, row = random_model("decoder", scheme, seed), duplicate_states(PAD, example)
+        whole += sum(row.counted)
+        expected, _ = loss_and_gradients(model, batch_of([row]))
+        for name, rows in (("as meant", chunks(PAD, example)), ("as printed", printed_chunks(PAD, example))):
+            loss, _ = loss_and_gradients(model, batch_of(rows, PAD.end))
+            found[name].append((sum(sum(r.counted) for r in rows), float((loss - expected).abs())))
+    return [
+        {
+            "chunks": name,
+            "tokens_with_a_loss": sum(count for count, _ in pairs),
+            "of": whole,
+            "loss": max(gap for _, gap in pairs),
+        }
+        for name, pairs in found.items()
+    ]
 
 
 def random_example(generator: torch.Generator, states: int, longest: int = 4) -> Example:

@@ -96,6 +96,7 @@ class Scratchpad:
     def parse(self, tokens: Sequence[int]) -> Example:
         """The question and the states of a whole text. ConfigError where a delimiter is missing or misplaced."""
         text = tuple(tokens)
+        require(self.end in text, f"the last state has no end token {self.end}: a state must have its delimiter")
         for mark in ("start", "end"):
             count = text.count(getattr(self, mark))
             require(count == 1, f"a text with {count} {mark} tokens {getattr(self, mark)}: must have exactly one")

@@ -33,6 +33,11 @@ class Row:
     positions: tuple[int, ...]
     counted: tuple[bool, ...]
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is a text as any other: one group, positions in order."""
+        return not any(self.groups) and self.positions == tuple(range(len(self.tokens)))
+
 
 def chunks(pad: Scratchpad, example: Example) -> list[Row]:
     """The first method: a row for each segment that is not given, behind the memory and the segment before it.
@@ -91,10 +96,11 @@ def ordinary(pad: Scratchpad, example: Example) -> Row:
 
 
 def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) -> Batch:
-    """Rows as one batch, filled up to ``length`` or the longest with ``filler`` tokens, which see themselves alone.
+    """Rows as one batch, filled up behind to ``length`` or the longest with ``filler`` tokens.
 
-    A prediction is counted at the token before. The first token of a row is predicted by nothing. ConfigError for no
-    rows, rows too long, or none with a prediction that counts.
+    A prediction is counted at the token before. The first token of a row is predicted by nothing. Filler sees itself
+    alone. Rows without groups bring no mask and no positions: what an architecture hides is all that they hide.
+    ConfigError for no rows, rows too long, or none with a prediction that counts.
     """
     require(len(rows) > 0, "no rows: a batch needs at least one")
     longest = max(len(row.tokens) for row in rows) - 1
@@ -106,10 +112,13 @@ def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) ->
 
     wanted_BT = table([row.counted[1:] for row in rows], False)
     require(bool(wanted_BT.any()), "all labels are ignored: no token of these rows has a loss")
+    inputs_BT, targets_BT = (table([r.tokens[part] for r in rows], filler) for part in (slice(-1), slice(1, None)))
+    if all(row.plain for row in rows):
+        return Batch(inputs_BT, targets_BT, wanted_BT)
     groups_BT = table([row.groups[:-1] for row in rows], -1)
     return Batch(
-        table([row.tokens[:-1] for row in rows], filler),
-        table([row.tokens[1:] for row in rows], filler),
+        inputs_BT,
+        targets_BT,
         wanted_BT,
         positions_BT=table([row.positions[:-1] for row in rows], 0),
         mask_BTT=group_mask(groups_BT),

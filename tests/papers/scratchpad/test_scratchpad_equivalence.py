@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from entp_lib.papers.scratchpad.equivalence import (
     PAD,
+    as_printed,
     differences,
     equivalence_study,
     loss_and_gradients,
+    printed_chunks,
     random_example,
     random_model,
 )
@@ -67,3 +69,14 @@ def test_the_study_reports_the_worst_case():
     metrics, table = equivalence_study(["learned", "alibi"], ["decoder"], most_states=3, examples=2, batches=2)
     assert metrics["largest_loss"] < 1e-10 and metrics["largest_gradient"] < 1e-9
     assert metrics["smallest_control"] > 1e-3 and len(table["loss"]) == 8
+
+
+def test_chunks_as_printed_are_another_training():
+    """A # behind the question moves and changes what every later state reads; the first state's # is never learned."""
+    example = Example((4, 5), ((6,), (7, 8), (3,)))
+    rows = printed_chunks(PAD, example)
+    assert [row.tokens for row in rows] == [(4, 5, 0, 6), (4, 5, 0, 1, 6, 1, 7, 8, 1), (4, 5, 0, 1, 7, 8, 1, 3, 2)]
+    assert [sum(row.counted) for row in rows] == [1, 3, 2]
+    meant, printed = as_printed("learned", texts=3, states=3)
+    assert meant["tokens_with_a_loss"] == meant["of"] and meant["loss"] < 1e-10
+    assert printed["tokens_with_a_loss"] == printed["of"] - 3 and printed["loss"] > 1e-3

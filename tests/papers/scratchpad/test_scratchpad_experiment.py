@@ -65,6 +65,17 @@ def test_a_difference_refutes(studied):
     assert measure(studied[:2]) == []
 
 
+def test_a_text_that_differs_refutes_its_way_of_writing(studied):
+    broken = []
+    for record in studied:
+        curves = dict(record.curves)
+        if record.config.study == "scratchpad_writing":
+            curves["differing_texts"] = [int(way == "doubled") for way in curves["way"]]
+        broken.append(replace(record, curves=curves))
+    verdicts = {c.claim: c.verdict for c in measure(broken)}
+    assert [name for name, verdict in verdicts.items() if verdict == "refuted"] == ["IS-caches"]
+
+
 def test_costs_are_one_row_for_each_kind_and_way(studied):
     table = cost_table(studied).set_index(["kind", "way"])["tokens_read"]
     assert len(table) == 9

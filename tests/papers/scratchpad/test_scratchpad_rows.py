@@ -1,10 +1,13 @@
 """Chunks and duplicated states, token by token, and the texts they come from."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from entp_lib.papers.scratchpad.equivalence import random_model
 from entp_lib.papers.scratchpad.format import Example, Scratchpad
 from entp_lib.papers.scratchpad.rows import batch_of, chunks, duplicate_states, group_mask, ordinary
 from entp_lib.strict import ConfigError
@@ -97,7 +100,8 @@ def test_filler_is_seen_by_nobody_and_never_counted():
         (lambda: PAD.text(Example((3,), ((3, 1),))), "state 1 contains the delimiter"),
         (lambda: PAD.text(Example((3, 0), ((3,),))), "question contains the start"),
         (lambda: Scratchpad(0, 1, 2, most_states=1).text(Example((3,), ((3,), (4,)))), "2 states: most_states = 1"),
-        (lambda: PAD.parse((3, 0, 4)), "0 end tokens"),
+        (lambda: PAD.parse((3, 0, 4)), "last state has no end token 2: a state must have its delimiter"),
+        (lambda: PAD.parse((3, 0, 4, 2, 5, 2)), "2 end tokens"),
         (lambda: PAD.parse((3, 4, 2)), "0 start tokens"),
         (lambda: PAD.parse((3, 0, 4, 2, 5)), "after its end"),
         (lambda: PAD.parse((3, 0, 4, 1, 2)), "state 2 is empty"),
@@ -120,6 +124,26 @@ def test_labels_that_are_all_ignored_are_an_error():
     row = ordinary(PAD, Example((3,), ((4,),)))
     with pytest.raises(ConfigError, match="all labels are ignored"):
         batch_of([type(row)(row.tokens, row.groups, row.positions, (False,) * len(row.tokens))])
+
+
+def test_plain_rows_bring_no_mask_and_lose_nothing():
+    """Filler stands behind what is read, where a causal model does not look: the mask would hide nothing."""
+    example = Example((3,), ((4, 5), (6,), (7, 8, 3)))
+    batch = batch_of(chunks(PAD, example), filler=PAD.end)
+    assert batch.relations() == {}
+    model = random_model("decoder", "learned", 0)
+    alone = [batch_of([row]) for row in chunks(PAD, example)]
+    together = model(batch.inputs_BT, batch.wanted_BT)
+    single = torch.cat([model(b.inputs_BT, b.wanted_BT) for b in alone])
+    assert (together - single).abs().max() < 1e-12
+
+
+def test_positions_beyond_the_table_are_named():
+    row = duplicate_states(PAD, Example((3, 4), ((4, 5), (6, 7))))
+    model = random_model("decoder", "learned", 0, max_length=len(row.tokens))
+    batch = batch_of([replace(row, positions=(*row.positions[:-2], 40, 41))])
+    with pytest.raises(ValueError, match=f"position id 40: learned positions are 0 to {len(row.tokens) - 1}"):
+        model(batch.inputs_BT, batch.wanted_BT, **batch.relations())
 
 
 def test_a_given_state_is_read_and_never_learned():

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from entp_lib.config import TrainConfig
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.models import build_model
 from entp_lib.papers.scratchpad.format import Example
+from entp_lib.papers.scratchpad.rows import chunks
 from entp_lib.papers.scratchpad.training import (
     SCRATCHPADS,
     Setting,
@@ -15,6 +17,7 @@ from entp_lib.papers.scratchpad.training import (
     text_scores,
     train_on,
     training_study,
+    ways_apart,
 )
 from entp_lib.strict import ConfigError
 
@@ -49,15 +52,28 @@ def test_the_same_seeds_give_the_same_curves():
     assert one == two and one["train_loss"] != other["train_loss"]
 
 
-def test_twins_are_trained_on_the_same_tokens():
-    """Duplicated states and chunks count the same tokens, so that decoder and ENTP have the same loss to lower."""
-    decoder, entp = (Setting(**TINY, scratchpad="inductive", architecture=a) for a in ("decoder", "entp"))
-    problem = decoder.build_problem()
-    for example in draw(decoder, problem, 6, [1, 2, 3], "train", 0, 1):
-        (row,) = rows_of(decoder, problem, problem.pad(), example)
-        pieces = rows_of(entp, problem, problem.pad(), example)
-        counted = [t for r in pieces for t, c in zip(r.tokens, r.counted, strict=True) if c]
-        assert counted == [t for t, c in zip(row.tokens, row.counted, strict=True) if c]
+def test_both_ways_of_cutting_count_the_same_tokens():
+    """Duplicated states and chunks have one loss to lower, in a decoder and in its twin with full attention."""
+    settings = [
+        Setting(**TINY, scratchpad="inductive", architecture=architecture, rows=rows)
+        for architecture, rows in (("decoder", "duplicated"), ("decoder", "chunks"), ("entp", "chunks"))
+    ]
+    problem = settings[0].build_problem()
+    for example in draw(settings[0], problem, 6, [1, 2, 3], "train", 0, 1):
+        whole, *pieces = (rows_of(setting, problem, problem.pad(), example) for setting in settings)
+        assert len(whole) == 1 and len(pieces[0]) == len(example.states) and pieces[0] == pieces[1]
+        one, two = (
+            [t for r in rows for t, c in zip(r.tokens, r.counted, strict=True) if c] for rows in (whole, pieces[0])
+        )
+        assert one == two
+
+
+def test_both_ways_of_cutting_train_the_same_model():
+    losses = []
+    for rows in ("duplicated", "chunks"):
+        setting = Setting(**TINY, scratchpad="inductive", architecture="decoder", positions="alibi", rows=rows)
+        losses.append(train_on(setting, TrainConfig(**STEPS), 0, 0)[1])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4) and losses[0][0] != losses[0][-1]
 
 
 def test_inductive_contexts_do_not_grow_with_the_tested_sizes():
@@ -70,6 +86,20 @@ def test_inductive_contexts_do_not_grow_with_the_tested_sizes():
     problem = short.build_problem()
     assert context_for(short, problem) == context_for(grown[0], problem)
     assert context_for(long, problem) < context_for(grown[1], problem)
+
+
+@pytest.mark.parametrize("problem", [("parity", dict(slots=8)), ("shift_addition", dict(most_digits=4))])
+@pytest.mark.parametrize("rows", ["chunks", "duplicated"])
+def test_whole_texts_of_trained_sizes_fit_the_context(problem, rows):
+    """Reading with a mask takes the whole text, which is longer than any chunk that the model was trained on."""
+    setting = Setting(*problem, "inductive", "decoder", (1, 4), (4,), 2, 2, 16, rows=rows)
+    task = setting.build_problem()
+    examples = draw(setting, task, 3, [4], "compare", 0)
+    assert max(len(task.pad().text(e)) for e in examples) > max(
+        len(r.tokens) for e in examples for r in chunks(task.pad(), e)
+    )
+    model = build_model(ModelConfig("decoder", 2, 2, 16, len(task.vocabulary), context_for(setting, task)), 0).eval()
+    assert ways_apart(model, setting, task, examples)["largest_difference"] < 1e-9
 
 
 def test_a_state_is_learned_and_scored():
@@ -92,6 +122,9 @@ def test_a_state_is_learned_and_scored():
         (dict(problem="sorting"), "problem = 'sorting'"),
         (dict(scratchpad="soft"), "scratchpad = 'soft'"),
         (dict(architecture="prefix_decoder"), "architecture = 'prefix_decoder'"),
+        (dict(positions="rotory"), "positions = 'rotory'.*did you mean 'rotary'"),
+        (dict(rows="pieces"), "rows = 'pieces'"),
+        (dict(architecture="entp", rows="duplicated"), "ENTP needs 'chunks'"),
         (dict(test_sizes=()), "test_sizes is empty"),
         (dict(problem_params=dict(slot=4)), "did you mean 'slots'"),
         (dict(test_sizes=(5,)), "5 bits: must be 1 to the 4 slots"),
