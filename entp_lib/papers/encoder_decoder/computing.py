@@ -85,6 +85,7 @@ def losses_study(seeds: int) -> Study:
     return metrics, table("loss apart", list(apart.items()))
 
 
+@torch.no_grad()
 def masked_alone(model: Transformer, tokens_1T: Tensor, place: int, label: int) -> float:
     """-log p of one token by full attention, layer by layer."""
     x = model.embed(tokens_1T)

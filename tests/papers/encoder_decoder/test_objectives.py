@@ -74,6 +74,7 @@ def test_token_forwards_by_objective():
     assert [forwards(setting(name), wanted) for name in OBJECTIVES] == [7, 6, 4]
 
 
+@torch.no_grad()
 def test_next_token_losses_by_their_definitions():
     rows = torch.tensor([[72, 101, 108, 108, 111, 32, 119]])
     for name in OBJECTIVES:
