@@ -26,9 +26,9 @@ TITLES = {"printed": "as printed", "corrected": "corrected", "causal": "correcte
 
 def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> None:
     """Which token's change moves which output: a picture per attention, dark where it does."""
-    for ax, (name, moved) in zip(axes, influence.items(), strict=True):
-        ax.imshow([[value > 1e-6 for value in row] for row in moved], cmap="Greys", vmin=0, vmax=1.4)
-        ax.set(title=TITLES[name], xlabel="token changed", xticks=[], yticks=[])
+    for ax, (name, title) in zip(axes, TITLES.items(), strict=True):
+        ax.imshow([[value > 1e-6 for value in row] for row in influence[name]], cmap="Greys", vmin=0, vmax=1.4)
+        ax.set(title=title, xlabel="token changed", xticks=[], yticks=[])
         ax.grid(False)
     axes[0].set_ylabel("output")
 
@@ -61,7 +61,8 @@ def draw_costs(axes, records: Sequence[Record]) -> None:
     for way, part in frame(records, "costs").groupby("way", sort=False):
         colour, style, marker = WAY_LOOKS[way]
         for ax, column in zip(axes, ("counted", "ratio"), strict=True):
-            ax.plot(part["length"], part[column], style, marker=marker, ms=4, color=colour, label=way, mfc="none")
+            look = dict(marker=marker, ms=4, color=colour, mfc="none", zorder=2 + (style == "--"))  # dashes on lines
+            ax.plot(part["length"], part[column], style, label=way, **look)
     axes[0].set(xscale="log", yscale="log", ylabel="multiply-adds, counted", xlabel="tokens written")
     axes[1].set(xscale="log", ylabel="CPU time / decoder with cache", xlabel="tokens written")
 
