@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from entp_lib.papers.encoder_decoder import faulty
+from entp_lib.papers.encoder_decoder import bugs, faulty
 from entp_lib.papers.encoder_decoder.bugs import (
     BUGS,
     LENGTH,
@@ -70,8 +70,10 @@ def test_replacements_have_the_printed_fault_at_the_printed_rate():
     assert abs(float(share) - 0.25) < 4 * (0.25 * 0.75 / len(found)) ** 0.5
 
 
-def test_the_study_has_a_row_for_each_and_no_number_of_its_own():
+def test_the_study_has_a_row_for_each_and_no_verdict_of_its_own(monkeypatch):
+    same = Bug("B0", "", "", across_tokens, across_tokens, tokens_mix)
+    monkeypatch.setattr(bugs, "BUGS", (*BUGS[:2], same))
     metrics, rows = bugs_study()
-    assert metrics["told_apart"] == metrics["bugs"] == len(BUGS) == len(rows["bug"])
-    assert all(len(column) == len(BUGS) for column in rows.values())
+    assert (metrics["bugs"], metrics["told_apart"]) == (3, 2) and rows["told_apart"] == [True, True, False]
+    assert all(len(column) == 3 for column in rows.values())
     assert set(metrics["influence"]) == {"printed", "corrected", "causal"}
