@@ -7,7 +7,11 @@ for a decoder outweigh attention's 2 n D until n = 6 D; ``encoder_token`` and ``
 Letters: n length of the prefix, D width, L layers, H heads, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from entp_lib.config import ModelConfig
 
@@ -99,3 +103,10 @@ def persistent_entries(cfg: ModelConfig, n: int) -> int:
 def crossover(cfg: ModelConfig) -> int:
     """The n from which attention outweighs the linear maps, in a pass and in a cached step alike: 6 D."""
     return 6 * cfg.width
+
+
+def counted(call: Callable[[], Any]) -> int:
+    """Multiply-adds of ``call`` by PyTorch's counter, attention taken as plain matrix products."""
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        call()
+    return counter.get_total_flops() // 2

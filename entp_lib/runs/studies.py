@@ -13,6 +13,7 @@ ENTP = "entp_lib.papers.entp"
 COMPACT = "entp_lib.papers.compact"
 LOOPED = "entp_lib.papers.looped.studies"
 SCRATCHPAD = "entp_lib.papers.scratchpad"
+ENCODER_DECODER = "entp_lib.papers.encoder_decoder"
 # A function of JSON arguments that returns (metrics, curves).
 STUDIES = {
     "costs": f"{ENTP}.complexity.measurements:measure",
@@ -62,6 +63,16 @@ STUDIES = {
     "scratchpad_reuse": f"{SCRATCHPAD}.reuse:reuse_study",
     "scratchpad_relative": f"{SCRATCHPAD}.relative:relative_study",
     "scratchpad_training": f"{SCRATCHPAD}.training:training_study",
+    "encoder_decoder_bugs": f"{ENCODER_DECODER}.bugs:bugs_study",
+    "encoder_decoder_parity": f"{ENCODER_DECODER}.libraries:parity_study",
+    "encoder_decoder_masking": f"{ENCODER_DECODER}.libraries:masking_study",
+    "encoder_decoder_losses": f"{ENCODER_DECODER}.computing:losses_study",
+    "encoder_decoder_sampling": f"{ENCODER_DECODER}.computing:sampling_study",
+    "encoder_decoder_caches": f"{ENCODER_DECODER}.computing:caches_study",
+    "encoder_decoder_costs": f"{ENCODER_DECODER}.recomputing:costs_study",
+    "encoder_decoder_permutations": f"{ENCODER_DECODER}.recomputing:permutations_study",
+    "encoder_decoder_coordinates": f"{ENCODER_DECODER}.recomputing:coordinates_study",
+    "encoder_decoder_objective": f"{ENCODER_DECODER}.objectives:objective_study",
 }
 
 

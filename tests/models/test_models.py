@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model, entp, grouping, kernels, packing, parameter_count
+from entp_lib.models.huggingface import copy_gpt2
 from entp_lib.models.transformer import Transformer, prefix_mask
 
 
@@ -550,27 +551,6 @@ def gpt2():
         copy_gpt2(theirs.transformer, model)
         models[architecture] = model
     return theirs, models
-
-
-@torch.no_grad()
-def copy_gpt2(source, model):
-    """GPT-2 stores its linear maps transposed."""
-    model.embedding.weight.copy_(source.wte.weight)
-    model.positions.weight.copy_(source.wpe.weight)
-    pairs = [(source.ln_f, model.ln_f)]
-    for theirs, ours in zip(source.h, model.blocks, strict=True):
-        pairs += [(theirs.ln_1, ours.ln_1), (theirs.ln_2, ours.ln_2)]
-        for conv, linear in (
-            (theirs.attn.c_attn, ours.attention.qkv),
-            (theirs.attn.c_proj, ours.attention.out),
-            (theirs.mlp.c_fc, ours.fc_in),
-            (theirs.mlp.c_proj, ours.fc_out),
-        ):
-            linear.weight.copy_(conv.weight.T)
-            linear.bias.copy_(conv.bias)
-    for theirs, ours in pairs:
-        ours.weight.copy_(theirs.weight)
-        ours.bias.copy_(theirs.bias)
 
 
 def test_decoder_is_gpt2(gpt2):

@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import Transformer, build_model
+from entp_lib.models.costs import counted
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.papers.entp.complexity.attention import streaming_attention
 from entp_lib.strict import require
@@ -70,13 +70,6 @@ def peak_bytes(call: Callable[[], Any]) -> int:
     with LiveTensors() as tensors:
         call()
     return tensors.peak
-
-
-def counted(call: Callable[[], Any]) -> int:
-    """Multiply-adds of ``call`` by PyTorch's counter, attention taken as plain matrix products."""
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        call()
-    return counter.get_total_flops() // 2
 
 
 def seconds_of(call: Callable[[], Any]) -> float:

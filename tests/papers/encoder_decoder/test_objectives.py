@@ -1,0 +1,170 @@
+"""Three objectives on one text: the same windows, each loss by its definition, questions and misprints."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from entp_lib.config import TrainConfig
+from entp_lib.models import build_model
+from entp_lib.papers.encoder_decoder import objectives
+from entp_lib.papers.encoder_decoder.losses import full_states
+from entp_lib.papers.encoder_decoder.misprints import Pointer, fine_tuned, misprinted
+from entp_lib.papers.encoder_decoder.objectives import (
+    OBJECTIVES,
+    Setting,
+    candidate_losses,
+    forwards,
+    losses_of,
+    middle_losses,
+    ngram_losses,
+    objective_study,
+    train,
+    windows,
+)
+from entp_lib.strict import ConfigError
+
+TEXT = dict(corpus="README.md", split="tail", held_out=0.2, context=6, prefixes=3)
+SMALL = dict(text=TEXT, n_layers=2, n_heads=2, width=8, labelled=8, epochs=1, tested=8, curve_windows=4, candidates=2)
+SCHEDULE = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=2)
+
+
+def setting(objective, **changes):
+    return Setting(**{**SMALL, "objective": objective, **changes})
+
+
+def spread(chosen, seed=0):
+    model = build_model(chosen.model(), seed).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(8 if p.dim() > 1 else 1)
+    return model
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_study_end_to_end_twice_the_same(objective):
+    params = dict(setting=dict(SMALL, objective=objective), train_config=SCHEDULE, model_seed=1, data_seed=2)
+    metrics, curves = objective_study(**params)
+    again, same = objective_study(**params)
+    times = {"cpu_seconds": 0}
+    assert metrics | times == again | times and curves == same
+    assert curves["step"] == [2, 3] and curves["prefix"] == list(range(1, 7))
+    assert metrics["next_token_loss"] == pytest.approx(sum(curves["loss_by_prefix"]) / 6)
+    assert (metrics["candidate_loss"] is not None) == (objective == "causal")
+    assert 0 <= metrics["accuracy"] <= 1 and metrics["corpus"]["checksum"]
+
+
+def test_arms_share_windows_and_first_weights():
+    few, many = (windows(Setting(**{**SMALL, "objective": "entp", "text": dict(TEXT, prefixes=p)}).task(), 5, "x", 1)
+                 for p in (1, 4))  # fmt: skip
+    assert torch.equal(few[0], many[0]) and few[1].sum() == 5 and many[1].sum() == 20
+    first = [dict(build_model(setting(name).model(), 3).named_parameters()) for name in OBJECTIVES]
+    assert all(torch.equal(first[0][k], other[k]) for other in first[1:] for k in first[0])
+
+
+def test_training_lowers_every_loss():
+    schedule = TrainConfig(steps=60, batch_size=16, max_lr=1e-2, min_lr=1e-3, warmup_steps=5, eval_every=20)
+    for name in OBJECTIVES:
+        _, curves, spent = train(setting(name), schedule, 0, 0)
+        assert curves["train_loss"][-1] < curves["train_loss"][0] - 0.2, name
+        assert spent["cpu_seconds"] > 0
+
+
+def test_token_forwards_by_objective():
+    wanted = torch.tensor([[True, False, True, False, False, False]])
+    assert [forwards(setting(name), wanted) for name in OBJECTIVES] == [7, 6, 4]
+
+
+@torch.no_grad()
+def test_next_token_losses_by_their_definitions():
+    rows = torch.tensor([[72, 101, 108, 108, 111, 32, 119]])
+    for name in OBJECTIVES:
+        chosen = setting(name)
+        model = spread(chosen)
+        found = losses_of(chosen, model, rows)
+        assert found.shape == (1, 6)
+        read = torch.tensor([[72, 101, 108, 256]]) if name == "masked" else rows[:, :3]
+        logits = model.head(full_states(model, read, causal=name == "causal")[:, -1])[:, :256]
+        assert float(found[0, 2]) == pytest.approx(float(F.cross_entropy(logits, rows[:, 3])), rel=1e-4)
+
+
+def test_the_middle_token_is_seen_from_one_side_or_both():
+    rows = torch.tensor([[72, 101, 108, 108, 111, 32, 119]])
+    other = rows.clone()
+    other[0, 5] = 33
+    for name in OBJECTIVES:
+        chosen = setting(name)
+        model = spread(chosen)
+        moved = abs(float(middle_losses(chosen, model, rows) - middle_losses(chosen, model, other)))
+        assert (moved > 1e-6) == (name == "masked")
+
+
+def test_candidates_are_weighed_by_whole_texts():
+    """p(token | both sides) over all tokens sums to 1, and is that of the joint probability."""
+    chosen = setting("causal")
+    model, rows = spread(chosen).double(), torch.tensor([[72, 101, 108, 108, 111, 32, 119]])
+    logs = []
+    for token in range(256):
+        tried = rows.clone()
+        tried[0, 3] = token
+        logs.append(-float(losses_of(chosen, model, tried).sum()))
+    expected = torch.tensor(logs).double().log_softmax(0)
+    assert float(candidate_losses(chosen, model, rows)) == pytest.approx(-float(expected[108]), rel=1e-6)
+
+
+def test_counted_frequencies():
+    task = setting("causal").task()
+    rows, _ = windows(task, 200, "n-grams", evaluating=True)
+    found = ngram_losses(task, rows)
+    assert 0 < found["bigram"] < found["unigram"] < 5.6  # ln 256 = 5.55
+
+
+def test_a_misprint_is_one_token_that_differs():
+    rows = torch.randint(5, (300, 7), generator=torch.Generator().manual_seed(0))
+    changed, places = misprinted(rows, "t")
+    assert torch.equal((changed != rows).nonzero()[:, 1], places) and len(set(places.tolist())) == 7
+    assert torch.equal(misprinted(rows, "t")[0], changed) and not torch.equal(misprinted(rows, "u")[0], changed)
+    with pytest.raises(ConfigError, match="windows of 1 kind of token"):
+        misprinted(torch.zeros(3, 4, dtype=torch.long))
+
+
+def test_misprints_of_a_plain_text_can_be_learned():
+    """In windows of one token but for the misprint, which token differs is found by every model."""
+    chosen = setting("causal")
+    learned, asked = (
+        misprinted(torch.cat([torch.full((n, 6), 7), torch.arange(6).repeat(1, 1)]), n) for n in (255, 99)
+    )
+    model = build_model(chosen.model(), 0)
+    right = fine_tuned(model, learned, asked, epochs=12, lr=1e-2, batch_size=16, seed=0)
+    assert right > 0.9
+
+
+def test_a_pointer_of_a_decoder_looks_back_alone():
+    rows = torch.tensor([[1, 2, 3, 4, 5, 6]])
+    other = torch.tensor([[1, 2, 3, 4, 5, 9]])
+    for name in ("causal", "entp"):
+        pointer = Pointer(spread(setting(name)), 0)
+        moved = (pointer(rows) - pointer(other)).detach().abs()[0] > 1e-7
+        assert moved[:5].any() == (name == "entp")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(objective="maksed"), "objective = 'maksed'"),
+        (dict(share=0.0), "share = 0.0: must be between 0 and 1"),
+        (dict(tested=0), "tested = 0: must be at least 1"),
+        (dict(candidates=9), "candidates = 9: must be 0 to tested = 8"),
+        (dict(tune_lr=0.0), "tune_lr = 0.0: must be above 0"),
+        (dict(text=dict(TEXT, contxt=3)), "unknown parameter text.'contxt'; did you mean 'context'"),
+        (dict(text=dict(TEXT, context=1, prefixes=0)), "context = 1: must be at least 2"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(change, message):
+    with pytest.raises(ConfigError, match=message):
+        setting(**{"objective": "masked", **change})
+
+
+def test_a_loss_that_is_no_number_ends_the_run(monkeypatch):
+    monkeypatch.setattr(objectives, "step_losses", lambda *_: iter([torch.tensor(float("nan"), requires_grad=True)]))
+    with pytest.raises(objectives.TrainingError, match="the masked loss is nan at step 1"):
+        train(setting("masked"), TrainConfig(**SCHEDULE), 0, 0)
