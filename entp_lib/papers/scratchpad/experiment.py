@@ -120,16 +120,15 @@ NEAR = 0.05  # closer to no text right, or to all, counts as being there
 
 TINY_MODEL = dict(n_layers=2, n_heads=2, width=16)
 SMALL_MODEL = dict(n_layers=2, n_heads=4, width=64)
-# Batches of 8 learn both tasks with a third of the examples that batches of 32 take.
 TRAIN = dict(
-    steps=2500,
-    batch_size=8,
+    steps=1200,
+    batch_size=32,
     max_lr=3e-3,
     min_lr=3e-4,
     warmup_steps=50,
     weight_decay=0.01,
     grad_clip=1.0,
-    eval_every=2500,
+    eval_every=1200,
 )
 # By tier and task: its parameters, the sizes of training and of tests, the arms.
 PARITY = dict(
@@ -149,14 +148,15 @@ SHIFT = dict(
     tested=40,
 )
 DECODERS = [arm for arm, (_, architecture) in ARMS.items() if architecture == "decoder"]
-# ENTP takes three times a decoder's time for a step, more than two cores have at quick.
+# ENTP takes three times a decoder's time for a step, and addition learns its trained lengths in none of the schedules
+# that quick has room for (docs/JOURNAL.md): both wait for the night.
 TRAINED: dict[str, dict[str, dict[str, Any]]] = {
     "smoke": {
         "parity": dict(
             params=dict(slots=4), train_sizes=[1, 2], test_sizes=[2, 4], model=TINY_MODEL, tested=4, arms=list(ARMS)
         ),
     },
-    "quick": {"parity": dict(PARITY, arms=DECODERS), "shift_addition": dict(SHIFT, arms=DECODERS)},
+    "quick": {"parity": dict(PARITY, arms=DECODERS)},
     "overnight": {
         "parity": dict(PARITY, arms=list(ARMS), tested=100),
         "shift_addition": dict(SHIFT, arms=DECODERS, tested=100),
