@@ -12,7 +12,7 @@ from entp_lib import paths
 from entp_lib.config import BEST_FIRST
 from entp_lib.report.execution import Job, Result, duration, execute, execute_side_by_side
 from entp_lib.report.options import checked_for_all, defaults, parse_parameter
-from entp_lib.report.planned import planned
+from entp_lib.report.planned import common, planned
 from entp_lib.runs.sweeps import available_cores
 from entp_lib.strict import require
 
@@ -63,8 +63,10 @@ def plan(
     if update:
         notebooks = list(dict.fromkeys([*notebooks, *(p for p in notebook_paths() if p.name.startswith(OVERVIEW))]))
     parameters = checked_for_all(options, own, notebooks)
-    missing = [planned(p.stem, defaults(p) | given).missing for p, given in zip(notebooks, parameters, strict=True)]
-    in_place = update or not (own or options.keys() - {"jobs"} or any(missing))
+    whole = [defaults(p) | given for p, given in zip(notebooks, parameters, strict=True)]
+    missing = [planned(p.stem, values).missing for p, values in zip(notebooks, whole, strict=True)]
+    edited = not all(common(values).as_committed for values in whole)  # in the notebook itself, as JupyterLab does
+    in_place = update or not (own or edited or options.keys() - {"jobs"} or any(missing))
     figures = paths.figures() if in_place else paths.new_figures()
     jobs = [Job(path, given, figures, update) for path, given in zip(notebooks, parameters, strict=True)]
     overview = [job.notebook.name.startswith(OVERVIEW) for job in jobs]

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from entp_lib.collection.parameters import NotebookParameters
-from entp_lib.strict import ConfigError
 
 
 @dataclass(frozen=True)
@@ -20,17 +19,26 @@ class Planned:
         return self.total - self.complete
 
 
+def common(parameters: dict[str, Any]) -> NotebookParameters:
+    """What all notebooks accept, of the parameters of one. ConfigError for a value that makes no sense."""
+    names = {f.name for f in dataclasses.fields(NotebookParameters)}
+    return NotebookParameters(**{name: value for name, value in parameters.items() if name in names})
+
+
 def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
-    """The runs of a notebook (its name without suffix) at these parameters; with ``fresh`` none counts as complete."""
+    """The runs of a notebook (its name without suffix) at these parameters; with ``fresh`` none counts as complete.
+
+    ConfigError for ``changes`` that fit none of its experiments' runs.
+    """
+    from entp_lib.collection.experiment import NoRuns
     from entp_lib.papers import EXPERIMENTS
 
-    names = {f.name for f in dataclasses.fields(NotebookParameters)}
-    wanted = NotebookParameters(**{name: value for name, value in parameters.items() if name in names})
+    wanted = common(parameters)
     total = complete = 0
     for experiment in (e for e in EXPERIMENTS.values() if e.notebook == notebook):
         try:
             store, runs = experiment.wanted(wanted)
-        except ConfigError:  # it has no runs at this tier
+        except NoRuns:
             continue
         found = [store.find(run.config, experiment.version) for run in runs]
         total += len(found)

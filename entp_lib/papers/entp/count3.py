@@ -255,4 +255,5 @@ COUNT3_UNSEEN = Experiment(
     notebook="03_count3",
     plan=plan_unseen,
     measure=measure_unseen,
+    changeable=False,
 )
