@@ -156,25 +156,30 @@ def noted_seconds(text: str | None) -> float:
 
 def run_command(options) -> int:
     from entp_lib import paths
-    from entp_lib.report import lab, ledger, readme
-    from entp_lib.report import notebooks as launcher
-    from entp_lib.runs import sweeps as runs
-    from entp_lib.runs.records import Store
+    from entp_lib.report import lab
+    from entp_lib.report import options as checks
 
     check_alone(options, "lab", ("port", "no_browser"))
     check_alone(options, "list")
     require(options.lab or not (options.port or options.no_browser), "--port and --no-browser go with --lab")
     if options.lab:
         lab.open_lab(options.port, not options.no_browser)
+    require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
+    given = {"tier": options.tier, "jobs": options.jobs, "fresh": options.fresh or None}
+    given["time_limit"] = noted_seconds(options.time_limit) or None
+    given = {name: value for name, value in given.items() if value is not None}
+    checks.check(options.only, given, options.parameter)  # before torch, which takes its seconds
+
+    from entp_lib.report import ledger, readme
+    from entp_lib.report import notebooks as launcher
+    from entp_lib.runs import sweeps as runs
+    from entp_lib.runs.records import Store
+
     if options.list:
         print(launcher.listing())
         return 0
     if options.tier == "gpu":
         runs.device_for("gpu")
-    given = {"tier": options.tier, "jobs": options.jobs, "fresh": options.fresh or None}
-    given["time_limit"] = noted_seconds(options.time_limit) or None
-    given = {name: value for name, value in given.items() if value is not None}
-    require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
     if options.tier == "overnight":
         from entp_lib.report import tiers
 

@@ -5,39 +5,18 @@ a store of their own, and no claim counts them.
 """
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.collection.parameters import check_names
+from entp_lib.config import RunConfig, StudyConfig, TrainConfig
 from entp_lib.models.entp import token_forwards
 from entp_lib.strict import ConfigError, from_dict, require
 from entp_lib.tasks import Task, build_task
 
-PARTS = ("task", "model", "train")
-FOLLOWS = ("vocab_size", "max_length", "input_dim", "output_dim")  # of a model: its task decides
 EQUAL_COMPUTE = "longer"  # the arm of a decoder with the token-forwards of ENTP
-
-
-def check_names(changes: dict[str, Any]) -> None:
-    """ConfigError for a name that is not ``task.``, ``model.`` or ``train.`` and a field, or that is the task's."""
-    for name in changes:
-        part, dot, field = name.partition(".")
-        require(
-            bool(dot and field) and part in PARTS,
-            f"changes: {name!r}: write it as task.{name}, model.{name} or train.{name}"
-            if not dot
-            else f"changes: {name!r}: must begin with {', '.join(p + '.' for p in PARTS)}",
-        )
-        if part != "task":
-            known = [f.name for f in dataclasses.fields(ModelConfig if part == "model" else TrainConfig)]
-            near = difflib.get_close_matches(field, known, 1)
-            hint = f"did you mean {part}.{near[0]}?" if near else f"known: {', '.join(known)}"
-            require(field in known, f"changes: unknown name {name!r}; {hint}")
-        require(name != "model.architecture", "changes: 'model.architecture' is what is compared, and stays")
-        require(part != "model" or field not in FOLLOWS, f"changes: {name!r} follows from the task: change that")
 
 
 def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:

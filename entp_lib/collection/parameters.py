@@ -2,16 +2,18 @@
 
 import ast
 import dataclasses
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from entp_lib.collection.changes import check_names
-from entp_lib.config import TIERS
+from entp_lib.config import TIERS, ModelConfig, TrainConfig
 from entp_lib.strict import ConfigError, check_types, from_dict, one_of, require
 
 MAX_SEEDS = 1000
 OPTIONAL = ("changes",)  # what a parameters cell may leave out
+PARTS = ("task", "model", "train")
+FOLLOWS = ("vocab_size", "max_length", "input_dim", "output_dim")  # of a model: its task decides
 INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind the parameters cell
 
 
@@ -52,6 +54,25 @@ class NotebookParameters:
     def as_committed(self) -> bool:
         """Whether they ask for what committed notebooks show: the best records, all of them, and nothing changed."""
         return (self.tier, self.seeds, self.fresh, self.changes) == ("best", 0, False, {})
+
+
+def check_names(changes: dict[str, Any]) -> None:
+    """ConfigError for a name that is not ``task.``, ``model.`` or ``train.`` and a field, or that is the task's."""
+    for name in changes:
+        part, dot, field = name.partition(".")
+        require(
+            bool(dot and field) and part in PARTS,
+            f"changes: {name!r}: write it as task.{name}, model.{name} or train.{name}"
+            if not dot
+            else f"changes: {name!r}: must begin with {', '.join(p + '.' for p in PARTS)}",
+        )
+        if part != "task":
+            known = [f.name for f in dataclasses.fields(ModelConfig if part == "model" else TrainConfig)]
+            near = difflib.get_close_matches(field, known, 1)
+            hint = f"did you mean {part}.{near[0]}?" if near else f"known: {', '.join(known)}"
+            require(field in known, f"changes: unknown name {name!r}; {hint}")
+        require(name != "model.architecture", "changes: 'model.architecture' is what is compared, and stays")
+        require(part != "model" or field not in FOLLOWS, f"changes: {name!r} follows from the task: change that")
 
 
 def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,12 +10,11 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST
 from entp_lib.report.execution import Job, Result, duration, execute, execute_side_by_side
-from entp_lib.report.options import checked_for_all, defaults, parse_parameter
+from entp_lib.report.options import OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
 from entp_lib.report.planned import common, planned
 from entp_lib.runs.sweeps import available_cores
 from entp_lib.strict import require
 
-OVERVIEW = "00"
 AT_A_TIME = 4  # notebooks side by side, at most
 OWN_WORDS = ("ConfigError", "RecordError", "SweepError")  # errors that say themselves what is wrong
 
@@ -32,20 +30,6 @@ class Plan:
     jobs: list[Job]
     settled: list[Job]
     in_place: bool
-
-
-def notebook_paths(only: str = "") -> list[Path]:
-    """The numbered notebooks, the overview last because it shows what the others leave.
-
-    ``only``: numbers or names, separated by commas, as in "03,06_match3". ConfigError names one that does not exist.
-    """
-    found = {path.name[:2]: path for path in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))}
-    names = {path.stem: number for number, path in found.items()}
-    wanted = [Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()]
-    numbers = [names.get(name, name.zfill(2)) for name in wanted] or list(found)
-    for name, number in zip(wanted, numbers, strict=False):
-        require(number in found, f"no notebook {name}; there are {', '.join(found)}")
-    return [found[number] for number in sorted(set(numbers), key=lambda n: (n == OVERVIEW, n))]
 
 
 def plan(
