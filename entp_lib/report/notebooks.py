@@ -12,6 +12,7 @@ from entp_lib.config import BEST_FIRST
 from entp_lib.report.execution import Job, Result, duration, execute, execute_side_by_side
 from entp_lib.report.options import OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
 from entp_lib.report.planned import common, planned
+from entp_lib.runs.execution import Config
 from entp_lib.runs.sweeps import available_cores
 from entp_lib.strict import require
 
@@ -24,12 +25,13 @@ class Plan:
     """What a command executes. ``settled``: the notebooks all of whose runs have records, which may go side by side.
 
     ``in_place``: figures and ledger belong to the project, because they show its best records; else they go beside
-    the executed copies.
+    the executed copies. ``todo``: the runs that it will compute.
     """
 
     jobs: list[Job]
     settled: list[Job]
     in_place: bool
+    todo: Sequence[Config] = ()
 
 
 def plan(
@@ -48,14 +50,15 @@ def plan(
         notebooks = list(dict.fromkeys([*notebooks, *(p for p in notebook_paths() if p.name.startswith(OVERVIEW))]))
     parameters = checked_for_all(options, own, notebooks)
     whole = [defaults(p) | given for p, given in zip(notebooks, parameters, strict=True)]
-    missing = [planned(p.stem, values).missing for p, values in zip(notebooks, whole, strict=True)]
+    found = [planned(p.stem, values) for p, values in zip(notebooks, whole, strict=True)]
+    missing = [runs.missing for runs in found]
     edited = not all(common(values).as_committed for values in whole)  # in the notebook itself, as JupyterLab does
     in_place = update or not (own or edited or options.keys() - {"jobs"} or any(missing))
     figures = paths.figures() if in_place else paths.new_figures()
     jobs = [Job(path, given, figures, update) for path, given in zip(notebooks, parameters, strict=True)]
     overview = [job.notebook.name.startswith(OVERVIEW) for job in jobs]
     settled = [job for job, lacks, last in zip(jobs, missing, overview, strict=True) if not lacks and not last]
-    return Plan(jobs, settled, in_place)
+    return Plan(jobs, settled, in_place, [config for runs in found for config in runs.todo])
 
 
 def run_all(plan: Plan) -> list[Result]:

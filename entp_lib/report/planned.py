@@ -1,18 +1,21 @@
 """How many of the runs that a notebook asks for have a record: what must be computed, and what a failure lacks."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.runs.execution import Config
 
 
 @dataclass(frozen=True)
 class Planned:
-    """Runs that a notebook's experiments ask for, and how many of them are complete."""
+    """Runs that a notebook's experiments ask for, how many are complete, and the configurations of the others."""
 
     total: int = 0
     complete: int = 0
+    todo: Sequence[Config] = ()
 
     @property
     def missing(self) -> int:
@@ -34,13 +37,15 @@ def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
     from entp_lib.papers import EXPERIMENTS
 
     wanted = common(parameters)
-    total = complete = 0
+    total, todo = 0, []
     for experiment in (e for e in EXPERIMENTS.values() if e.notebook == notebook):
         try:
             store, runs = experiment.wanted(wanted)
         except NoRuns:
             continue
-        found = [store.find(run.config, experiment.version) for run in runs]
-        total += len(found)
-        complete += 0 if wanted.fresh else sum(r is not None and r.status == "complete" for r in found)
-    return Planned(total, complete)
+        total += len(runs)
+        for run in runs:
+            found = None if wanted.fresh else store.find(run.config, experiment.version)
+            if found is None or found.status != "complete":
+                todo.append(run.config)
+    return Planned(total, total - len(todo), todo)
