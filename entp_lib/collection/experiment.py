@@ -89,7 +89,8 @@ class Experiment:
     changeable: bool = True
 
     def __post_init__(self):
-        object.__setattr__(self, "measure", telling_changes(self.measure))
+        if self.measure is not no_claims:
+            object.__setattr__(self, "measure", telling_changes(self.measure))
 
     def configs(self, tier: str, seeds: int = 0) -> list[RunConfig | StudyConfig]:
         """The configurations of a tier; ``seeds`` 0: as many as the tier has."""

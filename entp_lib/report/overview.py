@@ -76,7 +76,7 @@ def ledger_html(table: pd.DataFrame) -> Html:
             values = dict(shown.loc[claim.id])
             margin = known.loc[claim.id, "margin"]
             values |= {"id": claim.id, "margin": "" if pd.isna(margin) else f"±{margin:g}"}
-            values["verdict"] = f"{sign(claim.verdict)} {claim.verdict}"
+            values["verdict"] = f"{sign(claim.verdict)} {values['verdict']}"
             lines.append(row_of([*(values[column] for column in COLUMNS)], "td", where=link(claim, known)))
     return Html("\n".join([*lines, "</table>"]))
 

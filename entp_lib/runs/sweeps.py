@@ -11,6 +11,7 @@ from entp_lib.models.entp import token_forwards
 from entp_lib.runs.deadlines import Deadline, deadline_after
 from entp_lib.runs.execution import Config, check_can_compute, device_for, tidy
 from entp_lib.runs.generations import begin_or_continue, end, is_done
+from entp_lib.runs.pairs import begun_here_first
 from entp_lib.runs.progress import Meter, event, progress_folder
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.workers import InProcess, available_cores, execute, local_processes
@@ -95,8 +96,10 @@ def sweep(
         check_can_compute(configs, version, store)
         generation = begin_or_continue(store, configs[0].experiment, by_id)
     found: dict[str, Record] = {}
+    stored: list[Record] = []
     for record_id, config in by_id.items():
         record = store.find(config, version)
+        stored += [record] if record is not None else []
         if is_done(record, generation):
             tidy(store, record)
             found[record_id] = record
@@ -104,6 +107,7 @@ def sweep(
     result = Sweep(reused=len(found))
     if todo:
         check_can_compute(list(todo.values()), version, store)
+        todo = begun_here_first(todo, stored, options.device or "cpu")
         found |= compute(todo, Job(version, store, generation, options), executor, result)
     if generation and all(i in found and is_done(found[i], generation) for i in by_id):
         end(store, configs[0].experiment, by_id)
