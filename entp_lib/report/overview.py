@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.collection import claims, figures
+from entp_lib.collection import claims
 from entp_lib.report.options import notebook_paths
 from entp_lib.report.sound import check_sound
 
@@ -128,6 +128,8 @@ def gallery_html(without: str = "00_") -> Html:
 
     ``without``: figures whose names begin so are left out.
     """
+    from entp_lib.collection import figures  # with matplotlib, which bare machines do without
+
     found = [(path, about) for path, about in figures.gallery() if not path.stem.startswith(without)]
     stems = {path.name[:2]: path.stem for path in notebook_paths()}
     cells = [picture_cell(path, about, stems.get(path.name[:2], "")) for path, about in found]
