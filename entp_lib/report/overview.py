@@ -1,7 +1,7 @@
 """What the overview shows: the ledger by notebook, coloured and linked, and every figure in one grid.
 
-It is HTML of the plainest kind, without styles or scripts, which JupyterLab and code hosts would leave out: colours are
-signs, links are relative to ``notebooks/``.
+It is HTML of the plainest kind, without style sheets or scripts, which JupyterLab and code hosts would leave out: a
+verdict's colour is a dot before its name, links are relative to ``notebooks/``.
 """
 
 import base64
@@ -17,18 +17,18 @@ from entp_lib.collection import claims
 from entp_lib.report.options import notebook_paths
 from entp_lib.report.sound import check_sound
 
-# A sign for each verdict and answer, of the colours that figures give them where there are such.
-SIGNS = {
-    "reproduced": "🟩",
-    "same direction": "🟦",
-    "not reproduced": "🟧",
-    "inconclusive": "⬜",
-    "uninformative": "▫️",
-    "verified": "🟩",
-    "verified with correction": "🟨",
-    "refuted": "🟧",
-    "unproved": "⬜",
-    "not attempted": "▫️",
+# The colour of each verdict; those of comparisons are the figures' (``entp_lib.collection.figures.VERDICT_COLOURS``).
+COLOURS = {
+    "reproduced": "#009E73",
+    "same direction": "#56B4E9",
+    "not reproduced": "#D55E00",
+    "inconclusive": "#7F7F7F",
+    "uninformative": "#C8C8C8",
+    "verified": "#009E73",
+    "verified with correction": "#E69F00",
+    "refuted": "#D55E00",
+    "unproved": "#7F7F7F",
+    "not attempted": "#C8C8C8",
 }
 MEANINGS = {
     "reproduced": "the paper's settings, and its value inside our 95 % interval",
@@ -44,6 +44,7 @@ MEANINGS = {
     "unproved": "no check could decide it",
 }
 COLUMNS = ("id", "source", "statement", "paper", "ours", "95 % interval", "margin", "tier", "seeds", "verdict")
+LEFT = 'style="text-align:left"'  # Jupyter would put text to the right
 GRID, WIDTH = 4, 210  # pictures in a row, pixels of each
 
 
@@ -68,7 +69,7 @@ def ledger_html(table: pd.DataFrame) -> Html:
     rows = table.assign(place=table["notebook"]).sort_values("place", kind="stable")
     for notebook, part in rows.groupby("place", sort=False):
         counts = part["verdict"].value_counts(sort=False)
-        said = " · ".join(f"{count} {sign(verdict)} {html.escape(verdict)}" for verdict, count in counts.items())
+        said = " · ".join(f"{count} {dot(verdict)} {html.escape(verdict)}" for verdict, count in counts.items())
         lines.append(
             f'<tr><td colspan="{len(COLUMNS) + 1}"><b>{html.escape(title_of(notebook))}</b> ({said})</td></tr>'
         )
@@ -76,27 +77,31 @@ def ledger_html(table: pd.DataFrame) -> Html:
             values = dict(shown.loc[claim.id])
             margin = known.loc[claim.id, "margin"]
             values |= {"id": claim.id, "margin": "" if pd.isna(margin) else f"±{margin:g}"}
-            values["verdict"] = f"{sign(claim.verdict)} {values['verdict']}"
-            lines.append(row_of([*(values[column] for column in COLUMNS)], "td", where=link(claim, known)))
+            cells = [*(values[column] for column in COLUMNS)]
+            lines.append(row_of(cells, "td", dot(claim.verdict), link(claim, known)))
     return Html("\n".join([*lines, "</table>"]))
 
 
-def sign(verdict: str) -> str:
-    """The coloured sign of a verdict; answers to our own questions have words of their own, and one sign."""
-    return SIGNS.get(verdict, "⬜" if verdict == claims.OPEN else "🟦")
+def dot(verdict: str) -> str:
+    """A dot in the colour of a verdict; answers to our own questions have words of their own, and one colour."""
+    other = COLOURS["inconclusive" if verdict == claims.OPEN else "same direction"]
+    return f'<font color="{COLOURS.get(verdict, other)}">●</font>'
 
 
 def legend() -> Html:
-    """What the verdicts mean, with their signs, the margin's rule among them."""
-    rows = [row_of([f"{SIGNS[verdict]} {verdict}", meaning], "td") for verdict, meaning in MEANINGS.items()]
-    last = "margin: a difference below it counts as none; it was stated before the runs, in the unit of the claim"
-    return Html("\n".join(["<table>", *rows, row_of(["±", last], "td"), "</table>"]))
+    """What the verdicts mean, in their colours, the margin's rule among them."""
+    margin = "a difference below it counts as none; it was stated before the runs, in the unit of the claim"
+    named = {f"{dot(verdict)} {verdict}": meaning for verdict, meaning in MEANINGS.items()} | {"± margin": margin}
+    rows = [f"<tr><td {LEFT}>{name}</td><td {LEFT}>{meaning}</td></tr>" for name, meaning in named.items()]
+    return Html("\n".join(["<table>", *rows, "</table>"]))
 
 
-def row_of(values: Sequence[object], cell: str, where: str = "") -> str:
-    """A line of a table; ``where`` is HTML already."""
+def row_of(values: Sequence[object], cell: str, mark: str = "", where: str = "") -> str:
+    """A line of a table. ``mark``, before the last value, and ``where``, behind it, are HTML already."""
     texts = [html.escape("" if pd.isna(value) else str(value)) for value in values]
-    return "<tr>" + "".join(f"<{cell}>{text}</{cell}>" for text in texts) + (where and f"<td>{where}</td>") + "</tr>"
+    texts[-1] = f"{mark} {texts[-1]}" if mark else texts[-1]
+    texts += [where] if where else []
+    return "<tr>" + "".join(f"<{cell} {LEFT}>{text}</{cell}>" for text in texts) + "</tr>"
 
 
 def link(claim, known: pd.DataFrame) -> str:
@@ -143,9 +148,7 @@ def picture_cell(path: Path, about: str, notebook: str) -> str:
     data = base64.b64encode(small_picture(path)).decode()
     picture = f'<img src="data:image/webp;base64,{data}" width="{WIDTH}" alt="{html.escape(alt)}">'
     linked = f'<a href="{notebook}.ipynb">{picture}</a>' if notebook else picture
-    return (
-        f'<td align="left" valign="top">{linked}<br>{path.stem}<br>{html.escape(rests.partition("; commit")[0])}</td>'
-    )
+    return f'<td {LEFT} valign="top">{linked}<br>{path.stem}<br>{html.escape(rests.partition("; commit")[0])}</td>'
 
 
 def small_picture(path: Path) -> bytes:

@@ -40,10 +40,10 @@ def test_every_claim_has_its_row_its_sign_and_its_link(table):
     attempted = table[table["verdict"] != "not attempted"]
     text = overview.ledger_html(attempted)
     parsed = Tags(text)
-    assert not parsed.open and not {tag for tag, _ in parsed.tags} - {"table", "tr", "td", "th", "b", "a"}
+    assert not parsed.open and not {tag for tag, _ in parsed.tags} - {"table", "tr", "td", "th", "b", "a", "font"}
     for claim in attempted.itertuples():
-        (row,) = [line for line in text.splitlines() if f"<td>{claim.id}</td>" in line]
-        assert f"{overview.SIGNS[claim.verdict]} {claim.verdict}" in row
+        (row,) = [line for line in text.splitlines() if f">{claim.id}</td>" in line]
+        assert f"{overview.dot(claim.verdict)} {claim.verdict}" in row
         assert f'<a href="{claim.notebook}.ipynb' in row
     links = [attributes["href"] for tag, attributes in parsed.tags if tag == "a"]
     assert len(links) == len(attempted)
@@ -56,17 +56,16 @@ def test_margins_stand_beside_the_claims_that_have_one(table):
     text = overview.ledger_html(table)
     known = claims.reference_claims().set_index("id")["margin"]
     for claim in table["id"]:
-        (row,) = [line for line in text.splitlines() if f"<td>{claim}</td>" in line]
+        (row,) = [line for line in text.splitlines() if f">{claim}</td>" in line]
         assert (f"±{known[claim]:g}" in row) == (known[claim] == known[claim])
     assert "margin" in overview.legend()
 
 
 def test_every_verdict_is_explained_and_has_a_colour():
-    assert set(overview.SIGNS) == set(claims.VERDICTS)
+    assert set(overview.COLOURS) == set(claims.VERDICTS)
     assert set(overview.MEANINGS) == set(claims.VERDICTS) - {"not attempted"}
-    assert all(f"{overview.SIGNS[verdict]} {verdict}" in overview.legend() for verdict in overview.MEANINGS)
-    empirical = [overview.SIGNS[verdict] for verdict in claims.EMPIRICAL_VERDICTS]
-    assert len(set(empirical)) == len(empirical)
+    assert all(f"{overview.dot(verdict)} {verdict}" in overview.legend() for verdict in overview.MEANINGS)
+    assert figures.VERDICT_COLOURS.items() <= overview.COLOURS.items()
 
 
 def test_the_gallery_shows_every_figure_once_and_leads_to_its_notebook():
