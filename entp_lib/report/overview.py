@@ -71,7 +71,7 @@ def ledger_html(table: pd.DataFrame) -> Html:
         counts = part["verdict"].value_counts(sort=False)
         said = " · ".join(f"{count} {dot(verdict)} {html.escape(verdict)}" for verdict, count in counts.items())
         lines.append(
-            f'<tr><td colspan="{len(COLUMNS) + 1}"><b>{html.escape(title_of(notebook))}</b> ({said})</td></tr>'
+            f'<tr><td colspan="{len(COLUMNS) + 1}" {LEFT}><b>{html.escape(title_of(notebook))}</b> ({said})</td></tr>'
         )
         for claim in part.itertuples():
             values = dict(shown.loc[claim.id])
