@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from entp_lib.collection.parameters import NotebookParameters
@@ -15,7 +15,7 @@ class Planned:
 
     total: int = 0
     complete: int = 0
-    todo: Sequence[Config] = ()
+    todo: Sequence[Config] = field(default=(), compare=False)
 
     @property
     def missing(self) -> int:
