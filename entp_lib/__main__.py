@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from entp_lib.config import TIERS
+from entp_lib.report import own_data_command
 from entp_lib.strict import require
 
 if TYPE_CHECKING:  # torch takes a second, which mistakes and --help need not wait for
@@ -62,6 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="set a notebook parameter",
     )
+    run.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
     run.add_argument("--list", action="store_true", help="list notebooks, experiments and their records")
     run.add_argument("--update", action="store_true", help="re-execute the committed notebooks in place")
     run.add_argument("--lab", action="store_true", help="open JupyterLab on the overview")
@@ -78,6 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--results", metavar="DIR", help="where records go (default: the project's results)")
     train.add_argument("--jobs", type=int, default=0)
     train.add_argument("--fresh", action="store_true")
+    train.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
     train.set_defaults(command=train_command)
 
     tier = commands.add_parser("tier", help="complete a whole tier's records without notebooks, at lowest priority")
@@ -90,9 +93,9 @@ def build_parser() -> argparse.ArgumentParser:
     text = commands.add_parser(
         "text",
         help="train decoder and ENTP on a text file of your own",
-        description="Train on a UTF-8 text or Parquet file, about its last tenth held out, and print the losses. The "
-        "default model and rates are the authors' for characters of Shakespeare. ENTP sends (context + 1) / 2 times "
-        "the tokens of a decoder through its layers, unless --prefixes has it train fewer positions.",
+        description="Train on a UTF-8 text or Parquet file, about its last tenth held out, and print the losses; by "
+        "default within minutes. ENTP sends half as many tokens as the context is long through its layers for every "
+        "trained position of a window, so that --prefixes decides what it costs.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     text.add_argument("file")
@@ -100,18 +103,26 @@ def build_parser() -> argparse.ArgumentParser:
     text.add_argument("--tokenizer", default="characters", help="characters, bytes, bpe or gpt2")
     text.add_argument("--vocabulary", type=int, default=0, metavar="N", help="tokens that bpe learns")
     text.add_argument("--context", type=int, default=64, metavar="N", help="tokens in a window")
-    text.add_argument("--prefixes", type=int, default=0, metavar="N", help="trained positions of a window; 0 for all")
+    text.add_argument("--prefixes", type=int, default=8, metavar="N", help="trained positions of a window; 0 for all")
     text.add_argument("--size", default="small", help="one of the paper's model sizes")
-    text.add_argument("--steps", type=int, default=5000, metavar="N", help="updates of the weights")
-    text.add_argument("--batch-size", type=int, default=64, metavar="N", help="windows in a step")
-    text.add_argument("--max-lr", type=float, default=5e-4, metavar="RATE", help="learning rate; falls to a tenth")
+    text.add_argument("--steps", type=int, default=0, metavar="N", help="updates of the weights; 0: by the file's size")
+    text.add_argument("--batch-size", type=int, default=32, metavar="N", help="windows in a step")
+    text.add_argument("--max-lr", type=float, default=1e-3, metavar="RATE", help="learning rate; falls to a tenth")
+    text.add_argument("--evaluations", type=int, default=20, metavar="N", help="points of the curves of losses")
+    text.add_argument(
+        "--published",
+        action="store_true",
+        help="all positions, steps, batch and rate of the authors' Shakespeare: days on two cores",
+    )
     text.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each architecture")
     text.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
     text.add_argument("--results", metavar="DIR", help="where records go, if not to results/own")
     text.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
     text.add_argument("--fresh", action="store_true", help="compute again what has a record")
+    text.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
     text.set_defaults(command=text_command)
 
+    own_data_command.add(commands, check_limits, run_sweep)
     claims = commands.add_parser("claims", help="recompute claims.csv and questions.csv and print them")
     claims.set_defaults(command=claims_command)
     records = commands.add_parser("records", help="verify every record and list the damaged ones")
@@ -156,31 +167,39 @@ def noted_seconds(text: str | None) -> float:
 
 def run_command(options) -> int:
     from entp_lib import paths
-    from entp_lib.report import lab, ledger, readme
-    from entp_lib.report import notebooks as launcher
-    from entp_lib.runs import sweeps as runs
-    from entp_lib.runs.records import Store
+    from entp_lib.report import lab
+    from entp_lib.report import options as checks
 
     check_alone(options, "lab", ("port", "no_browser"))
     check_alone(options, "list")
     require(options.lab or not (options.port or options.no_browser), "--port and --no-browser go with --lab")
     if options.lab:
         lab.open_lab(options.port, not options.no_browser)
+    require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
+    given = {"tier": options.tier, "jobs": options.jobs, "fresh": options.fresh or None}
+    given["time_limit"] = noted_seconds(options.time_limit) or None
+    given = {name: value for name, value in given.items() if value is not None}
+    checks.check(options.only, given, options.parameter)  # before torch, which takes its seconds
+
+    from entp_lib.report import estimates, ledger, readme
+    from entp_lib.report import notebooks as launcher
+    from entp_lib.runs import sweeps as runs
+    from entp_lib.runs.records import Store
+
     if options.list:
         print(launcher.listing())
         return 0
     if options.tier == "gpu":
         runs.device_for("gpu")
-    given = {"tier": options.tier, "jobs": options.jobs, "fresh": options.fresh or None}
-    given["time_limit"] = noted_seconds(options.time_limit) or None
-    given = {name: value for name, value in given.items() if value is not None}
-    require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
     if options.tier == "overnight":
         from entp_lib.report import tiers
 
         numbers = [path.name[:2] for path in launcher.notebook_paths(options.only)]
         tiers.run_tier("overnight", jobs=options.jobs or 0, time_limit=seconds(options.time_limit), only=numbers)
     plan = launcher.plan(only=options.only, options=given, extra=options.parameter, update=options.update)
+    limit = seconds(options.time_limit) * len(plan.jobs)
+    what = f"{len(plan.todo)} runs without a record"
+    estimates.announce_runs(what, plan.todo, options.jobs or 0, options.yes, limit)
     results = launcher.run_all(plan)
     if options.tier != "smoke" and not Store().read_only:
         ledger.write_ledger(folder=None if plan.in_place else paths.new_figures().parent)
@@ -269,14 +288,21 @@ def run_sweep(
 
     Raises RecordError where ``results`` cannot be written.
     """
+    from entp_lib.config import config_id
+    from entp_lib.report.estimates import announce_runs
     from entp_lib.runs.records import Store
     from entp_lib.runs.sweeps import SweepError, sweep
 
+    store = Store(results)
+    known = [] if options.fresh else [store.find(config, version) for config in configs]
+    complete = {r.id for r in known if r is not None and r.status == "complete"}
+    todo = [config for config in configs if config_id(config, version) not in complete]
+    announce_runs(label, todo, options.jobs or jobs, options.yes, seconds(options.time_limit))
     try:
         done = sweep(
             configs,
             version,
-            store=Store(results),
+            store=store,
             fresh=options.fresh,
             jobs=options.jobs or jobs,
             time_limit=seconds(options.time_limit),
@@ -304,21 +330,15 @@ def text_command(options) -> int:
     check_limits(options)
     results = options.results or paths.results() / "own"
     Store(results).check_writable()
-    names = "tokenizer vocabulary context prefixes size steps batch_size max_lr seeds".split()
+    names = "tokenizer vocabulary context prefixes size steps batch_size max_lr seeds evaluations".split()
     configs = own_text.configs(
         str(Path(options.file).resolve()),
         options.architecture or ("decoder", "entp"),
-        **{name: getattr(options, name) for name in names},
+        **({name: getattr(options, name) for name in names} | (own_text.PUBLISHED if options.published else {})),
     )
     device = runs.device_for("paper")  # a GPU if there is one
     done = run_sweep(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
-    courses = own_text.courses(done.records)
-    if len(courses):
-        print("loss in nats a token")
-        print(courses.round(3).to_string())
-    for r in done.complete:
-        print(f"\n{r.config.model.architecture}, seed {r.config.model_seed}, {r.provenance['train_seconds']:.0f} s:")
-        print(f"  {r.metrics['samples'][0]['prompt']!r}\n  {r.metrics['samples'][0]['continuation']!r}")
+    print(own_text.report(done.records, Store(results)))
     return 1 if done.failures else 0
 
 

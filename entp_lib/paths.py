@@ -2,7 +2,8 @@
 
 papermill starts kernels where it was launched, nbval in ``notebooks/``: only the repository root is the same
 for both. Environment variables move the places that are written to: ``ENTP_RESULTS``, ``ENTP_FIGURES``, and
-``ENTP_NEW_FIGURES`` for figures that are not the project's yet.
+``ENTP_NEW_FIGURES`` for figures that are not the project's yet. Installed without its repository the library writes
+below ``ENTP_HOME``, and without that below the working directory.
 """
 
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from entp_lib.strict import require
 
 NEW_FIGURES_VARIABLE = "ENTP_NEW_FIGURES"
+HOME_VARIABLE = "ENTP_HOME"
 
 
 def root() -> Path:
@@ -24,16 +26,22 @@ def has_repository() -> bool:
 
 
 def of_repository(name: str, variable: str = "") -> Path:
-    """A folder of the repository, or the one that an environment variable names. ConfigError where there is neither."""
+    """A folder of the repository, or the one that an environment variable names.
+
+    One that is written to, which has such a variable, lies below ``ENTP_HOME`` or the working directory where there is
+    no repository; of others that is a ConfigError.
+    """
     if variable and os.environ.get(variable):
         return Path(os.environ[variable])
-    hint = f"set {variable} to a folder of yours" if variable else "clone the repository and run it from there"
+    if variable and not has_repository():
+        return Path(os.environ.get(HOME_VARIABLE) or Path.cwd()) / name
+    hint = "clone the repository and run it from there"
     require(has_repository(), f"entp_lib is installed without its repository, where {name}/ would be: {hint}")
     return root() / name
 
 
 def results() -> Path:
-    """Folder of records, checkpoints and executed notebooks. ConfigError as ``of_repository``."""
+    """Folder of records, checkpoints and executed notebooks."""
     return of_repository("results", "ENTP_RESULTS")
 
 
@@ -55,6 +63,12 @@ def new_figures() -> Path:
 def notebooks() -> Path:
     """Folder of the numbered notebooks."""
     return of_repository("notebooks")
+
+
+def readme() -> Path:
+    """The README, part of which is generated."""
+    of_repository("notebooks")
+    return root() / "README.md"
 
 
 def reference() -> Path:

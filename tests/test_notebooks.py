@@ -11,7 +11,7 @@ import pytest
 
 from entp_lib import paths
 from entp_lib.collection import claims, figures
-from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.collection.parameters import OPTIONAL, NotebookParameters
 from entp_lib.report import notebooks as launcher
 from entp_lib.report import options, readme
 from entp_lib.report.execution import Job, execute
@@ -48,7 +48,7 @@ def test_exactly_one_parameters_cell_of_literals_with_the_common_ones(path):
     for statement in ast.parse(cell.source).body:
         assert isinstance(statement, ast.Assign) and len(statement.targets) == 1
         found[statement.targets[0].id] = ast.literal_eval(statement.value)
-    common = vars(NotebookParameters())
+    common = {n: v for n, v in vars(NotebookParameters()).items() if n in found or n not in OPTIONAL}
     assert {name: found.get(name) for name in common} == common
     assert options.defaults(path) == found
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -18,7 +19,6 @@ from entp_lib.models import build_model
 from entp_lib.models.decoding import generate
 from entp_lib.runs.records import Store
 from entp_lib.runs.sweeps import sweep
-from entp_lib.strict import ConfigError
 
 assert entp_lib.__file__.startswith(sys.argv[1]), entp_lib.__file__
 shape = ModelConfig("entp", 2, 2, 16, 8, 8)
@@ -28,10 +28,7 @@ run = RunConfig("mine", "smoke", "counting", dict(length=8, seed_length=3, symbo
 print(record.status, record.provenance["commit"])
 tokens = generate(build_model(shape).eval(), torch.zeros(1, 3, dtype=torch.long), 4)
 print(tuple(tokens.shape))
-try:
-    Store()
-except ConfigError as error:
-    print(error)
+print(Store().root)
 """
 
 
@@ -49,25 +46,41 @@ def test_the_package_trains_and_generates_without_its_repository(installed):
     command = [sys.executable, "-c", LIBRARY, str(folder), str(folder / "store")]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    trained, shape, hint = done.stdout.splitlines()
-    assert trained == "complete unknown" and shape == "(1, 7)"
-    assert hint == (
-        "entp_lib is installed without its repository, where results/ would be: set ENTP_RESULTS to a folder of yours"
-    )
+    trained, shape, place = done.stdout.splitlines()
+    assert trained == "complete unknown" and shape == "(1, 7)" and place == str(folder / "results")
+    assert not any((folder / "site").rglob("records"))
 
 
 def test_commands_that_need_the_repository_say_so(installed):
     folder, environment = installed
-    for command, told in (("claims", "set ENTP_RESULTS"), ("run --list", "clone the repository")):
+    for command in ("claims", "readme", "run --list", "run --only 03"):
         done = subprocess.run(
             [sys.executable, "-m", "entp_lib", *command.split()],
             cwd=folder,
-            env=environment | ({"ENTP_RESULTS": str(folder)} if "list" in command else {}),
+            env=environment,
             capture_output=True,
             text=True,
             timeout=120,
         )
-        assert done.returncode == 2 and told in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+        assert done.returncode == 2 and "clone the repository" in done.stderr, command
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_data_lie_where_the_home_says(installed):
+    folder, environment = installed
+    code = "from entp_lib import paths; print(paths.results(), paths.figures(), paths.new_figures())"
+    home = str(folder / "home")
+    for change, place in (({"ENTP_HOME": home}, home), ({}, str(folder))):
+        where = environment | change
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=folder, env=where, capture_output=True, text=True, timeout=120
+        )
+        assert done.stdout.split()[:2] == [f"{place}/results", f"{place}/figures"], done.stderr
+
+
+def test_nothing_but_the_package_is_installed():
+    settings = tomllib.loads((paths.root() / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["tool"]["setuptools"]["packages"]["find"]["include"] == ["entp_lib*"]
 
 
 def test_in_the_repository_the_folders_are_there(monkeypatch, tmp_path):

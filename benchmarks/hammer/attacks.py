@@ -110,7 +110,8 @@ class Ground:
             record.unlink()  # so that there is something to compute
         self.finish()
         left = [p for p in self.root.rglob("*") if p.name.startswith(".") or p.parent.name == "progress"]
-        left += [p for p in self.root.glob("checkpoints/*/*") if ".weights." not in p.name]
+        kept = (".weights.safetensors", ".tokenizer.json")  # what a run is for
+        left += [p for p in self.root.glob("checkpoints/*/*") if not p.name.endswith(kept)]
         left += [p for p in self.temporary.iterdir() if not p.name.startswith("torchinductor_")]  # torch's own cache
         return [f"left behind: {p.name}" for p in left]
 

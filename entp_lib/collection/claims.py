@@ -250,7 +250,7 @@ def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Reco
 
 
 def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """The ledger as people read it: values and intervals as short text, the record ids left out."""
+    """The ledger as people read it: values and intervals as short text, caveats beside verdicts, no ids of records."""
 
     def number(value: float) -> str:
         if pd.isna(value):
@@ -264,6 +264,9 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
         "" if pd.isna(a) else f"{number(a)} to {number(b)}" for a, b in zip(table["low"], table["high"], strict=True)
     ]
     out["tier"] = table["tier"].fillna("")
+    if "caveats" in table:
+        caveats = table["caveats"].fillna("")
+        out["verdict"] = [f"{v} ({c})" if c else v for v, c in zip(table["verdict"], caveats, strict=True)]
     sections = reference_claims().set_index("id")["section"].fillna("")
     out["where"] = [f"{c.notebook[:2]} · {sections[c.id]}" for c in table.itertuples()]
     wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "unit", "tier", "seeds"]

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from entp_lib import paths
+from entp_lib.collection.changes import changed
+from entp_lib.collection.changes import compute_ratio as compute_ratio
 from entp_lib.collection.claims import Check, Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, RunConfig, StudyConfig, TrainConfig, config_id
-from entp_lib.models.entp import token_forwards
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.sweeps import Sweep, sweep
-from entp_lib.strict import require
-from entp_lib.tasks import Task, build_task
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import build_task
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,8 @@ def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     return sorted(runs, key=lambda run: run.labels["seed"])
 
 
-def compute_ratio(task: Task) -> float:
-    """Token-forwards of an ENTP step over a decoder's, for a task that wants the same positions in every row."""
-    wanted_BT = task.wanted_sample()
-    return token_forwards("entp", wanted_BT) / token_forwards("decoder", wanted_BT)
+class NoRuns(ConfigError):
+    """A tier that an experiment does not have."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,8 @@ class Experiment:
     """A named set of runs. ``plan(tier, seeds)`` lists them, nothing for a tier it does not have.
 
     A change to ``version`` abandons all earlier records: raise it when the same configuration would now give
-    another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing.
+    another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable``: whether a
+    notebook's ``changes`` are for it, which a notebook of several experiments has one for.
     """
 
     name: str
@@ -86,6 +86,11 @@ class Experiment:
     plan: Callable[[str, int], list[PlannedRun]]
     measure: Callable[[Sequence[Record]], list[Measurement | Check]]
     jobs: int = 0
+    changeable: bool = True
+
+    def __post_init__(self):
+        if self.measure is not no_claims:
+            object.__setattr__(self, "measure", telling_changes(self.measure))
 
     def configs(self, tier: str, seeds: int = 0) -> list[RunConfig | StudyConfig]:
         """The configurations of a tier; ``seeds`` 0: as many as the tier has."""
@@ -118,19 +123,27 @@ class Experiment:
         """The store and the runs that a notebook's parameters ask for.
 
         ``best``: those of the best whole tier, else of ``quick``. Smoke runs have a store of their own. An experiment
-        that a laptop does in full has no tier above ``quick`` and gives that one for it.
+        that a laptop does in full has no tier above ``quick`` and gives that one for it. ``changes`` are made to the
+        runs of ``quick`` where no tier is named, and those runs have a store of their own. Raises NoRuns where the tier
+        has none, ConfigError for changes that do not fit.
         """
         tier = parameters.tier
         if tier == "smoke":
             store = Store(paths.results() / "smoke", read_only=False)
         store = store or Store()
+        changes = parameters.changes if self.changeable else {}
         if tier == "best":
-            tier = "quick" if parameters.fresh else self.best_tier(store, parameters.seeds) or "quick"
+            recomputed = parameters.fresh or changes
+            tier = "quick" if recomputed else self.best_tier(store, parameters.seeds) or "quick"
         runs = self.plan(tier, parameters.seeds)
         if not runs and tier in BEST_FIRST:
             runs = self.plan("quick", parameters.seeds)
-        require(bool(runs), f"tier = {tier!r}: experiment {self.name} has no runs at this tier")
-        return store, runs
+        if not runs:
+            raise NoRuns(f"tier = {tier!r}: experiment {self.name} has no runs at this tier")
+        own = changed(runs, changes)
+        if own != runs and tier != "smoke":
+            store = Store(paths.results() / "own")
+        return store, own
 
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
         """The records that a notebook's parameters ask for, labelled, computed where they are missing."""
@@ -167,6 +180,19 @@ class Experiment:
         )
         done.records = self.labelled(done.records, runs)
         return done
+
+
+def telling_changes(measure: Callable[[Sequence[Record]], list]) -> Callable[[Sequence[Record]], list]:
+    """``measure`` for records that may be of changed runs: their tier says so, and nothing of them is the paper's."""
+
+    def measured(records: Sequence[Record]) -> list[Measurement | Check]:
+        found = measure(records)
+        if not any(r.labels.get("changed") for r in records):
+            return found
+        plain = {"paper_settings": False}
+        return [replace(m, tier=f"{m.tier}, changed", **(plain if isinstance(m, Measurement) else {})) for m in found]
+
+    return measured
 
 
 def no_claims(records: Sequence[Record]) -> list[Measurement]:

@@ -22,6 +22,7 @@ from matplotlib_inline.config import InlineBackend
 
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
+from entp_lib.collection import changes
 from entp_lib.files import write_atomically
 from entp_lib.runs.progress import event
 from entp_lib.runs.records import Record
@@ -82,7 +83,7 @@ class Look:
     label: str
 
 
-LONGER = "longer"  # the arm of a decoder with the token-forwards of ENTP
+LONGER = changes.EQUAL_COMPUTE
 ARMS = {name: Look(a.colour, "-", a.label) for name, a in ARCHITECTURES.items()}
 ARMS[LONGER] = Look(PALETTE["decoder"], "--", "decoder, equal compute")
 
@@ -234,14 +235,16 @@ def describe_records(records: Sequence[Record]) -> str:
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
     commits = ", ".join(sorted({str(r.provenance.get("commit", "unknown")) for r in records}))
     ids = " ".join(f"{r.experiment}/{r.id}" for r in records)
-    return f"tier {tiers}; seeds {seeds}; commit {commits}; records {ids}"
+    changed = "".join(f", changed: {text}" for text in changes.texts(records))
+    return f"tier {tiers}{changed}; seeds {seeds}; commit {commits}; records {ids}"
 
 
 def tier_note(records: Sequence[Record]) -> str:
     """What a figure's title says of its records: tier and seeds."""
     tiers = "/".join(sorted({r.config.tier for r in records}))
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
-    return f"tier {tiers}, {seeds} seed{'s' if seeds != 1 else ''}"
+    changed = "".join(f"\nchanged: {text}" for text in changes.texts(records))
+    return f"tier {tiers}, {seeds} seed{'s' if seeds != 1 else ''}{changed}"
 
 
 def thumbnail(path: Path, width: int = 176) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lib import paths
+from entp_lib.collection.changes import texts
 from entp_lib.collection.claims import Level
 from entp_lib.runs.records import Record
 from entp_lib.statistics import mean_interval, value_at
@@ -134,13 +135,15 @@ def published(paper: str, table: str) -> pd.DataFrame:
 
 
 def describe(records: Sequence[Record]) -> str:
-    """Tier, seeds, task, model and schedule of runs that share them, in two lines."""
+    """Tier, seeds, task, model and schedule of runs that share them, in two lines; ``changes`` of a notebook before."""
     config = records[0].config
     shape, train, task = config.model, config.train, config.task_params
     seeds = len({r.config.model_seed for r in records})
+    changed = "".join(f"changed: {text}\n" for text in texts(records))
     rate = f"learning rate {train.max_lr:g} to {train.min_lr:g}, {train.precision}"
     return (
-        f"tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; task {task or 'with its own defaults'}\n"
+        f"{changed}tier {config.tier}, {seeds} seed{'s' if seeds != 1 else ''}; "
+        f"task {task or 'with its own defaults'}\n"
         f"{shape.n_layers} layers, {shape.n_heads} heads, width {shape.width}; "
         f"{train.steps} steps of {train.batch_size} sequences, {rate}"
     )

@@ -2,14 +2,18 @@
 
 import ast
 import dataclasses
+import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from entp_lib.config import TIERS
+from entp_lib.config import TIERS, ModelConfig, TrainConfig
 from entp_lib.strict import ConfigError, check_types, from_dict, one_of, require
 
 MAX_SEEDS = 1000
+OPTIONAL = ("changes",)  # what a parameters cell may leave out
+PARTS = ("task", "model", "train")
+FOLLOWS = ("vocab_size", "max_length", "input_dim", "output_dim")  # of a model: its task decides
 INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind the parameters cell
 
 
@@ -20,7 +24,9 @@ class NotebookParameters:
     ``tier``: ``best`` shows the best records there are and computes what has none at ``quick``; ``smoke``,
     ``quick``, ``gpu`` or ``paper`` asks for that one. ``seeds`` = 0: as many as the tier has. ``fresh`` computes
     again what has a record. ``jobs`` = 0: one run per core at a time. ``time_limit``: seconds for the
-    notebook's runs, 0 for none; a run cut short is marked partial and is continued by the next call.
+    notebook's runs, 0 for none; a run cut short is marked partial and is continued by the next call. ``changes``:
+    other values for the runs' settings, as {"task.length": 14, "model.width": 96, "train.steps": 400}; such runs have
+    records of their own that no claim counts. Only notebooks that train have it (``OPTIONAL``).
     """
 
     tier: str = "best"
@@ -28,6 +34,7 @@ class NotebookParameters:
     fresh: bool = False
     jobs: int = 0
     time_limit: float = 0.0
+    changes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
         check_types(self)
@@ -41,6 +48,31 @@ class NotebookParameters:
         )
         require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
         require(self.time_limit >= 0, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
+        check_names(self.changes)
+
+    @property
+    def as_committed(self) -> bool:
+        """Whether they ask for what committed notebooks show: the best records, all of them, and nothing changed."""
+        return (self.tier, self.seeds, self.fresh, self.changes) == ("best", 0, False, {})
+
+
+def check_names(changes: dict[str, Any]) -> None:
+    """ConfigError for a name that is not ``task.``, ``model.`` or ``train.`` and a field, or that is the task's."""
+    for name in changes:
+        part, dot, field = name.partition(".")
+        require(
+            bool(dot and field) and part in PARTS,
+            f"changes: {name!r}: write it as task.{name}, model.{name} or train.{name}"
+            if not dot
+            else f"changes: {name!r}: must begin with {', '.join(p + '.' for p in PARTS)}",
+        )
+        if part != "task":
+            known = [f.name for f in dataclasses.fields(ModelConfig if part == "model" else TrainConfig)]
+            near = difflib.get_close_matches(field, known, 1)
+            hint = f"did you mean {part}.{near[0]}?" if near else f"known: {', '.join(known)}"
+            require(field in known, f"changes: unknown name {name!r}; {hint}")
+        require(name != "model.architecture", "changes: 'model.architecture' is what is compared, and stays")
+        require(part != "model" or field not in FOLLOWS, f"changes: {name!r} follows from the task: change that")
 
 
 def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
@@ -63,7 +95,7 @@ def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
         parameters = from_dict(cls, given)
     except ConfigError as error:
         raise ConfigError(f"{error} (this notebook's parameters: {', '.join(names)})") from None
-    missing = [name for name in names if name not in given]
+    missing = [name for name in names if name not in given and name not in OPTIONAL]
     require(not missing, f"the parameters cell lacks {', '.join(missing)}")
     return parameters
 

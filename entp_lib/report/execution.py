@@ -233,7 +233,7 @@ class Watcher(threading.Thread):
                 if latest["label"] != sweep:
                     sweep, since, first = latest["label"], now, latest["done"]
                 done, total = latest["done"], latest["total"]
-                line += f", {sweep}: {latest['finished']} of {latest['runs']} runs, {done / total:.0%} of steps"
+                line += f", {sweep}: {latest['finished']} of {latest['runs']} runs, {done / total:.0%} of the work"
                 if done > first:
                     left = (now - since) * (total - done) / (done - first)
                     line += f", about {duration(left)} left"

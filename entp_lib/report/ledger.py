@@ -11,6 +11,7 @@ from entp_lib.collection.experiment import Experiment, differing_settings, name_
 from entp_lib.config import BEST_FIRST
 from entp_lib.files import write_atomically
 from entp_lib.papers import EXPERIMENTS
+from entp_lib.runs.provenance import dirty_records, pairs_apart
 from entp_lib.runs.records import Record, Store
 
 
@@ -20,22 +21,26 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     A row rests on the highest tier that has enough pairs to conclude, else on the highest that measures it. Columns
     beside those of ``claims.csv``: ``scale``, the distance from what guessing gets to the best there is in the unit of
     the row (NaN where that is not known), and ``informative``. ``differs`` says which of its settings are not those of
-    the paper.
+    the paper, ``caveats`` what should stand beside its verdict: code that no commit has, twins that were made apart. No
+    row rests on seconds.
     """
     store = store or Store()
-    found: dict[str, list[tuple[Measurement | Check, str]]] = {}
+    found: dict[str, list[tuple[Measurement | Check, str, str]]] = {}
     for experiment in EXPERIMENTS.values():
         for tier in BEST_FIRST:
             records = experiment.stored(store, tier) or []
             for m in experiment.measure(records):
-                found.setdefault(m.claim, []).append((m, differing(experiment, records, m)))
+                about = differing(experiment, records, m), caveats_of(records, m)
+                found.setdefault(m.claim, []).append((m, *about))
     # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
     best = [max(ms, key=lambda m: isinstance(m[0], Check) or len(m[0].values) >= MIN_PAIRS) for ms in found.values()]
-    table = judge([m for m, _ in best])
-    differs = {m.claim: text for m, text in best}
-    measured = {m.claim: m for m, _ in best if isinstance(m, Measurement)}
+    table = judge([m for m, _, _ in best])
+    about = {m.claim: texts for m, *texts in best}
+    differs, caveats = zip(*(about.get(claim, ("", "")) for claim in table["id"]), strict=True)
+    measured = {m.claim: m for m, _, _ in best if isinstance(m, Measurement)}
     return table.assign(
-        differs=[differs.get(claim, "") for claim in table["id"]],
+        differs=differs,
+        caveats=caveats,
         scale=[scale(measured.get(row.id), row.unit) for row in table.itertuples()],
         informative=[getattr(measured.get(claim), "informative", True) for claim in table["id"]],
     )
@@ -47,6 +52,16 @@ def scale(measurement: Measurement | None, unit: str) -> float:
         level = measurement.levels[0]
         return abs(level.ceiling - level.floor)
     return 1.0 if unit in ("accuracy", "error") else math.nan
+
+
+def caveats_of(records: Sequence[Record], measurement: Measurement | Check) -> str:
+    """What should stand beside the verdict on a measurement; a check, which pairs nothing, may rest on any machine."""
+    used = [r for r in records if name_of(r) in set(measurement.records)]
+    dirty = len(dirty_records(used))
+    said = [f"{dirty} of {len(used)} records by code that no commit has"] if dirty else []
+    if isinstance(measurement, Measurement):
+        said += [text for text in [pairs_apart(used)] if text]
+    return "; ".join(said)
 
 
 def differing(experiment: Experiment, records: Sequence[Record], measurement: Measurement | Check) -> str:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,12 +10,12 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST
 from entp_lib.report.execution import Job, Result, duration, execute, execute_side_by_side
-from entp_lib.report.options import checked_for_all, defaults, parse_parameter
-from entp_lib.report.planned import planned
+from entp_lib.report.options import OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
+from entp_lib.report.planned import common, planned
+from entp_lib.runs.execution import Config
 from entp_lib.runs.sweeps import available_cores
 from entp_lib.strict import require
 
-OVERVIEW = "00"
 AT_A_TIME = 4  # notebooks side by side, at most
 OWN_WORDS = ("ConfigError", "RecordError", "SweepError")  # errors that say themselves what is wrong
 
@@ -26,26 +25,13 @@ class Plan:
     """What a command executes. ``settled``: the notebooks all of whose runs have records, which may go side by side.
 
     ``in_place``: figures and ledger belong to the project, because they show its best records; else they go beside
-    the executed copies.
+    the executed copies. ``todo``: the runs that it will compute.
     """
 
     jobs: list[Job]
     settled: list[Job]
     in_place: bool
-
-
-def notebook_paths(only: str = "") -> list[Path]:
-    """The numbered notebooks, the overview last because it shows what the others leave.
-
-    ``only``: numbers or names, separated by commas, as in "03,06_match3". ConfigError names one that does not exist.
-    """
-    found = {path.name[:2]: path for path in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))}
-    names = {path.stem: number for number, path in found.items()}
-    wanted = [Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()]
-    numbers = [names.get(name, name.zfill(2)) for name in wanted] or list(found)
-    for name, number in zip(wanted, numbers, strict=False):
-        require(number in found, f"no notebook {name}; there are {', '.join(found)}")
-    return [found[number] for number in sorted(set(numbers), key=lambda n: (n == OVERVIEW, n))]
+    todo: Sequence[Config] = ()
 
 
 def plan(
@@ -63,13 +49,16 @@ def plan(
     if update:
         notebooks = list(dict.fromkeys([*notebooks, *(p for p in notebook_paths() if p.name.startswith(OVERVIEW))]))
     parameters = checked_for_all(options, own, notebooks)
-    missing = [planned(p.stem, defaults(p) | given).missing for p, given in zip(notebooks, parameters, strict=True)]
-    in_place = update or not (own or options.keys() - {"jobs"} or any(missing))
+    whole = [defaults(p) | given for p, given in zip(notebooks, parameters, strict=True)]
+    found = [planned(p.stem, values) for p, values in zip(notebooks, whole, strict=True)]
+    missing = [runs.missing for runs in found]
+    edited = not all(common(values).as_committed for values in whole)  # in the notebook itself, as JupyterLab does
+    in_place = update or not (own or edited or options.keys() - {"jobs"} or any(missing))
     figures = paths.figures() if in_place else paths.new_figures()
     jobs = [Job(path, given, figures, update) for path, given in zip(notebooks, parameters, strict=True)]
     overview = [job.notebook.name.startswith(OVERVIEW) for job in jobs]
     settled = [job for job, lacks, last in zip(jobs, missing, overview, strict=True) if not lacks and not last]
-    return Plan(jobs, settled, in_place)
+    return Plan(jobs, settled, in_place, [config for runs in found for config in runs.todo])
 
 
 def run_all(plan: Plan) -> list[Result]:

@@ -3,15 +3,37 @@
 import ast
 import dataclasses
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from entp_lib import paths
 from entp_lib.collection import parameters as library
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.report.sound import check_sound
 from entp_lib.strict import ConfigError, from_dict, one_of, require
 
+OVERVIEW = "00"
 CLASS_NEEDS = ("dataclasses", "typing", "entp_lib.collection.parameters", "entp_lib.strict")
+
+
+def notebook_paths(only: str = "") -> list[Path]:
+    """The numbered notebooks, the overview last because it shows what the others leave.
+
+    ``only``: numbers or names, separated by commas, as in "03,06_match3". ConfigError names one that does not exist.
+    """
+    found = {path.name[:2]: path for path in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))}
+    names = {path.stem: number for number, path in found.items()}
+    wanted = [Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()]
+    numbers = [names.get(name, name.zfill(2)) for name in wanted] or list(found)
+    for name, number in zip(wanted, numbers, strict=False):
+        require(number in found, f"no notebook {name}; there are {', '.join(found)}")
+    return [found[number] for number in sorted(set(numbers), key=lambda n: (n == OVERVIEW, n))]
+
+
+def check(only: str, given: dict[str, Any], extra: Sequence[str]) -> None:
+    """ConfigError, within a second or two, for whatever ``checked_for_all`` would refuse later."""
+    checked_for_all(given, dict(parse_parameter(text) for text in extra), notebook_paths(only))
 
 
 def defaults(notebook: Path) -> dict[str, Any]:

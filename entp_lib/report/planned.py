@@ -1,38 +1,51 @@
 """How many of the runs that a notebook asks for have a record: what must be computed, and what a failure lacks."""
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from entp_lib.collection.parameters import NotebookParameters
-from entp_lib.strict import ConfigError
+from entp_lib.runs.execution import Config
 
 
 @dataclass(frozen=True)
 class Planned:
-    """Runs that a notebook's experiments ask for, and how many of them are complete."""
+    """Runs that a notebook's experiments ask for, how many are complete, and the configurations of the others."""
 
     total: int = 0
     complete: int = 0
+    todo: Sequence[Config] = field(default=(), compare=False)
 
     @property
     def missing(self) -> int:
         return self.total - self.complete
 
 
+def common(parameters: dict[str, Any]) -> NotebookParameters:
+    """What all notebooks accept, of the parameters of one. ConfigError for a value that makes no sense."""
+    names = {f.name for f in dataclasses.fields(NotebookParameters)}
+    return NotebookParameters(**{name: value for name, value in parameters.items() if name in names})
+
+
 def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
-    """The runs of a notebook (its name without suffix) at these parameters; with ``fresh`` none counts as complete."""
+    """The runs of a notebook (its name without suffix) at these parameters; with ``fresh`` none counts as complete.
+
+    ConfigError for ``changes`` that fit none of its experiments' runs.
+    """
+    from entp_lib.collection.experiment import NoRuns
     from entp_lib.papers import EXPERIMENTS
 
-    names = {f.name for f in dataclasses.fields(NotebookParameters)}
-    wanted = NotebookParameters(**{name: value for name, value in parameters.items() if name in names})
-    total = complete = 0
+    wanted = common(parameters)
+    total, todo = 0, []
     for experiment in (e for e in EXPERIMENTS.values() if e.notebook == notebook):
         try:
             store, runs = experiment.wanted(wanted)
-        except ConfigError:  # it has no runs at this tier
+        except NoRuns:
             continue
-        found = [store.find(run.config, experiment.version) for run in runs]
-        total += len(found)
-        complete += 0 if wanted.fresh else sum(r is not None and r.status == "complete" for r in found)
-    return Planned(total, complete)
+        total += len(runs)
+        for run in runs:
+            found = None if wanted.fresh else store.find(run.config, experiment.version)
+            if found is None or found.status != "complete":
+                todo.append(run.config)
+    return Planned(total, total - len(todo), todo)

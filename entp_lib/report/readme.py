@@ -97,11 +97,11 @@ def render(text: str, store: Store) -> str:
 
 def is_current() -> bool:
     """Whether README.md holds what the records say now."""
-    text = read_text(paths.root() / "README.md")
+    text = read_text(paths.readme())
     return text == render(text, Store(read_only=True))
 
 
 def write() -> None:
     """Bring README.md up to date."""
-    path = paths.root() / "README.md"
+    path = paths.readme()
     write_atomically(path, render(read_text(path), Store(read_only=True)).encode())

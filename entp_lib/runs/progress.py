@@ -89,21 +89,29 @@ class Heartbeat:
 
 
 class Meter:
-    """The watcher's side: one bar over all steps of a sweep, and the same as events."""
+    """The watcher's side: one bar over all steps of a sweep, and the same as events.
 
-    def __init__(self, folder: Path | None, steps: dict[str, int], label: str):
+    ``weights``: what a step of each run costs beside the others' (default: all alike), so that a mixture of cheap and
+    costly runs tells the time that is left.
+    """
+
+    def __init__(self, folder: Path | None, steps: dict[str, int], label: str, weights: dict[str, float] | None = None):
         self.folder, self.steps, self.label = folder, steps, label
+        self.weights = weights or dict.fromkeys(steps, 1.0)
         self.finished: set[str] = set()
-        self.bar = tqdm(total=sum(steps.values()), desc=label, unit="step", leave=False)
+        self.total = round(sum(count * self.weights[i] for i, count in steps.items()))
+        shown = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
+        self.bar = tqdm(total=self.total, desc=label, bar_format=shown, leave=False)
 
     def update(self) -> None:
-        done = sum(self.steps[i] if i in self.finished else self.read(i) for i in self.steps)
+        steps = {i: self.steps[i] if i in self.finished else self.read(i) for i in self.steps}
+        done = min(self.total, round(sum(count * self.weights[i] for i, count in steps.items())))
         self.bar.update(max(0, done - self.bar.n))
         event(
             "progress",
             label=self.label,
             done=done,
-            total=sum(self.steps.values()),
+            total=self.total,
             runs=len(self.steps),
             finished=len(self.finished),
         )

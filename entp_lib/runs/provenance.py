@@ -139,6 +139,24 @@ def caveats(records: Iterable["Record"]) -> list[str]:
     return said
 
 
+def pairs_apart(records: Iterable["Record"]) -> str:
+    """What a paired comparison of ``records`` should say of twins that were made apart; empty where none were.
+
+    Twins share both seeds. Apart means another processor, another instruction set, or other sources; what an older
+    record does not say counts as alike.
+    """
+    pairs: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for record in records:
+        where = (record.config.model_seed, record.config.data_seed)
+        pairs.setdefault(where, []).extend(processes(record))
+    said = []
+    for name, words in (("device", "processors"), ("cpu_capability", "instruction sets"), ("sources", "sources")):
+        apart = sum(len({p[name] for p in found if p.get(name)}) > 1 for found in pairs.values())
+        if apart:
+            said.append(f"{apart} of {len(pairs)} pairs from different {words}")
+    return "; ".join(said)
+
+
 def shared_cores(where: dict[str, Any]) -> bool:
     """Whether a run with this provenance had less than its cores to itself."""
     given, passed = where.get("cpu_seconds"), where.get("wall_seconds")

@@ -6,14 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from entp_lib.config import config_id, to_dict
+from entp_lib.config import RunConfig, canonical_json, config_id, to_dict
+from entp_lib.models.entp import token_forwards
 from entp_lib.runs.deadlines import Deadline, deadline_after
 from entp_lib.runs.execution import Config, check_can_compute, device_for, tidy
 from entp_lib.runs.generations import begin_or_continue, end, is_done
+from entp_lib.runs.pairs import begun_here_first
 from entp_lib.runs.progress import Meter, event, progress_folder
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.workers import InProcess, available_cores, execute, local_processes
-from entp_lib.strict import check_types, require
+from entp_lib.strict import ConfigError, check_types, require
+from entp_lib.tasks import build_task
 
 POLL_SECONDS = 0.5
 log = logging.getLogger(__name__)
@@ -93,8 +96,10 @@ def sweep(
         check_can_compute(configs, version, store)
         generation = begin_or_continue(store, configs[0].experiment, by_id)
     found: dict[str, Record] = {}
+    stored: list[Record] = []
     for record_id, config in by_id.items():
         record = store.find(config, version)
+        stored += [record] if record is not None else []
         if is_done(record, generation):
             tidy(store, record)
             found[record_id] = record
@@ -102,6 +107,7 @@ def sweep(
     result = Sweep(reused=len(found))
     if todo:
         check_can_compute(list(todo.values()), version, store)
+        todo = begun_here_first(todo, stored, options.device or "cpu")
         found |= compute(todo, Job(version, store, generation, options), executor, result)
     if generation and all(i in found and is_done(found[i], generation) for i in by_id):
         end(store, configs[0].experiment, by_id)
@@ -134,7 +140,7 @@ def compute(todo: dict[str, Config], job: Job, executor: cf.Executor | None, res
         job.store.remove_leftovers(experiment)
     deadline = deadline_after(options.time_limit)
     with progress_folder(job.store.root / "progress") as folder:
-        meter = Meter(folder, {i: c.steps for i, c in todo.items()}, options.label)
+        meter = Meter(folder, {i: c.steps for i, c in todo.items()}, options.label, step_weights(todo))
         gathering = Gathering(todo, job, deadline, result, meter)
         try:
             if executor is not None:
@@ -144,6 +150,31 @@ def compute(todo: dict[str, Config], job: Job, executor: cf.Executor | None, res
         finally:
             meter.close()
     return gathering.found
+
+
+def step_weights(todo: dict[str, Config]) -> dict[str, float]:
+    """What a step of each run costs, in the cheapest one's: tokens through all layers, times the weights of a layer.
+
+    A study is one step, and counts as the cheapest; so does a run whose data are not there, which will say so itself.
+    """
+    tokens: dict[str, float] = {}
+    costs: dict[str, float] = {}
+    for i, config in todo.items():
+        if not isinstance(config, RunConfig):
+            continue
+        model = config.model
+        params = {name: value for name, value in config.task_params.items() if not name.endswith("seed")}
+        key = canonical_json([config.task, params, model.architecture, model.full_layers, model.n_layers])
+        if key not in tokens:
+            try:
+                wanted_BT = build_task(config.task, config.task_params).wanted_sample()
+                tokens[key] = token_forwards(model, wanted_BT) / len(wanted_BT)
+            except (ConfigError, OSError) as error:
+                log.debug("what a step of %s costs is not known: %s", config.experiment, error)
+                tokens[key] = 0.0
+        costs[i] = tokens[key] * config.train.batch_size * model.n_layers * model.width**2
+    least = min((cost for cost in costs.values() if cost > 0), default=1.0)
+    return {i: max(1.0, costs.get(i, 0.0) / least) for i in todo}
 
 
 class Gathering:

@@ -11,6 +11,7 @@ from entp_lib.tasks.counting import Counting
 from entp_lib.tasks.fixed import FixedData
 from entp_lib.tasks.in_context import InContext
 from entp_lib.tasks.long_addition import LongAddition
+from entp_lib.tasks.table import Table
 from entp_lib.tasks.text import Text
 from entp_lib.tasks.triplets import Triplets
 
@@ -21,6 +22,7 @@ TASKS = {
     "counting": Counting,
     "in_context": InContext,
     "long_addition": LongAddition,
+    "table": Table,
     "text": Text,
     "triplets": Triplets,
 }
@@ -43,6 +45,7 @@ __all__ = [
     "FixedData",
     "InContext",
     "LongAddition",
+    "Table",
     "Task",
     "Text",
     "Triplets",

@@ -137,7 +137,9 @@ def test_seeds_depend_on_every_part(a, b):
 @pytest.mark.parametrize("name", list(TASKS))
 def test_same_seed_same_batch(name, tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    (tmp_path / "own.csv").write_text("sequence\n" + "\n".join(f"{i} {i + 1} {i % 7}" for i in range(50)))
     quick = {"text": dict(corpus="README.md", split="tail", context=16)}  # the default corpus takes a minute to make
+    quick["table"] = dict(file=str(tmp_path / "own.csv"))
     task = build_task(name, quick.get(name, {}))
     one, two, other = (task.batch(generator_for("cpu", "x", seed), 4).inputs_BT for seed in (1, 1, 2))
     assert torch.equal(one, two) and not torch.equal(one, other)

@@ -257,4 +257,5 @@ COUNT3_UNSEEN = Experiment(
     notebook="03_count3",
     plan=plan_unseen,
     measure=measure_unseen,
+    changeable=False,
 )

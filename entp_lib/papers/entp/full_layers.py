@@ -106,4 +106,5 @@ FULL_LAYER_RUNS = Experiment(
     notebook="03_count3",
     plan=plan,
     measure=measure,
+    changeable=False,
 )

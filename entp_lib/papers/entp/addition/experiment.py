@@ -267,6 +267,7 @@ ADDITION_TO_999 = Experiment(
     notebook="07_addition",
     plan=plan_to_999,
     measure=no_claims,
+    changeable=False,
 )
 ADDITION = Experiment(
     name="addition",

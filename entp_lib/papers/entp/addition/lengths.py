@@ -107,4 +107,5 @@ LENGTHS = Experiment(
     notebook="07_addition",
     plan=plan,
     measure=measure,
+    changeable=False,
 )

@@ -308,6 +308,7 @@ DOWNSTREAM = Experiment(
     notebook="10_downstream",
     plan=plan_clutrr,
     measure=measure_clutrr,
+    changeable=False,
 )
 PRONOUNS = Experiment(
     name="pronouns",
@@ -316,4 +317,5 @@ PRONOUNS = Experiment(
     notebook="10_downstream",
     plan=plan_pronouns,
     measure=measure_pronouns,
+    changeable=False,
 )

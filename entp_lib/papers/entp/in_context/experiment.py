@@ -286,7 +286,15 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
 
 IN_CONTEXT, IN_CONTEXT_SETTINGS, IN_CONTEXT_BASELINES = (
-    Experiment(name, version=1, title=title, notebook="08_in_context_learning", plan=planner, measure=judged)
+    Experiment(
+        name,
+        version=1,
+        title=title,
+        notebook="08_in_context_learning",
+        plan=planner,
+        measure=judged,
+        changeable=name != "in_context_settings",
+    )
     for name, title, planner, judged in (
         ("in_context", "Functions learned in context", plan, measure),
         ("in_context_settings", "What pure ENTP needs to learn in context", plan_settings, no_claims),

@@ -97,4 +97,5 @@ SHAKESPEARE = Experiment(
     notebook="09_openwebtext",
     plan=plan,
     measure=no_claims,
+    changeable=False,
 )

@@ -98,4 +98,5 @@ CHAIN_OF_THOUGHT = Experiment(
     notebook="04_rasp",
     plan=plan,
     measure=measure,
+    changeable=False,
 )

@@ -138,4 +138,5 @@ DEPTH = Experiment(
     notebook="04_rasp",
     plan=plan,
     measure=measure,
+    changeable=False,
 )

@@ -1,0 +1,138 @@
+"""Changes to an experiment, asked for in a notebook: ``{"task.length": 14, "model.width": 96, "train.steps": 400}``.
+
+Every training run of the experiment is changed alike, and checked as strictly as any configuration. Its records go to
+a store of their own, and no claim counts them.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from entp_lib.collection.parameters import check_names
+from entp_lib.config import RunConfig, StudyConfig, TrainConfig
+from entp_lib.models.entp import token_forwards
+from entp_lib.strict import ConfigError, from_dict, require
+from entp_lib.tasks import Task, build_task
+
+EQUAL_COMPUTE = "longer"  # the arm of a decoder with the token-forwards of ENTP
+
+
+def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
+    """Planned ``runs`` with every change made to those that train, and task changes to studies that have a task.
+
+    ``train.steps`` is that of the run with the fewest; longer ones keep their ratio to it, and warm-up, decay and
+    evaluations are stretched with it unless they are named too. A decoder at equal compute keeps ENTP's of the changed
+    task. Labels: ``changed``. Raises ConfigError for what the configurations do not know or refuse, and for what tells
+    the runs of the experiment apart.
+    """
+    check_names(changes)
+    training = [run.config for run in runs if isinstance(run.config, RunConfig)]
+    if not changes or (not training and not any("task" in run.config.params for run in runs)):
+        return list(runs)
+    started = next((c for c in training if c.start_from), None)
+    require(started is None, f"changes: runs of {training and training[0].experiment} start from others' weights")
+    fewest = min((config.steps for config in training), default=1)
+    found = []
+    try:
+        check_shared(training, changes)
+        for run in runs:
+            if isinstance(run.config, RunConfig):
+                config = changed_run(run.config, changes, fewest, run.labels.get("arm") == EQUAL_COMPUTE)
+            else:
+                config = changed_study(run.config, changes)
+            told = {} if config == run.config else {"changed": in_words(changes)}
+            found.append(replace(run, config=config, labels={**run.labels, **told}))
+    except ConfigError as error:
+        text = str(error)
+        raise ConfigError(text if text.startswith("changes: ") else f"changes: {text}") from None
+    return found
+
+
+def in_words(changes: dict[str, Any]) -> str:
+    """The changes as a title or a table shows them."""
+    return ", ".join(f"{name} = {value}" for name, value in changes.items())
+
+
+def check_shared(training: Sequence[RunConfig], changes: dict[str, Any]) -> None:
+    """ConfigError for a setting that differs among the runs, which one value for all would make the same."""
+    for name in changes:
+        part, _, field = name.partition(".")
+        if name == "train.steps":
+            continue
+        values = dict.fromkeys(repr(value_of(config, part, field)) for config in training)
+        require(
+            len(values) <= 1,
+            f"{name} is what the runs of the experiment differ in ({', '.join(values)}): one value cannot be for all",
+        )
+
+
+def value_of(config: RunConfig, part: str, field: str) -> Any:
+    """A setting of a run; of a task also one that is left at its default."""
+    holder = build_task(config.task, config.task_params) if part == "task" else getattr(config, part)
+    return getattr(holder, field, None)
+
+
+def only(changes: dict[str, Any], part: str) -> dict[str, Any]:
+    """The changes to one part, by field."""
+    return {name.partition(".")[2]: value for name, value in changes.items() if name.startswith(f"{part}.")}
+
+
+def changed_run(config: RunConfig, changes: dict[str, Any], fewest: int, equal_compute: bool) -> RunConfig:
+    """One run with its changes; the sizes that its model takes from the task follow."""
+    params = {**config.task_params, **only(changes, "task")}
+    before, after = build_task(config.task, config.task_params), build_task(config.task, params)
+    for field in only(changes, "task"):
+        check_like(f"task.{field}", getattr(after, field), getattr(before, field))
+    sizes = {"max_length": config.model.max_length + after.length - before.length}
+    if after.continuous:
+        sizes["input_dim"] = after.input_dim
+    else:  # a model may have more symbols than its task
+        sizes["vocab_size"] = config.model.vocab_size + after.vocab_size - before.vocab_size
+    model = built(config.model, {**sizes, **only(changes, "model")})
+    asked = only(changes, "train")
+    steps = asked.pop("steps", fewest)
+    require(isinstance(steps, int) and steps >= 1, f"train.steps = {steps!r}: must be a whole number from 1 on")
+    ratio = steps / fewest
+    if equal_compute and after != before:
+        ratio *= compute_ratio(after) / compute_ratio(before)
+    train = config.train if math.isclose(ratio, 1.0) else stretched(config.train, ratio)
+    return replace(config, task_params=params, model=model, train=built(train, asked))
+
+
+def changed_study(config: StudyConfig, changes: dict[str, Any]) -> StudyConfig:
+    """A study whose parameters hold a task, with the changes of tasks; any other as it is."""
+    if not isinstance(config.params.get("task"), dict):
+        return config
+    return replace(config, params={**config.params, "task": {**config.params["task"], **only(changes, "task")}})
+
+
+def check_like(name: str, value: Any, before: Any) -> None:
+    """ConfigError where a task's new value is no number, text or truth value as the one before was."""
+    number = (int, float)
+    same = type(value) is type(before) or None in (value, before)
+    both = isinstance(value, number) and isinstance(before, float) and not isinstance(value, bool)
+    require(same or both, f"{name} = {value!r}: must be of type {type(before).__name__}, like {before!r}")
+
+
+def built(config: Any, fields: dict[str, Any]) -> Any:
+    """A part of a configuration with other values, checked; lists stand for pairs."""
+    return from_dict(type(config), {**{f.name: getattr(config, f.name) for f in dataclasses.fields(config)}, **fields})
+
+
+def stretched(train: TrainConfig, ratio: float) -> TrainConfig:
+    """The same schedule over ``ratio`` times the steps: warm-up, decay and evaluations with it."""
+    warmup = round(train.warmup_steps * min(1.0, ratio))
+    return replace(train, warmup_steps=warmup).lengthened(ratio, max(1, round(train.eval_every * ratio)))
+
+
+def compute_ratio(task: Task) -> float:
+    """Token-forwards of an ENTP step over a decoder's, for a task that wants the same positions in every row."""
+    wanted_BT = task.wanted_sample()
+    return token_forwards("entp", wanted_BT) / token_forwards("decoder", wanted_BT)
+
+
+def texts(records: Iterable) -> list[str]:
+    """The changes that the labels of records tell, each once."""
+    return list(dict.fromkeys(r.labels["changed"] for r in records if r.labels.get("changed")))

@@ -1,0 +1,163 @@
+"""What the overview shows: the ledger by notebook, coloured and linked, and every figure in one grid.
+
+It is HTML of the plainest kind, without style sheets or scripts, which JupyterLab and code hosts would leave out: a
+verdict's colour is a dot before its name, links are relative to ``notebooks/``.
+"""
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from entp_lib import paths
+from entp_lib.collection import claims
+from entp_lib.report.options import notebook_paths
+from entp_lib.report.sound import check_sound
+
+# The colour of each verdict; those of comparisons are the figures' (``entp_lib.collection.figures.VERDICT_COLOURS``).
+COLOURS = {
+    "reproduced": "#009E73",
+    "same direction": "#56B4E9",
+    "not reproduced": "#D55E00",
+    "inconclusive": "#7F7F7F",
+    "uninformative": "#C8C8C8",
+    "verified": "#009E73",
+    "verified with correction": "#E69F00",
+    "refuted": "#D55E00",
+    "unproved": "#7F7F7F",
+    "not attempted": "#C8C8C8",
+}
+MEANINGS = {
+    "reproduced": "the paper's settings, and its value inside our 95 % interval",
+    "same direction": "the interval excludes zero with the paper's sign; where the paper says that two are equal, it "
+    "lies within the margin",
+    "not reproduced": "it excludes zero with the other sign, or lies within the margin where the paper sees a "
+    "difference",
+    "inconclusive": "anything else, and always below five pairs",
+    "uninformative": "neither side has left what a constant guess gets, or both are at the ceiling",
+    "verified": "held in everything that was tried",
+    "verified with correction": "fails as printed, holds as corrected in brackets",
+    "refuted": "fails",
+    "unproved": "no check could decide it",
+}
+COLUMNS = ("id", "source", "statement", "paper", "ours", "95 % interval", "margin", "tier", "seeds", "verdict")
+LEFT = 'style="text-align:left"'  # Jupyter would put text to the right
+GRID, WIDTH = 4, 210  # pictures in a row, pixels of each
+
+
+class Html(str):
+    """Text that a notebook shows as HTML."""
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+    def __repr__(self) -> str:
+        return f"{self.count('<tr>')} rows"
+
+
+def ledger_html(table: pd.DataFrame) -> Html:
+    """The rows of a ledger under the title of their notebook, each with its verdict's sign and a link to its section.
+
+    ``margin``: below it a difference counts as none, in the unit of the claim; empty where a claim states none.
+    """
+    shown = claims.readable(table, ["source", "statement", "paper", "ours", "95 % interval", "tier", "seeds"])
+    known = claims.reference_claims().set_index("id")
+    lines = ["<table>", row_of([*COLUMNS, "where"], "th")]
+    rows = table.assign(place=table["notebook"]).sort_values("place", kind="stable")
+    for notebook, part in rows.groupby("place", sort=False):
+        counts = part["verdict"].value_counts(sort=False)
+        said = " · ".join(f"{count} {dot(verdict)} {html.escape(verdict)}" for verdict, count in counts.items())
+        lines.append(
+            f'<tr><td colspan="{len(COLUMNS) + 1}" {LEFT}><b>{html.escape(title_of(notebook))}</b> ({said})</td></tr>'
+        )
+        for claim in part.itertuples():
+            values = dict(shown.loc[claim.id])
+            margin = known.loc[claim.id, "margin"]
+            values |= {"id": claim.id, "margin": "" if pd.isna(margin) else f"±{margin:g}"}
+            cells = [*(values[column] for column in COLUMNS)]
+            lines.append(row_of(cells, "td", dot(claim.verdict), link(claim, known)))
+    return Html("\n".join([*lines, "</table>"]))
+
+
+def dot(verdict: str) -> str:
+    """A dot in the colour of a verdict; answers to our own questions have words of their own, and one colour."""
+    other = COLOURS["inconclusive" if verdict == claims.OPEN else "same direction"]
+    return f'<font color="{COLOURS.get(verdict, other)}">●</font>'
+
+
+def legend() -> Html:
+    """What the verdicts mean, in their colours, the margin's rule among them."""
+    margin = "a difference below it counts as none; it was stated before the runs, in the unit of the claim"
+    named = {f"{dot(verdict)} {verdict}": meaning for verdict, meaning in MEANINGS.items()} | {"± margin": margin}
+    rows = [f"<tr><td {LEFT}>{name}</td><td {LEFT}>{meaning}</td></tr>" for name, meaning in named.items()]
+    return Html("\n".join(["<table>", *rows, "</table>"]))
+
+
+def row_of(values: Sequence[object], cell: str, mark: str = "", where: str = "") -> str:
+    """A line of a table. ``mark``, before the last value, and ``where``, behind it, are HTML already."""
+    texts = [html.escape("" if pd.isna(value) else str(value)) for value in values]
+    texts[-1] = f"{mark} {texts[-1]}" if mark else texts[-1]
+    texts += [where] if where else []
+    return "<tr>" + "".join(f"<{cell} {LEFT}>{text}</{cell}>" for text in texts) + "</tr>"
+
+
+def link(claim, known: pd.DataFrame) -> str:
+    """Where a claim is looked at, as a link from a notebook to another; plain where there is no notebook yet."""
+    section = known.loc[claim.id, "section"]
+    if not (paths.notebooks() / f"{claim.notebook}.ipynb").exists():
+        return html.escape(claim.notebook)
+    anchor = "" if pd.isna(section) else "#" + section.replace(" ", "-")
+    words = "" if pd.isna(section) else f" · {section}"
+    there = html.escape(f"{claim.notebook}.ipynb{anchor}")
+    return f'<a href="{there}">{claim.notebook[:2]}</a>{html.escape(words)}'
+
+
+def title_of(notebook: str) -> str:
+    """The first heading of a notebook, such as "03 · Count3"; its name where there is none."""
+    import nbformat
+
+    found = {path.stem: path for path in notebook_paths()}.get(notebook)
+    if found is None:
+        return notebook
+    check_sound(found)
+    sources = [cell.source for cell in nbformat.read(found, as_version=4).cells if cell.cell_type == "markdown"]
+    heads = [line.lstrip("# ") for source in sources for line in source.splitlines() if line.startswith("# ")]
+    return heads[0] if heads else notebook
+
+
+def gallery_html(without: str = "00_") -> Html:
+    """Every finished figure, small and in full colour, in one grid; each leads to its notebook, its text is beside it.
+
+    ``without``: figures whose names begin so are left out.
+    """
+    from entp_lib.collection import figures  # with matplotlib, which bare machines do without
+
+    found = [(path, about) for path, about in figures.gallery() if not path.stem.startswith(without)]
+    stems = {path.name[:2]: path.stem for path in notebook_paths()}
+    cells = [picture_cell(path, about, stems.get(path.name[:2], "")) for path, about in found]
+    rows = ["<tr>" + "".join(cells[i : i + GRID]) + "</tr>" for i in range(0, len(cells), GRID)]
+    return Html("\n".join(["<table>", *rows, "</table>"]))
+
+
+def picture_cell(path: Path, about: str, notebook: str) -> str:
+    """A cell of the grid: the picture, a link to its notebook, what it shows and what it rests on."""
+    alt, _, rests = about.partition(" [")
+    data = base64.b64encode(small_picture(path)).decode()
+    picture = f'<img src="data:image/webp;base64,{data}" width="{WIDTH}" alt="{html.escape(alt)}">'
+    linked = f'<a href="{notebook}.ipynb">{picture}</a>' if notebook else picture
+    return f'<td {LEFT} valign="top">{linked}<br>{path.stem}<br>{html.escape(rests.partition("; commit")[0])}</td>'
+
+
+def small_picture(path: Path) -> bytes:
+    """A finished PNG as a WebP ``WIDTH`` pixels wide: a few KiB in all its colours."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        height = round(image.height * WIDTH / image.width)
+        small = image.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    small.save(buffer, format="WEBP", quality=60, method=6)
+    return buffer.getvalue()

@@ -1,0 +1,101 @@
+"""Decoder and ENTP on sequences of one's own: ``python -m entp_lib data FILE``.
+
+Runs of one file are paired: the same initial weights, batches and steps. Their records go to a folder of their own and
+belong to no claim.
+"""
+
+import re
+from collections.abc import Sequence
+
+import pandas as pd
+
+from entp_lib.collection.experiment import twins
+from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
+from entp_lib.runs.records import Record
+from entp_lib.statistics import mean_interval
+from entp_lib.strict import one_of, require
+from entp_lib.tasks import Table
+
+VERSION = 1
+DEFAULT = ("decoder", "entp")
+
+
+def configs(
+    file: str,
+    architectures: Sequence[str] = (),
+    *,
+    held_out: float = 0.1,
+    steps: int = 1000,
+    batch_size: int = 64,
+    max_lr: float = 1e-3,
+    seeds: int = 3,
+    shape: str = "3/4/64",
+) -> list[RunConfig]:
+    """The runs on a CSV or ``.npz`` file; the rate falls to a tenth. ``shape``: layers/heads/width.
+
+    ConfigError for what the file or the options lack.
+    """
+    for name in architectures:
+        one_of("architecture", name, ARCHITECTURES)
+    require(re.fullmatch(r"\d+/\d+/\d+", shape) is not None, f"shape = {shape!r}: write layers/heads/width, as 3/4/64")
+    require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
+    task = Table(file, held_out=held_out).named()
+    task.prepare()
+    sizes = dict(zip(("n_layers", "n_heads", "width"), map(int, shape.split("/")), strict=True))
+    if task.continuous:
+        sizes |= dict(vocab_size=0, input_dim=task.input_dim, output_dim=1)
+    else:
+        sizes |= dict(vocab_size=task.vocab_size)
+    model = ModelConfig("decoder", max_length=task.length, **sizes)
+    train = TrainConfig(
+        steps=steps,
+        batch_size=batch_size,
+        max_lr=max_lr,
+        min_lr=max_lr / 10,
+        warmup_steps=min(100, steps // 10),
+        eval_every=max(1, steps // 20),
+        eval_sequences=512,
+        final_eval_sequences=4096,
+    )
+    params = dict(file=task.file, checksum=task.checksum, held_out=held_out)
+    base = RunConfig("own_data", "quick", "table", params, model, train)
+    return [run.config for run in twins(base, architectures or DEFAULT, seeds)]
+
+
+def report(records: Sequence[Record]) -> str:
+    """Test scores of the weights of lowest validation loss, by architecture: mean and 95 % interval over seeds.
+
+    Beside them what a constant guess scores, and where there are both the paired difference ENTP − decoder.
+    """
+    if not records:
+        return "no run is complete yet: the same command continues"
+    rows = []
+    for r in records:
+        test = r.metrics["test"]["lowest_loss"]
+        about = {"architecture": r.config.model.architecture, "seed": r.config.model_seed}
+        rows.append({**about, **{name: test[name] for name in score_names(r)}})
+    table, names = pd.DataFrame(rows), score_names(records[0])
+    shown = {
+        name: {column: text(part[column]) for column in names}
+        for name, part in table.groupby("architecture", sort=False)
+    }
+    shown["constant guess"] = {name: f"{records[0].metrics['baseline'][name]:.3f}" for name in names}
+    wide = table.pivot(index="seed", columns="architecture")
+    if all(name in set(table["architecture"]) for name in DEFAULT):
+        gaps = {name: (wide[name]["entp"] - wide[name]["decoder"]).dropna() for name in names}
+        shown["entp − decoder"] = {name: text(values) for name, values in gaps.items()}
+    data = records[0].metrics["data"]
+    parts = ", ".join(f"{data[part]} {part}" for part in ("train", "validation", "test"))
+    frame = pd.DataFrame.from_dict(shown, orient="index").fillna("")
+    return f"{data['file']}: {parts}; scores on test\n{frame.to_string()}"
+
+
+def score_names(record: Record) -> list[str]:
+    """The scores that a task has: errors alone where its targets are real."""
+    every = ("loss", "token_accuracy", "sequence_accuracy")
+    return [name for name in every if name in record.metrics["test"]["lowest_loss"]]
+
+
+def text(values: pd.Series) -> str:
+    mean, low, high = mean_interval(values)
+    return f"{mean:.3f}" if low != low else f"{mean:.3f} ({low:.3f} to {high:.3f})"

@@ -1,0 +1,48 @@
+"""The command ``data``: both models on sequences of one's own. It imports nothing that takes a second."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+
+def add(commands: Any, check_limits: Callable, run_sweep: Callable) -> None:
+    """Add ``data`` to the commands. The last two are those of ``entp_lib.__main__``, which all commands share."""
+    data = commands.add_parser(
+        "data",
+        help="train decoder and ENTP on sequences of your own, from a CSV or npz file",
+        description="Train on the sequences of a file and print the test scores. A CSV file has a column 'sequence' "
+        "(tokens separated by spaces), and may have 'wanted' (which tokens are to be predicted, as 5 or 5-8), "
+        "'targets' (other answers at those positions) and 'part' (train, validation, test). An npz file has arrays "
+        "'sequences' (P, T), 'wanted', 'targets' and 'part'; real sequences (P, T, d) need real targets.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    data.add_argument("file")
+    data.add_argument("--architecture", action="append", default=[], help="only this one; may be repeated")
+    data.add_argument("--shape", default="3/4/64", metavar="L/H/D", help="layers, heads and width")
+    data.add_argument("--held-out", type=float, default=0.1, metavar="SHARE", help="for validation, and for test")
+    data.add_argument("--steps", type=int, default=1000, metavar="N", help="updates of the weights")
+    data.add_argument("--batch-size", type=int, default=64, metavar="N", help="sequences in a step")
+    data.add_argument("--max-lr", type=float, default=1e-3, metavar="RATE", help="learning rate; falls to a tenth")
+    data.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each architecture")
+    data.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
+    data.add_argument("--results", metavar="DIR", help="where records go, if not to results/own")
+    data.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
+    data.add_argument("--fresh", action="store_true", help="compute again what has a record")
+    data.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
+    data.set_defaults(command=lambda options: run(options, check_limits, run_sweep))
+
+
+def run(options: argparse.Namespace, check_limits: Callable, run_sweep: Callable) -> int:
+    """Train both models on the file and print their test scores; 1 where runs failed."""
+    from entp_lib import paths
+    from entp_lib.report import own_data
+    from entp_lib.runs.records import Store
+
+    check_limits(options)
+    results = options.results or paths.results() / "own"
+    Store(results).check_writable()
+    names = "held_out steps batch_size max_lr seeds shape".split()
+    configs = own_data.configs(options.file, options.architecture, **{n: getattr(options, n) for n in names})
+    done = run_sweep(options, configs, own_data.VERSION, results, options.file)
+    print(own_data.report(done.complete))
+    return 1 if done.failures else 0

@@ -1,0 +1,151 @@
+"""Data of one's own: sequences and wanted positions from a file, as a task with training, validation and test parts.
+
+A CSV file has a line for each sequence, tokens separated by spaces (numbers, or words of any kind)::
+
+    sequence,wanted
+    1 2 + 3 4 = 4 6,7-8
+    7 + 5 = 1 2,5-6
+
+``wanted`` names the tokens to be predicted from those before them, counted from 1; without it all but the first. With a
+column ``targets`` (as many tokens as wanted positions) the answer is another token, given after each wanted position.
+
+An ``.npz`` file has the same as arrays: ``sequences`` (P, T) of whole numbers, padded with -1 at the end, ``wanted``
+(P, T) of truth values, and ``targets`` (P, T). ``sequences`` of real numbers (P, T, d) with real ``targets`` make a
+continuous task, as in-context learning is. A column or array ``part`` of train, validation and test decides the parts.
+
+Letters: P examples, B batch, T tokens, d numbers of an input.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from entp_lib.strict import check_types, require
+from entp_lib.tasks.base import Batch
+from entp_lib.tasks.fixed import PARTS, FixedData
+from entp_lib.tasks.table_files import Contents, read
+
+MAX_WORDS = 100  # of a vocabulary that a record lists
+
+
+@dataclass(frozen=True)
+class Table(FixedData):
+    """The sequences of a CSV or ``.npz`` file, trained on one part of them and evaluated on the others.
+
+    ``file``: its path. ``checksum``: the first 16 hexadecimal digits of its SHA-256, so that a record cannot mean two
+    files; "" takes what is there. ``held_out``: the share of validation, and of test, where the file does not name the
+    parts; equal inputs always go to one part, chosen by ``split_seed``. ConfigError for what the file lacks.
+    """
+
+    file: str
+    checksum: str = ""
+    held_out: float = 0.1
+    split_seed: int = 0
+    part: Literal["train", "test", "seen"] = "train"
+
+    def __post_init__(self):
+        check_types(self)
+        require(self.file != "", "file = '': must be the path of a .csv or .npz file")
+        require(0 < self.held_out < 0.5, f"held_out = {self.held_out}: must be a share between 0 and 0.5")
+        right = f"checksum = {self.checksum!r}: must be 16 hexadecimal digits, or '' to take any file"
+        require(re.fullmatch("[0-9a-f]{16}|", self.checksum) is not None, right)
+
+    @property
+    def contents(self) -> Contents:
+        """What the file holds. ConfigError where it is another one than ``checksum`` says, or lacks something."""
+        found, checksum = opened(self.file)
+        right = f"{self.file} is not the file of checksum {self.checksum}: it has {checksum}"
+        require(self.checksum in ("", checksum), right)
+        return found
+
+    @property
+    def parts(self) -> dict[str, np.ndarray]:
+        """The numbers of each part's examples."""
+        return split(self.contents, self.held_out, self.split_seed, self.file)
+
+    @property
+    def continuous(self) -> bool:
+        return self.contents.continuous
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.contents.inputs.shape[2] if self.continuous else None
+
+    @property
+    def vocab_size(self) -> int:
+        return self.contents.symbols
+
+    @property
+    def length(self) -> int:
+        return self.contents.inputs.shape[1]
+
+    def prepare(self) -> None:
+        self.count("train")
+
+    def count(self, part: str) -> int:
+        return len(self.parts[part])
+
+    def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
+        found, device = self.contents, chosen_B.device
+        rows_B = self.parts[part][chosen_B.cpu().numpy()]
+        arrays = (found.inputs, found.targets, found.wanted, found.prompt_lengths)
+        inputs_BT, targets_BT, wanted_BT, prompts_B = (torch.from_numpy(x[rows_B]).to(device) for x in arrays)
+        return Batch(inputs_BT, targets_BT, wanted_BT, prompts_B)
+
+    def facts(self) -> dict[str, Any]:
+        """Under ``data``: the file's name and checksum, the examples of each part, and a small vocabulary's words."""
+        found = self.contents
+        about = {"file": Path(self.file).name, "checksum": opened(self.file)[1]}
+        words = {"words": list(found.words)} if 0 < len(found.words) <= MAX_WORDS else {}
+        return {"data": {**about, **{part: self.count(part) for part in PARTS}, **words}}
+
+    def named(self) -> "Table":
+        """The same task with its whole path and its checksum, as a record should name it."""
+        return dataclasses.replace(self, file=str(Path(self.file).resolve()), checksum=opened(self.file)[1])
+
+
+def opened(file: str) -> tuple[Contents, str]:
+    """What a file holds now, and its checksum; ConfigError where there is none, or it lacks something."""
+    path = Path(file)
+    require(path.is_file(), f"{file}: no such file")
+    state = path.stat()
+    return contents_of(str(path), state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def contents_of(file: str, changed_ns: int, size: int) -> tuple[Contents, str]:
+    """What a file of this time and size holds, and its checksum."""
+    checksum = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    return read(Path(file)), checksum
+
+
+@functools.lru_cache(maxsize=64)
+def split_of(found: Contents, held_out: float, seed: int) -> dict[str, np.ndarray]:
+    """Which examples belong to each part: as named, else drawn by groups of equal inputs."""
+    if found.part is not None:
+        return {part: np.flatnonzero(found.part == part) for part in PARTS}
+    flat = found.inputs.reshape(len(found.inputs), -1)
+    _, group_P = np.unique(flat, axis=0, return_inverse=True)
+    group_P = group_P.reshape(-1)
+    groups = int(group_P.max()) + 1
+    order = np.random.default_rng(seed).permutation(groups)
+    each = max(1, min(round(held_out * groups), (groups - 1) // 2))
+    name_G = np.full(groups, "train", dtype="U10")
+    name_G[order[:each]], name_G[order[each : 2 * each]] = "validation", "test"
+    return {part: np.flatnonzero(name_G[group_P] == part) for part in PARTS}
+
+
+def split(contents: Contents, held_out: float, seed: int, file: str) -> dict[str, np.ndarray]:
+    """``split_of``, with ConfigError for a part without examples."""
+    parts = split_of(contents, held_out, seed)
+    for part in PARTS:
+        require(len(parts[part]) > 0, f"{file}: no example is left for {part}; it takes more sequences")
+    return parts

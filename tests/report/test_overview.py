@@ -1,0 +1,99 @@
+"""The overview's tables and its gallery: whole, coloured, linked, small, and of HTML that nothing has to leave out."""
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from entp_lib import paths
+from entp_lib.architectures import ARCHITECTURES
+from entp_lib.collection import claims, figures
+from entp_lib.report import overview
+from entp_lib.report.ledger import ledger, papers_claims
+
+
+@pytest.fixture(scope="module")
+def table():
+    return papers_claims(ledger())
+
+
+class Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in ("br", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_every_claim_has_its_row_its_sign_and_its_link(table):
+    attempted = table[table["verdict"] != "not attempted"]
+    text = overview.ledger_html(attempted)
+    parsed = Tags(text)
+    assert not parsed.open and not {tag for tag, _ in parsed.tags} - {"table", "tr", "td", "th", "b", "a", "font"}
+    for claim in attempted.itertuples():
+        (row,) = [line for line in text.splitlines() if f">{claim.id}</td>" in line]
+        assert f"{overview.dot(claim.verdict)} {claim.verdict}" in row
+        assert f'<a href="{claim.notebook}.ipynb' in row
+    links = [attributes["href"] for tag, attributes in parsed.tags if tag == "a"]
+    assert len(links) == len(attempted)
+    assert all((paths.notebooks() / link.partition("#")[0]).exists() for link in links)
+    heads = re.findall(r"<b>(.*?)</b>", text)
+    assert len(heads) == attempted["notebook"].nunique() and "03 · Count3" in heads
+
+
+def test_margins_stand_beside_the_claims_that_have_one(table):
+    text = overview.ledger_html(table)
+    known = claims.reference_claims().set_index("id")["margin"]
+    for claim in table["id"]:
+        (row,) = [line for line in text.splitlines() if f">{claim}</td>" in line]
+        assert (f"±{known[claim]:g}" in row) == (known[claim] == known[claim])
+    assert "margin" in overview.legend()
+
+
+def test_every_verdict_is_explained_and_has_a_colour():
+    assert set(overview.COLOURS) == set(claims.VERDICTS)
+    assert set(overview.MEANINGS) == set(claims.VERDICTS) - {"not attempted"}
+    assert all(f"{overview.dot(verdict)} {verdict}" in overview.legend() for verdict in overview.MEANINGS)
+    assert figures.VERDICT_COLOURS.items() <= overview.COLOURS.items()
+
+
+def test_the_gallery_shows_every_figure_once_and_leads_to_its_notebook():
+    text = overview.gallery_html()
+    parsed = Tags(text)
+    assert not parsed.open
+    expected = [path.stem for path, _ in figures.gallery() if not path.stem.startswith("00_")]
+    assert re.findall(r"<br>(\d\d_\w+)<br>", text) == expected
+    links = [attributes["href"] for tag, attributes in parsed.tags if tag == "a"]
+    assert len(links) == len(expected) and all((paths.notebooks() / link).exists() for link in links)
+    assert all(attributes["alt"] for tag, attributes in parsed.tags if tag == "img")
+    assert len(text) < 300 * 1024
+
+
+def test_small_pictures_keep_the_colours_that_tell_architectures_apart(tmp_path):
+    """Sixteen colours for a picture made decoder and ENTP alike."""
+    colours = [tuple(int(a.colour[i : i + 2], 16) for i in (1, 3, 5)) for a in ARCHITECTURES.values()]
+    stripes = np.repeat(np.array(colours, dtype=np.uint8)[None], 400, axis=0)
+    Image.fromarray(np.repeat(stripes, 100, axis=1)).save(tmp_path / "a.png")
+    with Image.open(io.BytesIO(overview.small_picture(tmp_path / "a.png"))) as small:
+        assert small.width == overview.WIDTH
+        middle = np.asarray(small.convert("RGB"))[small.height // 2].astype(int)
+    width = small.width / len(colours)
+    for i, colour in enumerate(colours):
+        assert np.abs(middle[int((i + 0.5) * width)] - colour).max() < 12
+
+
+def test_the_pictures_are_pictures():
+    data = re.search(r"base64,([^\"]+)", overview.gallery_html())[1]
+    with Image.open(io.BytesIO(base64.b64decode(data))) as image:
+        assert image.format == "WEBP"

@@ -1,0 +1,48 @@
+"""``data FILE``: both models on sequences of one's own, from the command line to a table."""
+
+import pytest
+
+from entp_lib.__main__ import main
+
+ROWS = "sequence,wanted\n" + "".join(f"{a} + {b} = {(a + b) % 10},5\n" for a in range(10) for b in range(10))
+
+
+@pytest.fixture
+def own_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    path = tmp_path / "sums.csv"
+    path.write_text(ROWS)
+    return path
+
+
+def test_sequences_of_ones_own_are_trained_on(own_file, tmp_path, capsys):
+    small = ["--shape", "2/2/16", "--steps", "8", "--batch-size", "8", "--seeds", "2", "--jobs", "1"]
+    assert main(["data", str(own_file), *small]) == 0
+    said = capsys.readouterr().out
+    assert "sums.csv: 80 train, 10 validation, 10 test; scores on test" in said
+    assert all(word in said for word in ("decoder", "entp", "constant guess", "entp − decoder", "token_accuracy"))
+    assert len(list((tmp_path / "results" / "own" / "records" / "own_data").glob("*.json"))) == 4
+    assert not (tmp_path / "results" / "records").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--shape", "big"], "shape = 'big': write layers/heads/width"),
+        (["--architecture", "encodr"], "architecture = 'encodr': must be one of"),
+        (["--held-out", "0.9"], "held_out = 0.9: must be a share"),
+        (["--steps", "0"], "steps = 0: must be at least 1"),
+        (["--seeds", "0"], "seeds = 0: must be at least 1"),
+        (["--time-limit", "soon"], "time limit 'soon': write"),
+    ],
+)
+def test_what_it_lacks_is_one_line(own_file, capsys, options, message):
+    assert main(["data", str(own_file), *options]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+
+
+def test_a_file_that_is_not_there_is_one_line(own_file, capsys):
+    assert main(["data", str(own_file) + ".csv"]) == 2
+    assert capsys.readouterr().err.endswith("sums.csv.csv: no such file\n")

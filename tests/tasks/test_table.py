@@ -1,0 +1,171 @@
+"""Sequences of one's own: what a file says becomes batches, parts stay apart, and mistakes are told by their line."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.runs.execution import run
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import Table, generator_for
+from entp_lib.tasks.fixed import PARTS
+
+SUMS = "sequence,wanted\n" + "".join(
+    f"{a} + {b} = {' '.join(str(a + b))},5-{4 + len(str(a + b))}\n" for a in range(8) for b in range(8)
+)
+
+
+def csv_of(folder, text, name="own.csv"):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def everything(task):
+    """All examples of all parts, as one batch each."""
+    return {part: task.rows_of(part, torch.arange(task.count(part))) for part in PARTS}
+
+
+def test_words_become_symbols_and_wanted_tokens_targets(tmp_path):
+    task = Table(csv_of(tmp_path, SUMS))
+    assert task.vocab_size == 12 and task.length == 5 and not task.continuous  # ten digits, + and =
+    words = task.contents.words
+    for batch in everything(task).values():
+        for inputs, targets, wanted in zip(batch.inputs_BT, batch.targets_BT, batch.wanted_BT, strict=True):
+            text = [words[i] for i in inputs]
+            answer = "".join(words[i] for i in targets[wanted])
+            assert int(text[0]) + int(text[2]) == int(answer) and wanted.tolist()[:3] == [False] * 3
+        assert batch.prompt_lengths_B.eq(4).all()
+
+
+def test_targets_of_their_own_are_asked_after_each_wanted_position(tmp_path):
+    lines = [[i % 5, (3 * i) % 5, (7 * i + 1) % 5] for i in range(60)]
+    rows = "".join(f"{' '.join(map(str, x))},2 3,{sum(x[:2])} {sum(x)}\n" for x in lines)
+    task = Table(csv_of(tmp_path, "sequence,wanted,targets\n" + rows))
+    assert task.vocab_size == 1 + max(map(sum, lines)) and task.length == 3
+    for batch in everything(task).values():
+        assert batch.wanted_BT.tolist() == [[False, True, True]] * len(batch.wanted_BT)
+        assert torch.equal(batch.inputs_BT.cumsum(1)[batch.wanted_BT], batch.targets_N)
+
+
+@given(st.integers(6, 80), st.floats(0.02, 0.45), st.integers(0, 5))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_parts_are_disjoint_whole_and_share_no_input(tmp_path, count, held_out, seed):
+    # every sequence twice: both copies must be in one part, or the model would have seen what it is tested on
+    rows = "".join(f"{i} {i % 3}\n" for i in range(count)) * 2
+    task = Table(csv_of(tmp_path, "sequence\n" + rows, f"{count}.csv"), held_out=held_out, split_seed=seed)
+    parts = {part: set(map(tuple, batch.inputs_BT.tolist())) for part, batch in everything(task).items()}
+    assert sum(task.count(part) for part in PARTS) == 2 * count
+    assert not parts["train"] & parts["test"] and not parts["train"] & parts["validation"]
+    assert not parts["validation"] & parts["test"]
+
+
+def test_named_parts_are_kept(tmp_path):
+    rows = "".join(f"{i} 1,{PARTS[i % 3]}\n" for i in range(9))
+    task = Table(csv_of(tmp_path, "sequence,part\n" + rows))
+    assert {p: sorted(b.inputs_BT[:, 0].tolist()) for p, b in everything(task).items()} == {
+        p: [i for i in range(9) if i % 3 == k] for k, p in enumerate(PARTS)
+    }
+
+
+def test_arrays_say_the_same_as_lines(tmp_path):
+    sequences = np.array([[3, 1, 4, 1], [1, 5, 9, -1], [2, 6, 5, 3], [5, 8, -1, -1]] * 5)
+    np.savez(tmp_path / "own.npz", sequences=sequences, part=np.array(["train", "validation", "test", "train"] * 5))
+    lines = [" ".join(str(x) for x in row if x >= 0) for row in sequences]
+    parts = ["train", "validation", "test", "train"] * 5
+    text = "sequence,part\n" + "".join(f"{line},{part}\n" for line, part in zip(lines, parts, strict=True))
+    arrays, table = Table(str(tmp_path / "own.npz")), Table(csv_of(tmp_path, text))
+    for one, two in zip(everything(arrays).values(), everything(table).values(), strict=True):
+        assert all(torch.equal(vars(one)[n], vars(two)[n]) for n in ("inputs_BT", "targets_BT", "wanted_BT"))
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "prefix_decoder", "entp"])
+def test_a_run_on_it_ends_in_a_record_with_a_test(tmp_path, store, architecture):
+    task = Table(csv_of(tmp_path, SUMS), held_out=0.2).named()
+    params = {"file": task.file, "checksum": task.checksum, "held_out": 0.2}
+    shape = dict(n_layers=2, n_heads=2, width=16, vocab_size=task.vocab_size, max_length=task.length)
+    train = TrainConfig(steps=6, batch_size=8, warmup_steps=1, eval_every=3, eval_sequences=8, final_eval_sequences=20)
+    config = RunConfig("own_data", "quick", "table", params, ModelConfig(architecture, **shape), train)
+    record = run(config, 1, store=store)
+    assert record.status == "complete" and record.metrics["data"]["train"] == task.count("train")
+    assert set(record.metrics["test"]) == {"last", "lowest_loss", "highest_accuracy"}
+    assert record.metrics["data"]["checksum"] == task.checksum and len(record.metrics["data"]["words"]) == 12
+
+
+def test_real_numbers_are_a_task_of_squared_errors(tmp_path, store):
+    x = np.random.default_rng(0).normal(size=(60, 5, 2)).astype(np.float32)
+    np.savez(tmp_path / "own.npz", sequences=x, targets=x.sum(axis=(1, 2))[:, None] * np.ones((60, 5)))
+    task = Table(str(tmp_path / "own.npz")).named()
+    assert task.continuous and task.input_dim == 2 and task.losses(torch.zeros(3, 1), torch.ones(3)).tolist() == [1] * 3
+    shape = dict(n_layers=2, n_heads=2, width=16, vocab_size=0, max_length=5, input_dim=2, output_dim=1)
+    train = TrainConfig(steps=4, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=20)
+    params = {"file": task.file, "checksum": task.checksum}
+    record = run(RunConfig("own_data", "quick", "table", params, ModelConfig("entp", **shape), train), 1, store=store)
+    assert record.status == "complete" and "lowest_loss" in record.metrics["test"]
+
+
+def test_another_file_under_the_same_name_is_refused(tmp_path):
+    named = Table(csv_of(tmp_path, SUMS)).named()
+    csv_of(tmp_path, SUMS + "9 + 9 = 1 8,5-6\n")
+    with pytest.raises(ConfigError, match="is not the file of checksum"):
+        named.prepare()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tokens\n1 2\n", "must have a column 'sequence', its first line has tokens"),
+        ("sequence,want\n1 2,2\n", "unknown column 'want'"),
+        ("sequence\n", "has no sequences"),
+        ("sequence\n1 2\n\n \n", "line 3: the sequence is empty"),
+        ("sequence,wanted\n1 2,1\n", "line 2: wanted position 1 of a sequence of 2: 2 to 2 .nothing stands"),
+        ("sequence,wanted\n1 2,2\n1 2,9\n", "line 3: wanted position 9 of a sequence of 2"),
+        ("sequence,wanted\n1 2,x\n", "wanted 'x': write 5, or 5-8"),
+        ("sequence,wanted,targets\n1 2,2,1 1\n", "line 2: 2 targets for 1 wanted positions"),
+        ("sequence,part\n1 2,dev\n", "part 'dev': must be one of train, validation, test"),
+        ("sequence\n1 9999999\n", "the symbol 9999999 is too large"),
+        ("sequence\n1 2\n1 3\n", "no example is left for"),
+    ],
+)
+def test_mistakes_in_a_csv_file_are_named(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        Table(csv_of(tmp_path, text.replace("\n\n", '\n"",\n'))).prepare()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.ones((2, 2), int)}, "must have an array 'sequences', it has x"),
+        ({"sequences": np.ones(3, int)}, "must be whole numbers"),
+        ({"sequences": np.ones((2, 3, 1))}, "need an array 'targets' of shape"),
+        ({"sequences": np.ones((2, 3, 1)) * np.nan, "targets": np.ones((2, 3))}, "finite"),
+        ({"sequences": np.ones((2, 3), int), "wanted": np.ones((2, 2), bool)}, "must be .2, 3., as sequences"),
+        ({"sequences": np.ones((2, 3), int), "wanted": np.full((2, 3), 2)}, "must hold truth values"),
+        ({"sequences": np.ones((2, 3), int), "wanted": np.ones((2, 3), bool)}, "sequence 1 wants its first token"),
+        ({"sequences": np.array([[1, -1, 2]])}, "sequence 1 has padding"),
+        ({"sequences": np.array([[1, 2, -1]]), "wanted": np.array([[0, 1, 1]])}, "behind its end"),
+        ({"sequences": np.array([[1, 2]]), "targets": np.array([["a", "b"]], dtype=object)}, "cannot be read"),
+    ],
+)
+def test_mistakes_in_arrays_are_named_and_nothing_is_unpickled(tmp_path, arrays, message):
+    np.savez(tmp_path / "own.npz", **arrays)
+    with pytest.raises(ConfigError, match=message):
+        Table(str(tmp_path / "own.npz")).prepare()
+
+
+@pytest.mark.parametrize("name", ["own.csv", "own.npz", "own.txt", "absent.csv"])
+def test_files_that_are_none_are_named(tmp_path, name):
+    (tmp_path / "own.csv").write_bytes(b"sequence\n\xff\xfe\n")
+    (tmp_path / "own.npz").write_bytes(b"PK\x03\x04 no archive")
+    (tmp_path / "own.txt").write_text("1 2")
+    with pytest.raises(ConfigError, match=r"cannot be read|must end in|no such file"):
+        Table(str(tmp_path / name)).prepare()
+
+
+def test_draws_are_of_the_part_that_is_asked_for(tmp_path):
+    task = Table(csv_of(tmp_path, SUMS))
+    validation = set(map(tuple, everything(task)["validation"].inputs_BT.tolist()))
+    drawn = task.batch(generator_for("cpu", 1), 200, evaluating=True).inputs_BT.tolist()
+    assert set(map(tuple, drawn)) <= validation
