@@ -240,15 +240,15 @@ def claims_command(_) -> int:
 
 
 def records_command(_) -> int:
-    from entp_lib.papers import EXPERIMENTS
+    from entp_lib.report.campaign import versions
     from entp_lib.runs.records import RecordError, Store
 
+    known = versions()
     store, good, bad = Store(read_only=True), 0, []
     for path in sorted((store.root / "records").glob("*/*.json")):
         try:
             record = store.load(path.parent.name, path.stem)
-            experiment = EXPERIMENTS.get(record.experiment)
-            if experiment is None or experiment.version != record.version:
+            if known.get(record.experiment) != record.version:
                 raise RecordError(f"record {path.name} belongs to no current experiment")
             good += 1
         except RecordError as error:

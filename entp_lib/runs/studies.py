@@ -15,6 +15,7 @@ LOOPED = "entp_lib.papers.looped.studies"
 SCRATCHPAD = "entp_lib.papers.scratchpad"
 # A function of JSON arguments that returns (metrics, curves).
 STUDIES = {
+    "packed_attention": "entp_lib.models.packed_attention:choice_study",
     "costs": f"{ENTP}.complexity.measurements:measure",
     "expressivity": f"{ENTP}.expressivity.checks:expressivity_study",
     "imitation": f"{ENTP}.expressivity.imitation:imitation_study",
