@@ -141,33 +141,41 @@ def benchmark(campaign: Campaign) -> None:
 
 
 def experiment_within(campaign: Campaign, experiment: Experiment, share: float, seeds: int = 0) -> int:
-    """As many seeds of an experiment as fit into its share of what is left; 1 where a run failed."""
-    limit = share * campaign.left()
-    runs = experiment.plan(campaign.tier, seeds)
-    if not runs or limit <= 0:
-        campaign.say(f"{experiment.name}: {'no time is left' if runs else 'has no such tier'}")
+    """Seed after seed of an experiment, while its share of what is left is enough for the next; 1 where a run failed.
+
+    The first seed is begun whatever it takes, as the next campaign goes on from its checkpoint.
+    """
+    began, limit = time.monotonic(), share * campaign.left()
+    runs = by_seed(experiment.plan(campaign.tier, seeds))
+    complete, cut, failures = 0, 0, []
+    for seed in dict.fromkeys(planned.labels["seed"] for planned in runs):
+        some = [planned for planned in runs if planned.labels["seed"] == seed]
+        left = limit - (time.monotonic() - began)
+        needed = seconds_of(some, operations_per_second(campaign.store))
+        if left <= 0 or (complete and needed > left):
+            break
+        options = dict(jobs=1, time_limit=left, device=campaign.device, label=f"{experiment.name} {campaign.tier}")
+        try:
+            done = sweep([planned.config for planned in some], experiment.version, store=campaign.store, **options)
+        except SweepError as error:
+            done = error.sweep
+            campaign.say(str(error))
+        complete, cut = complete + len(done.complete), cut + len(done.records) - len(done.complete)
+        failures += done.failures
+    if not runs:
+        campaign.say(f"{experiment.name}: has no such tier")
         return 0
-    chosen = fitting(by_seed(runs), limit, operations_per_second(campaign.store))
-    began = time.monotonic()
-    try:
-        done = sweep(
-            [planned.config for planned in chosen],
-            experiment.version,
-            store=campaign.store,
-            jobs=1,
-            time_limit=limit,
-            device=campaign.device,
-            label=f"{experiment.name} {campaign.tier}",
-        )
-    except SweepError as error:
-        done = error.sweep
-        campaign.say(str(error))
-    partial = len(done.records) - len(done.complete)
     campaign.say(
-        f"{experiment.name}: {len(done.complete)} complete, {partial} cut, {len(done.failures)} failed of "
-        f"{len(runs)} planned, in {time.monotonic() - began:.0f} of {limit:.0f} s"
+        f"{experiment.name}: {complete} complete, {cut} cut, {len(failures)} failed of {len(runs)} planned, in "
+        f"{time.monotonic() - began:.0f} of {max(0.0, limit):.0f} s"
     )
-    return 1 if done.failures else 0
+    return 1 if failures else 0
+
+
+def seconds_of(runs: Sequence[PlannedRun], rate: float | None) -> float:
+    """What runs would take at so many multiply-adds a second; 0 where that is not known."""
+    trained = [planned.config for planned in runs if isinstance(planned.config, RunConfig)]
+    return sum(map(training_operations, trained)) / rate if rate else 0.0
 
 
 def operations_per_second(store: Store) -> float | None:
@@ -180,20 +188,6 @@ def operations_per_second(store: Store) -> float | None:
                 operations += share * training_operations(record.config)
                 seconds += record.provenance["train_seconds"]
     return operations / seconds if seconds else None
-
-
-def fitting(runs: Sequence[PlannedRun], limit: float, rate: float | None) -> list[PlannedRun]:
-    """The first runs, whole seeds at a time and one seed at least, that ``limit`` seconds are enough for."""
-    chosen: list[PlannedRun] = []
-    spent = 0.0
-    for seed in dict.fromkeys(planned.labels["seed"] for planned in runs):
-        some = [planned for planned in runs if planned.labels["seed"] == seed]
-        trained = [planned.config for planned in some if isinstance(planned.config, RunConfig)]
-        spent += sum(map(training_operations, trained)) / rate if rate else limit
-        if chosen and spent > limit:
-            break
-        chosen += some
-    return chosen
 
 
 def archive(folder: Path, most: int = ARCHIVE_BYTES) -> Path:

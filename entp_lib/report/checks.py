@@ -1,6 +1,7 @@
 """What a machine that nobody has trained on is asked in its first minute.
 
-Each check says what it found, and whether that will do. The oracle is the definition in double precision on the CPU: ``entp_method = "reference"``.
+Each check says what it found, and whether that will do. The oracle is the definition in double precision on the CPU,
+``entp_method = "reference"``.
 """
 
 import tempfile

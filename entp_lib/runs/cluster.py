@@ -256,8 +256,8 @@ class Remote(cf.Executor):
         names = remote.needed_weights(config)
         folder = str(Path(beat).parent) if beat else ""
         if names and folder not in self.apart:
-            seen = self.client.run(os.path.isdir, folder, on_error="return").values()
-            self.apart[folder] = not folder or not all(answer is True for answer in seen)
+            seen = self.client.run(remote.sees, folder, on_error="return").values()
+            self.apart[folder] = not all(answer is True for answer in seen)
         return {name: weights_of(store, name).read_bytes() for name in names if self.apart[folder]}
 
     def deliver(self, future: Any, local: cf.Future, root: Path) -> None:

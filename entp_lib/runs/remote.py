@@ -51,6 +51,11 @@ def needed_weights(config: RunConfig | StudyConfig) -> list[str]:
     return [name] if name else []
 
 
+def sees(folder: str) -> bool:
+    """Whether this process sees the caller's folder of progress, and so its store."""
+    return bool(folder) and Path(folder).is_dir()
+
+
 def compute(expected: dict[str, str], arguments: list, given: dict[str, bytes]) -> tuple[str, bytes | None]:
     """What ``workers.execute`` does with ``arguments``, on a cluster's worker: the record's text.
 
@@ -64,7 +69,7 @@ def compute(expected: dict[str, str], arguments: list, given: dict[str, bytes]) 
     check(describe(worker), expected, f"worker {worker.address}")
     config, version, root, generation, device, threads, deadline, beat = arguments
     config, key = config_from(config), worker.get_current_task()
-    shared = bool(beat) and Path(beat).parent.is_dir()
+    shared = sees(str(Path(beat).parent) if beat else "")
     store = Store(root if shared else paths.results(), read_only=False)
     for name, content in given.items():
         path = store.weights_path(*name.split("/"))

@@ -142,7 +142,7 @@ class Team(Alone):
         mine = sum(p.detach().double().sum() for p in model.parameters())
         both = torch.stack([mine, -mine])
         dist.all_reduce(both, dist.ReduceOp.MAX)
-        if both[0] != -both[1]:
+        if both.isfinite().all() and both[0] != -both[1]:
             raise RuntimeError(f"the ranks' weights have parted by {float(both.sum()):g} in their sum")
 
     def done(self) -> None:
