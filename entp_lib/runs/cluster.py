@@ -11,6 +11,7 @@ import importlib
 import ipaddress
 import logging
 import os
+import re
 import socket
 import tempfile
 import threading
@@ -58,6 +59,8 @@ def parsed(where: str) -> tuple[str, dict[str, str]]:
         one_of(f"--cluster {where}: option", name, SLURM)
         require(bool(value), f"--cluster {where}: option {name} has no value; write {name}=...")
         options[name] = value
+    right = re.fullmatch(r"\d+:\d\d:\d\d", options["time"]) is not None
+    require(right, f"--cluster {where}: option time = {options['time']!r} must be HH:MM:SS")
     for name in ("gpus", "workers", "cores"):
         require(options[name].isdigit(), f"--cluster {where}: option {name} = {options[name]!r} must be a whole number")
     return kind, options
@@ -176,15 +179,21 @@ def local_cluster(workers: int) -> Any:
         n_workers=workers,
         threads_per_worker=1,
         host="127.0.0.1",
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
         memory_limit=0,  # Dask would end a worker at a share of it
         silence_logs=logging.ERROR,
     )
 
 
+def lifetime(limit: str) -> int:
+    """Seconds after which a worker hands its run over, five minutes before its job's time limit ("HH:MM:SS")."""
+    hours, minutes, seconds = map(int, limit.split(":"))
+    return max(60, 3600 * hours + 60 * minutes + seconds - 300)
+
+
 def slurm_cluster(options: dict[str, str]) -> Any:
     """A scheduler here, over TLS, and jobs of one worker each; anything richer stands in Dask's jobqueue.slurm."""
-    jobqueue, distributed = library("dask_jobqueue"), library("distributed")
+    jobqueue, distributed, _ = (library(name) for name in ("dask_jobqueue", "distributed", "cryptography"))
     directives = [f"--gres=gpu:{options['gpus']}"] if options["gpus"] != "0" else []
     return jobqueue.SLURMCluster(
         queue=options["partition"] or None,
@@ -194,11 +203,12 @@ def slurm_cluster(options: dict[str, str]) -> Any:
         job_cpu=int(options["cores"]),
         memory=options["memory"],
         walltime=options["time"],
-        job_extra_directives=[*directives, "--signal=TERM@60"],
+        job_extra_directives=directives,
+        worker_extra_args=["--lifetime", f"{lifetime(options['time'])}s"],
         protocol="tls://",
         security=distributed.Security.temporary(),
         shared_temp_directory=str(Path.home()),  # where jobs read their certificates, by their owner alone
-        scheduler_options={"dashboard_address": None},
+        scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # it has no TLS
     )
 
 

@@ -63,7 +63,7 @@ def compute(expected: dict[str, str], arguments: list, given: dict[str, bytes]) 
     back too; ``given`` are weights by name that it may start from. The run stops at its next step, leaving its
     checkpoint, when nobody wants it any more: cancelled, its caller gone, or the scheduler.
     """
-    from distributed import get_worker
+    from distributed import Reschedule, get_worker
 
     worker = get_worker()
     check(describe(worker), expected, f"worker {worker.address}")
@@ -88,6 +88,8 @@ def compute(expected: dict[str, str], arguments: list, given: dict[str, bytes]) 
         on_step=Heartbeat(Path(beat)) if shared else Teller(worker, Path(beat).name),
         stop=lambda: unwanted(worker, key),
     )
+    if record.status == "partial" and not at_work(worker):
+        raise Reschedule  # this worker ends, another one goes on
     weights = store.weights_path(record.experiment, record.id)
     fetch = not shared and record.status == "complete" and weights.exists()
     return record.to_json(), weights.read_bytes() if fetch else None
@@ -96,7 +98,12 @@ def compute(expected: dict[str, str], arguments: list, given: dict[str, bytes]) 
 def unwanted(worker: Any, key: str) -> bool:
     """Whether a worker's task is computed for nobody any more."""
     task = worker.state.tasks.get(key)
-    return worker.status.name not in ("running", "paused") or task is None or task.state in ("cancelled", "released")
+    return not at_work(worker) or task is None or task.state in ("cancelled", "released")
+
+
+def at_work(worker: Any) -> bool:
+    """Whether a worker is not about to end."""
+    return worker.status.name in ("running", "paused")
 
 
 class Teller:

@@ -50,6 +50,7 @@ def handled(number: signal.Signals = signal.SIGTERM) -> Iterator[None]:
         yield
     finally:
         signal.signal(number, before)
+        REQUEST.since = None
 
 
 @contextlib.contextmanager
