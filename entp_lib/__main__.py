@@ -2,20 +2,14 @@
 
 import argparse
 import logging
-import re
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from entp_lib.config import TIERS
-from entp_lib.report import own_data_command
+from entp_lib.report import own_data_command, scale, training
+from entp_lib.report.limits import check_limits, noted_seconds, seconds
+from entp_lib.report.training import run_sweep
 from entp_lib.strict import require
-
-if TYPE_CHECKING:  # torch takes a second, which mistakes and --help need not wait for
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from entp_lib.runs.execution import Config
-    from entp_lib.runs.sweeps import Sweep
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,6 +58,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="set a notebook parameter",
     )
     run.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
+    run.add_argument("--cluster", default="", metavar="WHERE", help=training.CLUSTER_HELP)
+    run.add_argument("--mixed", action="store_true", help="with --cluster: workers may have other versions")
     run.add_argument("--list", action="store_true", help="list notebooks, experiments and their records")
     run.add_argument("--update", action="store_true", help="re-execute the committed notebooks in place")
     run.add_argument("--lab", action="store_true", help="open JupyterLab on the overview")
@@ -71,18 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--no-browser", action="store_true", help="with --lab: only print its address")
     run.set_defaults(command=run_command)
 
-    train = commands.add_parser("train", help="compute an experiment's records without a notebook (GPU machines)")
-    train.add_argument("experiment")
-    train.add_argument("--tier", choices=TIERS, default="quick")
-    train.add_argument("--architecture", action="append", default=[], help="only this one; may be repeated")
-    train.add_argument("--seeds", type=int, default=0, help="number of seeds (default: the tier's own)")
-    train.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
-    train.add_argument("--results", metavar="DIR", help="where records go (default: the project's results)")
-    train.add_argument("--jobs", type=int, default=0)
-    train.add_argument("--fresh", action="store_true")
-    train.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
-    train.set_defaults(command=train_command)
-
+    training.add_parser(commands)
+    scale.add_parsers(commands)
     tier = commands.add_parser("tier", help="complete a whole tier's records without notebooks, at lowest priority")
     tier.add_argument("tier", choices=TIERS)
     tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
@@ -148,25 +134,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def seconds(text: str | None) -> float:
-    """A time limit in seconds from 900, 900s, 15m or 2h; 0 for None."""
-    if text is None:
-        return 0.0
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    require(match is not None, f"time limit {text!r}: write 900, 900s, 15m or 2h")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
-
-
-def noted_seconds(text: str | None) -> float:
-    """``seconds``, saying that 0 means no limit to whoever asks for it."""
-    limit = seconds(text)
-    if text is not None and not limit:
-        print(f"--time-limit {text}: no limit", file=sys.stderr)
-    return limit
-
-
 def run_command(options) -> int:
-    from entp_lib import paths
     from entp_lib.report import lab
     from entp_lib.report import options as checks
 
@@ -181,16 +149,28 @@ def run_command(options) -> int:
     given = {name: value for name, value in given.items() if value is not None}
     checks.check(options.only, given, options.parameter)  # before torch, which takes its seconds
 
-    from entp_lib.report import estimates, ledger, readme
     from entp_lib.report import notebooks as launcher
     from entp_lib.runs import sweeps as runs
-    from entp_lib.runs.records import Store
 
     if options.list:
         print(launcher.listing())
         return 0
-    if options.tier == "gpu":
+    if options.tier == "gpu" and not options.cluster:
         runs.device_for("gpu")
+    require(options.cluster or not options.mixed, "--mixed goes with --cluster")
+    from entp_lib.runs import cluster
+
+    with cluster.published(options.cluster, options.mixed):
+        return run_notebooks(options, given)
+
+
+def run_notebooks(options, given: dict) -> int:
+    """``run`` with its options for notebooks already checked."""
+    from entp_lib import paths
+    from entp_lib.report import estimates, ledger, readme
+    from entp_lib.report import notebooks as launcher
+    from entp_lib.runs.records import Store
+
     if options.tier == "overnight":
         from entp_lib.report import tiers
 
@@ -215,45 +195,12 @@ def run_command(options) -> int:
     return 1 if failed else 0
 
 
-def check_alone(options: argparse.Namespace, name: str, takes: "Sequence[str]" = ()) -> None:
+def check_alone(options: argparse.Namespace, name: str, takes: Sequence[str] = ()) -> None:
     """ConfigError where the option ``name`` of ``run`` is given together with one that it would ignore."""
-    others = ("tier", "only", "fresh", "jobs", "time_limit", "parameter", "list", "update", "lab", "port", "no_browser")
+    others = "tier only fresh jobs time_limit parameter cluster list update lab port no_browser".split()
     ignored = [other for other in others if other not in (name, *takes) and getattr(options, other)]
     flags = ", ".join("--" + other.replace("_", "-") for other in ignored)
     require(not (getattr(options, name) and ignored), f"--{name} does not take {flags}")
-
-
-def train_command(options) -> int:
-    from entp_lib.collection.frames import summary
-    from entp_lib.config import ARCHITECTURES, RunConfig
-    from entp_lib.papers import EXPERIMENTS
-    from entp_lib.strict import one_of
-
-    one_of("experiment", options.experiment, EXPERIMENTS)
-    for name in options.architecture:
-        one_of("architecture", name, ARCHITECTURES)
-    check_limits(options)
-    experiment = EXPERIMENTS[options.experiment]
-    runs = experiment.plan(options.tier, options.seeds)
-    if options.architecture:
-        runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
-    configs = [run.config for run in runs]
-    require(bool(configs), f"experiment {experiment.name} has no such runs at tier {options.tier}")
-    label = f"{experiment.name} {options.tier}"
-    done = run_sweep(options, configs, experiment.version, options.results, label, experiment.jobs)
-    trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
-    if trained:
-        shown = [
-            "arm",
-            "seed",
-            "loss",
-            "token_accuracy",
-            "sequence_accuracy",
-            "steps",
-            "wall_seconds",
-        ]
-        print(summary(trained).reindex(columns=shown).dropna(axis=1, how="all").to_string(index=False))
-    return 1 if done.failures else 0
 
 
 def tier_command(options) -> int:
@@ -263,59 +210,6 @@ def tier_command(options) -> int:
     only = [number.strip().zfill(2) for number in options.only.split(",") if number.strip()]
     limit = seconds(options.time_limit)
     return 1 if tiers.run_tier(options.tier, jobs=options.jobs, time_limit=limit, only=only) else 0
-
-
-def check_limits(options: argparse.Namespace) -> None:
-    """ConfigError, before a text is read or a run made, for jobs, seeds or a time limit that make no sense."""
-    from entp_lib.collection.parameters import MAX_SEEDS
-
-    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
-    seeds = getattr(options, "seeds", 0)  # a whole tier has its own, and no such option
-    require(0 <= seeds <= MAX_SEEDS, f"--seeds {seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
-    noted_seconds(options.time_limit)
-
-
-def run_sweep(
-    options: argparse.Namespace,
-    configs: "Sequence[Config]",
-    version: int,
-    results: "Path | str | None",
-    label: str,
-    jobs: int = 0,
-    device: str | None = None,
-) -> "Sweep":
-    """The runs of a command, by its options for jobs, time and what exists; failures and partial runs are printed.
-
-    Raises RecordError where ``results`` cannot be written.
-    """
-    from entp_lib.config import config_id
-    from entp_lib.report.estimates import announce_runs
-    from entp_lib.runs.records import Store
-    from entp_lib.runs.sweeps import SweepError, sweep
-
-    store = Store(results)
-    known = [] if options.fresh else [store.find(config, version) for config in configs]
-    complete = {r.id for r in known if r is not None and r.status == "complete"}
-    todo = [config for config in configs if config_id(config, version) not in complete]
-    announce_runs(label, todo, options.jobs or jobs, options.yes, seconds(options.time_limit))
-    try:
-        done = sweep(
-            configs,
-            version,
-            store=store,
-            fresh=options.fresh,
-            jobs=options.jobs or jobs,
-            time_limit=seconds(options.time_limit),
-            device=device,
-            label=label,
-        )
-    except SweepError as error:
-        done = error.sweep
-        print(error, file=sys.stderr)
-    for record in done.records:
-        if record.status == "partial":
-            print(f"partial: {record.experiment}/{record.id} at step {record.provenance['steps']}")
-    return done
 
 
 def text_command(options) -> int:
@@ -357,15 +251,15 @@ def claims_command(_) -> int:
 
 
 def records_command(_) -> int:
-    from entp_lib.papers import EXPERIMENTS
+    from entp_lib.report.campaign import versions
     from entp_lib.runs.records import RecordError, Store
 
+    known = versions()
     store, good, bad = Store(read_only=True), 0, []
     for path in sorted((store.root / "records").glob("*/*.json")):
         try:
             record = store.load(path.parent.name, path.stem)
-            experiment = EXPERIMENTS.get(record.experiment)
-            if experiment is None or experiment.version != record.version:
+            if known.get(record.experiment) != record.version:
                 raise RecordError(f"record {path.name} belongs to no current experiment")
             good += 1
         except RecordError as error:

@@ -130,7 +130,8 @@ class TrainConfig:
     """Optimisation of one run: AdamW, linear warm-up from 0, cosine to ``min_lr`` at ``decay_steps``, then flat.
 
     ``patience`` > 0 stops after so many evaluations without a better training loss, or whatever the task watches
-    instead. At most 300 evaluations, so that a record stays small.
+    instead. At most 300 evaluations, so that a record stays small. ``gradient_shards`` > 1 cuts every batch in so many
+    parts whose gradients are added up, by one process or each by a rank of its own.
     """
 
     steps: int
@@ -147,11 +148,17 @@ class TrainConfig:
     eval_sequences: int = 1024
     final_eval_sequences: int = 4096
     patience: int = 0
+    gradient_shards: int = 1
 
     def __post_init__(self):
         check_types(self)
         for name in ("steps", "batch_size", "eval_every", "eval_sequences", "final_eval_sequences"):
             require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        require(
+            1 <= self.gradient_shards <= self.batch_size,
+            f"gradient_shards = {self.gradient_shards}: must be from 1 to the batch_size of {self.batch_size}, as "
+            "each shard (or rank) needs a sequence",
+        )
         require(0 < self.max_lr < math.inf, f"max_lr = {self.max_lr}: must be above 0 and finite")
         for name in ("weight_decay", "patience"):
             require(getattr(self, name) >= 0, f"{name} = {getattr(self, name)}: must not be negative")
@@ -261,7 +268,11 @@ def canonical_json(value: Any) -> str:
 
 # Fields that came when there were records already: left out of the plain form at their default, so that these keep
 # their names. By part of the configuration, "" for what is in none.
-LATER_FIELDS = {"": {"start_from": ""}, "model": {"input_std": 0.02, "full_layers": None}}
+LATER_FIELDS = {
+    "": {"start_from": ""},
+    "model": {"input_std": 0.02, "full_layers": None},
+    "train": {"gradient_shards": 1},
+}
 
 
 def to_dict(config) -> dict[str, Any]:

@@ -88,6 +88,7 @@ CHANGES = {
     "train.decay_steps": 99, "train.betas": (0.9, 0.98), "train.weight_decay": 0.2, "train.grad_clip": 1.0,
     "train.precision": "bf16", "train.eval_every": 5, "train.eval_sequences": 33, "train.final_eval_sequences": 65,
     "train.patience": 1,
+    "train.gradient_shards": 2,
 }  # fmt: skip
 
 

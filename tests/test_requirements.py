@@ -79,7 +79,11 @@ def test_pins_fit_every_build_of_torch():
 
 @pytest.mark.parametrize(
     ("folder", "extras"),
-    [("entp_lib", ["notebooks", "boosting", "language"]), ("tests", list(EXTRAS)), ("benchmarks", list(EXTRAS))],
+    [
+        ("entp_lib", ["notebooks", "boosting", "language", "cluster"]),
+        ("tests", list(EXTRAS)),
+        ("benchmarks", list(EXTRAS)),
+    ],
 )
 def test_what_is_imported_is_declared(folder, extras):
     declared = required([*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])])

@@ -1,21 +1,18 @@
 """How a command ends: whatever happens is a line on stderr and an exit status, never a traceback of the user's."""
 
-import contextlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
+from entp_lib.runs import stopping
 from entp_lib.runs.records import RecordError
+from entp_lib.runs.stopping import Terminated
 from entp_lib.strict import ConfigError
 
 MISTAKE = 2
 log = logging.getLogger(__name__)
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which schedulers send before they kill: handled as Ctrl-C is."""
 
 
 def exit_status(command: Callable[[], int]) -> int:
@@ -24,7 +21,7 @@ def exit_status(command: Callable[[], int]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without the signs of a table shows others
     try:
-        with handled_like_interrupt(signal.SIGTERM):
+        with stopping.handled():
             status = command()
             sys.stdout.flush()
         return status
@@ -46,17 +43,3 @@ def exit_status(command: Callable[[], int]) -> int:
             file=sys.stderr,
         )
         return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
-
-
-@contextlib.contextmanager
-def handled_like_interrupt(number: signal.Signals) -> Iterator[None]:
-    """Within it a signal raises ``Terminated``, so that everything is put away as after Ctrl-C."""
-
-    def terminate(*_) -> None:
-        raise Terminated
-
-    before = signal.signal(number, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)

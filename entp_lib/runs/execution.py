@@ -9,6 +9,7 @@ import torch
 
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig, config_id
+from entp_lib.runs import ranks, stopping
 from entp_lib.runs.generations import is_done
 from entp_lib.runs.provenance import load_average, peak_memory, provenance, reset_peak_memory
 from entp_lib.runs.records import Record, RecordError, Store
@@ -32,15 +33,16 @@ def run(
     threads: int = 1,
     deadline: float | None = None,
     on_step: Callable[[int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Record:
     """The record of ``config``: the stored one if it is complete, else computed now.
 
     ``generation``: the token of a fresh generation, for which only its own records count. One thread per run is the
-    default, so that results do not depend on the number of cores. A run cut by ``deadline`` (on ``time.monotonic``)
-    leaves its checkpoint, and a record marked partial where no complete one is; the next call continues.
+    default, so that results do not depend on the number of cores. A run cut by ``deadline`` (on ``time.monotonic``),
+    by ``stop``, which is asked between steps, or by SIGTERM leaves its checkpoint, and a record marked partial where
+    no complete one is; the next call continues. Under ``torchrun`` the ranks compute it together.
 
-    Weights are saved before the record, so that a complete record never lacks them. A damaged checkpoint is set
-    aside with a warning and the run starts anew.
+    A damaged checkpoint is set aside with a warning and the run starts anew.
     """
     store = store or Store()
     record_id = config_id(config, version)
@@ -58,24 +60,32 @@ def run(
         try:
             if isinstance(config, StudyConfig):
                 record = study_record(config, version, where, deadline, store)
+                save(store, record, device)
             else:
-                checkpoint = own_checkpoint(store, config.experiment, record_id, generation)
-                options = dict(device=device, deadline=deadline, process=where, on_step=on_step)
-                outcome = continued(config, store, checkpoint, **options)
-                record = training_record(config, version, where, outcome)
+                with stopping.finishing_first():
+                    checkpoint = own_checkpoint(store, config.experiment, record_id, generation)
+                    options = dict(device=device, deadline=deadline, on_step=on_step)
+                    options["stop"] = lambda: stopping.REQUEST.made() or (stop is not None and stop())
+                    outcome, team = trained(config, store, checkpoint, where, **options)
+                    record = training_record(config, version, where | team, outcome)
+                    save(store, record, device, outcome.model)
         finally:
             torch.set_num_threads(before)
-        record.provenance["peak_memory_bytes"] = peak_memory(device)
-        record.provenance["load_at_end"] = load_average()
-        if device.startswith("cuda"):
-            del record.provenance["cpu_seconds"]  # says nothing of a run that waits for a GPU
-        if isinstance(config, RunConfig) and outcome.complete:
-            weights = store.weights_path(config.experiment, record_id)
-            save_weights(weights, config, outcome.model, f"{config.experiment}/{record_id}")
-        store.save(record)
-        if record.status == "complete":
-            remove_checkpoints(store, config.experiment, record_id)
     return Record.from_json(record.to_json())  # rounded as stored, so that new and reused records are equal
+
+
+def save(store: Store, record: Record, device: str, model: torch.nn.Module | None = None) -> None:
+    """Save a record that was just computed; the weights of a complete run first, so that it never lacks them."""
+    record.provenance["peak_memory_bytes"] = peak_memory(device)
+    record.provenance["load_at_end"] = load_average()
+    if device.startswith("cuda"):
+        del record.provenance["cpu_seconds"]  # says nothing of a run that waits for a GPU
+    if model is not None and record.status == "complete":
+        weights = store.weights_path(record.experiment, record.id)
+        save_weights(weights, record.config, model, f"{record.experiment}/{record.id}")
+    store.save(record)
+    if record.status == "complete":
+        remove_checkpoints(store, record.experiment, record.id)
 
 
 def own_checkpoint(store: Store, experiment: str, record_id: str, generation: str) -> Path:
@@ -106,6 +116,17 @@ def continued(config: RunConfig, store: Store, checkpoint: Path, **options) -> O
             raise
         store.set_aside(checkpoint, error.why)
     return train(config, checkpoint=checkpoint, start=start(), **options)
+
+
+def trained(config: RunConfig, store: Store, checkpoint: Path, where: dict, **options) -> tuple[Outcome, dict]:
+    """``continued``, by all ranks together where this one leads some; and what provenance says of them."""
+    team = ranks.current()
+    if team is None:
+        return continued(config, store, checkpoint, process=where, **options), {}
+    said = {"ranks": team.size}
+    options["device"] = ranks.own_device(options["device"])
+    with team.announced(config, options["device"]):
+        return continued(config, store, checkpoint, process=where | said, team=team, **options), said
 
 
 def training_record(config: RunConfig, version: int, where: dict, outcome: Outcome) -> Record:

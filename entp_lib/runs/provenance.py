@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from entp_lib import paths
+from entp_lib.models import packed_attention
 
 if TYPE_CHECKING:
     from entp_lib.runs.records import Record
@@ -47,6 +48,7 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "load_at_start": load_average(),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **({"packed_attention": packed_attention.in_use()} if device.startswith("cuda") else {}),
     }
 
 

@@ -16,6 +16,7 @@ SCRATCHPAD = "entp_lib.papers.scratchpad"
 ENCODER_DECODER = "entp_lib.papers.encoder_decoder"
 # A function of JSON arguments that returns (metrics, curves).
 STUDIES = {
+    "packed_attention": "entp_lib.models.packed_attention:choice_study",
     "costs": f"{ENTP}.complexity.measurements:measure",
     "expressivity": f"{ENTP}.expressivity.checks:expressivity_study",
     "imitation": f"{ENTP}.expressivity.imitation:imitation_study",

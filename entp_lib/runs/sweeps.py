@@ -1,13 +1,16 @@
 """From configurations to records: cached, resumable, several at once, one failure never losing the others."""
 
 import concurrent.futures as cf
+import contextlib
 import logging
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from entp_lib.config import RunConfig, canonical_json, config_id, to_dict
 from entp_lib.models.entp import token_forwards
+from entp_lib.runs import cluster
 from entp_lib.runs.deadlines import Deadline, deadline_after
 from entp_lib.runs.execution import Config, check_can_compute, device_for, tidy
 from entp_lib.runs.generations import begin_or_continue, end, is_done
@@ -57,7 +60,9 @@ class SweepOptions:
 
     ``jobs`` = 0: as many processes as cores on a CPU, one on a GPU. ``time_limit``: seconds for the whole sweep, 0
     for none. ``device``: one for all runs; None lets each worker choose by the run's tier. ``fresh``: begin or
-    continue a fresh generation of all records. ``label`` names the sweep where its progress is shown.
+    continue a fresh generation of all records. ``label`` names the sweep where its progress is shown. ``cluster``:
+    where runs are computed instead of here (``entp_lib.runs.cluster``; default: what ENTP_CLUSTER says), unless
+    ``jobs`` is 1; ``mixed``: its workers may have other versions.
     """
 
     fresh: bool = False
@@ -66,12 +71,16 @@ class SweepOptions:
     device: str | None = None
     threads: int = 1
     label: str = ""
+    cluster: str = ""
+    mixed: bool = False
 
     def __post_init__(self):
         check_types(self)
         require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
         require(0 <= self.time_limit < math.inf, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
         require(self.threads >= 1, f"threads = {self.threads}: must be at least 1")
+        if self.cluster:
+            cluster.parsed(self.cluster)
 
 
 def sweep(
@@ -85,9 +94,11 @@ def sweep(
     """Records of all ``configs``: those that exist are reused, the others computed, several at once.
 
     ``options``: those of ``SweepOptions``. ``executor``: any ``concurrent.futures`` executor in place of local
-    processes; a worker that leaves its records elsewhere is no matter, they are saved here too. Raises SweepError at
-    the end if runs failed, RecordError at once if the store is read-only and a record is missing, or if it cannot
-    be written, and ConfigError for options that make no sense, or if the tier needs a GPU and there is none.
+    processes, Dask's too; a worker that leaves its records elsewhere is no matter, they are saved here.
+
+    Raises SweepError at the end if runs failed, RecordError at once if the store is read-only and a record is missing,
+    or if it cannot be written, and ConfigError for options that make no sense, or if the tier needs a GPU and there
+    is none.
     """
     store, options = store or Store(), SweepOptions(**options)
     by_id = {config_id(config, version): config for config in configs}
@@ -132,23 +143,30 @@ class Job:
 def compute(todo: dict[str, Config], job: Job, executor: cf.Executor | None, result: Sweep) -> dict[str, Record]:
     """Run what is missing, on ``executor`` or here, watch it, and gather records and failures."""
     options, jobs = job.options, 1
-    if executor is None:
-        devices = {options.device or device_for(c.tier) for c in todo.values()}  # an error at once, not per worker
-        jobs = min(options.jobs or (available_cores() if devices == {"cpu"} else 1), len(todo))
-        executor = InProcess() if jobs == 1 else None
-    for experiment in {config.experiment for config in todo.values()}:
-        job.store.remove_leftovers(experiment)
-    deadline = deadline_after(options.time_limit)
-    with progress_folder(job.store.root / "progress") as folder:
+    where = "" if executor is not None or options.jobs == 1 else options.cluster or os.environ.get(cluster.VARIABLE, "")
+    with contextlib.ExitStack() as stack:
+        if where:
+            mixed = options.mixed or bool(os.environ.get(cluster.MIXED_VARIABLE))
+            executor = stack.enter_context(cluster.connected(where, mixed))
+        elif executor is None:
+            devices = {options.device or device_for(c.tier) for c in todo.values()}  # an error at once, not per worker
+            jobs = min(options.jobs or (available_cores() if devices == {"cpu"} else 1), len(todo))
+            executor = InProcess() if jobs == 1 else None
+        else:
+            executor = cluster.adopted(executor)
+        for experiment in {config.experiment for config in todo.values()}:
+            job.store.remove_leftovers(experiment)
+        deadline = deadline_after(options.time_limit)
+        folder = stack.enter_context(progress_folder(job.store.root / "progress"))
         meter = Meter(folder, {i: c.steps for i, c in todo.items()}, options.label, step_weights(todo))
+        stack.callback(meter.close)
         gathering = Gathering(todo, job, deadline, result, meter)
-        try:
-            if executor is not None:
-                gathering.watch(executor)
-            while gathering.missing:
-                jobs = gathering.watch_processes(jobs)
-        finally:
-            meter.close()
+        if isinstance(executor, cluster.Remote):
+            gathering.watch_cluster(executor)
+        elif executor is not None:
+            gathering.watch(executor)
+        while gathering.missing:
+            jobs = gathering.watch_processes(jobs)
     return gathering.found
 
 
@@ -212,6 +230,20 @@ class Gathering:
             log.warning("a worker process was killed, perhaps for lack of memory; going on with %d at a time", jobs - 1)
         return max(1, jobs - 1)
 
+    def watch_cluster(self, executor: "cluster.Remote") -> None:
+        """Compute what is missing on a cluster, on and on while its scheduler is lost and found again."""
+        try:
+            while self.missing:
+                lost = self.watch(executor, survives=True)
+                if lost is None:
+                    continue
+                log.warning("the cluster's scheduler was lost; waiting for it")
+                if not executor.recovered():
+                    for i in self.missing:
+                        self.collect(lost, i)
+        finally:
+            executor.shutdown()
+
     def watch(self, executor: cf.Executor, survives: bool = False) -> cf.Future | None:
         """Have ``executor`` compute what is missing; with ``survives`` a run lost with its worker is no failure yet.
 
@@ -270,6 +302,11 @@ class Gathering:
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
             self.result.failures.append((config, f"{error.strerror or error}{where}; what was saved before is kept"))
+        except cluster.SchedulerLost:
+            why = "the cluster's scheduler was lost and not found again; what was saved before is kept"
+            self.result.failures.append((config, why))
+        except cluster.WorkerDied as error:
+            self.result.failures.append((config, str(error)))
         except cf.BrokenExecutor:
             why = "a worker process was killed, perhaps for lack of memory; what was saved before is kept"
             self.result.failures.append((config, why))

@@ -10,14 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from entp_lib.config import config_from
+from entp_lib.runs import stopping
 from entp_lib.runs.deadlines import Deadline, local_deadline
 from entp_lib.runs.execution import run
 from entp_lib.runs.progress import Heartbeat
 from entp_lib.runs.records import Store
-
-
-class Terminated(BaseException):
-    """Somebody asked this worker to end."""
 
 
 def execute(
@@ -50,22 +47,19 @@ def execute(
 
 @contextlib.contextmanager
 def ends_with_parent() -> Iterator[None]:
-    """In a worker process: a kill of the process that started it, or a SIGTERM, ends it and leaves no half files."""
+    """In a worker process: a kill of the process that started it ends it, and leaves no half files.
+
+    A SIGTERM ends it too, behind the step it is at and with a checkpoint.
+    """
     if multiprocessing.parent_process() is None or threading.current_thread() is not threading.main_thread():
         yield
         return
     threading.Thread(target=leave_with_parent, daemon=True).start()
-    before = signal.signal(signal.SIGTERM, raise_terminated)
     try:
-        yield
-    except Terminated:
+        with stopping.handled():
+            yield
+    except stopping.Terminated:
         os._exit(128 + signal.SIGTERM)  # as an exception it would be taken for the run's result
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def raise_terminated(*_) -> None:
-    raise Terminated
 
 
 def leave_with_parent() -> None:

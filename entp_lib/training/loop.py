@@ -20,7 +20,8 @@ from entp_lib.models.entp import token_forwards
 from entp_lib.strict import require
 from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, seed_from
 from entp_lib.training.checkpoints import State, load_checkpoint, save_checkpoint
-from entp_lib.training.evaluation import autocast, constant_baseline, evaluate
+from entp_lib.training.evaluation import constant_baseline, evaluate
+from entp_lib.training.shards import Alone, Team
 from entp_lib.training.weights import start_from
 
 STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper; a curriculum moves between draws
@@ -88,17 +89,24 @@ def train(
     deadline: float | None = None,
     process: dict[str, Any] | None = None,
     on_step: Callable[[int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    team: Team | None = None,
 ) -> Outcome:
     """Run ``config`` to its end or to ``deadline`` (on ``time.monotonic``), from ``checkpoint`` if it exists.
 
     ``start``: the file of the weights that ``config.start_from`` names. ``process``: what the state should say of
-    this process, beside those that worked on the run before it.
+    this process, beside those that worked on the run before it. ``stop``: asked between steps whether to end as at
+    the deadline. ``team``: the ranks that compute a shard of every batch each; checkpoint, start and evaluation are
+    its leader's, and what the others return has no metrics.
 
     Raises ConfigError where task and model do not fit, its subclass DamagedFileError where the checkpoint is damaged
     or belongs to another configuration, and TrainingError where the loss stops being finite.
     """
     task = build_task(config.task, config.task_params)
     check_fit(task, config)
+    shards = config.train.gradient_shards
+    crew = team or Alone(shards)
+    require(crew.shards == shards, f"gradient_shards = {shards}: {crew.shards} ranks would compute one shard each")
     task.prepare()
     started, cpu_started = time.monotonic(), time.process_time()
     model = build_model(config.model, seed_from("model", config.model_seed), device).train()
@@ -108,9 +116,10 @@ def train(
     kept: dict[str, Weights] = {}
     if checkpoint is not None and checkpoint.exists():
         state = load_checkpoint(checkpoint, config, model, optimizer, loss_sum, kept)
-    elif config.start_from:
+    elif config.start_from and crew.leads:
         require(start is not None, f"start_from = {config.start_from!r}: its file of weights was not given")
         start_from(start, config, task, model)
+    state.step = crew.share_start(model, optimizer, state.step)
     state.processes.append({**(process or {}), "from_step": state.step})
     earlier, cpu_earlier = state.wall_seconds, state.cpu_seconds
     saved = time.monotonic()
@@ -120,57 +129,66 @@ def train(
         state.cpu_seconds = cpu_earlier + time.process_time() - cpu_started
 
     def save() -> None:
-        if checkpoint is not None:
+        if checkpoint is not None and crew.leads:
             take_times()
             save_checkpoint(checkpoint, config, model, optimizer, loss_sum, state, kept)
 
-    ended = state.has_ended(config)  # a checkpoint may lie behind the last step
+    def asked_to_stop() -> bool:
+        return (deadline is not None and time.monotonic() >= deadline) or (stop is not None and stop())
+
+    def evaluated() -> bool:
+        record_point(model, task, config, state, average, device)
+        if task.test() is not None:
+            keep_best(model, task, state, kept)
+        return state.has_ended(config)
+
+    ended = crew.lead(lambda: state.has_ended(config))  # a checkpoint may lie behind the last step
     batches = training_batches(task, config, state.step + 1, device)
-    while not ended:
-        if deadline is not None and time.monotonic() >= deadline:
-            break
+    while not ended and not crew.to_stop(asked_to_stop()):
         begun = time.monotonic()
         batch = next(batches)
-        optimise(model, optimizer, task, batch, config, state.step + 1, loss_sum)
+        optimise(model, optimizer, task, batch, config, state.step + 1, loss_sum, crew)
         state.step += 1
         state.token_forwards += token_forwards(config.model, batch.wanted_BT)
         if state.step % config.train.eval_every == 0 or state.step == config.train.steps:
             average = float(loss_sum) / ((state.step - 1) % config.train.eval_every + 1)  # waits for the device
             state.seconds += time.monotonic() - begun
             loss_sum.zero_()
-            record_point(model, task, config, state, average, device)
-            if task.test() is not None:
-                keep_best(model, task, state, kept)
+            crew.check_same(model)
+            ended = crew.lead(evaluated)
         else:
             state.seconds += time.monotonic() - begun
-        ended = state.has_ended(config)
         if on_step is not None:
             on_step(state.step)
         if time.monotonic() - saved > CHECKPOINT_SECONDS:
             save()
             saved = time.monotonic()
+    crew.done()
     save()
-    metrics = final_metrics(model, task, config, device) if ended else {}
-    if ended and task.test() is not None:
-        metrics["test"] = test_metrics(model, task.test(), config, state, kept, device)
+    metrics: dict[str, Any] = {}
+    if ended and crew.leads:
+        metrics = final_metrics(model, task, config, device)
+        if task.test() is not None:
+            metrics["test"] = test_metrics(model, task.test(), config, state, kept, device)
     take_times()
     return Outcome(model, state, metrics, ended)
 
 
-def optimise(model, optimizer, task: Task, batch: Batch, config: RunConfig, step: int, loss_sum: Tensor) -> None:
-    """One optimiser step on the mean loss over the batch's wanted positions."""
+def optimise(
+    model,
+    optimizer,
+    task: Task,
+    batch: Batch,
+    config: RunConfig,
+    step: int,
+    loss_sum: Tensor,
+    crew: Alone | None = None,
+) -> None:
+    """One optimiser step on the mean loss over the batch's wanted positions, in shards by a ``crew``."""
     train = config.train
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(step, train)
-    if config.model.dropout > 0:
-        torch.manual_seed(seed_from("dropout", config.model_seed, step))
-    loss = torch.zeros((), device=batch.inputs_BT.device)
-    for part in model.plan(batch.wanted_BT):
-        with autocast(batch.inputs_BT.device, train.precision):
-            logits_NV = model(batch.inputs_BT, part, batch.prompt_lengths_B, **batch.relations())
-        part_loss = task.losses(logits_NV, batch.targets_BT[part.wanted_BT]).sum() / len(batch.targets_N)
-        part_loss.backward()
-        loss += part_loss.detach()
+    loss = (crew or Alone(train.gradient_shards)).gradients(model, task, batch, config, step)
     if train.grad_clip is not None:
         nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
     optimizer.step()

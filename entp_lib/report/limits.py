@@ -1,0 +1,34 @@
+"""Times and numbers of the command line, checked before a text is read or a run made. Imports nothing that is slow."""
+
+import argparse
+import re
+import sys
+
+from entp_lib.strict import require
+
+
+def seconds(text: str | None) -> float:
+    """A time limit in seconds from 900, 900s, 15m or 2h; 0 for None."""
+    if text is None:
+        return 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    require(match is not None, f"time limit {text!r}: write 900, 900s, 15m or 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def noted_seconds(text: str | None) -> float:
+    """``seconds``, saying that 0 means no limit to whoever asks for it."""
+    limit = seconds(text)
+    if text is not None and not limit:
+        print(f"--time-limit {text}: no limit", file=sys.stderr)
+    return limit
+
+
+def check_limits(options: argparse.Namespace) -> None:
+    """ConfigError, before a text is read or a run made, for jobs, seeds or a time limit that make no sense."""
+    from entp_lib.collection.parameters import MAX_SEEDS
+
+    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
+    seeds = getattr(options, "seeds", 0)  # a whole tier has its own, and no such option
+    require(0 <= seeds <= MAX_SEEDS, f"--seeds {seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
+    noted_seconds(options.time_limit)

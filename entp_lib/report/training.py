@@ -1,0 +1,170 @@
+"""``python -m entp_lib train``: an experiment's records without a notebook, here, on a cluster, or over several ranks.
+
+Imports nothing slow until a command runs: torch takes a second, which mistakes and ``--help`` need not wait for.
+"""
+
+import argparse
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from entp_lib.config import ARCHITECTURES, TIERS, RunConfig
+from entp_lib.report.limits import check_limits, seconds
+from entp_lib.strict import one_of, require
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from entp_lib.collection.experiment import PlannedRun
+    from entp_lib.runs.execution import Config
+    from entp_lib.runs.sweeps import Sweep
+
+CLUSTER_HELP = "compute on a Dask cluster: tls://HOST:PORT, local:4 or slurm:partition=gpu,gpus=1 (docs/scale.md)"
+
+
+def add_parser(commands) -> None:
+    """Add ``train`` to the commands."""
+    train = commands.add_parser("train", help="compute an experiment's records without a notebook (GPU machines)")
+    train.add_argument("experiment")
+    train.add_argument("--tier", choices=TIERS, default="quick")
+    train.add_argument("--architecture", action="append", default=[], help="only this one; may be repeated")
+    train.add_argument("--seeds", type=int, default=0, help="number of seeds (default: the tier's own)")
+    train.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
+    train.add_argument("--results", metavar="DIR", help="where records go (default: the project's results)")
+    train.add_argument("--jobs", type=int, default=0)
+    train.add_argument("--fresh", action="store_true")
+    train.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
+    train.add_argument("--shard", metavar="K/N", help="the K-th of N parts of the runs; merge joins what they leave")
+    train.add_argument("--cluster", metavar="WHERE", help=CLUSTER_HELP)
+    train.add_argument("--mixed", action="store_true", help="with --cluster: workers may have other versions")
+    train.add_argument(
+        "--gradient-shards",
+        type=int,
+        default=0,
+        metavar="N",
+        help="cut each batch in N parts, whose gradients are added (default: 1, under torchrun one a rank)",
+    )
+    train.set_defaults(command=train_command)
+
+
+def train_command(options) -> int:
+    one_of("experiment", options.experiment, known_experiments())
+    for name in options.architecture:
+        one_of("architecture", name, ARCHITECTURES)
+    check_limits(options)
+    check_places(options)
+    from entp_lib.runs import ranks
+
+    with ranks.team() as team:
+        if team is not None and not team.leads:
+            return team.follow()
+        return train_here(options, team.size if team else 0)
+
+
+def known_experiments() -> dict:
+    from entp_lib.papers import EXPERIMENTS
+
+    return EXPERIMENTS
+
+
+def check_places(options: argparse.Namespace) -> None:
+    """ConfigError, before anything is started, for a combination of places that makes no sense."""
+    from entp_lib.runs import ranks
+    from entp_lib.runs.shards import Shard
+
+    if options.shard:
+        Shard.parse(options.shard)
+        require(not options.cluster, "--shard cuts the runs where nothing divides them; --cluster does: give one")
+        require(not options.fresh, "--fresh with --shard: give every shard an empty --results instead")
+    require(options.cluster or not options.mixed, "--mixed goes with --cluster")
+    asked, ranked = options.gradient_shards, ranks.size()
+    require(asked >= 0, f"--gradient-shards {asked}: must be at least 1")
+    require(
+        not (ranked and asked and asked != ranked),
+        f"--gradient-shards {asked} under torchrun with {ranked} ranks: each computes one; leave it out",
+    )
+    require(not (ranked and options.cluster), "--cluster under torchrun: a cluster computes runs, torchrun one run")
+
+
+def train_here(options, ranked: int) -> int:
+    """The command itself, in the only process or in the rank that leads ``ranked`` ones."""
+    from entp_lib.collection.frames import summary
+    from entp_lib.runs.records import Store
+    from entp_lib.runs.shards import Shard, take
+
+    experiment = known_experiments()[options.experiment]
+    runs = experiment.plan(options.tier, options.seeds)
+    if options.architecture:
+        runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
+    require(bool(runs), f"experiment {experiment.name} has no such runs at tier {options.tier}")
+    runs = cut(runs, options.gradient_shards or ranked or 1)
+    configs = [run.config for run in runs]
+    if options.shard:
+        store = Store(options.results)
+        store.check_writable()
+        configs = take(configs, experiment.version, Shard.parse(options.shard), store)
+        print(f"shard {options.shard}: {len(configs)} of {len(runs)} runs", file=sys.stderr)
+    label = f"{experiment.name} {options.tier}"
+    done = run_sweep(options, configs, experiment.version, options.results, label, 1 if ranked else experiment.jobs)
+    trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
+    if trained:
+        shown = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]
+        print(summary(trained).reindex(columns=shown).dropna(axis=1, how="all").to_string(index=False))
+    return 1 if done.failures else 0
+
+
+def cut(runs: "Sequence[PlannedRun]", shards: int) -> "list[PlannedRun]":
+    """The same runs with every batch in so many parts, which is another configuration: their sums round otherwise."""
+
+    def sharded(config: "Config") -> "Config":
+        if not isinstance(config, RunConfig) or shards == config.train.gradient_shards:
+            return config
+        return replace(config, train=replace(config.train, gradient_shards=shards))
+
+    return [replace(run, config=sharded(run.config)) for run in runs]
+
+
+def run_sweep(
+    options: argparse.Namespace,
+    configs: "Sequence[Config]",
+    version: int,
+    results: "Path | str | None",
+    label: str,
+    jobs: int = 0,
+    device: str | None = None,
+) -> "Sweep":
+    """The runs of a command, by its options for jobs, time and what exists; failures and partial runs are printed.
+
+    Raises RecordError where ``results`` cannot be written.
+    """
+    from entp_lib.config import config_id
+    from entp_lib.report.estimates import announce_runs
+    from entp_lib.runs.records import Store
+    from entp_lib.runs.sweeps import SweepError, sweep
+
+    store = Store(results)
+    known = [] if options.fresh else [store.find(config, version) for config in configs]
+    complete = {r.id for r in known if r is not None and r.status == "complete"}
+    todo = [config for config in configs if config_id(config, version) not in complete]
+    announce_runs(label, todo, options.jobs or jobs, getattr(options, "yes", True), seconds(options.time_limit))
+    try:
+        done = sweep(
+            configs,
+            version,
+            store=store,
+            fresh=options.fresh,
+            jobs=options.jobs or jobs,
+            time_limit=seconds(options.time_limit),
+            device=device,
+            label=label,
+            cluster=getattr(options, "cluster", None) or "",
+            mixed=getattr(options, "mixed", False),
+        )
+    except SweepError as error:
+        done = error.sweep
+        print(error, file=sys.stderr)
+    for record in done.records:
+        if record.status == "partial":
+            print(f"partial: {record.experiment}/{record.id} at step {record.provenance['steps']}")
+    return done

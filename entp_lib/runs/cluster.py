@@ -1,0 +1,364 @@
+"""Many runs on a Dask cluster: one process per run, on other machines if need be. Needs the extra ``cluster``.
+
+Where a cluster is, is said in one form: ``tls://HOST:PORT`` of a scheduler, ``local:4`` for so many processes of this
+machine, ``slurm:partition=gpu,gpus=1,workers=8`` for jobs of a queue. Dask's protocol runs what it is sent, so that a
+connection leaves this machine as TLS or not at all.
+"""
+
+import concurrent.futures as cf
+import contextlib
+import importlib
+import ipaddress
+import logging
+import os
+import re
+import socket
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from entp_lib.config import config_from
+from entp_lib.files import write_atomically
+from entp_lib.runs import remote
+from entp_lib.runs.execution import weights_of
+from entp_lib.runs.records import Record, Store
+from entp_lib.strict import ConfigError, one_of, require
+
+VARIABLE, MIXED_VARIABLE = "ENTP_CLUSTER", "ENTP_CLUSTER_MIXED"  # how a notebook's kernel hears of a cluster
+FORMS = "write tls://HOST:PORT, tcp://127.0.0.1:PORT, local:4, or slurm:partition=gpu,gpus=1 (docs/scale.md)"
+SLURM = {"partition": "", "account": "", "gpus": "0", "workers": "4", "cores": "1", "memory": "8GB", "time": "04:00:00"}
+CONNECT_SECONDS, RECOVER_SECONDS = 10.0, 600.0
+log = logging.getLogger(__name__)
+
+
+class SchedulerLost(cf.BrokenExecutor):
+    """The connection to the scheduler ended while a run was computed."""
+
+
+class WorkerDied(RuntimeError):
+    """So many workers died with a run that the scheduler gave it up."""
+
+
+def parsed(where: str) -> tuple[str, dict[str, str]]:
+    """(``address``, ``local`` or ``slurm``) and its options; ConfigError for anything else."""
+    kind, _, rest = where.partition(":")
+    if kind in ("tls", "tcp"):
+        check_address(where)
+        return "address", {"address": where}
+    if kind == "local":
+        require(rest.isdigit() and int(rest) > 0, f"--cluster {where}: write local:4 for four processes")
+        return kind, {"workers": rest}
+    require(kind == "slurm", f"--cluster {where}: {FORMS}")
+    options = dict(SLURM)
+    for part in filter(None, rest.split(",")):
+        name, _, value = part.partition("=")
+        one_of(f"--cluster {where}: option", name, SLURM)
+        require(bool(value), f"--cluster {where}: option {name} has no value; write {name}=...")
+        options[name] = value
+    right = re.fullmatch(r"\d+:\d\d:\d\d", options["time"]) is not None
+    require(right, f"--cluster {where}: option time = {options['time']!r} must be HH:MM:SS")
+    for name in ("gpus", "workers", "cores"):
+        require(options[name].isdigit(), f"--cluster {where}: option {name} = {options[name]!r} must be a whole number")
+    return kind, options
+
+
+def check_address(address: str) -> None:
+    """ConfigError for an address without a port, or one off this machine that is not TLS."""
+    kind, _, place = address.partition("://")
+    host, _, port = place.rpartition(":")
+    require(bool(host) and port.isdigit(), f"--cluster {address}: write {kind}://HOST:PORT")
+    try:
+        near = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        near = False
+    require(
+        kind == "tls" or near,
+        f"--cluster {address}: a connection off this machine must be TLS (tls://{place}), as whoever can speak to it "
+        "can run code; or reach it through ssh -L (docs/scale.md)",
+    )
+
+
+def library(name: str) -> Any:
+    """A package of the extra; ConfigError with the command that installs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"--cluster needs the package {error.name}: pip install -e '.[cluster]'") from error
+
+
+@contextlib.contextmanager
+def connected(where: str, mixed: bool = False) -> Iterator["Remote"]:
+    """An executor on the cluster that ``where`` names, started here unless it is an address.
+
+    ConfigError where nobody listens, where TLS is not configured, and for workers that would compute something else
+    than this process: with other sources or another torch, unless ``mixed``, or several runs at a time in one process.
+    """
+    distributed = library("distributed")
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # a worker that dies is the scheduler's to replace
+    with contextlib.ExitStack() as stack:
+        address, security = stack.enter_context(started(*parsed(where)))
+        check_listening(address)
+        try:
+            client = distributed.Client(
+                address, security=security, timeout=CONNECT_SECONDS, set_as_default=False, name="entp"
+            )
+        except (OSError, TimeoutError, ValueError, RuntimeError, TypeError) as error:
+            raise ConfigError(f"--cluster {address}: no scheduler answers there ({words(error)})") from error
+        stack.callback(close_quietly, client)
+        executor = Remote(client, mixed)
+        stack.callback(executor.shutdown)
+        executor.check_workers()
+        yield executor
+
+
+def adopted(executor: cf.Executor) -> cf.Executor:
+    """``executor``, or where it is what ``client.get_executor`` gives, one that minds a cluster's ways."""
+    if type(executor).__module__.startswith("distributed.") and hasattr(executor, "_client"):
+        return Remote(executor._client)
+    return executor
+
+
+def check_listening(address: str) -> None:
+    """ConfigError at once where nothing listens at an address."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"--cluster {address}: nobody listens there ({words(error)})") from error
+
+
+def words(error: BaseException) -> str:
+    """An error in a line."""
+    text = getattr(error, "strerror", None) or str(error)
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+
+
+def close_quietly(client) -> None:
+    with contextlib.suppress(Exception):  # a scheduler that is gone cannot say goodbye
+        client.close(timeout=5)
+
+
+@contextlib.contextmanager
+def started(kind: str, options: dict[str, str]) -> Iterator[tuple[str, Any]]:
+    """Address and security of a cluster, ended with the block where it is begun here."""
+    if kind == "address":
+        yield options["address"], security_of(options["address"])
+        return
+    if kind == "local":
+        cluster = local_cluster(int(options["workers"]))
+    else:
+        cluster = slurm_cluster(options)
+        cluster.scale(jobs=int(options["workers"]))
+    try:
+        yield cluster.scheduler_address, getattr(cluster, "security", None)
+    finally:
+        with contextlib.suppress(Exception):  # jobs that have ended by themselves need no ending
+            cluster.close(timeout=10)
+
+
+def security_of(address: str) -> Any:
+    """What Dask's configuration says of TLS; ConfigError where a tls:// address needs it and it says nothing."""
+    if not address.startswith("tls://"):
+        return None
+    security = library("distributed").Security(require_encryption=True)
+    missing = [name for name in ("tls_ca_file", "tls_client_key", "tls_client_cert") if not getattr(security, name)]
+    require(
+        not missing,
+        f"--cluster {address}: Dask's configuration has no {', '.join(missing)} (distributed.comm.tls; docs/scale.md)",
+    )
+    return security
+
+
+def local_cluster(workers: int) -> Any:
+    """So many processes of this machine, one run each, that only this machine can speak to."""
+    return library("distributed").LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        memory_limit=0,  # Dask would end a worker at a share of it
+        silence_logs=logging.ERROR,
+    )
+
+
+def lifetime(limit: str) -> int:
+    """Seconds after which a worker hands its run over, five minutes before its job's time limit ("HH:MM:SS")."""
+    hours, minutes, seconds = map(int, limit.split(":"))
+    return max(60, 3600 * hours + 60 * minutes + seconds - 300)
+
+
+def slurm_cluster(options: dict[str, str]) -> Any:
+    """A scheduler here, over TLS, and jobs of one worker each; anything richer stands in Dask's jobqueue.slurm."""
+    jobqueue, distributed, _ = (library(name) for name in ("dask_jobqueue", "distributed", "cryptography"))
+    directives = [f"--gres=gpu:{options['gpus']}"] if options["gpus"] != "0" else []
+    return jobqueue.SLURMCluster(
+        queue=options["partition"] or None,
+        account=options["account"] or None,
+        cores=1,
+        processes=1,
+        job_cpu=int(options["cores"]),
+        memory=options["memory"],
+        walltime=options["time"],
+        job_extra_directives=directives,
+        worker_extra_args=["--lifetime", f"{lifetime(options['time'])}s"],
+        protocol="tls://",
+        security=distributed.Security.temporary(),
+        shared_temp_directory=str(Path.home()),  # where jobs read their certificates, by their owner alone
+        scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # it has no TLS
+    )
+
+
+class Remote(cf.Executor):
+    """Runs on the workers of a Dask client: a drop-in for local processes in a sweep, which knows what to expect.
+
+    A worker's death is the scheduler's matter: it gives the run to another worker, which goes on from the checkpoint
+    where the store is shared. A future is let go of as soon as its record is here, so that nothing is computed again
+    for a result that lay on a dying worker.
+    """
+
+    def __init__(self, client: Any, mixed: bool = False):
+        self.client, self.mixed = client, mixed
+        self.expected = {} if mixed else remote.versions()
+        self.futures: dict[str, Any] = {}
+        self.folders: dict[str, Path] = {}
+        self.apart: dict[str, bool] = {}
+        self.lock = threading.Lock()
+        with contextlib.suppress(Exception):  # without it, finished runs alone are seen
+            client.subscribe_topic(remote.STEPS, self.note_step)
+
+    def check_workers(self) -> None:
+        """ConfigError for workers whose records would not be this process's; those that come later check themselves."""
+        for address, found in self.client.run(remote.describe, on_error="return").items():
+            if isinstance(found, BaseException):
+                raise ConfigError(f"worker {address} cannot run this project: {words(found)}")
+            remote.check(found, self.expected, f"worker {address}")
+
+    def submit(self, fn, /, *arguments, **_) -> cf.Future:
+        """Have a worker compute what ``workers.execute`` would with these arguments."""
+        local: cf.Future = cf.Future()
+        if self.client.status != "running":
+            raise SchedulerLost("the scheduler is gone")
+        config, root, beat = config_from(arguments[0]), Path(arguments[2]), arguments[7]
+        try:
+            given = self.weights_for(config, Store(root, read_only=False), beat)
+        except ConfigError as error:
+            local.set_exception(error)
+            return local
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sending large graph")  # weights, where no disk is shared
+            future = self.client.submit(
+                remote.compute, self.expected, list(arguments), given, pure=False, key=f"entp-{os.urandom(8).hex()}"
+            )
+        with self.lock:
+            self.futures[future.key] = future
+            if beat:
+                self.folders[Path(beat).name] = Path(beat).parent
+        local.add_done_callback(lambda done: self.forget(future) if done.cancelled() else None)
+        future.add_done_callback(lambda done: self.deliver(done, local, root))
+        return local
+
+    def weights_for(self, config: Any, store: Store, beat: str) -> dict[str, bytes]:
+        """The weights that a run starts from, by name, where some worker does not see this store."""
+        names = remote.needed_weights(config)
+        folder = str(Path(beat).parent) if beat else ""
+        if names and folder not in self.apart:
+            seen = self.client.run(remote.sees, folder, on_error="return").values()
+            self.apart[folder] = not all(answer is True for answer in seen)
+        return {name: weights_of(store, name).read_bytes() for name in names if self.apart[folder]}
+
+    def deliver(self, future: Any, local: cf.Future, root: Path) -> None:
+        """Hand over what came of a run, in words where it failed, and let go of it."""
+        try:
+            status = future.status
+            if status == "cancelled":
+                raise SchedulerLost("the scheduler was lost")
+            text, weights = future.result()
+            if weights:
+                record = Record.from_json(text)
+                write_atomically(Store(root).weights_path(record.experiment, record.id), weights)
+            result, error = text, None
+        except Exception as caught:
+            result, error = None, in_words(caught)
+        self.forget(future)
+        with contextlib.suppress(cf.InvalidStateError):  # cancelled meanwhile
+            local.set_exception(error) if error is not None else local.set_result(result)
+
+    def forget(self, future: Any) -> None:
+        """Let go of a run: the cluster drops its result, and a worker that is still at it stops at its next step."""
+        with self.lock:
+            self.futures.pop(future.key, None)
+        with contextlib.suppress(Exception):  # the scheduler may be gone
+            future.release()
+
+    def note_step(self, event: tuple) -> None:
+        """Write a step, which a worker without this disk tells, where the progress of a sweep is read."""
+        name, step = event[1]
+        folder = self.folders.get(name)
+        with contextlib.suppress(OSError):  # the sweep may be over
+            if folder is not None:
+                (folder / name).write_text(str(step))
+
+    def recovered(self, seconds: float | None = None) -> bool:
+        """Whether the scheduler was found again, within ten minutes, with a worker to compute what is missing."""
+        limit = time.monotonic() + (RECOVER_SECONDS if seconds is None else seconds)
+        while time.monotonic() < limit and self.client.status not in ("closed", "closing"):
+            with contextlib.suppress(Exception):  # not yet
+                if self.client.status == "running" and self.client.run(os.getpid):
+                    return True
+            time.sleep(0.5)
+        return False
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take back all runs that were handed over and have not ended."""
+        with self.lock:
+            futures, self.futures = list(self.futures.values()), {}
+        if futures:
+            with contextlib.suppress(Exception):  # the scheduler may be gone
+                self.client.cancel(futures, force=True)
+
+
+def in_words(error: Exception) -> Exception:
+    """What a run's user should hear of an error of the cluster; an error of the run itself as it is."""
+    kind = type(error).__name__
+    if kind == "KilledWorker":
+        return WorkerDied(
+            f"{getattr(error, 'allowed_failures', 3) + 1} workers died computing it, perhaps for lack of memory; what "
+            "was saved before is kept"
+        )
+    if kind in ("CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError"):
+        return SchedulerLost("the scheduler was lost")
+    return error
+
+
+@contextlib.contextmanager
+def published(where: str, mixed: bool = False) -> Iterator[None]:
+    """Within it, sweeps of this process and of those it starts use the cluster that ``where`` names; "" for none."""
+    if not where:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        kind, options = parsed(where)
+        library("distributed")
+        address, security = stack.enter_context(started(kind, options))
+        changes = {VARIABLE: address, **({MIXED_VARIABLE: "1"} if mixed else {})}
+        if kind != "address" and security is not None and address.startswith("tls://"):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="entp-tls-")))  # its owner's alone
+            for name, text in security.get_tls_config_for_role("client").items():
+                if text and name in ("ca_file", "cert", "key"):
+                    file = folder / f"{name}.pem"
+                    file.write_text(text)
+                    place = "CA_FILE" if name == "ca_file" else f"CLIENT__{name.upper()}"
+                    changes[f"DASK_DISTRIBUTED__COMM__TLS__{place}"] = str(file)
+        before = {name: os.environ.get(name) for name in changes}
+        os.environ.update(changes)
+        try:
+            with connected(address, mixed):  # a mistake is told now, not by every notebook
+                pass
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)

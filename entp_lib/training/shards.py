@@ -1,0 +1,187 @@
+"""One step's gradient from the shards of a batch: computed by one process, or each by a rank of its own.
+
+A batch is cut by its work: sequences for a decoder; for ENTP prefixes, in row-major order, so that every shard has the
+same number of tokens to send through the stack, a sequence that lies across a cut being begun in one shard and ended in
+the next. Every shard's gradient of the mean loss over the whole batch is laid out as one flat vector, the loss behind
+it, and these vectors are added up: by one process in the order of the shards, between ranks by one all-reduce a step.
+With two shards both are the same sum to the last bit, a + b.
+
+Letters: B batch, T tokens, N wanted positions of the whole batch.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from entp_lib.config import ModelConfig, RunConfig
+from entp_lib.tasks import Batch, Task, seed_from
+from entp_lib.training.evaluation import autocast
+
+
+def cut(batch: Batch, cfg: ModelConfig, shards: int) -> list[Batch]:
+    """The batch in so many parts that together want what it wants, each position once, with about equal work."""
+    rows_N, ends_N = batch.wanted_BT.nonzero(as_tuple=True)
+    if cfg.recomputed_layers > 1:
+        tokens_N = ends_N + 1
+        middle_N = tokens_N.cumsum(0) - tokens_N / 2
+        shard_N = (middle_N * shards / tokens_N.sum().clamp_min(1)).long().clamp_max(shards - 1)
+    else:
+        shard_N = rows_N * shards // len(batch.wanted_BT)
+    parts = []
+    for i in range(shards):
+        mine_N = shard_N == i
+        wanted_BT = torch.zeros_like(batch.wanted_BT)
+        wanted_BT[rows_N[mine_N], ends_N[mine_N]] = True
+        touched = rows_N[mine_N]
+        first, last = (int(touched[0]), int(touched[-1])) if len(touched) else (0, 0)
+        parts.append(Batch(**{**vars(batch), "wanted_BT": wanted_BT}).rows(slice(first, last + 1)))
+    return parts
+
+
+def accumulate(model: nn.Module, task: Task, batch: Batch, count: int, precision: str) -> Tensor:
+    """Add to the gradients those of the batch's summed losses over ``count``; returns that share of the mean loss."""
+    loss = torch.zeros((), device=batch.inputs_BT.device)
+    for part in model.plan(batch.wanted_BT):
+        with autocast(batch.inputs_BT.device, precision):
+            logits_NV = model(batch.inputs_BT, part, batch.prompt_lengths_B, **batch.relations())
+        part_loss = task.losses(logits_NV, batch.targets_BT[part.wanted_BT]).sum() / count
+        part_loss.backward()
+        loss += part_loss.detach()
+    return loss
+
+
+class Alone:
+    """The crew of a run that one process computes, whatever its number of shards."""
+
+    leads = True
+
+    def __init__(self, shards: int = 1):
+        self.shards = shards
+
+    def lead(self, decide: Callable[[], Any]) -> Any:
+        """What the leader's ``decide`` returns, on every rank; its exceptions too."""
+        return decide()
+
+    def share_start(self, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
+        """Bring every rank to the leader's weights, moments and step, which it returns."""
+        return step
+
+    def check_same(self, model: nn.Module) -> None:
+        """RuntimeError where the ranks' weights are no longer the same."""
+
+    def done(self) -> None:
+        """Say that there are no further steps."""
+
+    def to_stop(self, asked: bool) -> bool:
+        """Whether all ranks stop before the next step, given whether this one is asked to."""
+        return asked
+
+    def gradients(self, model: nn.Module, task: Task, batch: Batch, config: RunConfig, step: int) -> Tensor:
+        """Leave the gradient of the mean loss over the batch in the parameters; returns that loss."""
+        if self.shards == 1:
+            if config.model.dropout > 0:
+                torch.manual_seed(seed_from("dropout", config.model_seed, step))
+            return accumulate(model, task, batch, len(batch.targets_N), config.train.precision)
+        total = None
+        for i, part in enumerate(cut(batch, config.model, self.shards)):
+            flat = shard_gradient(model, task, part, len(batch.targets_N), config, step, i)
+            total = flat if total is None else total + flat
+        return spread(model, total)
+
+
+class Team(Alone):
+    """Ranks of ``torch.distributed``, one shard each; rank 0 leads. The process group must be there."""
+
+    def __init__(self):
+        super().__init__(dist.get_world_size())
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.leads = self.rank == 0
+        self.asked = self.agreed = False
+        self.bound = False  # whether the others wait for this rank's gradients, so that it cannot just leave
+
+    def lead(self, decide: Callable[[], Any]) -> Any:
+        told: list[Any] = [None]
+        if self.leads:
+            try:
+                told = [("returned", decide())]
+            except Exception as error:
+                self.release(error)
+                raise
+        dist.broadcast_object_list(told)
+        how, what = told[0]
+        if how == "raised":
+            raise LeaderError(what)
+        return what
+
+    def release(self, error: Exception) -> None:
+        """Tell the others, who wait for the leader's word, that it ended this run with an error."""
+        self.bound = False
+        dist.broadcast_object_list([("raised", f"{type(error).__name__}: {error}")])
+
+    def share_start(self, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
+        self.asked = self.agreed = False
+        step = self.lead(lambda: step)
+        self.bound = True
+        with torch.no_grad():
+            for p in model.parameters():
+                dist.broadcast(p.data, 0)
+                if not step:
+                    continue
+                state = optimizer.state[p]
+                if not self.leads:
+                    state["step"] = torch.tensor(0.0, device=p.device)
+                    state |= {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
+                for name in ("step", "exp_avg", "exp_avg_sq"):
+                    dist.broadcast(state[name], 0)
+        return step
+
+    def check_same(self, model: nn.Module) -> None:
+        mine = sum(p.detach().double().sum() for p in model.parameters())
+        both = torch.stack([mine, -mine])
+        dist.all_reduce(both, dist.ReduceOp.MAX)
+        if both.isfinite().all() and both[0] != -both[1]:
+            raise RuntimeError(f"the ranks' weights have parted by {float(both.sum()):g} in their sum")
+
+    def done(self) -> None:
+        self.bound = False
+
+    def to_stop(self, asked: bool) -> bool:
+        """A wish goes along with the next step's gradients, so that all ranks stop behind the same step."""
+        self.asked = asked
+        return self.agreed
+
+    def gradients(self, model: nn.Module, task: Task, batch: Batch, config: RunConfig, step: int) -> Tensor:
+        part = cut(batch, config.model, self.size)[self.rank]
+        flat = shard_gradient(model, task, part, len(batch.targets_N), config, step, self.rank)
+        flat = torch.cat([flat, flat.new_tensor([float(self.asked)])])
+        dist.all_reduce(flat)
+        self.agreed = bool(flat[-1] > 0)
+        return spread(model, flat[:-1])
+
+
+class LeaderError(RuntimeError):
+    """What ended a run on the rank that leads, as the others hear of it: they go on with what it does next."""
+
+
+def shard_gradient(
+    model: nn.Module, task: Task, part: Batch, count: int, config: RunConfig, step: int, shard: int
+) -> Tensor:
+    """One shard's share of the gradient as a flat vector, in the order of the parameters, its loss behind it."""
+    if config.model.dropout > 0:
+        torch.manual_seed(seed_from("dropout", config.model_seed, step, shard))
+    model.zero_grad(set_to_none=True)
+    loss = accumulate(model, task, part, count, config.train.precision)
+    parameters: Sequence[nn.Parameter] = list(model.parameters())
+    gradients = [p.grad.flatten() if p.grad is not None else torch.zeros_like(p).flatten() for p in parameters]
+    return torch.cat([*gradients, loss[None].to(gradients[0].dtype)])
+
+
+def spread(model: nn.Module, flat: Tensor) -> Tensor:
+    """Give every parameter its piece of a flat gradient; returns the loss behind it."""
+    sizes = [p.numel() for p in model.parameters()]
+    for p, piece in zip(model.parameters(), flat[:-1].split(sizes), strict=True):
+        p.grad = piece.view_as(p)
+    return flat[-1]
