@@ -56,8 +56,8 @@ def learning_rate(step: int, train: TrainConfig) -> float:
 
 
 def make_optimizer(model: nn.Module, train: TrainConfig) -> torch.optim.AdamW:
-    """AdamW with weight decay on every parameter of two or more dimensions, embeddings included."""
-    parameters = list(model.parameters())
+    """AdamW on what is not frozen, with weight decay on parameters of two or more dimensions, embeddings included."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": train.weight_decay},
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
@@ -87,21 +87,27 @@ def train(
     start: Path | None = None,
     deadline: float | None = None,
     process: dict[str, Any] | None = None,
+    task: Task | None = None,
+    model: nn.Module | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Outcome:
     """Run ``config`` to its end or to ``deadline`` (on ``time.monotonic``), from ``checkpoint`` if it exists.
 
     ``start``: the file of the weights that ``config.start_from`` names. ``process``: what the state should say of
-    this process, beside those that worked on the run before it.
+    this process, beside those that worked on the run before it. ``task``, ``model``: those that are there
+    already, in place of what the configuration describes; such a model has ``plan`` and ``forward`` as a Transformer,
+    and what of it is frozen is neither trained nor kept in a checkpoint.
 
     Raises ConfigError where task and model do not fit, its subclass DamagedFileError where the checkpoint is damaged
     or belongs to another configuration, and TrainingError where the loss stops being finite.
     """
-    task = build_task(config.task, config.task_params)
+    task = task or build_task(config.task, config.task_params)
     check_fit(task, config)
     task.prepare()
     started, cpu_started = time.monotonic(), time.process_time()
-    model = build_model(config.model, seed_from("model", config.model_seed), device).train()
+    if model is None:
+        model = build_model(config.model, seed_from("model", config.model_seed), device)
+    model.train()
     optimizer = make_optimizer(model, config.train)
     loss_sum = torch.zeros((), dtype=torch.float64, device=device)
     state = State()
