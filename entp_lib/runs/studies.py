@@ -27,6 +27,7 @@ STUDIES = {
     "pretrained_encoder": f"{ENTP}.pretrained.bert:encoder_study",
     "pretrained_prompts": f"{ENTP}.pretrained.lora:lora_study",
     "pretrained_zero_shot": f"{ENTP}.pretrained.lora:zero_shot_study",
+    "pretrained_dry_run": f"{ENTP}.pretrained.dry_run:dry_run_study",
     "pretrained_lifted": f"{ENTP}.pretrained.lora:lifted_study",
     "compact_capacity": f"{COMPACT}.memory_studies:capacity_study",
     "compact_largest_library": f"{COMPACT}.memory_studies:largest_library_study",

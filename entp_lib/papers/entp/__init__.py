@@ -12,7 +12,11 @@ from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
 from entp_lib.papers.entp.match3 import MATCH3
 from entp_lib.papers.entp.pretrained.encoder_experiment import PRETRAINED_ENCODER
-from entp_lib.papers.entp.pretrained.language_experiment import PRETRAINED_LIFTED, PRETRAINED_PROMPTS
+from entp_lib.papers.entp.pretrained.language_experiment import (
+    PRETRAINED_LIFTED,
+    PRETRAINED_PROMPTS,
+    PRETRAINED_PROVIDER,
+)
 from entp_lib.papers.entp.rasp.chain_of_thought import CHAIN_OF_THOUGHT
 from entp_lib.papers.entp.rasp.depth import DEPTH
 from entp_lib.papers.entp.rasp.experiment import RASP
@@ -26,6 +30,7 @@ EXPERIMENTS = (
     PRETRAINED_ENCODER,
     PRETRAINED_PROMPTS,
     PRETRAINED_LIFTED,
+    PRETRAINED_PROVIDER,
     MATCH3,
     RASP,
     CHAIN_OF_THOUGHT,

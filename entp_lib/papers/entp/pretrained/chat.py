@@ -134,7 +134,7 @@ def prices() -> pd.DataFrame:
 
 
 def estimate(train: Path, test: Path, model: str, epochs: int = 3) -> Estimate:
-    """What fine-tuning on ``train`` and answering ``test`` would cost. ConfigError for files or models that cannot be."""
+    """What fine-tuning on ``train`` and answering ``test`` would cost. ConfigError for what cannot be."""
     require(epochs >= 1, f"epochs = {epochs}: must be at least 1")
     table = prices().set_index("model")
     require(

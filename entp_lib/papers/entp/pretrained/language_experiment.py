@@ -7,7 +7,15 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.collection.claims import Level, Measurement
-from entp_lib.collection.experiment import Experiment, PlannedRun, compute_ratio, name_of, planned_study, select
+from entp_lib.collection.experiment import (
+    Experiment,
+    PlannedRun,
+    compute_ratio,
+    name_of,
+    no_claims,
+    planned_study,
+    select,
+)
 from entp_lib.collection.frames import levels, paired
 from entp_lib.config import StudyConfig, TrainConfig
 from entp_lib.papers.entp.pretrained.encoder_experiment import NEAR, NOTEBOOK, plain
@@ -51,11 +59,11 @@ SETTINGS = {
         "smollm2",
         RANK,
         TASK,
-        schedule(10, 8, 2e-3, 2, eval_sequences=16, final_eval_sequences=32),
+        schedule(6, 8, 2e-3, 1, eval_sequences=16, final_eval_sequences=24),
         ("code", "plain"),
         5,
-        16,
-        64,
+        12,
+        32,
     ),
     "overnight": Setting(
         "smollm2",
@@ -106,6 +114,18 @@ def plan_prompts(tier: str, seeds: int = 0) -> list[PlannedRun]:
             config = StudyConfig("pretrained_prompts", tier, "pretrained_zero_shot", params)
             runs.append(planned_study(config, task=name, arm=f"{arm}, untrained"))
     return runs
+
+
+DRY_RUN = dict(
+    task=dict(length=63, seed_length=16, symbols=64, first_scored=16), train=100, test=10, model="gpt-4o-2024-08-06"
+)
+
+
+def plan_provider(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The dry run with a provider on the loopback, at the paper's lengths: nothing is trained, nobody is paid."""
+    if tier not in ("smoke", "quick"):
+        return []
+    return [planned_study(StudyConfig("pretrained_provider", tier, "pretrained_dry_run", DRY_RUN))]
 
 
 def evaluated(train: TrainConfig) -> dict[str, int]:
@@ -235,6 +255,15 @@ PRETRAINED_PROMPTS = Experiment(
     notebook=NOTEBOOK,
     plan=plan_prompts,
     measure=measure_prompts,
+    jobs=1,
+)
+PRETRAINED_PROVIDER = Experiment(
+    name="pretrained_provider",
+    version=1,
+    title="A provider's fine-tuning, tried on the loopback",
+    notebook=NOTEBOOK,
+    plan=plan_provider,
+    measure=no_claims,
     jobs=1,
 )
 PRETRAINED_LIFTED = Experiment(
