@@ -59,7 +59,7 @@ SETTINGS = {
         "smollm2",
         RANK,
         TASK,
-        schedule(6, 8, 2e-3, 1, eval_sequences=16, final_eval_sequences=24),
+        schedule(6, 8, 2e-3, 3, eval_sequences=4, final_eval_sequences=24),
         ("code", "plain"),
         5,
         12,
@@ -125,7 +125,8 @@ def plan_provider(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The dry run with a provider on the loopback, at the paper's lengths: nothing is trained, nobody is paid."""
     if tier not in ("smoke", "quick"):
         return []
-    return [planned_study(StudyConfig("pretrained_provider", tier, "pretrained_dry_run", DRY_RUN))]
+    params = {**DRY_RUN, "client": tier != "smoke"}  # smoke runs without the extra: files and price alone
+    return [planned_study(StudyConfig("pretrained_provider", tier, "pretrained_dry_run", params))]
 
 
 def evaluated(train: TrainConfig) -> dict[str, int]:
@@ -200,7 +201,7 @@ def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
 LIFTED_ARMS = ("entp", "decoder", "longer")
 LIFTED = {
     "smoke": ("tiny-llama", 0, TASK, schedule(2, 2, 1e-3, 1, **SMOKE), 1),
-    "quick": ("smollm2", RANK, TASK, schedule(24, 16, 2e-3, 6, eval_sequences=64, final_eval_sequences=128), 5),
+    "quick": ("smollm2", RANK, TASK, schedule(20, 8, 2e-3, 5, eval_sequences=32, final_eval_sequences=128), 5),
     "overnight": (
         "smollm2",
         RANK,
