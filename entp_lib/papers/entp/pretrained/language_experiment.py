@@ -138,6 +138,9 @@ def trained(records: Sequence[Record]) -> list[Record]:
     return [r for r in records if r.config.study == "pretrained_prompts"]
 
 
+EMPTY = "study seed tier task arm token_accuracy sequence_accuracy exact_match invalid baseline_token_accuracy".split()
+
+
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """A row per run of either experiment: labels, teacher-forced scores, answers by verdict, baseline, cost."""
     rows = []
@@ -149,7 +152,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
         row |= {"steps": m.get("steps", 0), "token_forwards": m.get("token_forwards", 0)}
         row |= {k: r.provenance[k] for k in ("cpu_seconds", "peak_memory_bytes")}
         rows.append(row)
-    found = pd.DataFrame(rows)
+    found = pd.DataFrame(rows, columns=None if rows else [*EMPTY])
     found["above_baseline"] = found["token_accuracy"] - found["baseline_token_accuracy"]
     return found
 
