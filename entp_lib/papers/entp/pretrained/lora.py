@@ -146,10 +146,10 @@ def tunable(language_model: nn.Module, name: str, rank: int, seed: int) -> Itera
         return
     peft = weights.optional("peft", "LoRA")
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
-    config.base_model_name_or_path = name
     with torch.random.fork_rng(devices=[]), weights.quiet():
         torch.manual_seed(seed_from("lora", seed))
         tuned = peft.get_peft_model(language_model, config)
+    config.base_model_name_or_path = name  # peft puts a path of this machine there, or nothing
     try:
         yield tuned
     finally:

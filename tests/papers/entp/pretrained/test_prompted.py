@@ -127,9 +127,9 @@ def test_what_a_batch_shares_is_run_once_with_the_same_values_and_gradients():
         (logits * torch.linspace(-1, 1, logits.numel()).view_as(logits)).sum().backward()
         found.append((logits.detach(), {n: p.grad.clone() for n, p in model.named_parameters()}))
     (ours, our_gradients), (theirs, their_gradients) = found
-    assert (ours - theirs).abs().max() < 1e-10
+    assert (ours - theirs).abs().max() < 1e-6  # turns and norms are in fp32 even here
     for name, gradient in their_gradients.items():
-        assert (our_gradients[name] - gradient).abs().max() <= 1e-10 * max(1, float(gradient.abs().max())), name
+        assert (our_gradients[name] - gradient).abs().max() <= 1e-6 * max(1, float(gradient.abs().max())), name
 
 
 def test_prompts_of_several_lengths_are_answered_as_each_alone():

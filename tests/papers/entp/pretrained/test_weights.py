@@ -90,7 +90,7 @@ def test_a_package_of_the_extra_that_is_missing_is_one_line():
 
 
 def test_a_model_that_cannot_be_had_is_one_line(monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for name in (str(tmp_path), "nobody/has-this-model"):
         with pytest.raises(ConfigError, match="neither 'minilm' nor 'smollm2', nor a folder") as caught:
             weights.read("AutoModel", name)
