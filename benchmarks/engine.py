@@ -303,6 +303,46 @@ def generation(size: str, device: str, quick: bool) -> dict:
     return row | {"case": "decoder generation to n = 256, batch 4", "size": size, "against": "no cache"}
 
 
+def pretrained_encoder(device: str, quick: bool) -> list[dict]:
+    """A BERT of transformers as ENTP by the adapter, against a loop over single prefixes; random weights.
+
+    Empty without transformers, where there is nothing to adapt.
+    """
+    try:
+        from transformers import BertConfig, BertModel
+    except ImportError:
+        return []
+    from entp_lib.papers.entp.pretrained.adapter import Adapted
+
+    width, layers, length, batch = (128, 2, 16, 4) if quick else (384, 6, 32, 8)
+    shape = dict(hidden_size=width, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=4 * width)
+    config = BertConfig(vocab_size=VOCAB, max_position_embeddings=64, **shape)
+    model = Adapted(BertModel(config, add_pooling_layer=False), "entp", VOCAB).to(device).eval()
+    inputs, targets = data(batch, length, device)
+    wanted = torch.ones_like(inputs, dtype=torch.bool)
+
+    def step(method: str) -> None:
+        model.method = method
+        model.zero_grad(set_to_none=True)
+        for part in model.plan(wanted):
+            losses = F.cross_entropy(model(inputs, part), targets[part.wanted_BT], reduction="sum")
+            (losses / inputs.numel()).backward()
+
+    rows = []
+    for method, against in (("grouped", "loop over single prefixes"), ("grouped", "padded batch of prefixes")):
+        other = "reference" if "loop" in against else "padded"
+        row = compare(functools.partial(step, method), functools.partial(step, other), device, 1 if quick else 5)
+        done = 3 * token_forwards("entp", wanted) * units(layers, False) * width**2
+        row |= {
+            "case": f"BERT as ENTP, {layers} layers of {width}, T = {length}, batch {batch}",
+            "size": "bert",
+            "against": against,
+            "share_of_matmul_rate": done / row["seconds"] / matmul_rate(device),
+        }
+        rows.append(row)
+    return rows
+
+
 def measure(device: str, quick: bool) -> pd.DataFrame:
     """One row per case; columns as in the module's head, and what a training step adds."""
     rows = []
@@ -313,6 +353,7 @@ def measure(device: str, quick: bool) -> pd.DataFrame:
         rows.append(beside_decoder(task, "small", device, quick))
     if importlib.util.find_spec("transformers"):  # a bare machine goes without this comparison
         rows += [loop_honesty(size, device, quick) for size in (("small",) if quick else ("small", "medium"))]
+    rows += pretrained_encoder(device, quick)
     dtype = "bf16" if torch.is_autocast_enabled(device) else "fp32"
     table = pd.DataFrame(rows).assign(dtype=dtype, device=device)
     return table[[*COLUMNS, "operation_bound", "share_of_matmul_rate"]]

@@ -130,3 +130,20 @@ def test_runs_side_by_side_are_compared_with_the_same_runs_one_after_the_other()
     cfg = compact.MemoryConfig(symbols=8, length=4, width=8, head_width=8)
     row = compact.compare(cfg, 3, 8, compact.Schedule(epochs=2, batch_size=4, count_every=1), 1)
     assert row["ratio"] > 0 and row["differ"] < 1e-5
+
+
+def test_a_bert_as_entp_is_compared_with_the_loop_and_a_padded_batch(monkeypatch):
+    pytest.importorskip("transformers")
+    found = []
+
+    def run_both(step, other, device, repeat):
+        step()
+        found.append((step.args, other.args))
+        return {"ratio_median": 1.0, "ratio_min": 1.0, "ratio_max": 1.0, "peak_memory_ratio": None, "seconds": 1.0}
+
+    monkeypatch.setattr(engine, "compare", run_both)
+    monkeypatch.setattr(engine, "matmul_rate", lambda device: 1e9)
+    rows = engine.pretrained_encoder("cpu", quick=True)
+    assert found == [(("grouped",), ("reference",)), (("grouped",), ("padded",))]
+    assert [row["against"] for row in rows] == ["loop over single prefixes", "padded batch of prefixes"]
+    assert all(0 < row["share_of_matmul_rate"] for row in rows)

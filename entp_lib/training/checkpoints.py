@@ -39,10 +39,15 @@ class State:
         return self.step >= config.train.steps or 0 < config.train.patience <= self.evals_since_best
 
 
+def learned(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that training changes, by name: those that are not frozen."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
 def save_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor, state: State, kept: dict) -> None:
     """Weights and moments as safetensors, the state as JSON in the header, a checksum over both. Atomic."""
-    tensors = {f"model.{name}": p for name, p in model.named_parameters()}
-    for name, p in model.named_parameters():
+    tensors = {f"model.{name}": p for name, p in learned(model).items()}
+    for name, p in learned(model).items():
         for key, value in optimizer.state[p].items():
             tensors[f"optimizer.{key}.{name}"] = value
     tensors["loss_sum"] = loss_sum
@@ -57,7 +62,7 @@ def load_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor, kept
     """
     state, tensors = read_checkpoint(path, config, model)
     with torch.no_grad():
-        for name, p in model.named_parameters():
+        for name, p in learned(model).items():
             p.copy_(tensors[f"model.{name}"])
             # AdamW counts steps in a tensor that lives where its fused kernel wants it
             if state.step:
@@ -65,7 +70,7 @@ def load_checkpoint(path: Path, config, model, optimizer, loss_sum: Tensor, kept
                 optimizer.state[p].update(moments)
         loss_sum.copy_(tensors["loss_sum"])
     for rule in state.kept:
-        kept[rule] = {name: tensors[f"kept.{rule}.{name}"].to(p.device) for name, p in model.named_parameters()}
+        kept[rule] = {name: tensors[f"kept.{rule}.{name}"].to(p.device) for name, p in learned(model).items()}
     return state
 
 
@@ -82,7 +87,7 @@ def read_checkpoint(path: Path, config: RunConfig, model: nn.Module) -> tuple[St
         state = state_from(json.loads(header["state"]), config)
     except (ValueError, TypeError) as error:
         raise damaged(path, f"has a state that no run can be in ({error})") from error
-    parameters = dict(model.named_parameters())
+    parameters = learned(model)
     expected = {f"model.{name}": p for name, p in parameters.items()}
     if state.step:
         count = torch.tensor(0.0, dtype=torch.float32)

@@ -57,8 +57,8 @@ def learning_rate(step: int, train: TrainConfig) -> float:
 
 
 def make_optimizer(model: nn.Module, train: TrainConfig) -> torch.optim.AdamW:
-    """AdamW with weight decay on every parameter of two or more dimensions, embeddings included."""
-    parameters = list(model.parameters())
+    """AdamW on what is not frozen, with weight decay on parameters of two or more dimensions, embeddings included."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": train.weight_decay},
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
@@ -88,6 +88,8 @@ def train(
     start: Path | None = None,
     deadline: float | None = None,
     process: dict[str, Any] | None = None,
+    task: Task | None = None,
+    model: nn.Module | None = None,
     on_step: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
     team: Team | None = None,
@@ -95,21 +97,25 @@ def train(
     """Run ``config`` to its end or to ``deadline`` (on ``time.monotonic``), from ``checkpoint`` if it exists.
 
     ``start``: the file of the weights that ``config.start_from`` names. ``process``: what the state should say of
-    this process, beside those that worked on the run before it. ``stop``: asked between steps whether to end as at
-    the deadline. ``team``: the ranks that compute a shard of every batch each; checkpoint, start and evaluation are
-    its leader's, and what the others return has no metrics.
+    this process, beside those that worked on the run before it. ``task``, ``model``: those that are there
+    already, in place of what the configuration describes; such a model has ``plan`` and ``forward`` as a Transformer,
+    and what of it is frozen is neither trained nor kept in a checkpoint. ``stop``: asked between steps whether to end
+    as at the deadline. ``team``: the ranks that compute a shard of every batch each; checkpoint, start and evaluation
+    are its leader's, and what the others return has no metrics.
 
     Raises ConfigError where task and model do not fit, its subclass DamagedFileError where the checkpoint is damaged
     or belongs to another configuration, and TrainingError where the loss stops being finite.
     """
-    task = build_task(config.task, config.task_params)
+    task = task or build_task(config.task, config.task_params)
     check_fit(task, config)
     shards = config.train.gradient_shards
     crew = team or Alone(shards)
     require(crew.shards == shards, f"gradient_shards = {shards}: {crew.shards} ranks would compute one shard each")
     task.prepare()
     started, cpu_started = time.monotonic(), time.process_time()
-    model = build_model(config.model, seed_from("model", config.model_seed), device).train()
+    if model is None:
+        model = build_model(config.model, seed_from("model", config.model_seed), device)
+    model.train()
     optimizer = make_optimizer(model, config.train)
     loss_sum = torch.zeros((), dtype=torch.float64, device=device)
     state = State()

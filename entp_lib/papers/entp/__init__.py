@@ -11,6 +11,12 @@ from entp_lib.papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_BA
 from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
 from entp_lib.papers.entp.match3 import MATCH3
+from entp_lib.papers.entp.pretrained.encoder_experiment import PRETRAINED_ENCODER
+from entp_lib.papers.entp.pretrained.language_experiment import (
+    PRETRAINED_LIFTED,
+    PRETRAINED_PROMPTS,
+    PRETRAINED_PROVIDER,
+)
 from entp_lib.papers.entp.rasp.chain_of_thought import CHAIN_OF_THOUGHT
 from entp_lib.papers.entp.rasp.depth import DEPTH
 from entp_lib.papers.entp.rasp.experiment import RASP
@@ -21,6 +27,10 @@ EXPERIMENTS = (
     COUNT3,
     COUNT3_UNSEEN,
     FULL_LAYER_RUNS,
+    PRETRAINED_ENCODER,
+    PRETRAINED_PROMPTS,
+    PRETRAINED_LIFTED,
+    PRETRAINED_PROVIDER,
     MATCH3,
     RASP,
     CHAIN_OF_THOUGHT,

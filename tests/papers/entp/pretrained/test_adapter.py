@@ -1,0 +1,164 @@
+"""Any transformers body as ENTP equals the loop over prefixes, and is what its architecture says."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from entp_lib.papers.entp.pretrained.adapter import Adapted, symbol_tokens
+from entp_lib.papers.entp.pretrained.tiny import tokenizer
+from entp_lib.papers.entp.pretrained.weights import without_dropout
+from entp_lib.strict import ConfigError
+
+transformers = pytest.importorskip("transformers")
+SYMBOLS, LENGTH = 7, 6
+
+
+def body_of(kind: str, seed: int = 0):
+    """A random body of two layers whose attention matters."""
+    common = dict(vocab_size=30, num_attention_heads=2, num_hidden_layers=2, hidden_size=16, intermediate_size=32)
+    configs = {
+        "bert": lambda: transformers.BertConfig(**common, max_position_embeddings=32),
+        "roberta": lambda: transformers.RobertaConfig(**common, max_position_embeddings=34),
+        "distilbert": lambda: transformers.DistilBertConfig(
+            vocab_size=30, dim=16, n_heads=2, n_layers=2, hidden_dim=32, max_position_embeddings=32
+        ),
+        "llama": lambda: transformers.LlamaConfig(**common, num_key_value_heads=1, max_position_embeddings=32),
+        "gpt2": lambda: transformers.GPT2Config(vocab_size=30, n_embd=16, n_head=2, n_layer=2, n_positions=32),
+        "mamba": lambda: transformers.MambaConfig(
+            vocab_size=30, hidden_size=16, num_hidden_layers=2, state_size=4, use_mambapy=False
+        ),
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        body = without_dropout(transformers.AutoModel.from_config(configs[kind]()))
+        for p in body.parameters():
+            if p.dim() > 1:
+                p.data.mul_(6)
+    return body
+
+
+ENCODERS, DECODERS = ("bert", "roberta", "distilbert"), ("llama", "gpt2")
+
+
+def adapted(kind: str, architecture: str = "entp", **options) -> Adapted:
+    return Adapted(body_of(kind), architecture, SYMBOLS, **options)
+
+
+def some_data(batch: int, seed: int):
+    generator = torch.Generator().manual_seed(seed)
+    inputs_BT = torch.randint(SYMBOLS, (batch, LENGTH), generator=generator)
+    wanted_BT = torch.rand(batch, LENGTH, generator=generator) < 0.5
+    wanted_BT[0, -1] = True
+    return inputs_BT, wanted_BT
+
+
+def values_and_gradients(model: Adapted, inputs_BT, wanted):
+    model.zero_grad()
+    logits_NV = model(inputs_BT, wanted)
+    (logits_NV * torch.linspace(-1, 1, logits_NV.numel()).view_as(logits_NV)).sum().backward()
+    return logits_NV.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_close(a: torch.Tensor, b: torch.Tensor, most: float = 1e-5):
+    assert (a - b).detach().abs().max() <= most * max(1.0, float(b.detach().abs().max()))
+
+
+@pytest.mark.parametrize("method", ["grouped", "padded"])
+@pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
+def test_values_and_gradients_are_those_of_the_loop(kind, method):
+    fast, loop = adapted(kind, method=method), adapted(kind, method="reference")
+    inputs_BT, wanted_BT = some_data(3, 1)
+    ours, our_gradients = values_and_gradients(fast, inputs_BT, wanted_BT)
+    theirs, their_gradients = values_and_gradients(loop, inputs_BT, wanted_BT)
+    assert ours.shape == (int(wanted_BT.sum()), SYMBOLS)
+    assert_close(ours, theirs)
+    assert set(our_gradients) == set(their_gradients) and len(our_gradients) > 10
+    for name, gradient in their_gradients.items():
+        assert_close(our_gradients[name], gradient)
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), batch=st.integers(1, 4), budget=st.integers(LENGTH, 40))
+def test_micro_batches_add_up_to_the_whole(seed, batch, budget):
+    model = CACHED["bert"]
+    model.token_budget = budget
+    inputs_BT, wanted_BT = some_data(batch, seed)
+    whole = model(inputs_BT, wanted_BT)
+    found = torch.zeros(*wanted_BT.shape, SYMBOLS)
+    for part in model.plan(wanted_BT):
+        assert sum(rows * length for _, rows, length in part.layout) <= budget
+        found[part.wanted_BT] = model(inputs_BT, part)
+    assert_close(found[wanted_BT], whole)
+
+
+CACHED = {"bert": adapted("bert")}
+
+
+@pytest.mark.parametrize("architecture", ["entp", "decoder"])
+@pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
+def test_no_answer_depends_on_what_comes_later(kind, architecture):
+    model = adapted(kind, architecture)
+    inputs_BT, _ = some_data(2, 2)
+    wanted_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
+    wanted_BT[:, 2] = True
+    changed = inputs_BT.clone()
+    changed[:, 3:] = (changed[:, 3:] + 1) % SYMBOLS
+    assert_close(model(changed, wanted_BT), model(inputs_BT, wanted_BT))
+    changed[:, 0] = (changed[:, 0] + 1) % SYMBOLS
+    assert (model(changed, wanted_BT) - model(inputs_BT, wanted_BT)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
+def test_lifting_the_mask_changes_the_function(kind):
+    inputs_BT, _ = some_data(2, 3)
+    wanted_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
+    wanted_BT[:, -1] = True
+    assert (adapted(kind)(inputs_BT, wanted_BT) - adapted(kind, "decoder")(inputs_BT, wanted_BT)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_kept_mask_is_the_models_own(kind):
+    body = body_of(kind)
+    model = Adapted(copy.deepcopy(body), "decoder", SYMBOLS, tokens=range(SYMBOLS))
+    inputs_BT, wanted_BT = some_data(2, 4)
+    own = body(input_ids=inputs_BT).last_hidden_state[wanted_BT]
+    assert_close(model(inputs_BT, wanted_BT), model.read_out(own))
+
+
+def test_mapped_symbols_start_as_the_models_tokens_and_fresh_ones_do_not():
+    body = body_of("bert")
+    rows = body.get_input_embeddings().weight[[5, 1, 9, 2, 3, 4, 8]].detach().clone()
+    mapped = Adapted(copy.deepcopy(body), "entp", SYMBOLS, tokens=[5, 1, 9, 2, 3, 4, 8])
+    assert torch.equal(mapped.read_in.weight, rows)
+    one, other = (Adapted(copy.deepcopy(body), "entp", SYMBOLS, seed=s).read_in.weight for s in (0, 1))
+    assert not torch.equal(one, other) and 0.3 < float(one.detach().std() / rows.std()) < 3
+    assert sum(p.numel() for p in mapped.parameters() if p.requires_grad) < sum(p.numel() for p in body.parameters())
+
+
+def test_nothing_wanted_gives_nothing():
+    inputs_BT, wanted_BT = some_data(2, 5)
+    for method in ("grouped", "reference"):
+        assert adapted("bert", method=method)(inputs_BT, wanted_BT & False).shape == (0, SYMBOLS)
+
+
+def test_a_mask_that_cannot_be_lifted_is_an_error():
+    with pytest.raises(ConfigError, match="the causal mask of a 'mamba' cannot be lifted"):
+        adapted("mamba")
+
+
+def test_a_tokenizer_that_splits_a_symbol_is_an_error():
+    assert len(set(symbol_tokens(tokenizer(), 10))) == 10
+    with pytest.raises(ConfigError, match=r"splits 10 into 2 tokens \('1', '0'\); use at most 10 symbols"):
+        symbol_tokens(tokenizer(), 12)
+
+
+def test_wrong_names_are_errors():
+    with pytest.raises(ConfigError, match="architecture = 'encoder'"):
+        adapted("bert", "encoder")
+    with pytest.raises(ConfigError, match="method = 'pad'"):
+        adapted("bert", method="pad")
+    with pytest.raises(ConfigError, match="7 symbols need one token each"):
+        adapted("bert", tokens=[1, 2])
