@@ -131,7 +131,7 @@ def build_parser() -> argparse.ArgumentParser:
     corpus = commands.add_parser("corpus", help="name the embedded text corpus by its checksum")
     corpus.add_argument("--export", metavar="FILE", help="write it to a file, for a machine without the packages")
     corpus.set_defaults(command=corpus_command)
-    readme = commands.add_parser("readme", help="rewrite the generated tables of README.md")
+    readme = commands.add_parser("readme", help="rewrite README.md's findings and the generated pages of docs/")
     readme.add_argument("--check", action="store_true", help="only say whether they are up to date")
     readme.set_defaults(command=readme_command)
     return parser
@@ -390,9 +390,9 @@ def readme_command(options) -> int:
     from entp_lib.report import readme
 
     if options.check:
-        current = readme.is_current()
-        print("README.md is up to date" if current else "README.md differs from the records")
-        return 0 if current else 1
+        found = readme.outdated()
+        print("README.md and the generated pages are up to date" if not found else f"out of date: {', '.join(found)}")
+        return 1 if found else 0
     readme.write()
     return 0
 
