@@ -66,7 +66,8 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--update", action="store_true", help="re-execute the committed notebooks in place")
     run.add_argument("--lab", action="store_true", help="open JupyterLab on the overview")
     run.add_argument("--port", type=int, metavar="N", help="with --lab: the port it listens on")
-    run.add_argument("--no-browser", action="store_true", help="with --lab: only print its address")
+    run.add_argument("--site", action="store_true", help="build the site from the committed notebooks and open it")
+    run.add_argument("--no-browser", action="store_true", help="with --lab or --site: only print its address")
     run.set_defaults(command=run_command)
 
     train = commands.add_parser("train", help="compute an experiment's records without a notebook (GPU machines)")
@@ -157,13 +158,18 @@ def noted_seconds(text: str | None) -> float:
 def run_command(options) -> int:
     from entp_lib import paths
     from entp_lib.report import lab, ledger, readme
+    from entp_lib.report.site import build as site
     from entp_lib.report import notebooks as launcher
     from entp_lib.runs import sweeps as runs
     from entp_lib.runs.records import Store
 
     check_alone(options, "lab", ("port", "no_browser"))
+    check_alone(options, "site", ("no_browser",))
     check_alone(options, "list")
-    require(options.lab or not (options.port or options.no_browser), "--port and --no-browser go with --lab")
+    require(options.lab or not options.port, "--port goes with --lab")
+    require(options.lab or options.site or not options.no_browser, "--no-browser goes with --lab or --site")
+    if options.site:
+        return site.site_command(options)
     if options.lab:
         lab.open_lab(options.port, not options.no_browser)
     if options.list:
@@ -198,7 +204,8 @@ def run_command(options) -> int:
 
 def check_alone(options: argparse.Namespace, name: str, takes: "Sequence[str]" = ()) -> None:
     """ConfigError where the option ``name`` of ``run`` is given together with one that it would ignore."""
-    others = ("tier", "only", "fresh", "jobs", "time_limit", "parameter", "list", "update", "lab", "port", "no_browser")
+    others = ("tier", "only", "fresh", "jobs", "time_limit", "parameter", "list", "update", "lab", "site")
+    others = (*others, "port", "no_browser")
     ignored = [other for other in others if other not in (name, *takes) and getattr(options, other)]
     flags = ", ".join("--" + other.replace("_", "-") for other in ignored)
     require(not (getattr(options, name) and ignored), f"--{name} does not take {flags}")
