@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from entp_lib.config import TIERS
+from entp_lib.report import continuing, starting
 from entp_lib.strict import require
 
 if TYPE_CHECKING:  # torch takes a second, which mistakes and --help need not wait for
@@ -135,6 +136,8 @@ def build_parser() -> argparse.ArgumentParser:
     readme = commands.add_parser("readme", help="rewrite README.md's findings and the generated pages of docs/")
     readme.add_argument("--check", action="store_true", help="only say whether they are up to date")
     readme.set_defaults(command=readme_command)
+    starting.add_parser(commands)
+    continuing.add_parser(commands)
     return parser
 
 
@@ -158,8 +161,8 @@ def noted_seconds(text: str | None) -> float:
 def run_command(options) -> int:
     from entp_lib import paths
     from entp_lib.report import lab, ledger, readme
-    from entp_lib.report.site import build as site
     from entp_lib.report import notebooks as launcher
+    from entp_lib.report.site import build as site
     from entp_lib.runs import sweeps as runs
     from entp_lib.runs.records import Store
 
@@ -303,7 +306,7 @@ def text_command(options) -> int:
     from pathlib import Path
 
     from entp_lib import paths
-    from entp_lib.report import own_text
+    from entp_lib.report import own_text, own_text_ending
     from entp_lib.runs import sweeps as runs
     from entp_lib.runs.records import Store
 
@@ -319,13 +322,7 @@ def text_command(options) -> int:
     )
     device = runs.device_for("paper")  # a GPU if there is one
     done = run_sweep(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
-    courses = own_text.courses(done.records)
-    if len(courses):
-        print("loss in nats a token")
-        print(courses.round(3).to_string())
-    for r in done.complete:
-        print(f"\n{r.config.model.architecture}, seed {r.config.model_seed}, {r.provenance['train_seconds']:.0f} s:")
-        print(f"  {r.metrics['samples'][0]['prompt']!r}\n  {r.metrics['samples'][0]['continuation']!r}")
+    own_text_ending.show(done.records, own_text.courses(done.records), Store(results))
     return 1 if done.failures else 0
 
 

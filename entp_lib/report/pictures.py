@@ -51,7 +51,7 @@ def attention() -> str:
 
 def panel(number: int, name: str, sees: Callable[[int, int], bool], lines: tuple[str, ...]) -> str:
     """One architecture: its name, its mask, a row for who looks and a column for who is seen, and its lines."""
-    kind, left, top = ARCHITECTURES[name], number * PANEL + 40, 56
+    kind, left, top = ARCHITECTURES[name], number * PANEL + 20, 56
     parts = [text(left, 34, kind.label, 20, kind.colour, bold=True)]
     for i in range(TOKENS):
         for j in range(TOKENS):
@@ -71,11 +71,11 @@ def panel(number: int, name: str, sees: Callable[[int, int], bool], lines: tuple
     if name == "prefix_decoder":
         parts.append(text(side, top + 66, f"prompt: first {PROMPT}", 13, "#555555"))
     for k, line in enumerate(lines):
-        parts.append(text(left, top + TOKENS * CELL + 32 + 26 * k, line, 15, "#222222"))
+        parts.append(text(left, top + TOKENS * CELL + 32 + 26 * k, line, 14.5, "#222222"))
     return "".join(parts)
 
 
-def text(x: int, y: int, words: str, size: int, colour: str, bold: bool = False) -> str:
+def text(x: int, y: int, words: str, size: float, colour: str, bold: bool = False) -> str:
     """A line of text."""
     weight = ' font-weight="bold"' if bold else ""
     return f'<text x="{x}" y="{y}" font-size="{size}" fill="{colour}"{weight}>{escape(words)}</text>\n'

@@ -36,7 +36,11 @@ def page(name: str, modules: list[Path]) -> str:
 
 def entry(node: Named) -> str:
     """A function or class: its signature, its docstring and its public methods."""
-    parts = [f"### {node.name.replace('_', chr(92) + '_')}\n", f"```python\n{signature(node)}\n```\n", prose(ast.get_docstring(node) or "")]
+    parts = [
+        f"### {node.name.replace('_', chr(92) + '_')}\n",
+        f"```python\n{signature(node)}\n```\n",
+        prose(ast.get_docstring(node) or ""),
+    ]
     if isinstance(node, ast.ClassDef):
         for method in node.body:
             if isinstance(method, ast.FunctionDef) and not method.name.startswith("_") and ast.get_docstring(method):

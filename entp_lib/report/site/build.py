@@ -16,7 +16,12 @@ from entp_lib.strict import ConfigError, require
 
 NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml")
 INSTALL = ".venv/bin/python -m pip install -e '.[site]'"
-UNUSED = ("*.map", "*macros.html", "vendor/fontawesome/webfonts/*", "scripts/fontawesome.js*")  # of the theme; icons are the page's own
+UNUSED = (
+    "*.map",
+    "*macros.html",
+    "vendor/fontawesome/webfonts/*",
+    "scripts/fontawesome.js*",
+)  # of the theme; icons are the page's own
 
 
 def default_folder() -> Path:
@@ -61,7 +66,7 @@ def lighten(folder: Path) -> None:
             path.unlink()
     for page in folder.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
-        text = re.sub(r'\s*<(?:script|link)[^>]*fontawesome[^>]*>(?:</script>)?', "", text)
+        text = re.sub(r"\s*<(?:script|link)[^>]*fontawesome[^>]*>(?:</script>)?", "", text)
         page.write_text(text, encoding="utf-8")
 
 
@@ -71,7 +76,9 @@ def site_command(options) -> int:
     first = build()
     files = [path for path in first.parent.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 2**20
-    print(f"site of {len(files)} files, {size:.1f} MiB, built in {time.monotonic() - begun:.0f} s: {paths.relative(first)}")
+    print(
+        f"site of {len(files)} files, {size:.1f} MiB, built in {time.monotonic() - begun:.0f} s: {paths.relative(first)}"
+    )
     if not options.no_browser:
         webbrowser.open(first.as_uri())
     return 0

@@ -75,7 +75,9 @@ def row_of(row: pd.Series, shown: pd.Series, known: set[str], page: str) -> dict
     """A row's cells as HTML by head, and what it is filtered by, for the page ``page``."""
     paper = next((title_of(name) for name, ids in papers().items() if row["id"] in ids), "")
     theory = row["kind"] == "theory"
-    cells = {name: escape(str(shown[name])) for name in ("source", "statement", "paper", "ours", "95 % interval", "tier")}
+    cells = {
+        name: escape(str(shown[name])) for name in ("source", "statement", "paper", "ours", "95 % interval", "tier")
+    }
     seeds = "" if row["verdict"] == "not attempted" else ("theory" if theory else str(row["seeds"]))
     names = str(row["records"]).split()
     return cells | {
@@ -113,7 +115,9 @@ def controls(rows: list[dict]) -> str:
     for name in FILTERS:
         values = sorted({row["filter"][name] for row in rows} - {""})
         options = "".join(f"<option>{escape(value)}</option>" for value in values)
-        parts.append(f'<label>{name} <select data-filter="{name}"><option value="">all</option>{options}</select></label>')
+        parts.append(
+            f'<label>{name} <select data-filter="{name}"><option value="">all</option>{options}</select></label>'
+        )
     parts.append('<label>words <input type="search" data-words placeholder="in any column"></label>')
     return f'<div class="filters" id="ledger-filters">{"".join(parts)}<output id="ledger-count"></output></div>\n'
 
@@ -124,7 +128,9 @@ def html_table(rows: list[dict], name: str, heads: tuple[str, ...] = HEADS) -> s
     body = []
     for row in rows:
         data = " ".join(f'data-{key}="{escape(value)}"' for key, value in row["filter"].items())
-        cells = "".join(f'<td class="c-{h.split()[0].strip("0123456789 %") or "interval"}">{row[h]}</td>' for h in heads)
+        cells = "".join(
+            f'<td class="c-{h.split()[0].strip("0123456789 %") or "interval"}">{row[h]}</td>' for h in heads
+        )
         body.append(f"<tr {data}>{cells}</tr>")
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="The ledger"><table class="ledger" id="{name}">'

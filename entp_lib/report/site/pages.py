@@ -10,9 +10,9 @@ from entp_lib.collection import claims, figures
 from entp_lib.files import read_text
 from entp_lib.report.findings_page import papers, title_of
 from entp_lib.report.ledger import papers_claims
+from entp_lib.report.readme import sorted_notebooks
 from entp_lib.report.site import ledger_page
 from entp_lib.report.site.links import relinked
-from entp_lib.report.readme import sorted_notebooks
 
 SHORT = tuple(head for head in ledger_page.HEADS if head != "records")
 
@@ -40,7 +40,10 @@ def toctrees(known: set[str], plays: dict[str, str]) -> str:
         "Notebooks": [path.removesuffix(".ipynb") for path in sorted(known) if path.endswith(".ipynb")],
         "Begin": [*first, "api/index"],
     }
-    parts = [f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {c}\n\n" + "\n".join(g) + "\n```\n" for c, g in groups.items()]
+    parts = [
+        f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {c}\n\n" + "\n".join(g) + "\n```\n"
+        for c, g in groups.items()
+    ]
     return "\n" + "\n".join(parts)
 
 
@@ -77,7 +80,10 @@ def title_of_notebook(stem: str) -> str:
 
 def gallery() -> str:
     """Every finished figure with its alt text and what it rests on; each leads to its large drawing."""
-    parts = ["# Gallery\n", "Every figure, drawn from the records that stand below it. Click one for the large drawing.\n"]
+    parts = [
+        "# Gallery\n",
+        "Every figure, drawn from the records that stand below it. Click one for the large drawing.\n",
+    ]
     last = ""
     for path, about in figures.gallery():
         notebook = next((p.stem for p in sorted_notebooks() if p.stem[:2] == path.stem[:2]), None)
@@ -88,7 +94,9 @@ def gallery() -> str:
         alt, _, rests = about.partition(" [")
         rests = rests.rstrip("]").split("; commit")[0]
         image = f'<img class="figure" src="figures/{path.name}" alt="{escape(alt)}" loading="lazy">'
-        parts.append(f'<figure><a href="figures/{path.stem}.svg">{image}</a><figcaption>{escape(alt)} ({rests})</figcaption></figure>\n')
+        parts.append(
+            f'<figure><a href="figures/{path.stem}.svg">{image}</a><figcaption>{escape(alt)} ({rests})</figcaption></figure>\n'
+        )
     return "\n".join(parts)
 
 

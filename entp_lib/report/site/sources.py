@@ -28,7 +28,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
 html_show_sphinx = False
-html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "show_toc_level": 2, "show_navbar_depth": 1}
+html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "show_toc_level": 2, "show_navbar_depth": 1, "navbar_persistent": []}
 html_sidebars = {"**": ["navbar-logo.html", "search-button-field.html", "sbt-sidebar-nav.html"]}
 myst_enable_extensions = ["dollarmath"]
 myst_dmath_double_inline = True
@@ -61,7 +61,9 @@ def lay_out(folder: Path) -> None:
         write(folder / "notebooks" / path.name, json.dumps(page, ensure_ascii=False))
     for name in known - {"README.md", "docs/findings.md"}:
         if name.endswith(".md"):
-            write(folder / name, relinked(read_text(paths.root() / name), name, name.removesuffix(".md") + ".html", known))
+            write(
+                folder / name, relinked(read_text(paths.root() / name), name, name.removesuffix(".md") + ".html", known)
+            )
     write(folder / "index.md", pages.start(known, plays.TITLES))
     write(folder / "findings.md", ledger_page.page(table, known))
     write(folder / "gallery.md", pages.gallery())
