@@ -25,9 +25,9 @@ SHOWN: tuple[tuple[str, Callable[[int, int], bool], tuple[str, ...]], ...] = (
         "entp",
         lambda i, j: True,
         (
-            "a pass over every prefix, without a mask",
+            "a pass per prefix, without a mask",
             "every state is revised at every step",
-            "n³ work, and what no decoder computes",
+            "n³ work; functions no decoder has",
         ),
     ),
 )

@@ -64,7 +64,7 @@ def check_name(kind: str, name: str, taken) -> None:
 
 
 def new_task(name: str) -> list[Path]:
-    """Write a task, its test and its line in the registry; the files written. ConfigError where the name will not do."""
+    """Write a task, its test and its line in the registry: the files. ConfigError where the name will not do."""
     from entp_lib.tasks import TASKS
 
     root = paths.root()

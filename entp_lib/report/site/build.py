@@ -76,9 +76,8 @@ def site_command(options) -> int:
     first = build()
     files = [path for path in first.parent.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 2**20
-    print(
-        f"site of {len(files)} files, {size:.1f} MiB, built in {time.monotonic() - begun:.0f} s: {paths.relative(first)}"
-    )
+    seconds = time.monotonic() - begun
+    print(f"site of {len(files)} files, {size:.1f} MiB, built in {seconds:.0f} s: {paths.relative(first)}")
     if not options.no_browser:
         webbrowser.open(first.as_uri())
     return 0

@@ -1,4 +1,4 @@
-"""The findings page: the interval plot and the ledger as a table that sorts, filters and leads to sections and records."""
+"""The findings page: the interval plot, and the ledger as a table that sorts, filters and leads to what it rests on."""
 
 import json
 from html import escape
@@ -18,6 +18,7 @@ FILTERS = ("paper", "verdict", "tier", "kind")
 def page(table: pd.DataFrame, known: set[str]) -> str:
     """The page as Markdown with HTML, for a ledger; ``known``: the files that the site has pages of."""
     rows = [row_of(*pair, known, "findings.html") for pair in paired(table)]
+    data = json.dumps(points(table), ensure_ascii=False)
     words = "".join(f"<dt>{escape(v)}</dt><dd>{escape(w)}</dd>" for v, w in VERDICT_WORDS.items())
     return "\n".join(
         [
@@ -28,7 +29,7 @@ def page(table: pd.DataFrame, known: set[str]) -> str:
             "paper's value as a cross where it prints one. Point at a row, or move through the rows with the arrow "
             "keys, to read it. Only comparisons that the papers claim are shown.\n",
             '<div id="intervals" class="widget"></div>\n',
-            f'<script type="application/json" id="intervals-data">{json.dumps(points(table), ensure_ascii=False)}</script>\n',
+            f'<script type="application/json" id="intervals-data">{data}</script>\n',
             "## All claims and questions\n",
             "Rows of theory have neither seeds nor intervals: a statement is tried, not averaged. Click a column's "
             "head to sort by it.\n",

@@ -1,4 +1,4 @@
-"""The site's pages that are no file of the repository: start, papers, gallery, and the lists that hold them together."""
+"""The site's pages that are no file of the repository: start, papers, gallery, and the table of contents."""
 
 from html import escape
 from pathlib import Path
@@ -57,6 +57,7 @@ def paper(name: str, table: pd.DataFrame, known: set[str]) -> str:
     here = [p.stem for p in sorted_notebooks() if p.stem in set(rows["notebook"])]
     links = [f'<li><a href="../notebooks/{stem}.html">{escape(title_of_notebook(stem))}</a></li>' for stem in here]
     published = sorted(p.name for p in (paths.reference() / name).glob("*.csv"))
+    published = ", ".join(f"`{name}`" for name in published)
     shown = [ledger_page.row_of(*pair, known, page) for pair in ledger_page.paired(rows)]
     return "\n".join(
         [
@@ -65,7 +66,7 @@ def paper(name: str, table: pd.DataFrame, known: set[str]) -> str:
             f"## Notebooks\n\n<ul>{''.join(links)}</ul>\n" if links else "No notebook judges them yet.\n",
             "## Claims and questions\n",
             ledger_page.html_table(shown, "claims", SHORT),
-            f"\nPublished numbers, as `results/reference/{name}/` has them: {', '.join(f'`{p}`' for p in published)}.\n",
+            f"\nPublished numbers, as `results/reference/{name}/` has them: {published}.\n",
         ]
     )
 
@@ -94,9 +95,8 @@ def gallery() -> str:
         alt, _, rests = about.partition(" [")
         rests = rests.rstrip("]").split("; commit")[0]
         image = f'<img class="figure" src="figures/{path.name}" alt="{escape(alt)}" loading="lazy">'
-        parts.append(
-            f'<figure><a href="figures/{path.stem}.svg">{image}</a><figcaption>{escape(alt)} ({rests})</figcaption></figure>\n'
-        )
+        caption = f"<figcaption>{escape(alt)} ({rests})</figcaption>"
+        parts.append(f'<figure><a href="figures/{path.stem}.svg">{image}</a>{caption}</figure>\n')
     return "\n".join(parts)
 
 

@@ -28,7 +28,13 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
 html_show_sphinx = False
-html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "show_toc_level": 2, "show_navbar_depth": 1, "navbar_persistent": []}
+html_theme_options = {
+    "use_download_button": False,
+    "use_fullscreen_button": False,
+    "show_toc_level": 2,
+    "show_navbar_depth": 1,
+    "navbar_persistent": [],
+}
 html_sidebars = {"**": ["navbar-logo.html", "search-button-field.html", "sbt-sidebar-nav.html"]}
 myst_enable_extensions = ["dollarmath"]
 myst_dmath_double_inline = True
