@@ -13,7 +13,8 @@ def add_parser(commands) -> None:
         "generate",
         help="continue a text with the model of a finished run",
         description="Continue a text with a trained model. RUN is experiment/id of its record, as `text FILE` "
-        "prints it, or a file of weights. Where tokens are numbers, as in Count3, the prompt is numbers with spaces between them.",
+        "prints it, or a file of weights. Where tokens are numbers, as in Count3, the prompt is numbers with spaces "
+        "between them.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("run", metavar="RUN")

@@ -29,7 +29,7 @@ class Player:
     decode: object
 
     def tokens(self, text: str) -> Tensor:
-        """The last tokens of ``text`` that the model can read, (T,). ConfigError for none, or for symbols it has not."""
+        """The last tokens of ``text`` that the model can read, (T,). ConfigError for none or unknown symbols."""
         ids = self.encode(text)
         require(bool(ids), "type at least one token")
         return torch.tensor(ids[-self.model.cfg.max_length :])

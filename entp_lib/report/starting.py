@@ -173,8 +173,14 @@ def with_entry(text: str, opening: str, entry: str) -> str:
     lines = text.split("\n")
     first = next(i for i, line in enumerate(lines) if line.startswith(opening)) + 1
     last = next(i for i in range(first, len(lines)) if lines[i][:1] in ("}", "]"))
-    at = next((i for i in range(first, last) if lines[i] > entry), last)
+    at = next((i for i in range(first, last) if rank(lines[i]) > rank(entry)), last)
     return "\n".join([*lines[:at], entry, *lines[at:]])
+
+
+def rank(entry: str) -> tuple[int, str]:
+    """Where an entry of a sorted literal stands: constants, then classes, then other names, as ruff has them."""
+    name = entry.strip(' ",').split('"')[0]
+    return (0 if name.isupper() else 1 if name[:1].isupper() else 2), name
 
 
 def fill(template: str, path: Path, words: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Things to play with, each a page of plain JavaScript and SVG that needs neither a kernel nor a network nor a library."""
+"""Things to play with, each a page of plain JavaScript and SVG: no kernel, no network, no library."""
 
 import json
 from pathlib import Path
