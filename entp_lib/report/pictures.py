@@ -9,7 +9,7 @@ from html import escape
 from entp_lib.architectures import ARCHITECTURES
 
 TOKENS, PROMPT, CELL = 6, 3, 22
-WIDTH, HEIGHT, PANEL = 960, 330, 320
+WIDTH, HEIGHT, PANEL = 960, 285, 320
 SHOWN: tuple[tuple[str, Callable[[int, int], bool], tuple[str, ...]], ...] = (
     (
         "decoder",

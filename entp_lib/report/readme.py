@@ -11,6 +11,7 @@ from entp_lib.collection import claims
 from entp_lib.files import read_text, write_atomically
 from entp_lib.report import cost_page, elsewhere, findings, findings_page, notebooks, pictures
 from entp_lib.report.ledger import ledger
+from entp_lib.report.starting import FIRST_OWN
 from entp_lib.report.tables import markdown
 from entp_lib.runs.records import Store
 from entp_lib.strict import ConfigError
@@ -38,7 +39,7 @@ def missing_numbers() -> str:
     """A sentence on numbers that no notebook has: those that a paper's claims wait for, and those of nothing."""
     there = {path.stem[:2] for path in sorted_notebooks()}
     waiting = {name[:2]: name for name in claims.reference_claims()["notebook"] if name[:2] not in there}
-    numbers = [f"{n:02d}" for n in range(max(map(int, there)))]
+    numbers = [f"{n:02d}" for n in range(max(n for n in map(int, there) if n < FIRST_OWN))]
     gaps = sorted({*waiting, *(n for n in numbers if n not in there)})
     if not gaps:
         return "No number is missing."

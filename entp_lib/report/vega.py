@@ -4,6 +4,7 @@ Each is shown with a PNG of one of its states beside it, for readers that draw n
 draw version 6.
 """
 
+import io
 from typing import Any
 
 import pandas as pd
@@ -21,6 +22,17 @@ def show(spec: dict[str, Any], png: bytes, alt: str) -> None:
 
     data = {MIME: spec, "image/png": png, "text/plain": alt}
     display(data, raw=True, metadata={"image/png": {"alt": alt}})
+
+
+def png(figure) -> bytes:
+    """A figure as a PNG of 64 colours, at the size it is read at: notebooks must stay small."""
+    from PIL import Image
+
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=90)
+    with Image.open(drawn) as image:
+        image.convert("RGB").quantize(64).save(small, format="PNG", optimize=True)
+    return small.getvalue()
 
 
 def slider(name: str, low: float, high: float, value: float, words: str, step: float = 1) -> dict[str, Any]:
@@ -50,12 +62,15 @@ def attention(table: dict[str, Any]) -> dict[str, Any]:
                             rows.append([model["name"], place + 1 if layer >= 0 else 0, n, i + 1, j + 1, mean])
     length = len(table["tokens"])
     places = list(range(1, length + 1))
-    values = [dict(zip(("m", "l", "n", "i", "j", "v"), row, strict=True)) for row in rows]
+    lines = [
+        "m,l,n,i,j,v",
+        *(",".join(map(str, row)) for row in rows),
+    ]  # one text: as rows it would be ten times as long
     kinds = [m["name"] for m in table["models"]]
     return {
         "$schema": SCHEMA,
         "description": "Attention of every prefix of a Count3 sequence; a row looks at a column.",
-        "data": {"values": values},
+        "data": {"values": "\n".join(lines), "format": {"type": "csv"}},
         "params": [slider("prefix", 1, length, length - 3, "prefix "), slider("layer", 1, 3, 3, "layer ")],
         "transform": [{"filter": "datum.n == prefix && (datum.l == layer || datum.l == 0)"}],
         "mark": {"type": "rect", "tooltip": True},
