@@ -162,7 +162,6 @@ def run_command(options) -> int:
     from entp_lib import paths
     from entp_lib.report import lab, ledger, readme
     from entp_lib.report import notebooks as launcher
-    from entp_lib.report.site import build as site
     from entp_lib.runs import sweeps as runs
     from entp_lib.runs.records import Store
 
@@ -172,6 +171,8 @@ def run_command(options) -> int:
     require(options.lab or not options.port, "--port goes with --lab")
     require(options.lab or options.site or not options.no_browser, "--no-browser goes with --lab or --site")
     if options.site:
+        from entp_lib.report.site import build as site
+
         return site.site_command(options)
     if options.lab:
         lab.open_lab(options.port, not options.no_browser)

@@ -66,9 +66,10 @@ class Browser:
     def send(self, text: str) -> None:
         data, mask = text.encode(), os.urandom(4)
         length = len(data)
-        size = bytes([128 | length]) if length < 126 else bytes([254]) + struct.pack(">H", length)
-        if length >= 1 << 16:
-            size = bytes([255]) + struct.pack(">Q", length)
+        if length < 126:
+            size = bytes([128 | length])
+        else:
+            size = b"\xfe" + struct.pack(">H", length) if length < 1 << 16 else b"\xff" + struct.pack(">Q", length)
         self.socket.sendall(b"\x81" + size + mask + masked(data, mask))
 
     def receive(self) -> dict:

@@ -23,6 +23,12 @@ UNUSED = (
     "scripts/fontawesome.js*",
 )  # of the theme; icons are the page's own
 
+SPOKEN = (  # what the theme says to screen readers and does not show, or does not say at all
+    (r'(<button class="[^"]*search-button-field[^>]*?) aria-label="Search"', r"\1"),
+    (r'<summary aria-label="Toggle hidden content">', "<summary>"),
+    (r'<summary>(?=<span class="toctree-toggle")', '<summary aria-label="Pages below this one">'),
+)
+
 
 def default_folder() -> Path:
     """Where the site goes: a folder that git ignores."""
@@ -61,11 +67,19 @@ def build(folder: Path | None = None) -> Path:
 def lighten(folder: Path) -> None:
     """Take out what no page needs: a megabyte of icons, source maps, and the scripts that would load them."""
     static = folder / "_static"
+    for name in ("_sources", "jupyter_execute"):
+        shutil.rmtree(folder / name, ignore_errors=True)
     for pattern in UNUSED:
         for path in static.rglob(pattern) if "/" not in pattern else static.glob(pattern):
             path.unlink()
+    for sheet in static.rglob("*.css"):
+        text = sheet.read_text(encoding="utf-8")
+        sheet.write_text(re.sub(r"@font-face\s*\{[^}]*fontawesome[^}]*\}", "", text), encoding="utf-8")
     for page in folder.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
+        text = text.replace('localStorage.getItem("mode") || ""', 'localStorage.getItem("mode") || "auto"')
+        for pattern, instead in SPOKEN:
+            text = re.sub(pattern, instead, text)
         text = re.sub(r"\s*<(?:script|link)[^>]*fontawesome[^>]*>(?:</script>)?", "", text)
         page.write_text(text, encoding="utf-8")
 

@@ -6,7 +6,6 @@ from html import escape
 import pandas as pd
 
 from entp_lib.collection import claims
-from entp_lib.collection.figures import VERDICT_COLOURS
 from entp_lib.report.findings import VERDICT_WORDS, scale, tally
 from entp_lib.report.findings_page import papers, title_of
 from entp_lib.report.site.links import anchor, page_of, relative
@@ -49,6 +48,8 @@ def paired(table: pd.DataFrame) -> list[tuple[pd.Series, pd.Series]]:
 
 def points(table: pd.DataFrame) -> list[dict]:
     """What the interval plot draws: the measured claims of the papers."""
+    from entp_lib.collection.figures import VERDICT_COLOURS
+
     measured = table[(table["kind"] == "empirical") & table["our_value"].notna()]
 
     def number(value: float) -> float | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.collection import claims, figures
+from entp_lib.collection import claims
 from entp_lib.files import read_text
 from entp_lib.report.findings_page import papers, title_of
 from entp_lib.report.ledger import papers_claims
@@ -81,6 +81,8 @@ def title_of_notebook(stem: str) -> str:
 
 def gallery() -> str:
     """Every finished figure with its alt text and what it rests on; each leads to its large drawing."""
+    from entp_lib.collection import figures
+
     parts = [
         "# Gallery\n",
         "Every figure, drawn from the records that stand below it. Click one for the large drawing.\n",

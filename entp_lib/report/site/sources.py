@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 from entp_lib import paths
-from entp_lib.collection import figures
 from entp_lib.files import read_text
 from entp_lib.report import pictures
 from entp_lib.report.ledger import ledger
@@ -24,6 +23,7 @@ html_title = "ENTP, reproduced"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
+html_context = {"default_mode": "auto"}
 html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
@@ -55,6 +55,8 @@ def known_files() -> set[str]:
 
 def lay_out(folder: Path) -> None:
     """Write everything below ``folder``, which is emptied first."""
+    from entp_lib.collection import figures
+
     shutil.rmtree(folder, ignore_errors=True)
     known, table = known_files(), ledger(Store(read_only=True))
     alts = {path.stem: about.split(" [")[0] for path, about in figures.gallery()}
