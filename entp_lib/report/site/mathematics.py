@@ -1,5 +1,7 @@
 """A Sphinx extension: formulas become MathML when the site is built, so that no page loads a typesetter."""
 
+import re
+
 
 def setup(app) -> dict:
     """Register the renderer that ``html_math_renderer = "mathml"`` names."""
@@ -26,6 +28,7 @@ def write(writer, node, style: str, skip: bool = True) -> None:
     from docutils import nodes
     from latex2mathml.converter import convert
 
-    writer.body.append(convert(node.astext(), display=style))
+    formula = re.sub(r"\\pmod\s*(\{[^{}]*\}|\w)", r"\\ (\\mathrm{mod}\\ \1)", node.astext())  # else with tall brackets
+    writer.body.append(convert(formula, display=style))
     if skip:
         raise nodes.SkipNode

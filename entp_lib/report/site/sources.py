@@ -16,6 +16,7 @@ from entp_lib.runs.records import Store
 STATIC = Path(__file__).parent / "static"
 CONFIGURATION = '''"""Written by entp_lib.report.site.sources."""
 project = "ENTP, reproduced"
+author = "the ENTP reproduction authors"
 extensions = ["myst_nb", "entp_lib.report.site.mathematics"]
 html_math_renderer = "mathml"
 html_theme = "sphinx_book_theme"

@@ -104,7 +104,7 @@ function playAttention(box, data) {
   const said = make(box, "p", { "aria-live": "polite", id: "attention-said" });
   const sides = make(box, "div", { class: "controls" });
   const panels = [1, 0].map((first, k) => {
-    const panel = make(sides, "div");
+    const panel = make(sides, "div", { class: "panel" });
     const row = make(panel, "div", { class: "controls" });
     const model = control(row, "model", "select");
     data.models.forEach((m, i) => make(model, "option", { value: i }, NAMES[m.name]));
