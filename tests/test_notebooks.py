@@ -104,9 +104,9 @@ def test_every_figure_belongs_to_a_notebook_and_names_its_records():
     assert shown
     for path, about in shown:
         assert path.stem[:2] in numbers
-        assert re.search(r"\[tier (quick|overnight|gpu|paper).*; seeds \d+; commit [0-9a-f]{7,}.*; records \w+/", about), (
-            path.name
-        )
+        assert re.search(
+            r"\[tier (quick|overnight|gpu|paper).*; seeds \d+; commit [0-9a-f]{7,}.*; records \w+/", about
+        ), path.name
 
 
 def test_the_readme_says_what_the_records_say():

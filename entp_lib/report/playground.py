@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from entp_lib.collection import figures
 from entp_lib.models import Transformer
 from entp_lib.papers.entp.rasp.constructed import ConstructedCount3, constructed_count3, run_by_layer
+from entp_lib.report import vega
 from entp_lib.report.continuing import codec
 from entp_lib.report.playing import attention
 from entp_lib.runs.loading import load_run
@@ -102,21 +103,17 @@ def playground(first: str, second: str, text: str):
 
     pair = [player(first), player(second)]
     typed = ipywidgets.Text(value=text, description="beginning", continuous_update=False)
-    out = ipywidgets.Output()
+    said, image = ipywidgets.Label(), ipywidgets.Image(format="png")
 
     def show(_=None) -> None:
-        from IPython.display import display
-
-        out.clear_output(wait=True)
-        with out:
-            try:
-                fig = draw(pair, typed.value)
-            except ValueError as error:  # ConfigErrors among them: what was typed will not do
-                print(error)
-                return
-            display(fig)
-            plt.close(fig)
+        try:
+            fig = draw(pair, typed.value)
+        except ValueError as error:  # ConfigErrors among them: what was typed will not do
+            said.value = str(error)
+            return
+        said.value, image.value = "", vega.png(fig)
+        plt.close(fig)
 
     typed.observe(show, "value")
     show()
-    return ipywidgets.VBox([typed, out])
+    return ipywidgets.VBox([typed, said, image])

@@ -23,6 +23,7 @@ UNUSED = (
     "scripts/fontawesome.js*",
 )  # of the theme; icons are the page's own
 
+SEARCHING = r"\s*<script[^>]*(?:searchtools|language_data|searchindex)\.js[^>]*></script>"
 SPOKEN = (  # what the theme says to screen readers and does not show, or does not say at all
     (r'(<button class="[^"]*search-button-field[^>]*?) aria-label="Search"', r"\1"),
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
@@ -74,13 +75,18 @@ def lighten(folder: Path) -> None:
             path.unlink()
     for sheet in static.rglob("*.css"):
         text = sheet.read_text(encoding="utf-8")
-        sheet.write_text(re.sub(r"@font-face\s*\{[^}]*fontawesome[^}]*\}", "", text), encoding="utf-8")
+        text = re.sub(r"@font-face\s*\{[^}]*fontawesome[^}]*\}|[^{}]*\{--fa:[^}]*\}", "", text)
+        sheet.write_text(text, encoding="utf-8")
     for page in folder.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         text = text.replace('localStorage.getItem("mode") || ""', 'localStorage.getItem("mode") || "auto"')
         for pattern, instead in SPOKEN:
             text = re.sub(pattern, instead, text)
         text = re.sub(r"\s*<(?:script|link)[^>]*fontawesome[^>]*>(?:</script>)?", "", text)
+        if page.name != "search.html":  # which alone searches; the index is as large as all else
+            text = re.sub(SEARCHING, "", text)
+        if 'class="cell' not in text:
+            text = re.sub(r"\s*<link[^>]*mystnb[^>]*>", "", text)
         page.write_text(text, encoding="utf-8")
 
 
