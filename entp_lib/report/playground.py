@@ -88,7 +88,7 @@ def draw(pair: list[Player], text: str):
         row[0].set_xticks(range(len(table)), table["token"])
         row[0].set(title=who.name, ylabel="probability", xlabel="next token", ylim=(0, 1))
         looks_LT = looks(who, text)
-        row[1].imshow(looks_LT, aspect="auto", cmap="Greys", vmin=0, vmax=1)
+        row[1].imshow(looks_LT.numpy(), aspect="auto", cmap="Greys", vmin=0, vmax=1)
         row[1].grid(False)
         marks = [who.decode([i]).strip() or "␣" for i in who.tokens(text).tolist()]
         row[1].set_xticks(range(len(marks)), marks, fontsize=7)

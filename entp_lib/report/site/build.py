@@ -23,7 +23,7 @@ UNUSED = (
     "scripts/fontawesome.js*",
 )  # of the theme; icons are the page's own
 
-SEARCHING = r"\s*<script[^>]*(?:searchtools|language_data|searchindex)\.js[^>]*></script>"
+SEARCHING = r"\s*<script[^>]*(?:searchtools|language_data|searchindex|sphinx_highlight|doctools)\.js[^>]*></script>"
 SPOKEN = (  # what the theme says to screen readers and does not show, or does not say at all
     (r'(<button class="[^"]*search-button-field[^>]*?) aria-label="Search"', r"\1"),
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
@@ -75,7 +75,7 @@ def lighten(folder: Path) -> None:
             path.unlink()
     for sheet in static.rglob("*.css"):
         text = sheet.read_text(encoding="utf-8")
-        text = re.sub(r"@font-face\s*\{[^}]*fontawesome[^}]*\}|[^{}]*\{--fa:[^}]*\}", "", text)
+        text = re.sub(r"@font-face\s*\{[^}]*fontawesome[^}]*\}|(?<=[{}])\.fa-[^{}]*\{[^{}]*\}", "", text)
         sheet.write_text(text, encoding="utf-8")
     for page in folder.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
