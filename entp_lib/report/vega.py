@@ -99,17 +99,18 @@ def colours(names: list[str]) -> list[str]:
 def costs() -> dict[str, Any]:
     """Multiply-adds of a sequence against its length, decoder and ENTP, with sliders for width and layers.
 
-    The sums over 1 to n of the formulas of ``entp_lib.models.costs``, output layer left out.
+    The sums over 1 to n of the formulas of ``entp_lib.models.costs``, output layer left out. A parameter must not be
+    called ``width`` or ``height``: those are the picture's own.
     """
     one, two = "datum.n * (datum.n + 1) / 2", "datum.n * (datum.n + 1) * (2 * datum.n + 1) / 6"
-    entp = f"layers * (12 * {one} * pow(2, 2 * width) + 2 * {two} * pow(2, width))"
-    decoder = f"layers * (12 * datum.n * pow(2, 2 * width) + 2 * {one} * pow(2, width))"
+    entp = f"layers * (12 * {one} * pow(2, 2 * logwidth) + 2 * {two} * pow(2, logwidth))"
+    decoder = f"layers * (12 * datum.n * pow(2, 2 * logwidth) + 2 * {one} * pow(2, logwidth))"
     kinds = ["decoder", "entp"]
     return {
         "$schema": SCHEMA,
         "description": "What a sequence costs, decoder and ENTP, against its length.",
         "data": {"values": [{"n": 2**k, "kind": kind} for k in range(3, 15) for kind in kinds]},
-        "params": [slider("width", 4, 13, 9, "log2 of the width "), slider("layers", 1, 48, 6, "layers ")],
+        "params": [slider("logwidth", 4, 13, 9, "log2 of the width "), slider("layers", 1, 48, 6, "layers ")],
         "transform": [{"calculate": f"datum.kind == 'entp' ? {entp} : {decoder}", "as": "work"}],
         "mark": {"type": "line", "point": True, "tooltip": True},
         "width": 420,

@@ -58,10 +58,16 @@ def test_the_costs_of_the_specification_are_the_librarys():
     """Its expression, read as Python, against the sum over the library's formula."""
     text = vega.costs()["transform"][0]["calculate"].split("? ", 1)[1]
     for kind, expression in zip(("entp", "decoder"), text.split(" : "), strict=True):
-        names = {"layers": 3, "width": 5, "pow": pow, "datum": type("Datum", (), {"n": 17})}
+        names = {"layers": 3, "logwidth": 5, "pow": pow, "datum": type("Datum", (), {"n": 17})}
         assert eval(expression, names) == playing.sequence_cost(kind, 17, 2**5, 3)
     cfg = playing.ModelConfig("entp", n_layers=3, n_heads=1, width=32, vocab_size=1, max_length=1)
     assert playing.sequence_cost("entp", 1, 32, 3) == costs.encoder_token(cfg, 1) - costs.head(cfg)
+
+
+def test_no_slider_has_a_name_that_vega_uses_itself():
+    specs = (vega.costs(), vega.attention(playing.stored("attention")))
+    names = {parameter["name"] for spec in specs for parameter in spec["params"]}
+    assert len(names) == 4 and not names & {"width", "height", "padding", "autosize", "background", "style", "datum"}
 
 
 def test_pictures_for_notebooks_are_small():
