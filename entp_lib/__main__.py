@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from entp_lib.config import TIERS
-from entp_lib.report import own_data_command, scale, training
+from entp_lib.report import continuing, own_data_command, scale, starting, training
 from entp_lib.report.limits import check_limits, noted_seconds, seconds
 from entp_lib.report.training import run_sweep
 from entp_lib.strict import require
@@ -64,7 +64,8 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--update", action="store_true", help="re-execute the committed notebooks in place")
     run.add_argument("--lab", action="store_true", help="open JupyterLab on the overview")
     run.add_argument("--port", type=int, metavar="N", help="with --lab: the port it listens on")
-    run.add_argument("--no-browser", action="store_true", help="with --lab: only print its address")
+    run.add_argument("--site", action="store_true", help="build the site from the committed notebooks and open it")
+    run.add_argument("--no-browser", action="store_true", help="with --lab or --site: only print its address")
     run.set_defaults(command=run_command)
 
     training.add_parser(commands)
@@ -128,9 +129,11 @@ def build_parser() -> argparse.ArgumentParser:
     corpus = commands.add_parser("corpus", help="name the embedded text corpus by its checksum")
     corpus.add_argument("--export", metavar="FILE", help="write it to a file, for a machine without the packages")
     corpus.set_defaults(command=corpus_command)
-    readme = commands.add_parser("readme", help="rewrite the generated tables of README.md")
+    readme = commands.add_parser("readme", help="rewrite README.md's findings and the generated pages of docs/")
     readme.add_argument("--check", action="store_true", help="only say whether they are up to date")
     readme.set_defaults(command=readme_command)
+    starting.add_parser(commands)
+    continuing.add_parser(commands)
     return parser
 
 
@@ -139,8 +142,14 @@ def run_command(options) -> int:
     from entp_lib.report import options as checks
 
     check_alone(options, "lab", ("port", "no_browser"))
+    check_alone(options, "site", ("no_browser",))
     check_alone(options, "list")
-    require(options.lab or not (options.port or options.no_browser), "--port and --no-browser go with --lab")
+    require(options.lab or not options.port, "--port goes with --lab")
+    require(options.lab or options.site or not options.no_browser, "--no-browser goes with --lab or --site")
+    if options.site:
+        from entp_lib.report.site import build as site
+
+        return site.site_command(options)
     if options.lab:
         lab.open_lab(options.port, not options.no_browser)
     require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
@@ -197,7 +206,7 @@ def run_notebooks(options, given: dict) -> int:
 
 def check_alone(options: argparse.Namespace, name: str, takes: Sequence[str] = ()) -> None:
     """ConfigError where the option ``name`` of ``run`` is given together with one that it would ignore."""
-    others = "tier only fresh jobs time_limit parameter cluster list update lab port no_browser".split()
+    others = "tier only fresh jobs time_limit parameter cluster list update lab site port no_browser".split()
     ignored = [other for other in others if other not in (name, *takes) and getattr(options, other)]
     flags = ", ".join("--" + other.replace("_", "-") for other in ignored)
     require(not (getattr(options, name) and ignored), f"--{name} does not take {flags}")
@@ -216,7 +225,7 @@ def text_command(options) -> int:
     from pathlib import Path
 
     from entp_lib import paths
-    from entp_lib.report import own_text
+    from entp_lib.report import own_text, own_text_ending
     from entp_lib.runs import sweeps as runs
     from entp_lib.runs.records import Store
 
@@ -233,6 +242,7 @@ def text_command(options) -> int:
     device = runs.device_for("paper")  # a GPU if there is one
     done = run_sweep(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
     print(own_text.report(done.records, Store(results)))
+    own_text_ending.show(done.records, own_text.courses(done.records), Store(results))
     return 1 if done.failures else 0
 
 
@@ -304,9 +314,9 @@ def readme_command(options) -> int:
     from entp_lib.report import readme
 
     if options.check:
-        current = readme.is_current()
-        print("README.md is up to date" if current else "README.md differs from the records")
-        return 0 if current else 1
+        found = readme.outdated()
+        print("README.md and the generated pages are up to date" if not found else f"out of date: {', '.join(found)}")
+        return 1 if found else 0
     readme.write()
     return 0
 

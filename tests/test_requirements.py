@@ -47,7 +47,7 @@ def third_party(folder: str) -> set[str]:
                 modules.add(node.module.partition(".")[0])
     installed = metadata.packages_distributions()
     named = {normal(d) for m in modules - sys.stdlib_module_names for d in installed.get(m, [m])}
-    return named - {"entp-lib", "benchmarks", "conftest"}
+    return named - {"entp-lib", "benchmarks", "conftest", "browser"}
 
 
 def installed_with(names) -> dict[str, str]:
@@ -80,7 +80,7 @@ def test_pins_fit_every_build_of_torch():
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("entp_lib", ["notebooks", "boosting", "language", "cluster"]),
+        ("entp_lib", ["notebooks", "boosting", "language", "cluster", "pretrained", "site"]),
         ("tests", list(EXTRAS)),
         ("benchmarks", list(EXTRAS)),
     ],
@@ -96,11 +96,13 @@ def test_records_are_computed_without_jupyter_or_figures():
         installed_with(required(PROJECT["dependencies"]))
     )
     blocked = [m for m, ds in metadata.packages_distributions().items() if {normal(d) for d in ds} & only_for_notebooks]
+    drawing = ("collection.figures", "papers.looped.pictures", "report.playground", "report.vega")
+    drawing = tuple(f"entp_lib.{name}" for name in drawing)
     code = f"""if True:
         import importlib, pkgutil, sys
         sys.modules |= dict.fromkeys({blocked!r})  # importing one of them fails
         import entp_lib
         for module in pkgutil.walk_packages(entp_lib.__path__, "entp_lib."):
-            if module.name not in ("entp_lib.collection.figures", "entp_lib.papers.looped.pictures"):
+            if module.name not in {drawing!r}:
                 importlib.import_module(module.name)"""
     subprocess.run([sys.executable, "-c", code], check=True, cwd=paths.root())

@@ -1,107 +1,96 @@
-"""The generated parts of README.md: between markers, from the ledger and the records."""
+"""README's generated parts, between markers, and the generated pages of ``docs/``, from the ledger and the records."""
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
 
 from entp_lib import paths
 from entp_lib.collection import claims
-from entp_lib.config import BEST_FIRST
 from entp_lib.files import read_text, write_atomically
-from entp_lib.report import costs as extrapolation
-from entp_lib.report.ledger import ledger, papers_claims, questions
+from entp_lib.report import cost_page, elsewhere, findings, findings_page, notebooks, pictures
+from entp_lib.report.ledger import ledger
+from entp_lib.report.starting import FIRST_OWN
+from entp_lib.report.tables import markdown
 from entp_lib.runs.records import Store
 from entp_lib.strict import ConfigError
 
-OURS = ["ours", "95 % interval", "tier", "seeds"]
-ON_CPU = ("quick", "overnight")
+MADE_BY = "written by python -m entp_lib readme"
 
 
-def claims_table(store: Store) -> str:
-    """Every claim of a paper that was attempted, as Markdown, and how many were not."""
-    table = papers_claims(ledger(store))
-    attempted = table[table["verdict"] != "not attempted"]
-    left = len(table) - len(attempted)
-    return with_links(attempted, ["source", "statement", "paper", *OURS]) + f"\n\nNot attempted yet: {left} claims."
+def findings_part(table: pd.DataFrame) -> str:
+    """The findings, a line each, at which scale they were run, and how many claims have each verdict."""
+    return f"{markdown(findings.findings(table))}\n\n{findings.scale(table)}\n{findings.tally(table)}"
 
 
-def questions_table(store: Store) -> str:
-    """Our own questions with their answers, as Markdown, and how many intervals chance alone would take from zero."""
-    table = ledger(store)
-    asked = questions(table)
-    asked = asked[asked["verdict"] != "not attempted"]
-    return with_links(asked, ["source", "statement", *OURS]) + f"\n\nBoth tables: {claims.multiplicity(table)}."
+def notebooks_part(_: pd.DataFrame) -> str:
+    """The notebooks, linked, and what a missing number stands for."""
+    links = [f"[{p.stem[:2]} {p.stem[3:].replace('_', ' ')}](notebooks/{p.name})" for p in sorted_notebooks()]
+    return " · ".join(links) + ".\n" + missing_numbers()
 
 
-def with_links(rows: pd.DataFrame, columns: list[str]) -> str:
-    """Rows of the ledger as a Markdown table that says where each is looked at."""
-    shown = claims.readable(rows, columns).reset_index()
-    shown.insert(len(shown.columns), "where", [claims.link(claim) for claim in shown["id"]])
-    return markdown(shown)
+def sorted_notebooks() -> list[Path]:
+    """The committed notebooks in the order of their numbers."""
+    return sorted(notebooks.notebook_paths())
 
 
-def cost_table(store: Store) -> str:
-    """What each experiment's records cost, by tier, as Markdown."""
-    from entp_lib.papers import EXPERIMENTS
-
-    rows = []
-    for experiment in EXPERIMENTS.values():
-        for tier in reversed(BEST_FIRST):
-            records = experiment.stored(store, tier) or []
-            if records:
-                seconds = sum(r.provenance["wall_seconds"] for r in records)
-                peak = max(r.provenance["peak_memory_bytes"] for r in records)
-                rows.append(
-                    {
-                        "notebook": experiment.notebook,
-                        "experiment": experiment.name,
-                        "tier": tier,
-                        "runs": len(records),
-                        "core-minutes" if tier in ON_CPU else "minutes": f"{seconds / 60:.1f}",
-                        "peak memory": f"{peak / 2**20:.0f} MiB",
-                        "machine": ", ".join(sorted({r.provenance["device"] for r in records})),
-                    }
-                )
-    return markdown(pd.DataFrame(rows).fillna(""))
+def missing_numbers() -> str:
+    """A sentence on numbers that no notebook has: those that a paper's claims wait for, and those of nothing."""
+    there = {path.stem[:2] for path in sorted_notebooks()}
+    waiting = {name[:2]: name for name in claims.reference_claims()["notebook"] if name[:2] not in there}
+    numbers = [f"{n:02d}" for n in range(max(n for n in map(int, there) if n < FIRST_OWN))]
+    gaps = sorted({*waiting, *(n for n in numbers if n not in there)})
+    if not gaps:
+        return "No number is missing."
+    named = ", ".join(f"{n} ({waiting[n][3:].replace('_', ' ')})" if n in waiting else n for n in gaps)
+    return f"Not written yet: {named}; the claims they would judge count as not attempted."
 
 
-def extrapolated_table(store: Store) -> str:
-    """What tiers without records would cost, as Markdown."""
-    return markdown(extrapolation.costs(store))
-
-
-def markdown(frame: pd.DataFrame) -> str:
-    """A frame as a Markdown table."""
-    lines = [list(frame.columns), ["---"] * len(frame.columns), *frame.astype(str).values.tolist()]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-PARTS = {
-    "claims": claims_table,
-    "questions": questions_table,
-    "cost": cost_table,
-    "extrapolated": extrapolated_table,
+PARTS: dict[str, Callable[[pd.DataFrame], str]] = {
+    "findings": findings_part,
+    "notebooks": notebooks_part,
+    "elsewhere": lambda table: elsewhere.links(elsewhere.repository()),
+}
+PAGES: dict[str, Callable[[pd.DataFrame, Store], str]] = {
+    "docs/findings.md": findings_page.page,
+    "docs/costs.md": cost_page.page,
+    "docs/pictures/attention.svg": lambda table, store: pictures.attention(),
 }
 
 
 def render(text: str, store: Store) -> str:
     """``text`` with the generated parts replaced. ConfigError where a marker is missing."""
-    for name, make in PARTS.items():
-        pattern = re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL)
+    patterns = {
+        name: re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL) for name in PARTS
+    }
+    for name, pattern in patterns.items():
         if not pattern.search(text):
             raise ConfigError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
-        part = make(store)
+    table = ledger(store)
+    for name, pattern in patterns.items():
+        part = PARTS[name](table)
         text = pattern.sub(lambda m, part=part: m[1] + part + m[2], text)
     return text
 
 
-def is_current() -> bool:
-    """Whether README.md holds what the records say now."""
-    text = read_text(paths.readme())
-    return text == render(text, Store(read_only=True))
+def outdated() -> list[str]:
+    """Which generated files differ from what the records say now, README first; missing ones are among them."""
+    store = Store(read_only=True)
+    readme = read_text(paths.readme())
+    found = [] if readme == render(readme, store) else ["README.md"]
+    table = ledger(store)
+    for name, make in PAGES.items():
+        path = paths.root() / name
+        if not path.exists() or read_text(path) != make(table, store):
+            found.append(name)
+    return found
 
 
 def write() -> None:
-    """Bring README.md up to date."""
-    path = paths.readme()
-    write_atomically(path, render(read_text(path), Store(read_only=True)).encode())
+    """Bring README.md and the generated pages up to date."""
+    path, store = paths.readme(), Store(read_only=True)
+    write_atomically(path, render(read_text(path), store).encode())
+    table = ledger(store)
+    for name, make in PAGES.items():
+        write_atomically(paths.root() / name, make(table, store).encode())

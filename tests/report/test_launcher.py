@@ -356,7 +356,7 @@ def test_bad_time_limits_are_named(text):
         (["run", "--only", "03", "-p", "threshold=2"], "03_count3: threshold = 2.0: must be between 0 and 1"),
         (["run", "--lab", "--tier", "quick"], "--lab does not take --tier"),
         (["run", "--list", "--only", "03"], "--list does not take --only"),
-        (["run", "--port", "9000"], "--port and --no-browser go with --lab"),
+        (["run", "--port", "9000"], "--port goes with --lab"),
         (["run", "--update", "--tier", "quick"], "--update takes no other option"),
         (["train", "count3", "--jobs", "-1"], "--jobs -1: must be 0"),
         (["train", "count4"], "did you mean 'count3'"),

@@ -1,0 +1,86 @@
+"""``python -m entp_lib generate RUN``: a trained model, decoder or ENTP, continues a text or a sequence of numbers."""
+
+import argparse
+
+from entp_lib.strict import ConfigError, require
+
+NUMBERED = ("counting", "triplets")  # tasks whose tokens are numbers
+
+
+def add_parser(commands) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "generate",
+        help="continue a text with the model of a finished run",
+        description="Continue a text with a trained model. RUN is experiment/id of its record, as `text FILE` "
+        "prints it, or a file of weights. Where tokens are numbers, as in Count3, the prompt is numbers with spaces "
+        "between them.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("--prompt", required=True, metavar="TEXT")
+    parser.add_argument("--tokens", type=int, default=100, metavar="N", help="how many to add")
+    parser.add_argument("--temperature", type=float, default=0.8, metavar="T", help="0 takes the most likely token")
+    parser.add_argument(
+        "--top-p", type=float, default=1.0, metavar="P", help="draw from the likeliest tokens of mass P"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.set_defaults(command=generate_command)
+
+
+def generate_command(options) -> int:
+    from entp_lib.runs.loading import load_run
+
+    require(options.tokens >= 1, f"--tokens {options.tokens}: must be at least 1")
+    config, model = load_run(options.run)
+    sampling = dict(temperature=options.temperature, top_p=options.top_p, seed=options.seed)
+    print(continued(config, model, options.prompt, options.tokens, **sampling))
+    return 0
+
+
+def codec(config):
+    """(encode, decode) of a run's tokens: text to ids and back. ConfigError for tasks that have no text."""
+    from entp_lib.tasks import build_task
+
+    if config.task == "text":
+        tokenizer = build_task("text", config.task_params).tokens().tokenizer()
+        return lambda text: [int(i) for i in tokenizer.encode([text], ended=False)], tokenizer.decode
+    require(
+        config.task in NUMBERED,
+        f"{config.experiment} was trained on the task {config.task!r}, whose tokens are neither text nor numbers that "
+        "could be typed; load_model gives its model",
+    )
+
+    def encode(text: str) -> list[int]:
+        parts = text.replace(",", " ").split()
+        wrong = next((part for part in parts if not part.isdecimal() or int(part) >= config.model.vocab_size), None)
+        require(wrong is None, f"{wrong!r}: this model's tokens are the numbers 0 to {config.model.vocab_size - 1}")
+        return [int(part) for part in parts]
+
+    return encode, lambda ids: " " + " ".join(map(str, ids))
+
+
+def continued(config, model, prompt: str, tokens: int, *, temperature: float, top_p: float = 1.0, seed: int = 0) -> str:
+    """``prompt`` and ``tokens`` more tokens, each drawn from what the last ``max_length`` tokens predict.
+
+    ConfigError for an empty prompt, symbols that the model has not, and sampling parameters out of range.
+    """
+    import torch
+
+    from entp_lib.models.decoding import generate
+
+    encode, decode = codec(config)
+    ids = encode(prompt)
+    require(bool(ids), "the prompt is empty: it must have at least one token")
+    generator = torch.Generator().manual_seed(seed)
+    row, room = torch.tensor([ids]), model.cfg.max_length
+    try:
+        fits = min(tokens, max(0, room - len(ids) + 1))  # so many without the window moving
+        if fits:
+            row = generate(model, row, fits, temperature=temperature, top_p=top_p, generator=generator)
+        for _ in range(tokens - fits):
+            last = generate(model, row[:, -room:], 1, temperature=temperature, top_p=top_p, generator=generator)[:, -1:]
+            row = torch.cat([row, last], 1)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return prompt + decode(row[0, len(ids) :].tolist())

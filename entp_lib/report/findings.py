@@ -1,0 +1,157 @@
+"""What was found, in a line for each of the paper's findings, and how far each line may be trusted.
+
+Which claims make a finding is written here; every value, verdict and word of trust is read from the ledger.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from entp_lib.collection import claims
+from entp_lib.config import TIERS
+from entp_lib.report.ledger import papers_claims
+
+PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
+TIER_WORDS = {
+    "smoke": "seconds; tests the code and claims nothing",
+    "quick": "a reduced task, minutes on two CPU cores",
+    "overnight": "a reduced task to its plateau, a night on two CPU cores",
+    "gpu": "the paper's task within half an hour on one data-centre GPU",
+    "paper": "the paper's task, model and schedule",
+}
+VERDICT_WORDS = {
+    "reproduced": "at the paper's settings, its value inside our 95 % interval",
+    "same direction": "the 95 % interval excludes zero with the paper's sign",
+    "not reproduced": "it excludes zero with the other sign, or shows no difference worth the name",
+    "inconclusive": "anything else, and always below five pairs of runs",
+    "uninformative": "no model has left what a constant guess gets, or all are at the ceiling",
+    "verified": "the statement held in everything that was tried",
+    "verified with correction": "it fails as printed and holds as corrected in brackets",
+    "refuted": "it fails",
+    "unproved": "what was tried cannot decide it",
+    "not attempted": "no record measures it yet",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding of the paper. ``leads``: the claims whose values are shown; ``others``: those judged beside, named.
+
+    ``fair``: our own question at equal compute, shown with its answer where it has one.
+    """
+
+    name: str
+    says: str
+    leads: tuple[str, ...]
+    others: tuple[tuple[str, str], ...] = ()  # (claim, what it is about)
+    fair: str = ""
+
+
+FINDINGS = (
+    Finding(
+        "1 · what can be computed",
+        "encoders and decoders compute different sets of functions",
+        ("4.1", "4.2"),
+        (("F1-approximation", "exact simulation"), ("F1-logarithmic", "approximate simulation")),
+    ),
+    Finding(
+        "2 · Count3",
+        "ENTP learns it, decoders do not (share of right tokens, ENTP − decoder)",
+        ("F2-tokens",),
+        (("F2-sequences", "whole sequences"),),
+        "F2-fair",
+    ),
+    Finding(
+        "3 · addition",
+        "ENTP needs fewer examples and goes on to longer numbers (test error, decoder − ENTP)",
+        ("F5-addition",),
+        (("F6-length", "longer numbers"), ("F11-addition", "plain order")),
+        "F5-fair",
+    ),
+    Finding(
+        "4 · learning in context",
+        "ENTP is competitive (linear regression, squared error, decoder − ENTP)",
+        ("F7-linear",),
+        (("F7-sparse", "sparse regression"), ("F10-network", "networks"), ("F10-tree", "decision trees")),
+        "F7-linear-fair",
+    ),
+    Finding(
+        "5 · language",
+        "ENTP has the lower loss (nats a token, decoder − ENTP)",
+        ("T3-loss",),
+        (("T4-winogrande", "pronouns"), ("T4-clutrr", "kinship")),
+        "T3-fair",
+    ),
+)
+
+
+def findings(table: pd.DataFrame) -> pd.DataFrame:
+    """A row a finding: finding, the paper, ours, how far to trust it; ``table`` is a ledger."""
+    return pd.DataFrame([row_of(finding, table.set_index("id", drop=False)) for finding in FINDINGS])
+
+
+def row_of(finding: Finding, ledger: pd.DataFrame) -> dict[str, str]:
+    """One line of the table, as Markdown."""
+    leads = [ledger.loc[claim] for claim in finding.leads]
+    shown = claims.readable(ledger.loc[list(finding.leads)], ["paper", "ours", "95 % interval"])
+    first = shown.iloc[0]
+    if leads[0]["kind"] == "theory":
+        paper = "proved"
+        ours = counted([*leads, *(ledger.loc[claim] for claim, _ in finding.others)])
+    else:
+        paper = first["paper"] or "a curve, no number"
+        measured = f"{first['ours']} ({first['95 % interval']})" if first["ours"] else ""
+        others = "; ".join(f"{name}: {ledger.loc[claim, 'verdict']}" for claim, name in finding.others)
+        ours = f"{measured} **{leads[0]['verdict']}**; {others}".strip()
+    where = claims.link(finding.leads[0])
+    return {
+        "the paper's finding": f"**{finding.name}** ({where}): {finding.says}",
+        "paper": paper,
+        "ours (95 % interval)": ours,
+        "how far to trust it": trust(leads[0]) + fair_words(finding, ledger),
+    }
+
+
+def counted(rows: Sequence[pd.Series]) -> str:
+    """How many rows have each verdict: "3 verified, 1 verified with correction"."""
+    verdicts = pd.Series([row["verdict"] for row in rows]).value_counts(sort=False)
+    return ", ".join(f"{count} **{verdict}**" for verdict, count in verdicts.items())
+
+
+def trust(row: pd.Series) -> str:
+    """What a row of the ledger rests on, in words, by its verdict, tier, pairs and settings."""
+    if row["verdict"] == "not attempted":
+        return "no record measures it yet"
+    if row["kind"] == "theory":
+        return "as programs that try it, not as a formal proof"
+    settings = row["differs"].count(", ") + 1 if row["differs"] else 0
+    reduced = f", {settings} settings are not the paper's" if settings else ""
+    return f"{row['seeds']} pairs at `{row['tier']}`{reduced}"
+
+
+def fair_words(finding: Finding, ledger: pd.DataFrame) -> str:
+    """What the comparison at equal compute says, where it was measured."""
+    if not finding.fair or finding.fair not in ledger.index:
+        return ""
+    answer = ledger.loc[finding.fair, "verdict"]
+    return "" if answer == "not attempted" else f"; at equal compute: {answer}"
+
+
+def scale(table: pd.DataFrame) -> str:
+    """At which scale the measured rows of a ledger were run, in a sentence or two."""
+    measured = table[table["our_value"].notna()]
+    counts = measured["tier"].value_counts()
+    by_tier = ", ".join(f"{counts[tier]} at `{tier}` ({TIER_WORDS[tier]})" for tier in TIERS if tier in counts)
+    large = int(measured["tier"].isin(PAPER_SCALE).sum())
+    if not large:
+        return f"**Nothing ran at the paper's scale yet.** Comparisons measured: {by_tier or 'none'}."
+    return f"{large} of {len(measured)} measured comparisons ran at the paper's size; by tier: {by_tier}."
+
+
+def tally(table: pd.DataFrame) -> str:
+    """How many claims have each verdict, in a sentence."""
+    judged = papers_claims(table)
+    counts = judged["verdict"].value_counts()
+    parts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in claims.VERDICTS if verdict in counts)
+    return f"{len(judged)} claims of all papers: {parts}."

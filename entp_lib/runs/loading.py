@@ -1,0 +1,66 @@
+"""A finished run's trained model, by the name of its record: one call."""
+
+from pathlib import Path
+
+from entp_lib import paths
+from entp_lib.config import RunConfig
+from entp_lib.models import Transformer
+from entp_lib.runs.execution import weights_of
+from entp_lib.runs.records import Store
+from entp_lib.strict import ConfigError, require
+from entp_lib.training.tensors import DamagedFileError
+from entp_lib.training.weights import trained_model
+
+SUFFIX = ".weights.safetensors"
+
+
+def load_model(name: str, store: Store | None = None) -> Transformer:
+    """The trained model of a run, ready for evaluation: ``load_model("count3/0117429f1920aca1")``.
+
+    ``name``: "experiment/id" of its record, the id as short as it is unique, or the path of a file of weights. Runs of
+    ``python -m entp_lib text`` are found too. ConfigError where there is no such run, and where its weights, which git
+    does not keep, are not here: it names the command that makes them.
+    """
+    return load_run(name, store)[1]
+
+
+def load_run(name: str, store: Store | None = None) -> tuple[RunConfig, Transformer]:
+    """``load_model`` with the configuration that the weights were trained by."""
+    if name.endswith(".safetensors"):
+        require(Path(name).is_file(), f"{name}: no such file of weights")
+        try:
+            return trained_model(Path(name))
+        except DamagedFileError as error:
+            raise ConfigError(str(error)) from error
+    experiment, slash, beginning = name.partition("/")
+    require(
+        bool(slash and experiment and beginning), f"run {name!r}: write experiment/id, as in count3/0117429f1920aca1"
+    )
+    stores = [store] if store else [Store(), Store(paths.results() / "own")]
+    found = [(s, i) for s in stores for i in run_ids(s, experiment) if i.startswith(beginning)]
+    require(bool(found), f"no run {name}; {known_runs(stores, experiment)}")
+    require(
+        len(found) == 1, f"run {name}: begins {len(found)} ids, {', '.join(i for _, i in found[:3])}; write more of it"
+    )
+    where, record_id = found[0]
+    return trained_model(weights_of(where, f"{experiment}/{record_id}"))
+
+
+def run_ids(store: Store, experiment: str) -> list[str]:
+    """Ids of an experiment that have a record or weights."""
+    records = (path.stem for path in (store.root / "records" / experiment).glob("*.json"))
+    weights = (path.name.removesuffix(SUFFIX) for path in (store.root / "checkpoints" / experiment).glob(f"*{SUFFIX}"))
+    return sorted({*records, *weights})
+
+
+def loadable(stores: list[Store] | None = None) -> list[str]:
+    """The runs whose weights are on this machine, as "experiment/id"."""
+    stores = stores or [Store(), Store(paths.results() / "own")]
+    found = (path for s in stores for path in (s.root / "checkpoints").glob(f"*/*{SUFFIX}"))
+    return sorted(f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}" for path in found)
+
+
+def known_runs(stores: list[Store], experiment: str) -> str:
+    """What to say instead of a run that is not there."""
+    here = [name for name in loadable(stores) if name.startswith(f"{experiment}/")] or loadable(stores)
+    return f"weights here: {', '.join(here[:4])}{' …' if len(here) > 4 else ''}" if here else "no weights are here yet"

@@ -1,0 +1,130 @@
+"""README's generated parts and the pages of docs/: from the ledger alone, current or named."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from entp_lib import paths
+from entp_lib.architectures import ARCHITECTURES
+from entp_lib.collection import claims
+from entp_lib.config import TIERS
+from entp_lib.report import elsewhere, findings, findings_page, pictures, readme
+from entp_lib.report.tables import markdown
+from entp_lib.runs.records import Store
+from entp_lib.strict import ConfigError
+
+
+def test_findings_name_claims_that_there_are():
+    known = claims.reference_claims().set_index("id")
+    for finding in findings.FINDINGS:
+        named = [*finding.leads, *(claim for claim, _ in finding.others)]
+        assert set(named) <= set(known.index)
+        assert not finding.fair or known.loc[finding.fair, "kind"] == "question"
+
+
+def test_every_verdict_and_tier_has_words():
+    assert set(findings.VERDICT_WORDS) == set(claims.VERDICTS) and set(findings.TIER_WORDS) == set(TIERS)
+
+
+def ledger_of(*tiers):
+    columns = dict(our_value=0.1, verdict="same direction", kind="empirical", seeds=5)
+    return pd.DataFrame([{"tier": tier, **columns} for tier in tiers])
+
+
+@pytest.mark.parametrize(
+    ("tiers", "said"),
+    [
+        (("quick", "quick"), "**Nothing ran at the paper's scale yet.** Comparisons measured: 2 at `quick`"),
+        (("quick", "overnight"), "1 at `quick` (a reduced task, minutes on two CPU cores), 1 at `overnight`"),
+        (("quick", "paper", "gpu"), "2 of 3 measured comparisons ran at the paper's size"),
+        ((), "Comparisons measured: none."),
+    ],
+)
+def test_the_scale_is_that_of_the_rows(tiers, said):
+    table = ledger_of(*tiers) if tiers else ledger_of("quick").iloc[:0]
+    assert said in findings.scale(table)
+
+
+def test_trust_says_pairs_tier_and_settings():
+    row = pd.Series(dict(verdict="inconclusive", kind="empirical", differs="steps 1,200 (150,000), width 64 (384)"))
+    row = pd.concat([row, pd.Series(dict(seeds=5, tier="quick"))])
+    assert findings.trust(row) == "5 pairs at `quick`, 2 settings are not the paper's"
+    assert "no record" in findings.trust(pd.Series(dict(verdict="not attempted")))
+    assert "proof" in findings.trust(pd.Series(dict(verdict="verified", kind="theory")))
+
+
+def test_a_finding_without_a_record_says_so(tmp_path):
+    from entp_lib.report.ledger import ledger
+
+    table = findings.findings(ledger(Store(tmp_path, read_only=True)))
+    assert len(table) == 5 and table["how far to trust it"].str.startswith("no record").all()
+    assert not table["ours (95 % interval)"].str.contains(r"[+-]\d").any()
+
+
+def test_missing_numbers_are_told(monkeypatch):
+    there = [paths.notebooks() / f"{n:02d}_x.ipynb" for n in (0, 1, 3, 90)]
+    monkeypatch.setattr(readme, "sorted_notebooks", lambda: there)
+    said = readme.missing_numbers()
+    assert re.search(r"\b02\b", said) and "05 (count3 llm)" in said and "89" not in said
+
+
+def test_theory_has_no_seeds_and_every_link_leads_to_a_notebook():
+    text = findings_page.with_links(*one_of_each())
+    rows = [line for line in text.splitlines() if line.startswith("| 4.1") or line.startswith("| F2-tokens")]
+    assert "| theory |" in rows[0] and "| 5 |" in rows[1]
+    for target in re.findall(r"\]\(<\.\./(.+?)#", text):
+        assert (paths.root() / target).exists()
+
+
+def one_of_each():
+    reference = claims.reference_claims().set_index("id", drop=False)
+    table = reference.loc[["4.1", "F2-tokens"]].assign(our_value=[None, 0.1], low=[None, 0.0], high=[None, 0.2])
+    table = table.assign(seeds=[0, 5], tier="quick", verdict=["verified", "same direction"], records="")
+    return table, findings_page.COLUMNS
+
+
+def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
+    text = "".join(f"<!-- {name}:begin -->\n\n<!-- {name}:end -->\n" for name in readme.PARTS)
+    (tmp_path / "README.md").write_text(text)
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.setattr(readme, "ledger", lambda store: None)
+    monkeypatch.setattr(readme, "PARTS", {name: lambda table: "made" for name in readme.PARTS})
+    monkeypatch.setattr(readme, "PAGES", {"docs/a.md": lambda table, store: "a", "docs/b.md": lambda table, store: "b"})
+    assert readme.outdated() == ["README.md", "docs/a.md", "docs/b.md"]
+    readme.write()
+    assert readme.outdated() == [] and (tmp_path / "README.md").read_text().count("made") == len(readme.PARTS)
+    (tmp_path / "docs" / "b.md").write_text("typed")
+    assert readme.outdated() == ["docs/b.md"]
+
+
+def test_cells_keep_to_their_columns():
+    assert markdown(pd.DataFrame({"a|b": ["c|d\ne"]})).splitlines()[-1] == "| c\\|d e |"
+
+
+@pytest.mark.parametrize(("url", "name"), [("https://github.com/a/b", "a/b"), ("https://github.com/a/b.git", "a/b")])
+def test_badges_lead_to_the_overview(tmp_path, monkeypatch, url, name):
+    (tmp_path / "pyproject.toml").write_text(f'[project.urls]\nRepository = "{url}"\n')
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    assert elsewhere.repository() == name
+    for service in ("mybinder.org/v2/gh/a/b/", "colab.research.google.com/github/a/b/"):
+        assert service in elsewhere.links(name)
+    assert elsewhere.links(name).count("00_overview.ipynb") == 2
+
+
+def test_another_address_is_named(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org/a"\n')
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    with pytest.raises(ConfigError, match=r"must be https://github\.com/OWNER/NAME"):
+        elsewhere.repository()
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    assert elsewhere.repository() == "" and "Badges" in elsewhere.links("")
+
+
+def test_the_picture_has_the_masks_of_the_models():
+    picture, n = pictures.attention(), pictures.TOKENS
+    causal = n * (n + 1) // 2
+    cells = {"decoder": causal, "prefix_decoder": causal + pictures.PROMPT * (pictures.PROMPT - 1) // 2, "entp": n * n}
+    for name, count in cells.items():
+        assert picture.count(f'rx="3" fill="{ARCHITECTURES[name].colour}"') == count

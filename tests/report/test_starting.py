@@ -1,0 +1,86 @@
+"""Beginning a task or a notebook of one's own: what is written works, and bad names are one line."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+from entp_lib import __main__ as cli
+from entp_lib import paths
+from entp_lib.report import starting
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """A copy of the library and of what the commands write to, as the project's root."""
+    root = paths.root()
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(root / "entp_lib", tmp_path / "entp_lib", ignore=ignore)
+    for name in ("pyproject.toml", "tests/conftest.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(root / name, tmp_path / name)
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    return tmp_path
+
+
+def python(folder, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_a_new_task_and_notebook_work_as_written(copy, capsys):
+    """Their own tests pass, lint and format are content, and a run of the experiment trains on the task."""
+    assert cli.main(["new", "task", "my_parity"]) == 0
+    assert "tests/tasks/test_my_parity.py" in capsys.readouterr().out
+    done = python(copy, "-m", "entp_lib", "new", "notebook", "my_runs", "--task", "my_parity", "--no-run")
+    assert done.returncode == 0, done.stderr
+    for check in (("check", "."), ("format", "--check", ".")):
+        found = python(copy, "-m", "ruff", *check)
+        assert found.returncode == 0, found.stdout
+    tests = ["tests/tasks/test_my_parity.py", "tests/papers/own/test_my_runs_experiment.py"]
+    found = python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    assert found.returncode == 0, found.stdout
+    out = copy / "out"
+    found = python(copy, "-m", "entp_lib", "train", "my_runs", "--tier", "smoke", "--results", str(out), "--jobs", "1")
+    assert found.returncode == 0 and "token_accuracy" in found.stdout, found.stderr
+    assert len(list((out / "records" / "my_runs").glob("*.json"))) == 4
+
+
+def test_a_second_notebook_goes_beside_the_first(copy):
+    for name in ("one", "two"):
+        starting.new_notebook(name, "counting")
+    assert sorted(p.name for p in (copy / "notebooks").iterdir()) == ["50_one.ipynb", "51_two.ipynb"]
+    own = (copy / "entp_lib" / "papers" / "own" / "__init__.py").read_text()
+    assert "EXPERIMENTS = (ONE, TWO,)" in own or "EXPERIMENTS = (ONE, TWO)" in own
+    papers = (copy / "entp_lib" / "papers" / "__init__.py").read_text()
+    assert papers.count("own") == 2
+    ast.parse(own), ast.parse(papers)
+    notebook = nbformat.from_dict(json.loads((copy / "notebooks" / "50_one.ipynb").read_text()))
+    nbformat.validate(notebook)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["task", "counting"], "exists"),
+        (["task", "tasks"], "exists"),
+        (["task", "3d"], "identifier"),
+        (["task", "My-Task"], "identifier"),
+        (["task", "lambda"], "identifier"),
+        (["notebook", "count3"], "exists"),
+        (["notebook", "runs", "--task", "countign"], "did you mean 'counting'"),
+        (["notebook", "runs", "--task", "clutrr"], "no small example"),
+    ],
+)
+def test_names_that_will_not_do_are_one_line_and_write_nothing(arguments, said, capsys):
+    before = sorted((paths.root() / "entp_lib").rglob("*.py"))
+    assert cli.main(["new", *arguments]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert said in line
+    assert sorted((paths.root() / "entp_lib").rglob("*.py")) == before

@@ -1,0 +1,85 @@
+"""Trained models by the name of their run, and what goes on from them."""
+
+import pytest
+import torch
+
+from entp_lib import __main__ as cli
+from entp_lib.report.continuing import continued
+from entp_lib.runs.execution import run
+from entp_lib.runs.loading import load_model, load_run
+from entp_lib.runs.records import Store
+from entp_lib.strict import ConfigError
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A store with a finished Count3 run of width 16, and the run's record."""
+    from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+
+    task = dict(length=8, seed_length=3, symbols=8)
+    model = ModelConfig("entp", n_layers=2, n_heads=2, width=16, vocab_size=8, max_length=8)
+    train = TrainConfig(steps=2, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
+    store = Store(tmp_path_factory.mktemp("results"), read_only=False)
+    return store, run(RunConfig("count3", "smoke", "counting", task, model, train), 1, store=store)
+
+
+def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained):
+    store, record = trained
+    models = [load_model(f"count3/{record.id}", store), load_model(f"count3/{record.id[:4]}", store)]
+    models.append(load_model(str(store.weights_path("count3", record.id))))
+    for model in models:
+        assert not model.training and model.cfg == record.config.model
+        for p, q in zip(model.parameters(), models[0].parameters(), strict=True):
+            assert torch.equal(p, q)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("count3", "write experiment/id"), ("count3/ffff", "no run count3/ffff"), ("x/ffff", "weights here: count3/")],
+)
+def test_a_run_that_is_not_there_is_named(trained, name, said):
+    with pytest.raises(ConfigError, match=said):
+        load_model(name, trained[0])
+
+
+def test_missing_weights_name_the_command_that_makes_them(trained, tmp_path):
+    store = Store(tmp_path, read_only=False)
+    store.save(trained[1])
+    with pytest.raises(ConfigError, match="python -m entp_lib train count3 --tier smoke"):
+        load_model(f"count3/{trained[1].id}", store)
+
+
+def test_a_sequence_goes_on_beyond_the_models_length(trained):
+    config, model = load_run(f"count3/{trained[1].id}", trained[0])
+    text = continued(config, model, "3 1 4", 12, temperature=0)
+    ids = [int(part) for part in text.split()]
+    assert len(ids) == 15 and ids[:3] == [3, 1, 4] and max(ids) < 8
+    assert continued(config, model, "3 1 4", 5, temperature=1.0, seed=1) == continued(
+        config, model, "3 1 4", 5, temperature=1.0, seed=1
+    )
+    assert text.startswith(continued(config, model, "3 1 4", 4, temperature=0))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "said"),
+    [
+        ("3 9", [], "'9': this model's tokens are the numbers 0 to 7"),
+        ("three", [], "'three': this model's tokens"),
+        ("", [], "the prompt is empty"),
+        ("3", ["--temperature", "-1"], "temperature"),
+        ("3", ["--tokens", "0"], "--tokens 0"),
+    ],
+)
+def test_bad_prompts_are_one_line(trained, prompt, options, said, monkeypatch, capsys):
+    store, record = trained
+    monkeypatch.setenv("ENTP_RESULTS", str(store.root))
+    assert cli.main(["generate", f"count3/{record.id}", "--prompt", prompt, *options]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert said in line
+
+
+def test_the_command_prints_what_comes_next(trained, monkeypatch, capsys):
+    store, record = trained
+    monkeypatch.setenv("ENTP_RESULTS", str(store.root))
+    assert cli.main(["generate", f"count3/{record.id}", "--prompt", "3 1 4", "--tokens", "2"]) == 0
+    assert capsys.readouterr().out.startswith("3 1 4 ")
