@@ -144,6 +144,23 @@ VERDICT_COLOURS = {
 }
 
 
+def forest(ax, ledger: pd.DataFrame) -> None:
+    """The ledger as a picture: our mean and interval coloured by verdict, the paper's value as a cross."""
+    for row, claim in enumerate(ledger.itertuples()):
+        colour = VERDICT_COLOURS[claim.verdict]
+        ax.plot([claim.low, claim.high], [row, row], color=colour, lw=2)
+        ax.plot([claim.our_value], [row], "o", ms=5, color=colour)
+        if pd.notna(claim.paper_value):
+            ax.plot([claim.paper_value], [row], "x", ms=6, color=PALETTE["paper"])
+    ax.axvline(0, color="grey", lw=0.8)
+    names = [f"{c.id} ({c.tier}, {c.seeds})" for c in ledger.itertuples()]
+    ax.set_yticks(range(len(names)), names)
+    ax.set(xlabel="difference that the claim is about, in its unit", ylim=(max(len(names), 1) - 0.5, -0.5))
+    handles = [Line2D([], [], color=c, marker="o", lw=2, label=v) for v, c in VERDICT_COLOURS.items()]
+    handles.append(Line2D([], [], color="black", marker="x", lw=0, label="the paper's value"))
+    ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
 ANSWER_COLOURS = {
     "ENTP ahead": PALETTE["entp"],
     "decoder ahead": PALETTE["decoder"],
