@@ -118,6 +118,7 @@ def test_a_list_of_claims_that_is_damaged_is_one_line(results, capsys, monkeypat
 @pytest.mark.parametrize("text", [b"", b"no markers", b"\xff\xfe"])
 def test_a_damaged_readme_is_one_line(results, capsys, monkeypatch, tmp_path, text):
     (tmp_path / "README.md").write_bytes(text)
+    (tmp_path / "notebooks").mkdir()
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     assert cli.main(["readme"]) == 2
     (line,) = lines(capsys)

@@ -96,7 +96,13 @@ def test_records_are_computed_without_jupyter_or_figures():
         installed_with(required(PROJECT["dependencies"]))
     )
     blocked = [m for m, ds in metadata.packages_distributions().items() if {normal(d) for d in ds} & only_for_notebooks]
-    drawing = ("collection.figures", "papers.looped.pictures", "report.playground", "report.vega")
+    drawing = (
+        "collection.figures",
+        "papers.looped.pictures",
+        "papers.scratchpad.pictures",
+        "report.playground",
+        "report.vega",
+    )
     drawing = tuple(f"entp_lib.{name}" for name in drawing)
     code = f"""if True:
         import importlib, pkgutil, sys

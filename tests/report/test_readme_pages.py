@@ -66,7 +66,7 @@ def test_missing_numbers_are_told(monkeypatch):
     there = [paths.notebooks() / f"{n:02d}_x.ipynb" for n in (0, 1, 3, 90)]
     monkeypatch.setattr(readme, "sorted_notebooks", lambda: there)
     said = readme.missing_numbers()
-    assert re.search(r"\b02\b", said) and "05 (count3 llm)" in said and "89" not in said
+    assert re.search(r"\b02\b", said) and "05 (pretrained)" in said and "89" not in said
 
 
 def test_theory_has_no_seeds_and_every_link_leads_to_a_notebook():
@@ -87,6 +87,7 @@ def one_of_each():
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     text = "".join(f"<!-- {name}:begin -->\n\n<!-- {name}:end -->\n" for name in readme.PARTS)
     (tmp_path / "README.md").write_text(text)
+    (tmp_path / "notebooks").mkdir()
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     monkeypatch.setattr(readme, "ledger", lambda store: None)

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from entp_lib.architectures import ARCHITECTURES
 from entp_lib.collection.experiment import Experiment
 from entp_lib.collection.frames import mean_table
 from entp_lib.papers.entp.pretrained import weights
 from entp_lib.runs.records import Record
 
+# The architecture is the colour, as in every other notebook; where it starts from is the line.
+ENTP_COLOUR, DECODER_COLOUR = (ARCHITECTURES[name].colour for name in ("entp", "decoder"))
 COLOURS = {
-    "pretrained": "#0072B2",
-    "random": "#56B4E9",
-    "fresh": "#009E73",
-    "decoder": "#D55E00",
-    "longer": "#E69F00",
-    "entp": "#0072B2",
+    **dict.fromkeys(("pretrained", "random", "fresh", "entp"), ENTP_COLOUR),
+    **dict.fromkeys(("decoder", "longer"), DECODER_COLOUR),
 }
+STYLES = {"longer": "--", "random": (0, (1, 1.2)), "fresh": "-."}
 LIFTED_LABELS = {"entp": "mask lifted", "decoder": "mask kept", "longer": "mask kept, equal compute"}
 VERDICT_COLOURS = {"right": "#009E73", "wrong": "#E69F00", "invalid": "#C8C8C8"}
 
@@ -63,7 +63,7 @@ def draw_courses(ax, records: Sequence[Record], x: str, labels: dict[str, str], 
     for arm in dict.fromkeys(r.labels["arm"] for r in records):
         runs = [r for r in records if r.labels["arm"] == arm]
         wide = pd.DataFrame({r.labels["seed"]: pd.Series(r.curves["token_accuracy"], r.curves[x]) for r in runs})
-        style = "--" if arm == "longer" else "-"
+        style = STYLES.get(arm, "-")
         ax.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=COLOURS[arm], alpha=0.15, lw=0)
         ax.plot(wide.index, wide.mean(axis=1), color=COLOURS[arm], ls=style, label=labels[arm], marker="o", ms=2.5)
     ax.axhline(baseline, color=PALETTE["baseline"], ls=":", label="mode baseline")
