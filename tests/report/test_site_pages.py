@@ -109,3 +109,9 @@ def test_stored_attention_is_of_every_prefix_and_causal_where_it_must_be():
                     assert len(rows) == n and all(abs(sum(row) - 100) <= n for row in rows)
                     if model["name"] == "decoder":
                         assert not any(v for i, row in enumerate(rows) for v in row[i + 1 :])
+
+
+def test_links_in_a_stored_table_lead_to_the_sites_pages(tmp_path):
+    html = '<table><tr><td><a href="03_count3.ipynb#The-task">03</a></td></tr></table>'
+    shown = notebook_pages.shown({"output_type": "display_data", "data": {"text/html": html}}, [], {}, tmp_path)
+    assert 'href="03_count3.html#The-task"' in shown["data"]["text/html"] and ".ipynb" not in shown["data"]["text/html"]

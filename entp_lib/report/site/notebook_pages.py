@@ -38,6 +38,9 @@ def page(notebook: dict[str, Any], name: str, alts: dict[str, str], pictures: Pa
     return notebook | {"cells": cells}
 
 
+NOTEBOOK = re.compile(r'href="(\d\d_\w+)\.ipynb')  # a table's link from one notebook to another
+
+
 def shown(output: dict[str, Any], saved: list[str], alts: dict[str, str], pictures: Path) -> dict[str, Any] | None:
     """One output as the site has it: pictures and tables as HTML of its own, text as it is."""
     data = output.get("data")
@@ -49,7 +52,7 @@ def shown(output: dict[str, Any], saved: list[str], alts: dict[str, str], pictur
     if "image/gif" in data:
         return as_html(picture("".join(data["image/gif"]), PLAIN_ALT, saved, pictures, "gif"))
     if "text/html" in data:
-        html = "".join(data["text/html"])
+        html = NOTEBOOK.sub(r'href="\1.html', "".join(data["text/html"]))
         return as_html(REGION.format(label="Table", html=html) if "<table" in html else html)
     return output
 
