@@ -7,6 +7,7 @@ import pytest
 from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.report import estimates
 from entp_lib.report.costs import training_operations
+from entp_lib.runs import progress
 from entp_lib.runs.progress import Meter
 from entp_lib.runs.sweeps import step_weights
 from entp_lib.strict import ConfigError
@@ -76,16 +77,18 @@ def test_long_times_are_told_as_people_do(seconds, words):
     assert estimates.spoken(seconds) == words
 
 
-def test_the_bar_weighs_a_step_by_its_cost(small_run, tmp_path):
+def test_the_bar_weighs_a_step_by_its_cost(small_run, tmp_path, monkeypatch):
     """ENTP's steps cost more than a decoder's: half of all steps, the cheap ones, are not half of the work."""
     todo = {"cheap": small_run("decoder"), "dear": small_run("entp")}
     weights = step_weights(todo)
     assert weights["cheap"] == 1.0 and weights["dear"] > 1.5
+    told = []
+    monkeypatch.setattr(progress, "event", lambda name, **about: told.append(about))
     meter = Meter(tmp_path, {"cheap": 10, "dear": 10}, "x", weights)
     meter.finished.add("cheap")
     meter.update()
-    assert meter.bar.n == 10 and meter.bar.total == round(10 * (1 + weights["dear"]))
+    assert told[-1]["done"] == 10 and told[-1]["total"] == meter.total == round(10 * (1 + weights["dear"]))
     meter.finished.add("dear")
     meter.update()
-    assert meter.bar.n == meter.total
+    assert told[-1]["done"] == meter.total
     meter.close()
