@@ -16,6 +16,7 @@ from entp_lib.runs.execution import Config
 from entp_lib.runs.sweeps import available_cores
 from entp_lib.strict import require
 
+LEDGER_SHOWN = (OVERVIEW, "90")  # notebooks that show the whole ledger, and change with any of its rows
 AT_A_TIME = 4  # notebooks side by side, at most
 OWN_WORDS = ("ConfigError", "RecordError", "SweepError")  # errors that say themselves what is wrong
 
@@ -47,7 +48,7 @@ def plan(
     require(not (update and (options or own)), "--update takes no other option: it runs the notebooks as committed")
     notebooks = notebook_paths(only)
     if update:
-        notebooks = list(dict.fromkeys([*notebooks, *(p for p in notebook_paths() if p.name.startswith(OVERVIEW))]))
+        notebooks = list(dict.fromkeys([*notebooks, *(p for p in notebook_paths() if p.name.startswith(LEDGER_SHOWN))]))
     parameters = checked_for_all(options, own, notebooks)
     whole = [defaults(p) | given for p, given in zip(notebooks, parameters, strict=True)]
     found = [planned(p.stem, values) for p, values in zip(notebooks, whole, strict=True)]
