@@ -36,9 +36,9 @@ TIERS: dict[str, dict[str, Any]] = {
         shapes={
             ("decoder", 1, 8, "all"): 5,
             ("decoder", 2, 4, "all"): 5,
-            ("decoder", 3, 2, "all"): 1,
-            ("decoder", 2, 4, "sampled"): 1,
-            ("entp", 2, 4, "sampled"): 1,
+            ("decoder", 3, 2, "all"): 5,
+            ("decoder", 2, 4, "sampled"): 5,
+            ("entp", 2, 4, "sampled"): 5,
         },
         shared=dict(width=48, steps=1200, evaluations=12, sequences=128),
     ),
