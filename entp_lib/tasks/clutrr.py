@@ -20,7 +20,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -44,6 +44,13 @@ DROPPED = (1, 9, 12, 13, 20)  # by number, those with -in-law, which GPT-2 write
 RELATIONS = tuple(label for i, label in enumerate(kinship.LABELS) if i not in DROPPED)
 COLUMNS = ("story", "query", "target_text", "task_name")
 HUB, HUB_CONFIG, HUB_REVISION = "CLUTRR/v1", "gen_train234_test2to10", "refs/convert/parquet"
+# The reference on the hub moves when the data are converted again, so that what was read is compared with what it was:
+# examples of each part, and the checksum of those that the authors' reported numbers rest on.
+HUB_EXAMPLES = {"train": 12_064, "validation": 3019, "test": 1048}
+HUB_CHECKSUMS = {
+    "validation": "558b3ea4da01c47cca9f4ac6e51a416a7ecd315eb2671190332a7f9c16e83aeb",
+    "test": "e95851a26d1f2149ebca7a38ae192a04899fdaeaa2de028addacec73692d1fb5",
+}
 EMBEDDED = {"validation": 960, "test": 1728}  # stories: whole rounds of answers and lengths
 FITTING = 0.2  # share of embedded stories that must not be too long, else there would be no end of looking for more
 
@@ -193,14 +200,18 @@ def encoded(parameters: str, part: str) -> Part:
     ids_PT = torch.zeros(len(kept), max(len(ids) for ids, _ in kept), dtype=torch.int32)
     for row_T, (ids, _) in zip(ids_PT, kept, strict=True):
         row_T[: len(ids)] = torch.tensor(ids)
-    digest = hashlib.sha256(canonical_json([asdict(example) for _, example in kept]).encode())
     return Part(
         ids_PT,
         torch.tensor([len(ids) for ids, _ in kept]),
         torch.tensor([answers[example.answer] for _, example in kept]),
         {tuple(ids): example.chain for ids, example in kept},
-        {"checksum": digest.hexdigest()[:16], "examples": len(kept), "left out": left_out},
+        {"checksum": checksum([example for _, example in kept])[:16], "examples": len(kept), "left out": left_out},
     )
+
+
+def checksum(examples: Sequence[Example]) -> str:
+    """SHA-256 of examples in their order."""
+    return hashlib.sha256(canonical_json([asdict(example) for example in examples]).encode()).hexdigest()
 
 
 def tokenizer_of(text: Text) -> Tokenizer:
@@ -260,7 +271,10 @@ def prompt(story: str, first: str, second: str) -> str:
 
 
 def published(part: str) -> list[Example]:
-    """A part of the published data from the Hugging Face hub. ConfigError without the library or a network."""
+    """A part of the published data from the Hugging Face hub.
+
+    ConfigError without the library or a network, and where the hub gives other data than the paper's authors had.
+    """
     what = "source = 'hub' (source = 'embedded' needs neither library nor network)"
     datasets = library("datasets", what)
     try:  # its loading script no longer runs, but the hub keeps what it gave as Parquet
@@ -268,7 +282,14 @@ def published(part: str) -> list[Example]:
     except (OSError, ValueError, RuntimeError) as error:
         why = str(error).strip().split("\n")[0]
         raise ConfigError(f"{what}: {HUB} cannot be loaded ({why})") from error
-    return from_frame(rows.to_pandas(), f"{HUB}, {part}")
+    found = from_frame(rows.to_pandas(), f"{HUB}, {part}")
+    same = len(found) == HUB_EXAMPLES[part] and HUB_CHECKSUMS.get(part, checksum(found)) == checksum(found)
+    require(
+        same,
+        f"{HUB}, {part}: the hub's {len(found)} examples are not the {HUB_EXAMPLES[part]} published ones, so that "
+        "nothing could be compared with the paper; pass files of your own as source = 'FOLDER/{part}.csv'",
+    )
+    return found
 
 
 def from_csv(source: str, part: str) -> list[Example]:

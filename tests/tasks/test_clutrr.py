@@ -233,7 +233,18 @@ def test_the_hub_and_files_are_read_alike(monkeypatch, files):
     table = pd.DataFrame(ROWS, columns=module.COLUMNS)
     rows = types.SimpleNamespace(to_pandas=lambda: table)
     monkeypatch.setattr(module, "library", lambda *_: types.SimpleNamespace(load_dataset=lambda *a, **k: rows))
+    monkeypatch.setattr(module, "HUB_EXAMPLES", {"train": len(ROWS), "test": len(ROWS)})
     assert module.published("train") == module.from_csv(files(table), "train")
+    with pytest.raises(ConfigError, match=r"CLUTRR/v1, test: the hub's \d+ examples are not the \d+ published ones"):
+        module.published("test")  # as many as there should be, but others
+    monkeypatch.undo()
+
+
+def test_a_part_of_the_hub_with_more_or_fewer_examples_is_refused(monkeypatch):
+    rows = types.SimpleNamespace(to_pandas=lambda: pd.DataFrame(ROWS, columns=module.COLUMNS))
+    monkeypatch.setattr(module, "library", lambda *_: types.SimpleNamespace(load_dataset=lambda *a, **k: rows))
+    with pytest.raises(ConfigError, match="are not the 12064 published ones"):
+        module.published("train")
 
 
 @pytest.mark.parametrize(
@@ -273,6 +284,8 @@ def test_the_published_files_have_what_the_authors_report():
     """2,817 validation items after filtering, and chains up to 4 and 10."""
     source = str(SHARED / "clutrr_{part}.csv")
     found = {part: module.from_csv(source, part) for part in ("validation", "test")}
+    assert {part: module.checksum(examples) for part, examples in found.items()} == module.HUB_CHECKSUMS
+    assert all(len(examples) == module.HUB_EXAMPLES[part] for part, examples in found.items())
     assert sum(e.answer in module.RELATIONS for e in found["validation"]) == 2817
     assert [sorted({e.chain for e in part}) for part in found.values()] == [[2, 3, 4], list(range(2, 11))]
     assert found["validation"][0].prompt.endswith("having her braids pulled. June is Nicolas's")
