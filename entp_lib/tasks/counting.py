@@ -67,6 +67,9 @@ class Counting(Task):
 
     ``held_out`` keeps that share of all seeds for evaluation, so that no scored sequence was ever trained on. The
     paper's 64^16 seeds never repeat; the few of a reduced task do, and can be learned by heart.
+
+    ``drawn``: how many of the scored prefixes a training sequence has, drawn at random for each; 0 for all. Evaluation
+    scores all. With few of them ENTP sees many sequences for its compute.
     """
 
     order: int = 3
@@ -75,6 +78,7 @@ class Counting(Task):
     symbols: int = 64
     first_scored: int = 0
     held_out: float = 0.0
+    drawn: int = 0
 
     def __post_init__(self):
         check_types(self)
@@ -93,6 +97,8 @@ class Counting(Task):
             f"first_scored = {self.first_scored}: must lie between seed_length = {self.seed_length} "
             f"and length = {self.length}",
         )
+        scored = self.length - self.first_scored + 1
+        require(0 <= self.drawn <= scored, f"drawn = {self.drawn}: must be from 0 to the {scored} scored prefixes")
         if self.held_out > 0:  # else drawing from the empty side would never end
             some_BS = torch.randint(
                 self.symbols, (20_000, self.seed_length), generator=torch.Generator().manual_seed(0)
@@ -108,7 +114,7 @@ class Counting(Task):
         """The first generated element, from the whole seed: generated but not scored by default."""
         if self.first_scored == self.seed_length:
             return {}
-        return {"first_generated": replace(self, length=self.seed_length, first_scored=self.seed_length)}
+        return {"first_generated": replace(self, length=self.seed_length, first_scored=self.seed_length, drawn=0)}
 
     def is_held_out(self, seeds_BS: Tensor) -> Tensor:
         """Which seeds are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
@@ -140,9 +146,14 @@ class Counting(Task):
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         x = self.sequences(generator, size, evaluating)
         wanted_T = torch.arange(1, self.length + 1, device=x.device) >= self.first_scored
+        wanted_BT = wanted_T.expand(size, -1)
+        if self.drawn and not evaluating:  # after the sequences, so that twins with another number share them
+            ranks_BT = torch.rand(x.shape[0], self.length, generator=generator, device=x.device)
+            chosen_BK = ranks_BT.masked_fill(~wanted_T, 2.0).topk(self.drawn, largest=False).indices
+            wanted_BT = torch.zeros_like(wanted_BT).scatter(1, chosen_BK, True)
         return Batch(
             inputs_BT=x[:, :-1],
             targets_BT=x[:, 1:],
-            wanted_BT=wanted_T.expand(size, -1),
+            wanted_BT=wanted_BT,
             prompt_lengths_B=torch.full((size,), self.seed_length, device=x.device),
         )

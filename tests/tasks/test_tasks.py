@@ -156,6 +156,7 @@ def test_same_seed_same_batch(name, tmp_path, monkeypatch):
         ("counting", {"held_out": -0.1}, "held_out = -0.1"),
         ("counting", {"first_scored": 70}, "first_scored = 70"),
         ("counting", {"held_out": 1.0}, "held_out = 1.0"),
+        ("counting", {"drawn": 49}, "drawn = 49: must be from 0 to the 48 scored prefixes"),
         ("counting", {"lenght": 3}, "did you mean 'length'"),
         ("counting", {"length": "64"}, "must be a whole number"),
         ("triplets", {"anchor": "frist"}, "did you mean 'first'"),

@@ -7,6 +7,7 @@ from entp_lib.papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_lib.papers.entp.downstream.experiment import DOWNSTREAM, PRONOUNS
 from entp_lib.papers.entp.expressivity.experiment import EXPRESSIVITY
 from entp_lib.papers.entp.full_layers import FULL_LAYER_RUNS
+from entp_lib.papers.entp.gates import ADDITION_FOUR_DIGITS, COUNT3_LONG
 from entp_lib.papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_BASELINES, IN_CONTEXT_SETTINGS
 from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
@@ -26,6 +27,7 @@ EXPERIMENTS = (
     COMPLEXITY,
     COUNT3,
     COUNT3_UNSEEN,
+    COUNT3_LONG,
     FULL_LAYER_RUNS,
     PRETRAINED_ENCODER,
     PRETRAINED_PROMPTS,
@@ -38,6 +40,7 @@ EXPERIMENTS = (
     ADDITION,
     ADDITION_TO_999,
     LENGTHS,
+    ADDITION_FOUR_DIGITS,
     IN_CONTEXT,
     IN_CONTEXT_SETTINGS,
     IN_CONTEXT_BASELINES,
@@ -56,6 +59,8 @@ NIGHTLY_ORDER = (
     "in_context_baselines",
     "count3_unseen",
     "full_layers",
+    "addition_four_digits",
+    "count3_long",
     "in_context",
     "addition",
 )

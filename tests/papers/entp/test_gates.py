@@ -1,0 +1,86 @@
+"""The gates: what they plan is apart from every comparison, and they open where the rule says so."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from entp_lib.models.entp import token_forwards
+from entp_lib.papers import EXPERIMENTS
+from entp_lib.papers.entp import gates
+from entp_lib.runs.records import Record
+from entp_lib.tasks import Counting, generator_for
+from entp_lib.tasks.base import Task
+
+
+def counted(arm_and_course, mode=0.102):
+    """Records of the night's two runs with given courses of token accuracy."""
+    runs = EXPERIMENTS["count3_long"].plan("overnight", 0)
+    provenance = {"token_forwards": 1000, "steps": 40_000, "device": "cpu"}
+    records = [
+        Record(
+            "count3_long",
+            1,
+            run.config,
+            {"baseline": {"token_accuracy": mode}},
+            {"token_accuracy": arm_and_course[run.labels["arm"]]},
+            provenance,
+        )
+        for run in runs
+    ]
+    return EXPERIMENTS["count3_long"].labelled(records, runs)
+
+
+def test_a_gate_has_a_seed_that_no_comparison_has():
+    for name in ("count3_long", "addition_four_digits"):
+        assert {run.labels["seed"] for run in EXPERIMENTS[name].plan("overnight", 0)} == {gates.SEED}
+    others = [e for name, e in EXPERIMENTS.items() if name not in ("count3_long", "addition_four_digits")]
+    assert all(run.labels["seed"] < gates.SEED for e in others for run in e.plan("overnight", 0))
+
+
+def test_entp_sends_under_three_times_a_decoders_tokens():
+    """Four of sixteen prefixes of 9 to 24 tokens: 66 a sequence on average, against 24."""
+    decoder, entp = EXPERIMENTS["count3_long"].plan("overnight", 0)
+    tokens = []
+    for run in (decoder, entp):
+        task = Counting(**run.config.task_params)
+        wanted = task.batch(generator_for("cpu", 0), 2000).wanted_BT
+        tokens.append(token_forwards(run.config.model, wanted) / 2000)
+    assert tokens[0] == 24 and tokens[1] == pytest.approx(66, rel=0.02)
+
+
+def test_the_counting_gate_opens_by_either_arm_at_the_end():
+    shut = gates.counting_gate(counted({"decoder": [0.9] + [0.12] * 5, "entp": [0.15] * 6}))
+    assert not shut["opens"].any() and shut.loc["entp", "above it"] == pytest.approx(0.048)
+    by_one = gates.counting_gate(counted({"decoder": [0.1] * 6, "entp": [0.1] + [0.153] * 5}))
+    assert by_one["opens"].to_dict() == {"decoder": False, "entp": True}
+
+
+@pytest.mark.parametrize(("error", "opens"), [(0.94, True), (0.96, False)])
+def test_the_gate_of_addition_looks_one_digit_beyond(error, opens):
+    (run,) = EXPERIMENTS["addition_four_digits"].plan("overnight", 0)
+    right = {"4 digits": 99, "5 digits": round(100 * (1 - error)), "6 digits": 50}
+    groups = {name: {"right": x, "sequences": 100} for name, x in right.items()}
+    rules = {
+        rule: {"step": 10, "sequence_accuracy": 0.5, "token_accuracy": 0.5, "groups": groups}
+        for rule in ("last", "highest_accuracy")
+    }
+    metrics = {"test": rules, "seen": {"sequence_accuracy": 0.9}}
+    record = Record("addition_four_digits", 1, run.config, metrics, {}, {"token_forwards": 1, "train_seconds": 1.0})
+    (record,) = EXPERIMENTS["addition_four_digits"].labelled([record], [run])
+    found = gates.four_digits_gate([record])
+    assert found[found["digits"] == 5]["opens"].tolist() == [opens, opens]
+    assert not found[found["digits"] != 5]["opens"].any()
+
+
+def test_drawn_prefixes_are_a_few_of_the_scored_ones_and_leave_the_sequences_alone():
+    whole = Counting(length=24, seed_length=8, symbols=24)
+    few: Task = replace(whole, drawn=4)
+    one, other = (task.batch(generator_for("cpu", 7), 500) for task in (whole, few))
+    assert torch.equal(one.inputs_BT, other.inputs_BT) and torch.equal(one.targets_BT, other.targets_BT)
+    assert other.wanted_BT.sum(1).eq(4).all() and not (other.wanted_BT & ~one.wanted_BT).any()
+    assert other.wanted_BT[:, 8:].any(0).all() and len({tuple(row) for row in other.wanted_BT.tolist()}) > 100
+    assert torch.equal(
+        few.batch(generator_for("cpu", 7), 5, evaluating=True).wanted_BT, one.wanted_BT[:5]
+    )  # evaluation scores all of them
+    assert few.reported_apart()["first_generated"].drawn == 0
