@@ -2,6 +2,7 @@
 
     python -m benchmarks.hammer           # about 20 minutes on two cores
     python -m benchmarks.hammer --quick   # about two
+    python -m benchmarks.hammer --only malformed disks
 
 After each attack the same command runs in peace and must end in the records of an undisturbed one, with all weights,
 no traceback and nothing left behind. Exit status 1 where anything failed.
@@ -13,7 +14,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 import torch
@@ -32,33 +33,40 @@ from benchmarks.hammer.inputs import malformed
 SEED = 20
 
 
-def attacks(quick: bool) -> Iterator[Tally]:
-    """The attacks, the cheap ones first."""
-    yield from malformed()
+KINDS = ("malformed", "points", "random", "disks", "company", "environments")  # the cheap ones first
+
+
+def attacks(kinds: Sequence[str], quick: bool) -> Iterator[Tally]:
+    """The attacks of these kinds; ``quick`` has fewer of each, and no company."""
+    if "malformed" in kinds:
+        yield from malformed()
+    if set(kinds) == {"malformed"}:
+        return
     found = {what: peace(what) for what in ("count3", "text")}
     expected = {what: records for what, (records, _) in found.items()}
     took = {what: seconds for what, (_, seconds) in found.items()}
-    if quick:
-        yield from kills_at_points(expected, (signal.SIGKILL,))
-        yield from kills_at_random(1, SEED, expected, took)
-        yield from disks(expected, (errno.ENOSPC,))
-        return
-    yield from kills_at_points(expected)
-    yield from kills_at_random(26, SEED, expected, took)
-    yield from disks(expected)
-    yield company(expected, 4)
-    yield environments(expected)
+    if "points" in kinds:
+        yield from kills_at_points(expected, *([(signal.SIGKILL,)] if quick else []))
+    if "random" in kinds:
+        yield from kills_at_random(1 if quick else 26, SEED, expected, took)
+    if "disks" in kinds:
+        yield from disks(expected, *([(errno.ENOSPC,)] if quick else []))
+    if "company" in kinds and not quick:
+        yield company(expected, 4)
+    if "environments" in kinds and not quick:
+        yield environments(expected)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--inputs", action="store_true", help="malformed files alone, which takes no processes")
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help=", ".join(KINDS))
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and theirs, ignore it
     torch.set_num_threads(1)
     logging.getLogger("entp_lib").setLevel(logging.CRITICAL)  # what is set aside is told as it should be
     began, tallies = time.monotonic(), []
-    for tally in malformed() if options.inputs else attacks(options.quick):
+    for tally in attacks(options.only, options.quick):
         tallies.append(tally)
         print(f"{time.monotonic() - began:6.0f} s  {tally.attack}: {len(tally.failures)} of {tally.tries}", flush=True)
         for failure in tally.failures:
