@@ -19,7 +19,7 @@ from entp_lib.runs.records import Record, Store
 from entp_lib.statistics import mean_interval
 from entp_lib.strict import ConfigError, require
 
-COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict notebook records".split()
+COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict why notebook records".split()
 EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "uninformative")
 THEORY_VERDICTS = ("verified", "verified with correction", "refuted", "unproved")
 VERDICTS = (*EMPIRICAL_VERDICTS, *THEORY_VERDICTS, "not attempted")
@@ -67,10 +67,23 @@ class Measurement:
     levels: Sequence[Level] = field(default_factory=tuple)
 
     @property
+    def idle(self) -> str:
+        """Why nothing can be compared: all sides are at the floor, or all at the ceiling; empty if one is between."""
+        if self.levels and all(v.at_floor for v in self.levels):
+            return "no side is above guessing"
+        return "every side is at the best score" if self.levels and all(v.at_ceiling for v in self.levels) else ""
+
+    @property
     def informative(self) -> bool:
         """Whether at least one side has left the floor, and not all of them are at the ceiling."""
-        levels = self.levels
-        return not levels or not (all(v.at_floor for v in levels) or all(v.at_ceiling for v in levels))
+        return not self.idle
+
+    @property
+    def undecided(self) -> str:
+        """What keeps it from a verdict, as ``idle`` or too few pairs; empty where the interval decides."""
+        pairs = len(self.values)
+        few = f"{pairs} of {MIN_PAIRS} pairs" if pairs < MIN_PAIRS else ""
+        return self.idle or few
 
 
 @dataclass(frozen=True)
@@ -191,9 +204,10 @@ def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
         elif measurement.remark:
             row["statement"] = f"{claim['statement']} [{measurement.remark}]"
         records = " ".join(measurement.records)
-        return row | {"tier": measurement.tier, "seeds": 0, "records": records, "verdict": measurement.verdict}
+        checked = {"tier": measurement.tier, "seeds": 0, "records": records, "verdict": measurement.verdict}
+        return row | checked | {"why": ""}
     if measurement is None or not len(measurement.values):
-        return row | {"verdict": "not attempted", "tier": "", "records": "", "seeds": 0}
+        return row | {"verdict": "not attempted", "why": "", "tier": "", "records": "", "seeds": 0}
     mean, low, high = mean_interval(measurement.values)
     common = dict(pairs=len(measurement.values), margin=claim["margin"], informative=measurement.informative)
     if claim["kind"] == "question":
@@ -209,6 +223,7 @@ def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
         "seeds": len(measurement.values),
         "records": " ".join(measurement.records),
         "verdict": found,
+        "why": measurement.undecided,
     }
 
 
@@ -250,7 +265,10 @@ def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Reco
 
 
 def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """The ledger as people read it: values and intervals as short text, caveats beside verdicts, no ids of records."""
+    """The ledger as people read it: values and intervals as short text, no ids of records.
+
+    What keeps a row open, and caveats, stand in brackets behind its verdict.
+    """
 
     def number(value: float) -> str:
         if pd.isna(value):
@@ -264,9 +282,10 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
         "" if pd.isna(a) else f"{number(a)} to {number(b)}" for a, b in zip(table["low"], table["high"], strict=True)
     ]
     out["tier"] = table["tier"].fillna("")
-    if "caveats" in table:
-        caveats = table["caveats"].fillna("")
-        out["verdict"] = [f"{v} ({c})" if c else v for v, c in zip(table["verdict"], caveats, strict=True)]
+    beside = [name for name in ("why", "caveats") if name in table]
+    texts = table[beside].to_dict("split")["data"]
+    notes = ["; ".join(text for text in row if isinstance(text, str) and text) for row in texts]
+    out["verdict"] = [f"{v} ({note})" if note else v for v, note in zip(table["verdict"], notes, strict=True)]
     sections = reference_claims().set_index("id")["section"].fillna("")
     out["where"] = [f"{c.notebook[:2]} · {sections[c.id]}" for c in table.itertuples()]
     wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "unit", "tier", "seeds"]

@@ -108,6 +108,22 @@ def test_below_five_pairs_a_row_concludes_nothing(values):
     assert math.isnan(row["low"]) == (len(values) == 1)
 
 
+def test_an_open_row_says_why():
+    """Guessing outweighs the number of pairs; an interval that decides, or includes zero, needs no word."""
+    low, half, high = (Level(x, 0.0, 1.0, 0.1) for x in (0.05, 0.5, 0.95))
+    cases = [
+        ([0.1] * 4, (), "4 of 5 pairs"),
+        ([0.1] * 4, (low, low), "no side is above guessing"),
+        ([0.1] * 5, (high, high), "every side is at the best score"),
+        ([0.1, 0.11, 0.12, 0.11, 0.1], (low, half), ""),
+        ([0.1, -0.1, 0.1, -0.1, 0.1], (), ""),
+    ]
+    for values, levels, why in cases:
+        table = judge([Measurement("F2-tokens", values, "quick", levels=levels)], only_measured=True)
+        shown = claims.readable(table).iloc[0]["verdict"]
+        assert table.iloc[0]["why"] == why and (f"({why})" in shown) == bool(why)
+
+
 def test_what_was_not_measured_was_not_attempted():
     table = judge([Measurement("F2-tokens", [0.1] * 5, "quick"), Measurement("C1-count2", [], "quick")])
     assert list(table["id"]) == list(claims.reference_claims()["id"])
