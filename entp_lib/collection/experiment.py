@@ -10,7 +10,7 @@ from entp_lib.collection.changes import compute_ratio as compute_ratio
 from entp_lib.collection.claims import Check, Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, RunConfig, StudyConfig, TrainConfig, config_id
-from entp_lib.runs.records import Record, Store
+from entp_lib.runs.records import OWN, DividedStore, Record, Store
 from entp_lib.runs.sweeps import Sweep, sweep
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import build_task
@@ -124,8 +124,9 @@ class Experiment:
 
         ``best``: those of the best whole tier, else of ``quick``. Smoke runs have a store of their own. An experiment
         that a laptop does in full has no tier above ``quick`` and gives that one for it. ``changes`` are made to the
-        runs of ``quick`` where no tier is named, and those runs have a store of their own. Raises NoRuns where the tier
-        has none, ConfigError for changes that do not fit.
+        runs of ``quick`` where no tier is named, and those runs have a store of their own; so have, among the others,
+        the runs that are not of the tier with its own number of seeds. Raises NoRuns where the tier has none,
+        ConfigError for changes that do not fit.
         """
         tier = parameters.tier
         if tier == "smoke":
@@ -135,15 +136,20 @@ class Experiment:
         if tier == "best":
             recomputed = parameters.fresh or changes
             tier = "quick" if recomputed else self.best_tier(store, parameters.seeds) or "quick"
+        if tier in BEST_FIRST and not self.plan(tier, parameters.seeds):
+            tier = "quick"
         runs = self.plan(tier, parameters.seeds)
-        if not runs and tier in BEST_FIRST:
-            runs = self.plan("quick", parameters.seeds)
         if not runs:
             raise NoRuns(f"tier = {tier!r}: experiment {self.name} has no runs at this tier")
         own = changed(runs, changes)
-        if own != runs and tier != "smoke":
-            store = Store(paths.results() / "own")
-        return store, own
+        if tier == "smoke":
+            return store, own
+        if own != runs:
+            return Store(store.root / OWN, store.read_only), own
+        planned = {config_id(config, self.version) for config in self.configs(tier)}
+        if all(config_id(run.config, self.version) in planned for run in runs):
+            return store, runs
+        return DividedStore(store, planned), runs
 
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
         """The records that a notebook's parameters ask for, labelled, computed where they are missing."""
