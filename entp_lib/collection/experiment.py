@@ -75,8 +75,9 @@ class Experiment:
     """A named set of runs. ``plan(tier, seeds)`` lists them, nothing for a tier it does not have.
 
     A change to ``version`` abandons all earlier records: raise it when the same configuration would now give
-    another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable``: whether a
-    notebook's ``changes`` are for it, which a notebook of several experiments has one for.
+    another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable`` and
+    ``seeded``: whether a notebook's ``changes`` and its number of seeds are for it; a notebook of several experiments
+    has one of each.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Experiment:
     measure: Callable[[Sequence[Record]], list[Measurement | Check]]
     jobs: int = 0
     changeable: bool = True
+    seeded: bool = True
 
     def __post_init__(self):
         if self.measure is not no_claims:
@@ -133,12 +135,13 @@ class Experiment:
             store = Store(paths.results() / "smoke", read_only=False)
         store = store or Store()
         changes = parameters.changes if self.changeable else {}
+        seeds = parameters.seeds if self.seeded else 0
         if tier == "best":
             recomputed = parameters.fresh or changes
-            tier = "quick" if recomputed else self.best_tier(store, parameters.seeds) or "quick"
-        if tier in BEST_FIRST and not self.plan(tier, parameters.seeds):
+            tier = "quick" if recomputed else self.best_tier(store, seeds) or "quick"
+        if tier in BEST_FIRST and not self.plan(tier, seeds):
             tier = "quick"
-        runs = self.plan(tier, parameters.seeds)
+        runs = self.plan(tier, seeds)
         if not runs:
             raise NoRuns(f"tier = {tier!r}: experiment {self.name} has no runs at this tier")
         own = changed(runs, changes)

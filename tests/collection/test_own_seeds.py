@@ -51,6 +51,13 @@ def test_more_seeds_than_a_tier_has_leave_its_records_alone(experiment, tmp_path
     assert load_model(f"test/{sweep.records[1].id}") and plain.records[0].id in files(tmp_path)
 
 
+def test_a_notebooks_seeds_are_not_for_a_grid_of_one_seed():
+    grid = EXPERIMENTS["in_context_settings"]
+    store, runs = grid.wanted(NotebookParameters(tier="quick", seeds=2))
+    assert runs == grid.plan("quick", 1) and store.root == paths.results()
+    assert len(grid.plan("quick", 2)) == 2 * len(runs)  # train --seeds is
+
+
 def test_what_a_tier_has_goes_to_the_project_though_more_is_asked_for(experiment, tmp_path):
     sweep = experiment.collect(OWN_SEEDS)
     assert files(tmp_path) == [sweep.records[0].id] * 2 and files(tmp_path / "own") == [sweep.records[1].id] * 2
