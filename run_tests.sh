@@ -47,13 +47,16 @@ lint() {
 # logical: by default xdist counts physical cores, half of them on most rented machines.
 parallel=(-n logical --maxprocesses 4 --dist loadscope)
 where=(tests)
+files=0
 for argument in "$@"; do
   case $argument in tests/* | *.py | *.py::*) where=() ;; esac # the arguments say where
+  case $argument in *.py | *.py::*) files=$((files + 1)) ;; tests/*) files=2 ;; esac
 done
+if [ $files -eq 1 ]; then parallel=(); fi # workers would each take the seconds of torch's import for nothing
 
 step lint lint
 step format python -m ruff format --check .
-step tests python -m pytest "${parallel[@]}" ${where[@]+"${where[@]}"} "$@"
+step tests python -m pytest ${parallel[@]+"${parallel[@]}"} ${where[@]+"${where[@]}"} "$@"
 if [ $# -eq 0 ]; then
   step notebooks python -m pytest --nbval --nbval-current-env -p no:cacheprovider "${parallel[@]}" notebooks/
 fi

@@ -365,6 +365,16 @@ def test_arguments_go_to_the_tests_and_leave_the_notebooks_out(checked, argument
     assert done.stdout.splitlines()[-1] == "3 passed, 0 failed"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "workers"),
+    [(["tests/test_x.py"], False), (["tests/test_x.py", "tests/test_y.py"], True), (["tests/tasks"], True)],
+)
+def test_one_file_of_tests_needs_no_workers(checked, arguments, workers):
+    done = checked.run(*arguments, script="run_tests.sh")
+    assert done.returncode == 0 and ("|-n|logical|" in calls(done)[2]) == workers
+    assert calls(done)[2].endswith("|".join(["", *arguments]))
+
+
 def test_help_of_the_checks_needs_no_environment(bare):
     done = bare.run("--help", script="run_tests.sh")
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,7 +10,7 @@ from entp_lib.collection.changes import compute_ratio as compute_ratio
 from entp_lib.collection.claims import Check, Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, RunConfig, StudyConfig, TrainConfig, config_id
-from entp_lib.runs.records import Record, Store
+from entp_lib.runs.records import OWN, DividedStore, Record, Store
 from entp_lib.runs.sweeps import Sweep, sweep
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import build_task
@@ -75,8 +75,9 @@ class Experiment:
     """A named set of runs. ``plan(tier, seeds)`` lists them, nothing for a tier it does not have.
 
     A change to ``version`` abandons all earlier records: raise it when the same configuration would now give
-    another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable``: whether a
-    notebook's ``changes`` are for it, which a notebook of several experiments has one for.
+    another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable`` and
+    ``seeded``: whether a notebook's ``changes`` and its number of seeds are for it; a notebook of several experiments
+    has one of each.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Experiment:
     measure: Callable[[Sequence[Record]], list[Measurement | Check]]
     jobs: int = 0
     changeable: bool = True
+    seeded: bool = True
 
     def __post_init__(self):
         if self.measure is not no_claims:
@@ -124,26 +126,33 @@ class Experiment:
 
         ``best``: those of the best whole tier, else of ``quick``. Smoke runs have a store of their own. An experiment
         that a laptop does in full has no tier above ``quick`` and gives that one for it. ``changes`` are made to the
-        runs of ``quick`` where no tier is named, and those runs have a store of their own. Raises NoRuns where the tier
-        has none, ConfigError for changes that do not fit.
+        runs of ``quick`` where no tier is named, and those runs have a store of their own; so have, among the others,
+        the runs that are not of the tier with its own number of seeds. Raises NoRuns where the tier has none,
+        ConfigError for changes that do not fit.
         """
         tier = parameters.tier
         if tier == "smoke":
             store = Store(paths.results() / "smoke", read_only=False)
         store = store or Store()
         changes = parameters.changes if self.changeable else {}
+        seeds = parameters.seeds if self.seeded else 0
         if tier == "best":
             recomputed = parameters.fresh or changes
-            tier = "quick" if recomputed else self.best_tier(store, parameters.seeds) or "quick"
-        runs = self.plan(tier, parameters.seeds)
-        if not runs and tier in BEST_FIRST:
-            runs = self.plan("quick", parameters.seeds)
+            tier = "quick" if recomputed else self.best_tier(store, seeds) or "quick"
+        if tier in BEST_FIRST and not self.plan(tier, seeds):
+            tier = "quick"
+        runs = self.plan(tier, seeds)
         if not runs:
             raise NoRuns(f"tier = {tier!r}: experiment {self.name} has no runs at this tier")
         own = changed(runs, changes)
-        if own != runs and tier != "smoke":
-            store = Store(paths.results() / "own")
-        return store, own
+        if tier == "smoke":
+            return store, own
+        if own != runs:
+            return Store(store.root / OWN, store.read_only), own
+        planned = {config_id(config, self.version) for config in self.configs(tier)}
+        if all(config_id(run.config, self.version) in planned for run in runs):
+            return store, runs
+        return DividedStore(store, planned), runs
 
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
         """The records that a notebook's parameters ask for, labelled, computed where they are missing."""

@@ -23,6 +23,7 @@ from matplotlib_inline.config import InlineBackend
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.collection import changes
+from entp_lib.collection.notes import note_changes
 from entp_lib.files import write_atomically
 from entp_lib.runs.progress import event
 from entp_lib.runs.records import Record
@@ -199,8 +200,8 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     They go below ``figures/`` where ``./run_all.sh`` shows the best records or updates, else beside the executed copies
     of the notebooks (``paths.new_figures``), and figures of the ``smoke`` tier, which claim nothing, to
     ``results/smoke/figures``. Files whose content would not change are left alone, and PNGs that another processor's
-    rounding would change by nothing that can be seen. Raises ValueError for a name that is not notebook_figure, in
-    lower case.
+    rounding would change by nothing that can be seen. A figure of changed runs says below what was changed. Raises
+    ValueError for a name that is not notebook_figure, in lower case.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
         raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
@@ -208,7 +209,9 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     smoke = smoke or any(r.config.tier == "smoke" for r in records)
     folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
     about = f"{alt} [{describe_records(records)}]"
-    written = []
+    changed, written = changes.texts(records), []
+    if changed:
+        note_changes(figure, f"changed: {'; '.join(changed)}")
     for suffix in ("png", "svg"):
         path = folder / f"{name}.{suffix}"
         data = render(figure, suffix, name, about)
@@ -257,11 +260,10 @@ def describe_records(records: Sequence[Record]) -> str:
 
 
 def tier_note(records: Sequence[Record]) -> str:
-    """What a figure's title says of its records: tier and seeds."""
+    """What a figure's title says of its records: tier and seeds, and whether they are of changed runs."""
     tiers = "/".join(sorted({r.config.tier for r in records}))
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
-    changed = "".join(f"\nchanged: {text}" for text in changes.texts(records))
-    return f"tier {tiers}, {seeds} seed{'s' if seeds != 1 else ''}{changed}"
+    return f"tier {tiers}, {seeds} seed{'s' if seeds != 1 else ''}{', changed' if changes.texts(records) else ''}"
 
 
 def thumbnail(path: Path, width: int = 176) -> bytes:

@@ -12,7 +12,8 @@ KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3
 METADATA = {"kernelspec": KERNELSPEC, "language_info": {"name": "python"}}  # of every committed notebook
 
 
-WRITTEN = ("tags", "rests_on")  # what people write into a cell's metadata; the second: verdicts its words suppose
+# What people write into a cell's metadata; of the first cell: the verdicts its words suppose, what the notebook asks.
+WRITTEN = ("tags", "rests_on", "asks")
 
 
 def clean_before_saving(model: dict, path: str, **_) -> None:

@@ -1,4 +1,4 @@
-"""What the overview shows: the ledger by notebook, coloured and linked, and every figure in one grid.
+"""What the overview shows: the ledger by notebook, coloured and linked, every figure in one grid, all notebooks.
 
 It is HTML of the plainest kind, without style sheets or scripts, which JupyterLab and code hosts would leave out: a
 verdict's colour is a dot before its name, links are relative to ``notebooks/``.
@@ -7,6 +7,7 @@ verdict's colour is a dot before its name, links are relative to ``notebooks/``.
 import base64
 import html
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -117,15 +118,41 @@ def link(claim, known: pd.DataFrame) -> str:
 
 def title_of(notebook: str) -> str:
     """The first heading of a notebook, such as "03 · Count3"; its name where there is none."""
+    found = {path.stem: path for path in notebook_paths()}.get(notebook)
+    heads = [line.lstrip("# ") for text, _ in written_in(found) for line in text.splitlines() if line.startswith("# ")]
+    return heads[0] if heads else notebook
+
+
+def asked_by(notebook: Path) -> str:
+    """What a notebook is about: ``asks`` in its first cell's metadata, else the first sentence below its title."""
+    texts = written_in(notebook)
+    if texts and texts[0][1].get("asks"):
+        return texts[0][1]["asks"]
+    lines = [line for text, _ in texts for line in text.splitlines() if line.strip() and line[0] not in "#!|-"]
+    sentence = (
+        re.split(r"(?<=[.;?!])\s", re.sub(r"^\*\*[^*]*:\*\*|[*`$]", "", lines[0]), maxsplit=1)[0] if lines else ""
+    )
+    return sentence.strip().rstrip(".;")
+
+
+def written_in(notebook: Path | None) -> list[tuple[str, dict]]:
+    """The text cells of a notebook with their metadata; none where there is no notebook."""
     import nbformat
 
-    found = {path.stem: path for path in notebook_paths()}.get(notebook)
-    if found is None:
-        return notebook
-    check_sound(found)
-    sources = [cell.source for cell in nbformat.read(found, as_version=4).cells if cell.cell_type == "markdown"]
-    heads = [line.lstrip("# ") for source in sources for line in source.splitlines() if line.startswith("# ")]
-    return heads[0] if heads else notebook
+    if notebook is None:
+        return []
+    check_sound(notebook)
+    cells = nbformat.read(notebook, as_version=4).cells
+    return [(cell.source, cell.metadata) for cell in cells if cell.cell_type == "markdown"]
+
+
+def notebooks_html(without: str = "00_") -> Html:
+    """Every notebook in the order of the numbers: its title, which leads to it, and what it asks."""
+    lines = ["<table>", row_of(["notebook", "asks"], "th")]
+    for path in sorted(p for p in notebook_paths() if not p.stem.startswith(without)):
+        linked = f'<a href="{path.name}">{html.escape(title_of(path.stem))}</a>'
+        lines.append(f"<tr><td {LEFT}>{linked}</td><td {LEFT}>{html.escape(asked_by(path))}</td></tr>")
+    return Html("\n".join([*lines, "</table>"]))
 
 
 def gallery_html(without: str = "00_") -> Html:

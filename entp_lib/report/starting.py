@@ -10,7 +10,7 @@ from string import Template
 
 from entp_lib import paths
 from entp_lib.files import read_text, write_atomically
-from entp_lib.strict import one_of, require
+from entp_lib.strict import ConfigError, one_of, require
 
 TEMPLATES = Path(__file__).parent / "templates"
 FIRST_OWN, AFTER_OWN = 50, 90  # numbers of notebooks that are one's own
@@ -37,7 +37,9 @@ def task_command(options) -> int:
     written = new_task(options.name)
     print("\n".join(f"wrote {paths.relative(path)}" for path in written))
     print(f"next: ./run_tests.sh {paths.relative(written[1])}, then change what it computes;")
-    print(f"python -m entp_lib new notebook {options.name}_runs --task {options.name} trains both models on it")
+    print(
+        f".venv/bin/python -m entp_lib new notebook {options.name}_runs --task {options.name} trains both models on it"
+    )
     return 0
 
 
@@ -90,13 +92,15 @@ def new_notebook(name: str, task: str) -> tuple[list[Path], str]:
     root = paths.root()
     check_name("notebook", name, {*EXPERIMENTS, *(path.stem[3:] for path in paths.notebooks().glob("*.ipynb"))})
     one_of("--task", task, TASKS)
+    reason = "" if task in SIZES else in_the_way(task)
     require(
-        task in SIZES or own_task(task),
-        f"--task {task}: has no small example to begin with; take {', '.join(SIZES)} or a task of your own",
+        not reason,
+        f"--task {task}: a length alone makes no small example of it ({reason}); give its other fields "
+        f"defaults, or take {', '.join(SIZES)}",
     )
     taken = {path.name[:2] for path in paths.notebooks().glob("[0-9][0-9]_*.ipynb")}
     number = next(f"{n}" for n in range(FIRST_OWN, AFTER_OWN) if f"{n}" not in taken)
-    small, large = SIZES.get(task, (dict(length=6), dict(length=16)))
+    small, large = SIZES.get(task, [dict(length=length) for length in OWN_LENGTHS])
     title = name.replace("_", " ").capitalize()
     words = dict(name=name, task=task, title=title, number=number, notebook=f"{number}_{name}", constant=name.upper())
     words |= dict(small=as_dict(small), large=as_dict(large))
@@ -114,20 +118,24 @@ def new_notebook(name: str, task: str) -> tuple[list[Path], str]:
     ], number
 
 
-# The parameters of a task's small example: at smoke, and at quick.
+OWN_LENGTHS = (6, 16)  # of a task of one's own, at smoke and at quick
+# The parameters of the others' small examples, at smoke and at quick.
 SIZES = {
     "counting": (dict(length=8, seed_length=3, symbols=8), dict(length=10, seed_length=4, symbols=10, held_out=0.2)),
     "triplets": (dict(length=8, symbols=8, modulus=8), dict(length=12, symbols=16, modulus=16)),
 }
 
 
-def own_task(task: str) -> bool:
-    """Whether a task is of the kind that ``new task`` writes, whose size is its ``length``."""
-    import dataclasses
+def in_the_way(task: str) -> str:
+    """Why a task cannot be built by its ``length`` alone, as ``new task`` writes them; empty where it can."""
+    from entp_lib.tasks import build_task
 
-    from entp_lib.tasks import TASKS
-
-    return {f.name for f in dataclasses.fields(TASKS[task])} == {"modulus", "length"}
+    try:
+        for length in OWN_LENGTHS:
+            build_task(task, {"length": length})
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def as_dict(params: dict) -> str:

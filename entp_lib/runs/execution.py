@@ -166,9 +166,10 @@ def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> Non
     """Raise before any compute is spent where records are missing from a read-only or unwritable store."""
     if store.read_only:
         names = ", ".join(f"{c.experiment}/{config_id(c, version)}" for c in todo[:3])
+        place = store.path(todo[0].experiment, config_id(todo[0], version)).parent.parent
         more = f" and {len(todo) - 3} more" if len(todo) > 3 else ""
         raise RecordError(
-            f"missing or partial: record {names}{more} (tier {todo[0].tier}, below {store.root / 'records'}); "
+            f"missing or partial: record {names}{more} (tier {todo[0].tier}, below {place}); "
             "the store is read-only, so nothing is computed. Run ./run_all.sh to make it."
         )
     store.check_writable()

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from entp_lib.files import locked, remove_stale, write_atomically
 from entp_lib.strict import check_types, one_of
 
 STATUSES = ("complete", "partial")
+OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 log = logging.getLogger(__name__)
 
@@ -98,21 +99,25 @@ class Store:
         self.seen: dict[Path, tuple[tuple[int, ...], Record | str]] = {}  # or what is wrong with it
         self.said: set[str] = set()
 
+    def place(self, experiment: str, record_id: str) -> Path:
+        """The folder that a run's record, checkpoints, weights and lock lie below."""
+        return self.root
+
     def path(self, experiment: str, record_id: str) -> Path:
-        return self.root / "records" / experiment / f"{record_id}.json"
+        return self.place(experiment, record_id) / "records" / experiment / f"{record_id}.json"
 
     def checkpoint_path(self, experiment: str, record_id: str, generation: str = "") -> Path:
         """Where a run in progress leaves its state; each fresh generation has a checkpoint of its own."""
         name = f"{record_id}.fresh-{generation}" if generation else record_id
-        return self.root / "checkpoints" / experiment / f"{name}.safetensors"
+        return self.place(experiment, record_id) / "checkpoints" / experiment / f"{name}.safetensors"
 
     def fresh_checkpoints(self, experiment: str, record_id: str) -> list[Path]:
         """What cut runs of fresh generations left, the oldest first."""
-        folder = self.root / "checkpoints" / experiment
+        folder = self.place(experiment, record_id) / "checkpoints" / experiment
         return sorted(folder.glob(f"{record_id}.fresh-*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
 
     def weights_path(self, experiment: str, record_id: str) -> Path:
-        return self.root / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
+        return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
 
     def load(self, experiment: str, record_id: str) -> Record | None:
         """The record, or None where there is none. A damaged one is named in a warning and counts as missing."""
@@ -193,7 +198,8 @@ class Store:
         if self.read_only:
             yield
             return
-        with locked(self.root / "locks" / f"{experiment}-{record_id}.lock", f"it computes {experiment}/{record_id}"):
+        path = self.place(experiment, record_id) / "locks" / f"{experiment}-{record_id}.lock"
+        with locked(path, f"it computes {experiment}/{record_id}"):
             yield
 
     def remove_leftovers(self, experiment: str) -> None:
@@ -212,6 +218,29 @@ class Store:
                 return
         except OSError as error:
             raise RecordError(f"results cannot be written to {folder}: {error.strerror or error}") from error
+
+
+class DividedStore(Store):
+    """The project's store for the runs ``planned`` (ids) and whatever it has; ``own`` below it for all others.
+
+    So that runs nobody planned, as with more seeds than the tier has, leave no records among the committed ones.
+    """
+
+    def __init__(self, project: Store, planned: Collection[str]):
+        super().__init__(project.root / OWN, project.read_only)
+        self.project, self.planned = project, frozenset(planned)
+
+    def place(self, experiment: str, record_id: str) -> Path:
+        theirs = record_id in self.planned or self.project.path(experiment, record_id).exists()
+        return self.project.root if theirs else self.root
+
+    def remove_leftovers(self, experiment: str) -> None:
+        self.project.remove_leftovers(experiment)
+        super().remove_leftovers(experiment)
+
+    def check_writable(self) -> None:
+        self.project.check_writable()
+        super().check_writable()
 
 
 def parsed(path: Path, record_id: str) -> "Record | str":

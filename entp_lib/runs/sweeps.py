@@ -284,7 +284,8 @@ class Gathering:
     def arguments(self, i: str) -> tuple:
         """The arguments of ``execute`` for a run, all of plain types, for any executor to send."""
         job, options, folder = self.job, self.job.options, self.meter.folder
-        plain = (to_dict(self.todo[i]), job.version, str(job.store.root), job.generation)
+        place = job.store.place(self.todo[i].experiment, i)
+        plain = (to_dict(self.todo[i]), job.version, str(place), job.generation)
         return (*plain, options.device, options.threads, self.deadline, str(folder / i) if folder else "")
 
     def collect(self, future: cf.Future, i: str) -> None:

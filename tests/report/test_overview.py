@@ -1,7 +1,9 @@
 """The overview's tables and its gallery: whole, coloured, linked, small, and of HTML that nothing has to leave out."""
 
 import base64
+import html
 import io
+import json
 import re
 from html.parser import HTMLParser
 
@@ -14,6 +16,8 @@ from entp_lib.architectures import ARCHITECTURES
 from entp_lib.collection import claims, figures
 from entp_lib.report import overview
 from entp_lib.report.ledger import ledger, papers_claims
+from entp_lib.report.options import notebook_paths
+from entp_lib.report.starting import AFTER_OWN, FIRST_OWN
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +82,51 @@ def test_the_gallery_shows_every_figure_once_and_leads_to_its_notebook():
     assert len(links) == len(expected) and all((paths.notebooks() / link).exists() for link in links)
     assert all(attributes["alt"] for tag, attributes in parsed.tags if tag == "img")
     assert len(text) < 300 * 1024
+
+
+def text_cell(source, **metadata):
+    return {"cell_type": "markdown", "id": f"text-{len(source)}", "metadata": metadata, "source": source}
+
+
+def test_every_notebook_is_listed_once_with_what_it_asks():
+    text, found = overview.notebooks_html(), sorted(p for p in notebook_paths() if not p.stem.startswith("00_"))
+    rows = re.findall(r'<tr><td[^>]*><a href="(\w+)\.ipynb">(.*?)</a></td><td[^>]*>(.*?)</td></tr>', text)
+    assert [stem for stem, _, _ in rows] == [path.stem for path in found] and not Tags(text).open
+    for (stem, title, asks), path in zip(rows, found, strict=True):
+        assert title.startswith(f"{stem[:2]} · ") and 20 < len(asks) < 160
+        if not FIRST_OWN <= int(stem[:2]) < AFTER_OWN:
+            first = json.loads(path.read_text(encoding="utf-8"))["cells"][0]
+            assert html.unescape(asks) == first["metadata"]["asks"]
+
+
+def test_the_committed_overview_lists_the_notebooks_that_there_are_and_none_by_hand():
+    cells = json.loads((paths.notebooks() / "00_overview.ipynb").read_text(encoding="utf-8"))["cells"]
+    shown = [
+        "".join(o["data"]["text/html"]) for c in cells for o in c.get("outputs", ()) if "text/html" in o.get("data", ())
+    ]
+    assert str(overview.notebooks_html()) in shown
+    written = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    assert not re.findall(r"\]\(\d\d_\w+\.ipynb", written)
+
+
+@pytest.mark.parametrize(
+    ("texts", "asks"),
+    [
+        ([text_cell("# 50 · Mine\n\n**In a sentence:** What `parity` costs; more.\n")], "What parity costs"),
+        ([text_cell("# 50 · Mine"), text_cell("![a](b.png)\n\n## Parameters\n\nA sentence. Another.")], "A sentence"),
+        ([text_cell("# 50 · Mine\n\nWords.", asks="which <way>")], "which <way>"),
+        ([text_cell("# 50 · Mine")], ""),
+        ([], ""),
+    ],
+)
+def test_a_notebook_of_ones_own_is_listed_by_its_first_sentence(texts, asks, tmp_path, monkeypatch):
+    path = tmp_path / "50_mine.ipynb"
+    path.write_text(json.dumps({"cells": texts, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    monkeypatch.setattr(overview, "notebook_paths", lambda: [path])
+    assert overview.asked_by(path) == asks
+    title = "50 · Mine" if texts else "50_mine"
+    assert f'<a href="50_mine.ipynb">{title}</a></td><td' in overview.notebooks_html()
+    assert html.escape(asks) in overview.notebooks_html()
 
 
 def test_small_pictures_keep_the_colours_that_tell_architectures_apart(tmp_path):

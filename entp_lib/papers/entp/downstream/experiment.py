@@ -156,21 +156,34 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
     """Train the language models that missing records start from, where their weights are not there.
 
     Records are kept in git and weights are not: where all records are whole, nothing happens, and where the record of
-    a language model has lost its weights, both are made again.
+    a language model has lost its weights, both are made again, if a missing record starts from it.
     """
     for experiment in (DOWNSTREAM, PRONOUNS):
         where, wanted = experiment.wanted(parameters, store)
-        tier = wanted[0].config.tier
-        if where.read_only or (experiment.stored(where, tier, parameters.seeds) and not parameters.fresh):
+        if where.read_only:
             continue
+        tier = wanted[0].config.tier
+        names = {needed(run.config) for run in wanted if parameters.fresh or not is_whole(run, experiment, where)}
+        texts, _ = OPENWEBTEXT.wanted(replace(parameters, tier=tier, changes={}), store)
         lost: dict[bool, list[PlannedRun]] = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
-            if not where.weights_path(run.config.experiment, config_id(run.config, OPENWEBTEXT.version)).exists():
-                record = where.find(run.config, OPENWEBTEXT.version)
-                lost[record is not None and record.status == "complete"].append(run)
+            name = record_name(run.config, OPENWEBTEXT.version)
+            if name in names and not texts.weights_path(*name.split("/")).exists():
+                lost[is_whole(run, OPENWEBTEXT, texts)].append(run)
         for again, runs in lost.items():
             if runs:
-                OPENWEBTEXT.compute(runs, parameters, where, fresh=again)
+                OPENWEBTEXT.compute(runs, parameters, texts, fresh=again)
+
+
+def needed(config: RunConfig | StudyConfig) -> str:
+    """The name of the language model's record that a run or a study of this module starts from."""
+    return config.start_from if isinstance(config, RunConfig) else config.params["weights"]
+
+
+def is_whole(run: PlannedRun, experiment: Experiment, store: Store) -> bool:
+    """Whether the record of a planned run is there and complete."""
+    record = store.find(run.config, experiment.version)
+    return record is not None and record.status == "complete"
 
 
 def errors(records: Sequence[Record], rule: str = FAIR_RULE) -> pd.DataFrame:
