@@ -6,3 +6,4 @@ from entp_lib.papers.compact.knowledge import GRAPH, REAL_GRAPH
 from entp_lib.papers.compact.lengths import LENGTHS
 
 EXPERIMENTS = (CAPACITY, GRAPH, REAL_GRAPH, ABSTRACTION, LENGTHS)
+NIGHTLY_ORDER = ("compact_lengths", "compact_abstraction")  # about five core-hours each

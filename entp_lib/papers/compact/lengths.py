@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.collection.claims import Level, Measurement
-from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, name_of, planned_study, select
 from entp_lib.config import StudyConfig
 from entp_lib.papers.compact.formats import FORMATS
 from entp_lib.papers.compact.positions import SCHEMES
@@ -20,7 +20,9 @@ from entp_lib.statistics import mean_interval
 NAME = "compact_lengths"
 ARCHITECTURES = ("decoder", "entp")
 
-# By tier: what all runs share, seeds of every scheme in padded text, and seeds of the other formats with ``others``.
+CLAIMED = ("learned", "coupled", "t5", "none")  # the schemes that claims compare
+# By tier: what all runs share, seeds of every scheme in padded text (of those that claims compare apart, where there is
+# not the time for five of all), and seeds of the other formats with ``others``.
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
         shared=dict(trained_digits=2, tested_digits=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8,
@@ -33,8 +35,9 @@ TIERS: dict[str, dict[str, Any]] = {
         seeds=5, other_seeds=3, others=("learned", "t5"),
     ),
     "overnight": dict(
-        shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=64, steps=4000, batch_size=64, tested=500),
-        seeds=3, other_seeds=3, others=tuple(name for name in SCHEMES if name != "coupled"),
+        shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=64, steps=6000, batch_size=32, rate=3e-3,
+                    tested=500),
+        seeds=3, claimed_seeds=5, other_seeds=3, others=(),
     ),
     "gpu": dict(
         shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=128, steps=8000, batch_size=64, tested=500),
@@ -48,7 +51,8 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if tier not in TIERS:
         return []
     t, found = TIERS[tier], []
-    cells = [("padded", name, seeds or t["seeds"]) for name in SCHEMES]
+    claimed = t.get("claimed_seeds", t["seeds"])
+    cells = [("padded", name, seeds or (claimed if name in CLAIMED else t["seeds"])) for name in SCHEMES]
     cells += [(form, name, seeds or t["other_seeds"]) for form in FORMATS if form != "padded" for name in t["others"]]
     for form, positions, count in cells:
         for seed in range(count):
@@ -57,7 +61,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
                 config = StudyConfig(NAME, tier, "compact_addition", params, seed, seed)
                 labels = dict(positions=positions, format=form, architecture=architecture, arm=architecture)
                 found.append(planned_study(config, **labels))
-    return found
+    return by_seed(found)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

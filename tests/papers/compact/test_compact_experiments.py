@@ -92,7 +92,7 @@ def test_abstraction_tables():
     assert set(abstraction.by_position(records)["position"]) == set(range(1, 12))
     found = {m.claim: m for m in abstraction.measure(records)}
     assert found["CT-floor"].verdict == found["CT-templates"].verdict == "verified"
-    assert len(found["CT-depth-2"].values) == 1 and found["CT-depth-3"].values == []
+    assert len(found["CT-depth-2"].values) == 1 and "CT-depth-3" not in found  # no three layers at smoke
     assert len(found["CT-entp-depth"].values) == 1
 
 
