@@ -104,3 +104,23 @@ def test_length_tables():
     assert len(lengths.entp_gain(records)) == 1
     assert len(lengths.gain(records, "coupled", "decoder")) == 1 and lengths.gain(records, "none", "decoder") == []
     assert set(lengths.furthest(records, 0.0).columns) == {"decoder", "entp"}
+
+
+@pytest.mark.parametrize(("trained", "why"), [(1.0, ""), (0.3, ""), (0.01, "no side is above guessing")])
+def test_a_scheme_is_compared_where_it_has_learned_what_it_was_trained_on(trained, why):
+    records = []
+    for run in lengths.LENGTHS.plan("quick", 0):
+        if run.labels["format"] == "padded" and run.labels["positions"] in ("learned", "coupled"):
+            lead = 0.3 if run.labels["positions"] == "coupled" else 0.0
+            lead += 0.001 * run.labels["seed"] * (run.labels["positions"] == "coupled")
+            digits = run.config.params["tested_digits"]
+            metrics = {
+                "accuracy": {str(n): trained if n == digits[0] else 0.0 for n in digits},
+                "token_accuracy": {str(n): 0.9 if n == digits[0] else 0.2 + lead for n in digits},
+            }
+            records.append(Record("compact_lengths", 1, run.config, metrics, {"loss": [1.0]}, {}))
+    records = lengths.LENGTHS.labelled(records, [r for r in lengths.LENGTHS.plan("quick", 0)])
+    found = {m.claim: m for m in lengths.measure(records)}
+    assert found["CT-coupling"].undecided == why and found["CT-entp-length"].undecided == why
+    assert found["CT-coupling"].values == pytest.approx([0.3 + 0.001 * seed for seed in range(5)])
+    assert len(found["CT-entp-length"].values) == 5
