@@ -17,6 +17,13 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, handled as Ctrl-C is."""
 
 
+class Stopped(KeyboardInterrupt):
+    """A sweep that was interrupted, by Ctrl-C or JupyterLab's square: there it is this one line, and no traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # what IPython asks an exception for
+        return [str(self)]
+
+
 class Request:
     """Whether this process was asked to end, and whether it is at something that ends by itself."""
 

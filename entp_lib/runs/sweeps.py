@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from entp_lib.config import RunConfig, canonical_json, config_id, to_dict
 from entp_lib.models.entp import token_forwards
-from entp_lib.runs import cluster
+from entp_lib.runs import cluster, stopping
 from entp_lib.runs.deadlines import Deadline, deadline_after
 from entp_lib.runs.execution import Config, check_can_compute, device_for, tidy
 from entp_lib.runs.generations import begin_or_continue, end, is_done
@@ -119,7 +119,15 @@ def sweep(
     if todo:
         check_can_compute(list(todo.values()), version, store)
         todo = begun_here_first(todo, stored, options.device or "cpu")
-        found |= compute(todo, Job(version, store, generation, options), executor, result)
+        try:
+            found |= compute(todo, Job(version, store, generation, options), executor, result)
+        except stopping.Terminated:
+            raise
+        except KeyboardInterrupt:
+            raise stopping.Stopped(
+                f"stopped: {result.reused + result.computed} of {len(by_id)} runs are complete and kept; run it again, "
+                "and the others go on from their last checkpoints"
+            ) from None
     if generation and all(i in found and is_done(found[i], generation) for i in by_id):
         end(store, configs[0].experiment, by_id)
     result.records = [found[i] for i in by_id if i in found]

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 
 from entp_lib.config import config_from
@@ -68,9 +69,33 @@ def leave_with_parent() -> None:
     os._exit(1)
 
 
+class Worker(SpawnProcess):
+    """A process that an interrupt does not reach, not even while it starts: whoever started it will end it.
+
+    A terminal, and JupyterLab, send an interrupt to all processes of a group. A worker would end in the middle of a
+    step with a traceback, where the SIGTERM that follows lets it leave a checkpoint.
+    """
+
+    def start(self) -> None:
+        if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+            super().start()
+            return
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a process inherits what is ignored
+        try:
+            super().start()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class Workers(SpawnContext):
+    """Spawned processes: a forked copy of a process that has used threads or CUDA may hang."""
+
+    Process = Worker
+
+
 def local_processes(jobs: int) -> cf.ProcessPoolExecutor:
-    """Worker processes, spawned: a forked copy of a process that has used threads or CUDA may hang."""
-    return cf.ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    """Worker processes, which end when they are told to and not by an interrupt."""
+    return cf.ProcessPoolExecutor(jobs, mp_context=Workers())
 
 
 def available_cores() -> int:
