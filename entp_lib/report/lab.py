@@ -15,6 +15,8 @@ METADATA = {"kernelspec": KERNELSPEC, "language_info": {"name": "python"}}  # of
 # What people write into a cell's metadata; of the first cell: the verdicts its words suppose, what the notebook asks.
 WRITTEN = ("tags", "rests_on", "asks")
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
 
 def clean_before_saving(model: dict, path: str, **_) -> None:
     """JupyterLab's hook before it writes a file: metadata of the project's notebooks are as committed.
@@ -26,10 +28,15 @@ def clean_before_saving(model: dict, path: str, **_) -> None:
 
 
 def clean(content: dict) -> None:
-    """Take out of a notebook's metadata, in place, whatever depends on where and how it was executed."""
+    """Take out of a notebook, in place, whatever depends on where and how it was executed.
+
+    That is metadata, and the names of widgets, which mean nothing without the kernel that had them.
+    """
     content["metadata"] = METADATA
     for cell in content["cells"]:
         cell["metadata"] = {name: value for name, value in cell["metadata"].items() if name in WRITTEN and value}
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop(WIDGET, None)
 
 
 def lab_command(port: int | None = None, browser: bool = True) -> list[str]:

@@ -444,3 +444,11 @@ def test_what_people_write_into_a_cells_metadata_stays(folder):
     content = {"metadata": {}, "cells": [{"metadata": {"rests_on": {"A.2": "verified"}, "trusted": True, "tags": []}}]}
     clean(content)
     assert content["cells"][0]["metadata"] == {"rests_on": {"A.2": "verified"}}
+
+
+def test_the_names_of_widgets_are_not_kept(folder):
+    """Each kernel gives new ones, so that every execution would change the file."""
+    data = {"application/vnd.jupyter.widget-view+json": {"model_id": "3d9f"}, "text/plain": ["VBox()"]}
+    content = {"metadata": {}, "cells": [{"metadata": {}, "outputs": [{"data": data}, {"output_type": "stream"}]}]}
+    clean(content)
+    assert content["cells"][0]["outputs"] == [{"data": {"text/plain": ["VBox()"]}}, {"output_type": "stream"}]
