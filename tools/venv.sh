@@ -5,6 +5,7 @@
 # none and the next run installs again. The lock and the log lie in .venv too, nothing lies anywhere else.
 
 log=.venv/install.log # what uv and pip said
+unset PYTHONDONTWRITEBYTECODE # set, it has every process compile torch anew, which takes seconds of each
 
 fail() {
   printf '%s: %s\n' "${0##*/}" "$*" >&2
