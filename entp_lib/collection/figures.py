@@ -30,6 +30,8 @@ from entp_lib.statistics import mean_interval
 
 # One colour per architecture everywhere.
 PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
+# For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
+OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
 NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
 STYLE = {
     "figure.dpi": 100,

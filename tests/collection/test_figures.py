@@ -202,6 +202,8 @@ def test_bad_names_are_refused(name, records):
 def test_every_architecture_has_one_colour_and_a_name():
     assert set(ARCHITECTURES) <= set(figures.PALETTE) and set(ARCHITECTURES) <= set(figures.NAMES)
     assert len(set(figures.PALETTE.values())) == len(figures.PALETTE)
+    architectures = {a.colour for a in figures.ARCHITECTURES.values()}
+    assert len(set(figures.OTHERS)) == 5 and not architectures & set(figures.OTHERS)
 
 
 def test_a_written_figure_is_reported(records, tmp_path, monkeypatch):

@@ -19,6 +19,11 @@ from entp_lib.statistics import mean_interval
 
 NAME = "compact_lengths"
 ARCHITECTURES = ("decoder", "entp")
+# What a scheme tells the model: where a token is, or how far two tokens are apart. A row of panels each.
+FAMILIES = {
+    "places": ("learned", "sinusoidal", "randomised", "coupled", "none"),
+    "distances": ("t5", "alibi", "kerple", "fire", "rope"),
+}
 
 # By tier: what all runs share, seeds of every scheme in padded text, and seeds of the other formats with ``others``.
 TIERS: dict[str, dict[str, Any]] = {
