@@ -140,11 +140,12 @@ def legend_beside(ax, *, colour: str | None = None, **options):
     return legend
 
 
-def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel: str) -> None:
+def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel: str, at: str = "") -> None:
     """Mean over seeds for each arm, a band from the lowest to the highest seed, thin lines per seed.
 
     ``curves``: columns ``arm`` (or ``architecture``), ``seed``, ``x`` and ``y``. Where seeds stop at different x
-    (seconds), no mean exists and only the seeds are drawn.
+    (seconds), no mean exists and only the seeds are drawn; or, with a column ``at`` (the step) that all seeds share,
+    a line through the means of x and y at each of its values.
     """
     for arm, part in curves.groupby("arm" if "arm" in curves else "architecture", sort=False):
         look = ARMS[arm]
@@ -152,9 +153,12 @@ def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel
         aligned = not wide.isna().any().any()
         if aligned:
             draw_arm(ax, arm, wide.index, wide.mean(axis=1), wide.min(axis=1), wide.max(axis=1))
+        elif at:
+            mean = part.groupby(at)[[x, y]].mean()
+            ax.plot(mean[x], mean[y], color=look.colour, ls=look.style, label=look.label)
         for i, (_, seed) in enumerate(part.groupby("seed")):
-            lone = {} if aligned or i else {"label": look.label}
-            style = dict(color=look.colour, ls=look.style, lw=0.6, alpha=0.5 if aligned else 1.0)
+            lone = {} if aligned or at or i else {"label": look.label}
+            style = dict(color=look.colour, ls=look.style, lw=0.6, alpha=0.5 if aligned or at else 1.0)
             ax.plot(seed[x], seed[y], **style, **lone)
     ax.set(xlabel=xlabel, ylabel=ylabel)
 

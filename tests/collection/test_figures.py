@@ -63,6 +63,13 @@ def test_seeds_that_do_not_share_an_axis_are_drawn_alone():
     _, ax = figures.panels(1)
     figures.seed_curves(ax, curves, "step", "accuracy", xlabel="s", ylabel="a")
     assert len(ax.get_lines()) == 4 and not ax.collections
+    _, ax = figures.panels(1)
+    steps = curves.assign(at=CURVES["step"])
+    figures.seed_curves(ax, steps, "step", "accuracy", xlabel="s", ylabel="a", at="at")
+    means = {line.get_label(): line for line in ax.get_lines() if not line.get_label().startswith("_")}
+    assert set(means) == {"decoder", "ENTP"} and len(ax.get_lines()) == 6
+    assert means["ENTP"].get_xdata() == pytest.approx([1.005, 2.005, 3.005])
+    assert means["ENTP"].get_ydata() == pytest.approx([1.6, 1.7, 1.8])
 
 
 def test_lines_that_lie_on_each_other_differ_in_width_marker_and_its_places():
