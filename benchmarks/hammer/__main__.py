@@ -36,8 +36,8 @@ SEED = 20
 KINDS = ("malformed", "points", "random", "disks", "company", "environments")  # the cheap ones first
 
 
-def attacks(kinds: Sequence[str], quick: bool) -> Iterator[Tally]:
-    """The attacks of these kinds; ``quick`` has fewer of each, and no company."""
+def attacks(kinds: Sequence[str], quick: bool, tries: int) -> Iterator[Tally]:
+    """The attacks of these kinds, with ``tries`` kills by each signal; ``quick`` has fewer of each, and no company."""
     if "malformed" in kinds:
         yield from malformed()
     if set(kinds) == {"malformed"}:
@@ -48,7 +48,7 @@ def attacks(kinds: Sequence[str], quick: bool) -> Iterator[Tally]:
     if "points" in kinds:
         yield from kills_at_points(expected, *([(signal.SIGKILL,)] if quick else []))
     if "random" in kinds:
-        yield from kills_at_random(1 if quick else 26, SEED, expected, took)
+        yield from kills_at_random(1 if quick else tries, SEED, expected, took)
     if "disks" in kinds:
         yield from disks(expected, *([(errno.ENOSPC,)] if quick else []))
     if "company" in kinds and not quick:
@@ -61,12 +61,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--tries", type=int, default=26, help="kills at a random moment by each signal (default: 26)")
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and theirs, ignore it
     torch.set_num_threads(1)
     logging.getLogger("entp_lib").setLevel(logging.CRITICAL)  # what is set aside is told as it should be
     began, tallies = time.monotonic(), []
-    for tally in attacks(options.only, options.quick):
+    for tally in attacks(options.only, options.quick, options.tries):
         tallies.append(tally)
         print(f"{time.monotonic() - began:6.0f} s  {tally.attack}: {len(tally.failures)} of {tally.tries}", flush=True)
         for failure in tally.failures:

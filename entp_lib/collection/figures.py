@@ -31,6 +31,8 @@ from entp_lib.statistics import mean_interval
 
 # One colour per architecture everywhere.
 PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
+# For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
+OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
 NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
 STYLE = {
     "figure.dpi": 100,
@@ -96,11 +98,55 @@ def draw_arm(ax, arm: str, x, mean, low, high, **line) -> None:
     ax.plot(x, mean, **{"color": look.colour, "ls": look.style, "label": look.label, **line})
 
 
-def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel: str) -> None:
+# Where lines may lie on each other, each arm has a marker and a width, so that the thicker show below the thinner.
+APART = {
+    "decoder": ("o", 3.0),
+    "prefix_decoder": ("D", 2.4),
+    "entp": ("s", 1.8),
+    "hybrid": ("^", 1.0),
+    LONGER: ("v", 1.2),
+}
+SPARE_MARKERS = "oDs^vPX*<>hpd"
+
+
+def tell_apart(ax, *, marks: int = 6, stagger: bool = True) -> None:
+    """Make lines visible that lie on each other: the later one is drawn, the thinner, and each has its own marker.
+
+    Treated are the labelled lines of ``ax``, in their order: an arm as in ``APART``, others from 3 points down to 1.
+    About ``marks`` markers a line, at places of its own, or not ``stagger``: one at every point, the larger below the
+    smaller. Markers are hollow where the line is dashed.
+    """
+    by_label = {ARMS[arm].label: look for arm, look in APART.items()}
+    found = [line for line in ax.get_lines() if not line.get_label().startswith("_") and len(line.get_xdata())]
+    spare = iter([m for m in SPARE_MARKERS if m not in {by_label.get(line.get_label(), "-")[0] for line in found}])
+    for i, line in enumerate(found):
+        points, turns = len(line.get_xdata()), min(len(found), 3)
+        step = max(turns, points // marks) if stagger and points > turns else 1
+        given = by_label.get(line.get_label())
+        marker, width = given or (next(spare), np.linspace(3, 1, len(found))[i])
+        edge = {"mfc": line.get_color(), "mec": "white"}
+        if line.get_linestyle() not in ("-", "None"):
+            edge = {"mfc": "white", "mec": line.get_color()}
+        size = max(4.2, width + 2) if stagger else 3 + 1.3 * width
+        line.set(lw=width, marker=marker, ms=size, mew=0.6, **edge)
+        line.set_markevery((round(i * step / turns) % step, step))
+
+
+def legend_beside(ax, *, colour: str | None = None, **options):
+    """A legend to the right of the axes, where no curve is; ``colour`` for its lines where it speaks of all panels."""
+    defaults = {"loc": "upper left", "bbox_to_anchor": (1, 1), "fontsize": 7, "handlelength": 3.2}
+    legend = ax.legend(**{**defaults, **options})
+    for line in legend.get_lines() if colour else ():
+        line.set_color(colour)
+    return legend
+
+
+def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel: str, at: str = "") -> None:
     """Mean over seeds for each arm, a band from the lowest to the highest seed, thin lines per seed.
 
     ``curves``: columns ``arm`` (or ``architecture``), ``seed``, ``x`` and ``y``. Where seeds stop at different x
-    (seconds), no mean exists and only the seeds are drawn.
+    (seconds), no mean exists and only the seeds are drawn; or, with a column ``at`` (the step) that all seeds share,
+    a line through the means of x and y at each of its values.
     """
     for arm, part in curves.groupby("arm" if "arm" in curves else "architecture", sort=False):
         look = ARMS[arm]
@@ -108,17 +154,23 @@ def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel
         aligned = not wide.isna().any().any()
         if aligned:
             draw_arm(ax, arm, wide.index, wide.mean(axis=1), wide.min(axis=1), wide.max(axis=1))
+        elif at:
+            mean = part.groupby(at)[[x, y]].mean()
+            ax.plot(mean[x], mean[y], color=look.colour, ls=look.style, label=look.label)
         for i, (_, seed) in enumerate(part.groupby("seed")):
-            lone = {} if aligned or i else {"label": look.label}
-            style = dict(color=look.colour, ls=look.style, lw=0.6, alpha=0.5 if aligned else 1.0)
+            lone = {} if aligned or at or i else {"label": look.label}
+            style = dict(color=look.colour, ls=look.style, lw=0.6, alpha=0.5 if aligned or at else 1.0)
             ax.plot(seed[x], seed[y], **style, **lone)
     ax.set(xlabel=xlabel, ylabel=ylabel)
 
 
-def arm_curves(ax, means: pd.DataFrame, x: str, *, xlabel: str, ylabel: str) -> None:
-    """A line for each arm through ``mean``, with a band from ``low`` to ``high``: a frame of ``interval_table``."""
+def arm_curves(ax, means: pd.DataFrame, x: str, *, xlabel: str, ylabel: str, within=(-np.inf, np.inf)) -> None:
+    """A line for each arm through ``mean``, with a band from ``low`` to ``high``: a frame of ``interval_table``.
+
+    ``within``: the range of the quantity; a band beyond it is drawn to its end (the t interval of a share leaves 0..1).
+    """
     for arm, part in means.groupby("arm", sort=False):
-        part = part.sort_values(x)
+        part = part.sort_values(x).assign(low=lambda p: p["low"].clip(*within), high=lambda p: p["high"].clip(*within))
         fill = ARMS[arm].colour if ARMS[arm].style == "-" else "white"  # a lone point shows no line style
         draw_arm(ax, arm, part[x], part["mean"], part["low"], part["high"], marker="o", ms=3, mfc=fill)
     ax.set(xlabel=xlabel, ylabel=ylabel)
@@ -245,6 +297,18 @@ def looks_equal(path: Path, data: bytes) -> bool:
             return False
         apart = np.abs(np.asarray(old, dtype=int) - np.asarray(new, dtype=int)).max(axis=-1)
     return apart.max() <= 3 and (apart > 0).mean() < 0.001
+
+
+def opaque(png: bytes) -> bytes:
+    """The same picture without a channel of transparency; unchanged where a pixel is transparent or there is none."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(png)) as image:
+        if image.mode != "RGBA" or image.getextrema()[3] != (255, 255):
+            return png
+        buffer = io.BytesIO()
+        image.convert("RGB").save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
 
 
 def describe_records(records: Sequence[Record]) -> str:

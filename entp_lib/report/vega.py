@@ -144,7 +144,8 @@ def intervals(ledger: pd.DataFrame) -> dict[str, Any]:
     colour = {"field": "verdict", "type": "nominal", "scale": scale, "title": None}
 
     def layer(mark: dict, field: str, **more: Any) -> dict[str, Any]:
-        x = {"field": field, "type": "quantitative", "title": "difference that the claim is about"}
+        title = "difference that the claim is about, each row in its own unit"
+        x = {"field": field, "type": "quantitative", "title": title}
         return {"mark": mark, "encoding": {"x": x, "y": y, "tooltip": tooltip, **more}}
 
     return {

@@ -20,6 +20,11 @@ from entp_lib.statistics import mean_interval
 NAME = "compact_lengths"
 ARCHITECTURES = ("decoder", "entp")
 LEARNED = 0.05  # share of right sums at the trained length; below it, how far a scheme reaches is not measured
+# What a scheme tells the model: where a token is, or how far two tokens are apart. A row of panels each.
+FAMILIES = {
+    "places": ("learned", "sinusoidal", "randomised", "coupled", "none"),
+    "distances": ("t5", "alibi", "kerple", "fire", "rope"),
+}
 
 CLAIMED = ("learned", "coupled", "t5", "none")  # the schemes that claims compare
 # By tier: what all runs share, seeds of every scheme in padded text (of those that claims compare apart, where there is

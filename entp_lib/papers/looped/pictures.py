@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 from PIL import Image
 
 from entp_lib import paths
@@ -22,12 +23,46 @@ TARGETS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9")  # by head
 SHORT = ("fetch", "read a", "read b", "write")
 
 
+def spread(places: Sequence[float], apart: float) -> list[float]:
+    """Rising ``places`` moved until ``apart`` from each other: those that are too close are set around their mean."""
+    groups: list[list[float]] = []
+    for place in places:
+        groups.append([place])
+        while len(groups) > 1:
+            last, before = groups[-1], groups[-2]
+            if np.mean(last) - np.mean(before) >= apart * (len(last) + len(before)) / 2:
+                break
+            groups[-2:] = [before + last]
+    return [float(np.mean(g)) + apart * (i - (len(g) - 1) / 2) for g in groups for i in range(len(g))]
+
+
 def draw_state(ax: Axes, metrics: Mapping[str, Any], which: str = "state") -> None:
-    """The state X as the paper has it, a token per column: -1 blue, 0 white, 1 orange; names of the rows beside it."""
+    """The state X as the paper has it, a token per column: -1 blue, 0 white, 1 orange; names of the rows beside it.
+
+    Names of low rows are moved apart so that none lies on another.
+    """
     x_DT = np.array(metrics[which]).T
     ax.imshow(x_DT, cmap=BITS, vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
-    places = {name: (start, stop) for name, (start, stop) in metrics["rows"].items() if x_DT[start:stop].any()}
-    ax.set_yticks([(start + stop - 1) / 2 for start, stop in places.values()], list(places), fontsize=7)
+    by_row = sorted(metrics["rows"].items(), key=lambda row: row[1])
+    places = {name: (start, stop) for name, (start, stop) in by_row if x_DT[start:stop].any()}
+    centres, apart = [(start + stop - 1) / 2 for start, stop in places.values()], len(x_DT) / 18
+    ax.set_yticks(centres, [""] * len(centres))
+    for name, centre, at in zip(places, centres, spread(centres, apart), strict=True):
+        ax.annotate(
+            name,
+            (0, centre),
+            (-0.06, at),
+            xycoords=ax.get_yaxis_transform(),
+            textcoords=ax.get_yaxis_transform(),
+            fontsize=7,
+            ha="right",
+            va="center",
+            arrowprops={"arrowstyle": "-", "lw": 0.5, "color": "grey", "shrinkA": 0, "shrinkB": 0},
+        )
+    key = [
+        Patch(fc=BITS(value), ec="grey", lw=0.4, label=text) for value, text in ((0.0, "-1"), (0.5, "0"), (1.0, "1"))
+    ]
+    ax.legend(handles=key, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.1), handlelength=1)
     for start, stop in places.values():
         for edge in (start, stop):
             ax.axhline(edge - 0.5, color="grey", lw=0.4)
@@ -37,6 +72,21 @@ def draw_state(ax: Axes, metrics: Mapping[str, Any], which: str = "state") -> No
     commands = len(metrics["code"])
     ax.set_xticks([0, 1 + (cells - 1) / 2, 1 + cells + (commands - 1) / 2], ["scratchpad", "memory", "commands"])
     ax.grid(False)
+
+
+def draw_down_to(ax: Axes, x: Sequence[float], y: Sequence[float], floor: float, **line: Any) -> None:
+    """A line on a logarithmic axis that ends at ``floor``; where it falls below, an arrow says so, and whether to 0."""
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    below = y < floor
+    ax.set_yscale("log")
+    ax.plot(x, np.where(below, np.nan, y), **line)
+    ax.update_datalim([(x.min(), floor), (x.max(), floor)])
+    ax.autoscale_view()
+    ax.set_ylim(bottom=floor)
+    if below.any():
+        word = "↓ 0" if (y[below] == 0).all() else "↓"
+        place = {"xycoords": ax.get_xaxis_transform(), "ha": "left", "va": "bottom"}
+        ax.annotate(f"{word} from {x[below][0]:g} on", (x[below][0], 0.02), fontsize=7, color=line["color"], **place)
 
 
 def draw_memory(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Sequence]) -> None:

@@ -14,13 +14,16 @@ from entp_lib.papers.scratchpad.rows import Row, batch_of
 SEEN = ListedColormap(["#F2F2F2", "#56B4E9", "#0072B2"])  # hidden, the memory, the own group
 REACH = ListedColormap(["#F2F2F2", "#0072B2", "#D55E00"])  # out of reach, allowed, an older state
 COUNTED, COPIED = "#009E73", "#9E9E9E"
-# An architecture has its colour; line and marker say which scratchpad.
+# An architecture has its colour; line, marker and the band's hatching say which scratchpad.
 LOOKS = {
     "inductive decoder": ("decoder", "-", "o"),
     "ordinary decoder": ("decoder", "--", "s"),
     "decoder without": ("decoder", ":", "^"),
     "inductive ENTP": ("entp", "-", "o"),
 }
+
+LABELS = {"decoder without": "no scratchpad: answer right"}
+HATCHES = {"--": "////", ":": "||||"}
 
 
 def seen_by(row: Row) -> np.ndarray:
@@ -88,5 +91,7 @@ def draw_arm(ax: Axes, arm: str, line: pd.DataFrame, x: str) -> None:
     """One arm's mean over seeds with its 95 % interval, cut to shares: rows of ``interval_table`` by column ``x``."""
     architecture, style, marker = LOOKS[arm]
     colour = ARCHITECTURES[architecture].colour
-    ax.fill_between(line[x], line["low"].clip(0, 1), line["high"].clip(0, 1), color=colour, alpha=0.12, lw=0)
-    ax.plot(line[x], line["mean"], ls=style, marker=marker, ms=4, color=colour, label=arm)
+    edge = {"ec": (colour, 0.35), "fc": (colour, 0.12), "lw": 0.6, "ls": style, "hatch": HATCHES.get(style)}
+    ax.fill_between(line[x], line["low"].clip(0, 1), line["high"].clip(0, 1), **edge)
+    hollow = colour if style == "-" else "white"
+    ax.plot(line[x], line["mean"], ls=style, marker=marker, ms=4, mfc=hollow, color=colour, label=LABELS.get(arm, arm))

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from entp_lib.papers.compact import length_studies
+from entp_lib.papers.compact import length_studies, lengths
 from entp_lib.papers.compact.formats import FORMATS
 from entp_lib.papers.compact.positions import SCHEMES
 from entp_lib.strict import ConfigError
@@ -60,3 +60,8 @@ def test_bad_input(changes, named):
     arguments = {"positions": "learned", "format": "plain", "architecture": "decoder", **TINY, **changes}
     with pytest.raises(ConfigError, match=named):
         length_studies.addition_study(**arguments)
+
+
+def test_the_figure_has_every_scheme_once():
+    drawn = [scheme for family in lengths.FAMILIES.values() for scheme in family]
+    assert sorted(drawn) == sorted(SCHEMES) and {len(f) for f in lengths.FAMILIES.values()} == {5}

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -272,7 +273,18 @@ def test_the_figure_draws_models_and_learners_and_names_what_is_absent(smoke):
 def test_learners_of_a_class_differ_in_style():
     for function in in_context_tables.REFERENCES:
         drawn = [style for name, style in in_context_tables.STYLES.items() if function in BASELINES[name].functions]
-        assert len(set(drawn)) == len(drawn) >= 3
+        assert len({line for line, _ in drawn}) == len({marker for _, marker in drawn}) == len(drawn) >= 3
+
+
+def test_an_error_far_beyond_the_axis_interrupts_the_line(smoke):
+    models = in_context_tables.over_seeds(in_context_tables.by_examples(smoke[0])).query("function == 'linear'")
+    far = pd.DataFrame({"arm": "least squares", "examples": [0, 1, 2], "error": [1.0, 1e6, 2.0]})
+    fig, ax = plt.subplots()
+    in_context_tables.draw(ax, models, far)
+    (line,) = [line for line in ax.lines if line.get_label() == "least squares"]
+    assert np.isnan(line.get_ydata()).tolist() == [False, True, False]
+    assert [text.get_text() for text in ax.texts] == ["↑"] and ax.texts[0].get_position()[0] == 1
+    plt.close(fig)
 
 
 def test_best_is_no_tier_to_run():

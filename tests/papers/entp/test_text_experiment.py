@@ -8,6 +8,7 @@ import json
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -395,3 +396,12 @@ def test_an_arm_above_the_bigram_makes_long_prefixes_uninformative():
     stand = module.below_bigrams(losses.assign(loss=2.0), found, ("decoder", "entp"))
     assert Measurement("T3-long", [0.1], "overnight", levels=stand).informative
     assert module.below_bigrams(losses, pd.DataFrame(), ("decoder", "entp")) == ()
+
+
+def test_a_loss_has_the_unit_of_its_tokenizer():
+    def record(**params):
+        return SimpleNamespace(config=SimpleNamespace(task_params=params))
+
+    assert module.unit([record(context=8), record(tokenizer="bytes", context=8)]) == "nats per byte"
+    assert module.unit([record(tokenizer="gpt2", context=8)]) == "nats per token"
+    assert module.unit([record(tokenizer="gpt2", context=8), record(context=8)]) == "nats per byte/token"

@@ -1,6 +1,7 @@
 """Pictures of a run hold what the run did."""
 
 import io
+import itertools
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,8 +29,28 @@ def test_the_state_is_drawn_a_token_per_column(shown, ax):
     pictures.draw_state(ax, metrics)
     image = np.asarray(ax.images[0].get_array())
     assert np.array_equal(image, np.array(metrics["state"]).T)
-    labels = [t.get_text() for t in ax.get_yticklabels()]
+    labels = [t.get_text() for t in ax.texts]
     assert {"command", "word", "counter", "position", "scratchpad"} == set(labels)  # all others are 0 between passes
+    key = ax.get_legend()
+    named = [(t.get_text(), p.get_facecolor()) for t, p in zip(key.get_texts(), key.get_patches(), strict=True)]
+    assert named == [(str(v), ax.images[0].cmap(ax.images[0].norm(v))) for v in (-1, 0, 1)]
+    ax.figure.canvas.draw()
+    boxes = sorted((t.get_window_extent() for t in ax.texts), key=lambda box: box.y0)
+    assert all(lower.y1 <= upper.y0 + 1 for lower, upper in itertools.pairwise(boxes))
+
+
+def test_places_that_are_too_close_move_apart_and_others_stay():
+    assert pictures.spread([1, 10, 20], 2) == [1, 10, 20]
+    assert pictures.spread([1, 10, 10.5, 11, 20], 2) == [1, 8.5, 10.5, 12.5, 20]
+    assert pictures.spread([0, 2, 3], 3) == pytest.approx([-4 / 3, 5 / 3, 14 / 3])
+
+
+@pytest.mark.parametrize(("last", "said"), [(0.0, ["↓ 0 from 2 on"]), (1e-16, ["↓ from 2 on"]), (1e-3, [])])
+def test_a_line_that_falls_off_a_logarithmic_axis_says_where(ax, last, said):
+    pictures.draw_down_to(ax, [0, 1, 2], [1.0, 0.1, last], 1e-8, color="black")
+    assert [t.get_text() for t in ax.texts] == said and ax.get_ylim()[0] == 1e-8
+    assert np.isnan(ax.lines[0].get_ydata()).sum() == len(said)
+    assert ax.get_xlim()[1] >= 2 and ax.get_ylim()[1] > 1 and ax.get_yscale() == "log"
 
 
 def test_the_memory_is_written_out_and_changes_are_marked(shown, ax):

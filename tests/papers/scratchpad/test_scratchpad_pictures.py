@@ -64,6 +64,8 @@ def test_every_arm_has_a_look_of_its_own(ax):
         pictures.draw_arm(ax, arm, line, "size")
     looks = {(drawn.get_color(), drawn.get_linestyle()) for drawn in ax.lines}
     assert len(looks) == len(ARMS) == len(ax.lines)
+    bands = {(tuple(band.get_facecolor()[0]), band.get_hatch()) for band in ax.collections}
+    assert len(bands) == len(ARMS) and set(pictures.LABELS) <= set(ARMS)
     assert list(ax.lines[0].get_ydata()) == [0.9, 0.5]
     bands = np.concatenate([band.get_paths()[0].vertices for band in ax.collections])
     assert bands[:, 1].min() >= 0 and bands[:, 1].max() <= 1

@@ -16,17 +16,17 @@ LASSO = "Lasso, α = 0.01"
 # What a class is held against; None: the learner with the lowest error. Least squares is no measure of functions that
 # are not linear: with d examples it interpolates, and the expectation of its error is not finite.
 REFERENCES = {"linear": ("least squares",), "sparse": ("least squares", LASSO), "network": None, "tree": None}
-# The learners that figures draw, each with its line style; no two of a class share one.
+# The learners that figures draw, each with its line style and marker; no two of a class share either.
 STYLES = {
-    "least squares": "--",
-    "3 nearest neighbours": ":",
-    "averaging": "-.",
-    "ridge": (0, (6, 2, 1, 2, 1, 2)),
-    LASSO: (0, (3, 1, 1, 1)),
-    "trained network": (0, (3, 1, 1, 1)),
-    "greedy tree": (0, (8, 2)),
-    "greedy tree, any depth": (0, (3, 1, 1, 1)),
-    "gradient boosting (xgboost)": "-.",
+    "least squares": ("--", "x"),
+    "3 nearest neighbours": (":", "o"),
+    "averaging": ("-.", "+"),
+    "ridge": ((0, (8, 2)), "1"),
+    LASSO: ((0, (8, 2)), "2"),
+    "trained network": ((0, (2, 1)), "*"),
+    "greedy tree": ("-", "1"),
+    "greedy tree, any depth": ((0, (1, 3)), "s"),
+    "gradient boosting (xgboost)": ("-.", "+"),
 }
 
 
@@ -154,20 +154,27 @@ def above_best(settings: Sequence[Record], records: Sequence[Record]) -> pd.Data
 def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str] = ()) -> None:
     """Error by number of examples of one class, both frames ``over_seeds``; learners in grey, absent ones named.
 
-    Line: mean over seeds; band: lowest to highest seed; bars: two standard errors of the mean over prompts.
+    Line: mean over seeds; band: lowest to highest seed; bars: two standard errors of the mean over prompts. A learner's
+    error more than twenty times beyond the axis is an arrow at its top, and the line is interrupted there.
     """
-    from entp_lib.collection.figures import ARMS, PALETTE, draw_arm
+    from entp_lib.collection.figures import ARMS, PALETTE, draw_arm, tell_apart
 
     ax.axhline(1, color="grey", lw=0.6)
     for arm, part in models.groupby("arm", sort=False):
         x, y = part["examples"], part["error"]
         draw_arm(ax, arm, x, y, part["low"], part["high"])
         ax.errorbar(x, y, 2 * part["standard_error"], color=ARMS[arm].colour, ls="none", elinewidth=0.8)
-    for arm, style in STYLES.items():
+    tell_apart(ax)
+    top, grey = max(1.2, 1.1 * models["high"].max()), PALETTE["baseline"]
+    for arm, (style, marker) in STYLES.items():
         part = learners[learners["arm"] == arm]
         if len(part):
-            ax.plot(part["examples"], part["error"], color=PALETTE["baseline"], ls=style, lw=1.1, label=arm)
+            error, every = part["error"].where(part["error"] < 20 * top), max(1, len(part) // 6)
+            mark = {"marker": marker, "ms": 4.5, "mfc": "none", "markevery": every}
+            ax.plot(part["examples"], error, color=grey, ls=style, lw=1.1, label=arm, **mark)
+            for x in part["examples"][error.isna()]:
+                ax.text(x, top, "↑", fontsize=9, color=grey, ha="center", va="top")
     for name in absent:
         ax.plot([], [], lw=0, label=name.replace(": ", ":\n"))
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.set(xlabel="examples in context", ylim=(0, max(1.2, 1.1 * models["high"].max())))
+    ax.set(xlabel="examples in context", ylim=(0, top))

@@ -217,6 +217,13 @@ def minima(records: Sequence[Record], smoothed: int = 1) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def unit(records: Sequence[Record]) -> str:
+    """The unit of their losses: nats for each of what their tokenizer makes of a text."""
+    names = {Text(**r.config.task_params).tokenizer for r in records}
+    made = {"bytes": "byte", "characters": "character"}
+    return "nats per " + "/".join(sorted({made.get(name, "token") for name in names}))
+
+
 def courses(records: Sequence[Record]) -> pd.DataFrame:
     """``curves`` with tokens of text seen (each step's windows) and perplexity."""
     course, train = curves(records), records[0].config.train
