@@ -138,6 +138,7 @@ def intervals(ledger: pd.DataFrame) -> dict[str, Any]:
     measured = ledger[(ledger["kind"] == "empirical") & ledger["our_value"].notna()]
     names = ["id", "statement", "unit", "our_value", "low", "high", "paper_value", "verdict", "tier", "seeds"]
     rows = measured[names].astype(object).where(measured[names].notna(), None).to_dict("records")
+    rows = [{name: as_browsers_write(value) for name, value in row.items()} for row in rows]
     scale = {"domain": list(VERDICT_COLOURS), "range": list(VERDICT_COLOURS.values())}
     tooltip = [{"field": name} for name in names]
     y = {"field": "id", "type": "nominal", "sort": None, "title": None}
@@ -159,6 +160,11 @@ def intervals(ledger: pd.DataFrame) -> dict[str, Any]:
             layer({"type": "text", "text": "×", "fontSize": 15}, "paper_value"),
         ],
     }
+
+
+def as_browsers_write(value: Any) -> Any:
+    """A whole number without its point, so that JupyterLab, which has one kind of number, saves what it opened."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def label(kind: str) -> str:

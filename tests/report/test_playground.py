@@ -2,6 +2,7 @@
 
 import io
 
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -75,3 +76,11 @@ def test_pictures_for_notebooks_are_small():
     ax.plot([0, 1])
     assert vega.png(fig)[:4] == b"\x89PNG" and len(vega.png(fig)) < 12_000
     figures.plt.close(fig)
+
+
+def test_a_browser_that_saves_the_ledgers_plot_writes_the_same_numbers():
+    """JavaScript has one kind of number, and writes 0.0 as 0."""
+    row = dict(id="A", statement="s", unit="accuracy", our_value=2.0, low=-0.5, high=4.5, paper_value=0.0)
+    row |= dict(verdict="inconclusive", tier="quick", seeds=5, kind="empirical")
+    (values,) = vega.intervals(pd.DataFrame([row]))["data"]["values"]
+    assert [repr(values[name]) for name in ("our_value", "low", "paper_value", "seeds")] == ["2", "-0.5", "0", "5"]
