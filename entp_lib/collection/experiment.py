@@ -143,7 +143,8 @@ class Experiment:
             tier = "quick"
         runs = self.plan(tier, seeds)
         if not runs:
-            raise NoRuns(f"tier = {tier!r}: experiment {self.name} has no runs at this tier")
+            asked = tier if parameters.tier == "best" else parameters.tier
+            raise NoRuns(f"tier = {asked!r}: experiment {self.name} has no runs at this tier")
         own = changed(runs, changes)
         if tier == "smoke":
             return store, own

@@ -34,7 +34,14 @@ def interrupted(small_run, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(paths.root()), "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
     environment |= {"ENTP_RESULTS": str(tmp_path / "results"), "ENTP_RECORDS": ""}
     command = [sys.executable, str(script), json.dumps([to_dict(c) for c in configs])]
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
+    )
     try:
         begun = time.monotonic()
         while len([p for p in tmp_path.glob("results/progress/*/*") if p.stat().st_size]) < 2:
@@ -43,7 +50,9 @@ def interrupted(small_run, tmp_path):
         os.killpg(process.pid, signal.SIGINT)
         return configs, process.communicate(timeout=300)[1], Store(tmp_path / "results", read_only=False)
     finally:
-        process.kill()
+        if process.poll() is None:  # cut or failed: its workers too
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
 def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(interrupted):
