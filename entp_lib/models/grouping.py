@@ -75,7 +75,7 @@ def read_ends(
     """Last layer: the inputs (P, D) at the prefixes' ends and their attention output (P, D)."""
     sizes, counts = [rows * length for _, rows, length in groups], [rows for _, rows, _ in groups]
 
-    def means(seeking: Tensor, z_MD: Tensor, keys_MHK: Tensor | None) -> tuple[Tensor, Tensor]:
+    def means(seeking: Tensor, z_MD: Tensor, keys_MHK):  # Tensor or None; torch 2.9 compiles no "|" in here
         found, masses, start = [], [], 0
         for z, few, (chosen, rows, length) in zip(z_MD.split(sizes), seeking.split(counts), groups, strict=True):
             z = z.view(rows, length, -1)
@@ -110,7 +110,7 @@ def last_tokens(groups: Groups, device: torch.device) -> Tensor:
     """Flat index (P,) of every prefix's last token."""
     ends = [
         torch.arange(1, rows + 1, device=device) * length + (start - 1)
-        for start, (_, rows, length) in zip(offsets(groups), groups, strict=False)
+        for start, (_, rows, length) in zip(offsets(groups)[: len(groups)], groups, strict=True)
     ]
     return torch.cat(ends)
 

@@ -162,7 +162,7 @@ def read_ends(
         """(N, …) as (R, S, …), a slot without a prefix filled with ``empty``."""
         return x_N.new_full((2 * n_rows, *x_N.shape[1:]), empty).index_copy(0, rows.slot_N, x_N).unflatten(0, (-1, 2))
 
-    def means(seeking_NHX: Tensor, z_MD: Tensor, keys_MHK: Tensor | None) -> tuple[Tensor, Tensor]:
+    def means(seeking_NHX: Tensor, z_MD: Tensor, keys_MHK):  # Tensor or None, as in grouping.py
         z_RCD, seeking_RSHX = z_MD.view_as(x_RCD), of_slots(seeking_NHX, 0)
         if keys_MHK is None:
             scores_RSHC = (seeking_RSHX.flatten(1, 2) @ z_RCD.transpose(1, 2)).unflatten(1, (2, n_heads))
