@@ -27,7 +27,7 @@ TIERS: dict[str, dict[str, Any]] = {
     ),
     "quick": dict(
         library=2048, symbols=64, runs=2, widths=(8, 12, 16, 24), heads=(1, 2, 4), lengths=(8, 16, 32), head_width=16,
-        schedule=SCHEDULE, ablated=(8, 16, 24), steps=1500,
+        schedule=SCHEDULE, ablated=(8, 12, 16, 20, 24), steps=1500,
         sizes={width: [int(start * 1.25**i) for i in range(12)] for width, start in ((8, 10), (16, 60), (24, 180))},
         batches=(16, 64, 256, 1024), batch_epochs=30, batch_steps=300,
         shatter=dict(library=16, runs=200, epochs=800),
