@@ -67,12 +67,12 @@ def test_people_read_a_row_for_each_task():
     table = comparisons.readable(comparisons.comparisons(rows()))
     assert table.loc["Count3, single tokens", "equal steps"] == "ENTP ahead: +0.20 (+0.10 to +0.30), quick"
     assert table.loc["Count3, single tokens", "equal compute"] == "not run yet"
-    assert table.loc["Match3′", "equal compute"] == ""
+    assert table.loc["Addition, plain", "equal compute"] == ""
 
 
 def test_the_picture_has_a_row_for_each_task_and_a_mark_for_each_budget():
     table = comparisons.comparisons(rows())
-    table = table[table["task"].isin(["Count3, single tokens", "Match3′"])].assign(
+    table = table[table["task"].isin(["Count3, single tokens", "Addition, plain"])].assign(
         value=0.1, low=0.0, high=0.2, answer="open"
     )
     fig, ax = plt.subplots()

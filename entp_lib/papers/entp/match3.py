@@ -1,11 +1,13 @@
 """Match3′ (§6.4, Table 2) and the three differences from Count3, each alone."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
+from entp_lib.collection.changes import EQUAL_COMPUTE
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, name_of, select, twins
+from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, compute_ratio, name_of, select, twins
 from entp_lib.collection.frames import levels, paired, summary
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
@@ -86,10 +88,11 @@ TIERS = {
 # The differences are measured where a laptop can afford them; the paper's own scale is Match3′ alone.
 VARIANTS_AT = {tier: tuple(CHANGES) for tier in ("smoke", "quick", "overnight")}
 VARIANTS_AT |= {"gpu": ("match3",), "paper": ("match3",)}
+WITH_LONGER = ("smoke", "overnight")  # where a decoder is given ENTP's token-forwards on Match3′ itself
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Both architectures at every variant and seed of a tier."""
+    """Both architectures at every variant and seed of a tier, and a decoder at ENTP's token-forwards on Match3′."""
     if tier not in TIERS:
         return []
     setting, runs = TIERS[tier], []
@@ -99,6 +102,9 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
         base = RunConfig("match3", tier, "triplets", params, model, setting.train)
         runs += twins(base, ("decoder", "entp"), seeds or setting.seeds, variant=name)
+        if name == "match3" and tier in WITH_LONGER:
+            longer = replace(base, train=base.train.lengthened(compute_ratio(task)))
+            runs += twins(longer, ("decoder",), seeds or setting.seeds, variant=name, arm=EQUAL_COMPUTE)
     return runs
 
 
@@ -109,9 +115,9 @@ def variant_table(records: Sequence[Record]) -> pd.DataFrame:
     return table
 
 
-def gap(table: pd.DataFrame, variant: str, metric: str = "token_accuracy") -> pd.Series:
-    """ENTP − decoder of a metric on one variant, by seed."""
-    return paired(table[table["variant"] == variant], metric, "entp", "decoder")
+def gap(table: pd.DataFrame, variant: str, metric: str = "token_accuracy", second: str = "decoder") -> pd.Series:
+    """ENTP − decoder (or another arm) of a metric on one variant, by seed."""
+    return paired(table[table["variant"] == variant], metric, "entp", second)
 
 
 def gaps(records: Sequence[Record]) -> dict[str, pd.Series]:
@@ -128,33 +134,39 @@ def stuck(records: Sequence[Record]) -> pd.DataFrame:
     return found.replace({"variant": VARIANT_NAMES}).round(3).reset_index(drop=True)
 
 
+# What is compared with ENTP on Match3′: the arm, and the claim for each metric.
+COMPARISONS = {
+    "decoder": {"token_accuracy": "T2-tokens", "sequence_accuracy": "T2-sequences"},
+    EQUAL_COMPUTE: {"token_accuracy": "T2-fair", "sequence_accuracy": "T2-fair-sequences"},
+}
+
+
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Table 2 and the three differences, from paired final values."""
+    """Table 2, at equal steps and at equal compute, and the three differences, from paired final values."""
     if not records:
         return []
     table, tier = variant_table(records), records[0].config.tier
 
     base = table[table["variant"] == "match3"]
 
-    def claim(name: str, values: pd.Series, metric: str = "", **labels) -> Measurement:
+    def claim(name: str, values: pd.Series, stand: tuple = (), **labels) -> Measurement:
         ids = tuple(name_of(r) for r in select(records, **labels))
-        stand = ()
-        if metric:
-            floor = base[f"baseline_{metric}"].mean()
-            stand = levels(base, metric, ("decoder", "entp"), floor=floor, ceiling=1.0, distance=NEAR)
         return Measurement(name, values.tolist(), tier, ids, tier == "paper", stand)
 
-    found = [
-        claim("T2-tokens", gap(table, "match3"), "token_accuracy", variant="match3"),
-        claim("T2-sequences", gap(table, "match3", "sequence_accuracy"), "sequence_accuracy", variant="match3"),
-    ]
+    found = []
+    for second, names in COMPARISONS.items():
+        arms = (second, "entp")
+        for metric, name in names.items():
+            floor = base[f"baseline_{metric}"].mean()
+            stand = levels(base, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
+            found.append(claim(name, gap(base, "match3", metric, second), stand, variant="match3", arm=arms))
     for name in ("decoder", "entp"):
         values = base[base["arm"] == name].set_index("seed")["above_baseline"]
         found.append(claim(f"T2-{name}", values, variant="match3", arm=name))
     for name in ("modulus", "anchor", "count"):
         if (table["variant"] == name).any():
             change = (gap(table, name) - gap(table, "match3")).dropna()
-            found.append(claim(f"M3-{name}", change, variant=("match3", name)))
+            found.append(claim(f"M3-{name}", change, variant=("match3", name), arm=("decoder", "entp")))
     return found
 
 

@@ -167,6 +167,39 @@ def test_variants_differ_from_match3_in_one_point():
         assert Triplets(**run.config.task_params) == dataclasses.replace(base, **changes)
 
 
+def test_a_decoder_at_equal_compute_has_entps_token_forwards_on_match3_alone():
+    runs = EXPERIMENTS["match3"].plan("overnight", 2)
+    longer = [run for run in runs if run.labels["arm"] == "longer"]
+    assert [run.labels["seed"] for run in longer] == [0, 1]
+    assert {run.labels["variant"] for run in longer} == {"match3"}
+    assert {run.config.model.architecture for run in longer} == {"decoder"}
+    entp = next(run for run in runs if run.labels["arm"] == "entp").config.train
+    assert longer[0].config.train.steps == 4.5 * entp.steps  # prefixes of 1 to 8 elements: 36 tokens against 8
+    assert not [run for run in EXPERIMENTS["match3"].plan("quick") if run.labels["arm"] == "longer"]
+
+
+def test_match3_at_equal_compute_is_measured_against_the_longer_decoder():
+    accuracy = {"decoder": 0.8, "entp": 0.9, "longer": 0.95}
+    runs = [run for run in EXPERIMENTS["match3"].plan("overnight", 2) if run.labels["variant"] == "match3"]
+    scores = dict(baseline=dict(token_accuracy=0.5, sequence_accuracy=0.1))
+    seconds = dict.fromkeys(("train_seconds", "wall_seconds", "peak_memory_bytes", "token_forwards", "steps"), 1)
+    records = [
+        Record(
+            "match3",
+            1,
+            run.config,
+            dict(token_accuracy=accuracy[run.labels["arm"]], sequence_accuracy=0.5, **scores),
+            {},
+            {"device": "cpu", **seconds},
+        )
+        for run in runs
+    ]
+    found = {m.claim: m for m in match3.measure(EXPERIMENTS["match3"].labelled(records, runs))}
+    assert found["T2-tokens"].values == pytest.approx([0.1, 0.1])
+    assert found["T2-fair"].values == pytest.approx([-0.05, -0.05])
+    assert not set(found["T2-fair"].records) <= set(found["T2-tokens"].records)
+
+
 def test_labels_go_with_the_record_whatever_company_it_is_in(made_up, store):
     """The longer decoder of a comparison is known as such without its siblings."""
     runs = EXPERIMENTS["addition"].plan("quick")
