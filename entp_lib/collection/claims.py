@@ -24,6 +24,7 @@ EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconcl
 THEORY_VERDICTS = ("verified", "verified with correction", "refuted", "unproved")
 VERDICTS = (*EMPIRICAL_VERDICTS, *THEORY_VERDICTS, "not attempted")
 EQUAL, OPEN = "equal within the margin", "open"  # of questions, beside the two words that each row has of its own
+NO_WORSE = "no worse"
 MIN_PAIRS = 5
 CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
 
@@ -124,11 +125,13 @@ def verdict(
     margin: float,
     paper_settings: bool,
     informative: bool = True,
+    no_worse: bool = False,
 ) -> str:
     """The verdict on an empirical claim, from the 95 % interval of its paired differences.
 
     ``sign``: the direction the paper claims, +1 or -1, or 0 where it claims that nothing differs. ``margin``:
-    differences below it count as equivalence; NaN where none is stated.
+    differences below it count as equivalence; NaN where none is stated. ``no_worse``: the paper claims no more than
+    that nothing is lost in that direction, so that only a loss above the margin contradicts it.
     """
     if not informative:
         return "uninformative"
@@ -136,6 +139,12 @@ def verdict(
         return "inconclusive"
     if paper_settings and low <= paper_value <= high:
         return "reproduced"
+    if no_worse:
+        worst, best = sorted((sign * low, sign * high))
+        allowed = margin if margin > 0 else 0.0
+        if worst > -allowed:
+            return "same direction"
+        return "not reproduced" if best < -allowed else "inconclusive"
     equivalent = margin > 0 and -margin < low and high < margin
     if sign == 0:
         if equivalent:
@@ -166,13 +175,16 @@ def reference_claims() -> pd.DataFrame:
 
     ``section`` is the heading in the notebook under which the claim is looked at; empty while there is none.
     ``positive``, ``negative``: of questions, what a difference above or below zero says. ConfigError where two rows, of
-    whatever papers, share an id.
+    whatever papers, share an id. ``rule``, which a table may lack, is ``no worse`` where the paper claims no more.
     """
     columns = "id kind source statement paper_value unit sign margin notebook section positive negative".split()
     needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
     tables = []
     for path in sorted(paths.reference().glob("*/claims.csv")):
         table = read_table(path, columns, unique="id", needed=needed, dtype={"id": str, "notebook": str})
+        table["rule"] = table["rule"].astype(object).fillna("") if "rule" in table else ""
+        for row in table[~table["rule"].isin(("", NO_WORSE))].itertuples():
+            raise ConfigError(f"{path}: {row.id} has the rule {row.rule!r}: it may be {NO_WORSE!r} or empty")
         table.insert(0, "paper", path.parent.name)
         tables.append(table)
     require(bool(tables), f"{paths.reference()} has no paper's claims.csv")
@@ -213,8 +225,8 @@ def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
     if claim["kind"] == "question":
         found = answer(low, high, positive=claim["positive"], negative=claim["negative"], **common)
     else:
-        of_paper = dict(sign=claim["sign"], paper_value=claim["paper_value"], paper_settings=measurement.paper_settings)
-        found = verdict(mean, low, high, **common, **of_paper)
+        of_paper = dict(sign=claim["sign"], paper_value=claim["paper_value"], no_worse=claim["rule"] == NO_WORSE)
+        found = verdict(mean, low, high, paper_settings=measurement.paper_settings, **common, **of_paper)
     return row | {
         "our_value": mean,
         "low": low,

@@ -34,9 +34,9 @@ COLOURS = {
 MEANINGS = {
     "reproduced": "the paper's settings, and its value inside our 95 % interval",
     "same direction": "the interval excludes zero with the paper's sign; where the paper says that two are equal, it "
-    "lies within the margin",
+    "lies within the margin; where it calls ENTP competitive, it has no loss above the margin",
     "not reproduced": "it excludes zero with the other sign, or lies within the margin where the paper sees a "
-    "difference",
+    "difference; where it calls ENTP competitive, the loss is above the margin",
     "inconclusive": "anything else, and always below five pairs",
     "uninformative": "neither side has left what a constant guess gets, or both are at the ceiling",
     "verified": "held in everything that was tried",

@@ -44,6 +44,14 @@ from entp_lib.runs.records import Store
         (-0.01, 0.01, {"sign": 0}, "inconclusive"),
         (-0.01, 0.01, {"sign": 0, "margin": 0.02, "pairs": 4}, "inconclusive"),
         (-0.01, 0.01, {"sign": 0, "margin": 0.02, "paper_value": 0.0, "paper_settings": True}, "reproduced"),
+        (-0.01, 0.3, {"no_worse": True, "margin": 0.02}, "same direction"),
+        (0.1, 0.3, {"no_worse": True, "margin": 0.02}, "same direction"),
+        (-0.05, 0.01, {"no_worse": True, "margin": 0.02}, "inconclusive"),
+        (-0.05, -0.01, {"no_worse": True, "margin": 0.02}, "inconclusive"),
+        (-0.05, -0.03, {"no_worse": True, "margin": 0.02}, "not reproduced"),
+        (-0.3, 0.01, {"no_worse": True, "margin": 0.02, "sign": -1}, "same direction"),
+        (-0.01, 0.3, {"no_worse": True}, "inconclusive"),
+        (0.1, 0.3, {"no_worse": True, "margin": 0.02, "pairs": 4}, "inconclusive"),
         (math.nan, math.nan, {}, "inconclusive"),
         (math.nan, math.nan, {"pairs": 9, "paper_settings": True}, "inconclusive"),
     ],
@@ -63,11 +71,12 @@ bounds = st.tuples(st.floats(-1, 1), st.floats(-1, 1)).map(sorted)
     paper_value=st.floats(-1, 1) | st.just(math.nan),
     margin=st.floats(0, 1) | st.just(math.nan),
     paper_settings=st.booleans(),
+    no_worse=st.booleans(),
 )
-def test_the_rule_has_no_favourite_side(interval, pairs, sign, paper_value, margin, paper_settings):
+def test_the_rule_has_no_favourite_side(interval, pairs, sign, paper_value, margin, paper_settings, no_worse):
     """Counting differences the other way round changes no verdict, and few pairs or NaN never conclude."""
     low, high = interval
-    rest = dict(pairs=pairs, margin=margin, paper_settings=paper_settings)
+    rest = dict(pairs=pairs, margin=margin, paper_settings=paper_settings, no_worse=no_worse)
     found = verdict((low + high) / 2, low, high, sign=sign, paper_value=paper_value, **rest)
     assert found == verdict(-(low + high) / 2, -high, -low, sign=-sign, paper_value=-paper_value, **rest)
     assert found in claims.VERDICTS and (pairs >= 5 or found == "inconclusive")
@@ -150,6 +159,19 @@ def test_the_papers_claims_are_well_formed():
     asked = table[table["kind"] == "question"]
     assert asked[["positive", "negative"]].notna().all(axis=None) and asked["paper_value"].isna().all()
     assert set(table["paper"]) >= {"entp"}
+
+
+def test_a_claim_to_be_no_worse_has_a_direction_and_a_margin(tmp_path, monkeypatch):
+    table = claims.reference_claims()
+    mild = table[table["rule"] == "no worse"]
+    assert set(mild["id"]) >= {"F10-network", "F10-tree"}
+    assert (mild["sign"].abs() == 1).all() and (mild["margin"] > 0).all() and set(mild["kind"]) == {"empirical"}
+    (tmp_path / "entp").mkdir()
+    text = (paths.reference() / "entp" / "claims.csv").read_text(encoding="utf-8")
+    (tmp_path / "entp" / "claims.csv").write_text(text.replace("no worse", "no better", 1), encoding="utf-8")
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path)
+    with pytest.raises(claims.ConfigError, match="F10-network has the rule 'no better': it may be 'no worse' or empty"):
+        claims.reference_claims()
 
 
 @pytest.mark.parametrize(
