@@ -24,7 +24,7 @@ EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconcl
 THEORY_VERDICTS = ("verified", "verified with correction", "refuted", "unproved")
 VERDICTS = (*EMPIRICAL_VERDICTS, *THEORY_VERDICTS, "not attempted")
 EQUAL, OPEN = "equal within the margin", "open"  # of questions, beside the two words that each row has of its own
-NO_WORSE = "no worse"
+NO_WORSE, EVERY_SEED = RULES = ("no worse", "every seed")  # how a row is judged where not by its interval's sides
 MIN_PAIRS = 5
 CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
 
@@ -33,13 +33,15 @@ CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
 class Level:
     """How far one side of a comparison has come: its mean score, between what guessing gets and the best there is.
 
-    ``floor`` may lie above ``ceiling``, as for errors. Closer than ``distance`` to an end counts as being there.
+    ``floor`` may lie above ``ceiling``, as for errors. Closer than ``distance`` to an end counts as being there;
+    ``from_top`` is the distance to the ceiling where that is another.
     """
 
     score: float
     floor: float
     ceiling: float
     distance: float
+    from_top: float | None = None
 
     @property
     def at_floor(self) -> bool:
@@ -49,7 +51,7 @@ class Level:
     @property
     def at_ceiling(self) -> bool:
         up = 1 if self.ceiling > self.floor else -1
-        return up * (self.ceiling - self.score) < self.distance
+        return up * (self.ceiling - self.score) < (self.distance if self.from_top is None else self.from_top)
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Measurement:
     """Our side of one claim: a value per seed, paired differences where the claim compares two models.
 
     ``paper_settings``: whether task, model and training are the paper's own, without which nothing counts as
-    reproduced. ``levels``: where the sides of the comparison stand; without them every measurement informs.
+    reproduced. ``levels``: where the sides of the comparison stand; without them every measurement informs. ``barred``:
+    why nothing can be compared by a rule of the experiment's own, in a few words; empty where it can.
     """
 
     claim: str
@@ -66,13 +69,21 @@ class Measurement:
     records: Sequence[str] = field(default_factory=tuple)
     paper_settings: bool = False
     levels: Sequence[Level] = field(default_factory=tuple)
+    barred: str = ""
 
     @property
     def idle(self) -> str:
-        """Why nothing can be compared: all sides are at the floor, or all at the ceiling; empty if one is between."""
+        """Why nothing can be compared: a rule bars it, or all sides are at the floor, or at the ceiling; else empty."""
+        if self.barred:
+            return self.barred
         if self.levels and all(v.at_floor for v in self.levels):
             return "no side is above guessing"
         return "every side is at the best score" if self.levels and all(v.at_ceiling for v in self.levels) else ""
+
+    @property
+    def begun(self) -> bool:
+        """False where nothing can be compared because too little was learned: then a smaller tier may say more."""
+        return self.informative or (not self.barred and all(v.at_ceiling and not v.at_floor for v in self.levels))
 
     @property
     def informative(self) -> bool:
@@ -112,6 +123,14 @@ class Check:
         if self.printed:
             return "verified"
         return "verified with correction" if self.corrected else "refuted"
+
+
+def weight(measurement: Measurement | Check) -> tuple[bool, bool]:
+    """What lets a measurement stand for its claim before those of other tiers: that it can conclude, then its pairs."""
+    if isinstance(measurement, Check):
+        return True, True
+    enough = len(measurement.values) >= MIN_PAIRS
+    return enough and measurement.begun, enough
 
 
 def verdict(
@@ -157,6 +176,15 @@ def verdict(
     return "not reproduced" if sign * low < 0 and sign * high < 0 else "inconclusive"
 
 
+def answer_of_every(values: Sequence[float], positive: str, negative: str) -> str:
+    """The answer where every seed must be on one side of zero, which counts as above; else ``OPEN``."""
+    if len(values) < MIN_PAIRS:
+        return OPEN
+    if all(v >= 0 for v in values):
+        return positive
+    return negative if all(v < 0 for v in values) else OPEN
+
+
 def answer(
     low: float, high: float, *, pairs: int, margin: float, positive: str, negative: str, informative: bool = True
 ) -> str:
@@ -175,7 +203,8 @@ def reference_claims() -> pd.DataFrame:
 
     ``section`` is the heading in the notebook under which the claim is looked at; empty while there is none.
     ``positive``, ``negative``: of questions, what a difference above or below zero says. ConfigError where two rows, of
-    whatever papers, share an id. ``rule``, which a table may lack, is ``no worse`` where the paper claims no more.
+    whatever papers, share an id. ``rule``, which a table may lack: ``no worse`` where the paper claims no more than
+    that, ``every seed`` of a question that all seeds must answer alike.
     """
     columns = "id kind source statement paper_value unit sign margin notebook section positive negative".split()
     needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
@@ -183,8 +212,8 @@ def reference_claims() -> pd.DataFrame:
     for path in sorted(paths.reference().glob("*/claims.csv")):
         table = read_table(path, columns, unique="id", needed=needed, dtype={"id": str, "notebook": str})
         table["rule"] = table["rule"].astype(object).fillna("") if "rule" in table else ""
-        for row in table[~table["rule"].isin(("", NO_WORSE))].itertuples():
-            raise ConfigError(f"{path}: {row.id} has the rule {row.rule!r}: it may be {NO_WORSE!r} or empty")
+        for row in table[~table["rule"].isin(("", *RULES))].itertuples():
+            raise ConfigError(f"{path}: {row.id} has the rule {row.rule!r}: it may be {' or '.join(RULES)}, or empty")
         table.insert(0, "paper", path.parent.name)
         tables.append(table)
     require(bool(tables), f"{paths.reference()} has no paper's claims.csv")
@@ -222,7 +251,9 @@ def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
         return row | {"verdict": "not attempted", "why": "", "tier": "", "records": "", "seeds": 0}
     mean, low, high = mean_interval(measurement.values)
     common = dict(pairs=len(measurement.values), margin=claim["margin"], informative=measurement.informative)
-    if claim["kind"] == "question":
+    if claim["kind"] == "question" and claim["rule"] == EVERY_SEED:
+        found = answer_of_every(measurement.values, claim["positive"], claim["negative"])
+    elif claim["kind"] == "question":
         found = answer(low, high, positive=claim["positive"], negative=claim["negative"], **common)
     else:
         of_paper = dict(sign=claim["sign"], paper_value=claim["paper_value"], no_worse=claim["rule"] == NO_WORSE)

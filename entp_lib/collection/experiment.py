@@ -7,7 +7,7 @@ from typing import Any
 from entp_lib import paths
 from entp_lib.collection.changes import changed
 from entp_lib.collection.changes import compute_ratio as compute_ratio
-from entp_lib.collection.claims import Check, Measurement
+from entp_lib.collection.claims import Check, Measurement, weight
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, RunConfig, StudyConfig, TrainConfig, config_id
 from entp_lib.runs.records import OWN, DividedStore, Record, Store
@@ -170,9 +170,17 @@ class Experiment:
         return self.collect(parameters, store).complete if self.plan(parameters.tier, parameters.seeds) else []
 
     def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Measurement | Check]:
-        """What ``records`` measure, and for claims that their tier does not touch, what the records of quick do."""
-        below = self.stored(store or Store(), "quick") or []
-        return list({m.claim: m for of_tier in (below, records) for m in self.measure(of_tier)}.values())
+        """What ``records`` measure, and for claims that their tier does not touch, what the records of quick do.
+
+        Quick's also stand for a claim of which ``records`` have enough pairs, none of which has begun to learn, as in
+        the ledger.
+        """
+        found = {m.claim: m for m in self.measure(records)}
+        for m in self.measure(self.stored(store or Store(), "quick") or []):
+            idle = m.claim in found and weight(found[m.claim]) == (False, True)
+            if m.claim not in found or (idle and weight(m) == (True, True)):
+                found[m.claim] = m
+        return list(found.values())
 
     def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
         """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""

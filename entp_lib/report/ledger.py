@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from entp_lib.collection.claims import MIN_PAIRS, Check, Measurement, judge
+from entp_lib.collection.claims import Check, Measurement, judge, weight
 from entp_lib.collection.experiment import Experiment, differing_settings, name_of
 from entp_lib.config import BEST_FIRST
 from entp_lib.files import write_atomically
@@ -18,7 +18,8 @@ from entp_lib.runs.records import Record, Store
 def ledger(store: Store | None = None) -> pd.DataFrame:
     """Every claim and question with its verdict, recomputed from the records; what nothing measures: not attempted.
 
-    A row rests on the highest tier that has enough pairs to conclude, else on the highest that measures it. Columns
+    A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
+    has enough pairs, else on the highest that measures it. Columns
     beside those of ``claims.csv``: ``scale``, the distance from what guessing gets to the best there is in the unit of
     the row (NaN where that is not known), and ``informative``. ``differs`` says which of its settings are not those of
     the paper, ``caveats`` what should stand beside its verdict: code that no commit has, twins that were made apart. No
@@ -33,7 +34,7 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
                 about = differing(experiment, records, m), caveats_of(records, m)
                 found.setdefault(m.claim, []).append((m, *about))
     # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
-    best = [max(ms, key=lambda m: isinstance(m[0], Check) or len(m[0].values) >= MIN_PAIRS) for ms in found.values()]
+    best = [max(ms, key=lambda m: weight(m[0])) for ms in found.values()]  # the first of equals: the highest tier
     table = judge([m for m, _, _ in best])
     about = {m.claim: texts for m, *texts in best}
     differs, caveats = zip(*(about.get(claim, ("", "")) for claim in table["id"]), strict=True)

@@ -170,7 +170,9 @@ def test_a_claim_to_be_no_worse_has_a_direction_and_a_margin(tmp_path, monkeypat
     text = (paths.reference() / "entp" / "claims.csv").read_text(encoding="utf-8")
     (tmp_path / "entp" / "claims.csv").write_text(text.replace("no worse", "no better", 1), encoding="utf-8")
     monkeypatch.setattr(paths, "reference", lambda: tmp_path)
-    with pytest.raises(claims.ConfigError, match="F10-network has the rule 'no better': it may be 'no worse' or empty"):
+    with pytest.raises(
+        claims.ConfigError, match="F10-network has the rule 'no better': it may be no worse or every seed, or empty"
+    ):
         claims.reference_claims()
 
 

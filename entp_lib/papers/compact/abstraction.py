@@ -5,13 +5,14 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.collection.claims import Check, Measurement
+from entp_lib.collection.claims import Check, Level, Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, name_of, planned_study, select
 from entp_lib.config import StudyConfig
 from entp_lib.papers.compact.templates import Templates, all_templates, bayes_floor
 from entp_lib.runs.records import Record
 
 NAME = "compact_abstraction"
+GUESS, NEAR = 1 / 3, 0.05  # accuracy of a guess among three variables; closer to it, or to 1, counts as being there
 
 # By tier: the task; every arm as (architecture, layers, heads, scored positions) with its seeds; what all share. ENTP
 # runs a prefix for each scored position, so that it trains on some of them, drawn at random, and has a twin that does.
@@ -119,15 +120,32 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     wide = rows.pivot_table(index="seed", columns="n_layers", values="last_held_out")
     matching = rows.pivot_table(index="seed", columns="n_layers", values="matching_held_out")
     ids = tuple(name_of(r) for r in select(records, architecture="decoder", scored="all"))
+
+    def stand(**arms: Any) -> tuple[Level, ...]:
+        means = table(select(records, **arms)).groupby(["architecture", "n_layers"])["last_held_out"].mean()
+        return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
+
+    decoders = dict(architecture="decoder", scored="all")
     found = [
         Check("CT-templates", len(all_templates(8, 3)) == 903, tier, records=ids),
         Check("CT-floor", abs(floor - 0.68) < 0.01, tier, records=ids),
-        Measurement("CT-depth-2", (wide[2] - wide[1]).dropna().tolist(), tier, ids),
-        *([Measurement("CT-depth-3", (wide[3] - wide[2]).dropna().tolist(), tier, ids)] if 3 in wide else []),
+        Measurement(
+            "CT-depth-2",
+            (wide[2] - wide[1]).dropna().tolist(),
+            tier,
+            ids,
+            levels=stand(n_layers=(1, 2), **decoders),
+        ),
         Measurement("CT-matching", (matching[1] - 1).dropna().tolist(), tier, ids),
     ]
+    if 3 in wide:
+        values, levels = (wide[3] - wide[2]).dropna().tolist(), stand(n_layers=(2, 3), **decoders)
+        found.append(Measurement("CT-depth-3", values, tier, ids, levels=levels))
     sampled = tuple(name_of(r) for r in select(records, scored="sampled"))
-    return [*found, *([Measurement("CT-entp-depth", entp_gain(records), tier, sampled)] if sampled else [])]
+    if sampled:
+        levels = stand(n_layers=2, scored="sampled")
+        found.append(Measurement("CT-entp-depth", entp_gain(records), tier, sampled, levels=levels))
+    return found
 
 
 ABSTRACTION = Experiment(

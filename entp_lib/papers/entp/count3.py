@@ -165,17 +165,21 @@ PAIRS = {
 EQUAL_COMPUTE = {"F2-fair": "token_accuracy", "F2-fair-sequences": "sequence_accuracy"}
 
 
+REACHED_UNSEEN = 0.80  # of tokens; 0.95, which is timed on quick's task, is above the end of this one's pilot
+
+
 def measure_unseen(records: Sequence[Record]) -> list[Measurement]:
-    """Count3 with seeds that hardly repeat, at equal steps and at equal compute, from final token accuracies."""
+    """Count3 with seeds that hardly repeat: ENTP less each other arm, in final token and sequence accuracy."""
     if not records:
         return []
     table, tier, found = summary(records), records[0].config.tier, []
-    for claim, first in (("F2-unseen", "decoder"), ("F2-unseen-fair", LONGER)):
-        values = paired(table, "token_accuracy", "entp", first)
-        used = tuple(name_of(r) for r in select(records, arm=(first, "entp")))
-        stand = plateau.stand(table, "token_accuracy", (first, "entp"))
-        found.append(Measurement(claim, values.tolist(), tier, used, levels=stand))
-    return found + plateau.measure(records, "F2-unseen", LONGER)
+    for claim, first in (("F2-unseen", "decoder"), ("F2-unseen-prefix", "prefix_decoder"), ("F2-unseen-fair", LONGER)):
+        for suffix, metric in (("", "token_accuracy"), ("-sequences", "sequence_accuracy")):
+            values = paired(table, metric, "entp", first)
+            used = tuple(name_of(r) for r in select(records, arm=(first, "entp")))
+            stand = plateau.stand(table, metric, (first, "entp"))
+            found.append(Measurement(claim + suffix, values.tolist(), tier, used, levels=stand))
+    return found + plateau.measure(records, "F2-unseen", LONGER, REACHED_UNSEEN)
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:

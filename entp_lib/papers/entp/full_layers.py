@@ -22,7 +22,8 @@ from entp_lib.collection.experiment import (
 )
 from entp_lib.collection.frames import levels, paired, summary
 from entp_lib.config import ModelConfig, RunConfig
-from entp_lib.papers.entp.count3 import NEAR, UNSEEN
+from entp_lib.papers.entp import plateau
+from entp_lib.papers.entp.count3 import UNSEEN
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Counting
 
@@ -87,11 +88,15 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     tier, found = records[0].config.tier, []
     for budget, suffix in ((EQUAL_STEPS, ""), (EQUAL_COMPUTE, "-fair")):
         table = on_budget(summary(records), budget)
+        floor, means = table["baseline_token_accuracy"].mean(), table.groupby("arm")["token_accuracy"].mean()
+        ends = dict(  # by the budget's arms together: nothing is compared where all have begun nothing, or have it all
+            distance=plateau.ALL if (means < floor + plateau.FLOOR).all() else 0.0,
+            from_top=plateau.ALL if (means > plateau.CEILING).all() else 0.0,
+        )
         for more, fewer in COMPARISONS:
             arms = arm_name(more), arm_name(fewer)
             values = paired(table, "token_accuracy", *arms)
-            floor = table["baseline_token_accuracy"].mean()
-            stand = levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=NEAR)
+            stand = levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, **ends)
             used = tuple(
                 name_of(r) for r in select(records, arm=arms) if r.labels["budget"] == budget or r.labels["full"] == 4
             )

@@ -1,7 +1,8 @@
 """Count3 trained to its end: does a decoder fail, who arrives first, has a curve flattened, does the gap grow with n?
 
 The questions that the ``overnight`` tier asks of Count3, for its two tasks alike. Their rules were written down before
-the runs (docs/JOURNAL.md): a run that never reaches ``REACHED`` counts with the end of its schedule.
+the runs (docs/JOURNAL.md): a run that never reaches the timed accuracy counts with the end of its schedule, and a pair
+of which neither does is none.
 """
 
 import math
@@ -20,6 +21,7 @@ REACHED = 0.95  # held-out token accuracy whose first evaluation is timed
 LEARNED = 0.90  # sequence accuracy that is no failure, if every seed has it
 CEILING = 0.99  # mean sequence accuracy that leaves nothing to compare, if both arms have it
 FLOOR = 0.05  # of token accuracy above the mode baseline; two arms below it have not begun
+ALL = 2.0  # a distance that takes every accuracy in
 FLAT = 0.01  # of token accuracy, between the last fifth of a run's evaluations and the fifth before
 
 
@@ -61,9 +63,12 @@ def stand(table: pd.DataFrame, metric: str, arms: Sequence[str]) -> tuple[Level,
     """
     means = table[table["arm"].isin(arms)].groupby("arm")[["token_accuracy", "sequence_accuracy"]].mean()
     mode = table["baseline_token_accuracy"].mean()
-    idle = (means["sequence_accuracy"] >= CEILING).all() or (means["token_accuracy"] < mode + FLOOR).all()
+    low = bool((means["token_accuracy"] < mode + FLOOR).all())
+    high = bool((means["sequence_accuracy"] >= CEILING).all())
     floor = table[f"baseline_{metric}"].mean()
-    return levels(table, metric, arms, floor=floor, ceiling=1.0, distance=2.0 if idle else 0.0)
+    return levels(
+        table, metric, arms, floor=floor, ceiling=1.0, distance=ALL if low else 0.0, from_top=ALL if high else 0.0
+    )
 
 
 def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
@@ -85,9 +90,16 @@ def slopes(records: Sequence[Record], first: str = "entp", second: str = "decode
     return gap.apply(lambda row: float(np.polyfit(gap.columns, row, 1)[0]), axis=1)
 
 
-def whole(records: Sequence[Record]) -> pd.DataFrame:
+def lead(came: pd.DataFrame, axis: str, first: str, second: str) -> pd.Series:
+    """``paired`` of ln ``axis`` until an accuracy was reached, of ``arrivals``; without pairs of which neither came."""
+    arms = came[came["arm"].isin((first, second))]
+    somebody = arms.groupby("seed")["reached"].any()
+    return paired(came, f"log_{axis}", first, second).loc[lambda found: somebody.reindex(found.index)]
+
+
+def whole(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame:
     """A row per arm, for the notebook: sequence accuracy (least seed), when it arrives, and whether it is flat."""
-    table, came, rise = summary(records), arrivals(records), flatness(records)
+    table, came, rise = summary(records), arrivals(records, threshold), flatness(records)
     rows = {}
     for arm, part in table.groupby("arm", sort=False):
         times = came[came["arm"] == arm]
@@ -95,7 +107,7 @@ def whole(records: Sequence[Record]) -> pd.DataFrame:
         rows[arm] = {
             "sequence accuracy, least seed": round(part["sequence_accuracy"].min(), 3),
             f"seeds at {LEARNED} of sequences": seeds,
-            f"seeds that reach {REACHED} of tokens": f"{int(times['reached'].sum())} of {len(times)}",
+            f"seeds that reach {threshold} of tokens": f"{int(times['reached'].sum())} of {len(times)}",
             "steps to it, geometric mean": round(math.exp(times["log_step"].mean())),
             "token-forwards to it": f"{math.exp(times['log_token_forwards'].mean()):.3g}",
             "rise in the last fifth": round(rise[rise["arm"] == arm]["rise"].mean(), 4),
@@ -104,11 +116,14 @@ def whole(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def measure(records: Sequence[Record], prefix: str, longer: str) -> list[Measurement]:
-    """``prefix``-fails, -fails-fair, -speed, -speed-fair and -slope; ``longer``: the arm at ENTP's token-forwards."""
+def measure(records: Sequence[Record], prefix: str, longer: str, threshold: float = REACHED) -> list[Measurement]:
+    """``prefix``-fails, -fails-fair, -learns, -speed, -speed-fair and -slope.
+
+    ``longer``: the arm at ENTP's token-forwards. ``threshold``: the token accuracy whose first evaluation is timed.
+    """
     if not records:
         return []
-    tier, table, came = records[0].config.tier, summary(records), arrivals(records)
+    tier, table, came = records[0].config.tier, summary(records), arrivals(records, threshold)
     found = []
 
     def add(question: str, arms: tuple[str, ...], values: pd.Series, standing: tuple = ()) -> None:
@@ -116,9 +131,9 @@ def measure(records: Sequence[Record], prefix: str, longer: str) -> list[Measure
             ids = tuple(name_of(r) for r in select(records, arm=arms))
             found.append(Measurement(f"{prefix}-{question}", values.tolist(), tier, ids, levels=standing))
 
-    for suffix, arm in (("fails", "decoder"), ("fails-fair", longer)):
+    for suffix, arm in (("fails", "decoder"), ("fails-fair", longer), ("learns", "entp")):
         add(suffix, (arm,), table[table["arm"] == arm]["sequence_accuracy"] - LEARNED)
-    add("speed", ("decoder", "entp"), paired(came, "log_step", "decoder", "entp"))
-    add("speed-fair", (longer, "entp"), paired(came, "log_token_forwards", longer, "entp"))
+    add("speed", ("decoder", "entp"), lead(came, "step", "decoder", "entp"))
+    add("speed-fair", (longer, "entp"), lead(came, "token_forwards", longer, "entp"))
     add("slope", ("decoder", "entp"), slopes(records), stand(table, "token_accuracy", ("decoder", "entp")))
     return found

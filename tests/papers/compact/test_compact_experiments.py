@@ -106,7 +106,24 @@ def test_length_tables():
     assert set(lengths.furthest(records, 0.0).columns) == {"decoder", "entp"}
 
 
-@pytest.mark.parametrize(("trained", "why"), [(1.0, ""), (0.3, ""), (0.01, "no side is above guessing")])
+@pytest.mark.parametrize(
+    ("one", "two", "why"),
+    [(0.31, 0.8, ""), (0.31, 0.36, "no side is above guessing"), (0.97, 0.98, "every side is at the best score")],
+)
+def test_depths_are_compared_where_one_of_them_does_more_than_guess(one, two, why):
+    runs = abstraction.ABSTRACTION.plan("overnight", 0)
+    heads = dict(strongest=0.5, accuracy=0.5, without=[[0.5]])
+    records = []
+    for run in runs:
+        last = one if run.labels["n_layers"] == 1 else two
+        metrics = dict(seen=dict(loss=1.0), floor=0.7, last=dict(seen=last, held_out=last), matching=dict(held_out=1.0))
+        records.append(Record("compact_abstraction", 1, run.config, {**metrics, "heads": heads}, {}, {}))
+    found = {m.claim: m for m in abstraction.measure(abstraction.ABSTRACTION.labelled(records, runs))}
+    assert found["CT-depth-2"].idle == why and found["CT-depth-2"].values == pytest.approx([two - one] * 5)
+    assert "CT-depth-3" not in found and "CT-entp-depth" not in found
+
+
+@pytest.mark.parametrize(("trained", "why"), [(1.0, ""), (0.3, ""), (0.01, "trained length not learned: ")])
 def test_a_scheme_is_compared_where_it_has_learned_what_it_was_trained_on(trained, why):
     records = []
     for run in lengths.LENGTHS.plan("quick", 0):
@@ -121,6 +138,8 @@ def test_a_scheme_is_compared_where_it_has_learned_what_it_was_trained_on(traine
             records.append(Record("compact_lengths", 1, run.config, metrics, {"loss": [1.0]}, {}))
     records = lengths.LENGTHS.labelled(records, [r for r in lengths.LENGTHS.plan("quick", 0)])
     found = {m.claim: m for m in lengths.measure(records)}
-    assert found["CT-coupling"].undecided == why and found["CT-entp-length"].undecided == why
+    coupling, entp = found["CT-coupling"].undecided, found["CT-entp-length"].undecided
+    assert coupling == why + ("coupled (decoder), learned (decoder)" if why else "")
+    assert entp == why + ("coupled (entp), coupled (decoder)" if why else "")
     assert found["CT-coupling"].values == pytest.approx([0.3 + 0.001 * seed for seed in range(5)])
     assert len(found["CT-entp-length"].values) == 5

@@ -28,8 +28,8 @@ RULES = ("last", "lowest_loss", "highest_accuracy")
 def made_up():
     """A function that makes the records of a tier with given test errors; nothing is trained."""
 
-    def make(experiment, tier, error, seeds=5, groups=("2 digits, 0 carries", "2 digits, 1 carries")):
-        found = []
+    def make(experiment, tier, error, seeds=5, groups=("2 digits, 0 carries", "2 digits, 1 carries"), known=0.9):
+        found, known = [], {"sequence_accuracy": known}
         for run in experiment.plan(tier, seeds):
             config, arm = run.config, run.labels["arm"]
             test = {}
@@ -46,7 +46,7 @@ def made_up():
                     experiment.name,
                     experiment.version,
                     config,
-                    {"test": test, "seen": {"sequence_accuracy": 0.75 if arm == "entp" else 1.0}},
+                    {"test": test, "seen": {"sequence_accuracy": 0.75 if arm == "entp" else 1.0}, **known},
                     curves,
                     cost,
                     labels=run.labels,
@@ -138,7 +138,8 @@ def test_a_seed_that_lacks_a_size_is_not_pooled(made_up):
 
 def test_claims_are_measured_by_their_rule_and_arm(made_up):
     found = {m.claim: m for m in module.measure(made_up(ADDITION, "quick", spread))}
-    assert set(found) == {"F5-addition", "F5-fair", "F11-addition", "F11-fair"}
+    assert set(found) == {"F5-addition", "F5-best", "F5-fair", "F11-addition", "F11-fair"}
+    assert found["F5-best"].values == pytest.approx([0.05 + 0.005 * s for s in range(5)])
     assert found["F5-addition"].values == pytest.approx([0.1 + 0.01 * s for s in range(5)])
     assert found["F5-fair"].values == pytest.approx([-0.025] * 5)
     assert found["F11-fair"].values == pytest.approx([0.05 + 0.005 * s for s in range(5)])
@@ -161,7 +162,34 @@ def test_figures_5_and_11_rest_on_small_alone(made_up):
             r.metrics["test"] = {rule: t | {"sequence_accuracy": 0.0} for rule, t in r.metrics["test"].items()}
     found = {m.claim: m.values for m in module.measure(records)}
     behind, level = pytest.approx([0.1] * 5), pytest.approx([0.0] * 5)
-    assert found == {"F5-addition": behind, "F5-fair": level, "F11-addition": behind, "F11-fair": behind}
+    at_equal_steps = dict.fromkeys(("F5-addition", "F5-best", "F11-addition", "F11-fair"), behind)
+    assert found == {**at_equal_steps, "F5-fair": level}
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected", "barred"),
+    [
+        ({1250: (0.5, 0.4), 2500: (0.3, 0.1), 5000: (0.2, 0.1)}, (0.1 + 0.2 + 0.1) / 3, ""),
+        ({1250: (0.95, 0.93), 2500: (0.3, 0.1), 5000: (0.009, 0.001)}, 0.2, ""),
+        ({1250: (0.95, 0.89), 2500: (0.3, 0.1), 5000: (0.011, 0.001)}, (0.06 + 0.2 + 0.01) / 3, ""),
+        (
+            {1250: (0.95, 0.93), 2500: (0.93, 0.92), 5000: (0.009, 0.001)},
+            (0.02 + 0.01 + 0.008) / 3,
+            "errors of both above 0.9 or below 0.01 at every size",
+        ),
+    ],
+)
+def test_overnight_drops_sizes_at_which_both_are_at_an_end(made_up, errors, expected, barred):
+    def error(arm, rule, seed, params):
+        return errors[params["n_train"]][1 if arm == "entp" else 0]
+
+    records = made_up(ADDITION, "overnight", error)
+    found = {m.claim: m for m in module.measure(records)}
+    assert found["F5-best"].values == pytest.approx([expected] * 5) and found["F5-best"].barred == barred
+    table = module.chosen(module.scores(records), module.BEST_ANSWERS, format="reversed")
+    assert tables.paired_tests(table)["mean"].iloc[-1] == pytest.approx(expected, abs=1e-4)
+    quick = made_up(ADDITION, "quick", lambda *_: 0.95)
+    assert len(module.comparable(module.scores(quick))) == len(module.scores(quick))
 
 
 def test_the_published_rule_is_that_of_what_was_watched(made_up):
@@ -208,7 +236,8 @@ def test_every_tier_can_be_read(made_up, tier):
     records = made_up(ADDITION, tier, spread, seeds=2)
     assert {m.claim for m in module.measure(records)} >= {"F5-addition", "F5-fair", "F11-addition", "F11-fair"}
     longer = made_up(LENGTHS, tier, spread, seeds=2, groups=("11 digits",))
-    assert {m.claim for m in lengths.measure(longer)} == {"F6-length", "F6-fair"}
+    of_windows = {f"F6-{name}" for name in ("compute", "characters", "characters-fair", "speed", "speed-fair")}
+    assert {m.claim for m in lengths.measure(longer)} - of_windows == {"F6-length", "F6-fair"}
     assert not any(m.paper_settings for m in lengths.measure(longer))
     nothing = interval_table(module.scores(records).iloc[:0], "error", ("arm", "n_train"))
     assert nothing.empty and "mean" in nothing
@@ -240,6 +269,34 @@ def test_errors_by_group_and_by_digits(made_up):
     measured = {m.claim: m.values for m in lengths.measure(longer)}
     assert measured["F6-length"] == pytest.approx([0.1 + 0.01 * s for s in range(5)])
     assert measured["F6-fair"] == pytest.approx([0.5 * gap for gap in measured["F6-length"]])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "known", "why"),
+    [
+        ({"decoder": 0.9, "entp": 0.8, "longer": 0.9}, 0.9, ""),
+        ({"decoder": 0.96, "entp": 0.97, "longer": 0.96}, 0.9, "both err on more than 95% one digit on"),
+        ({"decoder": 0.96, "entp": 0.94, "longer": 0.96}, 0.9, ""),
+        ({"decoder": 0.9, "entp": 0.8, "longer": 0.9}, 0.79, "the decoder errs on 20% of the trained lengths or more"),
+    ],
+)
+def test_overnight_compares_longer_sums_by_the_gates_of_its_design(made_up, wrong, known, why):
+    records = made_up(LENGTHS, "overnight", lambda arm, *_: wrong[arm], groups=("3 digits", "4 digits"), known=known)
+    found = {m.claim: m for m in lengths.measure(records)}
+    assert {found[f"F6-{name}"].barred for name in ("length", "fair", "compute")} == {why}
+    assert found["F6-compute"].values == pytest.approx([wrong["longer"] - wrong["entp"]] * 5)
+    assert found["F6-characters"].values == pytest.approx([(wrong["decoder"] - wrong["entp"]) / 2] * 5)
+    assert bool(found["F6-characters"].barred) == (known < 0.85)
+
+
+def test_who_knows_the_trained_lengths_first_is_told_from_validation_curves(made_up):
+    records = made_up(LENGTHS, "overnight", spread, groups=("3 digits",))
+    for r in records:
+        r.curves["sequence_accuracy"] = {"entp": [0.95, 0.96], "decoder": [0.5, 0.92]}.get(r.labels["arm"], [0.1, 0.2])
+    found = {m.claim: m for m in lengths.measure(records)}
+    assert found["F6-speed"].values == pytest.approx([math.log(10 / 5)] * 5)  # decoder at step 10, ENTP at step 5
+    assert found["F6-speed-fair"].values == pytest.approx([math.log(100 / 50)] * 5)  # the longer one never: its end
+    assert "F6-speed" not in {m.claim for m in lengths.measure(made_up(LENGTHS, "quick", spread, groups=("3 digits",)))}
 
 
 def test_where_both_fail_entirely_nothing_is_concluded(made_up):

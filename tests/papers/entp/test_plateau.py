@@ -71,11 +71,31 @@ def test_the_questions_are_answered_by_their_rules():
     assert answers.to_dict() == {
         "F2-fails": "decoder learns it",
         "F2-fails-fair": "decoder learns it",
+        "F2-learns": "ENTP learns it",
         "F2-speed": "ENTP faster",
         "F2-speed-fair": "ENTP cheaper",
         "F2-slope": "grows with n",
     }
     assert plateau.measure([], "F2", LONGER) == []
+
+
+def test_one_seed_that_fails_leaves_it_open_whether_a_decoder_does():
+    found = records()
+    weak = next(r for r in found if r.labels["arm"] == "decoder")
+    weak.metrics["sequence_accuracy"] = 0.89
+    judged = judge(plateau.measure(found, "F2", LONGER), only_measured=True).set_index("id")["verdict"]
+    assert judged["F2-fails"] == "open" and judged["F2-fails-fair"] == "decoder learns it"
+    for r in found:
+        r.metrics["sequence_accuracy"] = 0.5
+    judged = judge(plateau.measure(found, "F2", LONGER), only_measured=True).set_index("id")["verdict"]
+    assert judged["F2-fails"] == judged["F2-learns"] == "stays below 0.90"
+
+
+def test_a_pair_of_which_neither_arrives_is_none():
+    measured = {m.claim: m for m in plateau.measure(records(), "F2", LONGER, threshold=0.975)}
+    assert measured["F2-speed"].values == pytest.approx([math.log(90) - math.log(50)] * 5)  # ENTP never: its last step
+    never = {m.claim for m in plateau.measure(records(), "F2", LONGER, threshold=0.995)}
+    assert "F2-speed" not in never and "F2-speed-fair" not in never and "F2-slope" in never
 
 
 def test_the_table_says_it_arm_by_arm():
@@ -100,11 +120,13 @@ def test_nothing_is_compared_where_both_are_at_the_end_or_neither_has_begun():
     def informs(**changes):
         found = plateau.stand(table.assign(**changes), "token_accuracy", ("decoder", "entp"))
         assert (found[0].floor, found[0].ceiling) == (0.2, 1.0)
-        return Measurement("F2-tokens", [0.1], "overnight", levels=found).informative
+        return Measurement("F2-tokens", [0.1], "overnight", levels=found)
 
-    assert informs() and not informs(sequence_accuracy=[0.99, 0.995])
-    assert not informs(token_accuracy=[0.21, 0.24], sequence_accuracy=0.0)
-    assert informs(token_accuracy=[0.21, 0.26], sequence_accuracy=0.0)
+    ended, unbegun = informs(sequence_accuracy=[0.99, 0.995]), informs(token_accuracy=[0.21, 0.24], sequence_accuracy=0)
+    assert informs().informative and not ended.informative and not unbegun.informative
+    assert ended.idle == "every side is at the best score" and ended.begun
+    assert unbegun.idle == "no side is above guessing" and not unbegun.begun
+    assert informs(token_accuracy=[0.21, 0.26], sequence_accuracy=0.0).informative
 
 
 def test_runs_that_never_left_the_majority_are_named():
@@ -116,3 +138,26 @@ def test_runs_that_never_left_the_majority_are_named():
         records.append(Record("match3", 1, run.config, metrics, {}, {"device": "cpu", **seconds}))
     found = match3.stuck(EXPERIMENTS["match3"].labelled(records, runs))
     assert found[["arm", "seed"]].to_numpy().tolist() == [["decoder", 0]] and found["token_accuracy"][0] == 0.505
+
+
+@pytest.mark.parametrize(
+    ("scores", "why"),
+    [
+        ({0: 0.5, 2: 0.6, 3: 0.7, 4: 0.8}, ""),
+        ({0: 0.21, 2: 0.22, 3: 0.23, 4: 0.24}, "no side is above guessing"),
+        ({0: 0.21, 2: 0.22, 3: 0.23, 4: 0.26}, ""),
+        ({0: 0.991, 2: 0.992, 3: 0.993, 4: 0.994}, "every side is at the best score"),
+        ({0: 0.985, 2: 0.992, 3: 0.993, 4: 0.994}, ""),
+    ],
+)
+def test_full_layers_are_compared_unless_all_of_a_budget_have_nothing_or_everything(scores, why):
+    experiment, made = EXPERIMENTS["full_layers"], []
+    runs = experiment.plan("overnight", 0)
+    for run in runs:
+        metrics = {"token_accuracy": scores[run.labels["full"]], "sequence_accuracy": 0.0}
+        metrics["baseline"] = {"token_accuracy": 0.2, "sequence_accuracy": 0.0}
+        seconds = dict.fromkeys(("train_seconds", "wall_seconds", "peak_memory_bytes", "token_forwards", "steps"), 1)
+        made.append(Record(experiment.name, 1, run.config, metrics, {}, {"device": "cpu", **seconds}))
+    measured = {m.claim: m for m in experiment.measure(experiment.labelled(made, runs))}
+    assert {m.idle for m in measured.values()} == {why}
+    assert measured["L-4-2"].values == pytest.approx([scores[4] - scores[2]] * 5)

@@ -21,6 +21,7 @@ from entp_lib.tasks.addition import Sums
 
 ARMS = {"decoder": "decoder", "entp": "ENTP", "longer": "decoder, equal compute"}
 NEAR = 0.02  # of error: closer to 1 counts as having learned nothing, closer to 0 as being at the ceiling
+ALL_WRONG, ALL_RIGHT = 0.90, 0.01  # mean errors beyond which a size says nothing, if both arms have them (overnight)
 RULES = ("last", "lowest_loss", "lowest_text_loss", "highest_accuracy")
 BEST_ANSWERS = "highest_accuracy"
 AS_PUBLISHED, FAIR = ("F5-addition", "F11-addition", "F6-length"), ("F5-fair", "F11-fair", "F6-fair")
@@ -229,6 +230,19 @@ def gaps(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> p
     return paired_within(table, "error", first, second, "n_train")
 
 
+def comparable(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
+    """The rows of training-set sizes that say something of two arms, where the design of the tier drops the others.
+
+    At ``overnight`` a size is dropped if both mean errors are above ``ALL_WRONG`` or both below ``ALL_RIGHT``.
+    """
+    if set(table["tier"]) != {"overnight"}:
+        return table
+    arms = table[table["arm"].isin((first, second))]
+    means = arms.pivot_table(index="n_train", columns="arm", values="error").dropna()
+    idle = means.index[(means > ALL_WRONG).all(axis=1) | (means < ALL_RIGHT).all(axis=1)]
+    return table[~table["n_train"].isin(idle)]
+
+
 def pooled(found: pd.DataFrame) -> pd.Series:
     """Mean over training-set sizes of each seed's ``gaps``, so that pairs are seeds; seeds that lack one left out."""
     return found.dropna().mean(axis=1) if len(found) else pd.Series(dtype=float)
@@ -240,7 +254,10 @@ def paper_model(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Figures 5 and 11 as published and by the rule and compute that favour nobody: test errors, pooled over sizes."""
+    """Figures 5 and 11 as published and by the rule and compute that favour nobody: test errors, pooled over sizes.
+
+    A comparison all of whose sizes are dropped (``comparable``) is barred, and shows all of them.
+    """
     if not records:
         return []
     tier, table = records[0].config.tier, paper_model(scores(records))
@@ -248,15 +265,19 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     found = []
     for claim, form, rule, first in (
         ("F5-addition", "reversed", published_rule(records), "decoder"),
+        ("F5-best", "reversed", BEST_ANSWERS, "decoder"),
         ("F5-fair", "reversed", BEST_ANSWERS, "longer"),
         ("F11-addition", "plain", published_rule(records), "decoder"),
         ("F11-fair", "plain", BEST_ANSWERS, "decoder"),
     ):
         rows = chosen(table, rule, format=form)
+        left = comparable(rows, first)
+        barred = "" if len(left) else f"errors of both above {ALL_WRONG} or below {ALL_RIGHT} at every size"
+        rows = left if len(left) else rows
         values = pooled(gaps(rows, first))
         if len(values):
             stand = levels(rows, "error", (first, "entp"), floor=1.0, ceiling=0.0, distance=NEAR)
-            found.append(Measurement(claim, values.tolist(), tier, ids[form], tier == "paper", stand))
+            found.append(Measurement(claim, values.tolist(), tier, ids[form], tier == "paper", stand, barred))
     return found
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.collection.frames import curves, gap_table, interval_table, published
-from entp_lib.papers.entp.addition.experiment import ARMS, chosen, gaps, pooled, scores
+from entp_lib.papers.entp.addition.experiment import ARMS, chosen, comparable, gaps, pooled, scores
 from entp_lib.runs.records import Record
 from entp_lib.statistics import mean_interval
 
@@ -27,8 +27,10 @@ def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
 
 def paired_tests(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
     """``gap_table`` of ``gaps`` by size and pooled: above zero is where the second arm is ahead."""
-    found = gaps(table, first, second)
-    columns = {f"{n:,}": values.dropna() for n, values in found.items()} | {"all sizes": pooled(found)}
+    found, left = gaps(table, first, second), gaps(comparable(table, first, second), first, second)
+    columns = {f"{n:,}": values.dropna() for n, values in found.items()}
+    name = "all sizes" if len(left.columns) in (0, len(columns)) else "sizes that compare"
+    columns[name] = pooled(left if len(left.columns) else found)
     return gap_table(columns).rename_axis("n_train").round(4)
 
 
