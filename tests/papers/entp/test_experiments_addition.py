@@ -289,6 +289,14 @@ def test_overnight_compares_longer_sums_by_the_gates_of_its_design(made_up, wron
     assert bool(found["F6-characters"].barred) == (known < 0.85)
 
 
+def test_the_longer_decoder_is_evaluated_often_enough_to_time_it():
+    runs = LENGTHS.plan("overnight", 1)
+    steps = {run.labels["arm"]: (run.config.train.steps, run.config.train.eval_every) for run in runs}
+    assert steps == {"decoder": (4000, 80), "entp": (4000, 80), "longer": (34_000, 170)}
+    of_quick = [run.config.train for run in ADDITION.plan("quick", 1) if run.labels["arm"] == "longer"]
+    assert all(train.steps / train.eval_every == pytest.approx(10, rel=0.01) for train in of_quick)
+
+
 def test_who_knows_the_trained_lengths_first_is_told_from_validation_curves(made_up):
     records = made_up(LENGTHS, "overnight", spread, groups=("3 digits",))
     for r in records:

@@ -34,7 +34,8 @@ ANSWER_RATIOS = {99: 2.7, 999: 3.45}
 class Block:
     """Runs with one model and schedule: every seed, task (a dict of its parameters) and arm.
 
-    ``model``: a name in ``SIZES``, or layers/heads/width.
+    ``model``: a name in ``SIZES``, or layers/heads/width. ``longer_eval_every``: steps between the evaluations of the
+    decoder at equal compute; without it, as many evaluations as the others have.
     """
 
     tasks: Sequence[dict]
@@ -42,6 +43,7 @@ class Block:
     model: str
     train: TrainConfig
     seeds: int = 5
+    longer_eval_every: int | None = None
 
     @property
     def shape(self) -> dict[str, int]:
@@ -163,7 +165,9 @@ def runs_of(experiment: str, tier: str, task_name: str, blocks: Sequence[Block],
                 for arm in block.arms:
                     shape = dict(vocab_size=task.vocab_size, max_length=task.length, **block.shape)
                     model = ModelConfig("decoder" if arm == "longer" else arm, **shape)
-                    train = block.train.lengthened(ratio_of(task)) if arm == "longer" else block.train
+                    train = block.train
+                    if arm == "longer":
+                        train = train.lengthened(ratio_of(task), block.longer_eval_every)
                     config = RunConfig(experiment, tier, task_name, params, model, train, seed, seed)
                     runs.append(planned(config, arm=arm, n_train=task.n_train, **labels))
     return runs
