@@ -70,7 +70,7 @@ def both_measures(records: Sequence[Record]) -> pd.DataFrame:
     """
     measured, rules = {m.claim: m for m in measure(records)}, reference_claims().set_index("id")
     rows = {}
-    for late in (claim for claim in LATE if claim in measured):
+    for late in (claim for claim in sorted(LATE, key=lambda claim: LATE[claim][0]) if claim in measured):
         row, words = {}, rules.loc[late, ["positive", "negative"]]
         for claim, points in ((late.removesuffix("-late"), "all points"), (late, "from d examples on")):
             mean, low, high = mean_interval(measured[claim].values)
@@ -80,7 +80,8 @@ def both_measures(records: Sequence[Record]) -> pd.DataFrame:
         function, first, second, _ = measured_as(late)
         row["curves"] = stage(select(records, function=function, arm=(first, second)))
         rows[records[0].config.tier, function, f"{first} − {second}"] = row
-    return pd.DataFrame.from_dict(rows, orient="index")
+    names = ["tier", "function", "first − second"]
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(index=names if rows else None)
 
 
 def with_quick(experiment: Experiment, records: Sequence[Record], store: Store | None = None) -> list[Record]:
