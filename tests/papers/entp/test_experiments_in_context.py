@@ -20,6 +20,7 @@ from entp_lib.papers.entp.in_context.experiment import (
     IN_CONTEXT,
     IN_CONTEXT_BASELINES,
     IN_CONTEXT_SETTINGS,
+    LATE,
     LONGER,
     compute_ratio,
     gap,
@@ -220,18 +221,23 @@ def test_claims_are_paired_differences_of_their_arms(made_up):
     errors = {"decoder": 0.5, "entp": 0.3, "hybrid": 0.2, LONGER: 0.25}
     records = [made_up(arm=a, seed=s, error=e + s / 100) for a, e in errors.items() for s in range(5)]
     found = {m.claim: m for m in measure(records)}
-    assert set(found) == {"F7-linear", "F7-linear-fair", "F7-hybrid"}
-    for claim, expected in (("F7-linear", 0.2), ("F7-linear-fair", -0.05), ("F7-hybrid", 0.3)):
-        assert found[claim].values == pytest.approx([expected] * 5, rel=1e-4) and len(found[claim].records) == 10
-        assert not found[claim].paper_settings
+    first = {"F7-linear": 0.2, "F7-linear-fair": -0.05, "F7-hybrid": 0.3}
+    assert set(found) == {*first, *(f"{claim}-late" for claim in first)}
+    for claim, measured in found.items():
+        expected = first[claim.removesuffix("-late")]  # the made-up errors are the same at every point
+        assert measured.values == pytest.approx([expected] * 5, rel=1e-4) and len(measured.records) == 10
+        assert not measured.paper_settings
     assert gap(table(records), "linear", "decoder", "entp").index.tolist() == list(range(5))
     judged = claims.judge(list(found.values()), only_measured=True).set_index("id")["verdict"]
     assert judged.to_dict() == {
         "F7-linear": "same direction",
+        "F7-linear-late": "ENTP ahead",
         "F7-linear-fair": "decoder ahead",
+        "F7-linear-fair-late": "decoder ahead",
         "F7-hybrid": "hybrid ahead",
+        "F7-hybrid-late": "hybrid ahead",
     }
-    assert measure([]) == [] and set(CLAIMS) <= set(claims.reference_claims()["id"])
+    assert measure([]) == [] and {*CLAIMS, *LATE} <= set(claims.reference_claims()["id"])
 
 
 def test_a_difference_below_the_margin_is_competitive(made_up):
@@ -251,7 +257,7 @@ def test_models_that_have_learned_nothing_are_not_equal(made_up):
         return claims.judge(measure(records), only_measured=True)["verdict"].tolist()
 
     assert verdict(0.91, 0.92) == ["uninformative"] and verdict(0.5, 0.5) == ["same direction"]
-    assert verdict(0.95, 0.8) == ["not reproduced"]
+    assert verdict(0.8, 0.95) == ["not reproduced"] and verdict(0.95, 0.8) == ["same direction"]
 
 
 def test_the_figure_draws_models_and_learners_and_names_what_is_absent(smoke):

@@ -1,0 +1,91 @@
+"""Where the curves of notebook 08 end: which are flat, and what late points say beside all points.
+
+The rules were written down before the runs of the ``overnight`` tier (docs/JOURNAL.md). A comparison whose arms are
+flat is one of where they end; any other is one after so many steps, and is said to be.
+"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from entp_lib.collection.claims import answer, reference_claims
+from entp_lib.collection.experiment import Experiment, select
+from entp_lib.papers.entp.in_context.experiment import LATE, measure, measured_as, table, task_of
+from entp_lib.runs.records import Record, Store
+from entp_lib.statistics import mean_interval
+
+FLAT = 0.01  # of E[y²]: the most by which training error may fall from the fourth fifth of the steps to the last
+
+
+def training_error(record: Record, start: float, end: float) -> float:
+    """Mean training loss / E[y²] over the steps from the share ``start`` of a run's steps to the share ``end``.
+
+    A point of the curve is the mean since the point before it; one that lies partly within counts with that part.
+    """
+    total, weights, previous = 0.0, 0.0, 0
+    first, last = (share * record.curves["step"][-1] for share in (start, end))
+    for step, loss in zip(record.curves["step"], record.curves["train_loss"], strict=True):
+        weight = max(0.0, min(step, last) - max(previous, first))
+        total, weights, previous = total + weight * loss, weights + weight, step
+    return total / weights / task_of(record).normaliser
+
+
+def flatness(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per run: training error over the ``fourth`` fifth of its steps and over the ``last``, and the ``fall``.
+
+    ``flat`` where the mean fall over the seeds of an arm, of one tier and class, is at most ``FLAT``.
+    """
+    found = pd.DataFrame(
+        {**r.labels, "steps": r.curves["step"][-1], "fourth": training_error(r, 0.6, 0.8)}
+        | {"last": training_error(r, 0.8, 1.0)}
+        for r in records
+    )
+    found["fall"] = found["fourth"] - found["last"]
+    found["flat"] = found.groupby(["tier", "function", "arm"])["fall"].transform("mean") <= FLAT
+    return found
+
+
+def stage(records: Sequence[Record]) -> str:
+    """What is said of a comparison of the arms in ``records``: "flat" where all are, else "after 10,000 steps"."""
+    found = flatness(records)
+    if found["flat"].all():
+        return "flat"
+    return f"after {' and '.join(f'{steps:,}' for steps in sorted(set(found['steps'])))} steps"
+
+
+def ends(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per tier, class and arm, means over seeds: training error by fifth, whether flat, error, late error."""
+    found = flatness(records).assign(**table(records)[["error", "late_error"]])
+    rows = found.groupby(["tier", "function", "arm"], sort=False)
+    means = rows[["steps", "fourth", "last", "fall", "error", "late_error"]].mean()
+    means.insert(4, "flat", rows["flat"].all().map({True: "yes", False: "no"}))
+    names = {"fourth": "training error, 4th fifth", "last": "last fifth", "late_error": "error from d examples on"}
+    return means.astype({"steps": int}).round(3).rename(columns=names)
+
+
+def both_measures(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per comparison of Figure 7 that ``records``, of one tier, have: error over all points and over late ones.
+
+    Mean difference with its 95 % interval, and the answer by the margin of each; the first of them decides.
+    """
+    measured, rules = {m.claim: m for m in measure(records)}, reference_claims().set_index("id")
+    rows = {}
+    for late in (claim for claim in sorted(LATE, key=lambda claim: LATE[claim][0]) if claim in measured):
+        row, words = {}, rules.loc[late, ["positive", "negative"]]
+        for claim, points in ((late.removesuffix("-late"), "all points"), (late, "from d examples on")):
+            mean, low, high = mean_interval(measured[claim].values)
+            common = dict(pairs=len(measured[claim].values), informative=measured[claim].informative)
+            row[points] = f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
+            row[f"answer, {points}"] = answer(low, high, margin=rules.loc[claim, "margin"], **common, **words)
+        function, first, second, _ = measured_as(late)
+        row["curves"] = stage(select(records, function=function, arm=(first, second)))
+        rows[records[0].config.tier, function, f"{first} − {second}"] = row
+    names = ["tier", "function", "first − second"]
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(index=names if rows else None)
+
+
+def with_quick(experiment: Experiment, records: Sequence[Record], store: Store | None = None) -> list[Record]:
+    """``records``, and of function classes that they lack those of quick, if they are stored."""
+    there = {task_of(r).function for r in records}
+    below = experiment.stored(store or Store(), "quick") or []
+    return [*records, *(r for r in below if task_of(r).function not in there)]

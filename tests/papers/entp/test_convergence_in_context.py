@@ -1,0 +1,167 @@
+"""Where curves in context end: flatness by fifths of the steps, late points, and what is said of a comparison."""
+
+import pytest
+
+from entp_lib.collection.claims import judge
+from entp_lib.papers.entp.in_context import convergence
+from entp_lib.papers.entp.in_context.experiment import (
+    IN_CONTEXT,
+    IN_CONTEXT_BASELINES,
+    LONGER,
+    late_error,
+    measure,
+    table,
+    task_of,
+)
+from entp_lib.runs.records import Record, Store
+
+FIVE = range(5)
+COST = dict(steps=1, token_forwards=1, train_seconds=1.0, wall_seconds=1.0, peak_memory_bytes=1, device="x")
+
+
+def fake(arm="decoder", seed=0, function="linear", tier="overnight", errors=(0.5,) * 6, course=(1.0,) * 10, every=0):
+    """A record of a planned run with errors by point and a course of training errors, both over E[y²].
+
+    A point of the course every ``every`` steps, the last where the run ends; 0: at equal distances.
+    """
+    runs = IN_CONTEXT.plan(tier, 0)
+    wanted = dict(arm=arm, seed=seed, function=function)
+    (run,) = (run for run in runs if wanted.items() <= run.labels.items())
+    record = Record("in_context", 1, run.config, {}, {}, COST, labels=run.labels)
+    scale, steps = task_of(record).normaliser, run.config.train.steps
+    step = [*((i + 1) * (every or steps // len(course)) for i in range(len(course) - 1)), steps]
+    record.curves.update(step=step, train_loss=[e * scale for e in course])
+    scores = [e * scale for e in errors]
+    positions = list(range(1, 2 * len(errors), 2))
+    record.metrics.update(loss=sum(scores) / len(scores), loss_by_position=scores, position=positions, baseline={})
+    return record
+
+
+def falling(by: float) -> list[float]:
+    """A course whose last fifth is lower than the fourth by so much, after three fifths high up."""
+    return [0.9] * 6 + [0.4 + by] * 2 + [0.4] * 2
+
+
+def test_training_error_is_the_mean_over_the_steps_asked_for():
+    course = [i / 10 for i in range(10)]
+    record = fake(course=course)
+    assert convergence.training_error(record, 0.6, 0.8) == pytest.approx((0.6 + 0.7) / 2)
+    assert convergence.training_error(record, 0.8, 1.0) == pytest.approx((0.8 + 0.9) / 2)
+    assert convergence.training_error(record, 0.0, 1.0) == pytest.approx(sum(course) / 10)
+    assert convergence.training_error(record, 0.05, 0.2) == pytest.approx((0.0 * 0.05 + 0.1 * 0.1) / 0.15)
+
+
+def test_points_count_with_their_steps_and_not_by_their_number():
+    """10,000 steps with points at 3,000, 6,000, 9,000 and 10,000: the last fifth has a half of two of them."""
+    record = fake(course=[0.9, 0.8, 0.6, 0.2], every=3000)
+    assert record.curves["step"] == [3000, 6000, 9000, 10000]
+    assert convergence.training_error(record, 0.6, 0.8) == pytest.approx(0.6)
+    assert convergence.training_error(record, 0.8, 1.0) == pytest.approx((0.6 + 0.2) / 2)
+
+
+def test_flat_is_a_mean_fall_over_seeds_of_at_most_a_hundredth():
+    def flat(*falls):
+        found = convergence.flatness([fake(seed=s, course=falling(f)) for s, f in enumerate(falls)])
+        assert found["fall"].tolist() == pytest.approx(falls) and found["flat"].nunique() == 1
+        return bool(found["flat"].iloc[0])
+
+    assert flat(0.0, 0.019) and not flat(0.0, 0.021)  # no seed for itself
+    assert flat(0.0099) and not flat(0.0101) and flat(-0.3)  # a rise is no fall
+
+
+def test_arms_classes_and_tiers_are_judged_apart():
+    steep, level = falling(0.1), falling(0.0)
+    records = [
+        fake("decoder", course=steep),
+        fake("entp", course=level),
+        fake("decoder", function="sparse", course=level),
+        fake("decoder", tier="quick", course=level),
+    ]
+    assert convergence.flatness(records)["flat"].tolist() == [False, True, True, True]
+
+
+def test_a_comparison_is_flat_where_both_arms_are_and_else_one_after_so_many_steps():
+    def said(**falls):
+        return convergence.stage([fake(arm, course=falling(f)) for arm, f in falls.items()])
+
+    assert said(decoder=0.0, entp=0.005) == "flat"
+    assert said(decoder=0.0, entp=0.02) == said(decoder=0.02, entp=0.0) == "after 10,000 steps"
+    assert said(longer=0.02, entp=0.0) == said(longer=0.0, entp=0.02) == "after 10,000 and 32,727 steps"
+
+
+def test_late_points_are_those_with_at_least_d_examples():
+    """The 4th to 6th of six, in three dimensions; in two of four points the 3rd and the 4th."""
+    assert late_error(fake(errors=(9, 9, 9, 0.1, 0.2, 0.6))) == pytest.approx(0.3)
+    assert late_error(fake(function="sparse", errors=(9, 9, 9, 0.1, 0.2, 0.6))) == pytest.approx(0.3)
+    assert late_error(fake(tier="smoke", errors=(9, 9, 0.1, 0.3))) == pytest.approx(0.2)
+    never = late_error(fake(errors=(9, 9, 9)))
+    assert never != never and [m.claim for m in measure([fake(a, errors=(1, 1, 1)) for a in ("decoder", "entp")])] == [
+        "F7-linear"
+    ]
+
+
+def test_late_questions_have_the_late_errors_and_a_margin_of_their_own():
+    """ENTP is 0.006 better over all six points, which is 0.012 over the last three; then 0.03 and 0.06."""
+
+    def answers(by):
+        entp = (1.0, 0.7, 0.3, *(e - by for e in (0.2, 0.1, 0.1)))
+        errors = {"decoder": (1.0, 0.7, 0.3, 0.2, 0.1, 0.1), "entp": entp, "hybrid": entp, LONGER: entp}
+        records = [fake(arm, s, errors=e) for arm, e in errors.items() for s in FIVE]
+        found = {m.claim: m for m in measure(records)}
+        assert found["F7-linear-late"].values == pytest.approx([by] * 5)
+        assert found["F7-linear"].values == pytest.approx([by / 2] * 5)
+        assert found["F7-linear-fair-late"].values == pytest.approx([0] * 5, abs=1e-9)
+        return judge(list(found.values()), only_measured=True).set_index("id")["verdict"]
+
+    small, large = answers(0.012), answers(0.06)
+    assert small["F7-linear-late"] == small["F7-hybrid-late"] == "equal within the margin"
+    assert large["F7-linear-late"] == "ENTP ahead" and large["F7-hybrid-late"] == "hybrid ahead"
+    assert large["F7-linear-fair-late"] == "equal within the margin"
+
+
+def test_late_questions_inform_where_the_errors_over_all_points_do():
+    """Both means above 0.9: nothing is compared, however far apart the late errors are."""
+    errors = {"decoder": (1.0, 1.0, 1.0, 0.95, 0.9, 0.85), "entp": (1.2, 1.2, 1.2, 0.7, 0.7, 0.7)}
+    found = measure([fake(arm, s, errors=e) for arm, e in errors.items() for s in FIVE])
+    assert {m.claim: m.informative for m in found} == {"F7-linear": False, "F7-linear-late": False}
+    shown = convergence.both_measures([fake(arm, s, errors=e) for arm, e in errors.items() for s in FIVE])
+    assert set(shown.filter(like="answer").iloc[0]) == {"open"}
+
+
+def test_both_measures_stand_beside_each_other_and_may_disagree():
+    """All points: 0.0077, within a margin of 0.01. Late ones: 0.021, beyond theirs of 0.02."""
+    decoder = [fake("decoder", s, errors=(1.0, 0.7, 0.303, 0.2, 0.1, 0.1), course=falling(0.0)) for s in FIVE]
+    entp = [fake("entp", s, errors=(1.0, 0.7, 0.320, 0.179, 0.079, 0.079), course=falling(0.02)) for s in FIVE]
+    found = convergence.both_measures([*decoder, *entp])
+    assert found.index.tolist() == [("overnight", "linear", "decoder − entp")]
+    row = found.iloc[0]
+    assert row["all points"].startswith("+0.008 (") and row["from d examples on"].startswith("+0.021 (")
+    assert row["answer, all points"] == "equal within the margin" and row["answer, from d examples on"] == "ENTP ahead"
+    assert row["curves"] == "after 10,000 steps"
+    assert len(convergence.both_measures([fake(function="tree", tier="quick")])) == 0
+
+
+def test_the_table_of_ends_has_means_over_seeds():
+    records = [fake(seed=s, errors=(1, 1, 1, e, e, e), course=falling(e / 10)) for s, e in ((0, 0.2), (1, 0.4))]
+    found = convergence.ends([*records, fake("entp", course=falling(0.005))])
+    assert found.index.tolist() == [("overnight", "linear", "decoder"), ("overnight", "linear", "entp")]
+    assert found["flat"].tolist() == ["no", "yes"] and found["fall"].tolist() == pytest.approx([0.03, 0.005])
+    assert found["error from d examples on"].tolist() == pytest.approx([0.3, 0.5])
+    assert found["error"].tolist() == pytest.approx([0.65, 0.5]) and found["steps"].tolist() == [10_000, 10_000]
+    assert table(records)["late_error"].tolist() == pytest.approx([0.2, 0.4])
+
+
+def test_classes_that_a_tier_lacks_are_taken_from_quick(tmp_path):
+    """Overnight has linear and sparse functions alone; a tier with all classes takes none, nor does one beside none."""
+    store = Store(tmp_path, read_only=False)
+    night = [fake("decoder"), fake("decoder", function="sparse")]
+    assert convergence.with_quick(IN_CONTEXT, night, store) == night
+    for run in IN_CONTEXT.plan("quick", 0):
+        labels = {name: run.labels[name] for name in ("arm", "seed", "function")}
+        store.save(fake(**labels, tier="quick"))
+    found = convergence.with_quick(IN_CONTEXT, night, store)
+    assert found[:2] == night and {r.labels["function"] for r in found[2:]} == {"network", "tree"}
+    assert {r.config.tier for r in found[2:]} == {"quick"} and len(found) == 2 + 20
+    quick = IN_CONTEXT.stored(store, "quick")
+    assert convergence.with_quick(IN_CONTEXT, quick, store) == quick
+    assert convergence.with_quick(IN_CONTEXT_BASELINES, [], store) == []
