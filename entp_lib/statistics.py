@@ -20,6 +20,32 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return mean, float(mean - half), float(mean + half)
 
 
+def ratio_interval(
+    above: Sequence[float], below: Sequence[float], confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """(ratio, low, high) of the means of two paired sets of values, by Fieller's theorem.
+
+    Low and high are NaN for fewer than two pairs, and where the interval of the mean of ``below`` includes zero: no
+    bounded interval exists then. Raises ValueError for sets of unlike length.
+    """
+    above, below = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
+    if len(above) != len(below):
+        raise ValueError(f"{len(above)} values over {len(below)}: pairs are needed")
+    if not len(above) or below.mean() == 0:
+        return float("nan"), float("nan"), float("nan")
+    top, bottom = above.mean(), below.mean()
+    ratio = float(top / bottom)
+    if len(above) < 2:
+        return ratio, float("nan"), float("nan")
+    t2 = stdtrit(len(above) - 1, (1 + confidence) / 2) ** 2
+    (of_top, of_both), (_, of_bottom) = t2 * np.cov(above, below, ddof=1) / len(above)
+    lead, half, last = bottom**2 - of_bottom, top * bottom - of_both, top**2 - of_top
+    if lead <= 0:
+        return ratio, float("nan"), float("nan")
+    root = np.sqrt(max(half**2 - lead * last, 0.0))
+    return ratio, float((half - root) / lead), float((half + root) / lead)
+
+
 def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """(low, high) of a proportion over test items, by Wilson: the noise of the test, not of the training."""
     from scipy import stats  # takes a second to import, which a notebook that has no need of it should not pay

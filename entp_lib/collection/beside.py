@@ -1,4 +1,4 @@
-"""What was changed in a notebook, beside what is committed: one table of scores, arm by arm."""
+"""What stands beside a notebook's records: the committed, where it was changed, and quick where a tier lacks arms."""
 
 from collections.abc import Sequence
 
@@ -42,6 +42,22 @@ def show_beside_committed(experiment: Experiment, records: Sequence[Record]) -> 
     table = beside_committed(experiment, records)
     if table is not None:
         display(table)
+
+
+def by_tier(
+    experiment: Experiment, records: Sequence[Record], labels: Sequence[str], store: Store | None = None
+) -> dict[str, list[Record]]:
+    """``records``, of one tier, under its name, and all of quick's under theirs if that tier lacks arms of quick.
+
+    Arms are told apart by ``labels``. Quick stands beside no smoke run, which is shown as soon as it is made, and not
+    where its records are not whole.
+    """
+    tier, shown = records[0].config.tier, {records[0].config.tier: list(records)}
+    if tier in ("smoke", "quick"):
+        return shown
+    quick = experiment.stored(store or Store(), "quick") or []
+    arms, of_quick = ({tuple(r.labels.get(n) for n in labels) for r in part} for part in (records, quick))
+    return shown | ({"quick": quick} if of_quick - arms else {})
 
 
 def telling_apart(records: Sequence[Record]) -> list[str]:

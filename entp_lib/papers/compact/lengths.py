@@ -4,7 +4,7 @@ The quick tier trains on sums of up to two digits, the most that nearly every sc
 every scheme in padded text, three of two schemes in the other formats.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -94,7 +94,18 @@ def overview(records: Sequence[Record], metric: str = "accuracy") -> pd.DataFram
 
     keys = ["format", "positions", "architecture", "digits"]
     cells = table(records).groupby(keys, sort=False)[metric].apply(text)
-    return cells.unstack(["architecture", "digits"])
+    wide = cells.unstack(["architecture", "digits"])  # a record's lengths are in the order of their names, 10 before 5
+    return wide[sorted(wide.columns, key=lambda column: (ARCHITECTURES.index(column[0]), column[1]))]
+
+
+def overviews(tiers: Mapping[str, Sequence[Record]]) -> dict[str, pd.DataFrame]:
+    """``overview`` of the first tier, and of the others the rows of formats that the first has not."""
+    first, *others = tiers
+    shown = {first: overview(tiers[first])}
+    for tier in others:
+        rows = overview(tiers[tier])
+        shown[tier] = rows[~rows.index.isin(shown[first].index.unique("format"), level="format")]
+    return shown
 
 
 def furthest(records: Sequence[Record], threshold: float = 0.5) -> pd.DataFrame:
@@ -103,6 +114,26 @@ def furthest(records: Sequence[Record], threshold: float = 0.5) -> pd.DataFrame:
     means = means["accuracy"].mean().reset_index()
     reached = means[means["accuracy"] >= threshold]
     return reached.groupby(["format", "positions", "architecture"], sort=False)["factor"].max().unstack("architecture")
+
+
+def heading(records: Sequence[Record]) -> str:
+    """A figure's title: the longest operands of training, the tier, and how many seeds its schemes have."""
+    counts = table(select(records, format="padded")).groupby("positions")["seed"].nunique()
+    most, least = counts.max(), counts.min()
+    config = records[0].config
+    trained = f"trained on up to {config.params['trained_digits']} digits"
+    some = f"{least} to {most}" if least < most else f"{most}"
+    return f"Addition in padded text, {trained}, tier {config.tier}, {some} seed{'s' * bool(most > 1)}"
+
+
+def reach(records: Sequence[Record], share: float = 0.5) -> str:
+    """Which schemes keep such a share of the answer's tokens beyond training, padded text, mean over seeds; how far."""
+    rows = table(select(records, format="padded"))
+    means = rows[rows["factor"] > 1].groupby(["positions", "architecture", "digits"], sort=False)["token_accuracy"]
+    kept = means.mean()[lambda found: found >= share].reset_index()
+    furthest_of = kept.groupby(["positions", "architecture"], sort=False)["digits"].max()
+    found = ", ".join(f"{name} ({arm}) to {digits} digits" for (name, arm), digits in furthest_of.items())
+    return f"at least {share:.0%} of the tokens right beyond training: {found or 'none'}"
 
 
 def gain(records: Sequence[Record], positions: str, architecture: str, beyond: float = 1.3) -> list[float]:

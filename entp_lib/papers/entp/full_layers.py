@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
+from entp_lib.collection.claims import Measurement, judge
 from entp_lib.collection.experiment import (
     Experiment,
     PlannedRun,
@@ -25,10 +25,12 @@ from entp_lib.config import ModelConfig, RunConfig
 from entp_lib.papers.entp import plateau
 from entp_lib.papers.entp.count3 import UNSEEN
 from entp_lib.runs.records import Record
+from entp_lib.statistics import mean_interval, ratio_interval
 from entp_lib.tasks import Counting
 
 FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single one, read at its end only, is causal
-EQUAL_STEPS, EQUAL_COMPUTE = BUDGETS = ("equal steps", "equal compute")
+EQUAL_STEPS, EQUAL_COMPUTE = "equal steps", "equal compute"
+BUDGETS = {EQUAL_STEPS: "", EQUAL_COMPUTE: "-fair"}  # each with the end of its claims' names
 TIERS = {
     "smoke": Tier(UNSEEN["smoke"].task, dict(n_layers=4, n_heads=2, width=16), UNSEEN["smoke"].train, 2),
     "overnight": Tier(
@@ -76,6 +78,30 @@ def layer_tokens(full: int, n_layers: int, task: Counting) -> float:
 def on_budget(table: pd.DataFrame, budget: str) -> pd.DataFrame:
     """The rows of a ``summary`` at one budget; those of ENTP belong to both."""
     return table[(table["budget"] == budget) | (table["architecture"] == "entp")]
+
+
+def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
+    """By budget and arm: gain in token accuracy over no full layer, paired by seed, and its share of all four's gain.
+
+    Both with 95 % intervals, the share's by Fieller. ``four ahead``: whether the ledger puts four full layers ahead of
+    none on this budget; where it does not there is no gain to share, and the share is left blank.
+    """
+    if not records:
+        return pd.DataFrame()
+    verdicts = judge(measure(records), only_measured=True).set_index("id")["verdict"]
+    rows = {}
+    for budget, suffix in BUDGETS.items():
+        table = on_budget(summary(records), budget)
+        ahead = verdicts[f"L-4-0{suffix}"] == f"{arm_name(4)} ahead"
+        whole = paired(table, "token_accuracy", arm_name(4), arm_name(0))
+        for full in FULL_LAYERS[1:]:
+            gain = paired(table, "token_accuracy", arm_name(full), arm_name(0))
+            mean, low, high = mean_interval(gain)
+            row = {"gain": mean, "low": low, "high": high, "pairs": len(gain), "four ahead": bool(ahead)}
+            both = gain.index.intersection(whole.index)
+            share = ratio_interval(gain[both], whole[both]) if ahead else (float("nan"),) * 3
+            rows[budget, arm_name(full)] = row | dict(zip(("share", "share low", "share high"), share, strict=True))
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["budget", "arm"])
 
 
 COMPARISONS = ((4, 0), (2, 0), (4, 2), (4, 3))

@@ -154,6 +154,28 @@ def test_gaps_by_position_are_paired(records):
     assert module.gap_by_position(records, module.LONGER)["mean"].tolist() == pytest.approx([-1.1, -2.1])
 
 
+def test_both_ranges_of_prefixes_stand_side_by_side(records):
+    """Positions 6 to 10: ENTP 0.5 behind up to 7, 0.1 ahead from 8 on; lengths count alike, whatever the totals say."""
+    for r in records:
+        late = {"entp": 0.9, "decoder": 1.0, module.LONGER: 0.7}[r.labels["arm"]]
+        early = 2.5 if r.labels["arm"] == "entp" else 2.0
+        r.metrics.update(position=[6, 7, 8, 9, 10], loss_by_position=[early, early, late - 0.1, late, late + 0.1])
+    (run,) = (run for run in OPENWEBTEXT.plan("quick", 1) if run.labels["arm"] == module.COUNTS)
+    counted = {"loss": 9.0, "position": [6, 7, 8, 9, 10], "loss_by_position": [3.0, 4.0, 2.0, 2.0, 5.0]}
+    metrics = {name: counted for name in counts.ORDERS}
+    counted_too = [*records, Record("openwebtext", 1, run.config, metrics, {}, {}, labels=run.labels)]
+    table = module.losses_by_range(counted_too)
+    assert list(table.index) == [(n, b) for n in ("6 to 7", "8 to 10") for b in ("equal steps", "equal compute")]
+    assert table["ENTP"].tolist() == pytest.approx([2.5, 2.5, 0.9, 0.9])
+    assert table["decoder"].tolist() == pytest.approx([2.0, 2.0, 1.0, 0.7])
+    assert table["decoder − ENTP"].tolist() == pytest.approx([-0.5, -0.5, 0.1, -0.2])
+    assert table["bigram"].tolist() == table["trigram"].tolist() == [3.5, 3.5, 3.0, 3.0]
+    plain = module.losses_by_range([r for r in records if r.labels["arm"] != module.LONGER])
+    assert [budget for _, budget in plain.index] == ["equal steps"] * 2 and "bigram" not in plain
+    long = {m.claim: m.values for m in OPENWEBTEXT.measure(counted_too)}
+    assert long["T3-long"] == pytest.approx([0.1]) and long["T3-long-fair"] == pytest.approx([-0.2])
+
+
 def test_samples_are_listed_prompt_by_prompt(records):
     found = module.samples(records)
     names = [run_name(r.labels) for r in records]

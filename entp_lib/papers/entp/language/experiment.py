@@ -179,7 +179,7 @@ def trained(records: Sequence[Record]) -> list[Record]:
 
 
 def counted_losses(records: Sequence[Record]) -> pd.DataFrame:
-    """Loss of unigram, bigram and trigram, one column each, over all prefix lengths and over the longer ones.
+    """Loss of unigram, bigram and trigram, one column each, over all prefix lengths, and over shorter and longer ones.
 
     A row per seed; longer ones are those from ``FROM_POSITION`` tokens on, each length counting alike.
     """
@@ -187,9 +187,10 @@ def counted_losses(records: Sequence[Record]) -> pd.DataFrame:
     for r in select(records, arm=COUNTS):
         row = {"seed": r.labels["seed"]}
         for name in ORDERS:
-            found = r.metrics[name]
-            late = [x for x, n in zip(found["loss_by_position"], found["position"], strict=True) if n >= FROM_POSITION]
-            row[name], row[f"{name}, longer prefixes"] = found["loss"], sum(late) / len(late) if late else math.nan
+            found = pd.DataFrame({k: r.metrics[name][k] for k in ("position", "loss_by_position")})
+            means = found.groupby(found["position"] >= FROM_POSITION)["loss_by_position"].mean()
+            row |= {name: r.metrics[name]["loss"]}
+            row |= {f"{name}, {RANGES[late]}": means.get(late, math.nan) for late in RANGES}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -246,13 +247,37 @@ def gaps(records: Sequence[Record], smoothed: int = 1) -> dict[str, pd.Series]:
 
 
 FROM_POSITION = 8  # shorter prefixes leave the models little to differ in; at length 1 they are one function
+RANGES = {False: "shorter prefixes", True: "longer prefixes"}
 
 
-def long_prefix_losses(records: Sequence[Record]) -> pd.DataFrame:
-    """Final validation loss by run, mean over prefix lengths from ``FROM_POSITION`` on, each counting alike."""
+def prefix_losses(records: Sequence[Record], longer: bool = True) -> pd.DataFrame:
+    """Final validation loss by run, mean over prefix lengths from ``FROM_POSITION`` on, or below; each counts alike."""
     found = loss_by_position(select(records, schedule=TABLE_8))
-    found = found[found["position"] >= FROM_POSITION]
+    found = found[(found["position"] >= FROM_POSITION) == longer]
     return found.groupby(["arm", "seed"], sort=False, as_index=False)["loss"].mean()
+
+
+def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
+    """Table 8's schedule at shorter and at longer prefixes: a row for each range and arm that ENTP is compared with.
+
+    Mean final loss of that decoder's arm and of ENTP, decoder − ENTP with its paired 95 % interval, and what bigrams
+    and trigrams have there, if they were counted. ``records``: with those of counts.
+    """
+    models, counts, rows = trained(records), counted_losses(records), {}
+    lengths = sorted(set(loss_by_position(select(models, schedule=TABLE_8))["position"]))
+    for longer, name in RANGES.items():
+        within = [n for n in lengths if (n >= FROM_POSITION) == longer]
+        losses = prefix_losses(models, longer)
+        means = losses.groupby("arm")["loss"].mean()
+        for budget, decoder in (("equal steps", "decoder"), ("equal compute", LONGER)):
+            values = paired(losses, "loss", decoder, "entp")
+            if not len(values):
+                continue
+            row = {"decoder": means[decoder], "ENTP": means["entp"]}
+            row |= gap_table({0: values}).loc[0].rename({"mean": "decoder − ENTP"}).to_dict()
+            row |= {k: counts[f"{k}, {name}"].mean() for k in ("bigram", "trigram") if len(counts)}
+            rows[f"{within[0]} to {within[-1]}", budget] = row
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["prefix lengths", "budget"])
 
 
 def gap_by_position(records: Sequence[Record], decoder: str) -> pd.DataFrame:
@@ -291,7 +316,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
             stand = levels(rows, column, (decoder, "entp"), floor=floor, ceiling=0.0, distance=NEAR)
             values = differences[name].tolist()
             found.append(Measurement(claim, values, tier, ids, tier == "paper", stand))
-    losses, counts = long_prefix_losses(models), counted_losses(records)
+    losses, counts = prefix_losses(models), counted_losses(records)
     for claim, decoder in (("T3-long", "decoder"), ("T3-long-fair", LONGER)):
         values = paired(losses, "loss", decoder, "entp").tolist()
         if values:
