@@ -3,6 +3,7 @@
 Which claims make a finding is written here; every value, verdict and word of trust is read from the ledger.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,6 +65,13 @@ FINDINGS = (
         "F2-fair",
     ),
     Finding(
+        "§6.4 · Match3′",
+        "both learn it alike (share of right tokens, ENTP − decoder)",
+        ("T2-tokens",),
+        (("T2-sequences", "whole sequences"),),
+        "T2-fair-sequences",
+    ),
+    Finding(
         "3 · addition",
         "ENTP needs fewer examples and goes on to longer numbers (test error, decoder − ENTP)",
         ("F5-addition",),
@@ -101,7 +109,8 @@ def row_of(finding: Finding, ledger: pd.DataFrame) -> dict[str, str]:
         paper = "proved"
         ours = counted([*leads, *(ledger.loc[claim] for claim, _ in finding.others)])
     else:
-        paper = first["paper"] or "a curve, no number"
+        logged = re.search(r"(^|; )authors' logs?\b", leads[0]["source"])  # the paper itself prints no such number
+        paper = first["paper"] + (" (authors' log)" if logged else "") if first["paper"] else "a curve, no number"
         measured = f"{first['ours']} ({first['95 % interval']})" if first["ours"] else ""
         others = "; ".join(f"{name}: {ledger.loc[claim, 'verdict']}" for claim, name in finding.others)
         ours = f"{measured} **{leads[0]['verdict']}**; {others}".strip()

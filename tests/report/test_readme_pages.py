@@ -23,6 +23,15 @@ def test_findings_name_claims_that_there_are():
         assert not finding.fair or known.loc[finding.fair, "kind"] == "question"
 
 
+def test_a_value_that_only_the_authors_logged_is_called_so():
+    from entp_lib.report.ledger import ledger
+
+    table = findings.findings(ledger(Store(read_only=True))).set_index("the paper's finding")["paper"]
+    by_name = {name.split("**")[1]: value for name, value in table.items()}
+    assert by_name["2 · Count3"] == "+0.293 (authors' log)" and by_name["3 · addition"].endswith("(authors' log)")
+    assert by_name["5 · language"] == "+0.058"  # printed; its source names a log for the swapped rates
+
+
 def test_every_verdict_and_tier_has_words():
     assert set(findings.VERDICT_WORDS) == set(claims.VERDICTS) and set(findings.TIER_WORDS) == set(TIERS)
 
@@ -58,7 +67,7 @@ def test_a_finding_without_a_record_says_so(tmp_path):
     from entp_lib.report.ledger import ledger
 
     table = findings.findings(ledger(Store(tmp_path, read_only=True)))
-    assert len(table) == 5 and table["how far to trust it"].str.startswith("no record").all()
+    assert len(table) == len(findings.FINDINGS) and table["how far to trust it"].str.startswith("no record").all()
     assert not table["ours (95 % interval)"].str.contains(r"[+-]\d").any()
 
 
