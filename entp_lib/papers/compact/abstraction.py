@@ -138,6 +138,8 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
         ),
         Measurement("CT-matching", (matching[1] - 1).dropna().tolist(), tier, ids),
     ]
+    heads = rows.pivot_table(index="seed", columns="n_layers", values="strongest_head")
+    found.append(Measurement("CT-abstraction-head", (heads[2] - heads[1]).dropna().tolist(), tier, ids))
     if 3 in wide:
         values, levels = (wide[3] - wide[2]).dropna().tolist(), stand(n_layers=(2, 3), **decoders)
         found.append(Measurement("CT-depth-3", values, tier, ids, levels=levels))

@@ -177,6 +177,12 @@ def same_with_one_layer(records: Sequence[Record]) -> bool:
     return first.metrics == second.metrics and first.curves == second.curves
 
 
+def with_larger_batches(records: Sequence[Record]) -> dict[str, bool]:
+    """By what was held equal, epochs or steps: whether capacity rises with every larger batch."""
+    batches = table(records, "batch").pivot(index="batch_size", columns="equal", values="best").sort_index()
+    return {equal: bool(batches[equal].is_monotonic_increasing) for equal in batches}
+
+
 def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     """What records of a whole tier decide."""
     sweep = select(records, part="sweep")
@@ -190,7 +196,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     fitted, left_out = forms(records), capacity_model.cross_validated(points(records))
     ahead = fitted.loc["max", "r2"] - fitted.loc["min", "r2"]
     fits = [r.metrics["fit"]["p_value"] for r in select(records, part="shatter") if r.metrics["fit"]]
-    widest = two_measures(records).iloc[-1]
+    widest, rising = two_measures(records).iloc[-1], with_larger_batches(records)
     return [
         Check(
             "CT-chance",
@@ -214,6 +220,13 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
         Measurement("CT-length", by_length(records), tier, ids),
         check("CT-negative-binomial", "shatter", bool(fits and min(fits) > 0.01)),
         check("CT-mls", "largest", bool(widest["above_chance"] < widest["largest library"])),
+        check(
+            "CT-batch",
+            "batch",
+            all(rising.values()),
+            corrected=rising["steps"],
+            correction="at equal steps, not at equal epochs",
+        ),
         Measurement("CT-feed-forward", by_feed_forward(records), tier, ids),
     ]
 

@@ -107,19 +107,48 @@ def test_length_tables():
 
 
 @pytest.mark.parametrize(
+    ("steps", "epochs", "expected"),
+    [
+        ([1, 2, 3, 4], [4, 3, 2, 1], "verified with correction"),
+        ([1, 2, 3, 4], [1, 2, 2, 3], "verified"),
+        ([1, 3, 2, 4], [1, 2, 3, 4], "refuted"),
+    ],
+)
+def test_capacity_by_batch_size_is_judged_at_equal_steps_and_at_equal_epochs(steps, epochs, expected):
+    runs = [run for run in capacity.CAPACITY.plan("quick", 0) if run.labels["part"] == "batch"]
+    best = {"steps": steps, "epochs": epochs}
+    sizes = sorted({run.labels["batch_size"] for run in runs})
+    records = [
+        Record(
+            "compact_capacity",
+            1,
+            run.config,
+            {"best": best[run.labels["equal"]][sizes.index(run.labels["batch_size"])]},
+            {},
+            {},
+        )
+        for run in runs
+    ]
+    rising = capacity.with_larger_batches(capacity.CAPACITY.labelled(records, runs))
+    check = Check("CT-batch", all(rising.values()), "quick", corrected=rising["steps"])
+    assert check.verdict == expected
+
+
+@pytest.mark.parametrize(
     ("one", "two", "why"),
     [(0.31, 0.8, ""), (0.31, 0.36, "no side is above guessing"), (0.97, 0.98, "every side is at the best score")],
 )
 def test_depths_are_compared_where_one_of_them_does_more_than_guess(one, two, why):
     runs = abstraction.ABSTRACTION.plan("overnight", 0)
-    heads = dict(strongest=0.5, accuracy=0.5, without=[[0.5]])
     records = []
     for run in runs:
-        last = one if run.labels["n_layers"] == 1 else two
+        last, strongest = (one, 0.02) if run.labels["n_layers"] == 1 else (two, 0.5)
+        heads = dict(strongest=strongest, accuracy=0.5, without=[[0.5]])
         metrics = dict(seen=dict(loss=1.0), floor=0.7, last=dict(seen=last, held_out=last), matching=dict(held_out=1.0))
         records.append(Record("compact_abstraction", 1, run.config, {**metrics, "heads": heads}, {}, {}))
     found = {m.claim: m for m in abstraction.measure(abstraction.ABSTRACTION.labelled(records, runs))}
     assert found["CT-depth-2"].idle == why and found["CT-depth-2"].values == pytest.approx([two - one] * 5)
+    assert found["CT-abstraction-head"].values == pytest.approx([0.48] * 5)
     assert "CT-depth-3" not in found and "CT-entp-depth" not in found
 
 
