@@ -19,11 +19,10 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     """Every claim and question with its verdict, recomputed from the records; what nothing measures: not attempted.
 
     A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
-    has enough pairs, else on the highest that measures it. Columns
-    beside those of ``claims.csv``: ``scale``, the distance from what guessing gets to the best there is in the unit of
-    the row (NaN where that is not known), and ``informative``. ``differs`` says which of its settings are not those of
-    the paper, ``caveats`` what should stand beside its verdict: code that no commit has, twins that were made apart. No
-    row rests on seconds.
+    has enough pairs, else on the highest that measures it. Columns beside those of ``claims.csv``: ``scale``, the
+    distance from what guessing gets to the best there is in the unit of the row (NaN where that is not known), and
+    ``informative``. ``differs`` says which of its settings are not those of the paper, ``caveats`` what should stand
+    beside its verdict: code that no commit has, twins that were made apart. No row rests on seconds.
     """
     store = store or Store()
     found: dict[str, list[tuple[Measurement | Check, str, str]]] = {}

@@ -25,8 +25,8 @@ ALL = 2.0  # a distance that takes every accuracy in
 FLAT = 0.01  # of token accuracy, between the last fifth of a run's evaluations and the fifth before
 
 
-def arrivals(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame:
-    """A row per run: step and token-forwards at the first evaluation with so much token accuracy, and their logarithms.
+def arrivals(records: Sequence[Record], threshold: float = REACHED, metric: str = "token_accuracy") -> pd.DataFrame:
+    """A row per run: step and token-forwards at the first evaluation with so much accuracy, and their logarithms.
 
     ``reached`` is False where no evaluation has it; such a run counts with its last one.
     """
@@ -34,7 +34,7 @@ def arrivals(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFr
     for r in records:
         row = dict(r.labels)
         for axis in ("step", "token_forwards"):
-            at = first_at(r.curves, "token_accuracy", threshold, axis)
+            at = first_at(r.curves, metric, threshold, axis)
             row["reached"] = at is not None
             row[axis] = r.curves[axis][-1] if at is None else at
             row[f"log_{axis}"] = math.log(row[axis])

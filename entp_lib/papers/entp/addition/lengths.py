@@ -1,6 +1,5 @@
 """Addition beyond the trained lengths (§7.1, appendix C.3, Figure 6): test error by digits of the longer operand."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,9 +23,8 @@ from entp_lib.papers.entp.addition.experiment import (
     scores,
 )
 from entp_lib.papers.entp.addition.tables import by_group
-from entp_lib.papers.entp.plateau import lead
+from entp_lib.papers.entp.plateau import arrivals, lead
 from entp_lib.runs.records import Record
-from entp_lib.statistics import first_at
 
 # Rules of the overnight design, written down before its runs.
 GATE = 0.20  # the decoder's mean error at trained lengths from which on nothing is said of longer ones
@@ -101,36 +99,22 @@ def gaps(records: Sequence[Record], rule: str, first: str = "decoder") -> pd.Ser
     return (wide[first] - wide["entp"]).dropna()
 
 
-def known_error(records: Sequence[Record], arm: str) -> float:
-    """Mean error of an arm's last weights on sums of the trained lengths."""
-    return float(np.mean([1 - r.metrics["sequence_accuracy"] for r in records if r.labels["arm"] == arm]))
+def unlearned(records: Sequence[Record]) -> str:
+    """That the decoder's last weights err on too many sums of the trained lengths; empty where they do not."""
+    error = np.mean([1 - r.metrics["sequence_accuracy"] for r in records if r.labels["arm"] == "decoder"])
+    return f"the decoder errs on {GATE:.0%} of the trained lengths or more" if error >= GATE else ""
 
 
 def bar(records: Sequence[Record], rule: str, arms: Sequence[str]) -> str:
     """Why ``overnight`` compares nothing beyond the trained lengths, by its design; empty where it may."""
     if records[0].config.tier != "overnight":
         return ""
-    if known_error(records, "decoder") >= GATE:
-        return f"the decoder errs on {GATE:.0%} of the trained lengths or more"
+    if why := unlearned(records):
+        return why
     first = records[0].config.task_params["trained_digits"] + 1
     errors = by_digits(records, rule)
     errors = errors[errors["digits"] == first].groupby("arm")["error"].mean()
     return f"both err on more than {HOPELESS:.0%} one digit on" if (errors[list(arms)] > HOPELESS).all() else ""
-
-
-def arrivals(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per run: steps and token-forwards, as logarithms, until so few of its validation sums were wrong.
-
-    Those are of the trained lengths. ``reached`` is False where no evaluation has it; such a run counts with its last.
-    """
-    rows = []
-    for r in records:
-        row = dict(r.labels)
-        for axis in ("step", "token_forwards"):
-            at = first_at(r.curves, "sequence_accuracy", 1 - KNOWN, axis)
-            row |= {"reached": at is not None, f"log_{axis}": math.log(r.curves[axis][-1] if at is None else at)}
-        rows.append(row)
-    return pd.DataFrame(rows)
 
 
 def authors() -> pd.DataFrame:
@@ -165,12 +149,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     if records[0].config.task_params.get("view") != "windows":  # answers alone leave later positions as they began
         return found
     table = scores(records)
-    characters, came = chosen(table, BEST_ANSWERS), arrivals(records)
+    characters, came = chosen(table, BEST_ANSWERS), arrivals(records, 1 - KNOWN, "sequence_accuracy")
     for suffix, axis, first in (("", "step", "decoder"), ("-fair", "token_forwards", "longer")):
         arms = (first, "entp")
-        closed = known_error(records, "decoder") >= GATE
-        why = f"the decoder errs on {GATE:.0%} of the trained lengths or more" if closed else ""
-        add(f"F6-characters{suffix}", paired(characters, "token_error", first, "entp"), arms, barred=why)
+        add(f"F6-characters{suffix}", paired(characters, "token_error", *arms), arms, barred=unlearned(records))
         add(f"F6-speed{suffix}", lead(came, axis, *arms), arms)
     return found
 
