@@ -1,9 +1,10 @@
 """What compact Transformers memorise, and how they abstract and extrapolate (Härmä et al., Electronics 2026)."""
 
 from entp_lib.papers.compact.abstraction import ABSTRACTION
+from entp_lib.papers.compact.activations import ACTIVATION_RUNS
 from entp_lib.papers.compact.capacity import CAPACITY
 from entp_lib.papers.compact.knowledge import GRAPH, REAL_GRAPH
 from entp_lib.papers.compact.lengths import LENGTHS
 
-EXPERIMENTS = (CAPACITY, GRAPH, REAL_GRAPH, ABSTRACTION, LENGTHS)
-NIGHTLY_ORDER = ("compact_lengths", "compact_abstraction")  # about five core-hours each
+EXPERIMENTS = (CAPACITY, GRAPH, REAL_GRAPH, ACTIVATION_RUNS, ABSTRACTION, LENGTHS)
+NIGHTLY_ORDER = ("compact_activations", "compact_lengths", "compact_abstraction")  # 0.7, 2.2 and 4.5 core-hours

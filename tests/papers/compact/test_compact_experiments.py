@@ -1,12 +1,13 @@
 """The experiments: what they plan can run, and their tables and measurements say what their records hold."""
 
 import inspect
+import math
 
 import pytest
 
 from entp_lib.collection.claims import Check
 from entp_lib.config import config_id
-from entp_lib.papers.compact import EXPERIMENTS, abstraction, capacity, graph, knowledge, lengths
+from entp_lib.papers.compact import EXPERIMENTS, abstraction, activations, capacity, graph, knowledge, lengths
 from entp_lib.papers.compact.length_studies import check
 from entp_lib.papers.compact.memory_studies import configs
 from entp_lib.papers.compact.templates import Templates
@@ -31,7 +32,7 @@ def computed(experiment, keep=lambda run: True):
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
 def test_plans_name_what_there_is_once_each(experiment, tier):
     runs = experiment.plan(tier, 0)
-    assert runs or tier in ("overnight", "gpu", "paper")
+    assert runs or tier in ("overnight", "gpu", "paper") or (experiment.name, tier) == (activations.NAME, "quick")
     assert len({config_id(run.config, experiment.version) for run in runs}) == len(runs)
     for run in runs:
         assert run.config.experiment == experiment.name and run.config.tier == tier
@@ -104,6 +105,35 @@ def test_length_tables():
     assert len(lengths.entp_gain(records)) == 1
     assert len(lengths.gain(records, "coupled", "decoder")) == 1 and lengths.gain(records, "none", "decoder") == []
     assert set(lengths.furthest(records, 0.0).columns) == {"decoder", "entp"}
+
+
+def test_activation_tables():
+    """Softmax two epochs later than the others at equal ends; deeper models with ReLU recall less."""
+    runs = activations.ACTIVATION_RUNS.plan("overnight", 0)
+    assert len(runs) == 5 * 2 * 3 * 4 and runs[0].config.params["model"]["width"] == 64
+    records = []
+    for run in runs:
+        slow, deep = run.labels["activation"] == "softmax", run.labels["n_layers"] == 4
+        most = 0.5 if run.labels["wiring"] == "published" else 1.0
+        end = most * (0.8 if deep and run.labels["activation"] == "relu" else 1.0)
+        accuracy = [0.0, 0.0 if slow else 0.95 * end, *[end] * 4] if not deep else [0.0, 0.0, *[end] * 4]
+        curves = {"epoch": [2, 4, 8, 16, 32, 64], "accuracy": accuracy}
+        records.append(Record(activations.NAME, 1, run.config, {"concept_ceiling": 0.5}, curves, {}))
+    records = activations.ACTIVATION_RUNS.labelled(records, runs)
+    found = {m.claim: m for m in activations.measure(records)}
+    late = math.log(2) * 2 / 3  # twice the epochs at two of three depths
+    assert found["CT-activation-speed"].values == pytest.approx([-late] * 5) and found["CT-activation-speed"].idle == ""
+    assert found["CT-activation"].values == pytest.approx([0.1 / 9] * 5)
+    assert found["CT-activation-depth"].values == pytest.approx([-0.05] * 5)
+    assert found["CT-activation-steady"].values == pytest.approx([0] * 5)
+    assert found["CT-activation-described"].idle == "5 of 60 runs never recall nine tenths of what they can"
+    shown = activations.overview(records)
+    assert math.isnan(shown.loc[("described", 4), ("epochs", "relu")])
+    assert (
+        shown.loc[("published", 1), ("epochs", "softmax")] == 8 == 2 * shown.loc[("published", 1), ("epochs", "gelu")]
+    )
+    smoke = computed(activations.ACTIVATION_RUNS, lambda run: run.labels["n_layers"] > 1)
+    assert activations.table(smoke)["reachable"].between(0.1, 1).all() and len(activations.table(smoke)) == 16
 
 
 @pytest.mark.parametrize(

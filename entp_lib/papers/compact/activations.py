@@ -1,0 +1,172 @@
+"""Activations of the feed-forward layer: triplets recalled with ReLU, GELU, RReLU and Softmax, by depth (§3.2.2).
+
+The paper's second setup: the width is shared out among the layers, so that deeper models are narrower. Its figures
+come from the published wiring, in which no model sees the relation; the described one stands beside it.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from entp_lib.collection.claims import Measurement
+from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, name_of, planned_study, select
+from entp_lib.config import StudyConfig
+from entp_lib.papers.compact.wirings import ACTIVATIONS
+from entp_lib.runs.records import Record
+
+NAME = "compact_activations"
+SOFTMAX, DEPTHS, WIRINGS = "softmax", (1, 2, 4), ("published", "described")
+END = 0.2  # share of the counts that say where a run ends
+ARRIVED = 0.9  # of what can be recalled
+
+# By tier: traits of the graph, triplets, width of one layer (divided by their number), and the schedule.
+TIERS: dict[str, dict[str, Any]] = {
+    "smoke": dict(
+        traits=dict(concepts=60, relations=6), sizes=(40,), width=32, n_heads=2, epochs=4, batch_size=16, seeds=1
+    ),
+    "overnight": dict(
+        traits=dict(concepts=600, relations=30), sizes=(1000,), width=64, n_heads=4, epochs=250, batch_size=128, seeds=5
+    ),
+    "paper": dict(
+        traits=dict(concepts=360_000, relations=30), sizes=(50_000, 70_000, 100_000), width=128, n_heads=4,
+        epochs=1000, batch_size=128, seeds=10,
+    ),
+}  # fmt: skip
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Every activation, depth, wiring and number of triplets, seeds outermost."""
+    if tier not in TIERS:
+        return []
+    t, found = TIERS[tier], []
+    for seed in range(seeds or t["seeds"]):
+        for size in t["sizes"]:
+            for wiring in WIRINGS:
+                for n_layers in DEPTHS:
+                    for activation in ACTIVATIONS:
+                        model = dict(
+                            wiring=wiring,
+                            width=t["width"] // n_layers,
+                            n_heads=t["n_heads"],
+                            n_layers=n_layers,
+                            activation=activation,
+                        )
+                        params = dict(
+                            source="synthetic",
+                            traits=t["traits"],
+                            size=size,
+                            model=model,
+                            epochs=t["epochs"],
+                            batch_size=t["batch_size"],
+                            seed=seed,
+                        )
+                        labels = dict(size=size, wiring=wiring, n_layers=n_layers, activation=activation)
+                        config = StudyConfig(NAME, tier, "compact_triplets", params, seed, seed)
+                        found.append(planned_study(config, **labels))
+    return by_seed(found)
+
+
+def reachable(record: Record) -> float:
+    """The share of triplets that a model of this wiring can recall: all, or what the concept alone determines."""
+    return record.metrics["concept_ceiling"] if record.labels["wiring"] == "published" else 1.0
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per run: the share recalled at the ``end`` (mean over the last fifth of the counts), its ``spread`` there
+    (standard deviation), the share that can be recalled, and ``epochs`` to nine tenths of that (NaN: never)."""
+    rows = []
+    for r in records:
+        counts, most = r.curves["accuracy"], reachable(r)
+        last = pd.Series(counts[-max(1, math.ceil(END * len(counts))) :])
+        there = [e for e, a in zip(r.curves["epoch"], counts, strict=True) if a >= ARRIVED * most]
+        rows.append(
+            {
+                **{k: r.labels[k] for k in ("wiring", "size", "n_layers", "activation", "seed")},
+                "reachable": most,
+                "end": last.mean(),
+                "spread": last.std(ddof=0),
+                "epochs": there[0] if there else math.nan,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def overview(records: Sequence[Record]) -> pd.DataFrame:
+    """Means over seeds and sizes by wiring and layers (rows) and activation, under each measure of ``table``."""
+    rows = table(records).pivot_table(
+        index=["wiring", "n_layers"],
+        columns="activation",
+        values=["end", "spread", "epochs"],
+        aggfunc=lambda values: values.mean(skipna=False),
+        dropna=False,
+    )
+    order = [(measure, name) for measure in ("epochs", "end", "spread") for name in ACTIVATIONS]
+    return rows.reindex(columns=pd.MultiIndex.from_tuples(order))
+
+
+def by_activation(records: Sequence[Record], wiring: str, measure: str, logarithm: bool = False) -> pd.DataFrame:
+    """A measure of ``table`` or its logarithm, mean over sizes and depths, seeds in rows, activations in columns."""
+    rows = table(select(records, wiring=wiring))
+    values = rows[measure].map(math.log) if logarithm else rows[measure]
+    return rows.assign(value=values).groupby(["seed", "activation"])["value"].mean().unstack("activation")
+
+
+def softmax_less_others(wide: pd.DataFrame) -> list[float]:
+    """Softmax less the mean of the other activations, a value per seed."""
+    return (wide[SOFTMAX] - wide.drop(columns=SOFTMAX).mean(axis=1)).tolist()
+
+
+def deepest_less_one(records: Sequence[Record], wiring: str = "published") -> list[float]:
+    """Share recalled at the end with four layers less with one, mean over ReLU and RReLU, a value per seed."""
+    rows = table(select(records, wiring=wiring, activation=("relu", "rrelu")))
+    wide = rows.pivot_table(index="seed", columns="n_layers", values="end")
+    return (wide[max(DEPTHS)] - wide[min(DEPTHS)]).tolist()
+
+
+def late(records: Sequence[Record], activations: Sequence[str] = ACTIVATIONS) -> str:
+    """How many runs never recall nine tenths of what they can, in words; empty if all do. Their epochs are unknown."""
+    rows = table(select(records, activation=tuple(activations)))
+    missing = int(rows["epochs"].isna().sum())
+    return f"{missing} of {len(rows)} runs never recall nine tenths of what they can" if missing else ""
+
+
+def measure(records: Sequence[Record]) -> list[Measurement]:
+    """The paper's statements in its own wiring, and which activation is faster where the relation is seen."""
+    if not records:
+        return []
+    published, described = (select(records, wiring=wiring) for wiring in WIRINGS)
+    tier, names, seen = records[0].config.tier, *(tuple(map(name_of, part)) for part in (published, described))
+    speed = by_activation(records, "published", "epochs", logarithm=True)
+    return [
+        Measurement("CT-activation", softmax_less_others(by_activation(records, "published", "end")), tier, names),
+        Measurement(
+            "CT-activation-steady", softmax_less_others(by_activation(records, "published", "spread")), tier, names
+        ),
+        Measurement(
+            "CT-activation-speed",
+            (speed["rrelu"] - speed[SOFTMAX]).tolist(),
+            tier,
+            names,
+            barred=late(published, ("rrelu", SOFTMAX)),
+        ),
+        Measurement("CT-activation-depth", deepest_less_one(records), tier, names),
+        Measurement(
+            "CT-activation-described",
+            [-v for v in softmax_less_others(by_activation(records, "described", "epochs", logarithm=True))],
+            tier,
+            seen,
+            barred=late(described),
+        ),
+    ]
+
+
+ACTIVATION_RUNS = Experiment(
+    name=NAME,
+    version=1,
+    title="Triplets by heart, by activation and depth",
+    notebook="12_compact_transformers",
+    plan=plan,
+    measure=measure,
+)
