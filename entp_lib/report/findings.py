@@ -89,7 +89,7 @@ FINDINGS = (
         "5 · language",
         "ENTP has the lower loss (nats a token, decoder − ENTP)",
         ("T3-loss",),
-        (("T4-winogrande", "pronouns"), ("T4-clutrr", "kinship")),
+        (("T3-last", "Table 8's rates"), ("T4-winogrande", "pronouns"), ("T4-clutrr", "kinship")),
         "T3-fair",
     ),
 )
@@ -112,7 +112,7 @@ def row_of(finding: Finding, ledger: pd.DataFrame) -> dict[str, str]:
         logged = re.search(r"(^|; )authors' logs?\b", leads[0]["source"])  # the paper itself prints no such number
         paper = first["paper"] + (" (authors' log)" if logged else "") if first["paper"] else "a curve, no number"
         measured = f"{first['ours']} ({first['95 % interval']})" if first["ours"] else ""
-        others = "; ".join(f"{name}: {ledger.loc[claim, 'verdict']}" for claim, name in finding.others)
+        others = "; ".join(beside(ledger.loc[claim], name, leads[0]["tier"]) for claim, name in finding.others)
         ours = f"{measured} **{leads[0]['verdict']}**; {others}".strip()
     where = claims.link(finding.leads[0])
     return {
@@ -121,6 +121,14 @@ def row_of(finding: Finding, ledger: pd.DataFrame) -> dict[str, str]:
         "ours (95 % interval)": ours,
         "how far to trust it": trust(leads[0]) + fair_words(finding, ledger),
     }
+
+
+def beside(row: pd.Series, name: str, tier: str) -> str:
+    """What a claim beside the lead says: its verdict, and its value too where it ran at a larger tier than ``tier``."""
+    if row["tier"] in TIERS and tier in TIERS and TIERS.index(row["tier"]) > TIERS.index(tier):
+        shown = claims.readable(pd.DataFrame([row]), ["ours", "95 % interval"]).iloc[0]
+        return f"{name}, at `{row['tier']}`: {shown['ours']} ({shown['95 % interval']}) **{row['verdict']}**"
+    return f"{name}: {row['verdict']}"
 
 
 def counted(rows: Sequence[pd.Series]) -> str:

@@ -63,6 +63,19 @@ def test_trust_says_pairs_tier_and_settings():
     assert "proof" in findings.trust(pd.Series(dict(verdict="verified", kind="theory")))
 
 
+@pytest.mark.parametrize(
+    ("tier", "said"),
+    [
+        ("overnight", "rates, at `overnight`: +0.100 (+0.050 to +0.150) **same direction**"),
+        ("quick", "rates: same direction"),
+        ("", "rates: same direction"),
+    ],
+)
+def test_a_claim_beside_shows_its_value_where_it_ran_at_a_larger_tier(tier, said):
+    row = ledger_of(tier).assign(id="T3-last", paper_value=None, low=0.05, high=0.15, notebook="09").iloc[0]
+    assert findings.beside(row, "rates", "quick") == said
+
+
 def test_a_finding_without_a_record_says_so(tmp_path):
     from entp_lib.report.ledger import ledger
 
