@@ -7,4 +7,4 @@ from entp_lib.papers.compact.knowledge import GRAPH, REAL_GRAPH
 from entp_lib.papers.compact.lengths import LENGTHS
 
 EXPERIMENTS = (CAPACITY, GRAPH, REAL_GRAPH, ACTIVATION_RUNS, ABSTRACTION, LENGTHS)
-NIGHTLY_ORDER = ("compact_activations", "compact_lengths", "compact_abstraction")  # 0.7, 2.2 and 4.5 core-hours
+NIGHTLY_ORDER = ("compact_activations", "compact_lengths", "compact_abstraction")  # 0.7, 3.1 and 4.5 core-hours

@@ -26,9 +26,18 @@ FAMILIES = {
     "distances": ("t5", "alibi", "kerple", "fire", "rope"),
 }
 
+# Claims of the paper, the format and the scheme that each holds against learned positions in the same format.
+COMPARED = (
+    ("CT-coupling", "padded", "coupled"),
+    ("CT-relative", "padded", "t5"),
+    ("CT-none", "padded", "none"),
+    ("CT-fire", "hinted", "fire"),
+)
+
 # By tier: what all runs share, seeds of every scheme in padded text (of ``more`` apart, where there is not the time for
 # five of all), and seeds of the other formats with ``others``. At ``overnight`` those have five that learned sums of
-# five or three digits in a pilot; one of each other shows that it does not in this time.
+# five or three digits in a pilot; one of each other shows that it does not in this time. ``decoders``: formats and
+# schemes of which decoders alone are trained, with seeds and steps of their own.
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
         shared=dict(trained_digits=2, tested_digits=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8,
@@ -44,6 +53,7 @@ TIERS: dict[str, dict[str, Any]] = {
         shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=64, steps=6000, batch_size=32, rate=3e-3,
                     tested=500),
         seeds=1, more={"learned": 5, "coupled": 5, "rope": 5}, other_seeds=3, others=(),
+        decoders=dict(cells=(("hinted", "fire"), ("hinted", "learned")), seeds=5, steps=9000),
     ),
     "gpu": dict(
         shared=dict(trained_digits=5, tested_digits=[5, 7, 10, 15], width=128, steps=8000, batch_size=64, tested=500),
@@ -59,13 +69,16 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     t, found = TIERS[tier], []
     cells = [("padded", name, seeds or t.get("more", {}).get(name, t["seeds"])) for name in SCHEMES]
     cells += [(form, name, seeds or t["other_seeds"]) for form in FORMATS if form != "padded" for name in t["others"]]
-    for form, positions, count in cells:
+    arms = [(*cell, architecture, t["shared"]) for cell in cells for architecture in ARCHITECTURES]
+    if alone := t.get("decoders"):
+        shared = t["shared"] | {"steps": alone["steps"]}
+        arms += [(*cell, seeds or alone["seeds"], "decoder", shared) for cell in alone["cells"]]
+    for form, positions, count, architecture, shared in arms:
         for seed in range(count):
-            for architecture in ARCHITECTURES:
-                params = dict(positions=positions, format=form, architecture=architecture, seed=seed, **t["shared"])
-                config = StudyConfig(NAME, tier, "compact_addition", params, seed, seed)
-                labels = dict(positions=positions, format=form, architecture=architecture, arm=architecture)
-                found.append(planned_study(config, **labels))
+            params = dict(positions=positions, format=form, architecture=architecture, seed=seed, **shared)
+            config = StudyConfig(NAME, tier, "compact_addition", params, seed, seed)
+            labels = dict(positions=positions, format=form, architecture=architecture, arm=architecture)
+            found.append(planned_study(config, **labels))
     return by_seed(found)
 
 
@@ -94,17 +107,19 @@ def overview(records: Sequence[Record], metric: str = "accuracy") -> pd.DataFram
 
     keys = ["format", "positions", "architecture", "digits"]
     cells = table(records).groupby(keys, sort=False)[metric].apply(text)
-    wide = cells.unstack(["architecture", "digits"])  # a record's lengths are in the order of their names, 10 before 5
+    # a record's lengths are in the order of their names, 10 before 5; blank: not run
+    wide = cells.unstack(["architecture", "digits"], fill_value="")
     return wide[sorted(wide.columns, key=lambda column: (ARCHITECTURES.index(column[0]), column[1]))]
 
 
 def overviews(tiers: Mapping[str, Sequence[Record]]) -> dict[str, pd.DataFrame]:
-    """``overview`` of the first tier, and of the others the rows of formats that the first has not."""
+    """``overview`` of the first tier, and of the others the rows that the first has not, or not whole."""
     first, *others = tiers
     shown = {first: overview(tiers[first])}
+    whole = shown[first].index[(shown[first] != "").all(axis=1)]
     for tier in others:
         rows = overview(tiers[tier])
-        shown[tier] = rows[~rows.index.isin(shown[first].index.unique("format"), level="format")]
+        shown[tier] = rows[~rows.index.isin(whole)]
     return shown
 
 
@@ -136,10 +151,12 @@ def reach(records: Sequence[Record], share: float = 0.5) -> str:
     return f"at least {share:.0%} of the tokens right beyond training: {found or 'none'}"
 
 
-def gain(records: Sequence[Record], positions: str, architecture: str, beyond: float = 1.3) -> list[float]:
+def gain(
+    records: Sequence[Record], positions: str, architecture: str, form: str = "padded", beyond: float = 1.3
+) -> list[float]:
     """Token accuracy with a scheme less that with learned positions, beyond the trained length, paired by seed."""
     rows = table(records)
-    rows = rows[(rows["format"] == "padded") & (rows["architecture"] == architecture) & (rows["factor"] >= beyond)]
+    rows = rows[(rows["format"] == form) & (rows["architecture"] == architecture) & (rows["factor"] >= beyond)]
     wide = rows.pivot_table(index="seed", columns="positions", values="token_accuracy")
     if positions not in wide or "learned" not in wide:
         return []
@@ -154,7 +171,7 @@ def entp_gain(records: Sequence[Record], positions: str = "coupled", beyond: flo
     return (wide["entp"] - wide["decoder"]).dropna().tolist() if len(wide) else []
 
 
-def untaught(rows: pd.DataFrame, sides: Sequence[tuple[str, str]]) -> str:
+def untaught(rows: pd.DataFrame, sides: Sequence[tuple[str, str]], form: str = "padded") -> str:
     """Which of the ``sides`` (positions, architecture) have not learned the sums they were trained on; empty if none.
 
     The reach of such a side is not measured. To have learned all of them is what is wanted, and bars nothing.
@@ -162,7 +179,7 @@ def untaught(rows: pd.DataFrame, sides: Sequence[tuple[str, str]]) -> str:
     missing = []
     for positions, architecture in sides:
         part = rows[
-            (rows["format"] == "padded") & (rows["architecture"] == architecture) & (rows["positions"] == positions)
+            (rows["format"] == form) & (rows["architecture"] == architecture) & (rows["positions"] == positions)
         ]
         if not part.loc[part["factor"] == 1, "accuracy"].mean() >= LEARNED:
             missing.append(f"{positions} ({architecture})")
@@ -175,11 +192,13 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         return []
     tier, rows = records[0].config.tier, table(records)
     found = []
-    for claim, positions in (("CT-coupling", "coupled"), ("CT-relative", "t5"), ("CT-none", "none")):
-        chosen = select(records, format="padded", architecture="decoder", positions=(positions, "learned"))
-        values, ids = gain(records, positions, "decoder"), tuple(name_of(r) for r in chosen)
-        barred = untaught(rows, ((positions, "decoder"), ("learned", "decoder")))
-        found.append(Measurement(claim, values, tier, ids, barred=barred))
+    for claim, form, positions in COMPARED:
+        values = gain(records, positions, "decoder", form)
+        if not values and form != "padded":  # quick has no such runs
+            continue
+        chosen = select(records, format=form, architecture="decoder", positions=(positions, "learned"))
+        barred = untaught(rows, ((positions, "decoder"), ("learned", "decoder")), form)
+        found.append(Measurement(claim, values, tier, tuple(name_of(r) for r in chosen), barred=barred))
     ids = tuple(name_of(r) for r in select(records, format="padded", positions="coupled"))
     barred = untaught(rows, (("coupled", "entp"), ("coupled", "decoder")))
     return [*found, Measurement("CT-entp-length", entp_gain(records), tier, ids, barred=barred)]

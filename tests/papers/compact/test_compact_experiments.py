@@ -202,3 +202,25 @@ def test_a_scheme_is_compared_where_it_has_learned_what_it_was_trained_on(traine
     assert entp == why + ("coupled (entp), coupled (decoder)" if why else "")
     assert found["CT-coupling"].values == pytest.approx([0.3 + 0.001 * seed for seed in range(5)])
     assert len(found["CT-entp-length"].values) == 5
+
+
+def test_index_hints_are_compared_in_their_own_format():
+    """Decoders alone have hinted text at ``overnight``; the table is blank for ENTP and keeps quick's other schemes."""
+    runs = [r for r in lengths.LENGTHS.plan("overnight", 0) if r.labels["positions"] in ("learned", "fire")]
+    hinted = [r for r in runs if r.labels["format"] == "hinted"]
+    assert len(hinted) == 10 and {r.labels["arm"] for r in hinted} == {"decoder"}
+    records = []
+    for run in runs:
+        lead = {"hinted": 0.2, "padded": -0.1}[run.labels["format"]] * (run.labels["positions"] == "fire")
+        digits = run.config.params["tested_digits"]
+        metrics = {name: {str(n): 0.5 + lead for n in digits} for name in ("accuracy", "token_accuracy")}
+        records.append(Record("compact_lengths", 1, run.config, metrics, {"loss": [1.0]}, {}))
+    records = lengths.LENGTHS.labelled(records, runs)
+    found = {m.claim: m for m in lengths.measure(records)}
+    assert found["CT-fire"].values == pytest.approx([0.2] * 5) and found["CT-fire"].undecided == ""
+    shown = lengths.overview(records)
+    assert (shown.loc[("hinted", "fire"), "entp"] == "").all() and shown.loc[("hinted", "fire"), ("decoder", 7)][
+        0
+    ] == "0"
+    rows = lengths.overviews({"overnight": records, "quick": [r for r in records if r.labels["format"] == "padded"]})
+    assert len(rows["quick"]) == 0

@@ -43,8 +43,9 @@ def test_quick_stands_beside_a_tier_that_lacks_its_arms(store):
 def test_tables_of_lengths_have_the_formats_of_each_tier_and_digits_in_order():
     tiers = {tier: sums(tier, lambda *_: 0.5) for tier in ("overnight", "quick")}
     tables = lengths.overviews(tiers)
-    assert set(tables["overnight"].index.unique("format")) == {"padded"}
+    assert set(tables["overnight"].index.unique("format")) == {"padded", "hinted"}
     assert set(tables["quick"].index.unique("format")) == {"plain", "reversed", "hinted", "spaced"}
+    assert ("hinted", "learned") in tables["quick"].index  # of which overnight has the decoder alone
     for tier, digits in (("overnight", [5, 7, 10, 15]), ("quick", [2, 3, 4, 6])):
         assert list(tables[tier].columns) == [(a, n) for a in lengths.ARCHITECTURES for n in digits]
     assert len(lengths.overviews({"quick": tiers["quick"]})["quick"]) == 18
