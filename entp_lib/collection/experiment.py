@@ -8,6 +8,7 @@ from entp_lib import paths
 from entp_lib.collection.changes import changed
 from entp_lib.collection.changes import compute_ratio as compute_ratio
 from entp_lib.collection.claims import Check, Measurement, weight
+from entp_lib.collection.ends import still_improving
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, RunConfig, StudyConfig, TrainConfig, config_id
 from entp_lib.runs.records import OWN, DividedStore, Record, Store
@@ -77,7 +78,7 @@ class Experiment:
     A change to ``version`` abandons all earlier records: raise it when the same configuration would now give
     another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable`` and
     ``seeded``: whether a notebook's ``changes`` and its number of seeds are for it; a notebook of several experiments
-    has one of each.
+    has one of each. ``moving``: what is said of runs that were not at rest at their last step, empty where all were.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Experiment:
     jobs: int = 0
     changeable: bool = True
     seeded: bool = True
+    moving: Callable[[Sequence[Record]], str] = still_improving
 
     def __post_init__(self):
         if self.measure is not no_claims:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from entp_lib.collection import claims
+from entp_lib.collection.ends import STILL
 from entp_lib.config import TIERS
 from entp_lib.report.ledger import papers_claims
 
@@ -138,14 +139,15 @@ def counted(rows: Sequence[pd.Series]) -> str:
 
 
 def trust(row: pd.Series) -> str:
-    """What a row of the ledger rests on, in words, by its verdict, tier, pairs and settings."""
+    """What a row of the ledger rests on, in words: its tier, pairs and settings, and whether models were at rest."""
     if row["verdict"] == "not attempted":
         return "no record measures it yet"
     if row["kind"] == "theory":
         return "as programs that try it, not as a formal proof"
     settings = row["differs"].count(", ") + 1 if row["differs"] else 0
     reduced = f", {settings} settings are not the paper's" if settings else ""
-    return f"{row['seeds']} pairs at `{row['tier']}`{reduced}"
+    moving = ", models still improving" if STILL in row["caveats"] else ""
+    return f"{row['seeds']} pairs at `{row['tier']}`{reduced}{moving}"
 
 
 def fair_words(finding: Finding, ledger: pd.DataFrame) -> str:

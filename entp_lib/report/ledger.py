@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from entp_lib.collection.claims import Check, Measurement, judge, weight
+from entp_lib.collection.claims import Check, Measurement, judge, reference_claims, weight
 from entp_lib.collection.experiment import Experiment, differing_settings, name_of
 from entp_lib.config import BEST_FIRST
 from entp_lib.files import write_atomically
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.runs.provenance import dirty_records, pairs_apart
 from entp_lib.runs.records import Record, Store
+
+SCORES = ("accuracy", "error", "nats", "normalised squared error")  # units of claims that compare last weights
 
 
 def ledger(store: Store | None = None) -> pd.DataFrame:
@@ -22,7 +24,8 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     has enough pairs, else on the highest that measures it. Columns beside those of ``claims.csv``: ``scale``, the
     distance from what guessing gets to the best there is in the unit of the row (NaN where that is not known), and
     ``informative``. ``differs`` says which of its settings are not those of the paper, ``caveats`` what should stand
-    beside its verdict: code that no commit has, twins that were made apart. No row rests on seconds.
+    beside its verdict: code that no commit has, twins that were made apart, models that were still improving. No row
+    rests on seconds.
     """
     store = store or Store()
     found: dict[str, list[tuple[Measurement | Check, str, str]]] = {}
@@ -30,7 +33,7 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
         for tier in BEST_FIRST:
             records = experiment.stored(store, tier) or []
             for m in experiment.measure(records):
-                about = differing(experiment, records, m), caveats_of(records, m)
+                about = differing(experiment, records, m), caveats_of(experiment, records, m)
                 found.setdefault(m.claim, []).append((m, *about))
     # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
     best = [max(ms, key=lambda m: weight(m[0])) for ms in found.values()]  # the first of equals: the highest tier
@@ -54,13 +57,17 @@ def scale(measurement: Measurement | None, unit: str) -> float:
     return 1.0 if unit in ("accuracy", "error") else math.nan
 
 
-def caveats_of(records: Sequence[Record], measurement: Measurement | Check) -> str:
-    """What should stand beside the verdict on a measurement; a check, which pairs nothing, may rest on any machine."""
+def caveats_of(experiment: Experiment, records: Sequence[Record], measurement: Measurement | Check) -> str:
+    """What should stand beside the verdict on a measurement; a check, which pairs nothing, may rest on any machine.
+
+    That models were not at rest is said where they are compared by a score, not by how soon they have one.
+    """
     used = [r for r in records if name_of(r) in set(measurement.records)]
     dirty = len(dirty_records(used))
     said = [f"{dirty} of {len(used)} records by code that no commit has"] if dirty else []
     if isinstance(measurement, Measurement):
-        said += [text for text in [pairs_apart(used)] if text]
+        by_score = reference_claims().set_index("id")["unit"].get(measurement.claim) in SCORES
+        said += [text for text in [pairs_apart(used), experiment.moving(used) if by_score else ""] if text]
     return "; ".join(said)
 
 

@@ -57,8 +57,10 @@ def test_the_scale_is_that_of_the_rows(tiers, said):
 
 def test_trust_says_pairs_tier_and_settings():
     row = pd.Series(dict(verdict="inconclusive", kind="empirical", differs="steps 1,200 (150,000), width 64 (384)"))
-    row = pd.concat([row, pd.Series(dict(seeds=5, tier="quick"))])
+    row = pd.concat([row, pd.Series(dict(seeds=5, tier="quick", caveats=""))])
     assert findings.trust(row) == "5 pairs at `quick`, 2 settings are not the paper's"
+    row["caveats"] = "1 of 5 pairs from different sources; still improving after 900 steps"
+    assert findings.trust(row) == "5 pairs at `quick`, 2 settings are not the paper's, models still improving"
     assert "no record" in findings.trust(pd.Series(dict(verdict="not attempted")))
     assert "proof" in findings.trust(pd.Series(dict(verdict="verified", kind="theory")))
 

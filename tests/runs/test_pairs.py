@@ -59,13 +59,13 @@ def test_pairs_made_apart_say_so(small_run):
 def test_it_stands_beside_the_verdict_in_the_ledger(monkeypatch):
     records = COUNT3.stored(Store(), "quick")
     measurement = next(m for m in COUNT3.measure(records) if m.claim == "F2-tokens")
-    assert ledger.caveats_of(records, measurement) == ""
+    assert ledger.caveats_of(COUNT3, records, measurement) == "still improving after 1,200 steps"
     moved = [dataclasses.replace(r, provenance={**r.provenance}) for r in records]
     for record in moved:
         if record.config.model.architecture == "entp":
             record.provenance["device"] = "another processor"
-    said = ledger.caveats_of(moved, measurement)
-    assert said == "5 of 5 pairs from different processors"
+    said = ledger.caveats_of(COUNT3, moved, measurement)
+    assert said == "5 of 5 pairs from different processors; still improving after 1,200 steps"
     table = claims.judge([measurement], only_measured=True).assign(caveats=said)
     assert claims.readable(table)["verdict"].tolist() == [f"same direction ({said})"]
 

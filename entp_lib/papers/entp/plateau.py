@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.collection.claims import Level, Measurement
+from entp_lib.collection.ends import FLAT, rise
 from entp_lib.collection.experiment import name_of, select
 from entp_lib.collection.frames import by_position, gap_table, levels, paired, paired_within, summary
 from entp_lib.runs.records import Record
@@ -22,7 +23,6 @@ LEARNED = 0.90  # sequence accuracy that is no failure, if every seed has it
 CEILING = 0.99  # mean sequence accuracy that leaves nothing to compare, if both arms have it
 FLOOR = 0.05  # of token accuracy above the mode baseline; two arms below it have not begun
 ALL = 2.0  # a distance that takes every accuracy in
-FLAT = 0.01  # of token accuracy, between the last fifth of a run's evaluations and the fifth before
 
 
 def arrivals(records: Sequence[Record], threshold: float = REACHED, metric: str = "token_accuracy") -> pd.DataFrame:
@@ -47,11 +47,7 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
 
     ``flat`` where the mean over the seeds of its arm is below ``FLAT``.
     """
-    rows = []
-    for r in records:
-        *_, before, last = np.array_split(np.asarray(r.curves["token_accuracy"], dtype=float), 5)
-        rows.append({**r.labels, "rise": float(last.mean() - before.mean())})
-    found = pd.DataFrame(rows)
+    found = pd.DataFrame({**r.labels, "rise": rise(r.curves["token_accuracy"])} for r in records)
     found["flat"] = found.groupby("arm")["rise"].transform("mean") < FLAT
     return found
 

@@ -3,7 +3,7 @@
 import pytest
 
 from entp_lib.collection.claims import judge
-from entp_lib.papers.entp.in_context import convergence
+from entp_lib.papers.entp.in_context import convergence, flat
 from entp_lib.papers.entp.in_context.experiment import (
     IN_CONTEXT,
     IN_CONTEXT_BASELINES,
@@ -45,28 +45,28 @@ def falling(by: float) -> list[float]:
 def test_training_error_is_the_mean_over_the_steps_asked_for():
     course = [i / 10 for i in range(10)]
     record = fake(course=course)
-    assert convergence.training_error(record, 0.6, 0.8) == pytest.approx((0.6 + 0.7) / 2)
-    assert convergence.training_error(record, 0.8, 1.0) == pytest.approx((0.8 + 0.9) / 2)
-    assert convergence.training_error(record, 0.0, 1.0) == pytest.approx(sum(course) / 10)
-    assert convergence.training_error(record, 0.05, 0.2) == pytest.approx((0.0 * 0.05 + 0.1 * 0.1) / 0.15)
+    assert flat.training_error(record, 0.6, 0.8) == pytest.approx((0.6 + 0.7) / 2)
+    assert flat.training_error(record, 0.8, 1.0) == pytest.approx((0.8 + 0.9) / 2)
+    assert flat.training_error(record, 0.0, 1.0) == pytest.approx(sum(course) / 10)
+    assert flat.training_error(record, 0.05, 0.2) == pytest.approx((0.0 * 0.05 + 0.1 * 0.1) / 0.15)
 
 
 def test_points_count_with_their_steps_and_not_by_their_number():
     """10,000 steps with points at 3,000, 6,000, 9,000 and 10,000: the last fifth has a half of two of them."""
     record = fake(course=[0.9, 0.8, 0.6, 0.2], every=3000)
     assert record.curves["step"] == [3000, 6000, 9000, 10000]
-    assert convergence.training_error(record, 0.6, 0.8) == pytest.approx(0.6)
-    assert convergence.training_error(record, 0.8, 1.0) == pytest.approx((0.6 + 0.2) / 2)
+    assert flat.training_error(record, 0.6, 0.8) == pytest.approx(0.6)
+    assert flat.training_error(record, 0.8, 1.0) == pytest.approx((0.6 + 0.2) / 2)
 
 
 def test_flat_is_a_mean_fall_over_seeds_of_at_most_a_hundredth():
-    def flat(*falls):
-        found = convergence.flatness([fake(seed=s, course=falling(f)) for s, f in enumerate(falls)])
+    def is_flat(*falls):
+        found = flat.flatness([fake(seed=s, course=falling(f)) for s, f in enumerate(falls)])
         assert found["fall"].tolist() == pytest.approx(falls) and found["flat"].nunique() == 1
         return bool(found["flat"].iloc[0])
 
-    assert flat(0.0, 0.019) and not flat(0.0, 0.021)  # no seed for itself
-    assert flat(0.0099) and not flat(0.0101) and flat(-0.3)  # a rise is no fall
+    assert is_flat(0.0, 0.019) and not is_flat(0.0, 0.021)  # no seed for itself
+    assert is_flat(0.0099) and not is_flat(0.0101) and is_flat(-0.3)  # a rise is no fall
 
 
 def test_arms_classes_and_tiers_are_judged_apart():
@@ -77,7 +77,9 @@ def test_arms_classes_and_tiers_are_judged_apart():
         fake("decoder", function="sparse", course=level),
         fake("decoder", tier="quick", course=level),
     ]
-    assert convergence.flatness(records)["flat"].tolist() == [False, True, True, True]
+    assert flat.flatness(records)["flat"].tolist() == [False, True, True, True]
+    assert IN_CONTEXT.moving(records) == "still improving after 10,000 steps"
+    assert IN_CONTEXT.moving(records[1:]) == IN_CONTEXT.moving([]) == ""
 
 
 def test_a_comparison_is_flat_where_both_arms_are_and_else_one_after_so_many_steps():

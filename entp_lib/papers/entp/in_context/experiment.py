@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.collection.claims import Measurement
+from entp_lib.collection.ends import after
 from entp_lib.collection.experiment import (
     Experiment,
     PlannedRun,
@@ -26,6 +27,7 @@ from entp_lib.collection.experiment import (
 )
 from entp_lib.collection.frames import levels, paired, summary
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.papers.entp.in_context.flat import flatness, task_of
 from entp_lib.runs.records import Record
 from entp_lib.tasks import InContext
 
@@ -241,12 +243,6 @@ def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return studies
 
 
-def task_of(record: Record) -> InContext:
-    """The task of a run or of a study of baselines."""
-    config = record.config
-    return InContext(**(config.params["task"] if isinstance(config, StudyConfig) else config.task_params))
-
-
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """``summary`` with the error, and as ``late_error`` that where at least d examples are shown."""
     found = summary(records)
@@ -309,6 +305,14 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     return measured
 
 
+def moving(records: Sequence[Record]) -> str:
+    """What is said of arms whose training error still fell, by the rule of ``flat``."""
+    if not records:
+        return ""
+    found = flatness(records)
+    return after(found.loc[~found["flat"], "steps"])
+
+
 IN_CONTEXT, IN_CONTEXT_SETTINGS, IN_CONTEXT_BASELINES = (
     Experiment(
         name,
@@ -317,6 +321,7 @@ IN_CONTEXT, IN_CONTEXT_SETTINGS, IN_CONTEXT_BASELINES = (
         notebook="08_in_context_learning",
         plan=planner,
         measure=judged,
+        moving=moving,
         changeable=name != "in_context_settings",
         seeded=name != "in_context_settings",  # a grid of one seed: more would cost more than all the rest
     )
