@@ -3,6 +3,7 @@
 import pandas as pd
 
 from entp_lib.collection import claims
+from entp_lib.collection.ends import FLAT
 from entp_lib.config import TIERS
 from entp_lib.report.findings import TIER_WORDS, VERDICT_WORDS, scale, tally
 from entp_lib.report.ledger import papers_claims, questions
@@ -69,7 +70,10 @@ def legend() -> str:
         "*Ours* is the mean over seeds of the difference that the claim is about, with its 95 % interval over seeds. "
         "Rows of theory have neither value nor seeds: a statement is tried, not averaged, and its verdict stands "
         "alone. An empirical row without an interval has one seed. A verdict follows from the interval by rule and is "
-        "never typed. *Where* is the number of the notebook and leads to its section.\n\n"
+        "never typed. *Where* is the number of the notebook and leads to its section. In brackets behind a verdict: "
+        "why it is open, and what to bear in mind. *Still improving*: in the mean over seeds an arm had at least "
+        f"{FLAT} more of the tokens right over the last fifth of its evaluations than over the fifth before (in "
+        "context: its training error fell by more than that), so that the row compares scores on the way.\n\n"
         f"{markdown(words)}\n\n{tiers}\n"
     )
 
