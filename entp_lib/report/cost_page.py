@@ -5,7 +5,7 @@ import pandas as pd
 from entp_lib.config import BEST_FIRST
 from entp_lib.report import costs
 from entp_lib.report.tables import markdown
-from entp_lib.runs.records import Store
+from entp_lib.runs.records import Record, Store
 
 ON_CPU = ("quick", "overnight")
 
@@ -17,8 +17,9 @@ def page(table: pd.DataFrame, store: Store) -> str:
             "# Costs\n",
             "<!-- The whole page is written by python -m entp_lib readme; no line of it is typed. -->\n",
             "## Measured\n",
-            "What the records of each experiment took, all runs added, from their provenance. Cores were often shared "
-            "with other work, so that times are upper bounds.\n",
+            "What the records of each experiment took, all runs added, from their provenance: processor time on CPUs, "
+            "or by the clock where an older record has that alone. Cores were often shared with other work, which "
+            "lengthens both, so that times are upper bounds.\n",
             markdown(measured(store)) + "\n",
             "## Extrapolated\n",
             "Tiers without records: multiply-adds of all their training steps, counted; core-hours at the rate that "
@@ -27,6 +28,12 @@ def page(table: pd.DataFrame, store: Store) -> str:
             markdown(costs.costs(store)) + "\n",
         ]
     )
+
+
+def spent(record: Record, tier: str) -> float:
+    """Seconds that a run took: of the processor on a CPU, if its record has them, else by the clock."""
+    where = record.provenance
+    return (where.get("cpu_seconds") if tier in ON_CPU else None) or where["wall_seconds"]
 
 
 def measured(store: Store) -> pd.DataFrame:
@@ -38,7 +45,7 @@ def measured(store: Store) -> pd.DataFrame:
         for tier in reversed(BEST_FIRST):
             records = experiment.stored(store, tier) or []
             if records:
-                seconds = sum(r.provenance["wall_seconds"] for r in records)
+                seconds = sum(spent(r, tier) for r in records)
                 peak = max(r.provenance["peak_memory_bytes"] for r in records)
                 rows.append(
                     {

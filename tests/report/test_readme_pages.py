@@ -9,9 +9,10 @@ from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.collection import claims
 from entp_lib.config import TIERS
-from entp_lib.report import elsewhere, findings, findings_page, pictures, readme
+from entp_lib.papers.entp.count3 import COUNT3
+from entp_lib.report import cost_page, elsewhere, findings, findings_page, pictures, readme
 from entp_lib.report.tables import markdown
-from entp_lib.runs.records import Store
+from entp_lib.runs.records import Record, Store
 from entp_lib.strict import ConfigError
 
 
@@ -153,3 +154,10 @@ def test_the_picture_has_the_masks_of_the_models():
     cells = {"decoder": causal, "prefix_decoder": causal + pictures.PROMPT * (pictures.PROMPT - 1) // 2, "entp": n * n}
     for name, count in cells.items():
         assert picture.count(f'rx="3" fill="{ARCHITECTURES[name].colour}"') == count
+
+
+def test_costs_are_processor_time_where_a_record_has_it():
+    record = Record("count3", 1, COUNT3.plan("quick", 1)[0].config, {}, {}, dict(wall_seconds=90.0, cpu_seconds=30.0))
+    assert cost_page.spent(record, "overnight") == 30 and cost_page.spent(record, "gpu") == 90
+    del record.provenance["cpu_seconds"]
+    assert cost_page.spent(record, "quick") == 90
