@@ -2,9 +2,12 @@
 
 import dataclasses
 import difflib
+import functools
 import types
 import typing
 from typing import Any, Literal
+
+type_hints = functools.cache(typing.get_type_hints)  # of a class: they are resolved anew at every call
 
 
 class ConfigError(ValueError):
@@ -29,7 +32,7 @@ def one_of(name: str, value: Any, allowed: typing.Iterable[Any]) -> None:
 def from_dict(cls, values: dict[str, Any], where: str = ""):
     """Build the frozen dataclass ``cls`` from a mapping, recursively; unknown or missing names raise."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    hints = typing.get_type_hints(cls)
+    hints = type_hints(cls)
     for name in values:
         if name not in fields:
             near = difflib.get_close_matches(name, fields, 1)
@@ -54,7 +57,7 @@ def check_types(config) -> None:
 
     An int passes as a float and is stored as one; a bool never passes as a number.
     """
-    hints = typing.get_type_hints(type(config))
+    hints = type_hints(type(config))
     for name in (f.name for f in dataclasses.fields(config)):
         kind, value = hints[name], getattr(config, name)
         if kind in (float, float | None) and type(value) is int:

@@ -10,6 +10,8 @@ paper claims. ``question``: one of our own (equal compute, fair checkpoints, sin
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 
 import pandas as pd
 
@@ -206,10 +208,17 @@ def reference_claims() -> pd.DataFrame:
     whatever papers, share an id. ``rule``, which a table may lack: ``no worse`` where the paper claims no more than
     that, ``every seed`` of a question that all seeds must answer alike.
     """
+    files = sorted(paths.reference().glob("*/claims.csv"))
+    return read_claims(*((path, path.stat().st_mtime_ns) for path in files)).copy()
+
+
+@lru_cache(maxsize=4)
+def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
+    """The claims in ``files``, each with the time of its last change, so that a table is read once."""
     columns = "id kind source statement paper_value unit sign margin notebook section positive negative".split()
     needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
     tables = []
-    for path in sorted(paths.reference().glob("*/claims.csv")):
+    for path, _ in files:
         table = read_table(path, columns, unique="id", needed=needed, dtype={"id": str, "notebook": str})
         table["rule"] = table["rule"].astype(object).fillna("") if "rule" in table else ""
         for row in table[~table["rule"].isin(("", *RULES))].itertuples():

@@ -33,8 +33,10 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     for experiment in EXPERIMENTS.values():
         for tier in BEST_FIRST:
             records = experiment.stored(store, tier) or []
+            named = {name_of(record): record for record in records}
             for m in experiment.measure(records):
-                about = differing(experiment, records, m), caveats_of(experiment, records, m)
+                used = [record for name, record in named.items() if name in m.records]
+                about = differing(experiment, used, m), caveats_of(experiment, used, m)
                 found.setdefault(m.claim, []).append((m, *about))
     # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
     best = [max(ms, key=lambda m: weight(m[0])) for ms in found.values()]  # the first of equals: the highest tier
@@ -64,12 +66,13 @@ def units() -> dict[str, str]:
     return reference_claims().set_index("id")["unit"].to_dict()
 
 
-def caveats_of(experiment: Experiment, records: Sequence[Record], measurement: Measurement | Check) -> str:
-    """What should stand beside the verdict on a measurement; a check, which pairs nothing, may rest on any machine.
+def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check) -> str:
+    """What should stand beside the verdict on a measurement that rests on the records ``used``.
+
+    A check, which pairs nothing, may rest on any machine.
 
     That models were not at rest is said where they are compared by a score, not by how soon they have one.
     """
-    used = [r for r in records if name_of(r) in set(measurement.records)]
     dirty = len(dirty_records(used))
     said = [f"{dirty} of {len(used)} records by code that no commit has"] if dirty else []
     if isinstance(measurement, Measurement):
@@ -78,11 +81,10 @@ def caveats_of(experiment: Experiment, records: Sequence[Record], measurement: M
     return "; ".join(said)
 
 
-def differing(experiment: Experiment, records: Sequence[Record], measurement: Measurement | Check) -> str:
-    """Which settings of the runs behind a measurement are not the paper's; empty for theory."""
+def differing(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check) -> str:
+    """Which settings of the runs ``used`` by a measurement are not the paper's; empty for theory."""
     if isinstance(measurement, Check):
         return ""
-    used = [r for r in records if name_of(r) in set(measurement.records)]
     return differing_settings(used, experiment.plan("paper", 1))
 
 

@@ -59,15 +59,14 @@ PAGES: dict[str, Callable[[pd.DataFrame, Store], str]] = {
 }
 
 
-def render(text: str, store: Store) -> str:
-    """``text`` with the generated parts replaced. ConfigError where a marker is missing."""
+def render(text: str, table: pd.DataFrame) -> str:
+    """``text`` with its generated parts as the ledger ``table`` has them. ConfigError where a marker is missing."""
     patterns = {
         name: re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL) for name in PARTS
     }
     for name, pattern in patterns.items():
         if not pattern.search(text):
             raise ConfigError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
-    table = ledger(store)
     for name, pattern in patterns.items():
         part = PARTS[name](table)
         text = pattern.sub(lambda m, part=part: m[1] + part + m[2], text)
@@ -77,9 +76,9 @@ def render(text: str, store: Store) -> str:
 def outdated() -> list[str]:
     """Which generated files differ from what the records say now, README first; missing ones are among them."""
     store = Store(read_only=True)
-    readme = read_text(paths.readme())
-    found = [] if readme == render(readme, store) else ["README.md"]
     table = ledger(store)
+    readme = read_text(paths.readme())
+    found = [] if readme == render(readme, table) else ["README.md"]
     for name, make in PAGES.items():
         path = paths.root() / name
         if not path.exists() or read_text(path) != make(table, store):
@@ -89,8 +88,9 @@ def outdated() -> list[str]:
 
 def write() -> None:
     """Bring README.md and the generated pages up to date."""
-    path, store = paths.readme(), Store(read_only=True)
-    write_atomically(path, render(read_text(path), store).encode())
+    store = Store(read_only=True)
     table = ledger(store)
+    path = paths.readme()
+    write_atomically(path, render(read_text(path), table).encode())
     for name, make in PAGES.items():
         write_atomically(paths.root() / name, make(table, store).encode())

@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class Record:
     status: str = "complete"
     labels: dict[str, Any] = field(default_factory=dict, compare=False)
 
-    @property
+    @cached_property
     def id(self) -> str:
         return config_id(self.config, self.version)
 

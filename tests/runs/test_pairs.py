@@ -3,6 +3,7 @@
 import dataclasses
 
 from entp_lib.collection import claims
+from entp_lib.collection.experiment import name_of
 from entp_lib.config import config_id
 from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.report import ledger
@@ -57,8 +58,9 @@ def test_pairs_made_apart_say_so(small_run):
 
 
 def test_it_stands_beside_the_verdict_in_the_ledger(monkeypatch):
-    records = COUNT3.stored(Store(), "quick")
-    measurement = next(m for m in COUNT3.measure(records) if m.claim == "F2-tokens")
+    stored = COUNT3.stored(Store(), "quick")
+    measurement = next(m for m in COUNT3.measure(stored) if m.claim == "F2-tokens")
+    records = [r for r in stored if name_of(r) in measurement.records]
     assert ledger.caveats_of(COUNT3, records, measurement) == "still improving after 1,200 steps"
     moved = [dataclasses.replace(r, provenance={**r.provenance}) for r in records]
     for record in moved:
