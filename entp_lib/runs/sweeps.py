@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from entp_lib.config import RunConfig, canonical_json, config_id, to_dict
 from entp_lib.models.entp import token_forwards
-from entp_lib.runs import cluster, stopping
+from entp_lib.runs import cluster, scheduler, stopping
 from entp_lib.runs.deadlines import Deadline, deadline_after
 from entp_lib.runs.execution import Config, check_can_compute, device_for, tidy
 from entp_lib.runs.generations import begin_or_continue, end, is_done
@@ -80,7 +80,7 @@ class SweepOptions:
         require(0 <= self.time_limit < math.inf, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
         require(self.threads >= 1, f"threads = {self.threads}: must be at least 1")
         if self.cluster:
-            cluster.parsed(self.cluster)
+            scheduler.parsed(self.cluster)
 
 
 def sweep(

@@ -35,7 +35,7 @@ from entp_lib.corpora.sources import library
 from entp_lib.corpora.tokenizers import Tokenizer, restore
 from entp_lib.files import read_table
 from entp_lib.strict import ConfigError, check_types, from_dict, require
-from entp_lib.tasks import kinship
+from entp_lib.tasks import family_stories, kinship
 from entp_lib.tasks.base import Batch, generator_for
 from entp_lib.tasks.fixed import PARTS, FixedData
 from entp_lib.tasks.text import Text
@@ -248,7 +248,7 @@ def embedded(task: Clutrr, part: str) -> Iterator[Example]:
         avoid = {s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)}
         seed = task.subset_seed if task.protocol == "fair" else 0
         edges = range(2, task.longest_train + 1)
-        told = kinship.stories(10 + seed, edges, RELATIONS, task.brief, task.brief, avoid)
+        told = family_stories.stories(10 + seed, edges, RELATIONS, task.brief, task.brief, avoid)
         told = itertools.islice(told, round(task.n_train / FITTING))
     else:
         told = held_out(part, *longest, task.brief)
@@ -257,11 +257,11 @@ def embedded(task: Clutrr, part: str) -> Iterator[Example]:
 
 
 @functools.lru_cache(maxsize=4)
-def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> list[kinship.Story]:
+def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> list[family_stories.Story]:
     """The embedded stories of validation or test, the same for every training set."""
     avoid = [] if part == "test" else [s.text for s in held_out("test", longest_train, longest_test, brief)]
     longest = longest_test if part == "test" else longest_train
-    told = kinship.stories(PARTS.index(part), range(2, longest + 1), RELATIONS, brief, brief, avoid)
+    told = family_stories.stories(PARTS.index(part), range(2, longest + 1), RELATIONS, brief, brief, avoid)
     return list(itertools.islice(told, EMBEDDED[part]))
 
 

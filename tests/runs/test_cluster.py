@@ -15,7 +15,7 @@ import pytest
 from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.config import config_id
-from entp_lib.runs import cluster, remote
+from entp_lib.runs import cluster, remote, scheduler
 from entp_lib.runs.records import Store
 from entp_lib.runs.sweeps import SweepError, sweep
 from entp_lib.strict import ConfigError
@@ -45,16 +45,16 @@ dask = pytest.mark.skipif(
 )
 def test_a_specification_that_is_none_is_a_line(where, message):
     with pytest.raises(ConfigError, match=message):
-        cluster.parsed(where)
+        scheduler.parsed(where)
 
 
 def test_specifications_are_read():
     for address in ("tcp://127.0.0.1:8786", "tcp://[::1]:8786", "tcp://localhost:8786", "tls://login.example:8786"):
-        assert cluster.parsed(address) == ("address", {"address": address})
-    assert cluster.parsed("local:4") == ("local", {"workers": "4"})
-    kind, options = cluster.parsed("slurm:partition=gpu,gpus=1,time=01:00:00")
-    assert kind == "slurm" and options == {**cluster.SLURM, "partition": "gpu", "gpus": "1", "time": "01:00:00"}
-    assert cluster.parsed("slurm:")[1] == cluster.SLURM
+        assert scheduler.parsed(address) == ("address", {"address": address})
+    assert scheduler.parsed("local:4") == ("local", {"workers": "4"})
+    kind, options = scheduler.parsed("slurm:partition=gpu,gpus=1,time=01:00:00")
+    assert kind == "slurm" and options == {**scheduler.SLURM, "partition": "gpu", "gpus": "1", "time": "01:00:00"}
+    assert scheduler.parsed("slurm:")[1] == scheduler.SLURM
 
 
 def test_options_that_exclude_each_other_are_a_line(capsys):
@@ -291,7 +291,7 @@ def test_jobs_of_slurm_have_one_run_each_over_tls():
     """The script as it would be handed to sbatch."""
     pytest.importorskip("dask_jobqueue", reason="needs dask-jobqueue: pip install -e '.[cluster]'")
     pytest.importorskip("cryptography", reason="needs cryptography: pip install -e '.[cluster]'")
-    made = cluster.slurm_cluster(cluster.parsed("slurm:partition=gpu,gpus=1,memory=16GB,cores=4")[1])
+    made = scheduler.slurm_cluster(scheduler.parsed("slurm:partition=gpu,gpus=1,memory=16GB,cores=4")[1])
     try:
         script = made.job_script()
         assert made.scheduler_address.startswith("tls://") and made.security.require_encryption

@@ -14,7 +14,7 @@ from entp_lib import paths
 from entp_lib.config import ARCHITECTURES, canonical_json
 from entp_lib.corpora.tokenizers import Bytes
 from entp_lib.strict import ConfigError
-from entp_lib.tasks import Clutrr, generator_for, kinship
+from entp_lib.tasks import Clutrr, family_stories, generator_for, kinship
 from entp_lib.tasks import clutrr as module
 from entp_lib.training.evaluation import batches, constant_baseline, evaluate
 
@@ -166,7 +166,7 @@ def test_relations_are_tokens_of_gpt2_and_added_ones_elsewhere(monkeypatch):
 
 
 def test_a_tokenizer_that_was_learned_comes_from_its_corpus(tmp_path):
-    text = "".join(f"{s.text}\f" for s, _ in zip(kinship.stories(1), range(40), strict=False))
+    text = "".join(f"{s.text}\f" for s, _ in zip(family_stories.stories(1), range(40), strict=False))
     (tmp_path / "corpus.txt").write_text(text, encoding="utf-8")
     size = len(set(text))
     base = dict(corpus=str(tmp_path / "corpus.txt"), tokenizer="characters", vocabulary=size, held_out=0.3)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from entp_lib.strict import ConfigError
-from entp_lib.tasks import kinship
-from entp_lib.tasks.kinship import COMPOSED, INVERSE, KIND_OF, KINDS, LABELS, TEMPLATES, Family
+from entp_lib.tasks import family_stories, kinship
+from entp_lib.tasks.family_stories import TEMPLATES, Family
+from entp_lib.tasks.kinship import COMPOSED, INVERSE, KIND_OF, KINDS, LABELS
 
 
 def take(count, **options):
-    return list(itertools.islice(kinship.stories(**options), count))
+    return list(itertools.islice(family_stories.stories(**options), count))
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,7 @@ def read_back(sentence, templates):
 @pytest.mark.parametrize("brief", [False, True])
 def test_the_answer_follows_from_the_sentences(told, brief):
     """Read back without names or order, turned round where a sentence tells an edge from its other end."""
-    templates = dict.fromkeys(TEMPLATES, kinship.BRIEF) if brief else TEMPLATES
+    templates = dict.fromkeys(TEMPLATES, family_stories.BRIEF) if brief else TEMPLATES
     for story in take(189, seed=3, edges=range(2, 11), brief=True) if brief else told:
         edges, woman = {}, {}
         for sentence in re.split(r"(?<=\.) ", story.text):
@@ -163,7 +164,7 @@ def test_sentences_come_in_the_order_of_the_chain_when_asked():
 def test_brief_stories_have_short_names_and_short_sentences():
     for story in take(42, seed=1, edges=[2], in_order=True, brief=True):
         assert max(map(len, story.names)) <= 4 and all(len(s) < 40 for s in story.text.split(". "))
-    assert min(map(len, kinship.SHORT_NAMES)) >= 11  # as many as a chain of 10 may have of one gender
+    assert min(map(len, family_stories.SHORT_NAMES)) >= 11  # as many as a chain of 10 may have of one gender
 
 
 def test_every_template_tells_both_genders_and_names_are_of_one():
@@ -172,7 +173,10 @@ def test_every_template_tells_both_genders_and_names_are_of_one():
         assert len(choices) > 2
         for template in choices:
             assert all(template.count(part) == 1 for part in ("{a}", "{b}", "{r}", "{his}"))
-    assert not set(kinship.MEN) & set(kinship.WOMEN) and min(map(len, (kinship.MEN, kinship.WOMEN))) > 11
+    assert (
+        not set(family_stories.MEN) & set(family_stories.WOMEN)
+        and min(map(len, (family_stories.MEN, family_stories.WOMEN))) > 11
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,8 +195,8 @@ def test_bad_parameters_are_named(change, message):
 
 
 def test_attempts_are_not_endless(monkeypatch):
-    monkeypatch.setattr(kinship, "TEMPLATES", {kind: ("{a} {his} {r} {b}",) for kind in TEMPLATES})
-    monkeypatch.setattr(kinship, "MEN", ["Max"] * 12)
-    monkeypatch.setattr(kinship, "WOMEN", ["Ida"] * 12)
+    monkeypatch.setattr(family_stories, "TEMPLATES", {kind: ("{a} {his} {r} {b}",) for kind in TEMPLATES})
+    monkeypatch.setattr(family_stories, "MEN", ["Max"] * 12)
+    monkeypatch.setattr(family_stories, "WOMEN", ["Ida"] * 12)
     with pytest.raises(ConfigError, match="no new story was found whose answer over 2 edges is 'aunt'"):
         take(500, seed=0, edges=[2], labels=["aunt"])

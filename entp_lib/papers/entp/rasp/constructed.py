@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
+from entp_lib.models.arguments import check_inputs
 from entp_lib.models.transformer import Attention, Block, Transformer
 from entp_lib.tasks.counting import next_symbols
 
@@ -261,7 +262,7 @@ class LayerTrace:
 @torch.no_grad()
 def run_by_layer(model: ConstructedCount3, tokens_T: Tensor) -> list[LayerTrace]:
     """Every layer of the model on one whole sequence; under a causal mask where the model is a decoder."""
-    model.check(tokens_T[None], torch.ones_like(tokens_T, dtype=torch.bool)[None], None)
+    check_inputs(model.cfg, tokens_T[None], torch.ones_like(tokens_T, dtype=torch.bool)[None], None)
     x = model.embed(tokens_T[None])
     causal = model.cfg.architecture == "decoder"
     hidden = torch.ones(len(tokens_T), len(tokens_T), dtype=torch.bool).triu(1)
