@@ -1,5 +1,6 @@
 """Many runs on a Dask cluster: one process per run, on other machines if need be. Needs the extra ``cluster``."""
 
+import collections
 import concurrent.futures as cf
 import contextlib
 import logging
@@ -74,7 +75,8 @@ class Remote(cf.Executor):
 
     A worker's death is the scheduler's matter: it gives the run to another worker, which goes on from the checkpoint
     where the store is shared. A future is let go of as soon as its record is here, so that nothing is computed again
-    for a result that lay on a dying worker.
+    for a result that lay on a dying worker. No more runs are handed over than there are workers: the scheduler blames
+    a worker's death on the runs that wait there, too.
     """
 
     def __init__(self, client: Any, mixed: bool = False):
@@ -83,7 +85,8 @@ class Remote(cf.Executor):
         self.futures: dict[str, Any] = {}
         self.folders: dict[str, Path] = {}
         self.apart: dict[str, bool] = {}
-        self.lock = threading.Lock()
+        self.waiting: collections.deque[tuple[cf.Future, tuple]] = collections.deque()
+        self.lock, self.handing = threading.Lock(), threading.Lock()
         with contextlib.suppress(Exception):  # without it, finished runs alone are seen
             client.subscribe_topic(remote.STEPS, self.note_step)
 
@@ -95,16 +98,40 @@ class Remote(cf.Executor):
             remote.check(found, self.expected, f"worker {address}")
 
     def submit(self, fn, /, *arguments, **_) -> cf.Future:
-        """Have a worker compute what ``workers.execute`` would with these arguments."""
+        """Have a worker compute what ``workers.execute`` would with these arguments, as soon as one is free."""
         local: cf.Future = cf.Future()
         if self.client.status != "running":
             raise SchedulerLost("the scheduler is gone")
+        self.waiting.append((local, arguments))
+        self.hand_over()
+        return local
+
+    def hand_over(self) -> None:
+        """Give runs that wait to workers without one; called now and then, as workers come and go."""
+        with self.handing:
+            while self.waiting and self.client.status == "running" and self.free_workers() > 0:
+                local, arguments = self.waiting.popleft()
+                if local.cancelled():
+                    continue
+                try:
+                    self.send(local, arguments)
+                except ConfigError as error:
+                    local.set_exception(error)
+            while self.waiting and self.client.status != "running":
+                local, _ = self.waiting.popleft()
+                with contextlib.suppress(cf.InvalidStateError):  # cancelled meanwhile
+                    local.set_exception(SchedulerLost("the scheduler is gone"))
+
+    def free_workers(self) -> int:
+        """How many workers there are beyond the runs that were handed over; 0 where the scheduler does not say."""
+        with contextlib.suppress(Exception):  # it may be lost at any time
+            return len(self.client.nthreads()) - len(self.futures)
+        return 0
+
+    def send(self, local: cf.Future, arguments: tuple) -> None:
+        """Hand a run to the scheduler; what comes of it goes to ``local``. ConfigError for weights that are missing."""
         config, root, beat = config_from(arguments[0]), Path(arguments[2]), arguments[7]
-        try:
-            given = self.weights_for(config, Store(root, read_only=False), beat)
-        except ConfigError as error:
-            local.set_exception(error)
-            return local
+        given = self.weights_for(config, Store(root, read_only=False), beat)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")  # weights, where no disk is shared
             future = self.client.submit(
@@ -116,7 +143,6 @@ class Remote(cf.Executor):
                 self.folders[Path(beat).name] = Path(beat).parent
         local.add_done_callback(lambda done: self.forget(future) if done.cancelled() else None)
         future.add_done_callback(lambda done: self.deliver(done, local, root))
-        return local
 
     def weights_for(self, config: Any, store: Store, beat: str) -> dict[str, bytes]:
         """The weights that a run starts from, by name, where some worker does not see this store."""
@@ -143,6 +169,7 @@ class Remote(cf.Executor):
         self.forget(future)
         with contextlib.suppress(cf.InvalidStateError):  # cancelled meanwhile
             local.set_exception(error) if error is not None else local.set_result(result)
+        self.hand_over()
 
     def forget(self, future: Any) -> None:
         """Let go of a run: the cluster drops its result, and a worker that is still at it stops at its next step."""
@@ -171,7 +198,8 @@ class Remote(cf.Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take back all runs that were handed over and have not ended."""
-        with self.lock:
+        with self.handing, self.lock:
+            self.waiting.clear()
             futures, self.futures = list(self.futures.values()), {}
         if futures:
             with contextlib.suppress(Exception):  # the scheduler may be gone

@@ -274,6 +274,8 @@ class Gathering:
                         lost = future
                     else:
                         self.collect(future, i)
+                if isinstance(executor, cluster.Remote):
+                    executor.hand_over()
                 self.meter.update()
         except cf.BrokenExecutor as error:  # while runs were still being handed over
             if not survives:

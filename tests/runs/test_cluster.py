@@ -14,7 +14,7 @@ import pytest
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
-from entp_lib.config import config_id
+from entp_lib.config import config_id, to_dict
 from entp_lib.runs import cluster, remote, scheduler
 from entp_lib.runs.records import Store
 from entp_lib.runs.sweeps import SweepError, sweep
@@ -95,6 +95,72 @@ def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
+
+
+class Scheduler:
+    """Stands for a Dask client: runs that were handed over, which end when the test says so."""
+
+    def __init__(self, workers):
+        self.workers, self.status, self.given = workers, "running", []
+
+    def subscribe_topic(self, *_):
+        pass
+
+    def nthreads(self):
+        return {f"worker {i}": 1 for i in range(self.workers)}
+
+    def submit(self, *_, key, **__):
+        self.given.append(Given(key))
+        return self.given[-1]
+
+
+class Given:
+    """Stands for a future of Dask's."""
+
+    def __init__(self, key):
+        self.key, self.status = key, "pending"
+
+    def add_done_callback(self, callback):
+        self.callback = callback
+
+    def end(self):
+        self.status = "finished"
+        self.callback(self)
+
+    def result(self):
+        return self.key, None
+
+    def release(self):
+        pass
+
+
+def test_no_more_runs_are_handed_over_than_there_are_workers(small_run, store):
+    """A run that waited on a dying worker would be blamed for its death, and given up with the run that killed it."""
+    client = Scheduler(workers=2)
+    executor = cluster.Remote(client, mixed=True)
+    runs = [
+        executor.submit(None, to_dict(small_run(seed=seed)), 1, str(store.root), "", "", 0, None, "")
+        for seed in range(7)
+    ]
+    assert len(client.given) == 2
+    client.given[0].end()
+    assert runs[0].result(timeout=5) == client.given[0].key and len(client.given) == 3
+    client.workers = 4  # they come while others compute
+    executor.hand_over()
+    assert len(client.given) == 5
+    client.workers = 0  # and go
+    client.given[1].end()
+    assert len(client.given) == 5 and not runs[6].done()
+    assert runs[5].cancel()
+    client.workers = 4
+    executor.hand_over()
+    assert len(client.given) == 6 and not executor.waiting
+    runs.append(executor.submit(None, to_dict(small_run(seed=8)), 1, str(store.root), "", "", 0, None, ""))
+    assert len(executor.waiting) == 1
+    client.status = "connecting"
+    executor.hand_over()
+    with pytest.raises(cluster.SchedulerLost):
+        runs[-1].result(timeout=5)
 
 
 @dask
@@ -213,9 +279,17 @@ LONG = dict(steps=120, eval_every=60)
 def test_a_killed_worker_is_replaced_and_nothing_is_computed_twice(workers, small_run, store, tmp_path):
     configs = [small_run("entp", seed, **LONG) for seed in range(4)]
     going = in_thread(lambda: sweep(configs, 1, store=store, cluster=workers.address))
-    wait_for(lambda: list((store.root / "checkpoints").glob("test/????????????????.safetensors")))
-    running = [line for line in workers.said() if line[0] == "begin" and not workers.count("end", line[1])]
-    os.kill(int(running[-1][2]), signal.SIGKILL)
+    saved = {str(c.model_seed): store.checkpoint_path("test", config_id(c, 1)) for c in configs}
+
+    def cut():
+        """Kill a worker whose run has a checkpoint and has not ended."""
+        begun = [(seed, process) for word, seed, process in workers.said() if word == "begin"]
+        for process in (p for seed, p in begun if saved[seed].exists() and not workers.count("end", seed)):
+            os.kill(int(process), signal.SIGKILL)
+            return True
+        return False
+
+    wait_for(cut)
     done = going.result(timeout=600)
     alone = sweep(configs, 1, store=Store(tmp_path / "alone", read_only=False), jobs=1)
     assert timeless(done.records) == timeless(alone.records)
