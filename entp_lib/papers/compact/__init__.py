@@ -5,6 +5,8 @@ from entp_lib.papers.compact.activations import ACTIVATION_RUNS
 from entp_lib.papers.compact.capacity import CAPACITY
 from entp_lib.papers.compact.knowledge import GRAPH, REAL_GRAPH
 from entp_lib.papers.compact.lengths import LENGTHS
+from entp_lib.papers.compact.walk_activations import WALK_ACTIVATIONS
 
-EXPERIMENTS = (CAPACITY, GRAPH, REAL_GRAPH, ACTIVATION_RUNS, ABSTRACTION, LENGTHS)
-NIGHTLY_ORDER = ("compact_activations", "compact_lengths", "compact_abstraction")  # 0.7, 3.1 and 4.5 core-hours
+EXPERIMENTS = (CAPACITY, GRAPH, REAL_GRAPH, ACTIVATION_RUNS, WALK_ACTIVATIONS, ABSTRACTION, LENGTHS)
+# 0.7, 3.1, 0.5 and 4.5 core-hours
+NIGHTLY_ORDER = ("compact_activations", "compact_lengths", "compact_walk_activations", "compact_abstraction")

@@ -4,14 +4,16 @@ The paper's second setup: the width is shared out among the layers, so that deep
 come from the published wiring, in which no model sees the relation; the described one stands beside it.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, name_of, planned_study, select
+from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.config import StudyConfig
 from entp_lib.papers.compact.wirings import ACTIVATIONS
 from entp_lib.runs.records import Record
@@ -41,31 +43,15 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if tier not in TIERS:
         return []
     t, found = TIERS[tier], []
-    for seed in range(seeds or t["seeds"]):
-        for size in t["sizes"]:
-            for wiring in WIRINGS:
-                for n_layers in DEPTHS:
-                    for activation in ACTIVATIONS:
-                        model = dict(
-                            wiring=wiring,
-                            width=t["width"] // n_layers,
-                            n_heads=t["n_heads"],
-                            n_layers=n_layers,
-                            activation=activation,
-                        )
-                        params = dict(
-                            source="synthetic",
-                            traits=t["traits"],
-                            size=size,
-                            model=model,
-                            epochs=t["epochs"],
-                            batch_size=t["batch_size"],
-                            seed=seed,
-                        )
-                        labels = dict(size=size, wiring=wiring, n_layers=n_layers, activation=activation)
-                        config = StudyConfig(NAME, tier, "compact_triplets", params, seed, seed)
-                        found.append(planned_study(config, **labels))
-    return by_seed(found)
+    arms = itertools.product(range(seeds or t["seeds"]), t["sizes"], WIRINGS, DEPTHS, ACTIVATIONS)
+    for seed, size, wiring, n_layers, activation in arms:
+        shape = dict(width=t["width"] // n_layers, n_heads=t["n_heads"], n_layers=n_layers)
+        model = dict(wiring=wiring, **shape, activation=activation)
+        schedule = dict(epochs=t["epochs"], batch_size=t["batch_size"])
+        params = dict(source="synthetic", traits=t["traits"], size=size, model=model, **schedule, seed=seed)
+        labels = dict(size=size, wiring=wiring, n_layers=n_layers, activation=activation)
+        found.append(planned_study(StudyConfig(NAME, tier, "compact_triplets", params, seed, seed), **labels))
+    return found
 
 
 def reachable(record: Record) -> float:
@@ -73,24 +59,22 @@ def reachable(record: Record) -> float:
     return record.metrics["concept_ceiling"] if record.labels["wiring"] == "published" else 1.0
 
 
+def ending(record: Record, most: float) -> dict[str, float]:
+    """How a run ends that can recall the share ``most``, from its curve of the share recalled.
+
+    ``reachable``, which is ``most``; ``end`` and ``spread``, mean and standard deviation over the last fifth of the
+    counts; ``epochs`` to nine tenths of ``most``, NaN if it never gets there.
+    """
+    counts = record.curves["accuracy"]
+    last = np.array(counts[-max(1, math.ceil(END * len(counts))) :])
+    there = (e for e, a in zip(record.curves["epoch"], counts, strict=True) if a >= ARRIVED * most)
+    return {"reachable": most, "end": last.mean(), "spread": last.std(), "epochs": next(there, math.nan)}
+
+
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per run: the share recalled at the ``end`` (mean over the last fifth of the counts), its ``spread`` there
-    (standard deviation), the share that can be recalled, and ``epochs`` to nine tenths of that (NaN: never)."""
-    rows = []
-    for r in records:
-        counts, most = r.curves["accuracy"], reachable(r)
-        last = pd.Series(counts[-max(1, math.ceil(END * len(counts))) :])
-        there = [e for e, a in zip(r.curves["epoch"], counts, strict=True) if a >= ARRIVED * most]
-        rows.append(
-            {
-                **{k: r.labels[k] for k in ("wiring", "size", "n_layers", "activation", "seed")},
-                "reachable": most,
-                "end": last.mean(),
-                "spread": last.std(ddof=0),
-                "epochs": there[0] if there else math.nan,
-            }
-        )
-    return pd.DataFrame(rows)
+    """One row per run: its labels and how it ends."""
+    labels = ("wiring", "size", "n_layers", "activation", "seed")
+    return pd.DataFrame({**{k: r.labels[k] for k in labels}, **ending(r, reachable(r))} for r in records)
 
 
 def overview(records: Sequence[Record]) -> pd.DataFrame:

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
-from entp_lib.models import build_model
 from entp_lib.papers.compact import ceilings, graph
+from entp_lib.papers.compact.activated import walk_model
 from entp_lib.papers.compact.wirings import TripletConfig, TripletModel, change_by_batch_mates, relation_gradient
 from entp_lib.strict import from_dict, require
 from entp_lib.tasks.base import generator_for, seed_from
@@ -105,9 +106,11 @@ def walks_study(
     batch_size: int = 128,
     traits: dict[str, Any] | None = None,
     seed: int = 0,
+    activation: str = "gelu",
 ) -> tuple[dict[str, Any], dict[str, list]]:
     """Train on walks, every node but the first predicted from all tokens before it, and count those recalled (§2.2.3).
 
+    ``activation``: one of ``ACTIVATIONS``, between the two maps of the feed-forward layer.
     Metrics: ``predictions`` and as many ``per_walk``, ``accuracy`` at the end and ``best``, the ``ceiling`` that walks
     with a common beginning leave, ``epochs_to_99`` % of that ceiling. Curves by epoch.
     """
@@ -117,28 +120,14 @@ def walks_study(
     tokens_WT = torch.tensor(tokens)
     length = tokens_WT.shape[1] - 1
     cfg = ModelConfig(architecture, n_layers, n_heads, width, graph.walk_vocabulary(found), length)
-    network = build_model(cfg, seed_from("walks", seed))
+    network = walk_model(cfg, activation, seed_from("walks", seed))
     wanted_WT = torch.zeros(len(tokens_WT), length, dtype=torch.bool)
     wanted_WT[:, 1::2] = tokens_WT[:, 2::2] != 0
     kept = wanted_WT.any(1)  # a walk from a node without neighbours predicts nothing
     tokens_WT, wanted_WT = tokens_WT[kept], wanted_WT[kept]
-    optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
-    curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
-    for epoch in range(1, epochs + 1):
-        order = torch.randperm(len(tokens_WT), generator=generator_for("cpu", "walks", seed, epoch))
-        total = 0.0
-        for pick in order.split(batch_size):
-            wanted = wanted_WT[pick]
-            logits = network(tokens_WT[pick, :-1], wanted, None)
-            loss = F.cross_entropy(logits, tokens_WT[pick, 1:][wanted])
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-            total += float(loss.detach()) * int(wanted.sum())
-        if epoch % 2 == 0 or epoch == epochs:
-            curves["epoch"].append(epoch)
-            curves["accuracy"].append(walk_recall(network, tokens_WT, wanted_WT))
-            curves["loss"].append(total / int(wanted_WT.sum()))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_from("slopes", seed))  # of a randomised activation
+        curves = fit_walks(network, tokens_WT, wanted_WT, epochs, batch_size, seed)
     ceiling = ceilings.walk_ceiling(tokens)
     metrics = {
         "walks": walks,
@@ -153,9 +142,35 @@ def walks_study(
     return metrics, curves
 
 
+def fit_walks(
+    network: nn.Module, tokens_WT: Tensor, wanted_WT: Tensor, epochs: int, batch_size: int, seed: int
+) -> dict[str, list]:
+    """Adam on the cross-entropy of the wanted nodes; the curves by epoch."""
+    optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
+    curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
+    for epoch in range(1, epochs + 1):
+        network.train()
+        order = torch.randperm(len(tokens_WT), generator=generator_for("cpu", "walks", seed, epoch))
+        total = 0.0
+        for pick in order.split(batch_size):
+            wanted = wanted_WT[pick]
+            logits = network(tokens_WT[pick, :-1], wanted, None)
+            loss = F.cross_entropy(logits, tokens_WT[pick, 1:][wanted])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            total += float(loss.detach()) * int(wanted.sum())
+        if epoch % 2 == 0 or epoch == epochs:
+            curves["epoch"].append(epoch)
+            curves["accuracy"].append(walk_recall(network, tokens_WT, wanted_WT))
+            curves["loss"].append(total / int(wanted_WT.sum()))
+    return curves
+
+
 @torch.no_grad()
-def walk_recall(network, tokens_WT: torch.Tensor, wanted_WT: torch.Tensor) -> float:
+def walk_recall(network: nn.Module, tokens_WT: Tensor, wanted_WT: Tensor) -> float:
     """Share of the wanted nodes that have the largest logit."""
+    network.eval()
     right = 0
     for tokens, wanted in zip(tokens_WT.split(512), wanted_WT.split(512), strict=True):
         right += int((network(tokens[:, :-1], wanted, None).argmax(-1) == tokens[:, 1:][wanted]).sum())

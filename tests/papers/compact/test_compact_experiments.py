@@ -4,17 +4,28 @@ import inspect
 import math
 
 import pytest
+import torch
 
 from entp_lib.collection.claims import Check
-from entp_lib.config import config_id
-from entp_lib.papers.compact import EXPERIMENTS, abstraction, activations, capacity, graph, knowledge, lengths
+from entp_lib.config import ModelConfig, config_id
+from entp_lib.papers.compact import (
+    EXPERIMENTS,
+    abstraction,
+    activations,
+    capacity,
+    graph,
+    knowledge,
+    lengths,
+    walk_activations,
+)
+from entp_lib.papers.compact.activated import walk_model
 from entp_lib.papers.compact.length_studies import check
 from entp_lib.papers.compact.memory_studies import configs
 from entp_lib.papers.compact.templates import Templates
 from entp_lib.papers.compact.wirings import TripletConfig
 from entp_lib.runs.records import Record
 from entp_lib.runs.studies import study_named
-from entp_lib.strict import from_dict
+from entp_lib.strict import ConfigError, from_dict
 
 
 def computed(experiment, keep=lambda run: True):
@@ -32,7 +43,8 @@ def computed(experiment, keep=lambda run: True):
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
 def test_plans_name_what_there_is_once_each(experiment, tier):
     runs = experiment.plan(tier, 0)
-    assert runs or tier in ("overnight", "gpu", "paper") or (experiment.name, tier) == (activations.NAME, "quick")
+    nightly = experiment.name in (activations.NAME, walk_activations.NAME)
+    assert runs or tier in ("overnight", "gpu", "paper") or (nightly and tier == "quick")
     assert len({config_id(run.config, experiment.version) for run in runs}) == len(runs)
     for run in runs:
         assert run.config.experiment == experiment.name and run.config.tier == tier
@@ -129,11 +141,58 @@ def test_activation_tables():
     assert found["CT-activation-described"].idle == "5 of 60 runs never recall nine tenths of what they can"
     shown = activations.overview(records)
     assert math.isnan(shown.loc[("described", 4), ("epochs", "relu")])
-    assert (
-        shown.loc[("published", 1), ("epochs", "softmax")] == 8 == 2 * shown.loc[("published", 1), ("epochs", "gelu")]
-    )
+    one = shown.loc[("published", 1), "epochs"]
+    assert one["softmax"] == 8 == 2 * one["gelu"]
     smoke = computed(activations.ACTIVATION_RUNS, lambda run: run.labels["n_layers"] > 1)
     assert activations.table(smoke)["reachable"].between(0.1, 1).all() and len(activations.table(smoke)) == 16
+
+
+def test_walk_activation_tables():
+    """RReLU at twice the epochs, level but for four layers; a run that never arrives bars the comparison of epochs."""
+    runs = walk_activations.WALK_ACTIVATIONS.plan("overnight", 0)
+    assert len(runs) == 5 * 3 * 2 and [runs[i].config.params["width"] for i in (0, 2, 4)] == [64, 32, 16]
+    records = []
+    for run in runs:
+        slow = run.labels["activation"] == "rrelu"
+        end = 0.9 - 0.01 * (slow and run.labels["n_layers"] == 4)
+        curves = {"epoch": [2, 4, 8, 16, 32], "accuracy": [0.0, 0.0 if slow else 0.85, *[end] * 3]}
+        records.append(Record(walk_activations.NAME, 1, run.config, {"ceiling": 0.9}, curves, {}))
+    records = walk_activations.WALK_ACTIVATIONS.labelled(records, runs)
+    found = {m.claim: m for m in walk_activations.measure(records)}
+    assert found["CT-walks-speed"].values == pytest.approx([math.log(2)] * 5) and not found["CT-walks-speed"].idle
+    assert found["CT-walks-level"].values == pytest.approx([0] * 5)
+    assert found["CT-walks-depth"].values == pytest.approx([-0.01] * 5)
+    assert len(found["CT-walks-depth"].records) == 10 and len(found["CT-walks-level"].records) == 20
+    shown = walk_activations.overview(records)
+    assert shown.loc[4, ("epochs", "rrelu")] == 8 and shown.loc[4, ("end", "rrelu")] == pytest.approx(0.89)
+    records[0].curves["accuracy"][:] = [0.1] * 5
+    barred = {m.claim: m.idle for m in walk_activations.measure(records)}
+    assert barred["CT-walks-speed"] == "1 of 30 runs never recall nine tenths of what they can"
+    assert barred["CT-walks-level"] == "" and walk_activations.measure([]) == []
+    smoke = computed(walk_activations.WALK_ACTIVATIONS, lambda run: run.labels["n_layers"] < 4)
+    assert walk_activations.table(smoke)["reachable"].between(0.1, 1).all() and len(walk_activations.table(smoke)) == 4
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_walk_models_differ_in_the_activation_alone(architecture):
+    cfg = ModelConfig(architecture, 2, 2, 16, vocab_size=11, max_length=6)
+    shared, softmax = walk_model(cfg, "gelu", 3), walk_model(cfg, "softmax", 3)
+    for (name, p), (other, q) in zip(shared.named_parameters(), softmax.named_parameters(), strict=True):
+        assert name == other and torch.equal(p, q)
+    tokens_BT = torch.randint(0, 11, (3, 6), generator=torch.Generator().manual_seed(0))
+    fast = softmax(tokens_BT)
+    assert not torch.allclose(fast, shared(tokens_BT), atol=1e-6)
+    softmax.entp_method = "reference"
+    assert torch.allclose(fast, softmax(tokens_BT), atol=1e-5)
+    block, x_TD = softmax.blocks[0], torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+    hidden = torch.softmax(block.fc_in(block.ln_2(x_TD)), dim=-1)
+    assert torch.allclose(block.residual(x_TD, torch.zeros_like(x_TD)), x_TD + block.fc_out(hidden), atol=1e-6)
+    randomised = walk_model(cfg, "rrelu", 3)
+    assert not torch.equal(randomised(tokens_BT), randomised(tokens_BT))
+    randomised.eval()
+    assert torch.equal(randomised(tokens_BT), randomised(tokens_BT))
+    with pytest.raises(ConfigError, match="activation = 'rrely': must be one of .*did you mean 'rrelu'"):
+        walk_model(cfg, "rrely", 3)
 
 
 @pytest.mark.parametrize(
