@@ -109,9 +109,8 @@ def deepest_less_one(records: Sequence[Record], wiring: str = "published") -> li
     return (wide[max(DEPTHS)] - wide[min(DEPTHS)]).tolist()
 
 
-def late(records: Sequence[Record], activations: Sequence[str] = ACTIVATIONS) -> str:
+def late(rows: pd.DataFrame) -> str:
     """How many runs never recall nine tenths of what they can, in words; empty if all do. Their epochs are unknown."""
-    rows = table(select(records, activation=tuple(activations)))
     missing = int(rows["epochs"].isna().sum())
     return f"{missing} of {len(rows)} runs never recall nine tenths of what they can" if missing else ""
 
@@ -133,7 +132,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
             (speed["rrelu"] - speed[SOFTMAX]).tolist(),
             tier,
             names,
-            barred=late(published, ("rrelu", SOFTMAX)),
+            barred=late(table(select(published, activation=("rrelu", SOFTMAX)))),
         ),
         Measurement("CT-activation-depth", deepest_less_one(records), tier, names),
         Measurement(
@@ -141,7 +140,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
             [-v for v in softmax_less_others(by_activation(records, "described", "epochs", logarithm=True))],
             tier,
             seen,
-            barred=late(described),
+            barred=late(table(described)),
         ),
     ]
 

@@ -14,7 +14,7 @@ import pandas as pd
 from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.config import StudyConfig
-from entp_lib.papers.compact.activations import DEPTHS, ending
+from entp_lib.papers.compact.activations import DEPTHS, ending, late
 from entp_lib.runs.records import Record
 
 NAME = "compact_walk_activations"
@@ -79,10 +79,8 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         return []
     tier, names = records[0].config.tier, tuple(map(name_of, records))
     shallow, deep = (tuple(map(name_of, select(records, n_layers=depths))) for depths in ((1, 2), 4))
-    missing = int(table(records)["epochs"].isna().sum())
-    late = f"{missing} of {len(records)} runs never recall nine tenths of what they can" if missing else ""
     return [
-        Measurement("CT-walks-speed", rrelu_less_softmax(records, "epochs"), tier, names, barred=late),
+        Measurement("CT-walks-speed", rrelu_less_softmax(records, "epochs"), tier, names, barred=late(table(records))),
         Measurement("CT-walks-level", rrelu_less_softmax(records, "end", (1, 2)), tier, shallow),
         Measurement("CT-walks-depth", rrelu_less_softmax(records, "end", (4,)), tier, deep),
     ]
