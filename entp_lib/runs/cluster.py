@@ -1,6 +1,5 @@
 """Many runs on a Dask cluster: one process per run, on other machines if need be. Needs the extra ``cluster``."""
 
-import collections
 import concurrent.futures as cf
 import contextlib
 import logging
@@ -22,7 +21,8 @@ from entp_lib.runs.scheduler import CONNECT_SECONDS, check_listening, library, p
 from entp_lib.strict import ConfigError
 
 VARIABLE, MIXED_VARIABLE = "ENTP_CLUSTER", "ENTP_CLUSTER_MIXED"  # how a notebook's kernel hears of a cluster
-RECOVER_SECONDS = 600.0
+RECOVER_SECONDS, TURNS = 600.0, 10
+LOST = ("CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError", "ClosedClientError")
 
 
 class SchedulerLost(cf.BrokenExecutor):
@@ -51,6 +51,7 @@ def connected(where: str, mixed: bool = False) -> Iterator["Remote"]:
             )
         except (OSError, TimeoutError, ValueError, RuntimeError, TypeError) as error:
             raise ConfigError(f"--cluster {address}: no scheduler answers there ({words(error)})") from error
+        client._timeout = RECOVER_SECONDS  # to connect again; there is no other way to have it longer than the first
         stack.callback(close_quietly, client)
         executor = Remote(client, mixed)
         stack.callback(executor.shutdown)
@@ -75,8 +76,8 @@ class Remote(cf.Executor):
 
     A worker's death is the scheduler's matter: it gives the run to another worker, which goes on from the checkpoint
     where the store is shared. A future is let go of as soon as its record is here, so that nothing is computed again
-    for a result that lay on a dying worker. No more runs are handed over than there are workers: the scheduler blames
-    a worker's death on the runs that wait there, too.
+    for a result that lay on a dying worker. The scheduler blames a worker's death on runs that merely waited there,
+    too, and gives them up with the run that killed it: a run that no worker began is handed over again.
     """
 
     def __init__(self, client: Any, mixed: bool = False):
@@ -85,10 +86,11 @@ class Remote(cf.Executor):
         self.futures: dict[str, Any] = {}
         self.folders: dict[str, Path] = {}
         self.apart: dict[str, bool] = {}
-        self.waiting: collections.deque[tuple[cf.Future, tuple]] = collections.deque()
-        self.lock, self.handing = threading.Lock(), threading.Lock()
+        self.begun: set[str] = set()
+        self.lock = threading.Lock()
         with contextlib.suppress(Exception):  # without it, finished runs alone are seen
             client.subscribe_topic(remote.STEPS, self.note_step)
+            client.subscribe_topic(remote.BEGUN, lambda event: self.begun.add(event[1]))
 
     def check_workers(self) -> None:
         """ConfigError for workers whose records would not be this process's; those that come later check themselves."""
@@ -98,63 +100,52 @@ class Remote(cf.Executor):
             remote.check(found, self.expected, f"worker {address}")
 
     def submit(self, fn, /, *arguments, **_) -> cf.Future:
-        """Have a worker compute what ``workers.execute`` would with these arguments, as soon as one is free."""
+        """Have a worker compute what ``workers.execute`` would with these arguments."""
         local: cf.Future = cf.Future()
-        if self.client.status != "running":
-            raise SchedulerLost("the scheduler is gone")
-        self.waiting.append((local, arguments))
-        self.hand_over()
+        try:
+            self.hand_over(local, arguments)
+        except ConfigError as error:
+            local.set_exception(error)
         return local
 
-    def hand_over(self) -> None:
-        """Give runs that wait to workers without one; called now and then, as workers come and go."""
-        with self.handing:
-            while self.waiting and self.client.status == "running" and self.free_workers() > 0:
-                local, arguments = self.waiting.popleft()
-                if local.cancelled():
-                    continue
-                try:
-                    self.send(local, arguments)
-                except ConfigError as error:
-                    local.set_exception(error)
-            while self.waiting and self.client.status != "running":
-                local, _ = self.waiting.popleft()
-                with contextlib.suppress(cf.InvalidStateError):  # cancelled meanwhile
-                    local.set_exception(SchedulerLost("the scheduler is gone"))
+    def hand_over(self, local: cf.Future, arguments: tuple, turn: int = 0) -> None:
+        """Give a run to the scheduler; what comes of it goes to ``local``.
 
-    def free_workers(self) -> int:
-        """How many workers there are beyond the runs that were handed over; 0 where the scheduler does not say."""
-        with contextlib.suppress(Exception):  # it may be lost at any time
-            return len(self.client.nthreads()) - len(self.futures)
-        return 0
-
-    def send(self, local: cf.Future, arguments: tuple) -> None:
-        """Hand a run to the scheduler; what comes of it goes to ``local``. ConfigError for weights that are missing."""
+        SchedulerLost where there is none any more, ConfigError for weights that are missing.
+        """
+        if self.client.status != "running":
+            raise SchedulerLost("the scheduler is gone")
         config, root, beat = config_from(arguments[0]), Path(arguments[2]), arguments[7]
         given = self.weights_for(config, Store(root, read_only=False), beat)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")  # weights, where no disk is shared
-            future = self.client.submit(
-                remote.compute, self.expected, list(arguments), given, pure=False, key=f"entp-{os.urandom(8).hex()}"
-            )
+            try:
+                future = self.client.submit(
+                    remote.compute, self.expected, list(arguments), given, pure=False, key=f"entp-{os.urandom(8).hex()}"
+                )
+            except Exception as error:
+                raise in_words(error) from error
         with self.lock:
             self.futures[future.key] = future
             if beat:
                 self.folders[Path(beat).name] = Path(beat).parent
         local.add_done_callback(lambda done: self.forget(future) if done.cancelled() else None)
-        future.add_done_callback(lambda done: self.deliver(done, local, root))
+        future.add_done_callback(lambda done: self.deliver(done, local, arguments, turn))
 
     def weights_for(self, config: Any, store: Store, beat: str) -> dict[str, bytes]:
         """The weights that a run starts from, by name, where some worker does not see this store."""
         names = remote.needed_weights(config)
         folder = str(Path(beat).parent) if beat else ""
         if names and folder not in self.apart:
-            seen = self.client.run(remote.sees, folder, on_error="return").values()
+            try:
+                seen = self.client.run(remote.sees, folder, on_error="return").values()
+            except Exception as error:
+                raise SchedulerLost("the scheduler was lost") from error
             self.apart[folder] = not all(answer is True for answer in seen)
         return {name: weights_of(store, name).read_bytes() for name in names if self.apart[folder]}
 
-    def deliver(self, future: Any, local: cf.Future, root: Path) -> None:
-        """Hand over what came of a run, in words where it failed, and let go of it."""
+    def deliver(self, future: Any, local: cf.Future, arguments: tuple, turn: int) -> None:
+        """Say what came of a run, in words where it failed, and let go of it; one that never began has another turn."""
         try:
             status = future.status
             if status == "cancelled":
@@ -162,19 +153,26 @@ class Remote(cf.Executor):
             text, weights = future.result()
             if weights:
                 record = Record.from_json(text)
-                write_atomically(Store(root).weights_path(record.experiment, record.id), weights)
+                store = Store(Path(arguments[2]))
+                write_atomically(store.weights_path(record.experiment, record.id), weights)
             result, error = text, None
         except Exception as caught:
             result, error = None, in_words(caught)
+        innocent = isinstance(error, WorkerDied) and future.key not in self.begun
         self.forget(future)
+        if innocent and turn < TURNS and not local.cancelled():
+            try:
+                return self.hand_over(local, arguments, turn + 1)
+            except Exception as caught:
+                error = caught
         with contextlib.suppress(cf.InvalidStateError):  # cancelled meanwhile
             local.set_exception(error) if error is not None else local.set_result(result)
-        self.hand_over()
 
     def forget(self, future: Any) -> None:
         """Let go of a run: the cluster drops its result, and a worker that is still at it stops at its next step."""
         with self.lock:
             self.futures.pop(future.key, None)
+            self.begun.discard(future.key)
         with contextlib.suppress(Exception):  # the scheduler may be gone
             future.release()
 
@@ -198,8 +196,7 @@ class Remote(cf.Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take back all runs that were handed over and have not ended."""
-        with self.handing, self.lock:
-            self.waiting.clear()
+        with self.lock:
             futures, self.futures = list(self.futures.values()), {}
         if futures:
             with contextlib.suppress(Exception):  # the scheduler may be gone
@@ -214,7 +211,7 @@ def in_words(error: Exception) -> Exception:
             f"{getattr(error, 'allowed_failures', 3) + 1} workers died computing it, perhaps for lack of memory; what "
             "was saved before is kept"
         )
-    if kind in ("CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError"):
+    if kind in LOST:
         return SchedulerLost("the scheduler was lost")
     return error
 

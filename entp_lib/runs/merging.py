@@ -6,9 +6,11 @@ another project, is named and left out.
 """
 
 import contextlib
+import lzma
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from entp_lib.runs import shards
 from entp_lib.runs.records import Record, RecordError, Store
 from entp_lib.runs.verification import compare
 from entp_lib.strict import ConfigError, require
+from entp_lib.training.checkpoints import checkpoint_step
 from entp_lib.training.tensors import DamagedFileError
 from entp_lib.training.weights import trained_model
 
@@ -69,7 +72,8 @@ def merge(places: Sequence[Path], into: Store, versions: Mapping[str, int], mixe
         noted = [(note, names[s.root]) for s in stores for note in read_notes(s, names[s.root], versions, done)]
         if not mixed:
             check_pairs(found, into)
-            check_notes([note for note, _ in noted])
+            names_in = {note.name for note, _ in noted}
+            check_notes([*(n for n in shards.notes(into.root)[0] if n.name not in names_in), *(n for n, _ in noted)])
         for (experiment, record_id), candidates in sorted(found.items()):
             with into.lock(experiment, record_id):
                 take_best(candidates, into, done)
@@ -92,7 +96,7 @@ def results_of(place: Path) -> Iterator[Path]:
             try:
                 with tarfile.open(place) as archive:
                     archive.extractall(root, filter="data")  # nothing outside the folder, no links out of it
-            except (tarfile.TarError, OSError, EOFError) as error:
+            except (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
                 raise ConfigError(f"{place} is no archive of results ({error})") from error
         roots = [root, *sorted(path.parent for path in root.glob("*/records"))]
         root = next((r for r in roots if (r / "records").is_dir()), None)
@@ -139,7 +143,7 @@ def check_pairs(found: Mapping[tuple[str, str], Sequence[Found]], into: Store) -
     for record in known.values():
         twins.setdefault(twin_key(record), []).append(record)
     for key, group in found.items():
-        record = group[0].record
+        record = next((f.record for f in group if f.record.status == "complete"), group[0].record)
         if key in done or twin_key(record) is None:
             continue
         for other in twins.setdefault(twin_key(record), []):
@@ -213,7 +217,7 @@ def copy_beside(found: Found, into: Store) -> int:
     """Copy the weights of a complete record, or the checkpoint of a partial one, where there are any; how many files.
 
     Damaged weights stay behind: whoever needs them is told so. A damaged checkpoint is set aside by the run that
-    would continue from it.
+    would continue from it. One that is further along is kept: a run that was killed leaves it without a record.
     """
     record, source = found.record, found.store
     if record.status == "complete":
@@ -226,7 +230,7 @@ def copy_beside(found: Found, into: Store) -> int:
             return 0
     else:
         path, target = (s.checkpoint_path(record.experiment, record.id) for s in (source, into))
-        if not path.exists():
+        if not path.exists() or checkpoint_step(target) > checkpoint_step(path):
             return 0
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:

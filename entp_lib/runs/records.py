@@ -93,7 +93,7 @@ class Store:
     """
 
     def __init__(self, root: Path | str | None = None, read_only: bool | None = None):
-        self.root = Path(root) if root is not None else paths.results()
+        self.root = Path(root).absolute() if root is not None else paths.results()  # whoever computes may be elsewhere
         if read_only is None:
             read_only = os.environ.get(READ_ONLY_VARIABLE) == "read-only"
         self.read_only = read_only

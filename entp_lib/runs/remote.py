@@ -17,7 +17,7 @@ from entp_lib.runs.provenance import sources
 from entp_lib.runs.records import Store
 from entp_lib.strict import require
 
-STEPS, TELL_SECONDS = "entp-steps", 2.0
+STEPS, BEGUN, TELL_SECONDS = "entp-steps", "entp-begun", 2.0
 
 
 def versions() -> dict[str, str]:
@@ -69,12 +69,14 @@ def compute(expected: dict[str, str], arguments: list, given: dict[str, bytes]) 
     check(describe(worker), expected, f"worker {worker.address}")
     config, version, root, generation, device, threads, deadline, beat = arguments
     config, key = config_from(config), worker.get_current_task()
+    worker.log_event(BEGUN, key)
     shared = sees(str(Path(beat).parent) if beat else "")
     store = Store(root if shared else paths.results(), read_only=False)
     for name, content in given.items():
         path = store.weights_path(*name.split("/"))
-        if not path.exists():
-            write_atomically(path, content)
+        with store.lock(*name.split("/")):
+            if not path.exists() or path.read_bytes() != content:  # those of an earlier sweep, or damaged
+                write_atomically(path, content)
     if torch.cuda.device_count() > 1 and str(worker.name).isdigit():
         torch.cuda.set_device(int(worker.name) % torch.cuda.device_count())
     record = run(

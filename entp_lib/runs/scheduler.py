@@ -29,7 +29,7 @@ def parsed(where: str) -> tuple[str, dict[str, str]]:
         check_address(where)
         return "address", {"address": where}
     if kind == "local":
-        require(rest.isdigit() and int(rest) > 0, f"--cluster {where}: write local:4 for four processes")
+        require(is_number(rest) and int(rest) > 0, f"--cluster {where}: write local:4 for four processes")
         return kind, {"workers": rest}
     require(kind == "slurm", f"--cluster {where}: {FORMS}")
     options = dict(SLURM)
@@ -41,15 +41,24 @@ def parsed(where: str) -> tuple[str, dict[str, str]]:
     right = re.fullmatch(r"\d+:\d\d:\d\d", options["time"]) is not None
     require(right, f"--cluster {where}: option time = {options['time']!r} must be HH:MM:SS")
     for name in ("gpus", "workers", "cores"):
-        require(options[name].isdigit(), f"--cluster {where}: option {name} = {options[name]!r} must be a whole number")
+        least = 0 if name == "gpus" else 1
+        right = is_number(options[name]) and int(options[name]) >= least
+        require(right, f"--cluster {where}: option {name} = {options[name]!r} must be a whole number from {least} on")
+    right = re.fullmatch(r"\d+(\.\d+)? ?[KMGT]i?B", options["memory"], re.ASCII) is not None
+    require(right, f"--cluster {where}: option memory = {options['memory']!r} must be like 8GB")
     return kind, options
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a whole number in plain digits."""
+    return text.isascii() and text.isdigit()
 
 
 def check_address(address: str) -> None:
     """ConfigError for an address without a port, or one off this machine that is not TLS."""
     kind, _, place = address.partition("://")
     host, _, port = place.rpartition(":")
-    require(bool(host) and port.isdigit(), f"--cluster {address}: write {kind}://HOST:PORT")
+    require(bool(host) and is_number(port), f"--cluster {address}: write {kind}://HOST:PORT")
     try:
         near = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -274,8 +274,6 @@ class Gathering:
                         lost = future
                     else:
                         self.collect(future, i)
-                if isinstance(executor, cluster.Remote):
-                    executor.hand_over()
                 self.meter.update()
         except cf.BrokenExecutor as error:  # while runs were still being handed over
             if not survives:
@@ -283,7 +281,7 @@ class Gathering:
             lost = cf.Future()
             lost.set_exception(error)
             for future, i in futures.items():
-                if future.exception() is None:
+                if not future.cancel() and future.exception() is None:  # it had ended
                     self.collect(future, i)
         except BaseException:
             for future in futures:

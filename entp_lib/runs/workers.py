@@ -2,6 +2,7 @@
 
 import concurrent.futures as cf
 import contextlib
+import functools
 import multiprocessing
 import os
 import signal
@@ -55,12 +56,17 @@ def ends_with_parent() -> Iterator[None]:
     if multiprocessing.parent_process() is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+    watch_parent()
     try:
         with stopping.handled():
             yield
     except stopping.Terminated:
         os._exit(128 + signal.SIGTERM)  # as an exception it would be taken for the run's result
+
+
+@functools.cache  # a process computes many runs
+def watch_parent() -> None:
+    threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
 def leave_with_parent() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from entp_lib.config import RunConfig, canonical_json, to_dict
 from entp_lib.models import build_model
-from entp_lib.training.tensors import check_tensors, damaged, read_tensors, save_tensors
+from entp_lib.training.tensors import DamagedFileError, check_tensors, damaged, read_tensors, save_tensors
 from entp_lib.training.weights import save_weights
 
 Weights = dict[str, Tensor]
@@ -99,6 +99,14 @@ def read_checkpoint(path: Path, config: RunConfig, model: nn.Module) -> tuple[St
     if any(tensors[f"optimizer.step.{name}"].item() != state.step for name in parameters if state.step):
         raise damaged(path, f"has an optimiser at another step than {state.step}")
     return state, tensors
+
+
+def checkpoint_step(path: Path) -> int:
+    """The step that a checkpoint was written at; -1 where there is none, or a damaged one."""
+    try:
+        return int(json.loads(read_tensors(path, {"config", "state"})[1]["state"])["step"])
+    except (DamagedFileError, ValueError, KeyError, TypeError):
+        return -1
 
 
 def state_from(values: dict[str, Any], config: RunConfig) -> State:

@@ -21,6 +21,9 @@ class DamagedFileError(ConfigError):
         super().__init__(message)
         self.path, self.why = Path(path), why
 
+    def __reduce__(self) -> tuple:
+        return type(self), (str(self), self.path, self.why)  # a worker's error is pickled
+
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
     """Write tensors and the texts of ``header`` with a checksum over both. Atomic. Raises OSError."""

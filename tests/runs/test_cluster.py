@@ -39,6 +39,9 @@ dask = pytest.mark.skipif(
         ("slurm:partion=gpu", "did you mean 'partition'"),
         ("slurm:gpus=many", "option gpus = 'many' must be a whole number"),
         ("slurm:partition", "option partition has no value"),
+        ("slurm:workers=0", "option workers = '0' must be a whole number from 1 on"),
+        ("slurm:memory=lots", "option memory = 'lots' must be like 8GB"),
+        ("local:²", "write local:4"),
         ("slurm:time=4h", "option time = '4h' must be HH:MM:SS"),
         ("ray:4", "write tls"),
     ],
@@ -97,17 +100,20 @@ def free_port():
         return free.getsockname()[1]
 
 
+class KilledWorker(Exception):
+    """Stands for Dask's error of that name."""
+
+    allowed_failures = 1
+
+
 class Scheduler:
-    """Stands for a Dask client: runs that were handed over, which end when the test says so."""
+    """Stands for a Dask client: runs that were handed over, which end as the test says."""
 
-    def __init__(self, workers):
-        self.workers, self.status, self.given = workers, "running", []
+    def __init__(self):
+        self.status, self.given, self.handlers = "running", [], {}
 
-    def subscribe_topic(self, *_):
-        pass
-
-    def nthreads(self):
-        return {f"worker {i}": 1 for i in range(self.workers)}
+    def subscribe_topic(self, topic, handler):
+        self.handlers[topic] = handler
 
     def submit(self, *_, key, **__):
         self.given.append(Given(key))
@@ -123,44 +129,42 @@ class Given:
     def add_done_callback(self, callback):
         self.callback = callback
 
-    def end(self):
-        self.status = "finished"
+    def end(self, error=None):
+        self.status, self.error = "error" if error else "finished", error
         self.callback(self)
 
     def result(self):
+        if self.error:
+            raise self.error
         return self.key, None
 
     def release(self):
         pass
 
 
-def test_no_more_runs_are_handed_over_than_there_are_workers(small_run, store):
-    """A run that waited on a dying worker would be blamed for its death, and given up with the run that killed it."""
-    client = Scheduler(workers=2)
+def test_a_run_that_waited_on_dying_workers_is_handed_over_again(small_run, store):
+    """Dask blames a worker's death on what merely waited there, too, and gives it up with the run that killed it."""
+    client = Scheduler()
     executor = cluster.Remote(client, mixed=True)
-    runs = [
-        executor.submit(None, to_dict(small_run(seed=seed)), 1, str(store.root), "", "", 0, None, "")
-        for seed in range(7)
-    ]
-    assert len(client.given) == 2
-    client.given[0].end()
-    assert runs[0].result(timeout=5) == client.given[0].key and len(client.given) == 3
-    client.workers = 4  # they come while others compute
-    executor.hand_over()
-    assert len(client.given) == 5
-    client.workers = 0  # and go
-    client.given[1].end()
-    assert len(client.given) == 5 and not runs[6].done()
-    assert runs[5].cancel()
-    client.workers = 4
-    executor.hand_over()
-    assert len(client.given) == 6 and not executor.waiting
-    runs.append(executor.submit(None, to_dict(small_run(seed=8)), 1, str(store.root), "", "", 0, None, ""))
-    assert len(executor.waiting) == 1
+    arguments = (to_dict(small_run()), 1, str(store.root), "", "", 0, None, "")
+    waited, killer, unlucky, last = (executor.submit(None, *arguments) for _ in range(4))
+    client.handlers[remote.BEGUN]((0.0, client.given[1].key))
+    client.given[1].end(KilledWorker())
+    with pytest.raises(cluster.WorkerDied, match="2 workers died computing it"):
+        killer.result(timeout=5)
+    client.given[0].end(KilledWorker())
+    assert not waited.done() and len(client.given) == 5
+    client.given[4].end()
+    assert waited.result(timeout=5) == client.given[4].key
+    client.given[2].end(KilledWorker())
+    while not unlucky.done():  # but not for ever: whether it began may have been lost with the worker
+        client.given[-1].end(KilledWorker())
+    assert isinstance(unlucky.exception(), cluster.WorkerDied) and len(client.given) == 5 + cluster.TURNS
     client.status = "connecting"
-    executor.hand_over()
+    client.given[3].end(KilledWorker())
+    assert isinstance(last.exception(timeout=5), cluster.SchedulerLost) and not executor.futures and not executor.begun
     with pytest.raises(cluster.SchedulerLost):
-        runs[-1].result(timeout=5)
+        executor.submit(None, *arguments)
 
 
 @dask
