@@ -33,11 +33,11 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
 
     ``cpu_capability`` is the instruction set that torch uses; results differ with it in the last bits.
     """
-    commit, dirty = git_state()
+    commit, dirty, named = CODE
     return {
         "commit": commit,
         "dirty": dirty,
-        "sources": sources(),
+        "sources": named,
         "versions": {
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in ("torch", "numpy")},
@@ -93,6 +93,9 @@ def git_state() -> tuple[str, bool | None]:
     except (OSError, ValueError, subprocess.CalledProcessError):
         return "unknown", None
     return commit.strip()[:12], bool(changes.stdout.strip())
+
+
+CODE = (*git_state(), sources())  # of what this process imports: a commit or an edit made later is not what it runs
 
 
 def processes(record: "Record") -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Merging stores: nothing lost, nothing conflicting, what is damaged or foreign named and left out."""
 
+import itertools
 import shutil
 import tarfile
 from dataclasses import replace
@@ -13,6 +14,8 @@ from entp_lib.runs.records import Record, Store
 from entp_lib.runs.shards import Shard, take
 from entp_lib.runs.sweeps import sweep
 from entp_lib.strict import ConfigError
+from entp_lib.training.checkpoints import checkpoint_step
+from entp_lib.training.loop import train
 
 VERSIONS = {"test": 1}
 
@@ -122,6 +125,37 @@ def test_pairs_across_versions_of_torch_are_refused_before_anything_changes(smal
     assert merge([another.root], into, VERSIONS).added == 1
 
 
+def test_a_partial_record_does_not_hide_another_torch(small_run, place):
+    """Here the decoder is complete and ENTP partial; there ENTP is complete, by another torch."""
+    one, two = place("one"), place("two")
+    for store, architecture, torch, status in (
+        (one, "decoder", "2.13.0", "complete"),
+        (one, "entp", "2.13.0", "partial"),
+        (two, "entp", "2.11.0", "complete"),
+    ):
+        store.save(replace(a_run(small_run, architecture, torch), status=status))
+    for n, places in enumerate(([one.root, two.root], [two.root, one.root])):
+        with pytest.raises(ConfigError, match="--mixed"):
+            merge(places, place(f"into{n}"), VERSIONS)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_checkpoint_that_is_further_along_is_kept(small_run, place, recorded):
+    """A run that was killed leaves a checkpoint and no record, or an older one."""
+    one, into = place("one"), place("into")
+    ahead = into.checkpoint_path("test", config_id(small_run(), 1))
+    for store, steps in ((one, 4), (into, 8)):
+        path, asked = store.checkpoint_path("test", config_id(small_run(), 1)), itertools.count(1)
+        train(small_run(), checkpoint=path, stop=lambda asked=asked, steps=steps: next(asked) > steps)
+        if store is one or recorded:
+            store.save(replace(a_run(small_run, "decoder", "2.13.0"), status="partial", provenance={"steps": 4}))
+    was = checkpoint_step(ahead)
+    assert was > checkpoint_step(one.checkpoint_path("test", ahead.stem)) > 0
+    assert merge([one.root], into, VERSIONS).files == 0 and checkpoint_step(ahead) == was
+    ahead.write_bytes(b"damaged")
+    assert merge([one.root], into, VERSIONS).files == 1 and 0 < checkpoint_step(ahead) < was
+
+
 def test_shards_are_merged_into_one_ledger_and_a_missing_one_is_told(place, monkeypatch):
     configs = [a_record(n).config for n in range(7)]
     stores = [place(name) for name in ("a", "b", "c")]
@@ -134,8 +168,13 @@ def test_shards_are_merged_into_one_ledger_and_a_missing_one_is_told(place, monk
     assert merge([stores[1].root], into, VERSIONS).missing == [] and ids(into) == list(range(7))
     monkeypatch.setattr("entp_lib.runs.shards.sources", lambda: "another")
     take(configs, 1, Shard(2, 3), stores[1])
+    more = place("more")
     with pytest.raises(ConfigError, match="shard 1/3 was computed by other code .* than 2/3"):
-        merge([s.root for s in stores], place("more"), VERSIONS)
+        merge([s.root for s in stores], more, VERSIONS)
+    merge([stores[0].root], more, VERSIONS)
+    with pytest.raises(ConfigError, match="shard 1/3 was computed by other code .* than 2/3"):
+        merge([stores[1].root], more, VERSIONS)
+    assert merge([stores[1].root], more, VERSIONS, mixed=True).added == 2
 
 
 def test_an_archive_is_a_place_too(place, tmp_path):

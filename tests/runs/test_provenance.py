@@ -92,6 +92,16 @@ def test_a_record_names_the_instruction_set_and_the_sources(small_run, store):
     assert "earlier_processes" not in where and "generation" not in where
 
 
+def test_a_commit_made_while_a_process_runs_is_not_named(monkeypatch):
+    """Its modules are those that it imported."""
+    before = provenance("cpu", 1)
+    monkeypatch.setattr(origin, "git_state", lambda: ("another", True))
+    monkeypatch.setattr(origin, "sources", lambda: "another")
+    after = provenance("cpu", 1)
+    for name in ("commit", "dirty", "sources"):
+        assert after[name] == before[name] != "another"
+
+
 def test_a_resumed_run_names_every_process(small_run, store, monkeypatch):
     config = small_run(steps=30, eval_every=10)
     path = store.checkpoint_path("test", config_id(config, 1))

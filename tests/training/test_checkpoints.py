@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 
 import pytest
 import torch
@@ -156,3 +157,11 @@ def test_the_end_of_a_run_yields_its_weights_and_its_middle_does_not(config, che
     checkpoint.unlink()
     train(config, checkpoint=checkpoint, deadline=0.0)
     assert not weights_from_checkpoint(checkpoint, path, config, NAME) and not path.exists()
+
+
+def test_a_worker_can_send_the_error_of_a_damaged_file(tmp_path):
+    """One that cannot be unpickled would break the whole pool of workers."""
+    with pytest.raises(DamagedFileError) as caught:
+        read_tensors(tmp_path / "run.safetensors", set())
+    sent = pickle.loads(pickle.dumps(caught.value))
+    assert (str(sent), sent.path, sent.why) == (str(caught.value), caught.value.path, caught.value.why)

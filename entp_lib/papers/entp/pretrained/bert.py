@@ -1,14 +1,13 @@
 """One run of Figure 3's fourth curve: a BERT body trained with ENTP on Count3, its twins, by the library's own loop."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from entp_lib import paths
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig, config_id
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.papers.entp.pretrained import weights
 from entp_lib.papers.entp.pretrained.adapter import Adapted, symbol_tokens
+from entp_lib.papers.entp.pretrained.cut_runs import checkpoint_path
 from entp_lib.strict import from_dict, one_of, require
 from entp_lib.tasks import build_task, seed_from
 from entp_lib.training.loop import train
@@ -50,7 +49,7 @@ def encoder_study(
         seed=seed_from("read_in", seed),
         token_budget=token_budget,
     )
-    checkpoint = checkpoint_path(config, f"{start}-{read_in}")
+    checkpoint = checkpoint_path(config, model, f"{start}-{read_in}")
     outcome = train(config, checkpoint=checkpoint, model=adapted)
     checkpoint.unlink(missing_ok=True)
     facts = {
@@ -91,10 +90,3 @@ def keep_layers(body: torch.nn.Module, layers: int) -> None:
             setattr(holder, name, getattr(holder, name)[:layers])
             return
     require(False, f"layers = {layers}: no list of layers was found in a {body.config.model_type!r}; use 0 for all")
-
-
-def checkpoint_path(config: RunConfig, arm: str) -> Path:
-    """Where a run in progress is kept, among the checkpoints that git ignores."""
-    folder = paths.results() / "checkpoints" / "pretrained"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{config_id(config, 1)}-{arm}.safetensors"

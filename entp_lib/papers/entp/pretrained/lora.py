@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from entp_lib import paths
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig, config_id
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.papers.entp.pretrained import weights
 from entp_lib.papers.entp.pretrained.adapter import Adapted, symbol_tokens
+from entp_lib.papers.entp.pretrained.cut_runs import checkpoint_path, left_by
 from entp_lib.papers.entp.pretrained.prompted import Prompted, PromptTask
 from entp_lib.strict import from_dict, require
 from entp_lib.tasks import Counting, generator_for, seed_from
@@ -41,11 +42,12 @@ def lora_study(
     prompts = prompt_task(language_model, tokenizer, task, with_code, answers)
     with tunable(language_model, model, rank, seed) as tuned:
         config = run_config(language_model, "decoder", task, train_config, prompts.vocab_size, prompts.length, seed)
-        path = place(config, f"lora-{rank}-{'code' if with_code else 'plain'}")
+        arm = f"lora-{rank}-{'code' if with_code else 'plain'}"
+        path = checkpoint_path(config, model, arm)
         outcome = train(config, checkpoint=path, task=prompts, model=Prompted(tuned))
         path.unlink(missing_ok=True)
         if rank:
-            save_adapter(tuned, path.with_suffix(""))
+            save_adapter(tuned, left_by(config, arm))
     return finished(outcome, prompts.counting, config), outcome.state.curves
 
 
@@ -93,7 +95,7 @@ def lifted_study(
             )
             sizes = counting.vocab_size, counting.length
             config = run_config(language_model, architecture, task, train_config, *sizes, seed)
-            path = place(config, f"lifted-{rank}")
+            path = checkpoint_path(config, model, f"lifted-{rank}")
             outcome = train(config, checkpoint=path, model=adapted)
             path.unlink(missing_ok=True)
         finally:
@@ -154,13 +156,6 @@ def tunable(language_model: nn.Module, name: str, rank: int, seed: int) -> Itera
         yield tuned
     finally:
         tuned.unload()
-
-
-def place(config: RunConfig, arm: str) -> Path:
-    """Where a run in progress is kept, and its adapter afterwards, among the checkpoints that git ignores."""
-    folder = paths.results() / "checkpoints" / "pretrained"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{config_id(config, 1)}-{arm}.safetensors"
 
 
 def save_adapter(tuned: nn.Module, folder: Path) -> None:
