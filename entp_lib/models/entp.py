@@ -143,7 +143,7 @@ def budget_tokens(cfg: ModelConfig, activation_bytes: int, dtype: torch.dtype = 
 
 
 def token_forwards(model: ModelConfig | str, wanted_BT: Tensor) -> int:
-    """Tokens that one pass sends through the stack, the paper's unit of work: B·T, or the prefixes' total length.
+    """Tokens that one pass sends through the stack, the unit of work here: B·T, or the prefixes' total length.
 
     ``model``: a configuration, or an architecture's name. One layer or several, ENTP is counted as it is defined, one
     full pass per prefix, and so is the authors' hybrid, though its first layer would do with one pass for all. Where a

@@ -162,10 +162,10 @@ class Transformer(nn.Module):
         ``inputs``: token ids (B, T), or (B, T, input_dim) of a continuous model. ``wanted``: boolean (B, T), or a part
         of what ``plan`` made of such a mask; None for all positions, which is also what ``torch.compile`` can take with
         ``fullgraph=True``, ``torch.export``, and the meta device. ``prompt_lengths_B`` is used by the prefix decoder
-        only, whose wanted positions may not lie before the prompt's last token (they would see what they predict): all
-        are those from there on. ``positions_BT``: the
-        position ids of the tokens, 0, 1, 2 … unless given. ``mask_BTT``: True where a token (row) may see another
-        (column), itself always; the architecture hides later tokens, or the rest of a prefix's sequence, besides.
+        only, whose wanted positions may not lie before the prompt's last token (they would see what they predict); None
+        is all from there on. ``positions_BT``: the position ids of the tokens, 0, 1, 2 … unless given. ``mask_BTT``:
+        True where a token (row) may see another (column), itself always; the architecture hides later tokens, or the
+        rest of a prefix's sequence, besides.
         Raises ValueError for shapes, lengths and ids that do not fit.
         """
         if wanted is None and self.cfg.open_prompt:

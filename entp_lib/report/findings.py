@@ -18,7 +18,7 @@ PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
 TIER_WORDS = {
     "smoke": "seconds; tests the code and claims nothing",
     "quick": "a reduced task, minutes on two CPU cores",
-    "overnight": "a reduced task to its plateau, a night on two CPU cores",
+    "overnight": "a reduced task trained for longer, a night on two CPU cores",
     "gpu": "the paper's task within half an hour on one data-centre GPU",
     "paper": "the paper's task, model and schedule",
 }
@@ -26,7 +26,8 @@ VERDICT_WORDS = {
     "reproduced": "at the paper's settings, its value inside our 95 % interval",
     "same direction": "the 95 % interval excludes zero with the paper's sign; where the paper says equal, it lies "
     "within the margin, and where it says competitive, it has no loss above the margin",
-    "not reproduced": "it excludes zero with the other sign, or shows no difference worth the name",
+    "not reproduced": "it excludes zero with the other sign, or lies within the margin; where the paper says "
+    "competitive, it has a loss above the margin",
     "inconclusive": "anything else, and always below five pairs of runs",
     "uninformative": "no model has left what a constant guess gets, or all are at the ceiling",
     "verified": "the statement held in everything that was tried",
@@ -88,7 +89,7 @@ FINDINGS = (
     ),
     Finding(
         "5 · language",
-        "ENTP has the lower loss (nats a token, decoder − ENTP)",
+        "ENTP has the lower loss (nats a token, ours a byte, decoder − ENTP)",
         ("T3-loss",),
         (("T3-last", "Table 8's rates"), ("T4-winogrande", "pronouns"), ("T4-clutrr", "kinship")),
         "T3-fair",

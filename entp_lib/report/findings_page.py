@@ -67,11 +67,13 @@ def legend() -> str:
     words = pd.DataFrame(VERDICT_WORDS.items(), columns=["verdict", "what it says"])
     return (
         "## How to read the tables\n\n"
-        "*Ours* is the mean over seeds of the difference that the claim is about, with its 95 % interval over seeds. "
+        "*Ours* is the mean of the difference that the claim is about, with its 95 % interval, over seeds (CT-length: "
+        "over shapes, CT-feed-forward: over widths). "
         "Rows of theory have neither value nor seeds: a statement is tried, not averaged, and its verdict stands "
         "alone. An empirical row without an interval has one seed. A verdict follows from the interval by rule and is "
         "never typed. *Where* is the number of the notebook and leads to its section. In brackets behind a verdict: "
-        "why it is open, and what to bear in mind. *Still improving*: in the mean over seeds an arm had at least "
+        "why it is open, and what to bear in mind. *Different sources*: twins were computed by different versions of "
+        "this code. *Still improving*: in the mean over seeds an arm had at least "
         f"{FLAT} more of the tokens right over the last fifth of its evaluations than over the fifth before (in "
         "context: its training error fell by more than that), so that the row compares scores on the way.\n\n"
         f"{markdown(words)}\n\n{tiers}\n"

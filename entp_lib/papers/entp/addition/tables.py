@@ -39,6 +39,12 @@ def authors() -> pd.DataFrame:
     return published("entp", "addition")
 
 
+def authors_checkpoints() -> pd.DataFrame:
+    """Validation accuracy in the authors' logs at the lowest validation loss and at its best, by format and model."""
+    found = published("entp", "addition_checkpoints").set_index(["format", "model", "architecture"])
+    return found[["at_lowest_loss", "best"]].unstack("architecture")
+
+
 def authors_means(model: str, form: str) -> pd.DataFrame:
     """The authors' mean errors of a model and format by size, as ``arm_curves`` draws them, a SD to each side."""
     found = authors().query("model == @model and format == @form")
