@@ -59,15 +59,20 @@ PAGES: dict[str, Callable[[pd.DataFrame, Store], str]] = {
 }
 
 
-def render(text: str, table: pd.DataFrame) -> str:
-    """``text`` with its generated parts as the ledger ``table`` has them. ConfigError where a marker is missing."""
+def markers(text: str) -> dict[str, re.Pattern]:
+    """What finds each generated part in ``text``. ConfigError where a marker is missing."""
     patterns = {
         name: re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL) for name in PARTS
     }
     for name, pattern in patterns.items():
         if not pattern.search(text):
             raise ConfigError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
-    for name, pattern in patterns.items():
+    return patterns
+
+
+def render(text: str, table: pd.DataFrame) -> str:
+    """``text`` with its generated parts as the ledger ``table`` has them. ConfigError where a marker is missing."""
+    for name, pattern in markers(text).items():
         part = PARTS[name](table)
         text = pattern.sub(lambda m, part=part: m[1] + part + m[2], text)
     return text
@@ -76,8 +81,9 @@ def render(text: str, table: pd.DataFrame) -> str:
 def outdated() -> list[str]:
     """Which generated files differ from what the records say now, README first; missing ones are among them."""
     store = Store(read_only=True)
-    table = ledger(store)
     readme = read_text(paths.readme())
+    markers(readme)  # a mistake there is told before the ledger is computed
+    table = ledger(store)
     found = [] if readme == render(readme, table) else ["README.md"]
     for name, make in PAGES.items():
         path = paths.root() / name
@@ -88,9 +94,10 @@ def outdated() -> list[str]:
 
 def write() -> None:
     """Bring README.md and the generated pages up to date."""
-    store = Store(read_only=True)
+    path, store = paths.readme(), Store(read_only=True)
+    text = read_text(path)
+    markers(text)
     table = ledger(store)
-    path = paths.readme()
-    write_atomically(path, render(read_text(path), table).encode())
+    write_atomically(path, render(text, table).encode())
     for name, make in PAGES.items():
         write_atomically(paths.root() / name, make(table, store).encode())
