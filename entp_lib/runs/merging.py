@@ -96,9 +96,7 @@ def results_of(place: Path) -> Iterator[Path]:
             try:
                 with tarfile.open(place) as archive:
                     archive.extractall(root, filter="data")  # nothing outside the folder, no links out of it
-                    while archive.fileobj.read(
-                        2**20
-                    ):  # its checksum stands at the end; damaged members just end a list
+                    while archive.fileobj.read(2**20):  # to its checksum: a damaged member merely ends the list
                         pass
             except (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
                 raise ConfigError(f"{place} is no archive of results ({error})") from error
