@@ -10,7 +10,7 @@ import papermill
 import pytest
 
 from entp_lib import paths
-from entp_lib.collection import claims, figures
+from entp_lib.collection import claims, png_files
 from entp_lib.collection.parameters import OPTIONAL, NotebookParameters
 from entp_lib.report import notebooks as launcher
 from entp_lib.report import options, readme
@@ -120,7 +120,7 @@ def test_every_attempted_claim_points_at_a_heading():
 
 def test_every_figure_belongs_to_a_notebook_and_names_its_records():
     numbers = {path.stem[:2] for path in NOTEBOOKS}
-    shown = figures.gallery()
+    shown = png_files.gallery()
     assert shown
     for path, about in shown:
         assert path.stem[:2] in numbers

@@ -1,4 +1,4 @@
-"""One style, one palette, and figure files that say what they show.
+"""One style, one palette, how arms are drawn, and figure files that say what they show.
 
 Files are byte-equal when they are made again from the same records: no dates, fixed ids, and as provenance the
 commits of the records, not of the moment.
@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from IPython import get_ipython
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib_inline.config import InlineBackend
 
@@ -24,6 +23,7 @@ from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.collection import changes
 from entp_lib.collection.notes import note_changes
+from entp_lib.collection.png_files import looks_equal
 from entp_lib.files import write_atomically
 from entp_lib.runs.progress import event
 from entp_lib.runs.records import Record
@@ -188,64 +188,6 @@ def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
     ax.set(xlabel=xlabel, ylim=(len(gaps) - 0.5, -0.5))
 
 
-VERDICT_COLOURS = {
-    "reproduced": "#009E73",
-    "same direction": "#56B4E9",
-    "not reproduced": "#D55E00",
-    "inconclusive": "#7F7F7F",
-    "uninformative": "#C8C8C8",
-}
-
-
-def forest(ax, ledger: pd.DataFrame) -> None:
-    """The ledger as a picture: our mean and interval coloured by verdict, the paper's value as a cross."""
-    for row, claim in enumerate(ledger.itertuples()):
-        colour = VERDICT_COLOURS[claim.verdict]
-        ax.plot([claim.low, claim.high], [row, row], color=colour, lw=2)
-        ax.plot([claim.our_value], [row], "o", ms=5, color=colour)
-        if pd.notna(claim.paper_value):
-            ax.plot([claim.paper_value], [row], "x", ms=6, color=PALETTE["paper"])
-    ax.axvline(0, color="grey", lw=0.8)
-    names = [f"{c.id} ({c.tier}, {c.seeds})" for c in ledger.itertuples()]
-    ax.set_yticks(range(len(names)), names)
-    ax.set(xlabel="difference that the claim is about, in its unit", ylim=(max(len(names), 1) - 0.5, -0.5))
-    handles = [Line2D([], [], color=c, marker="o", lw=2, label=v) for v, c in VERDICT_COLOURS.items()]
-    handles.append(Line2D([], [], color="black", marker="x", lw=0, label="the paper's value"))
-    ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5))
-
-
-ANSWER_COLOURS = {
-    "ENTP ahead": PALETTE["entp"],
-    "decoder ahead": PALETTE["decoder"],
-    "equal within the margin": "#000000",
-    "open": "#7F7F7F",
-    "uninformative": "#C8C8C8",
-}
-BUDGET_MARKERS = {"equal steps": ("o", -0.16), "equal compute": ("D", 0.16)}
-
-
-def bought(ax, table: pd.DataFrame) -> None:
-    """What full attention buys: a row per task, a circle at equal steps, a diamond at equal compute, by answer.
-
-    ``table``: columns task, budget, value, low, high (shares of the way from guessing to the best), answer, tier.
-    """
-    places = {task: row for row, task in enumerate(dict.fromkeys(table["task"]))}
-    for row in table.itertuples():
-        marker, shift = BUDGET_MARKERS[row.budget]
-        at, colour = places[row.task] + shift, ANSWER_COLOURS[row.answer]
-        if pd.notna(row.low):
-            ax.plot([row.low, row.high], [at, at], color=colour, lw=1.8)
-        ax.plot([row.value], [at], marker, ms=5, color=colour)
-    ax.axvline(0, color="grey", lw=0.8)
-    tiers = table.groupby("task", sort=False)["tier"].agg(lambda found: ", ".join(dict.fromkeys(found)))
-    ax.set_yticks(range(len(places)), [f"{task} ({tiers[task]})" for task in places])
-    ax.set(xlabel="← decoder ahead      share of the way from guessing to the best      ENTP ahead →")
-    ax.set_ylim(max(len(places), 1) - 0.4, -0.6)
-    handles = [Line2D([], [], color=c, lw=3, label=answer) for answer, c in ANSWER_COLOURS.items()]
-    handles += [Line2D([], [], color="k", marker=m, lw=0, ms=5, label=b) for b, (m, _) in BUDGET_MARKERS.items()]
-    ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5))
-
-
 def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False) -> list[Path]:
     """Write ``name``.png and ``name``.svg with alt text and provenance inside the files.
 
@@ -285,32 +227,6 @@ def render(figure: Figure, suffix: str, title: str, about: str) -> bytes:
     return buffer.getvalue()
 
 
-def looks_equal(path: Path, data: bytes) -> bool:
-    """Whether a PNG differs from ``data``, another one, in nothing but rounding.
-
-    Their texts are the same, and less than 0.1 % of the pixels differ, by at most 3 of 255 levels.
-    """
-    from PIL import Image
-
-    with Image.open(path) as old, Image.open(io.BytesIO(data)) as new:
-        if (old.size, old.mode, old.text) != (new.size, new.mode, new.text):
-            return False
-        apart = np.abs(np.asarray(old, dtype=int) - np.asarray(new, dtype=int)).max(axis=-1)
-    return apart.max() <= 3 and (apart > 0).mean() < 0.001
-
-
-def opaque(png: bytes) -> bytes:
-    """The same picture without a channel of transparency; unchanged where a pixel is transparent or there is none."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(png)) as image:
-        if image.mode != "RGBA" or image.getextrema()[3] != (255, 255):
-            return png
-        buffer = io.BytesIO()
-        image.convert("RGB").save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
-
-
 def describe_records(records: Sequence[Record]) -> str:
     """Tier, seeds, commits and ids of the records behind a figure, in one line."""
     if not records:
@@ -328,26 +244,3 @@ def tier_note(records: Sequence[Record]) -> str:
     tiers = "/".join(sorted({r.config.tier for r in records}))
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
     return f"tier {tiers}, {seeds} seed{'s' if seeds != 1 else ''}{', changed' if changes.texts(records) else ''}"
-
-
-def thumbnail(path: Path, width: int = 176) -> bytes:
-    """A finished PNG, ``width`` pixels wide in 16 colours: dozens of them fit into a notebook."""
-    from PIL import Image
-
-    with Image.open(path) as image:
-        height = round(image.height * width / image.width)
-        small = image.convert("RGB").resize((width, height), Image.Resampling.LANCZOS).quantize(16)
-    buffer = io.BytesIO()
-    small.save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
-
-
-def gallery() -> list[tuple[Path, str]]:
-    """Every finished PNG with its alt text and provenance, in the order of the notebooks."""
-    from PIL import Image
-
-    found = []
-    for path in sorted(paths.figures().glob("*.png")):
-        with Image.open(path) as image:
-            found.append((path, image.text.get("Description", "")))
-    return found

@@ -253,7 +253,7 @@ def install(executed: Path, notebook: Path) -> None:
     """
     import nbformat
 
-    from entp_lib.collection.figures import opaque
+    from entp_lib.collection.png_files import opaque
 
     content = nbformat.read(executed, as_version=4)
     content.cells = [c for c in content.cells if "injected-parameters" not in c.metadata.get("tags", [])]

@@ -14,11 +14,11 @@ from pathlib import Path
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.collection import claims
+from entp_lib.collection import claims, png_files
 from entp_lib.report.options import notebook_paths
 from entp_lib.report.sound import check_sound
 
-# The colour of each verdict; those of comparisons are the figures' (``entp_lib.collection.figures.VERDICT_COLOURS``).
+# The colour of each verdict; those of comparisons are the figures' (``entp_lib.collection.ledger_figures``).
 COLOURS = {
     "reproduced": "#009E73",
     "same direction": "#56B4E9",
@@ -160,9 +160,7 @@ def gallery_html(without: str = "00_") -> Html:
 
     ``without``: figures whose names begin so are left out.
     """
-    from entp_lib.collection import figures  # with matplotlib, which bare machines do without
-
-    found = [(path, about) for path, about in figures.gallery() if not path.stem.startswith(without)]
+    found = [(path, about) for path, about in png_files.gallery() if not path.stem.startswith(without)]
     stems = {path.name[:2]: path.stem for path in notebook_paths()}
     cells = [picture_cell(path, about, stems.get(path.name[:2], "")) for path, about in found]
     rows = ["<tr>" + "".join(cells[i : i + GRID]) + "</tr>" for i in range(0, len(cells), GRID)]

@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.collection.figures import NAMES, VERDICT_COLOURS
+from entp_lib.collection.figures import NAMES
+from entp_lib.collection.ledger_figures import VERDICT_COLOURS
 
 MIME = "application/vnd.vegalite.v5+json"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"  # a name, which nothing fetches

@@ -70,17 +70,16 @@ def merge(places: Sequence[Path], into: Store, versions: Mapping[str, int], mixe
             for record in sound_records(store, names[store.root], versions, done):
                 found.setdefault((record.experiment, record.id), []).append(Found(record, store))
         noted = [(note, names[s.root]) for s in stores for note in read_notes(s, names[s.root], versions, done)]
+        incoming = {note.name for note, _ in noted}
+        here = [(note, str(into.root)) for note in shards.notes(into.root)[0] if note.name not in incoming]
         if not mixed:
             check_pairs(found, into)
-            names_in = {note.name for note, _ in noted}
-            check_notes([*(n for n in shards.notes(into.root)[0] if n.name not in names_in), *(n for n, _ in noted)])
+            check_notes([note for note, _ in (*here, *noted)])
         for (experiment, record_id), candidates in sorted(found.items()):
             with into.lock(experiment, record_id):
                 take_best(candidates, into, done)
     for note, _ in noted:
         shards.write_note(into.root, note)
-    incoming = {note.name for note, _ in noted}
-    here = [(note, str(into.root)) for note in shards.notes(into.root)[0] if note.name not in incoming]
     done.missing, done.twice = shards.gaps([*noted, *here])
     return done
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from entp_lib.collection import figures
+from entp_lib.collection import figures, png_files
 from entp_lib.config import ARCHITECTURES
 from entp_lib.runs.records import Record
 
@@ -131,10 +131,10 @@ def test_pictures_lose_transparency_that_they_do_not_use():
         colours[2, 2, 3] = alpha
         buffer = io.BytesIO()
         Image.fromarray(colours).save(buffer, format="PNG")
-        given = figures.opaque(buffer.getvalue())
+        given = png_files.opaque(buffer.getvalue())
         with Image.open(io.BytesIO(given)) as image:
             assert image.mode == mode and (np.asarray(image)[..., :3] == colours[..., :3]).all()
-        assert (given == buffer.getvalue()) == (mode == "RGBA") and figures.opaque(given) == given
+        assert (given == buffer.getvalue()) == (mode == "RGBA") and png_files.opaque(given) == given
 
 
 def test_gaps_show_mean_and_interval():
@@ -177,7 +177,7 @@ def test_figures_go_beside_the_executed_copies_unless_told_otherwise(records, tm
     monkeypatch.delenv("ENTP_NEW_FIGURES")
     paths = figures.save_figure(drawn()[0], "03_test", records=records, alt="x")
     assert all(p.parent == tmp_path / "results" / "executed" / "figures" for p in paths)
-    assert not (tmp_path / "figures").exists() and figures.gallery() == []
+    assert not (tmp_path / "figures").exists() and png_files.gallery() == []
 
 
 def test_files_say_what_they_show_and_no_date(records):
@@ -190,7 +190,7 @@ def test_files_say_what_they_show_and_no_date(records):
     text = svg.read_text()
     assert all(part in text for part in ("Two rising lines.", "tier quick", records[0].id))
     assert not re.search(r"20\d\d-\d\d-\d\d", text) and "dc:date" not in text
-    assert figures.gallery() == [(png, about["Description"])]
+    assert png_files.gallery() == [(png, about["Description"])]
 
 
 def test_smoke_claims_nothing(records, tmp_path):

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from entp_lib.collection import figures
+from entp_lib.collection import ledger_figures
 from entp_lib.collection.claims import Level, Measurement, reference_claims
 from entp_lib.report import comparisons
 from entp_lib.report.ledger import scale
@@ -76,7 +76,7 @@ def test_the_picture_has_a_row_for_each_task_and_a_mark_for_each_budget():
         value=0.1, low=0.0, high=0.2, answer="open"
     )
     fig, ax = plt.subplots()
-    figures.bought(ax, table)
+    ledger_figures.bought(ax, table)
     assert len(ax.get_yticklabels()) == 2 and "Count3, single tokens" in ax.get_yticklabels()[0].get_text()
     assert sum(line.get_marker() in ("o", "D") for line in ax.lines) == len(table) == 3
     plt.close(fig)

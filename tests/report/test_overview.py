@@ -13,7 +13,7 @@ from PIL import Image
 
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.collection import claims, figures
+from entp_lib.collection import claims, ledger_figures, png_files
 from entp_lib.report import overview
 from entp_lib.report.ledger import ledger, papers_claims
 from entp_lib.report.options import notebook_paths
@@ -69,14 +69,14 @@ def test_every_verdict_is_explained_and_has_a_colour():
     assert set(overview.COLOURS) == set(claims.VERDICTS)
     assert set(overview.MEANINGS) == set(claims.VERDICTS) - {"not attempted"}
     assert all(f"{overview.dot(verdict)} {verdict}" in overview.legend() for verdict in overview.MEANINGS)
-    assert figures.VERDICT_COLOURS.items() <= overview.COLOURS.items()
+    assert ledger_figures.VERDICT_COLOURS.items() <= overview.COLOURS.items()
 
 
 def test_the_gallery_shows_every_figure_once_and_leads_to_its_notebook():
     text = overview.gallery_html()
     parsed = Tags(text)
     assert not parsed.open
-    expected = [path.stem for path, _ in figures.gallery() if not path.stem.startswith("00_")]
+    expected = [path.stem for path, _ in png_files.gallery() if not path.stem.startswith("00_")]
     assert re.findall(r"<br>(\d\d_\w+)<br>", text) == expected
     links = [attributes["href"] for tag, attributes in parsed.tags if tag == "a"]
     assert len(links) == len(expected) and all((paths.notebooks() / link).exists() for link in links)

@@ -8,5 +8,5 @@ from entp_lib.papers.compact.lengths import LENGTHS
 from entp_lib.papers.compact.walk_activations import WALK_ACTIVATIONS
 
 EXPERIMENTS = (CAPACITY, GRAPH, REAL_GRAPH, ACTIVATION_RUNS, WALK_ACTIVATIONS, ABSTRACTION, LENGTHS)
-# 0.7, 3.1, 0.5 and 4.5 core-hours
+# by their designs 0.7, 3.1, 0.8 and 4.5 core-hours
 NIGHTLY_ORDER = ("compact_activations", "compact_lengths", "compact_walk_activations", "compact_abstraction")

@@ -48,7 +48,7 @@ def paired(table: pd.DataFrame) -> list[tuple[pd.Series, pd.Series]]:
 
 def points(table: pd.DataFrame) -> list[dict]:
     """What the interval plot draws: the measured claims of the papers."""
-    from entp_lib.collection.figures import VERDICT_COLOURS
+    from entp_lib.collection.ledger_figures import VERDICT_COLOURS
 
     measured = table[(table["kind"] == "empirical") & table["our_value"].notna()]
 

@@ -81,14 +81,14 @@ def title_of_notebook(stem: str) -> str:
 
 def gallery() -> str:
     """Every finished figure with its alt text and what it rests on; each leads to its large drawing."""
-    from entp_lib.collection import figures
+    from entp_lib.collection import png_files
 
     parts = [
         "# Gallery\n",
         "Every figure, drawn from the records that stand below it. Click one for the large drawing.\n",
     ]
     last = ""
-    for path, about in figures.gallery():
+    for path, about in png_files.gallery():
         notebook = next((p.stem for p in sorted_notebooks() if p.stem[:2] == path.stem[:2]), None)
         if notebook and notebook != last:
             parts.append(f"## {title_of_notebook(notebook)}\n")

@@ -56,11 +56,11 @@ def known_files() -> set[str]:
 
 def lay_out(folder: Path) -> None:
     """Write everything below ``folder``, which is emptied first."""
-    from entp_lib.collection import figures
+    from entp_lib.collection import png_files
 
     shutil.rmtree(folder, ignore_errors=True)
     known, table = known_files(), ledger(Store(read_only=True))
-    alts = {path.stem: about.split(" [")[0] for path, about in figures.gallery()}
+    alts = {path.stem: about.split(" [")[0] for path, about in png_files.gallery()}
     static = folder / "_static"
     shutil.copytree(STATIC, static)
     write(static / "attention.svg", pictures.attention())
