@@ -228,7 +228,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """One record that no training makes: a function of ``entp_lib.theory.STUDIES`` and its arguments (JSON types)."""
+    """A record that ``train`` does not make: a function of ``entp_lib.runs.studies.STUDIES`` and its JSON arguments."""
 
     experiment: str
     tier: Literal["smoke", "quick", "overnight", "gpu", "paper"]
@@ -242,6 +242,11 @@ class StudyConfig:
 
     @property
     def steps(self) -> int:
+        """Those of its training loop, where its parameters say how many; else 1."""
+        for found in (self.params, self.params.get("train_config"), self.params.get("train")):
+            for name in ("steps", "epochs") if isinstance(found, dict) else ():
+                if isinstance(found.get(name), int):
+                    return max(1, found[name])
         return 1
 
     @property

@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 
 from entp_lib import paths
-from entp_lib.config import RunConfig, StudyConfig, config_id
+from entp_lib.config import RunConfig, StudyConfig, canonical_json, config_id, to_dict
 from entp_lib.runs import ranks, stopping
 from entp_lib.runs.generations import is_done
 from entp_lib.runs.provenance import load_average, peak_memory, provenance, reset_peak_memory
 from entp_lib.runs.records import Record, RecordError, Store
+from entp_lib.runs.resuming import Cut, Keeping, kept
 from entp_lib.runs.studies import study_named
 from entp_lib.strict import ConfigError
 from entp_lib.training.checkpoints import weights_from_checkpoint
@@ -58,12 +59,15 @@ def run(
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
+            checkpoint = own_checkpoint(store, config.experiment, record_id, generation)
             if isinstance(config, StudyConfig):
-                record = study_record(config, version, where, deadline, store)
+                keeping = Keeping(checkpoint, canonical_json(to_dict(config)), store.set_aside, where, deadline, stop)
+                keeping.on_step = on_step
+                record = study_record(config, version, where, store, keeping)
                 save(store, record, device)
+                stopping.end_if_asked()
             else:
                 with stopping.finishing_first():
-                    checkpoint = own_checkpoint(store, config.experiment, record_id, generation)
                     options = dict(device=device, deadline=deadline, on_step=on_step)
                     options["stop"] = lambda: stopping.REQUEST.made() or (stop is not None and stop())
                     outcome, team = trained(config, store, checkpoint, where, **options)
@@ -145,21 +149,29 @@ def training_record(config: RunConfig, version: int, where: dict, outcome: Outco
     return Record(config.experiment, version, config, outcome.metrics, state.curves, where, status)
 
 
-def study_record(config: StudyConfig, version: int, where: dict, deadline: float | None, store: Store) -> Record:
-    """What a study finds, as a record. A study is short: it starts before the deadline, or not at all.
+def study_record(config: StudyConfig, version: int, where: dict, store: Store, keeping: Keeping) -> Record:
+    """What a study finds, as a record; partial where its training was cut. It starts before the deadline or not at all.
 
     One that is about a trained model has its run as the parameter ``weights`` and is given their file.
     """
     study = study_named(config.study)
-    begun, cpu_begun = time.monotonic(), time.process_time()
-    if deadline is not None and begun >= deadline:
+    if keeping.deadline is not None and time.monotonic() >= keeping.deadline:
         raise TimeoutError("the time limit passed before it started")
     params = dict(config.params)
     if "weights" in params:
         params["weights"] = weights_of(store, params["weights"])
-    metrics, curves = study(**params)
-    where = where | {"wall_seconds": time.monotonic() - begun, "cpu_seconds": time.process_time() - cpu_begun}
-    return Record(config.experiment, version, config, metrics, curves, where)
+    status = "complete"
+    try:
+        with kept(keeping):
+            metrics, curves = study(**params)
+    except Cut as cut:
+        metrics, curves, status = {}, cut.progress.curves, "partial"
+    where = where | keeping.times()
+    if keeping.processes:
+        where["steps"] = keeping.step
+    if len(keeping.processes) > 1:
+        where["earlier_processes"] = keeping.processes[:-1]
+    return Record(config.experiment, version, config, metrics, curves, where, status)
 
 
 def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:

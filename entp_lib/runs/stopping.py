@@ -65,6 +65,11 @@ def finishing_first() -> Iterator[None]:
     """Within it a request waits; at its end Terminated is raised if there was one."""
     with noted():
         yield
+    end_if_asked()
+
+
+def end_if_asked() -> None:
+    """Raise Terminated where a request has waited."""
     if REQUEST.made() and threading.current_thread() is threading.main_thread():
         raise Terminated
 

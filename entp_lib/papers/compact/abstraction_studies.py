@@ -9,6 +9,7 @@ from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.papers.compact import heads
 from entp_lib.papers.compact.templates import Templates, bayes_floor, floor_by_position
+from entp_lib.runs import resuming
 from entp_lib.strict import from_dict, require
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training.evaluation import evaluate
@@ -46,8 +47,8 @@ def abstraction_study(
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     every = max(1, steps // evaluations)
     curves: dict[str, list] = {"step": [], "loss": [], "last": [], "matching": []}
-    total, counted = 0.0, 0
-    for step in range(1, steps + 1):
+    since = {"loss": 0.0, "steps": 0}
+    for step in resuming.steps(resuming.Progress(curves, since), steps, model, optimizer):
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, step / WARM_UP)
         batch = source.batch(generator_for("cpu", "abstraction", seed, step), batch_size)
@@ -55,14 +56,14 @@ def abstraction_study(
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        total, counted = total + float(loss.detach()), counted + 1
+        since["loss"], since["steps"] = since["loss"] + float(loss.detach()), since["steps"] + 1
         if step % every == 0 or step == steps:
             curves["step"].append(step)
-            curves["loss"].append(total / counted)
+            curves["loss"].append(since["loss"] / since["steps"])
             for scored in ("last", "matching"):
                 found = evaluate(model, source.variant(scored=scored), sequences, seed, step)
                 curves[scored].append(found["token_accuracy"])
-            total, counted = 0.0, 0
+            since["loss"], since["steps"] = 0.0, 0
     return final(model, source, seed), curves
 
 

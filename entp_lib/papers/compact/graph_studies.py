@@ -11,6 +11,7 @@ from entp_lib.config import ModelConfig
 from entp_lib.papers.compact import ceilings, graph
 from entp_lib.papers.compact.activated import walk_model
 from entp_lib.papers.compact.wirings import TripletConfig, TripletModel, change_by_batch_mates, relation_gradient
+from entp_lib.runs import resuming
 from entp_lib.strict import from_dict, require
 from entp_lib.tasks.base import generator_for, seed_from
 
@@ -69,7 +70,7 @@ def fit_triplets(network: TripletModel, items_P3, epochs: int, batch_size: int, 
     """Adam on the cross-entropy of the target; the curves by epoch."""
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
-    for epoch in range(1, epochs + 1):
+    for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
         network.train()
         order = torch.randperm(len(items_P3), generator=generator_for("cpu", "triplets", seed, epoch))
         total = 0.0
@@ -148,7 +149,7 @@ def fit_walks(
     """Adam on the cross-entropy of the wanted nodes; the curves by epoch."""
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
-    for epoch in range(1, epochs + 1):
+    for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
         network.train()
         order = torch.randperm(len(tokens_WT), generator=generator_for("cpu", "walks", seed, epoch))
         total = 0.0

@@ -12,6 +12,7 @@ from entp_lib.papers.compact import formats
 from entp_lib.papers.compact.formats import FORMATS
 from entp_lib.papers.compact.positioned import PositionedTransformer
 from entp_lib.papers.compact.positions import SCHEMES, random_ids
+from entp_lib.runs import resuming
 from entp_lib.strict import one_of, require
 from entp_lib.tasks.base import seed_from
 
@@ -47,8 +48,8 @@ def addition_study(
     generator = np.random.default_rng(seed_from("sums", seed))
     every = max(1, steps // 20)
     curves: dict[str, list] = {"step": [], "loss": []}
-    total = 0.0
-    for step in range(1, steps + 1):
+    since = {"loss": 0.0}
+    for step in resuming.steps(resuming.Progress(curves, since), steps, model, optimizer, generator):
         for group in optimizer.param_groups:  # a short warm-up, then linearly down to a tenth
             group["lr"] = rate * min(step / 100, 1 - 0.9 * step / steps)
         digits = generator.integers(1, trained_digits + 1, (batch_size, 2))
@@ -57,11 +58,11 @@ def addition_study(
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        total += float(loss.detach())
+        since["loss"] += float(loss.detach())
         if step % every == 0:
             curves["step"].append(step)
-            curves["loss"].append(total / every)
-            total = 0.0
+            curves["loss"].append(since["loss"] / every)
+            since["loss"] = 0.0
     found = {str(n): score(model, positions, format, n, tested, longest, seed) for n in tested_digits}
     metrics = {
         "accuracy": {n: whole for n, (whole, _) in found.items()},

@@ -24,6 +24,7 @@ from entp_lib.models.entp import token_forwards
 from entp_lib.papers.encoder_decoder.losses import appended_mask, full_states, masked_loss, prefix_loss
 from entp_lib.papers.encoder_decoder.masked_language import Masking, mask_tokens
 from entp_lib.papers.encoder_decoder.misprints import fine_tuned, misprinted
+from entp_lib.runs import resuming
 from entp_lib.strict import check_types, from_dict, require
 from entp_lib.tasks import Text
 from entp_lib.tasks.base import generator_for, seed_from
@@ -116,9 +117,8 @@ def train(
     optimizer = make_optimizer(model, schedule)
     shown = windows(task, setting.curve_windows, "curve", data_seed, evaluating=True)[0]
     curves: dict[str, list] = {"step": [], "train_loss": [], "next_token_loss": []}
-    spent = {"token_forwards": 0, "cpu_seconds": 0.0}
-    total, since = 0.0, 0
-    for step in range(1, schedule.steps + 1):
+    spent = {"token_forwards": 0, "cpu_seconds": 0.0, "loss": 0.0, "steps": 0}  # the last two since the curves' point
+    for step in resuming.steps(resuming.Progress(curves, spent), schedule.steps, model, optimizer):
         begun = time.process_time()
         window_BW, wanted_BT = windows(task, schedule.batch_size, "objectives", data_seed, step)
         for group in optimizer.param_groups:
@@ -135,13 +135,13 @@ def train(
         optimizer.zero_grad(set_to_none=True)
         spent["cpu_seconds"] += time.process_time() - begun
         spent["token_forwards"] += forwards(setting, wanted_BT)
-        total, since = total + loss, since + 1
+        spent["loss"], spent["steps"] = spent["loss"] + loss, spent["steps"] + 1
         if step % schedule.eval_every == 0 or step == schedule.steps:
             curves["step"].append(step)
-            curves["train_loss"].append(total / since)
+            curves["train_loss"].append(spent["loss"] / spent["steps"])
             curves["next_token_loss"].append(float(next_token_losses(setting, model, shown).mean()))
-            total, since = 0.0, 0
-    return model.eval(), curves, spent
+            spent["loss"], spent["steps"] = 0.0, 0
+    return model.eval(), curves, {name: spent[name] for name in ("token_forwards", "cpu_seconds")}
 
 
 def forwards(setting: Setting, wanted_BT: Tensor) -> int:

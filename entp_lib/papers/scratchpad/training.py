@@ -21,6 +21,7 @@ from entp_lib.papers.scratchpad.format import Example, Scratchpad
 from entp_lib.papers.scratchpad.problems import PROBLEMS, Problem
 from entp_lib.papers.scratchpad.rows import Row, batch_of, chunks, duplicate_states, ordinary
 from entp_lib.papers.scratchpad.writing import write, write_many
+from entp_lib.runs import resuming
 from entp_lib.strict import check_types, from_dict, one_of, require
 from entp_lib.tasks.base import seed_from
 from entp_lib.training.loop import TrainingError, learning_rate, make_optimizer
@@ -122,7 +123,7 @@ def train_on(setting: Setting, train: TrainConfig, model_seed: int, data_seed: i
     )
     model = build_model(cfg, seed_from("model", model_seed)).train()
     optimizer, losses = make_optimizer(model, train), []
-    for step in range(1, train.steps + 1):
+    for step in resuming.steps(resuming.Progress({"loss": losses}), train.steps, model, optimizer):
         examples = draw(setting, problem, train.batch_size, setting.train_sizes, "train", data_seed, step)
         batch = batch_of([row for e in examples for row in rows_of(setting, problem, pad, e)], pad.end)
         for group in optimizer.param_groups:

@@ -1,0 +1,203 @@
+"""Studies that train keep how far they have come, so that one that was cut goes on from there, bit for bit.
+
+A study writes its loop as ``for step in steps(...)``. Whoever computes it for a record says, by ``kept``, where its
+checkpoint lies and when it must end; elsewhere, as in a cell or a test, the loop merely counts.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from entp_lib.runs import stopping
+from entp_lib.training.loop import CHECKPOINT_SECONDS
+from entp_lib.training.tensors import DamagedFileError, check_tensors, damaged, read_tensors, save_tensors
+
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of a parameter
+
+
+@dataclass
+class Progress:
+    """How far a training loop has come: steps made, the curves so far, and sums since their last point, by name.
+
+    What a checkpoint holds is put into these very lists and dicts.
+    """
+
+    curves: dict[str, list] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
+    step: int = 0
+
+
+class Cut(Exception):
+    """A study that was asked to end before its last step. Its checkpoint is written; ``progress`` is what it had."""
+
+    def __init__(self, progress: Progress):
+        super().__init__(f"cut at step {progress.step}")
+        self.progress = progress
+
+
+@dataclass
+class Keeping:
+    """Where the training loop of a study is kept, and until when it may run.
+
+    ``config``: what tells the study from others. ``process``: what a checkpoint says of this process beside those that
+    worked on the study before it. ``set_aside``: called with a damaged checkpoint and what is wrong with it.
+    ``deadline`` is on ``time.monotonic``; ``stop`` is asked between steps; ``on_step`` is told each.
+    """
+
+    path: Path
+    config: str
+    set_aside: Callable[[Path, str], None]
+    process: dict[str, Any] = field(default_factory=dict)
+    deadline: float | None = None
+    stop: Callable[[], bool] | None = None
+    on_step: Callable[[int], None] | None = None
+    processes: list[dict[str, Any]] = field(default_factory=list)  # none before a loop has begun
+    spent: dict[str, float] = field(default_factory=lambda: dict(wall_seconds=0.0, cpu_seconds=0.0))  # by earlier ones
+    step: int = 0
+    begun: tuple[float, float] = field(default_factory=lambda: (time.monotonic(), time.process_time()))
+    inside: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def times(self) -> dict[str, float]:
+        """Wall and processor seconds that all processes have given the study until now."""
+        now = zip(self.spent.items(), self.begun, (time.monotonic(), time.process_time()), strict=True)
+        return {name: before + end - begin for (name, before), begin, end in now}
+
+    def asked_to_stop(self) -> bool:
+        """Whether the loop must end behind this step."""
+        late = self.deadline is not None and time.monotonic() >= self.deadline
+        return late or stopping.REQUEST.made() or (self.stop is not None and self.stop())
+
+
+KEEPING: ContextVar[Keeping | None] = ContextVar("keeping", default=None)
+
+
+@contextlib.contextmanager
+def kept(keeping: Keeping) -> Iterator[Keeping]:
+    """Within it the training loop of the study that is computed is kept."""
+    token = KEEPING.set(keeping)
+    try:
+        with keeping.inside:
+            yield keeping
+    finally:
+        KEEPING.reset(token)
+
+
+def steps(
+    progress: Progress,
+    last: int,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    generator: np.random.Generator | None = None,
+) -> Iterator[int]:
+    """The steps up to ``last`` that are left, from 1 or from where the checkpoint is; it is written every minute.
+
+    It holds the model's tensors, the moments of Adam or AdamW, ``progress``, torch's generator and ``generator``, from
+    which the loop draws; whatever else the loop depends on must follow from the step. A study has one such loop. Raises
+    Cut behind a step where it is asked to end.
+    """
+    keeping = KEEPING.get()
+    if keeping is None:
+        while progress.step < last:
+            yield progress.step + 1
+            progress.step += 1
+        return
+    if keeping.processes:
+        raise RuntimeError("a study keeps one training loop, and this is its second")
+    restore(keeping, progress, last, model, optimizer, generator)
+    keeping.processes.append({**keeping.process, "from_step": progress.step})
+    keeping.inside.enter_context(stopping.noted())  # whoever asks for an end is heard behind the step
+    saved = time.monotonic()
+    while progress.step < last:
+        if keeping.asked_to_stop():
+            save(keeping, progress, model, optimizer, generator)
+            raise Cut(progress)
+        yield progress.step + 1
+        progress.step += 1
+        keeping.step = progress.step
+        if keeping.on_step is not None:
+            keeping.on_step(progress.step)
+        if time.monotonic() - saved > CHECKPOINT_SECONDS:
+            save(keeping, progress, model, optimizer, generator)
+            saved = time.monotonic()
+    save(keeping, progress, model, optimizer, generator)
+    keeping.inside.close()
+
+
+def moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Adam's state by name and number of the parameter."""
+    found = optimizer.state_dict()["state"]
+    return {f"optimizer.{key}.{number}": values[key] for number, values in found.items() for key in MOMENTS}
+
+
+def save(keeping: Keeping, progress: Progress, model, optimizer, generator) -> None:
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()} | moments(optimizer)
+    tensors["torch_generator"] = torch.get_rng_state()
+    state = {
+        "step": progress.step,
+        "curves": progress.curves,
+        "sums": progress.sums,
+        "generator": generator.bit_generator.state if generator is not None else None,
+        "processes": keeping.processes,
+        "spent": keeping.times(),
+    }
+    save_tensors(keeping.path, tensors, {"config": keeping.config, "state": json.dumps(state)})
+
+
+def restore(keeping: Keeping, progress: Progress, last: int, model, optimizer, generator) -> None:
+    """Take all from the checkpoint if there is a sound one of this study; a damaged one is set aside."""
+    if not keeping.path.exists():
+        return
+    try:
+        state, tensors = read(keeping, progress, last, model, optimizer)
+        if generator is not None:
+            generator.bit_generator.state = state["generator"]
+    except DamagedFileError as error:
+        keeping.set_aside(keeping.path, error.why)
+        return
+    except (ValueError, TypeError, KeyError) as error:
+        keeping.set_aside(keeping.path, f"checkpoint {keeping.path} has a state that no run can be in ({error})")
+        return
+    model.load_state_dict({name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")})
+    held = optimizer.state_dict()
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, key, number = name.split(".")
+            held["state"].setdefault(int(number), {})[key] = value
+    optimizer.load_state_dict(held)
+    torch.set_rng_state(tensors["torch_generator"])
+    for name, curve in progress.curves.items():
+        curve[:] = state["curves"][name]
+    progress.sums.update(state["sums"])
+    progress.step = keeping.step = state["step"]
+    keeping.processes, keeping.spent = state["processes"], state["spent"]
+
+
+def read(keeping: Keeping, progress: Progress, last: int, model, optimizer) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """State and tensors of the checkpoint. DamagedFileError or ValueError unless such a loop can have left it."""
+    tensors, header = read_tensors(keeping.path, {"config", "state"})
+    if header["config"] != keeping.config:
+        raise damaged(keeping.path, "belongs to another configuration")
+    expected = {f"model.{name}": value for name, value in model.state_dict().items()}
+    expected["torch_generator"] = torch.get_rng_state()
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for number, p in enumerate(parameters):
+        if f"optimizer.step.{number}" in tensors:  # a parameter that has had a gradient
+            shapes = {"step": torch.tensor(0.0), "exp_avg": p, "exp_avg_sq": p}
+            expected |= {f"optimizer.{key}.{number}": shapes[key] for key in MOMENTS}
+    check_tensors(keeping.path, tensors, expected)
+    state = json.loads(header["state"])
+    for name, mine in (("curves", progress.curves), ("sums", progress.sums)):
+        if set(state[name]) != set(mine):
+            raise ValueError(f"{name} of {sorted(state[name])}")
+    if type(state["step"]) is not int or not 0 <= state["step"] <= last:
+        raise ValueError(f"step {state['step']} of {last}")
+    return state, tensors
