@@ -1,7 +1,8 @@
 """Studies that train keep how far they have come, so that one that was cut goes on from there, bit for bit.
 
-A study writes its loop as ``for step in steps(...)``. Whoever computes it for a record says, by ``kept``, where its
-checkpoint lies and when it must end; elsewhere, as in a cell or a test, the loop merely counts.
+A study writes its loop as ``for step in steps(...)``, or has it made by ``trained``. Whoever computes it for a record
+says, by ``kept``, where its checkpoint lies and when it must end; elsewhere, as in a cell or a test, the loop merely
+counts.
 """
 
 import contextlib
@@ -17,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from entp_lib.config import RunConfig
 from entp_lib.runs import stopping
-from entp_lib.training.loop import CHECKPOINT_SECONDS
+from entp_lib.training.loop import CHECKPOINT_SECONDS, Outcome, train
 from entp_lib.training.tensors import DamagedFileError, check_tensors, damaged, read_tensors, save_tensors
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of a parameter
@@ -71,6 +73,10 @@ class Keeping:
         now = zip(self.spent.items(), self.begun, (time.monotonic(), time.process_time()), strict=True)
         return {name: before + end - begin for (name, before), begin, end in now}
 
+    def beside(self, kind: str) -> Path:
+        """A file or folder of the record's, beside its checkpoint."""
+        return self.path.with_name(f"{self.path.name.split('.')[0]}.{kind}")
+
     def asked_to_stop(self) -> bool:
         """Whether the loop must end behind this step."""
         late = self.deadline is not None and time.monotonic() >= self.deadline
@@ -110,8 +116,7 @@ def steps(
             yield progress.step + 1
             progress.step += 1
         return
-    if keeping.processes:
-        raise RuntimeError("a study keeps one training loop, and this is its second")
+    check_first(keeping)
     restore(keeping, progress, last, model, optimizer, generator)
     keeping.processes.append({**keeping.process, "from_step": progress.step})
     keeping.inside.enter_context(stopping.noted())  # whoever asks for an end is heard behind the step
@@ -130,6 +135,35 @@ def steps(
             saved = time.monotonic()
     save(keeping, progress, model, optimizer, generator)
     keeping.inside.close()
+
+
+def trained(config: RunConfig, **options) -> Outcome:
+    """``entp_lib.training.loop.train`` as the training loop of a study: kept, cut and continued as ``steps`` is."""
+    keeping = KEEPING.get()
+    if keeping is None:
+        return train(config, **options)
+    check_first(keeping)
+    options |= dict(checkpoint=keeping.path, process=keeping.process, on_step=keeping.on_step)
+    with stopping.noted():
+        begun = time.monotonic(), time.process_time()
+        try:
+            outcome = train(config, stop=keeping.asked_to_stop, **options)
+        except DamagedFileError as error:
+            keeping.set_aside(keeping.path, error.why)
+            outcome = train(config, stop=keeping.asked_to_stop, **options)
+    state = outcome.state
+    mine = time.monotonic() - begun[0], time.process_time() - begun[1]
+    earlier = max(0.0, state.wall_seconds - mine[0]), max(0.0, state.cpu_seconds - mine[1])
+    keeping.spent = dict(zip(("wall_seconds", "cpu_seconds"), earlier, strict=True))
+    keeping.processes, keeping.step = state.processes, state.step
+    if not outcome.complete:
+        raise Cut(Progress(state.curves, step=state.step))
+    return outcome
+
+
+def check_first(keeping: Keeping) -> None:
+    if keeping.processes:
+        raise RuntimeError("a study keeps one training loop, and this is its second")
 
 
 def moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

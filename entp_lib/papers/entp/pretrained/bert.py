@@ -7,10 +7,9 @@ import torch
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.papers.entp.pretrained import weights
 from entp_lib.papers.entp.pretrained.adapter import Adapted, symbol_tokens
-from entp_lib.papers.entp.pretrained.cut_runs import checkpoint_path
+from entp_lib.runs.resuming import trained
 from entp_lib.strict import from_dict, one_of, require
 from entp_lib.tasks import build_task, seed_from
-from entp_lib.training.loop import train
 
 STARTS = ("pretrained", "random")
 READ_INS = ("tokens", "fresh")
@@ -31,7 +30,7 @@ def encoder_study(
 
     ``start``: its trained weights, or random ones of the same architecture drawn from ``seed``. ``read_in``: symbols
     as the model's own tokens, or by fresh embeddings. ``layers``: how many of its first layers are used, 0 for all.
-    A run that was cut continues from its checkpoint. Raises ConfigError for anything that cannot be.
+    Raises ConfigError for anything that cannot be.
     """
     one_of("start", start, STARTS)
     one_of("read_in", read_in, READ_INS)
@@ -49,9 +48,7 @@ def encoder_study(
         seed=seed_from("read_in", seed),
         token_budget=token_budget,
     )
-    checkpoint = checkpoint_path(config, model, f"{start}-{read_in}")
-    outcome = train(config, checkpoint=checkpoint, model=adapted)
-    checkpoint.unlink(missing_ok=True)
+    outcome = trained(config, model=adapted)
     facts = {
         "steps": outcome.state.step,
         "token_forwards": outcome.state.token_forwards,

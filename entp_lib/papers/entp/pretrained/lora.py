@@ -13,12 +13,12 @@ from entp_lib import paths
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.papers.entp.pretrained import weights
 from entp_lib.papers.entp.pretrained.adapter import Adapted, symbol_tokens
-from entp_lib.papers.entp.pretrained.cut_runs import checkpoint_path, left_by
 from entp_lib.papers.entp.pretrained.prompted import Prompted, PromptTask
+from entp_lib.runs.resuming import KEEPING, trained
 from entp_lib.strict import from_dict, require
 from entp_lib.tasks import Counting, generator_for, seed_from
 from entp_lib.training.evaluation import constant_baseline, evaluate
-from entp_lib.training.loop import Outcome, train
+from entp_lib.training.loop import Outcome
 
 Found = tuple[dict[str, Any], dict[str, list]]
 
@@ -36,18 +36,16 @@ def lora_study(
 
     ``rank``: of LoRA on every linear map but the read-out, with alpha twice the rank; 0 trains all weights, for models
     made for tests. Token accuracy is of the numbers that the function generated, teacher-forced; ``generated`` is what
-    the model wrote by itself. The adapter stays among the checkpoints. A run that was cut continues.
+    the model wrote by itself. The adapter of a record stays among the checkpoints.
     """
     language_model, tokenizer = weights.language_model(model)
     prompts = prompt_task(language_model, tokenizer, task, with_code, answers)
     with tunable(language_model, model, rank, seed) as tuned:
         config = run_config(language_model, "decoder", task, train_config, prompts.vocab_size, prompts.length, seed)
-        arm = f"lora-{rank}-{'code' if with_code else 'plain'}"
-        path = checkpoint_path(config, model, arm)
-        outcome = train(config, checkpoint=path, task=prompts, model=Prompted(tuned))
-        path.unlink(missing_ok=True)
-        if rank:
-            save_adapter(tuned, left_by(config, arm))
+        outcome = trained(config, task=prompts, model=Prompted(tuned))
+        keeping = KEEPING.get()
+        if rank and keeping is not None:
+            save_adapter(tuned, keeping.beside("adapter"))
     return finished(outcome, prompts.counting, config), outcome.state.curves
 
 
@@ -95,9 +93,7 @@ def lifted_study(
             )
             sizes = counting.vocab_size, counting.length
             config = run_config(language_model, architecture, task, train_config, *sizes, seed)
-            path = checkpoint_path(config, model, f"lifted-{rank}")
-            outcome = train(config, checkpoint=path, model=adapted)
-            path.unlink(missing_ok=True)
+            outcome = trained(config, model=adapted)
         finally:
             body.set_input_embeddings(own)
     return finished(outcome, counting, config), outcome.state.curves

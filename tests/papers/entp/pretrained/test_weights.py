@@ -9,10 +9,14 @@ import pytest
 import torch
 
 from entp_lib.collection.frames import paired
+from entp_lib.config import StudyConfig
 from entp_lib.papers.entp.pretrained import bert, encoder_experiment, language_experiment, lora, weights
 from entp_lib.papers.entp.pretrained.adapter import Adapted
 from entp_lib.papers.entp.pretrained.parameters import Parameters, of_model
+from entp_lib.runs.execution import run
+from entp_lib.runs.records import Store
 from entp_lib.strict import ConfigError
+from entp_lib.training.checkpoints import checkpoint_step
 
 pytest.importorskip("transformers")
 TASK = dict(length=5, seed_length=2, symbols=6)
@@ -120,25 +124,46 @@ def test_an_encoder_learns_by_the_librarys_loop(read_in):
     assert again["loss"] == metrics["loss"]
 
 
-def test_a_run_that_was_cut_ends_where_a_whole_one_does(monkeypatch):
-    from entp_lib.training import loop
+SHORT = dict(train_config=SCHEDULE, seed=3)
+BERT = SHORT | dict(model="tiny-bert", start="random", architecture="entp", read_in="tokens", layers=0, task=TASK)
+PROMPTS = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
+LLAMA = SHORT | dict(model="tiny-llama", rank=0, task=PROMPTS)
+CUT_STUDIES = {
+    "pretrained_encoder": BERT,
+    "pretrained_lifted": LLAMA | dict(architecture="entp"),
+    "pretrained_prompts": LLAMA | dict(with_code=False, answers=2),
+}
 
-    whole, _ = bert.encoder_study("tiny-bert", "random", "entp", "tokens", 0, TASK, SCHEDULE, 3)
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
-    saved, save = [], loop.save_checkpoint
 
-    def cut(path, *rest):
-        save(path, *rest)
-        saved.append(path)
-        if len(saved) == 2:
-            raise KeyboardInterrupt
+def timeless(record):
+    kept = {name: value for name, value in record.metrics.items() if not name.endswith("seconds")}
+    return kept, {name: curve for name, curve in record.curves.items() if name != "seconds"}
 
-    monkeypatch.setattr(loop, "save_checkpoint", cut)
-    with pytest.raises(KeyboardInterrupt):
-        bert.encoder_study("tiny-bert", "random", "entp", "tokens", 0, TASK, SCHEDULE, 3)
-    assert saved[-1].exists()
-    resumed, _ = bert.encoder_study("tiny-bert", "random", "entp", "tokens", 0, TASK, SCHEDULE, 3)
-    assert resumed["loss"] == whole["loss"] and not saved[-1].exists()
+
+@pytest.mark.parametrize("study", CUT_STUDIES)
+def test_a_run_that_was_cut_ends_where_a_whole_one_does(study, store, tmp_path):
+    """Its checkpoint lies where those of all runs do, and its record names both processes."""
+    config = StudyConfig("test", "smoke", study, CUT_STUDIES[study])
+    whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
+    steps = []
+    cut = run(config, 1, store=store, on_step=steps.append, stop=lambda: len(steps) == 2)
+    checkpoint = store.checkpoint_path("test", cut.id)
+    assert (cut.status, cut.provenance["steps"]) == ("partial", 2) and checkpoint_step(checkpoint) == 2
+    rest = run(config, 1, store=store)
+    assert rest.status == "complete" and timeless(rest) == timeless(whole) and not checkpoint.exists()
+    assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0] and rest.provenance["steps"] == 4
+
+
+def test_a_damaged_checkpoint_of_pretrained_weights_is_set_aside(store, tmp_path, caplog):
+    config = StudyConfig("test", "smoke", "pretrained_encoder", BERT)
+    whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
+    steps = []
+    cut = run(config, 1, store=store, on_step=steps.append, stop=lambda: len(steps) == 2)
+    path = store.checkpoint_path("test", cut.id)
+    path.write_bytes(path.read_bytes()[:-1])
+    rest = run(config, 1, store=store)
+    assert timeless(rest) == timeless(whole) and "earlier_processes" not in rest.provenance
+    assert "kept as" in caplog.text
 
 
 def test_layers_that_are_not_there_are_an_error():
@@ -181,8 +206,8 @@ def test_twins_share_seeds_and_differ_in_their_arm():
     for plan, arms in ((encoder_experiment.plan, 4), (language_experiment.plan_lifted, 2)):
         runs = plan("quick", 0)
         assert len(runs) == 5 * arms and len({r.labels["arm"] for r in runs}) == arms
-        for run in runs:
-            assert run.config.params["seed"] == run.config.model_seed == run.config.data_seed == run.labels["seed"]
+        for one in runs:
+            assert one.config.params["seed"] == one.config.model_seed == one.config.data_seed == one.labels["seed"]
     prompts = language_experiment.plan_prompts("quick", 0)
     assert len(prompts) == 5 * 2 * 2 + 4
     rates = {
@@ -202,9 +227,6 @@ def test_another_model_stands_where_a_bundled_one_did():
 
 
 def test_measures_are_paired_differences_of_the_records(tmp_path):
-    from entp_lib.runs.execution import run
-    from entp_lib.runs.records import Store
-
     store = Store(tmp_path, read_only=False)
     experiment = encoder_experiment.PRETRAINED_ENCODER
     runs = experiment.plan("smoke", 2)
