@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import filelock
-
 from entp_lib.strict import ConfigError, require
 
 if TYPE_CHECKING:
@@ -98,6 +96,8 @@ def last_touched(path: Path) -> float:
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
     """Hold the lock file ``path``; whoever has to wait says after a few seconds that another process is at ``what``."""
+    import filelock  # which the command line's help does without
+
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path)
     try:

@@ -380,3 +380,18 @@ def test_help_of_the_checks_needs_no_environment(bare):
     assert (done.returncode, done.stderr) == (0, "")
     assert "With arguments" in done.stdout and "notebooks are left out" in done.stdout
     assert not (bare.root / ".venv").exists()
+
+
+def test_help_needs_no_environment(bare):
+    for flag in ("--help", "-h"):
+        done = bare.run("--only", "03", flag)
+        assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("__main__.py|run|--help\n")
+    assert not (bare.root / ".venv").exists()
+
+
+def test_help_needs_no_packages():
+    """The command line's help is Python's own library and this one."""
+    command = [PYTHON, "-ISc", "import sys; sys.path.insert(0, '.'); from entp_lib.__main__ import main; main()"]
+    done = subprocess.run([*command, "run", "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--time-limit" in done.stdout

@@ -194,6 +194,13 @@ class Remote(cf.Executor):
             time.sleep(0.5)
         return False
 
+    def staffed(self) -> bool:
+        """Whether there is a worker; True where it cannot be told."""
+        try:
+            return bool(self.client.scheduler_info()["workers"])
+        except Exception:  # a lost scheduler is another matter
+            return True
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take back all runs that were handed over and have not ended."""
         with self.lock:

@@ -5,13 +5,14 @@ import contextlib
 import logging
 import math
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from entp_lib.config import RunConfig, canonical_json, config_id, to_dict
 from entp_lib.models.entp import token_forwards
 from entp_lib.runs import cluster, scheduler, stopping
-from entp_lib.runs.deadlines import Deadline, deadline_after
+from entp_lib.runs.deadlines import Deadline, deadline_after, local_deadline
 from entp_lib.runs.execution import Config, check_can_compute, device_for, tidy
 from entp_lib.runs.generations import begin_or_continue, end, is_done
 from entp_lib.runs.pairs import begun_here_first
@@ -275,6 +276,10 @@ class Gathering:
                     else:
                         self.collect(future, i)
                 self.meter.update()
+                if not done and self.unattended(executor):
+                    while futures:
+                        future, i = futures.popitem()
+                        self.give_up(future, i)
         except cf.BrokenExecutor as error:  # while runs were still being handed over
             if not survives:
                 raise
@@ -288,6 +293,18 @@ class Gathering:
                 future.cancel()
             raise
         return lost
+
+    def unattended(self, executor: cf.Executor) -> bool:
+        """Whether the time is over and no worker is there to end its runs."""
+        late = self.deadline is not None and time.monotonic() >= local_deadline(self.deadline)
+        return late and isinstance(executor, cluster.Remote) and not executor.staffed()
+
+    def give_up(self, future: cf.Future, i: str) -> None:
+        """Take back a run that nobody computes."""
+        future.cancel()
+        never = cf.Future()
+        never.set_exception(TimeoutError("the time limit passed, and the cluster has no worker"))
+        self.collect(never, i)
 
     def arguments(self, i: str) -> tuple:
         """The arguments of ``execute`` for a run, all of plain types, for any executor to send."""

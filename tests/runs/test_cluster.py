@@ -204,33 +204,34 @@ if os.path.exists({apart!r}):
 class Workers:
     """A scheduler and two workers as real processes, and the log of what they train."""
 
-    def __init__(self, folder, apart=False):
+    def __init__(self, folder, apart=False, parts=2):
         self.folder, self.log = folder, folder / "log"
         self.apart, self.port = folder / "apart", free_port()
         if apart:
             self.apart.mkdir()
         (folder / "preload.py").write_text(PRELOAD.format(log=str(self.log), apart=str(self.apart)))
         self.address, self.processes = f"tcp://127.0.0.1:{self.port}", []
-        self.start()
+        self.start(parts)
 
-    def start(self):
+    def start(self, parts=2):
+        """Start scheduler and workers, or the scheduler alone."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(paths.root()), *sys.path[1:]])}
         environment |= {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1", "OMP_NUM_THREADS": "1"}
         place = ["--host", "127.0.0.1", "--no-dashboard"]
         worker = [self.address, *place, "--nthreads", "1", "--nworkers", "2", "--memory-limit", "0"]
         worker += ["--preload", str(self.folder / "preload.py"), "--local-directory", str(self.folder)]
-        for what in (["scheduler", "--port", str(self.port), *place], ["worker", *worker]):
+        for what in (["scheduler", "--port", str(self.port), *place], ["worker", *worker])[:parts]:
             command = [sys.executable, "-m", "distributed.cli.dask_" + what[0], *what[1:]]
             with (self.folder / f"{what[0]}.log").open("a") as log:
                 self.processes.append(
                     subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
                 )
-        wait_for(self.listening)
+        wait_for(lambda: self.listening(2 * (parts - 1)))
 
-    def listening(self):
+    def listening(self, workers):
         try:
             with cluster.connected(self.address) as executor:
-                return len(executor.client.run(os.getpid)) == 2
+                return len(executor.client.run(os.getpid)) == workers
         except ConfigError as error:
             assert "sources" not in str(error), "the code changed while its tests ran"
             return False
@@ -267,6 +268,41 @@ def workers(tmp_path_factory):
 
 def timeless(records):
     return [(r.id, r.status, r.metrics, {k: v for k, v in r.curves.items() if k != "seconds"}) for r in records]
+
+
+class Deserted(cluster.Remote):
+    """A cluster that takes runs and has nobody to compute them."""
+
+    def __init__(self):
+        self.handed_over = []
+
+    def submit(self, fn, /, *arguments, **_):
+        self.handed_over.append(cf.Future())
+        return self.handed_over[-1]
+
+    def staffed(self):
+        return False
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        pass
+
+
+def test_a_cluster_without_workers_is_not_waited_for_beyond_the_time_limit(small_run, store):
+    executor, begun = Deserted(), time.monotonic()
+    with pytest.raises(SweepError, match="2 of 2 runs failed") as raised:
+        sweep([small_run(seed=s) for s in range(2)], 1, store=store, executor=executor, time_limit=1.0)
+    assert time.monotonic() - begun > 1.0 and "the cluster has no worker" in str(raised.value)
+    assert len(executor.handed_over) == 2 and all(future.cancelled() for future in executor.handed_over)
+
+
+@dask
+def test_a_scheduler_without_workers_is_left_behind_the_time_limit(small_run, store, tmp_path):
+    alone = Workers(tmp_path, parts=1)
+    try:
+        with pytest.raises(SweepError, match="the cluster has no worker"):
+            sweep([small_run()], 1, store=store, cluster=alone.address, time_limit=2.0)
+    finally:
+        alone.stop()
 
 
 def in_thread(function):
