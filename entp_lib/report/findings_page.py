@@ -69,6 +69,7 @@ def legend() -> str:
         "## How to read the tables\n\n"
         "*Ours* is the mean of the difference that the claim is about, with its 95 % interval, over seeds (CT-length: "
         "over shapes, CT-feed-forward: over widths). "
+        "A difference below the *margin*, stated before the runs, counts as none. "
         "Rows of theory have neither value nor seeds: a statement is tried, not averaged, and its verdict stands "
         "alone. An empirical row without an interval has one seed. A verdict follows from the interval by rule and is "
         "never typed. *Where* is the number of the notebook and leads to its section. In brackets behind a verdict: "
@@ -87,6 +88,9 @@ def with_links(rows: pd.DataFrame, columns: list[str]) -> str:
     shown = claims.readable(rows, columns).reset_index()
     theory = (rows["kind"] == "theory").to_numpy()
     shown["seeds"] = ["theory" if t else str(n) for t, n in zip(theory, shown["seeds"], strict=True)]
+    margins = claims.reference_claims().set_index("id")["margin"].reindex(shown["id"])
+    margins = ["" if pd.isna(margin) else f"±{margin:g}" for margin in margins]
+    shown.insert(shown.columns.get_loc("95 % interval") + 1, "margin", margins)
     shown["where"] = [claims.link(claim).replace("](<", "](<../") for claim in shown["id"]]
     return markdown(shown)
 

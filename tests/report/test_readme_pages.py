@@ -98,6 +98,8 @@ def test_theory_has_no_seeds_and_every_link_leads_to_a_notebook():
     text = findings_page.with_links(*one_of_each())
     rows = [line for line in text.splitlines() if line.startswith("| 4.1") or line.startswith("| F2-tokens")]
     assert "| theory |" in rows[0] and "| 5 |" in rows[1]
+    margin = claims.reference_claims().set_index("id").loc["F2-tokens", "margin"]
+    assert "95 % interval | margin |" in text and f"| ±{margin:g} |" in rows[1] and "±" not in rows[0]
     for target in re.findall(r"\]\(<\.\./(.+?)#", text):
         assert (paths.root() / target).exists()
 
