@@ -4,7 +4,7 @@ The quick tier trains on sums of up to two digits, the most that nearly every sc
 every scheme in padded text, three of two schemes in the other formats.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -112,17 +112,6 @@ def overview(records: Sequence[Record], metric: str = "accuracy") -> pd.DataFram
     return wide[sorted(wide.columns, key=lambda column: (ARCHITECTURES.index(column[0]), column[1]))]
 
 
-def overviews(tiers: Mapping[str, Sequence[Record]]) -> dict[str, pd.DataFrame]:
-    """``overview`` of the first tier, and of the others the rows that the first has not, or not whole."""
-    first, *others = tiers
-    shown = {first: overview(tiers[first])}
-    whole = shown[first].index[(shown[first] != "").all(axis=1)]
-    for tier in others:
-        rows = overview(tiers[tier])
-        shown[tier] = rows[~rows.index.isin(whole)]
-    return shown
-
-
 def furthest(records: Sequence[Record], threshold: float = 0.5) -> pd.DataFrame:
     """By scheme, format and architecture: the longest tested sums of which this share is right, over the trained."""
     means = table(records).groupby(["format", "positions", "architecture", "digits", "factor"], sort=False)
@@ -132,13 +121,12 @@ def furthest(records: Sequence[Record], threshold: float = 0.5) -> pd.DataFrame:
 
 
 def heading(records: Sequence[Record]) -> str:
-    """A figure's title: the longest operands of training, the tier, and how many seeds its schemes have."""
+    """What a panel's title says: the longest operands of training, the tier, and how many seeds its schemes have."""
     counts = table(select(records, format="padded")).groupby("positions")["seed"].nunique()
     most, least = counts.max(), counts.min()
     config = records[0].config
-    trained = f"trained on up to {config.params['trained_digits']} digits"
     some = f"{least} to {most}" if least < most else f"{most}"
-    return f"Addition in padded text, {trained}, tier {config.tier}, {some} seed{'s' * bool(most > 1)}"
+    return f"to {config.params['trained_digits']} digits, {config.tier}, {some} seed{'s' * bool(most > 1)}"
 
 
 def reach(records: Sequence[Record], share: float = 0.5) -> str:
