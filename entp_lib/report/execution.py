@@ -253,14 +253,14 @@ def install(executed: Path, notebook: Path) -> None:
     """
     import nbformat
 
-    from entp_lib.collection.png_files import opaque
+    from entp_lib.collection.png_files import lean
 
     content = nbformat.read(executed, as_version=4)
     content.cells = [c for c in content.cells if "injected-parameters" not in c.metadata.get("tags", [])]
     clean(content)
     for shown in (o.get("data", {}) for c in content.cells for o in c.get("outputs", [])):
         if "image/png" in shown:
-            shown["image/png"] = base64.b64encode(opaque(base64.b64decode(shown["image/png"]))).decode()
+            shown["image/png"] = base64.b64encode(lean(base64.b64decode(shown["image/png"]))).decode()
     content = nbformat.from_dict(content)
     temporary = notebook.with_suffix(".tmp")
     nbformat.write(content, temporary)

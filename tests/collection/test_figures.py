@@ -123,18 +123,34 @@ def test_a_legend_beside_lies_beyond_the_axes():
     assert {line.get_color() for line in legend.get_lines()} == {"black"}
 
 
+def as_png(colours):
+    buffer = io.BytesIO()
+    Image.fromarray(colours).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
 def test_pictures_lose_transparency_that_they_do_not_use():
-    rng = np.random.default_rng(0)
-    colours = rng.integers(0, 256, (5, 7, 4), dtype=np.uint8)
+    colours = np.random.default_rng(0).integers(0, 256, (50, 70, 4), dtype=np.uint8)
     colours[..., 3] = 255
     for alpha, mode in ((255, "RGB"), (254, "RGBA")):
         colours[2, 2, 3] = alpha
-        buffer = io.BytesIO()
-        Image.fromarray(colours).save(buffer, format="PNG")
-        given = png_files.opaque(buffer.getvalue())
+        given = png_files.lean(as_png(colours))
         with Image.open(io.BytesIO(given)) as image:
             assert image.mode == mode and (np.asarray(image)[..., :3] == colours[..., :3]).all()
-        assert (given == buffer.getvalue()) == (mode == "RGBA") and png_files.opaque(given) == given
+        assert (given == as_png(colours)) == (mode == "RGBA") and png_files.lean(given) == given
+
+
+def test_pictures_of_few_colours_take_half_the_bytes():
+    fig, ax = figures.panels(1)
+    for shift in range(5):
+        ax.plot([0, 1, 2], [shift, shift + 1, shift - 1], "o-")
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="png")
+    given = png_files.lean(buffer.getvalue())
+    assert len(given) < 0.5 * len(buffer.getvalue()) and png_files.lean(given) == given
+    with Image.open(io.BytesIO(given)) as image, Image.open(io.BytesIO(buffer.getvalue())) as before:
+        apart = np.abs(np.asarray(image.convert("RGB"), int) - np.asarray(before.convert("RGB"), int)).max(-1)
+    assert (apart > 24).mean() < 0.002
 
 
 def test_gaps_show_mean_and_interval():

@@ -126,7 +126,7 @@ def heading(records: Sequence[Record]) -> str:
     most, least = counts.max(), counts.min()
     config = records[0].config
     some = f"{least} to {most}" if least < most else f"{most}"
-    return f"to {config.params['trained_digits']} digits, {config.tier}, {some} seed{'s' * bool(most > 1)}"
+    return f"to {config.params['trained_digits']} digits\n{config.tier}, {some} seed{'s' * bool(most > 1)}"
 
 
 def reach(records: Sequence[Record], share: float = 0.5) -> str:

@@ -60,6 +60,6 @@ def test_the_figure_says_what_was_trained_and_who_keeps_half(tier, digits, seeds
         return 0.9 if factor == 1 or (positions == "coupled" and architecture == "decoder" and factor <= 1.5) else 0.4
 
     records = sums(tier, tokens)
-    assert lengths.heading(records) == f"to {digits} digits, {tier}, {seeds}"
+    assert lengths.heading(records) == f"to {digits} digits\n{tier}, {seeds}"
     assert lengths.reach(records).endswith(f"beyond training: coupled (decoder) to {beyond} digits")
     assert lengths.reach(records, 0.95).endswith("none")
