@@ -174,13 +174,15 @@ class Experiment:
     def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Measurement | Check]:
         """What ``records`` measure, and for claims that their tier does not touch, what the records of quick do.
 
-        Quick's also stand for a claim of which ``records`` have enough pairs, none of which has begun to learn, as in
-        the ledger.
+        Where ``records`` are those of a whole tier above quick, quick's also stand for a claim about which they can
+        conclude less, as in the ledger: from fewer pairs than it takes, or from models that have not begun to learn.
         """
         found = {m.claim: m for m in self.measure(records)}
+        tier = records[0].config.tier if records else "smoke"
+        ids = {record.id for record in records}
+        whole = tier != "smoke" and all(config_id(c, self.version) in ids for c in self.configs(tier))
         for m in self.measure(self.stored(store or Store(), "quick") or []):
-            idle = m.claim in found and weight(found[m.claim]) == (False, True)
-            if m.claim not in found or (idle and weight(m) == (True, True)):
+            if m.claim not in found or (whole and weight(m) > weight(found[m.claim])):
                 found[m.claim] = m
         return list(found.values())
 

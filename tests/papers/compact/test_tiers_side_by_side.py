@@ -4,6 +4,7 @@ import pytest
 
 from entp_lib.collection.beside import by_tier
 from entp_lib.papers.compact import ABSTRACTION, LENGTHS, lengths
+from entp_lib.report.ledger import ledger
 from entp_lib.runs.records import Record
 
 ARMS = ("architecture", "n_layers", "scored")
@@ -63,3 +64,19 @@ def test_the_figure_says_what_was_trained_and_who_keeps_half(tier, digits, seeds
     assert lengths.heading(records) == f"to {digits} digits\n{tier}, {seeds}"
     assert lengths.reach(records).endswith(f"beyond training: coupled (decoder) to {beyond} digits")
     assert lengths.reach(records, 0.95).endswith("none")
+
+
+def test_a_pair_of_a_higher_tier_hides_no_five_of_quick(store):
+    """A notebook's verdicts are the ledger's, unless somebody asked for fewer runs."""
+    quick, night = (sums(tier, lambda *_: 0.5) for tier in ("quick", "overnight"))
+    for r in (*quick, *night):
+        store.save(r)
+    found = {m.claim: (m.tier, len(m.values)) for m in LENGTHS.measurements(night, store)}
+    assert found["CT-coupling"] == ("overnight", 5) and found["CT-relative"] == found["CT-none"] == ("quick", 5)
+    rows = ledger(store).set_index("id").loc[list(found)]
+    assert dict(zip(rows.index, rows["tier"], strict=True)) == {claim: tier for claim, (tier, _) in found.items()}
+    fewer = [r for r in night if r.labels["seed"] < 3]
+    asked = {m.claim: (m.tier, len(m.values)) for m in LENGTHS.measurements(fewer, store)}
+    assert asked["CT-coupling"] == ("overnight", 3) and asked["CT-relative"] == ("overnight", 1)
+    smoke = {m.tier for m in LENGTHS.measurements(sums("smoke", lambda *_: 0.5), store) if m.claim == "CT-coupling"}
+    assert smoke == {"smoke"}
