@@ -82,12 +82,13 @@ class ModelConfig:
         self.check_full_layers()
 
     def check_full_layers(self) -> None:
-        """ConfigError for a number that the architecture cannot have; its own is stored as None, one name for each."""
+        """ConfigError for a number that the architecture cannot have; all or none of the layers is stored as None."""
         asked, kind = self.full_layers, ARCHITECTURES[self.architecture]
         own = kind.full_layers(self.n_layers)
         if asked is None:
             return
         if kind.any_depth:
+            require(self.n_layers >= 3, f"full_layers = {asked}: a {kind.label} needs 3 layers, not {self.n_layers}")
             require(
                 2 <= asked < self.n_layers,
                 f"full_layers = {asked}: a {kind.label} of {self.n_layers} layers has 2 to {self.n_layers - 1}; none "
@@ -160,11 +161,13 @@ class TrainConfig:
             "each shard (or rank) needs a sequence",
         )
         require(0 < self.max_lr < math.inf, f"max_lr = {self.max_lr}: must be above 0 and finite")
-        for name in ("weight_decay", "patience"):
-            require(getattr(self, name) >= 0, f"{name} = {getattr(self, name)}: must not be negative")
-        require(self.grad_clip is None or self.grad_clip > 0, f"grad_clip = {self.grad_clip}: must be above 0 or None")
+        for name in ("weight_decay", "min_lr"):
+            value = getattr(self, name)
+            require(0 <= value < math.inf, f"{name} = {value}: must not be negative, and finite")
+        require(self.patience >= 0, f"patience = {self.patience}: must not be negative")
+        clip = self.grad_clip
+        require(clip is None or 0 < clip < math.inf, f"grad_clip = {clip}: must be above 0 and finite, or None")
         require(all(0 <= beta < 1 for beta in self.betas), f"betas = {self.betas}: both must be in [0, 1)")
-        require(0 <= self.min_lr, f"min_lr = {self.min_lr}: must not be negative")
         require(self.warmup_steps >= 0, f"warmup_steps = {self.warmup_steps}: must not be negative")
         require(
             self.decay_steps is None or self.decay_steps >= max(1, self.warmup_steps),

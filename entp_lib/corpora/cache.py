@@ -26,7 +26,7 @@ from entp_lib.corpora.tokenizers import Tokenizer, learn, restore, vocabulary_si
 from entp_lib.files import locked, remove_stale
 from entp_lib.strict import require
 
-FORMAT = 1  # raise it when the same corpus would now give other tokens
+FORMAT = 2  # raise it when the same corpus would now give other tokens
 PARTS = ("train", "validation")
 SPLITS = ("hash", "tail", "nanogpt")
 NANOGPT_SEED = 2357

@@ -98,6 +98,7 @@ class BPE:
     def __init__(self, vocab_size: int, state: str):
         self.vocab_size, self.state = vocab_size, state
         self.tokenizer = library("tokenizers", "tokenizer = 'bpe'").Tokenizer.from_str(state)
+        self.tokenizer.encode_special_tokens = True  # as ordinary text, wherever a document spells them out
 
     def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
         found = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)

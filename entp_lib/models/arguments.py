@@ -96,6 +96,11 @@ def can_look(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+def has_shapes_alone(x: Tensor) -> bool:
+    """Whether there are no entries to plan by: in compilation and export, and on the meta device."""
+    return x.device.type == "meta" or torch.compiler.is_compiling()
+
+
 def after_prompts(inputs: Tensor, prompt_lengths_B: Tensor | None) -> Tensor | None:
     """Boolean (B, T): positions from each prompt's last token on; None where the arguments will not do."""
     if not (isinstance(inputs, Tensor) and isinstance(prompt_lengths_B, Tensor) and inputs.dim() > 1):

@@ -67,10 +67,9 @@ def entp_fast(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
 def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
     """The wanted positions of one sequence as this library computes them, for any architecture.
 
-    ``decoder_pass`` where fewer than two layers are full; else the causal ones once, the full ones as in ``entp_fast``.
+    Causal layers once, full ones as in ``entp_fast``; the output layer at the wanted positions alone.
     """
-    full = recomputed(cfg)
-    return prefixes_pass(cfg, full, lengths, tokens) if full else decoder_pass(cfg, tokens)
+    return prefixes_pass(cfg, recomputed(cfg), lengths, tokens)
 
 
 def prefixes_pass(cfg: ModelConfig, full: int, lengths: Sequence[int], tokens: int) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import entp, kernels
-from entp_lib.models.arguments import after_prompts, can_look, check_inputs, check_relations
+from entp_lib.models.arguments import after_prompts, check_inputs, check_relations, has_shapes_alone
 from entp_lib.models.entp import Part
 from entp_lib.models.positions import SCHEMES
 from entp_lib.models.relations import Relations, Rotation, relations_of, rotate
@@ -128,7 +128,7 @@ class Transformer(nn.Module):
                 std /= math.sqrt(2 * self.cfg.n_layers)
             elif name == "positions.weight":
                 std = self.cfg.position_std
-            elif name == "embedding.weight":
+            elif name == "embedding.weight" and self.cfg.input_dim is not None:
                 std = self.cfg.input_std
             p.normal_(0.0, std, generator=generator)
 
@@ -193,7 +193,7 @@ class Transformer(nn.Module):
                 x_ND = entp.reference(blocks, x_BTD, wanted_BT, relations)
             elif isinstance(wanted, Part):
                 x_ND = entp.fast(blocks, x_BTD, [wanted], relations)
-            elif everywhere and not can_look(inputs):
+            elif everywhere and has_shapes_alone(inputs):
                 x_ND = entp.fast(blocks, x_BTD, [entp.whole(wanted_BT)], relations)
             else:
                 budget = self.token_budget

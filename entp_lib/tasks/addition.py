@@ -150,6 +150,11 @@ class Sums(FixedData):
         """The validation loss: of the whole text for windows, as the authors stop, else of the answers."""
         return loss_curve(WHOLE_TEXT) if self.view == "windows" else "loss"
 
+    @property
+    def same_prompts(self) -> bool:
+        """Windows have no prompts, the examples of validation and test have."""
+        return self.view != "windows"
+
     def watched(self) -> dict[str, Task]:
         """The validation text at every character, whose lowest loss is the authors' choice of a checkpoint."""
         return {WHOLE_TEXT: replace(self, part="text")} if (self.view, self.part) == ("windows", "train") else {}

@@ -73,6 +73,7 @@ class Task:
     input_dim: int | None = None
     stationary = False  # whether targets are distributed alike at every position: one baseline then does for all
     patience_score = "train_loss"  # the curve whose minima patience waits for
+    same_prompts = True  # whether prompts, which a prefix decoder opens, are in training those of tests and generation
     added_tokens = 0  # at the end of the vocabulary: what a run that starts from others' weights may add to theirs
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:

@@ -17,6 +17,8 @@ from torch import Tensor
 from entp_lib.strict import check_types, require
 from entp_lib.tasks.base import Batch, Task, kept_apart
 
+MOST_LISTED = 4096  # prompts of a length; of more, either side has some
+
 
 def traces(x_Bn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(residues (B, n), counts (B, n), answers (B,)): what Algorithm 6 writes for each prompt."""
@@ -45,9 +47,12 @@ class Chain(Task):
         require(self.longest >= 2, f"longest = {self.longest}: must be at least 2")
         require(self.symbols >= 2, f"symbols = {self.symbols}: must be at least 2")
         require(0 < self.held_out <= 0.9, f"held_out = {self.held_out}: must be a share above 0, at most 0.9")
-        pairs = torch.cartesian_prod(torch.arange(self.symbols), torch.arange(self.symbols))
-        sides = len(self.is_held_out(pairs).unique())  # of the shortest prompts: else drawing would never end
-        require(sides == 2, f"held_out = {self.held_out}, symbols = {self.symbols}: one side has no prompt of length 2")
+        for n in range(2, self.longest + 1):  # a side without prompts would be drawn from for ever
+            if self.symbols**n > MOST_LISTED:
+                break
+            prompts = torch.cartesian_prod(*[torch.arange(self.symbols)] * n)
+            right = f"held_out = {self.held_out}, symbols = {self.symbols}: one side has no prompt of length {n}"
+            require(len(self.is_held_out(prompts).unique()) == 2, right)
 
     @property
     def eos(self) -> int:

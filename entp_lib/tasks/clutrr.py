@@ -98,6 +98,7 @@ class Clutrr(FixedData):
             require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
         for name in ("longest_train", "longest_test"):
             require(2 <= getattr(self, name) <= 10, f"{name} = {getattr(self, name)}: must be from 2 to 10")
+        require(self.subset_seed >= 0, f"subset_seed = {self.subset_seed}: must not be negative")
         require(
             not self.brief or self.source == "embedded",
             f"brief = {self.brief}: source {self.source!r} has its own stories; only those of 'embedded' can be brief",

@@ -176,7 +176,7 @@ class InContext(Task):
         """
         found = {prompts: replace(self, prompts=prompts) for prompts in ("scaled", "orthogonal")}
         if self.function == "linear":
-            found["noisy"] = replace(self, noise=math.sqrt(self.dims / 20))
+            found["noisy"] = replace(self, noise=math.sqrt(self.used_dims / 20))
         return found
 
     def draw_x(self, generator: torch.Generator, size: int) -> Tensor:

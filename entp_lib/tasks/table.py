@@ -55,6 +55,7 @@ class Table(FixedData):
         check_types(self)
         require(self.file != "", "file = '': must be the path of a .csv or .npz file")
         require(0 < self.held_out < 0.5, f"held_out = {self.held_out}: must be a share between 0 and 0.5")
+        require(self.split_seed >= 0, f"split_seed = {self.split_seed}: must not be negative")
         right = f"checksum = {self.checksum!r}: must be 16 hexadecimal digits, or '' to take any file"
         require(re.fullmatch("[0-9a-f]{16}|", self.checksum) is not None, right)
 

@@ -5,6 +5,7 @@ Letters: P examples, T tokens.
 
 import csv
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def read(path: Path) -> Contents:
     require(path.suffix.lower() in kinds, f"{path}: must end in .csv or .npz")
     try:
         return kinds[path.suffix.lower()](path)
-    except (UnicodeDecodeError, csv.Error, zipfile.BadZipFile, EOFError) as error:
+    except (UnicodeDecodeError, csv.Error, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ConfigError(f"{path}: cannot be read as {path.suffix.lower()[1:]} ({error})") from None
 
 
@@ -57,11 +58,17 @@ def read_csv(path: Path) -> Contents:
         unknown = [name for name in names if name not in COLUMNS]
         require("sequence" in names, f"{path}: must have a column 'sequence', its first line has {', '.join(names)}")
         require(not unknown, f"{path}: unknown column {unknown and unknown[0]!r}; known: {', '.join(COLUMNS)}")
-        rows = list(reader)
+        require(len(set(names)) == len(names), f"{path}: a column stands twice in the first line: {', '.join(names)}")
+        rows, lines = [], []
+        for row in reader:
+            rows.append(row)
+            lines.append(reader.line_num)
     require(len(rows) > 0, f"{path}: has no sequences below its first line")
     sequences, wanted, targets = [], [], []
-    for line, row in enumerate(rows, 2):
+    for line, row in zip(lines, rows, strict=True):
         where = f"{path}, line {line}"
+        surplus = any(cell.strip() for cell in row.get(None, ()))
+        require(not surplus, f'{where}: more cells than columns; put a list such as "6,8" in quotes')
         tokens = (row["sequence"] or "").split()
         require(len(tokens) >= 1, f"{where}: the sequence is empty")
         given = "targets" in names
@@ -94,7 +101,8 @@ def places_of(text: str, length: int, first: int, where: str) -> list[int]:
     found: list[int] = []
     for piece in text.replace(",", " ").split():
         low, dash, high = piece.partition("-")
-        require(low.isdigit() and (high.isdigit() if dash else True), f"{where}: wanted {piece!r}: write 5, or 5-8")
+        numbers = piece.isascii() and low.isdigit() and (high.isdigit() or not dash)
+        require(numbers and int(low) <= int(high or low), f"{where}: wanted {piece!r}: write 5, or 5-8")
         found += range(int(low), int(high or low) + 1)
     wrong = next((place for place in found if not first <= place <= length), None)
     why = " (nothing stands before the first, to predict it from)" if wrong == 1 else ""
@@ -146,12 +154,16 @@ def read_npz(path: Path) -> Contents:
     targets = arrays.get("targets")
     if real:
         require(targets is not None, f"{path}: sequences of real numbers need an array 'targets' of shape {shape[:2]}")
+        numbers = np.issubdtype(targets.dtype, np.number) and not np.iscomplexobj(targets)
+        require(numbers, f"{path}: targets is {targets.dtype}: must be real numbers")
         return of_numbers(found, wanted, targets, part, path)
     if wanted is None:
         wanted = found >= 0
         if targets is None:
             wanted[:, 0] = False
     integers = targets is None or np.issubdtype(targets.dtype, np.integer)
+    wrong = int(found.min())
+    require(wrong >= -1, f"{path}: sequences hold {wrong}; symbols are 0 and more, and -1 is padding")
     require(integers, f"{path}: targets of whole numbers must be whole numbers")
     return of_tokens(found.astype(np.int64), wanted.astype(bool), targets, (), part, path)
 

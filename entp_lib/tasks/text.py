@@ -45,6 +45,7 @@ class Text(Task):
     prefixes: int = 0
     eval_prefixes: int = 0
     stationary = True
+    same_prompts = False  # windows have none
     patience_score = "loss"
 
     def __post_init__(self):

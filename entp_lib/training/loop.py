@@ -19,7 +19,7 @@ from entp_lib.models import build_model
 from entp_lib.models.entp import token_forwards
 from entp_lib.strict import require
 from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, seed_from
-from entp_lib.training.checkpoints import State, load_checkpoint, save_checkpoint
+from entp_lib.training.checkpoints import State, Weights, learned, load_checkpoint, save_checkpoint
 from entp_lib.training.evaluation import constant_baseline, evaluate
 from entp_lib.training.shards import Alone, Team
 from entp_lib.training.weights import start_from
@@ -30,9 +30,6 @@ CHECKPOINT_SECONDS = 60.0
 
 class TrainingError(RuntimeError):
     """A run that cannot go on: its loss is no longer finite."""
-
-
-Weights = dict[str, Tensor]
 
 
 @dataclass
@@ -235,14 +232,15 @@ def keep_best(model: nn.Module, task: Task, state: State, kept: dict[str, Weight
     """Remember the weights if the evaluation just made is the best so far by a rule of the task."""
     for name, rule in task.checkpoint_rules().items():
         value = state.curves[rule.curve][-1]
-        if name not in state.kept or rule.better(value, than=state.kept[name]["score"]):
+        before = state.kept.get(name, {"score": math.nan})["score"]
+        if math.isnan(before) or rule.better(value, than=before):
             state.kept[name] = {"step": state.step, "score": value}
-            kept[name] = {weight: p.detach().clone() for weight, p in model.named_parameters()}
+            kept[name] = {weight: p.detach().clone() for weight, p in learned(model).items()}
 
 
 def test_metrics(model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], device: str) -> dict:
     """Scores on the test set of the last weights and of those that each rule kept, the same test items for all."""
-    last = {name: p.detach().clone() for name, p in model.named_parameters()}
+    last = {name: p.detach().clone() for name, p in learned(model).items()}
     chosen = {"last": last, **kept}
     steps = {"last": state.step, **{rule: state.kept[rule]["step"] for rule in kept}}
     scored: dict[int, dict] = {}  # rules that chose the same step share its scores
@@ -259,7 +257,7 @@ def test_metrics(model, task: Task, config: RunConfig, state: State, kept: dict[
 
 @torch.no_grad()
 def load(model: nn.Module, weights: Weights) -> None:
-    for name, p in model.named_parameters():
+    for name, p in learned(model).items():
         p.copy_(weights[name])
 
 
@@ -287,6 +285,11 @@ def check_fit(task: Task, config: RunConfig) -> None:
             task.vocab_size == model.vocab_size,
             f"vocab_size = {model.vocab_size}: task {config.task!r} has {task.vocab_size} symbols",
         )
+    require(
+        task.same_prompts or not model.open_prompt,
+        f"architecture = {model.architecture!r}: task {config.task!r} trains without the prompts that it opens later; "
+        "use 'decoder'",
+    )
     require(
         task.length <= model.max_length,
         f"max_length = {model.max_length}: task {config.task!r} has sequences of {task.length}",

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig, RunConfig
 from entp_lib.tasks import Batch, Task, seed_from
+from entp_lib.training.checkpoints import MOMENTS
 from entp_lib.training.evaluation import autocast
 
 
@@ -128,13 +129,13 @@ class Team(Alone):
         with torch.no_grad():
             for p in model.parameters():
                 dist.broadcast(p.data, 0)
-                if not step:
+                if not step or not p.requires_grad:  # what is frozen has no moments
                     continue
                 state = optimizer.state[p]
                 if not self.leads:
                     state["step"] = torch.tensor(0.0, device=p.device)
-                    state |= {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
-                for name in ("step", "exp_avg", "exp_avg_sq"):
+                    state |= {name: torch.zeros_like(p) for name in MOMENTS}
+                for name in ("step", *MOMENTS):
                     dist.broadcast(state[name], 0)
         return step
 

@@ -81,3 +81,10 @@ def test_gpt2_is_the_encoding_of_tiktoken(monkeypatch):
 def test_wrong_vocabularies_are_named(name, vocabulary, message):
     with pytest.raises(ConfigError, match=message):
         vocabulary_size(name, vocabulary)
+
+
+def test_what_a_document_spells_out_ends_none():
+    """The name of the end of a document, written in one, is text."""
+    tokenizer, text = bpe(), "about <|endoftext|> as such"
+    found = tokenizer.encode([text, text], True).tolist()
+    assert found.count(tokenizer.end) == 2 and tokenizer.decode(tokenizer.encode([text], False)) == text

@@ -214,6 +214,29 @@ def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch):
     assert sum(held) == 3 * 36
 
 
+def test_a_budget_bounds_all_positions_too_where_entries_are_not_looked_at(small_model, monkeypatch):
+    """As on a GPU, whose queue the checks of arguments would stall."""
+    monkeypatch.setattr("entp_lib.models.arguments.can_look", lambda x: False)
+    model, x = small_model(n_layers=3), tokens()
+    held, original = [], grouping.stack
+    monkeypatch.setattr(
+        grouping, "stack", lambda *args: held.append(sum(r * t for _, r, t in args[2])) or original(*args)
+    )
+    model.token_budget = 17
+    with torch.no_grad():
+        found = model(x)
+    assert max(held) <= 17 and torch.equal(found, model(x, everywhere(x)))
+
+
+@pytest.mark.parametrize("input_std", [0.5, 1.0])
+def test_the_scale_of_continuous_inputs_is_not_that_of_tokens(input_std):
+    shape = dict(n_layers=1, n_heads=2, width=64, vocab_size=50, max_length=8, input_std=input_std)
+    tokens = build_model(ModelConfig("decoder", **shape), 0).embedding.weight.detach()
+    assert float(tokens.std()) == pytest.approx(0.02, rel=0.1)
+    real = build_model(ModelConfig("decoder", **shape, input_dim=20, output_dim=1), 0)
+    assert float(real.embedding.weight.detach().std()) == pytest.approx(input_std, rel=0.1)
+
+
 @pytest.mark.parametrize("method", ["grouped", "packed"])
 def test_a_budget_below_one_prefix_is_named(small_model, method):
     model, x = small_model(), tokens()

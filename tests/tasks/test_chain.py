@@ -107,3 +107,15 @@ def test_depth_compares_the_deepest_with_two_layers():
     assert DEPTH.measure(shallow) == []  # a cut sweep may lack them
     one_way = [scored(run, 0.5) for run in CHAIN_OF_THOUGHT.plan("quick", 2) if run.labels["arm"] == "trace"]
     assert chain_of_thought.gaps(one_way[:1]).empty
+
+
+def test_a_split_that_leaves_a_length_without_prompts_is_refused():
+    """Drawing from it would never end."""
+    with pytest.raises(ConfigError, match="one side has no prompt of length 4"):
+        Chain(longest=4, symbols=2, held_out=0.8)
+    for n in range(2, 6):
+        for evaluating in (False, True):
+            assert Chain(longest=5, symbols=4, held_out=0.8).prompts(torch.Generator(), 9, n, evaluating).shape == (
+                9,
+                n,
+            )

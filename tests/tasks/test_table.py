@@ -123,6 +123,11 @@ def test_another_file_under_the_same_name_is_refused(tmp_path):
         ("sequence,wanted\n1 2,1\n", "line 2: wanted position 1 of a sequence of 2: 2 to 2 .nothing stands"),
         ("sequence,wanted\n1 2,2\n1 2,9\n", "line 3: wanted position 9 of a sequence of 2"),
         ("sequence,wanted\n1 2,x\n", "wanted 'x': write 5, or 5-8"),
+        ("sequence,wanted\n1 2 3 4 5 6 7 8,3 8-5\n", "wanted '8-5': write 5, or 5-8"),
+        ("sequence,wanted\n1 2 3,²\n", "wanted '²': write 5, or 5-8"),
+        ("sequence,wanted\n1 2 3 4 5 6 7 8,6,8\n", "line 2: more cells than columns; put a list"),
+        ("sequence,sequence\n1 2,3 4\n", "a column stands twice"),
+        ("sequence,wanted\n1 2,2\n\r\n\r\n1 2,9\n", "line 5: wanted position 9"),
         ("sequence,wanted,targets\n1 2,2,1 1\n", "line 2: 2 targets for 1 wanted positions"),
         ("sequence,part\n1 2,dev\n", "part 'dev': must be one of train, validation, test"),
         ("sequence\n1 9999999\n", "the symbol 9999999 is too large"),
@@ -145,6 +150,8 @@ def test_mistakes_in_a_csv_file_are_named(tmp_path, text, message):
         ({"sequences": np.ones((2, 3), int), "wanted": np.full((2, 3), 2)}, "must hold truth values"),
         ({"sequences": np.ones((2, 3), int), "wanted": np.ones((2, 3), bool)}, "sequence 1 wants its first token"),
         ({"sequences": np.array([[1, -1, 2]])}, "sequence 1 has padding"),
+        ({"sequences": np.array([[1, 2, -7]])}, "sequences hold -7"),
+        ({"sequences": np.ones((2, 3, 1)), "targets": np.full((2, 3), "a")}, "targets is <U1: must be real numbers"),
         ({"sequences": np.array([[1, 2, -1]]), "wanted": np.array([[0, 1, 1]])}, "behind its end"),
         ({"sequences": np.array([[1, 2]]), "targets": np.array([["a", "b"]], dtype=object)}, "cannot be read"),
     ],
@@ -169,3 +176,21 @@ def test_draws_are_of_the_part_that_is_asked_for(tmp_path):
     validation = set(map(tuple, everything(task)["validation"].inputs_BT.tolist()))
     drawn = task.batch(generator_for("cpu", 1), 200, evaluating=True).inputs_BT.tolist()
     assert set(map(tuple, drawn)) <= validation
+
+
+def test_a_damaged_archive_is_named(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, sequences=np.arange(40_000).reshape(200, 200) % 7)
+    whole, said = path.read_bytes(), set()
+    for place in range(60, 700, 16):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            Table(str(path)).prepare()
+        except ConfigError as error:
+            said.add("cannot be read" in str(error))
+    assert said == {True}
+
+
+def test_the_parts_have_a_seed_from_0_on(tmp_path):
+    with pytest.raises(ConfigError, match="split_seed = -1: must not be negative"):
+        Table(csv_of(tmp_path, SUMS), split_seed=-1)

@@ -13,11 +13,14 @@ from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.models import build_model
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import TASKS, Counting, build_task, seed_from
-from entp_lib.training.checkpoints import load_checkpoint
+from entp_lib.tasks.text import Text
+from entp_lib.training.checkpoints import State, load_checkpoint
 from entp_lib.training.evaluation import evaluate
 from entp_lib.training.loop import (
     STEPS_PER_DRAW,
     TrainingError,
+    check_fit,
+    keep_best,
     learning_rate,
     make_optimizer,
     optimise,
@@ -281,6 +284,21 @@ def test_task_and_model_must_fit(small_run):
         train(small_run(model=dict(max_length=7)))
 
 
+def test_a_prefix_decoder_needs_the_prompts_that_it_opens_later(addition_run):
+    """Windows of a text have none; trained so it would be asked under a mask that it has never had."""
+    prefix = dataclasses.replace(
+        addition_run, model=dataclasses.replace(addition_run.model, architecture="prefix_decoder")
+    )
+    check_fit(build_task("addition", {"n_train": 200}), prefix)
+    for task in (build_task("addition", {"n_train": 200, "view": "windows"}), Text(context=13)):
+        config = dataclasses.replace(
+            prefix, model=dataclasses.replace(prefix.model, vocab_size=task.vocab_size, max_length=task.length)
+        )
+        with pytest.raises(ConfigError, match="trains without the prompts that it opens later"):
+            check_fit(task, config)
+        check_fit(task, dataclasses.replace(config, model=dataclasses.replace(config.model, architecture="decoder")))
+
+
 @pytest.fixture
 def addition_run():
     """A run with a test set: the weights of every checkpoint rule are scored on it."""
@@ -315,6 +333,37 @@ def test_kept_weights_survive_a_cut(addition_run, tmp_path):
     while not (part := cut_after(addition_run, checkpoint, 3)).complete:
         assert part.metrics == {}
     assert part.metrics == whole.metrics and part.state.kept == whole.state.kept
+
+
+def partly_frozen(config):
+    model = build_model(config.model, 0)
+    model.embedding.requires_grad_(False)
+    return model
+
+
+def test_what_is_frozen_is_kept_by_no_rule_and_a_cut_run_goes_on(addition_run, tmp_path):
+    whole = train(addition_run, model=partly_frozen(addition_run))
+    checkpoint, steps = tmp_path / "run.safetensors", []
+    train(
+        addition_run,
+        model=partly_frozen(addition_run),
+        checkpoint=checkpoint,
+        on_step=steps.append,
+        stop=lambda: len(steps) == 5,
+    )
+    assert "kept.lowest_loss.ln_f.weight" in safetensors.torch.load_file(checkpoint)
+    assert not any("embedding" in name for name in safetensors.torch.load_file(checkpoint))
+    rest = train(addition_run, model=partly_frozen(addition_run), checkpoint=checkpoint)
+    assert rest.metrics == whole.metrics and rest.state.kept == whole.state.kept
+
+
+def test_a_first_score_that_is_no_number_is_not_the_best(addition_run):
+    model, state, kept = build_model(addition_run.model, 0), State(), {}
+    task = build_task("addition", {"n_train": 200})
+    for step, loss in enumerate((math.nan, 1.0, 2.0, 0.5)):
+        state.step, state.curves = step, {"loss": [loss], "sequence_accuracy": [0.0]}
+        keep_best(model, task, state, kept)
+    assert state.kept["lowest_loss"] == {"step": 3, "score": 0.5} and state.kept["highest_accuracy"]["step"] == 0
 
 
 @dataclasses.dataclass(frozen=True)
