@@ -88,7 +88,13 @@ def build_parser() -> argparse.ArgumentParser:
     text.add_argument("file")
     text.add_argument("--architecture", action="append", choices=("decoder", "entp"), help="one instead of both")
     text.add_argument("--tokenizer", default="characters", help="characters, bytes, bpe or gpt2")
-    text.add_argument("--vocabulary", type=int, default=0, metavar="N", help="tokens that bpe learns")
+    text.add_argument(
+        "--vocabulary",
+        type=int,
+        default=0,
+        metavar="N",
+        help="tokens that bpe learns; 0 for characters: those of the text",
+    )
     text.add_argument("--context", type=int, default=64, metavar="N", help="tokens in a window")
     text.add_argument("--prefixes", type=int, default=8, metavar="N", help="trained positions of a window; 0 for all")
     text.add_argument("--size", default="small", help="one of the paper's model sizes")
@@ -144,7 +150,8 @@ def run_command(options) -> int:
     check_alone(options, "lab", ("port", "no_browser"))
     check_alone(options, "site", ("no_browser",))
     check_alone(options, "list")
-    require(options.lab or not options.port, "--port goes with --lab")
+    require(options.lab or options.port is None, "--port goes with --lab")
+    require(options.port is None or 0 < options.port < 65536, f"--port {options.port}: must be from 1 to 65535")
     require(options.lab or options.site or not options.no_browser, "--no-browser goes with --lab or --site")
     if options.site:
         from entp_lib.report.site import build as site
@@ -152,10 +159,12 @@ def run_command(options) -> int:
         return site.site_command(options)
     if options.lab:
         lab.open_lab(options.port, not options.no_browser)
-    require(options.jobs is None or options.jobs >= 1, f"--jobs {options.jobs}: must be at least 1")
+    require(options.jobs is None or options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
     given = {"tier": options.tier, "jobs": options.jobs, "fresh": options.fresh or None}
     given["time_limit"] = noted_seconds(options.time_limit) or None
     given = {name: value for name, value in given.items() if value is not None}
+    twice = [name for name in given if name in {text.partition("=")[0] for text in options.parameter}]
+    require(not twice, f"{', '.join(twice)}: given as an option and by -p; leave out one of them")
     checks.check(options.only, given, options.parameter)  # before torch, which takes its seconds
 
     from entp_lib.report import notebooks as launcher
@@ -206,7 +215,7 @@ def run_notebooks(options, given: dict) -> int:
 
 def check_alone(options: argparse.Namespace, name: str, takes: Sequence[str] = ()) -> None:
     """ConfigError where the option ``name`` of ``run`` is given together with one that it would ignore."""
-    others = "tier only fresh jobs time_limit parameter cluster list update lab site port no_browser".split()
+    others = "tier only fresh jobs time_limit parameter yes cluster mixed list update lab site port no_browser".split()
     ignored = [other for other in others if other not in (name, *takes) and getattr(options, other)]
     flags = ", ".join("--" + other.replace("_", "-") for other in ignored)
     require(not (getattr(options, name) and ignored), f"--{name} does not take {flags}")
@@ -214,9 +223,13 @@ def check_alone(options: argparse.Namespace, name: str, takes: Sequence[str] = (
 
 def tier_command(options) -> int:
     from entp_lib.report import tiers
+    from entp_lib.report.options import notebook_paths
 
     check_limits(options)
-    only = [number.strip().zfill(2) for number in options.only.split(",") if number.strip()]
+    only = [path.name[:2] for path in notebook_paths(options.only)] if options.only else []
+    known = ", ".join(sorted({e.notebook[:2] for e in tiers.experiments_of(options.tier)})) or "none"
+    right = f"--only {options.only}: notebooks whose experiments are run in turn at {options.tier}: {known}"
+    require(not only or bool(tiers.experiments_of(options.tier, only)), right)
     limit = seconds(options.time_limit)
     return 1 if tiers.run_tier(options.tier, jobs=options.jobs, time_limit=limit, only=only) else 0
 
@@ -233,11 +246,10 @@ def text_command(options) -> int:
     check_limits(options)
     results = options.results or paths.results() / "own"
     Store(results).check_writable()
-    names = "tokenizer vocabulary context prefixes size steps batch_size max_lr seeds evaluations".split()
     configs = own_text.configs(
         str(Path(options.file).resolve()),
         options.architecture or ("decoder", "entp"),
-        **({name: getattr(options, name) for name in names} | (own_text.PUBLISHED if options.published else {})),
+        **own_text.settings(options),
     )
     device = runs.device_for("paper")  # a GPU if there is one
     done = run_sweep(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
@@ -287,6 +299,7 @@ def verify_command(options) -> int:
     one_of("experiment", options.experiment, EXPERIMENTS)
     experiment, store, found = EXPERIMENTS[options.experiment], Store(read_only=True), []
     stored = [r for r in store.all(experiment.name, experiment.version) if r.config.tier == options.tier]
+    require(bool(stored), f"{options.experiment} has no records at tier {options.tier}; run_all.sh --list says which")
     for record in verification.sample(stored, options.sample, options.seed):
         print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
         found.append(verification.verify(record, store))
@@ -302,6 +315,7 @@ def corpus_command(options) -> int:
 
     if options.export:
         require(Path(options.export).parent.is_dir(), f"--export {options.export}: no such folder")
+        require(not Path(options.export).is_dir(), f"--export {options.export}: is a folder; name a file in it")
     source = TextFile(embedded_file())
     if options.export:
         shutil.copyfile(source.path, options.export)

@@ -7,6 +7,7 @@ below ``ENTP_HOME``, and without that below the working directory.
 """
 
 import os
+import sys
 from pathlib import Path
 
 from entp_lib.strict import require
@@ -74,6 +75,12 @@ def readme() -> Path:
 def reference() -> Path:
     """Folder of published numbers, each table with its source; part of the repository, never written to."""
     return of_repository("results") / "reference"
+
+
+def program() -> str:
+    """How a message should write the command line: with this project's Python where that is what runs."""
+    python = ".venv/bin/python" if Path(sys.prefix) == root() / ".venv" else "python"
+    return f"{python} -m entp_lib"
 
 
 def relative(path: Path) -> str:

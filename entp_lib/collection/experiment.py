@@ -223,9 +223,13 @@ def no_claims(records: Sequence[Record]) -> list[Measurement]:
 
 
 def cost(experiment: Experiment, tier: str, store: Store) -> float | None:
-    """Seconds of computing that an experiment's records took at a tier, all runs added; None without records."""
+    """Seconds that an experiment's records took at a tier, all runs added; None without records.
+
+    Of processors, where a record tells them: of the clock's a crowded machine had several times as many.
+    """
     records = experiment.stored(store, tier)
-    return sum(r.provenance["wall_seconds"] for r in records) if records else None
+    clocks = (r.provenance.get("cpu_seconds", r.provenance["wall_seconds"]) for r in records or [])
+    return sum(clocks) if records else None
 
 
 def name_of(record: Record) -> str:

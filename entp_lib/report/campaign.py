@@ -85,7 +85,7 @@ def run_campaign(device: str, tier: str, budget: float, folder: Path, seeds: int
     finally:
         path = archive(folder)
         campaign.say(
-            f"archive: {path}, {path.stat().st_size} bytes; bring it home with: python -m entp_lib merge {path}"
+            f"archive: {path}, {path.stat().st_size} bytes; bring it home with: {paths.program()} merge {path}"
         )
 
 

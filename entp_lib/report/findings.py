@@ -24,8 +24,8 @@ TIER_WORDS = {
 }
 VERDICT_WORDS = {
     "reproduced": "at the paper's settings, its value inside our 95 % interval",
-    "same direction": "the 95 % interval excludes zero with the paper's sign; where the paper says equal, it lies "
-    "within the margin, and where it says competitive, it has no loss above the margin",
+    "same direction": "the 95 % interval excludes zero with the paper's sign and does not lie within the margin; where "
+    "the paper says equal, it does, and where it says competitive, it has no loss above the margin",
     "not reproduced": "it excludes zero with the other sign, or lies within the margin; where the paper says "
     "competitive, it has a loss above the margin",
     "inconclusive": "anything else, and always below five pairs of runs",

@@ -41,7 +41,11 @@ def page(table: pd.DataFrame, store: Store) -> str:
         "## Questions of our own\n",
         "What no paper claims, and its claims hang on: equal compute, fair checkpoints, one",
     ]
-    parts[-1] += " difference at a time.\n"
+    parts[-1] += (
+        " difference at a time. *Equal within the margin*: the whole interval lies within it. *Open*: it neither does, "
+        "nor does it exclude zero, or there are fewer than five pairs. Any other word says on which side of zero it "
+        "lies.\n"
+    )
     parts += [with_links(answered, [c for c in COLUMNS if c != "paper"]) + "\n", not_attempted(asked)]
     parts += ["## Which settings are not the paper's\n", "Ours, and the paper's in brackets.\n"]
     differing = table.loc[table["differs"] != "", ["id", "tier", "differs"]]
@@ -69,7 +73,7 @@ def legend() -> str:
         "## How to read the tables\n\n"
         "*Ours* is the mean of the difference that the claim is about, with its 95 % interval, over seeds (CT-length: "
         "over shapes, CT-feed-forward: over widths). "
-        "A difference below the *margin*, stated before the runs, counts as none. "
+        "Where the whole interval lies within the *margin*, stated before the runs, no difference counts. "
         "Rows of theory have neither value nor seeds: a statement is tried, not averaged, and its verdict stands "
         "alone. An empirical row without an interval has one seed. A verdict follows from the interval by rule and is "
         "never typed. *Where* is the number of the notebook and leads to its section. In brackets behind a verdict: "

@@ -33,8 +33,8 @@ COLOURS = {
 }
 MEANINGS = {
     "reproduced": "the paper's settings, and its value inside our 95 % interval",
-    "same direction": "the interval excludes zero with the paper's sign; where the paper says that two are equal, it "
-    "lies within the margin; where it calls ENTP competitive, it has no loss above the margin",
+    "same direction": "the interval excludes zero with the paper's sign and does not lie within the margin; where the "
+    "paper says that two are equal, it does; where it calls ENTP competitive, it has no loss above the margin",
     "not reproduced": "it excludes zero with the other sign, or lies within the margin where the paper sees a "
     "difference; where it calls ENTP competitive, the loss is above the margin",
     "inconclusive": "anything else, and always below five pairs",
@@ -91,7 +91,9 @@ def dot(verdict: str) -> str:
 
 def legend() -> Html:
     """What the verdicts mean, in their colours, the margin's rule among them."""
-    margin = "a difference below it counts as none; it was stated before the runs, in the unit of the claim"
+    margin = (
+        "where the whole interval lies within it, no difference counts; stated before the runs, in its unit"
+    )
     named = {f"{dot(verdict)} {verdict}": meaning for verdict, meaning in MEANINGS.items()} | {"± margin": margin}
     rows = [f"<tr><td {LEFT}>{name}</td><td {LEFT}>{meaning}</td></tr>" for name, meaning in named.items()]
     return Html("\n".join(["<table>", *rows, "</table>"]))

@@ -6,8 +6,10 @@ one file are paired: the same initial weights, windows and steps. Their records 
 belong to no claim.
 """
 
+import inspect
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 import torch
@@ -27,6 +29,7 @@ from entp_lib.training.loop import make_optimizer
 VERSION = 1
 HELD_OUT = 0.1
 PUBLISHED = dict(prefixes=0, steps=5000, batch_size=64, max_lr=5e-4, evaluations=50)
+PREFIXES = 8  # trained positions of a window, fewer where it is shorter
 FEWEST, MOST = 100, 400  # steps, unless they are named
 PASSES = 8  # over the text, within those bounds
 
@@ -38,7 +41,7 @@ def configs(
     tokenizer: str = "characters",
     vocabulary: int = 0,
     context: int = 64,
-    prefixes: int = 8,
+    prefixes: int = PREFIXES,
     size: str = "small",
     steps: int = 0,
     batch_size: int = 32,
@@ -56,8 +59,11 @@ def configs(
     one_of("tokenizer", tokenizer, TOKENIZERS)
     require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
     require(steps >= 0, f"steps = {steps}: must be 0 (by the size of the file) or more")
+    for name, value in (("context", context), ("batch_size", batch_size), ("evaluations", evaluations)):
+        require(value >= 1, f"{name} = {value}: must be at least 1")
+    prefixes = min(prefixes, context) if prefixes == PREFIXES else prefixes
+    require(0 <= prefixes <= context, f"prefixes = {prefixes}: must be 0 (all) to context = {context}")
     source = source_of(corpus)
-    prefixes = min(prefixes, context)
     if not steps:
         windows = sum(len(text) for text in source.documents()) / context
         steps = max(FEWEST, min(MOST, round(PASSES * windows / batch_size)))
@@ -98,6 +104,17 @@ def configs(
     model = ModelConfig.from_size(size, architecture="decoder", vocab_size=task.vocab_size, max_length=task.length)
     base = RunConfig("own_text", "quick", "text", params, model, train)
     return [run.config for run in twins(base, architectures, seeds)]
+
+
+def settings(options: Any) -> dict[str, Any]:
+    """The arguments of ``configs`` that a command's options hold; ConfigError where ``published`` would change some."""
+    usual = {name: p.default for name, p in inspect.signature(configs).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    asked = {name: getattr(options, name) for name in usual}
+    if not options.published:
+        return asked
+    given = ["--" + name.replace("_", "-") for name in PUBLISHED if asked[name] != usual[name]]
+    require(not given, f"--published sets {', '.join(given)} itself: leave out one or the other")
+    return asked | PUBLISHED
 
 
 def courses(records: Sequence[Record]) -> pd.DataFrame:

@@ -34,7 +34,7 @@ def how_to_load(record: Record, store: Store) -> list[str]:
         name = str(store.weights_path(record.experiment, record.id).resolve())
     return [
         f"load:    from entp_lib.runs.loading import load_model; model = load_model({name!r})",
-        f"go on:   python -m entp_lib generate {name} --prompt 'a beginning'",
+        f"go on:   {paths.program()} generate {name} --prompt 'a beginning'",
     ]
 
 

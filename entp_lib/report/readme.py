@@ -42,7 +42,7 @@ def missing_numbers() -> str:
     numbers = [f"{n:02d}" for n in range(max(n for n in map(int, there) if n < FIRST_OWN))]
     gaps = sorted({*waiting, *(n for n in numbers if n not in there)})
     if not gaps:
-        return "No number is missing."
+        return ""
     named = ", ".join(f"{n} ({waiting[n][3:].replace('_', ' ')})" if n in waiting else n for n in gaps)
     return f"Not written yet: {named}; the claims they would judge count as not attempted."
 

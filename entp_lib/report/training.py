@@ -41,7 +41,6 @@ def add_parser(commands) -> None:
     train.add_argument(
         "--gradient-shards",
         type=int,
-        default=0,
         metavar="N",
         help="cut each batch in N parts, whose gradients are added (default: 1, under torchrun one a rank)",
     )
@@ -79,7 +78,7 @@ def check_places(options: argparse.Namespace) -> None:
         require(not options.fresh, "--fresh with --shard: give every shard an empty --results instead")
     require(options.cluster or not options.mixed, "--mixed goes with --cluster")
     asked, ranked = options.gradient_shards, ranks.size()
-    require(asked >= 0, f"--gradient-shards {asked}: must be at least 1")
+    require(asked is None or asked >= 1, f"--gradient-shards {asked}: must be at least 1")
     require(
         not (ranked and asked and asked != ranked),
         f"--gradient-shards {asked} under torchrun with {ranked} ranks: each computes one; leave it out",

@@ -222,7 +222,7 @@ def weights_of(store: Store, name: str) -> Path:
         record = store.load(experiment, record_id)
         if record is not None and record.status == "complete" and restore_weights(store, record):
             return path
-    command = f"python -m entp_lib train {experiment}"
+    command = f"{paths.program()} train {experiment}"
     if record is not None:  # records are kept in git, weights are not
         architecture = record.config.model.architecture
         command += f" --tier {record.config.tier} --architecture {architecture} --fresh"

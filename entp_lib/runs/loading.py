@@ -37,13 +37,34 @@ def load_run(name: str, store: Store | None = None) -> tuple[RunConfig, Transfor
         bool(slash and experiment and beginning), f"run {name!r}: write experiment/id, as in count3/0117429f1920aca1"
     )
     stores = [store] if store else [Store(), Store(paths.results() / "own")]
-    found = [(s, i) for s in stores for i in run_ids(s, experiment) if i.startswith(beginning)]
+    found = sorted({i for s in stores for i in run_ids(s, experiment) if i.startswith(beginning)})
     require(bool(found), f"no run {name}; {known_runs(stores, experiment)}")
-    require(
-        len(found) == 1, f"run {name}: begins {len(found)} ids, {', '.join(i for _, i in found[:3])}; write more of it"
+    require(len(found) == 1, f"run {name}: begins {len(found)} ids, {', '.join(found[:3])}; write more of it")
+    having = [s for s in stores if found[0] in run_ids(s, experiment)]
+    with_weights = [s for s in having if s.weights_path(experiment, found[0]).exists()]
+    if store is None and not with_weights and paths.has_repository():
+        require(restorable(having[0], experiment, found[0]), missing(having[0], experiment, found[0]))
+    where = (with_weights or having)[0]
+    return trained_model(weights_of(where, f"{experiment}/{found[0]}"))
+
+
+def restorable(store: Store, experiment: str, record_id: str) -> bool:
+    """Whether weights that are not there can be taken from the checkpoint of the run's end, where a crash left it."""
+    return store.checkpoint_path(experiment, record_id).exists()
+
+
+def missing(store: Store, experiment: str, record_id: str) -> str:
+    """That a run's weights are not here, and the command that makes them beside the project's records."""
+    record = store.load(experiment, record_id)
+    command = f"{paths.program()} train {experiment}"
+    if record is not None and isinstance(record.config, RunConfig):
+        seeds = record.config.model_seed + 1
+        command += f" --tier {record.config.tier} --architecture {record.config.model.architecture} --seeds {seeds}"
+    own = paths.relative(paths.results() / "own")
+    return (
+        f"the weights of {experiment}/{record_id} are missing: git does not keep them; this makes them, beside the "
+        f"records that are here: {command} --results {own}"
     )
-    where, record_id = found[0]
-    return trained_model(weights_of(where, f"{experiment}/{record_id}"))
 
 
 def run_ids(store: Store, experiment: str) -> list[str]:

@@ -98,7 +98,7 @@ def results_of(place: Path) -> Iterator[Path]:
                     while archive.fileobj.read(2**20):  # to its checksum: a damaged member merely ends the list
                         pass
             except (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-                raise ConfigError(f"{place} is no archive of results ({error})") from error
+                raise ConfigError(f"{place} is no archive of results ({str(error).splitlines()[0]})") from error
         roots = [root, *sorted(path.parent for path in root.glob("*/records"))]
         root = next((r for r in roots if (r / "records").is_dir()), None)
         require(root is not None, f"{place} holds no records: a folder of results has records/<experiment>/<id>.json")

@@ -357,7 +357,7 @@ def test_bad_time_limits_are_named(text):
     [
         (["run", "--only", "77"], "no notebook 77"),
         (["run", "--only", "03", "-p", "sedes=1"], "did you mean 'seeds'"),
-        (["run", "--jobs", "0"], "--jobs 0: must be at least 1"),
+        (["run", "--jobs", "-1"], "--jobs -1: must be 0 (one per core) or more"),
         (["run", "--time-limit", "soon"], "time limit 'soon'"),
         (["run", "-p", "tier=Quick"], "did you mean 'quick'"),
         (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03_count3: add --only 03"),
@@ -365,13 +365,28 @@ def test_bad_time_limits_are_named(text):
         (["run", "--lab", "--tier", "quick"], "--lab does not take --tier"),
         (["run", "--list", "--only", "03"], "--list does not take --only"),
         (["run", "--port", "9000"], "--port goes with --lab"),
+        (["run", "--lab", "--port", "99999999"], "--port 99999999: must be from 1 to 65535"),
+        (["run", "--lab", "--yes", "--mixed"], "--lab does not take --yes, --mixed"),
+        (["run", "--only", "03", "--tier", "quick", "-p", "tier=smoke"], "tier: given as an option and by -p"),
+        (["tier", "quick", "--only", "77"], "no notebook 77"),
+        (["tier", "overnight", "--only", "02"], "notebooks whose experiments are run in turn at overnight: 03,"),
+        (["train", "count3", "--gradient-shards", "0"], "--gradient-shards 0: must be at least 1"),
+        (["text", "README.md", "--context", "0"], "context = 0: must be at least 1"),
+        (["text", "README.md", "--batch-size", "0"], "batch_size = 0: must be at least 1"),
+        (["text", "README.md", "--evaluations", "-1"], "evaluations = -1: must be at least 1"),
+        (["text", "README.md", "--prefixes", "100"], "prefixes = 100: must be 0 (all) to context = 64"),
+        (["text", "README.md", "--published", "--steps", "10"], "--published sets --steps itself"),
+        (["verify", "count3", "--tier", "gpu"], "count3 has no records at tier gpu"),
+        (["corpus", "--export", "docs"], "--export docs: is a folder"),
+        (["merge", "README.md"], "README.md is no archive of results (file could not be opened successfully"),
         (["run", "--update", "--tier", "quick"], "--update takes no other option"),
         (["train", "count3", "--jobs", "-1"], "--jobs -1: must be 0"),
         (["train", "count4"], "did you mean 'count3'"),
         (["train", "count3", "--architecture", "encoder"], "must be one of decoder, prefix_decoder, entp"),
     ],
 )
-def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys):
+def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys, monkeypatch):
+    monkeypatch.chdir(paths.root())
     assert cli.main(arguments) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and message in lines[0]

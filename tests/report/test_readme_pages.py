@@ -92,6 +92,8 @@ def test_missing_numbers_are_told(monkeypatch):
     monkeypatch.setattr(readme, "sorted_notebooks", lambda: there)
     said = readme.missing_numbers()
     assert re.search(r"\b02\b", said) and "05 (pretrained)" in said and "89" not in said
+    monkeypatch.undo()
+    assert readme.missing_numbers() == ""
 
 
 def test_theory_has_no_seeds_and_every_link_leads_to_a_notebook():

@@ -1,9 +1,12 @@
 """Trained models by the name of their run, and what goes on from them."""
 
+import shutil
+
 import pytest
 import torch
 
 from entp_lib import __main__ as cli
+from entp_lib import paths
 from entp_lib.report.continuing import continued
 from entp_lib.runs.execution import run
 from entp_lib.runs.loading import load_model, load_run
@@ -47,6 +50,24 @@ def test_missing_weights_name_the_command_that_makes_them(trained, tmp_path):
     store.save(trained[1])
     with pytest.raises(ConfigError, match="python -m entp_lib train count3 --tier smoke"):
         load_model(f"count3/{trained[1].id}", store)
+
+
+def test_a_clone_makes_weights_beside_its_records_and_finds_them_there(trained, tmp_path, monkeypatch):
+    """Training anew writes over the records that are committed; so it goes to a store of its own."""
+    monkeypatch.setattr(paths, "results", lambda: tmp_path)
+    Store(tmp_path, read_only=False).save(trained[1])
+    name = f"count3/{trained[1].id}"
+    with pytest.raises(
+        ConfigError, match="train count3 --tier smoke --architecture entp --seeds 1 --results .*own"
+    ) as error:
+        load_model(name)
+    assert "--fresh" not in str(error.value)
+    own = Store(tmp_path / "own", read_only=False)
+    own.save(trained[1])
+    weights = own.weights_path("count3", trained[1].id)
+    weights.parent.mkdir(parents=True)
+    shutil.copy(trained[0].weights_path("count3", trained[1].id), weights)
+    assert load_model(name).cfg == trained[1].config.model
 
 
 def test_a_sequence_goes_on_beyond_the_models_length(trained):

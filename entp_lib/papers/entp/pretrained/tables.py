@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.collection.experiment import Experiment
 from entp_lib.collection.frames import mean_table
@@ -52,7 +53,7 @@ def lacking(experiment: Experiment) -> str:
     """What is said where an experiment has no whole tier of records."""
     return (
         f"{experiment.name}: not every record of a tier is there yet; this makes them, with the extra installed:\n"
-        f"python -m entp_lib train {experiment.name} --tier quick"
+        f"{paths.program()} train {experiment.name} --tier quick"
     )
 
 
