@@ -91,9 +91,7 @@ def dot(verdict: str) -> str:
 
 def legend() -> Html:
     """What the verdicts mean, in their colours, the margin's rule among them."""
-    margin = (
-        "where the whole interval lies within it, no difference counts; stated before the runs, in its unit"
-    )
+    margin = "where the whole interval lies within it, no difference counts; stated before the runs, in its unit"
     named = {f"{dot(verdict)} {verdict}": meaning for verdict, meaning in MEANINGS.items()} | {"± margin": margin}
     rows = [f"<tr><td {LEFT}>{name}</td><td {LEFT}>{meaning}</td></tr>" for name, meaning in named.items()]
     return Html("\n".join(["<table>", *rows, "</table>"]))

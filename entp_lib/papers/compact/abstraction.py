@@ -109,6 +109,12 @@ def entp_gain(records: Sequence[Record], n_layers: int = 2) -> list[float]:
     return (wide["entp"] - wide["decoder"]).dropna().tolist() if {"entp", "decoder"} <= set(wide) else []
 
 
+def above_floor(rows: pd.DataFrame) -> str:
+    """How far beyond the floor of their templates runs end, by depth."""
+    means = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
+    return f"decoders of {', '.join(map(str, means.index))} layers end {', '.join(f'{m:.2f}' for m in means)} above it"
+
+
 def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     """The floor of 0.686 nats exactly; last-token accuracy of two layers over one, and of three over two, by seed."""
     if not records:
@@ -128,7 +134,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     decoders = dict(architecture="decoder", scored="all")
     found = [
         Check("CT-templates", len(all_templates(8, 3)) == 903, tier, records=ids),
-        Check("CT-floor", abs(floor - 0.68) < 0.01, tier, records=ids),
+        Check("CT-floor", abs(floor - 0.68) < 0.01, tier, records=ids, remark=above_floor(rows)),
         Measurement(
             "CT-depth-2",
             (wide[2] - wide[1]).dropna().tolist(),

@@ -95,7 +95,7 @@ def masked_alone(model: Transformer, tokens_1T: Tensor, place: int, label: int) 
 
 
 @torch.no_grad()
-def sampling_study(draws: int) -> Study:
+def sampling_study(draws: int, top_k: int) -> Study:
     """The primer's five ways of choosing a token, each beside its definition, for a decoder and for ENTP."""
     from scipy.stats import chisquare
 
@@ -113,6 +113,7 @@ def sampling_study(draws: int) -> Study:
         beams, scores = beam_search(model, prompt[0], 3, 25)
         exact = brute_force(model, prompt, 3)
         nucleus = filtered(logits_BV, top_p=0.8)[0]
+        largest_BV = torch.where(plain_BV >= plain_BV.sort().values[:, -top_k], plain_BV, 0.0)
         kept = plain_BV[0][nucleus > 0]
         drawn = generate(
             model, prompt.expand(draws, -1), 1, temperature=1.5, generator=torch.Generator().manual_seed(0)
@@ -126,6 +127,9 @@ def sampling_study(draws: int) -> Study:
             and abs(float(scores[0]) - max(exact.values())) < 1e-9,
             "temperature: 1e-9 is greedy": bool(((filtered(logits_BV, 1e-9) - one_hot_BV).abs() < 1e-9).all()),
             "top-k: k = V changes nothing": bool(((filtered(logits_BV, top_k=5) - plain_BV).abs() < 1e-12).all()),
+            f"top-k: the {top_k} largest alone, in their proportions": bool(
+                torch.allclose(filtered(logits_BV, top_k=top_k), largest_BV / largest_BV.sum(), atol=1e-12)
+            ),
             "top-p: p = 1 changes nothing": bool(((filtered(logits_BV, top_p=1.0) - plain_BV).abs() < 1e-12).all()),
             "top-p: the fewest tokens of mass 0.8": bool(kept.sum() >= 0.8 and kept.sum() - kept.min() < 0.8),
             "draws follow the model (χ²)": bool(p_value > 1e-3),

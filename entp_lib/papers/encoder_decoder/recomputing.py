@@ -81,7 +81,6 @@ def costs_study(
         "slopes": slopes,
         "one_pass": slope(far, encoder_pass),
         "crossover": costs.crossover(cfg),
-        "visible_pairs": {str(n): int(torch.ones(n, n).tril().sum()) for n in lengths},
         "n_layers": n_layers,
         "width": width,
         "far": list(far),

@@ -99,7 +99,11 @@ def relative_study(most_tokens: int, states: int, layers: int) -> tuple[dict[str
             table[name].append(value)
     sizes = range(2, most_tokens + 1)
     metrics = {
-        "grows": all(a > b for a, b in zip(table["question_distance"], table["inductive_distance"], strict=True)),
+        "grows": all(
+            distance_to_question(state + 1, t, False) > distance_to_question(state, t, False)
+            for state in range(1, states)
+            for t in sizes
+        ),
         "reach_is_window_times_layers": table["reach"] == [t * layers for t in sizes],
         "leaks_all_but_one": table["leaked"] == [t - 1 for t in sizes],
         "inductive_leaks": sum(table["inductive_leaked"]),

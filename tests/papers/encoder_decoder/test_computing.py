@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from entp_lib.models.decoding import beam_search
+from entp_lib.models.decoding import beam_search, filtered
+from entp_lib.papers.encoder_decoder import computing
 from entp_lib.papers.encoder_decoder.computing import (
     brute_force,
     caches_study,
@@ -32,9 +33,20 @@ def test_a_token_alone_is_read_at_its_place():
 
 
 def test_every_way_of_choosing_is_right_for_both_architectures():
-    metrics, rows = sampling_study(5000)
+    metrics, rows = sampling_study(5000, 2)
     assert all(rows["right"]) and set(rows["architecture"]) == {"decoder", "entp"}
     assert 1e-3 < metrics["p_value"] <= 1
+
+
+@pytest.mark.parametrize("ignored", ["top_k", "top_p"])
+def test_a_way_of_choosing_that_does_nothing_is_told(monkeypatch, ignored):
+    def without(logits, temperature=1.0, **options):
+        return filtered(logits, temperature, **{name: value for name, value in options.items() if name != ignored})
+
+    monkeypatch.setattr(computing, "filtered", without)
+    _, rows = sampling_study(500, 2)
+    wrong = {check for check, right in zip(rows["check"], rows["right"], strict=True) if not right}
+    assert wrong and all(check.startswith(ignored.replace("_", "-")) for check in wrong)
 
 
 @torch.no_grad()

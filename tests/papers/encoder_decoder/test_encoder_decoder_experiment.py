@@ -68,7 +68,8 @@ def test_every_claim_of_the_studies_holds_or_is_corrected(studied):
         ("masking", dict(largest_sigma=5.0), "ED-mlm", "refuted"),
         ("masking", dict(special_selected=1), "ED-mlm", "refuted"),
         ("losses", dict(largest=1e-3), "ED-causal-loss", "refuted"),
-        ("costs", dict(visible_pairs={"4": 16}), "ED-triangle", "refuted"),
+        ("bugs", dict(influence=dict(corrected=[[1.0] * 3] * 3, causal=[[1.0] * 3] * 3)), "ED-triangle", "refuted"),
+        ("bugs", dict(influence=dict(corrected=[[1, 0], [1, 1]], causal=[[1, 0], [1, 1]])), "ED-triangle", "refuted"),
     ],
 )
 def test_a_study_that_fails_changes_its_verdict(studied, study, change, claim, verdict):
