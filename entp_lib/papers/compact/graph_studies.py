@@ -45,6 +45,7 @@ def triplets_study(
     found = load(source, traits or {}, seed)
     available = len(np.unique(found.triplets[:, :2], axis=0))
     items_P3 = torch.tensor(graph.pairs(found, size or available, seed))
+    require(len(items_P3) >= 4, f"size = {len(items_P3)}: must be at least 4 triplets, to see whether rows mix")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from("triplets", seed))
         network = TripletModel(cfg, found.n_concepts, found.n_relations)

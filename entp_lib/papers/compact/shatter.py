@@ -26,12 +26,17 @@ class Fit:
     variance: float
 
 
+def spreads(epochs: Sequence[float]) -> bool:
+    """Whether the variance is above the mean, as a negative binomial's is."""
+    return float(np.var(epochs, ddof=1)) > float(np.mean(epochs))
+
+
 def by_moments(epochs: Sequence[float]) -> tuple[float, float]:
     """(r, p) with the sample's mean and variance. Raises ConfigError where the variance is not above the mean."""
     values = np.asarray(epochs, dtype=float)
     require(len(values) >= 2, f"{len(values)} runs: a fit needs at least 2")
     mean, variance = values.mean(), values.var(ddof=1)
-    require(variance > mean, f"variance {variance:.3g} ≤ mean {mean:.3g}: no negative binomial has that")
+    require(spreads(values), f"variance {variance:.3g} ≤ mean {mean:.3g}: no negative binomial has that")
     return float(mean**2 / (variance - mean)), float(mean / variance)
 
 

@@ -22,7 +22,7 @@ class SmallTask:
 
 
 def ask_addition(generator: np.random.Generator, size: int) -> tuple[str, str]:
-    """Two numbers of ``size`` digits."""
+    """Two numbers of up to ``size`` digits."""
     a, b = (int("".join(map(str, generator.integers(0, 10, size)))) for _ in range(2))
     return f"Compute: {a} + {b}", str(a + b)
 

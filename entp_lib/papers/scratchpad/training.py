@@ -65,7 +65,9 @@ class Setting:
             "rows = 'duplicated': only a decoder can be trained on duplicated states; ENTP needs 'chunks'",
         )
         for name in ("train_sizes", "test_sizes"):
-            require(len(getattr(self, name)) > 0, f"{name} is empty: it must have at least one size of questions")
+            sizes = getattr(self, name)
+            require(len(sizes) > 0, f"{name} is empty: it must have at least one size of questions")
+            require(list(sizes) == sorted(set(sizes)), f"{name} = {list(sizes)}: must ascend")
 
     def build_problem(self) -> Problem:
         """The task. ConfigError for parameters that it does not have."""
@@ -216,6 +218,8 @@ def training_study(
     to 100 points; the error by number of the state at the largest size.
     """
     chosen = from_dict(Setting, setting, "setting.")
+    require(tested >= 1, f"tested = {tested}: must be at least 1")
+    require(compared >= 0, f"compared = {compared}: must not be negative")
     problem = chosen.build_problem()
     schedule = from_dict(TrainConfig, train, "train.")
     model, losses = train_on(chosen, schedule, seed, seed)

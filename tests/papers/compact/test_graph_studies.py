@@ -48,6 +48,7 @@ def test_walks_are_learned_up_to_their_ceiling(architecture):
         (("synthetic", 60, {**MODEL, "n_heads": 3}), "not divisible by n_heads = 3"),
         (("synthetic", 10**6, MODEL, 1, 16, TRAITS), "size = 1000000"),
         (("synthetic", 60, MODEL, 0), "epochs = 0"),
+        (("synthetic", 3, MODEL, 1, 16, TRAITS), "size = 3: must be at least 4 triplets"),
         (("nations", 60, MODEL, 1, 16, TRAITS), "only the synthetic graph has traits"),
     ],
 )

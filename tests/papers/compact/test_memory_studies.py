@@ -1,8 +1,10 @@
 """The studies of random sequences: deterministic, and true to what they are called."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from entp_lib.papers.compact import memory_studies
 from entp_lib.strict import ConfigError
@@ -42,6 +44,14 @@ def test_shatter_counts_the_runs_that_got_there():
     metrics, curves = memory_studies.shatter_study(MODEL, schedule, library=6, runs=60)
     assert metrics["unfinished"] == 60 - len(curves["epochs"]) < 10
     assert metrics["fit"]["mean"] == pytest.approx(sum(curves["epochs"]) / len(curves["epochs"]))
+
+
+def test_runs_that_all_take_as_long_have_no_binomial(monkeypatch):
+    """The study is kept: its epochs are what they are."""
+    even = SimpleNamespace(ended_R=torch.full((60,), 7), best_R=torch.full((60,), 6))
+    monkeypatch.setattr(memory_studies.side_by_side, "train", lambda *_: even)
+    metrics, curves = memory_studies.shatter_study(MODEL, dict(epochs=9, batch_size=16), library=6, runs=60)
+    assert metrics["fit"] is None and metrics["moments"] is None and curves["epochs"] == [7] * 60
 
 
 @pytest.mark.parametrize(

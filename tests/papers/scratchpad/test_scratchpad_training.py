@@ -126,6 +126,7 @@ def test_a_state_is_learned_and_scored():
         (dict(rows="pieces"), "rows = 'pieces'"),
         (dict(architecture="entp", rows="duplicated"), "ENTP needs 'chunks'"),
         (dict(test_sizes=()), "test_sizes is empty"),
+        (dict(test_sizes=(4, 2)), "test_sizes = .4, 2.: must ascend"),
         (dict(problem_params=dict(slot=4)), "did you mean 'slots'"),
         (dict(test_sizes=(5,)), "5 bits: must be 1 to the 4 slots"),
     ],
@@ -134,3 +135,10 @@ def test_bad_input_is_named(changes, message):
     setting = {**TINY, "scratchpad": "none", "architecture": "decoder", **changes}
     with pytest.raises(ConfigError, match=message):
         training_study(setting, STEPS, 2, 0, 0)
+
+
+@pytest.mark.parametrize(("tested", "compared", "message"), [(0, 0, "tested = 0"), (2, -1, "compared = -1")])
+def test_bad_numbers_are_named_before_any_training(tested, compared, message, monkeypatch):
+    monkeypatch.setattr("entp_lib.papers.scratchpad.training.train_on", lambda *_: pytest.fail("it was trained"))
+    with pytest.raises(ConfigError, match=message):
+        training_study({**TINY, "scratchpad": "none", "architecture": "decoder"}, STEPS, tested, compared, 0)
