@@ -82,8 +82,9 @@ def shatter_study(
 ) -> tuple[dict[str, Any], dict[str, list]]:
     """Epochs until a small library is recalled whole, over many runs, and the negative binomial for them (figure 8).
 
-    Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did, or all after nearly as many), (r, p) by
-    ``moments``, ``unfinished`` runs, and ``mean_best``, the sequences recalled at best. Curves: their epochs, sorted.
+    Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did, or all after nearly
+    as many epochs), (r, p) by ``moments``, ``unfinished`` runs, and ``mean_best``, the sequences recalled at best.
+    Curves: their epochs, sorted.
     """
     cfg, plan = configs(model, {"until_all": True, "count_every": 1, **schedule})
     outcome = side_by_side.train(cfg, plan, libraries(cfg, library, runs, seed), seeds(runs, seed))
