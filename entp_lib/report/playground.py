@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib.collection import figures
+from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.models import Transformer
 from entp_lib.papers.entp.rasp.constructed import ConstructedCount3, constructed_count3, run_by_layer
 from entp_lib.report import vega
@@ -18,6 +19,24 @@ from entp_lib.strict import require
 
 BY_HAND = {"constructed": "entp", "constructed, causal": "decoder"}
 LENGTH, LARGEST = 12, 9  # of the constructed model's sequences
+
+
+@dataclass(frozen=True)
+class Parameters(NotebookParameters):
+    """What notebook 90 accepts: the two models, runs or written by hand, and what they continue."""
+
+    first: str = "constructed, causal"
+    second: str = "constructed"
+    beginning: str = "3 1 4 1"
+
+    def __post_init__(self):
+        super().__post_init__()
+        for field in ("first", "second"):
+            name = getattr(self, field)
+            known = name in BY_HAND or "/" in name or name.endswith(".safetensors")
+            require(known, f"{field} = {name!r}: write experiment/id, or one of {', '.join(map(repr, BY_HAND))}")
+            if name in BY_HAND:
+                player(name).tokens(self.beginning)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Records that the training loop does not make: each study is named by what records call it and found by its module and function.
+"""Records that the training loop does not make: each study by what records call it, with its module and function.
 
 The names are literal, so that records outlive any move of the code, and nothing here imports a paper.
 """

@@ -13,6 +13,7 @@ import pandas as pd
 from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, no_claims, planned, select
 from entp_lib.collection.frames import levels, paired_within
+from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.strict import one_of, require
@@ -216,6 +217,17 @@ def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
     for name, value in {"rule": rule, **where}.items():
         table = table[table[name] == value]
     return table
+
+
+@dataclass(frozen=True)
+class Parameters(NotebookParameters):
+    """What notebook 07 accepts; ``rule``: which checkpoint is tested."""
+
+    rule: str = "lowest_loss"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_rule(self.rule, self.tier)
 
 
 def check_rule(rule: str, tier: str) -> None:

@@ -8,7 +8,7 @@ can at no further cost, for as many token-forwards as ENTP spends.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -24,9 +24,11 @@ from entp_lib.collection.experiment import (
     twins,
 )
 from entp_lib.collection.frames import by_position, curves, gap_table, levels, paired, paired_within
+from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
 from entp_lib.papers.entp.language.counts import ORDERS
 from entp_lib.runs.records import Record
+from entp_lib.strict import require
 from entp_lib.tasks import Text
 
 TABLE_8, SWAPPED = SCHEDULES = ("Table 8", "rates swapped")
@@ -142,6 +144,17 @@ CLAIMS = {
     "T3-last": "Table 8, last",
     "T3-fair": "equal compute, last",
 }
+
+
+@dataclass(frozen=True)
+class Parameters(NotebookParameters):
+    """What notebook 09 accepts; ``smoothed``: evaluations in the mean whose minimum is taken."""
+
+    smoothed: int = 1
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(self.smoothed >= 1, f"smoothed = {self.smoothed}: must be at least 1 (no smoothing)")
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
