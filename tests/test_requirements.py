@@ -98,6 +98,7 @@ def test_records_are_computed_without_jupyter_or_figures():
     blocked = [m for m, ds in metadata.packages_distributions().items() if {normal(d) for d in ds} & only_for_notebooks]
     drawing = (
         "collection.figures",
+        "collection.ledger_figures",
         "collection.notes",
         "papers.looped.pictures",
         "papers.scratchpad.pictures",
