@@ -14,6 +14,7 @@ from entp_lib.runs.records import Record
 from entp_lib.tasks import Triplets
 
 NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
+BEGUN = 0.02  # at overnight, by its design: an arm closer to the majority has not begun, and bars its variant
 # What changes from Match3′ in each variant, in the order of §6.4.
 CHANGES = {
     "match3": {},
@@ -153,6 +154,13 @@ def stuck(records: Sequence[Record]) -> pd.DataFrame:
     return found.replace({"variant": VARIANT_NAMES}).round(3).reset_index(drop=True)
 
 
+def not_begun(rows: pd.DataFrame, arms: Sequence[str]) -> str:
+    """Which arms of a variant are at the majority, by the design of ``overnight``; empty if none, and elsewhere."""
+    means = rows[rows["tier"] == "overnight"].groupby("arm")["above_baseline"].mean()
+    late = [arm for arm in arms if means.get(arm, BEGUN) < BEGUN]
+    return f"within {BEGUN} of the majority: {', '.join(late)}" if late else ""
+
+
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Table 2, at equal steps and at equal compute, and the three differences, from paired final values."""
     if not records:
@@ -161,9 +169,9 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
     base = table[table["variant"] == "match3"]
 
-    def claim(name: str, values: pd.Series, stand: tuple = (), **labels) -> Measurement:
+    def claim(name: str, values: pd.Series, stand: tuple = (), barred: str = "", **labels) -> Measurement:
         ids = tuple(name_of(r) for r in select(records, **labels))
-        return Measurement(name, values.tolist(), tier, ids, tier == "paper", stand)
+        return Measurement(name, values.tolist(), tier, ids, tier == "paper", stand, barred)
 
     found = []
     for second, names in COMPARISONS.items():
@@ -171,14 +179,20 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         for metric, name in names.items():
             floor = base[f"baseline_{metric}"].mean()
             stand = levels(base, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
-            found.append(claim(name, gap(base, "match3", metric, second), stand, variant="match3", arm=arms))
+            late = not_begun(base, arms)
+            found.append(claim(name, gap(base, "match3", metric, second), stand, late, variant="match3", arm=arms))
     for name in ("decoder", "entp"):
         values = base[base["arm"] == name].set_index("seed")["above_baseline"]
         found.append(claim(f"T2-{name}", values, variant="match3", arm=name))
     for name in ("modulus", "anchor", "count"):
         if (table["variant"] == name).any():
+            rows = table[table["variant"] == name]
             change = (gap(table, name) - gap(table, "match3")).dropna()
-            found.append(claim(f"M3-{name}", change, variant=("match3", name), arm=ARMS))
+            late, stand = not_begun(rows, ARMS) or not_begun(base, ARMS), ()
+            if tier == "overnight":
+                floor = rows["baseline_token_accuracy"].mean()
+                stand = levels(rows, "token_accuracy", ARMS, floor=floor, ceiling=1.0, distance=NEAR)
+            found.append(claim(f"M3-{name}", change, stand, late, variant=("match3", name), arm=ARMS))
     return found
 
 

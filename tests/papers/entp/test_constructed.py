@@ -166,6 +166,14 @@ def test_a_record_that_says_otherwise_turns_the_verdict(records, study, curve, v
     assert {c for c in after if after[c] != before[c]} == {claim}
 
 
+def test_an_algorithm_that_fails_leaves_the_conjecture_open(records):
+    """That no counterexample was found would not prove it."""
+    counters = next(r for r in records if r.labels["study"] == "counters")
+    wrong = dict(counters.curves, right=[False] * len(counters.curves["right"]))
+    changed = [dataclasses.replace(r, curves=wrong) if r is counters else r for r in records]
+    assert {c.claim: c.verdict for c in RASP.measure(changed)}["6.1"] == "unproved"
+
+
 def test_values_below_the_length_need_ten_layers_at_any_length():
     for longest in (2, 5, 16, 33):
         model = constructed_count3(longest, longest - 1, reduce=False)

@@ -91,7 +91,16 @@ def test_table_1_is_verified_with_a_correction_and_refuted_without_one(records):
     assert check.verdict == "refuted"
     _, algorithm_1 = COMPLEXITY.measure([changed(records[0], streamed_transient=growing), *records[1:]])
     assert algorithm_1.verdict == "refuted"
+    wide = [16 * 8 * 16**2] * len(growing)  # as flat in n, but of the order of D²
+    _, algorithm_1 = COMPLEXITY.measure([changed(records[0], streamed_transient=wide), *records[1:]])
+    assert algorithm_1.verdict == "refuted"
     assert COMPLEXITY.measure([]) == []
+
+
+def test_algorithm_1_as_printed_is_attention_and_one_that_is_not_is_refuted(records, monkeypatch):
+    monkeypatch.setattr("entp_lib.papers.entp.complexity.attention.printed_attention", lambda q, k, v: v.mean(0))
+    _, algorithm_1 = COMPLEXITY.measure(records)
+    assert algorithm_1.verdict == "refuted"
 
 
 def test_exponents_of_table_1(records):

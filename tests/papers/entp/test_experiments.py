@@ -179,6 +179,33 @@ def test_a_decoder_at_equal_compute_has_entps_token_forwards_on_match3_alone():
     assert not [run for run in EXPERIMENTS["match3"].plan("quick") if run.labels["arm"] == "longer"]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (dict(decoder=0.70, entp=0.70), dict.fromkeys(("T2-tokens", "M3-count"), "")),
+        (
+            dict(decoder=0.615, entp=0.70),
+            dict.fromkeys(("T2-tokens", "M3-count"), "within 0.02 of the majority: decoder"),
+        ),
+        (dict(decoder=0.995, entp=0.999), {"M3-count": "every side is at the best score"}),
+    ],
+)
+def test_match3_overnight_is_judged_by_its_design(tokens, said):
+    """An arm within two points of the majority bars its variant; both at the ceiling tell nothing."""
+    for tier in ("overnight", "quick"):
+        runs = [r for r in EXPERIMENTS["match3"].plan(tier) if r.labels["arm"] in tokens]
+        records = []
+        for run in runs:
+            at = tokens[run.labels["arm"]]
+            metrics = {"token_accuracy": at, "sequence_accuracy": at, "loss": 1.0}
+            metrics["baseline"] = {"token_accuracy": 0.6, "sequence_accuracy": 0.1, "loss": 2.0}
+            where = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)
+            records.append(Record("match3", 1, run.config, metrics, {}, {**where, "device": "cpu"}))
+        found = {m.claim: m for m in match3.measure(EXPERIMENTS["match3"].labelled(records, runs))}
+        for claim, why in said.items():
+            assert found[claim].undecided == (why if tier == "overnight" else "")
+
+
 def test_match3_at_equal_compute_is_measured_against_the_longer_decoder():
     accuracy = {"decoder": 0.8, "entp": 0.9, "longer": 0.95}
     runs = [run for run in EXPERIMENTS["match3"].plan("overnight", 2) if run.labels["variant"] == "match3"]

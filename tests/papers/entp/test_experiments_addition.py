@@ -10,6 +10,7 @@ import pytest
 
 from entp_lib import paths
 from entp_lib.collection import claims, figures
+from entp_lib.collection.experiment import name_of
 from entp_lib.collection.frames import interval_table
 from entp_lib.config import SIZES
 from entp_lib.models.entp import token_forwards
@@ -190,6 +191,28 @@ def test_overnight_drops_sizes_at_which_both_are_at_an_end(made_up, errors, expe
     assert tables.paired_tests(table)["mean"].iloc[-1] == pytest.approx(expected, abs=1e-4)
     quick = made_up(ADDITION, "quick", lambda *_: 0.95)
     assert len(module.comparable(module.scores(quick))) == len(module.scores(quick))
+
+
+def test_the_fair_comparison_is_of_sizes_at_which_both_arms_ran(made_up):
+    """The longer decoder has not every size: others neither keep the row open nor stand among its records."""
+
+    def error(arm, rule, seed, params):
+        return 0.95 if params["n_train"] < 5000 else 0.5
+
+    records = made_up(ADDITION, "overnight", error)
+    found = {m.claim: m for m in module.measure(records)}
+    assert found["F5-fair"].barred and len(found["F5-fair"].values) == 5
+    assert not found["F5-best"].barred
+    sizes = {name_of(r): (r.labels["arm"], r.labels["n_train"]) for r in records}
+    assert {sizes[n] for n in found["F5-fair"].records} == {(a, n) for a in ("longer", "entp") for n in (1250, 2500)}
+    assert {sizes[n][0] for n in found["F5-best"].records} == {"decoder", "entp"}
+
+
+def test_a_dropped_size_changes_the_name_of_the_pooled_row_and_not_its_place(made_up):
+    errors = {1250: 0.95, 2500: 0.3, 5000: 0.2}
+    records = made_up(ADDITION, "overnight", lambda arm, rule, seed, params: errors[params["n_train"]])
+    table = tables.paired_tests(module.chosen(module.scores(records), module.BEST_ANSWERS, format="reversed"))
+    assert list(table.index) == ["1,250", "2,500", "5,000", "sizes that compare"]
 
 
 def test_the_published_rule_is_that_of_what_was_watched(made_up):

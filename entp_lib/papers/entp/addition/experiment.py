@@ -277,7 +277,6 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     if not records:
         return []
     tier, table = records[0].config.tier, paper_model(scores(records))
-    ids = {form: tuple(name_of(r) for r in select(records, format=form)) for form in ("reversed", "plain")}
     found = []
     for claim, form, rule, first in (
         ("F5-addition", "reversed", published_rule(records), "decoder"),
@@ -287,13 +286,16 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         ("F11-fair", "plain", BEST_ANSWERS, "decoder"),
     ):
         rows = chosen(table, rule, format=form)
+        rows = rows[rows["n_train"].isin(gaps(rows, first).columns)]  # those at which both arms ran
         left = comparable(rows, first)
         barred = "" if len(left) else f"errors of both above {ALL_WRONG} or below {ALL_RIGHT} at every size"
         rows = left if len(left) else rows
         values = pooled(gaps(rows, first))
         if len(values):
             stand = levels(rows, "error", (first, "entp"), floor=1.0, ceiling=0.0, distance=NEAR)
-            found.append(Measurement(claim, values.tolist(), tier, ids[form], tier == "paper", stand, barred))
+            of = dict(format=form, arm=(first, "entp"), n_train=tuple(rows["n_train"]), model=rows["model"].iloc[0])
+            names = tuple(name_of(r) for r in select(records, **of))
+            found.append(Measurement(claim, values.tolist(), tier, names, tier == "paper", stand, barred))
     return found
 
 

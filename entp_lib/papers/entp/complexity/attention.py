@@ -13,6 +13,14 @@ def printed_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
     return weighted / mass
 
 
+def printed_error(n: int = 64, width: int = 16) -> float:
+    """Largest error of Algorithm 1 as printed against softmax attention in fp64, q with the 1/√D, small scores."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(s, generator=generator, dtype=torch.float64) for s in ((width,), (n, width), (n, width)))
+    q = q / width**0.5
+    return float((printed_attention(q, k, v) - (k @ q).softmax(0) @ v).abs().max())
+
+
 def streaming_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
     """Softmax attention of one query over n keys with O(D) memory beside the inputs (appendix D, Algorithm 1).
 

@@ -176,10 +176,9 @@ def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
     scores = table(tuned)
     code = scores[scores["arm"] == "code"].set_index(["task", "seed"])
     hard, easy = code.loc["count3"], code.loc["count2"]
-    floors = {name: part["baseline_sequence_accuracy"].mean() for name, part in (("3", hard), ("2", easy))}
     # That Count3 fails says something only where the same training teaches the control.
-    control = Level(easy["sequence_accuracy"].mean(), floors["2"], 1.0, NEAR)
-    own = Level(hard["sequence_accuracy"].mean(), floors["3"], 1.0, NEAR)
+    control = Level(easy["sequence_accuracy"].mean(), easy["baseline_sequence_accuracy"].mean(), 1.0, NEAR)
+    barred = "the control is not learned" if control.at_floor else ""
     fails = (hard["sequence_accuracy"] - hard["baseline_sequence_accuracy"]).tolist()
     used = {n: tuple(name_of(r) for r in select(tuned, task=n, arm="code")) for n in ORDERS}
     both = used["count3"] + used["count2"]
@@ -188,7 +187,7 @@ def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
         Level(part["token_accuracy"].mean(), part["baseline_token_accuracy"].mean(), 1.0, NEAR) for part in (hard, easy)
     )
     found = [
-        Measurement("F4-llm", fails, tier, both, levels=(own, control)),
+        Measurement("F4-llm", fails, tier, both, barred=barred),
         Measurement("C1-llm", gap, tier, both, levels=stand),
     ]
     for claim, task in (("C1-code", "count2"), ("F4-code", "count3")):

@@ -6,7 +6,7 @@ function of an integer z at position k = z, and so do k - u k²/2 for 1/u and f 
 come out of the softmax as 1/(w + 1), because position 0 is made a key that every query selects.
 
 Heads and width do not depend on the length or the values; there are 9 layers, and two for every base-4 digit of the
-vocabulary, to take values mod n (Lemma 6.3's footnote has values below n, which would need none).
+vocabulary, to take values mod n (for values below n, as Lemma 6.3's footnote has them, one in place of these).
 
 Letters: T tokens, D width, H heads, K head width, F hidden width.
 """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from entp_lib.collection.claims import Measurement
-from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, twins
+from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, select, twins
 from entp_lib.collection.frames import summary
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
@@ -67,7 +67,7 @@ TIERS = {
     ),
     "paper": DepthTier(
         64,
-        (1, 3, 6, 12, 24),
+        (1, 2, 3, 6, 12, 24),
         (24, 32, 48),
         dict(width=384, n_heads=6),
         TrainConfig(steps=100_000, eval_every=500, precision="bf16"),
@@ -120,14 +120,17 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     """What depth beyond two layers and length do; neither settles Lemma 6.2."""
     if not records or SHALLOW not in set(by_depth(records)["layers"]):
         return []
-    tier, ids = records[0].config.tier, tuple(name_of(r) for r in records)
+    tier = records[0].config.tier
     deep, long = by_depth(records), by_length(records)
     layers, lengths = sorted(deep["layers"].unique()), sorted(long["length"].unique())
     gain = between(deep, "layers", layers[-1], SHALLOW, "token_accuracy")  # a single layer is ENTP's own
     loss = between(long, "length", lengths[0], lengths[-1], "above_baseline")
+    one = dict(length=int(deep["length"].iloc[0]), layers=(layers[-1], SHALLOW))
+    both = dict(length=(lengths[0], lengths[-1]), layers=SHALLOW)
+    used = [tuple(name_of(r) for r in select(records, **labels)) for labels in (one, both)]
     return [
-        Measurement("6.2-depth", gain.tolist(), tier, ids),
-        Measurement("6.2-length", loss.tolist(), tier, ids),
+        Measurement("6.2-depth", gain.tolist(), tier, used[0]),
+        Measurement("6.2-length", loss.tolist(), tier, used[1]),
     ]
 
 
