@@ -197,7 +197,8 @@ def run_notebooks(options, given: dict) -> int:
     plan = launcher.plan(only=options.only, options=given, extra=options.parameter, update=options.update)
     limit = seconds(options.time_limit) * len(plan.jobs)
     what = f"{len(plan.todo)} runs without a record"
-    estimates.announce_runs(what, plan.todo, options.jobs or 0, options.yes, limit)
+    if not options.cluster:  # whose machines nothing here measures
+        estimates.announce_runs(what, plan.todo, options.jobs or 0, options.yes, limit)
     results = launcher.run_all(plan)
     if options.tier != "smoke" and not Store().read_only:
         ledger.write_ledger(folder=None if plan.in_place else paths.new_figures().parent)

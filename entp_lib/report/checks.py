@@ -78,6 +78,8 @@ def decoding(device: str) -> tuple[str, bool]:
 def memory(device: str) -> tuple[str, bool]:
     """What a Medium ENTP step of batch 64 takes at its peak, and what there is; on a CPU a small one."""
     cuda = device == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
     size, batch, length = ("medium", 64, 64) if cuda else ("extra_small", 4, 16)
     model = build_model(ModelConfig.from_size(size, architecture="entp", vocab_size=64, max_length=length), 0, device)
     tokens_BT = torch.randint(64, (batch, length), generator=generator_for("cpu", "check")).to(device)
@@ -88,7 +90,7 @@ def memory(device: str) -> tuple[str, bool]:
     if not cuda:
         return f"a step of {size} ran", True
     free, total = torch.cuda.mem_get_info()
-    peak = torch.cuda.max_memory_allocated()
+    peak = torch.cuda.max_memory_allocated()  # since the reset before the step
     return (
         f"{peak / 2**30:.1f} GiB at the peak of a step, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free",
         peak < total,

@@ -8,12 +8,11 @@ Which claim or question answers for which task is ``results/reference/<paper>/co
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.collection.claims import EQUAL, OPEN, answer, reference_claims
+from entp_lib.collection.claims import OPEN, answer, reference_claims
 from entp_lib.files import read_table
 
 BUDGETS = {"equal_steps": "equal steps", "equal_compute": "equal compute"}
 AHEAD, BEHIND, UNINFORMATIVE, NOT_RUN = "ENTP ahead", "decoder ahead", "uninformative", "not run yet"
-ANSWERS = (AHEAD, BEHIND, EQUAL, OPEN, UNINFORMATIVE)
 
 
 def tasks() -> pd.DataFrame:

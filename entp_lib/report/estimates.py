@@ -101,6 +101,8 @@ def expected_seconds(configs: Sequence[Config], jobs: int, device: str = "cpu") 
     for config, count in alike([config for config in configs if isinstance(config, RunConfig)]):
         with contextlib.suppress(ConfigError):  # the run itself will say what it lacks
             costs.append((operations(config), count, config))
+    if not costs:
+        return 0.0
     total = sum(cost * count for cost, count, _ in costs)
     if device == "cpu" and total / FAST / jobs < SAY_SECONDS / 20:
         return 0.0

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -60,12 +59,6 @@ def scale(measurement: Measurement | None, unit: str) -> float:
     return 1.0 if unit in ("accuracy", "error") else math.nan
 
 
-@cache
-def units() -> dict[str, str]:
-    """The unit of every claim."""
-    return reference_claims().set_index("id")["unit"].to_dict()
-
-
 def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check) -> str:
     """What should stand beside the verdict on a measurement that rests on the records ``used``.
 
@@ -76,7 +69,7 @@ def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Meas
     dirty = len(dirty_records(used))
     said = [f"{dirty} of {len(used)} records by code that no commit has"] if dirty else []
     if isinstance(measurement, Measurement):
-        by_score = units().get(measurement.claim) in SCORES
+        by_score = reference_claims().set_index("id")["unit"].get(measurement.claim) in SCORES
         said += [text for text in [pairs_apart(used), experiment.moving(used) if by_score else ""] if text]
     return "; ".join(said)
 

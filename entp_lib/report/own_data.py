@@ -79,7 +79,7 @@ def report(records: Sequence[Record]) -> str:
         name: {column: text(part[column]) for column in names}
         for name, part in table.groupby("architecture", sort=False)
     }
-    shown["constant guess"] = {name: f"{records[0].metrics['baseline'][name]:.3f}" for name in names}
+    shown["constant guess, on validation"] = {name: f"{records[0].metrics['baseline'][name]:.3f}" for name in names}
     wide = table.pivot(index="seed", columns="architecture")
     if all(name in set(table["architecture"]) for name in DEFAULT):
         gaps = {name: (wide[name]["entp"] - wide[name]["decoder"]).dropna() for name in names}

@@ -16,8 +16,6 @@ from entp_lib.report.tables import markdown
 from entp_lib.runs.records import Store
 from entp_lib.strict import ConfigError
 
-MADE_BY = "written by python -m entp_lib readme"
-
 
 def findings_part(table: pd.DataFrame) -> str:
     """The findings, a line each, at which scale they were run, and how many claims have each verdict."""

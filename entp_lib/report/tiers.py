@@ -44,8 +44,8 @@ def lower_priority() -> None:
 def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequence[str] = ()) -> int:
     """Complete a tier's records, one line for each experiment on stderr; returns how many runs failed.
 
-    ``time_limit``: seconds for all of it, 0 for none. Runs are given to workers seed by seed, so that what is there at
-    any moment is paired as far as it goes.
+    ``time_limit``: seconds for all of it, 0 for none. Runs are given to workers in the order of their plan, mostly seed
+    by seed, so that what is there at any moment is paired as far as it goes.
     """
     lower_priority()
     store, begun, failures = Store(), time.monotonic(), 0

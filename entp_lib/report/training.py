@@ -4,6 +4,7 @@ Imports nothing slow until a command runs: torch takes a second, which mistakes 
 """
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -139,6 +140,7 @@ def run_sweep(
     """
     from entp_lib.config import config_id
     from entp_lib.report.estimates import announce_runs
+    from entp_lib.runs.cluster import VARIABLE
     from entp_lib.runs.records import Store
     from entp_lib.runs.sweeps import SweepError, sweep
 
@@ -146,7 +148,8 @@ def run_sweep(
     known = [] if options.fresh else [store.find(config, version) for config in configs]
     complete = {r.id for r in known if r is not None and r.status == "complete"}
     todo = [config for config in configs if config_id(config, version) not in complete]
-    announce_runs(label, todo, options.jobs or jobs, getattr(options, "yes", True), seconds(options.time_limit))
+    if not (getattr(options, "cluster", None) or os.environ.get(VARIABLE)):  # whose speed nothing here measures
+        announce_runs(label, todo, options.jobs or jobs, getattr(options, "yes", True), seconds(options.time_limit))
     try:
         done = sweep(
             configs,

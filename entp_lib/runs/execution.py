@@ -53,6 +53,8 @@ def run(
             tidy(store, found)
             return found  # stored before, or by another process while this one waited for the lock
         check_can_compute([config], version, store)
+        if isinstance(config, StudyConfig):
+            device = config.params.get("device", "cpu")  # nothing else gives a study a GPU
         device = device or device_for(config.tier)
         reset_peak_memory(device)
         where = provenance(device, threads) | ({"generation": generation} if generation else {})
@@ -63,8 +65,9 @@ def run(
             if isinstance(config, StudyConfig):
                 keeping = Keeping(checkpoint, canonical_json(to_dict(config)), store.set_aside, where, deadline, stop)
                 keeping.on_step = on_step
-                record = study_record(config, version, where, store, keeping)
-                save(store, record, device)
+                with keeping.inside:  # a loop that was asked to end leaves its record, too
+                    record = study_record(config, version, where, store, keeping)
+                    save(store, record, device)
                 stopping.end_if_asked()
             else:
                 with stopping.finishing_first():
@@ -258,9 +261,9 @@ def restore_weights(store: Store, record: Record) -> bool:
 def tidy(store: Store, record: Record) -> None:
     """Finish what a crash right after saving a complete record left: its checkpoint, and perhaps no weights yet."""
     checkpoint = store.checkpoint_path(record.experiment, record.id)
-    if store.read_only or not isinstance(record.config, RunConfig) or not checkpoint.exists():
+    if store.read_only or not checkpoint.exists():
         return
-    if store.weights_path(record.experiment, record.id).exists():
+    if isinstance(record.config, StudyConfig) or store.weights_path(record.experiment, record.id).exists():
         checkpoint.unlink(missing_ok=True)
     else:
         restore_weights(store, record)

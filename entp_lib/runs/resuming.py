@@ -88,11 +88,13 @@ KEEPING: ContextVar[Keeping | None] = ContextVar("keeping", default=None)
 
 @contextlib.contextmanager
 def kept(keeping: Keeping) -> Iterator[Keeping]:
-    """Within it the training loop of the study that is computed is kept."""
+    """Within it the training loop of the study that is computed is kept.
+
+    From the loop's first step on requests to end wait; whoever computes the study closes ``keeping.inside`` after it.
+    """
     token = KEEPING.set(keeping)
     try:
-        with keeping.inside:
-            yield keeping
+        yield keeping
     finally:
         KEEPING.reset(token)
 

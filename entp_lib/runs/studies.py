@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from entp_lib.config import RunConfig, StudyConfig
 from entp_lib.strict import one_of
 
 ENTP = "entp_lib.papers.entp"
@@ -80,6 +81,25 @@ STUDIES = {
     "encoder_decoder_coordinates": f"{ENCODER_DECODER}.recomputing:coordinates_study",
     "encoder_decoder_objective": f"{ENCODER_DECODER}.objectives:objective_study",
 }
+
+
+# Studies with a training loop that is kept (``entp_lib.runs.resuming``), and tells its steps.
+KEPT = (
+    "compact_triplets",
+    "compact_walks",
+    "compact_abstraction",
+    "compact_addition",
+    "scratchpad_training",
+    "encoder_decoder_objective",
+    "pretrained_encoder",
+    "pretrained_prompts",
+    "pretrained_lifted",
+)
+
+
+def told_steps(config: RunConfig | StudyConfig) -> int:
+    """How many steps a run tells while it goes on: those of its training loop, 1 where it has none."""
+    return config.steps if isinstance(config, RunConfig) or config.study in KEPT else 1
 
 
 def study_named(name: str) -> Callable[..., tuple[dict[str, Any], dict[str, list]]]:

@@ -18,6 +18,7 @@ from entp_lib.runs.generations import begin_or_continue, end, is_done
 from entp_lib.runs.pairs import begun_here_first
 from entp_lib.runs.progress import Meter, event, progress_folder
 from entp_lib.runs.records import Record, Store
+from entp_lib.runs.studies import told_steps
 from entp_lib.runs.workers import InProcess, available_cores, execute, local_processes
 from entp_lib.strict import ConfigError, check_types, require
 from entp_lib.tasks import build_task
@@ -167,7 +168,7 @@ def compute(todo: dict[str, Config], job: Job, executor: cf.Executor | None, res
             job.store.remove_leftovers(experiment)
         deadline = deadline_after(options.time_limit)
         folder = stack.enter_context(progress_folder(job.store.root / "progress"))
-        meter = Meter(folder, {i: c.steps for i, c in todo.items()}, options.label, step_weights(todo))
+        meter = Meter(folder, {i: told_steps(c) for i, c in todo.items()}, options.label, step_weights(todo))
         stack.callback(meter.close)
         gathering = Gathering(todo, job, deadline, result, meter)
         if isinstance(executor, cluster.Remote):
@@ -182,7 +183,7 @@ def compute(todo: dict[str, Config], job: Job, executor: cf.Executor | None, res
 def step_weights(todo: dict[str, Config]) -> dict[str, float]:
     """What a step of each run costs, in the cheapest one's: tokens through all layers, times the weights of a layer.
 
-    A study is one step, and counts as the cheapest; so does a run whose data are not there, which will say so itself.
+    A study's step counts as the cheapest; so does that of a run whose data are not there, which will say so itself.
     """
     tokens: dict[str, float] = {}
     costs: dict[str, float] = {}

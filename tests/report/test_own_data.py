@@ -21,7 +21,10 @@ def test_sequences_of_ones_own_are_trained_on(own_file, tmp_path, capsys):
     assert main(["data", str(own_file), *small]) == 0
     said = capsys.readouterr().out
     assert "sums.csv: 80 train, 10 validation, 10 test; scores on test" in said
-    assert all(word in said for word in ("decoder", "entp", "constant guess", "entp − decoder", "token_accuracy"))
+    assert all(
+        word in said
+        for word in ("decoder", "entp", "constant guess", "on validation", "entp − decoder", "token_accuracy")
+    )
     assert len(list((tmp_path / "results" / "own" / "records" / "own_data").glob("*.json"))) == 4
     assert not (tmp_path / "results" / "records").exists()
 

@@ -11,10 +11,12 @@ import torch
 from entp_lib.config import StudyConfig
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.report.endings import exit_status
+from entp_lib.runs import provenance as origin
 from entp_lib.runs import resuming, stopping, sweeps
 from entp_lib.runs.execution import run
 from entp_lib.runs.merging import merge
 from entp_lib.runs.records import Store
+from entp_lib.runs.studies import KEPT, STUDIES, told_steps
 from entp_lib.training.checkpoints import checkpoint_step
 
 
@@ -30,7 +32,7 @@ def planned(experiment, **wanted):
     raise LookupError(f"{experiment} has no study with {wanted}")
 
 
-STUDIES = {
+ASKED = {
     "abstraction, ENTP": ("compact_abstraction", dict(architecture="entp")),
     "abstraction, decoder": ("compact_abstraction", dict(architecture="decoder", n_layers=2)),
     "sums, coupled": ("compact_lengths", dict(positions="coupled", architecture="entp")),
@@ -44,9 +46,9 @@ STUDIES = {
 }
 
 
-@pytest.fixture(params=STUDIES)
+@pytest.fixture(params=ASKED)
 def study(request):
-    experiment, wanted = STUDIES[request.param]
+    experiment, wanted = ASKED[request.param]
     return planned(experiment, **wanted)
 
 
@@ -104,6 +106,39 @@ def test_sigterm_ends_the_step_and_leaves_the_checkpoint(plain, store, tmp_path)
     assert (cut.status, cut.provenance["steps"]) == ("partial", 7)
     assert stopping.REQUEST.finishing == 0
     assert timeless(run(plain, 1, store=store)) == timeless(whole)
+
+
+def test_a_second_request_while_the_record_is_saved_loses_nothing(plain, store, monkeypatch):
+    """A scheduler may signal every process of a job, and each passes it on: that is one request."""
+
+    def on_step(step):
+        if step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def save(self, record, real=Store.save):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, record)
+
+    monkeypatch.setattr(Store, "save", save)
+    assert exit_status(lambda: run(plain, 1, store=store, on_step=on_step)) == 143
+    assert store.find(plain, 1).provenance["steps"] == 7 and stopping.REQUEST.finishing == 0
+
+
+def test_what_a_crash_left_of_a_complete_study_is_tidied(plain, store):
+    on_step, stop = stop_behind(5)
+    cut = run(plain, 1, store=store, on_step=on_step, stop=stop)
+    path = store.checkpoint_path(plain.experiment, cut.id)
+    left = path.read_bytes()
+    run(plain, 1, store=store)
+    path.write_bytes(left)  # as a kill between the record and the removal leaves it
+    assert run(plain, 1, store=store).status == "complete" and not path.exists()
+
+
+def test_a_study_is_computed_on_a_cpu_and_says_so(plain, store, monkeypatch):
+    """Where a tier's training runs take a GPU, nothing gives a study one."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    where = run(dataclasses.replace(plain, tier="gpu"), 1, store=store).provenance
+    assert where["cpu_seconds"] > 0 and where["device"] == origin.provenance("cpu", 1)["device"]
 
 
 def test_a_killed_study_goes_on_from_the_last_minute(plain, store, tmp_path, monkeypatch):
@@ -187,8 +222,10 @@ def test_a_second_loop_of_a_study_is_refused(tmp_path):
             list(resuming.steps(resuming.Progress(), 2, model, optimizer))
 
 
-def test_a_study_tells_its_steps(plain):
-    assert plain.steps == 40
-    assert planned("objectives", setting__objective="masked").steps == 4
-    assert planned("scratchpad_training", setting__scratchpad="none").steps == 2
-    assert StudyConfig("test", "smoke", "costs", {"runs": 3}).steps == 1
+def test_a_study_tells_its_steps(plain, study, store):
+    told = []
+    run(study, 1, store=store, on_step=told.append)
+    assert told[-1] == told_steps(study) == len(told) >= 2
+    assert told_steps(plain) == 40
+    assert told_steps(StudyConfig("test", "smoke", "looped_drift", {"steps": 100_000})) == 1
+    assert set(KEPT) <= set(STUDIES)

@@ -27,7 +27,7 @@ TIERS: dict[str, dict[str, dict]] = {
         "looped_sigmoids": dict(terms=[10, 30]),
         "looped_transpose": dict(sizes=[2, 3], one_layer=[4]),
         "looped_contract": dict(sizes=[2]),
-        "looped_depth": dict(levels=[0, 1, 14], deltas=[1e-2, 1e-4]),
+        "looped_depth": dict(levels=[0, 1, 14], deltas=[1e-2, 1e-4], points=100_003),
         "looped_fleq": dict(programs=2, commands=6),
         "looped_calculator": dict(terms=[10, 40], inputs=20),
         "looped_newton": dict(d=3, rounds=12, matrices=1),
@@ -65,7 +65,7 @@ TIERS: dict[str, dict[str, dict]] = {
         "looped_sigmoids": dict(terms=[10, 30, 100, 300, 1000]),
         "looped_transpose": dict(sizes=[2, 3, 5, 8], one_layer=[30]),
         "looped_contract": dict(sizes=[1, 2, 3, 5, 8]),
-        "looped_depth": dict(levels=list(range(17)), deltas=HALVES[:15]),
+        "looped_depth": dict(levels=list(range(17)), deltas=HALVES[:15], points=100_003),
         "looped_fleq": dict(programs=100, commands=20),
         "looped_calculator": dict(terms=[50, 100, 200, 400, 800]),
         "looped_newton": dict(d=5, rounds=25, matrices=5),
@@ -161,18 +161,28 @@ def measure(records: Sequence[Record]) -> list[Check]:
         return m["contract"]["kept"] and within.all()
 
     def printed(*names: str) -> bool:
-        """Whether what is printed holds: it does not where it fails and its correction never does."""
-        return not all(errata[name]["corrected"] == 0 < errata[name]["printed"] for name in names)
+        """Whether what is printed never fails."""
+        return all(errata[name]["printed"] == 0 for name in names)
+
+    def mended(*names: str) -> bool:
+        """Whether its correction never fails."""
+        return all(errata[name]["corrected"] == 0 for name in names)
 
     return [
-        check("LT-1", printed("E9"), "circuits errata", circuits, "mod 2^d, or with d + 1 outputs"),
+        check("LT-1", printed("E9"), "circuits errata", circuits and mended("E9"), "mod 2^d, or with d + 1 outputs"),
         check("LT-2", copies and m["off_target"]["within_bound"], "copying off_target"),
-        check("LT-3", printed("E2"), "copying errata", copies and exact, "the second ReLU is subtracted"),
+        check(
+            "LT-3",
+            printed("E2"),
+            "copying errata",
+            copies and exact and mended("E2"),
+            "the second ReLU is subtracted",
+        ),
         check(
             "LT-4.3",
             printed("E1", "E4"),
             "circuits errata",
-            circuits and exact,
+            circuits and exact and mended("E1", "E4"),
             "1 - N in equation 4; the -1 of p_next only where the scratchpad bit is",
         ),
         check("LT-4", subleq, "random_programs library drift sizes"),
@@ -191,7 +201,11 @@ def measure(records: Sequence[Record]) -> list[Check]:
             "e^C/δ softmax([δx, C]) - 1/δ is x up to δ",
         ),
         check("LT-7", block(2, "A^T B", "B^T A", "A^T A", "B^T B", tolerance=1e-3), "contract product"),
-        check("LT-6.3", m["depth"]["best_attention"] < 1e-6, "depth"),
+        check(
+            "LT-6.3",
+            m["depth"]["best_attention"] < 1e-6 and abs(m["depth"]["factor_of_a_level"] - 4) < 0.1,
+            "depth",
+        ),
         check("LT-8", block(3, "A + B"), "contract"),
         check("LT-9", block(3, "A - B"), "contract"),
         check("LT-C2", block(2, "A^T B", tolerance=1e-3), "contract calculator"),

@@ -85,7 +85,7 @@ def row_of(row: pd.Series, shown: pd.Series, known: set[str], page: str) -> dict
     return cells | {
         "id": escape(row["id"]),
         "seeds": seeds,
-        "verdict": escape(row["verdict"]),
+        "verdict": escape(str(shown["verdict"])),
         "where": where(row["id"], known, page),
         "records": record_links(names, page),
         "filter": {"paper": paper, "verdict": row["verdict"], "tier": row["tier"] or "", "kind": row["kind"]},

@@ -1,7 +1,6 @@
 """The site's pages that are no file of the repository: start, papers, gallery, and the table of contents."""
 
 from html import escape
-from pathlib import Path
 
 import pandas as pd
 
@@ -100,8 +99,3 @@ def gallery() -> str:
         caption = f"<figcaption>{escape(alt)} ({rests})</figcaption>"
         parts.append(f'<figure><a href="figures/{path.stem}.svg">{image}</a>{caption}</figure>\n')
     return "\n".join(parts)
-
-
-def title_of_page(path: Path) -> str:
-    """The first heading of a Markdown file."""
-    return next(line[2:] for line in read_text(path).splitlines() if line.startswith("# "))

@@ -1,5 +1,7 @@
 """Tables and verdicts of notebook 11, from the committed records."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -51,3 +53,23 @@ def test_a_built_machine_is_within_what_is_stated():
     assert experiment.sized({"layers": 13, "heads": 4}, 13, 4)
     assert not experiment.sized({"layers": 13, "heads": 4}, 13, 1)
     assert not experiment.sized({"layers": 14, "heads": 1}, 13, 1)
+
+
+@pytest.mark.parametrize(("name", "claim"), [("E9", "LT-1"), ("E2", "LT-3"), ("E1", "LT-4.3"), ("E4", "LT-4.3")])
+def test_a_correction_that_fails_saves_no_statement(records, name, claim):
+    assert {c.claim: c.verdict for c in LOOPED.measure(records)}[claim] == "verified with correction"
+    broken = []
+    for r in records:
+        if r.config.study == "looped_errata":
+            r = replace(r, metrics=dict(r.metrics, **{name: dict(r.metrics[name], corrected=5)}))
+        broken.append(r)
+    assert {c.claim: c.verdict for c in LOOPED.measure(broken)}[claim] == "refuted"
+
+
+def test_depth_of_a_relu_network_is_looked_at(records):
+    broken = []
+    for r in records:
+        if r.config.study == "looped_depth":
+            r = replace(r, metrics=dict(r.metrics, factor_of_a_level=2.0))
+        broken.append(r)
+    assert {c.claim: c.verdict for c in LOOPED.measure(broken)}["LT-6.3"] == "refuted"

@@ -22,7 +22,7 @@ SMALL = {
     "looped_sigmoids": dict(terms=[10, 30]),
     "looped_transpose": dict(sizes=[2, 3], one_layer=[4]),
     "looped_contract": dict(sizes=[2]),
-    "looped_depth": dict(levels=[0, 1, 14], deltas=[1e-2, 1e-4]),
+    "looped_depth": dict(levels=[0, 1, 14], deltas=[1e-2, 1e-4], points=100_003),
     "looped_fleq": dict(programs=1, commands=5),
     "looped_calculator": dict(terms=[10, 40], inputs=12),
     "looped_newton": dict(d=2, rounds=8, matrices=1),

@@ -176,9 +176,12 @@ def contract_study(sizes: list[int], data_seed: int = 0) -> Study:
     return {"kept": all(r[t] < 1e-9 for r in rows for t in terms)}, columns(rows)
 
 
-def depth_study(levels: list[int], deltas: list[float]) -> Study:
-    """The largest error of x² on [0, 1] by ReLU networks of growing depth, and by attention with 2 layers, by δ."""
-    x = np.linspace(0, 1, 4097)
+def depth_study(levels: list[int], deltas: list[float], points: int) -> Study:
+    """The largest error of x² on [0, 1] by ReLU networks of growing depth, and by attention with 2 layers, by δ.
+
+    ``points``: how many x are tried. Multiples of a power of 1/2 are knots of the networks, where they do not err.
+    """
+    x = np.linspace(0, 1, points)
     rows = [
         {"kind": "ReLU network", "layers": k, "delta": 0.0, "error": largest(sawtooth_square(x, k) - x**2)}
         for k in levels
@@ -188,4 +191,6 @@ def depth_study(levels: list[int], deltas: list[float]) -> Study:
         rows.append({"kind": "attention", "layers": 2, "delta": delta, "error": error})
     best = min(r["error"] for r in rows if r["kind"] == "attention")
     deep = next((r["layers"] for r in rows if r["kind"] == "ReLU network" and r["error"] <= best), None)
-    return {"best_attention": best, "levels_for_the_same": deep}, columns(rows)
+    relu = [r["error"] for r in rows if r["kind"] == "ReLU network"]
+    factor = (relu[0] / relu[-1]) ** (1 / (levels[-1] - levels[0]))
+    return {"best_attention": best, "levels_for_the_same": deep, "factor_of_a_level": factor}, columns(rows)
