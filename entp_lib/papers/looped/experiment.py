@@ -10,6 +10,7 @@ from entp_lib.config import StudyConfig
 from entp_lib.runs.records import Record
 
 HALVES = [round(10 ** (-k / 2), 15) for k in range(2, 25)]  # two values of δ per power of 10
+WIDEST = 8  # of a block, in d + 1: what a width of order d may be
 
 TIERS: dict[str, dict[str, dict]] = {
     "smoke": {
@@ -143,7 +144,9 @@ def measure(records: Sequence[Record]) -> list[Check]:
     circuits = m["circuits"]["wrong"] == 0
     copies = m["copying"]["largest_error"] < 1e-9
     slopes, fleq, newton = m["sigmoids"]["slopes"], m["fleq"], m["newton"]["largest_residual"]
-    blocks = frame(found["contract"]).groupby("block").agg({"layers": "max", "heads": "max", "error": "max"})
+    blocks = frame(found["contract"])
+    blocks["width"] /= blocks["d"] + 1  # O(d)
+    blocks = blocks.groupby("block")[["layers", "heads", "error", "width", "previous", "padding"]].max()
     widths = frame(found["sizes"])
     subleq = exact and m["drift"]["wrong"] == 0 and sized(machines["SUBLEQ"], 9, 2)
     subleq = subleq and (widths["width"] - 12 * widths["pointer"]).nunique() == 1  # all but 12 L is the same for all n
@@ -157,7 +160,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
 
     def block(layers: int, *names: str, tolerance: float = 1e-9) -> bool:
         rows = blocks.loc[list(names)]
-        within = rows["layers"].le(layers) & rows["heads"].eq(1) & rows["error"].lt(tolerance)
+        within = rows["layers"].le(layers) & rows["heads"].eq(1) & rows["width"].le(WIDEST)
+        within &= rows["error"].lt(tolerance) & rows["previous"].lt(1e-9) & rows["padding"].lt(1e-8)
         return m["contract"]["kept"] and within.all()
 
     def printed(*names: str) -> bool:

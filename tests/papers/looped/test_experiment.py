@@ -73,3 +73,14 @@ def test_depth_of_a_relu_network_is_looked_at(records):
             r = replace(r, metrics=dict(r.metrics, factor_of_a_level=2.0))
         broken.append(r)
     assert {c.claim: c.verdict for c in LOOPED.measure(broken)}["LT-6.3"] == "refuted"
+
+
+@pytest.mark.parametrize(("curve", "value"), [("width", 10_000), ("previous", 1.0), ("padding", 1.0), ("heads", 2)])
+def test_a_block_that_breaks_its_contract_is_none(records, curve, value):
+    broken = []
+    for r in records:
+        if r.config.study == "looped_contract":
+            r = replace(r, curves=dict(r.curves, **{curve: [value] * len(r.curves[curve])}))
+        broken.append(r)
+    verdicts = {c.claim: c.verdict for c in LOOPED.measure(broken)}
+    assert {verdicts[claim] for claim in ("LT-6", "LT-7", "LT-8", "LT-9", "LT-C2", "LT-C3")} == {"refuted"}
