@@ -23,8 +23,7 @@ from entp_lib.config import RunConfig
 from entp_lib.corpora.tokenizers import restore
 from entp_lib.models.entp import token_forwards
 from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp.language import counts, shakespeare
-from entp_lib.papers.entp.language import experiment as module
+from entp_lib.papers.entp.language import counts, shakespeare, tables
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
 from entp_lib.report import own_text
 from entp_lib.report.costs import training_operations
@@ -46,9 +45,9 @@ def models(tier, seeds):
 
 def test_arms_differ_in_rates_and_positions_alone():
     runs = {(r.labels["schedule"], r.labels["arm"]): r.config for r in models("quick", 1)}
-    assert set(runs) == {*itertools.product(module.SCHEDULES, ("decoder", "entp")), (module.TABLE_8, module.LONGER)}
-    plain, swapped = (runs[schedule, "decoder"] for schedule in module.SCHEDULES)
-    longer = runs[module.TABLE_8, module.LONGER]
+    assert set(runs) == {*itertools.product(tables.SCHEDULES, ("decoder", "entp")), (tables.TABLE_8, tables.LONGER)}
+    plain, swapped = (runs[schedule, "decoder"] for schedule in tables.SCHEDULES)
+    longer = runs[tables.TABLE_8, tables.LONGER]
     rates = swapped.train.min_lr, swapped.train.max_lr
     assert rates == (plain.train.max_lr, plain.train.min_lr) and rates[0] > rates[1]
     assert dataclasses.replace(swapped, train=plain.train) == plain
@@ -60,7 +59,7 @@ def test_arms_differ_in_rates_and_positions_alone():
 def test_the_longer_decoder_spends_what_entp_spends(tier):
     """Counted on the positions that ENTP's batches draw."""
     configs = [run.config for run in models(tier, 1)]
-    (longer,) = (run.config for run in models(tier, 1) if run.labels["arm"] == module.LONGER)
+    (longer,) = (run.config for run in models(tier, 1) if run.labels["arm"] == tables.LONGER)
     entp = next(c for c in configs if c.model.architecture == "entp")
     task = build_task(entp.task, entp.task_params)
     generator = torch.Generator().manual_seed(0)
@@ -111,30 +110,30 @@ def run_name(labels):
 def records():
     """One seed of quick: ENTP 0.2 nats ahead at its lowest, behind at the end, 0.1 behind with the rates swapped."""
     curves = {
-        (module.TABLE_8, "decoder"): (3.0, 2.0, 2.4),
-        (module.TABLE_8, "entp"): (3.2, 1.8, 2.5),
-        (module.SWAPPED, "decoder"): (3.0, 2.5, 2.0),
-        (module.SWAPPED, "entp"): (3.0, 2.5, 2.1),
-        (module.TABLE_8, module.LONGER): (2.0, 1.5, 1.4),
+        (tables.TABLE_8, "decoder"): (3.0, 2.0, 2.4),
+        (tables.TABLE_8, "entp"): (3.2, 1.8, 2.5),
+        (tables.SWAPPED, "decoder"): (3.0, 2.5, 2.0),
+        (tables.SWAPPED, "entp"): (3.0, 2.5, 2.1),
+        (tables.TABLE_8, tables.LONGER): (2.0, 1.5, 1.4),
     }
     return [made_up(run, curves[run.labels["schedule"], run.labels["arm"]]) for run in models("quick", 1)]
 
 
 def test_minima_and_differences_are_those_of_the_curves(records):
-    table = module.minima(records).set_index(["schedule", "arm"])
-    row = table.loc[(module.TABLE_8, "entp")]
+    table = tables.minima(records).set_index(["schedule", "arm"])
+    row = table.loc[(tables.TABLE_8, "entp")]
     assert (row["lowest validation loss"], row["last validation loss"]) == (1.8, 2.5)
     assert (row["lowest training loss"], row["last training loss"]) == (1.0, 1.0)
     assert row["lowest validation perplexity"] == math.exp(1.8) and row["unigram loss"] == 3.0
-    smooth = module.minima(records, smoothed=2).set_index(["schedule", "arm"]).loc[(module.TABLE_8, "entp")]
+    smooth = tables.minima(records, smoothed=2).set_index(["schedule", "arm"]).loc[(tables.TABLE_8, "entp")]
     assert smooth["lowest validation loss"] == pytest.approx(2.15)
-    found = {name: values.tolist() for name, values in module.gaps(records).items()}
-    assert list(found) == list(module.COMPARISONS)
+    found = {name: values.tolist() for name, values in tables.gaps(records).items()}
+    assert list(found) == list(tables.COMPARISONS)
     assert found["as published: rates swapped, lowest"] == pytest.approx([-0.1])
     assert found["Table 8, lowest"] == pytest.approx([0.2])
     assert found["Table 8, last"] == pytest.approx([-0.1])
     assert found["equal compute, last"] == pytest.approx([-1.1])
-    assert module.gaps(records, smoothed=2)["Table 8, lowest"].tolist() == pytest.approx([2.2 - 2.15])
+    assert tables.gaps(records, smoothed=2)["Table 8, lowest"].tolist() == pytest.approx([2.2 - 2.15])
 
 
 def test_each_claim_is_measured_on_its_own_arms(records):
@@ -144,40 +143,40 @@ def test_each_claim_is_measured_on_its_own_arms(records):
     assert [len(m.records) for m in measured.values()] == [2, 2, 2]
     assert not any(m.paper_settings for m in measured.values())
     assert OPENWEBTEXT.measure([]) == []
-    without = [r for r in records if r.labels["arm"] != module.LONGER]
+    without = [r for r in records if r.labels["arm"] != tables.LONGER]
     assert [m.claim for m in OPENWEBTEXT.measure(without)] == ["T3-loss", "T3-last"]
 
 
 def test_gaps_by_position_are_paired(records):
-    table = module.gap_by_position(records, "decoder")
+    table = tables.gap_by_position(records, "decoder")
     assert table.index.tolist() == [1, 2] and table["mean"].tolist() == pytest.approx([-0.1, -1.1])
-    assert module.gap_by_position(records, module.LONGER)["mean"].tolist() == pytest.approx([-1.1, -2.1])
+    assert tables.gap_by_position(records, tables.LONGER)["mean"].tolist() == pytest.approx([-1.1, -2.1])
 
 
 def test_both_ranges_of_prefixes_stand_side_by_side(records):
     """Positions 6 to 10: ENTP 0.5 behind up to 7, 0.1 ahead from 8 on; lengths count alike, whatever the totals say."""
     for r in records:
-        late = {"entp": 0.9, "decoder": 1.0, module.LONGER: 0.7}[r.labels["arm"]]
+        late = {"entp": 0.9, "decoder": 1.0, tables.LONGER: 0.7}[r.labels["arm"]]
         early = 2.5 if r.labels["arm"] == "entp" else 2.0
         r.metrics.update(position=[6, 7, 8, 9, 10], loss_by_position=[early, early, late - 0.1, late, late + 0.1])
-    (run,) = (run for run in OPENWEBTEXT.plan("quick", 1) if run.labels["arm"] == module.COUNTS)
+    (run,) = (run for run in OPENWEBTEXT.plan("quick", 1) if run.labels["arm"] == tables.COUNTS)
     counted = {"loss": 9.0, "position": [6, 7, 8, 9, 10], "loss_by_position": [3.0, 4.0, 2.0, 2.0, 5.0]}
     metrics = {name: counted for name in counts.ORDERS}
     counted_too = [*records, Record("openwebtext", 1, run.config, metrics, {}, {}, labels=run.labels)]
-    table = module.losses_by_range(counted_too)
+    table = tables.losses_by_range(counted_too)
     assert list(table.index) == [(n, b) for n in ("6 to 7", "8 to 10") for b in ("equal steps", "equal compute")]
     assert table["ENTP"].tolist() == pytest.approx([2.5, 2.5, 0.9, 0.9])
     assert table["decoder"].tolist() == pytest.approx([2.0, 2.0, 1.0, 0.7])
     assert table["decoder − ENTP"].tolist() == pytest.approx([-0.5, -0.5, 0.1, -0.2])
     assert table["bigram"].tolist() == table["trigram"].tolist() == [3.5, 3.5, 3.0, 3.0]
-    plain = module.losses_by_range([r for r in records if r.labels["arm"] != module.LONGER])
+    plain = tables.losses_by_range([r for r in records if r.labels["arm"] != tables.LONGER])
     assert [budget for _, budget in plain.index] == ["equal steps"] * 2 and "bigram" not in plain
     long = {m.claim: m.values for m in OPENWEBTEXT.measure(counted_too)}
     assert long["T3-long"] == pytest.approx([0.1]) and long["T3-long-fair"] == pytest.approx([-0.2])
 
 
 def test_samples_are_listed_prompt_by_prompt(records):
-    found = module.samples(records)
+    found = tables.samples(records)
     names = [run_name(r.labels) for r in records]
     assert [run for run, _, _ in found] == names * 2
     assert [prompt for _, prompt, _ in found] == ["p"] * 5 + ["q"] * 5
@@ -185,19 +184,19 @@ def test_samples_are_listed_prompt_by_prompt(records):
 
 
 def test_equal_compute_is_what_the_decoder_spent(records):
-    budget = {"schedule": module.TABLE_8, "arm": "decoder"}
-    table = at_equal_compute(module.courses(records), ["loss"], budget, by=("schedule", "arm"))["loss"]
+    budget = {"schedule": tables.TABLE_8, "arm": "decoder"}
+    table = at_equal_compute(tables.courses(records), ["loss"], budget, by=("schedule", "arm"))["loss"]
     for axis in ("token_forwards", "seconds"):
-        assert table[axis, module.TABLE_8, "decoder"] == 2.4
-        assert math.isnan(table[axis, module.TABLE_8, "entp"])  # not one evaluation by then
+        assert table[axis, tables.TABLE_8, "decoder"] == 2.4
+        assert math.isnan(table[axis, tables.TABLE_8, "entp"])  # not one evaluation by then
     assert len(table) == 2 * 5
 
 
 def test_frames_have_a_row_for_each_point(records):
-    course = module.courses(records)
+    course = tables.courses(records)
     assert len(course) == 5 * 3 and course["tokens"].tolist()[:3] == [10 * 32 * 32, 20 * 32 * 32, 30 * 32 * 32]
     assert course["perplexity"].iloc[0] == math.exp(3.0)
-    positions = module.loss_by_position(records)
+    positions = tables.loss_by_position(records)
     assert len(positions) == 5 * 2 and set(positions["architecture"]) == {"decoder", "entp"}
 
 
@@ -245,18 +244,18 @@ def test_shakespeare_is_shown_beside_the_logs(store):
 def test_the_smoke_tier_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     whole = OPENWEBTEXT.collect(NotebookParameters(tier="smoke", seeds=1)).complete
-    complete = module.trained(whole)
+    complete = tables.trained(whole)
     assert (len(whole), len(complete)) == (6, 5)
-    counts_of = module.counted_losses(whole).iloc[0]
+    counts_of = tables.counted_losses(whole).iloc[0]
     assert counts_of["bigram"] < counts_of["unigram"] == pytest.approx(counts_of["unigram, longer prefixes"], rel=0.1)
-    assert module.minima(complete)["last training loss"].lt(math.log(256)).all()
+    assert tables.minima(complete)["last training loss"].lt(math.log(256)).all()
     assert len({r.metrics["corpus"]["checksum"] for r in complete}) == 1
     shown = summary(complete)
     assert len(cost_per_run(shown, by="arm")) == 3 and shown["baseline_token_accuracy"].nunique() == 1
-    assert set(module.loss_by_position(complete)["position"]) == set(range(1, 17))
-    assert len(module.samples(complete)) == 5 * 3
-    spent = shown[shown["schedule"] == module.TABLE_8].set_index("arm")["token_forwards"]
-    assert spent["entp"] == pytest.approx(spent[module.LONGER], rel=0.1)
+    assert set(tables.loss_by_position(complete)["position"]) == set(range(1, 17))
+    assert len(tables.samples(complete)) == 5 * 3
+    spent = shown[shown["schedule"] == tables.TABLE_8].set_index("arm")["token_forwards"]
+    assert spent["entp"] == pytest.approx(spent[tables.LONGER], rel=0.1)
 
 
 # A text of one's own
@@ -413,17 +412,17 @@ def test_counts_are_scored_on_the_windows_of_the_run_and_find_structure(tmp_path
 def test_an_arm_above_the_bigram_makes_long_prefixes_uninformative():
     losses = pd.DataFrame({"arm": ["decoder", "entp"] * 2, "seed": [0, 0, 1, 1], "loss": [2.0, 2.8, 2.1, 2.9]})
     found = pd.DataFrame({"bigram, longer prefixes": [2.5, 2.5]})
-    stand = module.below_bigrams(losses, found, ("decoder", "entp"))
+    stand = tables.below_bigrams(losses, found, ("decoder", "entp"))
     assert not Measurement("T3-long", [0.1], "overnight", levels=stand).informative
-    stand = module.below_bigrams(losses.assign(loss=2.0), found, ("decoder", "entp"))
+    stand = tables.below_bigrams(losses.assign(loss=2.0), found, ("decoder", "entp"))
     assert Measurement("T3-long", [0.1], "overnight", levels=stand).informative
-    assert module.below_bigrams(losses, pd.DataFrame(), ("decoder", "entp")) == ()
+    assert tables.below_bigrams(losses, pd.DataFrame(), ("decoder", "entp")) == ()
 
 
 def test_a_loss_has_the_unit_of_its_tokenizer():
     def record(**params):
         return SimpleNamespace(config=SimpleNamespace(task_params=params))
 
-    assert module.unit([record(context=8), record(tokenizer="bytes", context=8)]) == "nats per byte"
-    assert module.unit([record(tokenizer="gpt2", context=8)]) == "nats per token"
-    assert module.unit([record(tokenizer="gpt2", context=8), record(context=8)]) == "nats per byte/token"
+    assert tables.unit([record(context=8), record(tokenizer="bytes", context=8)]) == "nats per byte"
+    assert tables.unit([record(tokenizer="gpt2", context=8)]) == "nats per token"
+    assert tables.unit([record(tokenizer="gpt2", context=8), record(context=8)]) == "nats per byte/token"

@@ -17,7 +17,8 @@ from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, plan
 from entp_lib.collection.frames import gap_table, levels, paired, published
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import RunConfig, StudyConfig, TrainConfig, config_id
-from entp_lib.papers.entp.language.experiment import OPENWEBTEXT, TABLE_8
+from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
+from entp_lib.papers.entp.language.tables import TABLE_8
 from entp_lib.runs.records import Record, Store
 from entp_lib.statistics import mcnemar, mean_interval
 from entp_lib.strict import one_of
