@@ -225,13 +225,18 @@ def weights_of(store: Store, name: str) -> Path:
         record = store.load(experiment, record_id)
         if record is not None and record.status == "complete" and restore_weights(store, record):
             return path
-    command = f"{paths.program()} train {experiment}"
-    if record is not None:  # records are kept in git, weights are not
-        architecture = record.config.model.architecture
-        command += f" --tier {record.config.tier} --architecture {architecture} --fresh"
+    command = train_command(experiment, record) + " --fresh" * (record is not None)  # git keeps records, not weights
     if not paths.has_repository() or store.root.resolve() != paths.results().resolve():
         command += f" --results {store.root}"
     raise ConfigError(f"the weights of {name} are missing ({paths.relative(path)}); this makes them: {command}")
+
+
+def train_command(experiment: str, record: Record | None) -> str:
+    """The command that computes a run, with what narrows it down where its record is there."""
+    command = f"{paths.program()} train {experiment}"
+    if record is None or not isinstance(record.config, RunConfig):
+        return command
+    return f"{command} --tier {record.config.tier} --architecture {record.config.model.architecture}"
 
 
 def sound_weights(path: Path, name: str) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 from entp_lib import paths
 from entp_lib.config import RunConfig
 from entp_lib.models import Transformer
-from entp_lib.runs.execution import weights_of
+from entp_lib.runs.execution import train_command, weights_of
 from entp_lib.runs.records import Store
 from entp_lib.strict import ConfigError, require
 from entp_lib.training.tensors import DamagedFileError
@@ -56,10 +56,8 @@ def restorable(store: Store, experiment: str, record_id: str) -> bool:
 def missing(store: Store, experiment: str, record_id: str) -> str:
     """That a run's weights are not here, and the command that makes them beside the project's records."""
     record = store.load(experiment, record_id)
-    command = f"{paths.program()} train {experiment}"
-    if record is not None and isinstance(record.config, RunConfig):
-        seeds = record.config.model_seed + 1
-        command += f" --tier {record.config.tier} --architecture {record.config.model.architecture} --seeds {seeds}"
+    command = train_command(experiment, record)
+    command += f" --seeds {record.config.model_seed + 1}" if record is not None else ""
     own = paths.relative(paths.results() / "own")
     return (
         f"the weights of {experiment}/{record_id} are missing: git does not keep them; this makes them, beside the "

@@ -20,10 +20,11 @@ from torch import Tensor, nn
 
 from entp_lib.config import RunConfig
 from entp_lib.runs import stopping
+from entp_lib.training import checkpoints
 from entp_lib.training.loop import CHECKPOINT_SECONDS, Outcome, train
 from entp_lib.training.tensors import DamagedFileError, check_tensors, damaged, read_tensors, save_tensors
 
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of a parameter
+MOMENTS = ("step", *checkpoints.MOMENTS)  # what Adam keeps of a parameter
 
 
 @dataclass

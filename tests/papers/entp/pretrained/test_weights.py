@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from entp_lib.collection import claims
 from entp_lib.collection.frames import paired
 from entp_lib.config import StudyConfig
 from entp_lib.papers.entp.pretrained import bert, encoder_experiment, language_experiment, lora, weights
 from entp_lib.papers.entp.pretrained.adapter import Adapted
 from entp_lib.papers.entp.pretrained.parameters import Parameters, of_model
 from entp_lib.runs.execution import run
-from entp_lib.runs.records import Store
+from entp_lib.runs.records import Record, Store
 from entp_lib.strict import ConfigError
 from entp_lib.training.checkpoints import checkpoint_step
 
@@ -251,3 +252,21 @@ def test_the_bundled_encoder_is_read_without_importing_its_package():
     fast = model(inputs, wanted)
     model.method = "reference"
     assert (fast - model(inputs, wanted)).abs().max() < 1e-5 * float(fast.detach().abs().max() + 1)
+
+
+@pytest.mark.parametrize(
+    ("count3", "count2", "verdict"),
+    [(0.10, 0.10, "uninformative"), (0.60, 0.10, "uninformative"), (0.99, 0.99, "not reproduced")],
+)
+def test_that_a_model_fails_on_count3_takes_a_control_that_it_learned(count3, count2, verdict):
+    right = {"count3": count3, "count2": count2}
+    records = []
+    runs = language_experiment.plan_prompts("quick", 0)
+    for one in runs:
+        accuracy = right[one.labels["task"]]
+        scores = dict(loss=1.0, token_accuracy=accuracy, sequence_accuracy=accuracy + 0.001 * one.labels["seed"])
+        metrics = scores | {"baseline": dict(token_accuracy=0.1, sequence_accuracy=0.1)}
+        where = dict(cpu_seconds=1.0, peak_memory_bytes=1)
+        records.append(Record("pretrained_prompts", 1, one.config, metrics, {}, where, labels=one.labels))
+    judged = claims.judge(language_experiment.measure_prompts(records), only_measured=True).set_index("id")
+    assert judged.loc["F4-llm", "verdict"] == verdict
