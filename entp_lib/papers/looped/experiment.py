@@ -36,7 +36,7 @@ TIERS: dict[str, dict[str, dict]] = {
         "looped_regression": dict(features=2, examples=3, steps=4, rate=0.1),
         "looped_back_propagation": dict(inputs=2, hidden=2, samples=2, rounds=2, rate=0.2),
         "looped_least_squares": dict(dimension=2, most_examples=3, prompts=2, rounds=20),
-        "looped_sizes": dict(tokens=[16, 64]),
+        "looped_sizes": dict(bits=8, tokens=[16, 64]),
         "looped_errata": dict(),
         "looped_speed": dict(tokens=[21], batches=[1, 4], seconds=0.01),
     },
@@ -74,7 +74,7 @@ TIERS: dict[str, dict[str, dict]] = {
         "looped_regression": dict(features=5, examples=5, steps=50, rate=0.05),
         "looped_back_propagation": dict(inputs=4, hidden=4, samples=4, rounds=13, rate=0.5),
         "looped_least_squares": dict(dimension=5, most_examples=10, prompts=4, rounds=22),
-        "looped_sizes": dict(tokens=[16, 32, 64, 128, 256, 512, 1024, 4096]),
+        "looped_sizes": dict(bits=8, tokens=[16, 32, 64, 128, 256, 512, 1024, 4096]),
         "looped_errata": dict(),
         "looped_speed": dict(tokens=[21, 65, 257], batches=[1, 32]),
     },
@@ -228,22 +228,22 @@ def measure(records: Sequence[Record]) -> list[Check]:
             "LT-T4",
             sized(machines["calculator"], 12, 100),
             "calculator sizes",
-            m["calculator"]["within_root_m"] and machines["calculator"]["layers"] <= 12,
-            "with m heads for each of 1/x and √x, by Theorem 2's sum",
+            m["calculator"]["within_root_m"] and summing(machines["calculator"], 12, inv=101, sqrt=101),
+            "with m + 1 heads for each of 1/x and √x, by Theorem 2's sum",
         ),
         check("LT-8-30", m["transpose"]["largest_error"] < 1e-8, "transpose"),
         check(
             "LT-12",
             sized(machines["inverse"], 13, 1) and errata["E8"]["printed"] == errata["E8"]["of"],
             "newton errata sizes",
-            newton["transposed, machine"] < 1e-3 and machines["inverse"]["layers"] <= 13,
+            newton["transposed, machine"] < 1e-3 and summing(machines["inverse"], 13),
             f"from ε A^T, and {summed}",
         ),
         check(
             "LT-13",
             sized(machines["power"], 13, 1),
             "power sizes",
-            m["power"]["cosine"] >= 0.999 and machines["power"]["layers"] <= 13,
+            m["power"]["cosine"] >= 0.999 and summing(machines["power"], 13),
             summed,
         ),
         check(
@@ -251,7 +251,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
             sized(machines["SGD"], 13, 1),
             "back_propagation regression sizes",
             max(m[s]["largest_difference"] for s in ("back_propagation", "regression")) < 1e-2
-            and machines["SGD"]["layers"] <= 13,
+            and summing(machines["SGD"], 13),
             summed,
         ),
     ]
@@ -260,6 +260,15 @@ def measure(records: Sequence[Record]) -> list[Check]:
 def sized(built: dict, layers: int, heads: int) -> bool:
     """Whether a built machine has no more layers and heads than that."""
     return built["layers"] <= layers and built["heads"] <= heads
+
+
+def summing(built: dict, layers: int, **heads: int) -> bool:
+    """Whether a built machine has no more layers than that and no more heads than its blocks together (Theorem 2).
+
+    ``heads``: how many a block may have at most, by its function.
+    """
+    blocks = built["blocks"]
+    return sized(built, layers, sum(blocks.values())) and all(blocks[name] <= most for name, most in heads.items())
 
 
 LOOPED = Experiment(

@@ -55,6 +55,26 @@ def test_a_built_machine_is_within_what_is_stated():
     assert not experiment.sized({"layers": 14, "heads": 1}, 13, 1)
 
 
+def test_heads_are_held_against_the_sum_of_the_blocks():
+    built = {"layers": 11, "heads": 206, "blocks": {"add": 1, "mul": 2, "inv": 101, "sqrt": 102}}
+    assert experiment.summing(built, 12) and experiment.summing(built, 12, inv=101)
+    assert not experiment.summing(built, 12, sqrt=101)
+    assert not experiment.summing(built, 10)
+    assert not experiment.summing(dict(built, heads=207), 12)
+
+
+@pytest.mark.parametrize(("name", "claim"), [("inverse", "LT-12"), ("power", "LT-13"), ("SGD", "LT-15")])
+def test_a_machine_of_too_many_heads_is_none(records, name, claim):
+    broken = []
+    for r in records:
+        if r.config.study == "looped_sizes":
+            machines, name = dict(r.metrics["machines"]), experiment.MACHINES[name]
+            machines[name] = dict(machines[name], heads=sum(machines[name]["blocks"].values()) + 1)
+            r = replace(r, metrics={"machines": machines})
+        broken.append(r)
+    assert {c.claim: c.verdict for c in LOOPED.measure(broken)}[claim] == "refuted"
+
+
 @pytest.mark.parametrize(("name", "claim"), [("E9", "LT-1"), ("E2", "LT-3"), ("E1", "LT-4.3"), ("E4", "LT-4.3")])
 def test_a_correction_that_fails_saves_no_statement(records, name, claim):
     assert {c.claim: c.verdict for c in LOOPED.measure(records)}[claim] == "verified with correction"

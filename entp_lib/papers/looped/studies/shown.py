@@ -18,7 +18,8 @@ from entp_lib.strict import require
 def sizes_study(tokens: list[int], bits: int = 8) -> Study:
     """Layers, heads, width and hidden units counted from built weights: SUBLEQ by n, FLEQ machines by their functions.
 
-    Metrics: by name, what the paper states (layers, heads) and what was built.
+    Metrics: by name, what the paper states (layers, heads) and what was built; for FLEQ machines also the heads of each
+    block, whose sum Theorem 2 allows.
     """
     rows: list[dict] = []
     for n in tokens:
@@ -28,7 +29,7 @@ def sizes_study(tokens: list[int], bits: int = 8) -> Study:
         rows.append(
             {"tokens": n, "pointer": shape.pointer, **{k: size[k] for k in ("layers", "heads", "width", "hidden")}}
         )
-    built = {"SUBLEQ (Lemma 4)": (9, 2, SubleqMachine(Shape(bits, 10, 10)).size())}
+    built = {"SUBLEQ (Lemma 4)": {"paper_layers": 9, "paper_heads": 2, **SubleqMachine(Shape(bits, 10, 10)).size()}}
     machines = {
         "matrix inverse (Lemma 12)": (13, 1, 5, algorithms.linear_functions()),
         "power iteration (Lemma 13)": (13, 1, 5, algorithms.power_functions(50)),
@@ -36,11 +37,10 @@ def sizes_study(tokens: list[int], bits: int = 8) -> Study:
         "calculator (Theorem 4), m = 100": (12, 100, 1, algorithms.calculator_functions(100)),
     }
     for name, (layers, heads, d, functions) in machines.items():
-        built[name] = (layers, heads, fleq("", d, {}, functions).machine().size())
-    metrics = {
-        name: {"paper_layers": layers, "paper_heads": heads, **size} for name, (layers, heads, size) in built.items()
-    }
-    return {"machines": metrics}, columns(rows)
+        machine = fleq("", d, {}, functions).machine()
+        by_block = {function: block.heads for function, block in zip(machine.functions, machine.blocks, strict=True)}
+        built[name] = {"paper_layers": layers, "paper_heads": heads, **machine.size(), "blocks": by_block}
+    return {"machines": built}, columns(rows)
 
 
 def errata_study(seed: int = 0) -> Study:
