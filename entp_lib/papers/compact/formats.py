@@ -109,11 +109,11 @@ def encode(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
     Scored are the answer and the ``$`` that ends it.
     """
     longest = max(map(len, texts))
-    tokens = torch.full((len(texts), longest), END)
-    wanted = torch.zeros(len(texts), longest - 1, dtype=torch.bool)
-    for row, text in enumerate(texts):
-        tokens[row, : len(text)] = torch.tensor([IDS[c] for c in text])
-        wanted[row, text.index("=") : len(text) - 1] = True
+    tokens = torch.tensor([[IDS[c] for c in text.ljust(longest, "$")] for text in texts])
+    equals_B1 = torch.tensor([[text.index("=")] for text in texts])
+    lengths_B1 = torch.tensor([[len(text)] for text in texts])
+    places_T = torch.arange(longest - 1)
+    wanted = (places_T >= equals_B1) & (places_T < lengths_B1 - 1)
     return tokens, wanted
 
 
