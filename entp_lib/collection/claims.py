@@ -319,7 +319,8 @@ def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Reco
 def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """The ledger as people read it: values and intervals as short text, no ids of records.
 
-    What keeps a row open, and caveats, stand in brackets behind its verdict.
+    What keeps a row open, and caveats, stand in brackets behind its verdict. ``margin``: below it a difference counts
+    as none, in the unit of the claim; empty where a claim states none.
     """
 
     def number(value: float) -> str:
@@ -338,7 +339,9 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
     texts = table[beside].to_dict("split")["data"]
     notes = ["; ".join(text for text in row if isinstance(text, str) and text) for row in texts]
     out["verdict"] = [f"{v} ({note})" if note else v for v, note in zip(table["verdict"], notes, strict=True)]
-    sections = reference_claims().set_index("id")["section"].fillna("")
+    known = reference_claims().set_index("id").reindex(table["id"])
+    out["margin"] = ["" if pd.isna(margin) else f"±{margin:g}" for margin in known["margin"]]
+    sections = known["section"].fillna("")
     out["where"] = [f"{c.notebook[:2]} · {sections[c.id]}" for c in table.itertuples()]
-    wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "unit", "tier", "seeds"]
+    wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "margin", "unit", "tier", "seeds"]
     return out[["id", *wanted, "verdict"]].set_index("id")

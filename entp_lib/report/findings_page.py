@@ -10,7 +10,7 @@ from entp_lib.report.ledger import papers_claims, questions
 from entp_lib.report.tables import markdown
 from entp_lib.runs.records import Store
 
-COLUMNS = ["source", "statement", "paper", "ours", "95 % interval", "tier", "seeds"]
+COLUMNS = ["source", "statement", "paper", "ours", "95 % interval", "margin", "tier", "seeds"]
 TITLES = {
     "entp": "ENTP: Encoder-only Next Token Prediction",
     "looped": "Looped Transformers as Programmable Computers",
@@ -92,9 +92,6 @@ def with_links(rows: pd.DataFrame, columns: list[str]) -> str:
     shown = claims.readable(rows, columns).reset_index()
     theory = (rows["kind"] == "theory").to_numpy()
     shown["seeds"] = ["theory" if t else str(n) for t, n in zip(theory, shown["seeds"], strict=True)]
-    margins = claims.reference_claims().set_index("id")["margin"].reindex(shown["id"])
-    margins = ["" if pd.isna(margin) else f"±{margin:g}" for margin in margins]
-    shown.insert(shown.columns.get_loc("95 % interval") + 1, "margin", margins)
     shown["where"] = [claims.link(claim).replace("](<", "](<../") for claim in shown["id"]]
     return markdown(shown)
 

@@ -60,11 +60,8 @@ class Html(str):
 
 
 def ledger_html(table: pd.DataFrame) -> Html:
-    """The rows of a ledger under the title of their notebook, each with its verdict's sign and a link to its section.
-
-    ``margin``: below it a difference counts as none, in the unit of the claim; empty where a claim states none.
-    """
-    shown = claims.readable(table, ["source", "statement", "paper", "ours", "95 % interval", "tier", "seeds"])
+    """The rows of a ledger under the title of their notebook, each with its verdict's sign, linked to its section."""
+    shown = claims.readable(table, ["source", "statement", "paper", "ours", "95 % interval", "margin", "tier", "seeds"])
     known = claims.reference_claims().set_index("id")
     lines = ["<table>", row_of([*COLUMNS, "where"], "th")]
     rows = table.assign(place=table["notebook"]).sort_values("place", kind="stable")
@@ -76,8 +73,7 @@ def ledger_html(table: pd.DataFrame) -> Html:
         )
         for claim in part.itertuples():
             values = dict(shown.loc[claim.id])
-            margin = known.loc[claim.id, "margin"]
-            values |= {"id": claim.id, "margin": "" if pd.isna(margin) else f"±{margin:g}"}
+            values["id"] = claim.id
             cells = [*(values[column] for column in COLUMNS)]
             lines.append(row_of(cells, "td", dot(claim.verdict), link(claim, known)))
     return Html("\n".join([*lines, "</table>"]))

@@ -196,6 +196,14 @@ def test_theory_is_judged_by_what_holds(printed, corrected, expected):
     assert (shown["ours"], shown["95 % interval"], shown["verdict"]) == ("", "", expected)
 
 
+def test_the_ledger_that_people_read_has_margins():
+    known = claims.reference_claims()
+    stated, none = known[known["margin"].notna()].iloc[0], known[known["margin"].isna()].iloc[0]
+    table = judge([Check(claim, True, "quick") for claim in (stated["id"], none["id"])], only_measured=True)
+    shown = claims.readable(table)["margin"]
+    assert shown.to_dict() == {stated["id"]: f"±{stated['margin']:g}", none["id"]: ""}
+
+
 def test_what_rows_say_of_a_finding_together():
     judged = pd.DataFrame({"id": ["a", "b", "c"], "verdict": ["reproduced", "same direction", "inconclusive"]})
     assert claims.shared_verdict(judged, ["a", "b"]) == "same direction in all of a, b"

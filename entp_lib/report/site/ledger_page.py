@@ -10,7 +10,20 @@ from entp_lib.report.findings import VERDICT_WORDS, scale, tally
 from entp_lib.report.findings_page import papers, title_of
 from entp_lib.report.site.links import anchor, page_of, relative
 
-HEADS = ("id", "source", "statement", "paper", "ours", "95 % interval", "tier", "seeds", "verdict", "where", "records")
+HEADS = (
+    "id",
+    "source",
+    "statement",
+    "paper",
+    "ours",
+    "95 % interval",
+    "margin",
+    "tier",
+    "seeds",
+    "verdict",
+    "where",
+    "records",
+)
 FILTERS = ("paper", "verdict", "tier", "kind")
 
 
@@ -30,8 +43,8 @@ def page(table: pd.DataFrame, known: set[str]) -> str:
             '<div id="intervals" class="widget"></div>\n',
             f'<script type="application/json" id="intervals-data">{data}</script>\n',
             "## All claims and questions\n",
-            "Rows of theory have neither seeds nor intervals: a statement is tried, not averaged. Click a column's "
-            "head to sort by it.\n",
+            "Rows of theory have neither seeds nor intervals: a statement is tried, not averaged. Below its *margin* a "
+            "difference counts as none. Click a column's head to sort by it.\n",
             controls(rows),
             html_table(rows, "ledger"),
             f"\n## What the verdicts say\n\n<dl class='verdicts'>{words}</dl>\n",
@@ -77,9 +90,8 @@ def row_of(row: pd.Series, shown: pd.Series, known: set[str], page: str) -> dict
     """A row's cells as HTML by head, and what it is filtered by, for the page ``page``."""
     paper = next((title_of(name) for name, ids in papers().items() if row["id"] in ids), "")
     theory = row["kind"] == "theory"
-    cells = {
-        name: escape(str(shown[name])) for name in ("source", "statement", "paper", "ours", "95 % interval", "tier")
-    }
+    plain = ("source", "statement", "paper", "ours", "95 % interval", "margin", "tier")
+    cells = {name: escape(str(shown[name])) for name in plain}
     seeds = "" if row["verdict"] == "not attempted" else ("theory" if theory else str(row["seeds"]))
     names = str(row["records"]).split()
     return cells | {

@@ -38,7 +38,7 @@ function table() {
       for (const other of ledger.tHead.rows[0].cells) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
       const key = (row) => row.cells[column].textContent.trim();
-      const numeric = (text) => (/^[+-]?\d/.test(text) ? parseFloat(text) : NaN);
+      const numeric = (text) => (/^[±+-]?\d/.test(text) ? parseFloat(text.replace("±", "")) : NaN);
       rows.sort((a, b) => {
         const [x, y] = [key(a), key(b)];
         if (!x || !y) return !x - !y; // empty cells last, whichever way
