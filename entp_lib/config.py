@@ -17,6 +17,7 @@ from entp_lib.strict import check_types, from_dict, one_of, require
 
 TIERS = ("smoke", "quick", "overnight", "gpu", "paper")
 BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
+ON_CPU = ("smoke", "quick", "overnight")  # tiers whose runs no GPU computes, so that their records are comparable
 MAX_CURVE_POINTS = 300
 
 # Table 6 of the paper, and the 2-layer model of the authors' counting runs.

@@ -62,23 +62,6 @@ def mcnemar(first_only: int, second_only: int) -> float:
     return float(stats.binomtest(first_only, discordant).pvalue) if discordant else 1.0
 
 
-def bootstrap_interval(
-    values: Sequence[float], confidence: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> tuple[float, float]:
-    """(low, high) of the mean by the percentile bootstrap, with a seed of its own."""
-    from scipy import stats
-
-    result = stats.bootstrap(
-        (np.asarray(values, dtype=float),),
-        np.mean,
-        confidence_level=confidence,
-        n_resamples=resamples,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
-
-
 def first_at(curves: dict[str, list], metric: str, threshold: float, axis: str = "step") -> float | None:
     """Where on ``axis`` a curve first reaches ``threshold``; None if it never does."""
     for x, y in zip(curves[axis], curves[metric], strict=True):

@@ -10,7 +10,7 @@ from entp_lib.collection.changes import compute_ratio as compute_ratio
 from entp_lib.collection.claims import Check, Measurement, weight
 from entp_lib.collection.ends import still_improving
 from entp_lib.collection.parameters import NotebookParameters
-from entp_lib.config import BEST_FIRST, RunConfig, StudyConfig, TrainConfig, config_id
+from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, TrainConfig, config_id
 from entp_lib.runs.records import OWN, DividedStore, Record, Store
 from entp_lib.runs.sweeps import Sweep, sweep
 from entp_lib.strict import ConfigError
@@ -223,13 +223,18 @@ def no_claims(records: Sequence[Record]) -> list[Measurement]:
 
 
 def cost(experiment: Experiment, tier: str, store: Store) -> float | None:
-    """Seconds that an experiment's records took at a tier, all runs added; None without records.
-
-    Of processors, where a record tells them: of the clock's a crowded machine had several times as many.
-    """
+    """Seconds that an experiment's records took at a tier, all runs added; None without records."""
     records = experiment.stored(store, tier)
-    clocks = (r.provenance.get("cpu_seconds", r.provenance["wall_seconds"]) for r in records or [])
-    return sum(clocks) if records else None
+    return sum(map(spent, records)) if records else None
+
+
+def spent(record: Record) -> float:
+    """Seconds that a run took: of the processor on a CPU, if its record has them, else by the clock.
+
+    The clock of a crowded machine counts several times as many; beside a GPU the processor mostly waits.
+    """
+    where = record.provenance
+    return (where.get("cpu_seconds") if record.config.tier in ON_CPU else None) or where["wall_seconds"]
 
 
 def name_of(record: Record) -> str:

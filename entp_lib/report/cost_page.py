@@ -2,12 +2,11 @@
 
 import pandas as pd
 
-from entp_lib.config import BEST_FIRST
+from entp_lib.collection.experiment import spent
+from entp_lib.config import BEST_FIRST, ON_CPU
 from entp_lib.report import costs
 from entp_lib.report.tables import markdown
-from entp_lib.runs.records import Record, Store
-
-ON_CPU = ("quick", "overnight")
+from entp_lib.runs.records import Store
 
 
 def page(table: pd.DataFrame, store: Store) -> str:
@@ -30,12 +29,6 @@ def page(table: pd.DataFrame, store: Store) -> str:
     )
 
 
-def spent(record: Record, tier: str) -> float:
-    """Seconds that a run took: of the processor on a CPU, if its record has them, else by the clock."""
-    where = record.provenance
-    return (where.get("cpu_seconds") if tier in ON_CPU else None) or where["wall_seconds"]
-
-
 def measured(store: Store) -> pd.DataFrame:
     """What each experiment's records cost, by tier."""
     from entp_lib.papers import EXPERIMENTS
@@ -45,7 +38,7 @@ def measured(store: Store) -> pd.DataFrame:
         for tier in reversed(BEST_FIRST):
             records = experiment.stored(store, tier) or []
             if records:
-                seconds = sum(spent(r, tier) for r in records)
+                seconds = sum(map(spent, records))
                 peak = max(r.provenance["peak_memory_bytes"] for r in records)
                 rows.append(
                     {

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from entp_lib import paths
-from entp_lib.config import RunConfig, StudyConfig, canonical_json, config_id, to_dict
+from entp_lib.config import ON_CPU, RunConfig, StudyConfig, canonical_json, config_id, to_dict
 from entp_lib.runs import ranks, stopping
 from entp_lib.runs.generations import is_done
 from entp_lib.runs.provenance import load_average, peak_memory, provenance, reset_peak_memory
@@ -192,7 +192,7 @@ def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> Non
 
 def device_for(tier: str) -> str:
     """``cpu`` up to overnight, so that those records are comparable; ``cuda`` for gpu; either for paper."""
-    if tier in ("smoke", "quick", "overnight"):
+    if tier in ON_CPU:
         return "cpu"
     if torch.cuda.is_available():
         return "cuda"

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from scipy import stats
 
 from entp_lib.statistics import (
-    bootstrap_interval,
     first_at,
     mean_interval,
     proportion_interval,
@@ -175,16 +174,6 @@ def test_proportion_interval_holds_its_share_and_stays_within_0_and_1():
     narrow = proportion_interval(38, 100, 0.5)
     assert low < narrow[0] < narrow[1] < high
     assert proportion_interval(0, 10)[0] == 0 and proportion_interval(10, 10)[1] == 1
-
-
-def test_bootstrap_interval_is_repeatable_and_near_the_t_interval():
-    values = list(stats.norm.rvs(size=60, random_state=1))
-    low, high = bootstrap_interval(values)
-    assert (low, high) == bootstrap_interval(values) != bootstrap_interval(values, seed=1)
-    assert min(values) < low < sum(values) / 60 < high < max(values)
-    narrow = bootstrap_interval(values, 0.5)
-    assert low < narrow[0] < narrow[1] < high
-    assert (low, high) == pytest.approx(mean_interval(values)[1:], abs=0.08)
 
 
 def test_curves_are_read_at_a_threshold_and_at_a_budget():
