@@ -107,6 +107,8 @@ def test_learning_equals_torch(found):
     residual = found["looped_newton"][0]["largest_residual"]
     assert residual["transposed, machine"] < 1e-3
     assert found["looped_power"][0]["cosine"] > 0.9
+    power = found["looped_power"][1]
+    assert power["sine"] == pytest.approx([(1 - cosine**2) ** 0.5 for cosine in power["cosine"]], rel=1e-6)
     assert found["looped_least_squares"][0]["largest_difference"] < 1e-4
 
 
