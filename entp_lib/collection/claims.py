@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
@@ -127,10 +128,29 @@ class Check:
         return "verified with correction" if self.corrected else "refuted"
 
 
-def weight(measurement: Measurement | Check) -> tuple[bool, bool]:
+@dataclass(frozen=True)
+class Observation:
+    """Our side of an empirical claim that no interval over seeds decides: of one run a setting, or of a whole sample.
+
+    ``found``: the verdict, one of an empirical claim's; ``why``: what keeps it open, empty where it decides. ``seen``:
+    what was found, which goes with the statement. ``runs``: how many each side has.
+    """
+
+    claim: str
+    found: Literal["same direction", "not reproduced", "inconclusive", "uninformative"]
+    tier: str
+    why: str = ""
+    seen: str = ""
+    runs: int = 1
+    records: Sequence[str] = field(default_factory=tuple)
+
+
+def weight(measurement: "Measurement | Check | Observation") -> tuple[bool, bool]:
     """What lets a measurement stand for its claim before those of other tiers: that it can conclude, then its pairs."""
     if isinstance(measurement, Check):
         return True, True
+    if isinstance(measurement, Observation):
+        return measurement.found != "uninformative", not measurement.why
     enough = len(measurement.values) >= MIN_PAIRS
     return enough and measurement.begun, enough
 
@@ -232,7 +252,7 @@ def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
     return claims
 
 
-def judge(measurements: Sequence[Measurement | Check], only_measured: bool = False) -> pd.DataFrame:
+def judge(measurements: Sequence[Measurement | Check | Observation], only_measured: bool = False) -> pd.DataFrame:
     """Verdicts on measurements: all claims and questions, or only those that were measured."""
     measured = {m.claim: m for m in measurements}
     claims = reference_claims()
@@ -245,7 +265,7 @@ def judge(measurements: Sequence[Measurement | Check], only_measured: bool = Fal
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
+def row_of(claim: dict, measurement: Measurement | Check | Observation | None) -> dict:
     """One line of the ledger; a correction or a remark goes with the statement that it belongs to."""
     row = {name: claim.get(name) for name in COLUMNS} | dict.fromkeys(("our_value", "low", "high"), math.nan)
     if isinstance(measurement, Check):
@@ -256,6 +276,10 @@ def row_of(claim: dict, measurement: Measurement | Check | None) -> dict:
         records = " ".join(measurement.records)
         checked = {"tier": measurement.tier, "seeds": 0, "records": records, "verdict": measurement.verdict}
         return row | checked | {"why": ""}
+    if isinstance(measurement, Observation):
+        seen = f"{claim['statement']} [{measurement.seen}]" if measurement.seen else claim["statement"]
+        about = {"tier": measurement.tier, "seeds": measurement.runs, "records": " ".join(measurement.records)}
+        return row | about | {"statement": seen, "verdict": measurement.found, "why": measurement.why}
     if measurement is None or not len(measurement.values):
         return row | {"verdict": "not attempted", "why": "", "tier": "", "records": "", "seeds": 0}
     mean, low, high = mean_interval(measurement.values)

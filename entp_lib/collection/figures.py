@@ -72,7 +72,7 @@ def panels(columns: int, rows: int = 1, width: float = 3.4, height: float = 2.8,
 
 def plain_ticks(axis, ticks: Iterable[float]) -> None:
     """Label a logarithmic axis (``ax.xaxis`` or ``ax.yaxis``) at ``ticks``, in plain numbers, and nowhere else."""
-    axis.set_major_locator(FixedLocator(list(ticks)))
+    axis.set_major_locator(FixedLocator(sorted(set(ticks))))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_locator(NullLocator())
 
@@ -92,8 +92,10 @@ ARMS[LONGER] = Look(PALETTE["decoder"], "--", "decoder, equal compute")
 
 
 def draw_arm(ax, arm: str, x, mean, low, high, **line) -> None:
-    """One arm of a comparison: its mean over seeds and a band from ``low`` to ``high``."""
+    """One arm of a comparison: its mean over seeds and a band from ``low`` to ``high``, a bar where it is one point."""
     look = ARMS[arm]
+    if len(x) == 1:
+        ax.vlines(x, low, high, color=look.colour, ls=look.style, lw=1, alpha=0.6)
     ax.fill_between(x, low, high, color=look.colour, alpha=0.15, lw=0)
     ax.plot(x, mean, **{"color": look.colour, "ls": look.style, "label": look.label, **line})
 

@@ -26,7 +26,7 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
             **{f"baseline_{k}": r.metrics["baseline"][k] for k in ACCURACIES if k in r.metrics["baseline"]},
             "steps": r.provenance["steps"],
             "token_forwards": r.provenance["token_forwards"],
-            "train_seconds": r.provenance["train_seconds"],
+            "train_seconds": r.provenance["train_seconds"] * processor_share(r),
             "wall_seconds": r.provenance["wall_seconds"],
             "peak_memory_bytes": r.provenance["peak_memory_bytes"],
             "device": r.provenance["device"],
@@ -36,8 +36,26 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def curves(records: Sequence[Record]) -> pd.DataFrame:
-    """All curves, long: one row per run and evaluation."""
-    return pd.concat([pd.DataFrame({**r.labels, **r.curves}) for r in records], ignore_index=True)
+    """All curves, long: one row per run and evaluation; ``seconds`` of training as ``seconds_name`` says."""
+    parts = [pd.DataFrame({**r.labels, **r.curves}) for r in records]
+    for part, r in zip(parts, records, strict=True):
+        part["seconds"] *= processor_share(r)
+    return pd.concat(parts, ignore_index=True)
+
+
+def processor_share(record: Record) -> float:
+    """Seconds of the processor in one of a run's clock, where its record has both, else 1.
+
+    On cores shared with other work the clock runs many times as long as the work takes, unlike for every seed.
+    """
+    where = record.provenance
+    return where["cpu_seconds"] / where["wall_seconds"] if where.get("cpu_seconds") and where["wall_seconds"] else 1.0
+
+
+def seconds_name(records: Sequence[Record]) -> str:
+    """What the seconds of ``curves`` are: of the processor where all records tell them, else of the clock."""
+    told = all(r.provenance.get("cpu_seconds") for r in records)
+    return "seconds of the processor" if told else "seconds of the clock, cores shared"
 
 
 def by_position(records: Sequence[Record], metrics: Mapping[str, str]) -> pd.DataFrame:
@@ -119,9 +137,9 @@ def at_equal_compute(
     """Scores of every run where it had spent what the ``budget`` run of its seed spent in all, means over seeds.
 
     ``course``: a frame of ``curves``. ``budget``: labels of the run that sets the budget, as {"arm": "decoder"}.
-    ``by``: labels that tell runs apart. Once by token-forwards, once by training seconds. A run that spent less counts
-    with its last evaluation, finished; one that would have gone on is read in the middle of its schedule, its rate
-    still high; one that had not reached its first evaluation by then has none.
+    ``by``: labels that tell runs apart. Once by token-forwards, once by seconds of training. A run that spent less
+    counts with its last evaluation, finished; one that would have gone on is read in the middle of its schedule, its
+    rate still high; one that had not reached its first evaluation by then has none.
     """
     within = [name for name in by if name not in budget and name != "architecture"]
     of_budget = (course[list(budget)] == pd.Series(budget)).all(axis=1)

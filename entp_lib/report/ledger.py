@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from entp_lib.collection.claims import Check, Measurement, judge, reference_claims, weight
+from entp_lib.collection.claims import Check, Measurement, Observation, judge, reference_claims, weight
 from entp_lib.collection.experiment import Experiment, differing_settings, name_of
 from entp_lib.config import BEST_FIRST
 from entp_lib.files import write_atomically
@@ -59,10 +59,10 @@ def scale(measurement: Measurement | None, unit: str) -> float:
     return 1.0 if unit in ("accuracy", "error") else math.nan
 
 
-def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check) -> str:
+def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:
     """What should stand beside the verdict on a measurement that rests on the records ``used``.
 
-    A check, which pairs nothing, may rest on any machine.
+    A check or an observation, which pair nothing, may rest on any machine.
 
     That models were not at rest is said where they are compared by a score, not by how soon they have one.
     """
@@ -74,9 +74,9 @@ def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Meas
     return "; ".join(said)
 
 
-def differing(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check) -> str:
-    """Which settings of the runs ``used`` by a measurement are not the paper's; empty for theory."""
-    if isinstance(measurement, Check):
+def differing(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:
+    """Which settings of the runs ``used`` by a measurement are not the paper's; empty where no runs are compared."""
+    if not isinstance(measurement, Measurement):
         return ""
     return differing_settings(used, experiment.plan("paper", 1))
 

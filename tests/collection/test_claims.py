@@ -10,7 +10,7 @@ from scipy import stats
 
 from entp_lib import paths
 from entp_lib.collection import claims
-from entp_lib.collection.claims import Check, Level, Measurement, judge, verdict
+from entp_lib.collection.claims import Check, Level, Measurement, Observation, judge, verdict
 from entp_lib.report.ledger import ledger
 from entp_lib.runs.records import Store
 
@@ -202,6 +202,16 @@ def test_the_ledger_that_people_read_has_margins():
     table = judge([Check(claim, True, "quick") for claim in (stated["id"], none["id"])], only_measured=True)
     shown = claims.readable(table)["margin"]
     assert shown.to_dict() == {stated["id"]: f"±{stated['margin']:g}", none["id"]: ""}
+
+
+def test_an_observation_has_an_empirical_verdict_and_says_what_keeps_it_open():
+    claim = next(row["id"] for row in claims.reference_claims().to_dict("records") if row["kind"] == "empirical")
+    seen = Observation(claim, "inconclusive", "quick", "one run each", "40 epochs", 1, ("a/b",))
+    (row,) = judge([seen], only_measured=True).to_dict("records")
+    assert (row["verdict"], row["why"], row["seeds"], row["records"]) == ("inconclusive", "one run each", 1, "a/b")
+    assert row["statement"].endswith("[40 epochs]") and math.isnan(row["our_value"])
+    few, many = Measurement(claim, [0.1], "gpu"), Measurement(claim, [0.1] * 5, "quick")
+    assert claims.weight(few) < claims.weight(seen) < claims.weight(many)
 
 
 def test_what_rows_say_of_a_finding_together():

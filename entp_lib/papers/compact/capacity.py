@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lib.collection.claims import Check, Measurement
+from entp_lib.collection.claims import Check, Measurement, Observation
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.config import StudyConfig
-from entp_lib.papers.compact import capacity_model, chance
+from entp_lib.papers.compact import capacity_model, chance, shatter
 from entp_lib.papers.compact.capacity_model import Point
 from entp_lib.runs.records import Record
 
@@ -134,7 +134,7 @@ def forms(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def at_equal_parameters(records: Sequence[Record], few: int = 2, many: int = 4) -> list[float]:
-    """log2 of capacity with ``many`` heads over that with ``few``, interpolated at equal parameters, by length."""
+    """log2 of capacity with ``many`` heads over that with ``few`` at equal parameters, interpolated: one a length."""
     rows, found = table(records, "sweep"), []
     for _, part in rows.groupby("length"):
         curves = [part[part["n_heads"] == h].sort_values("parameters") for h in (few, many)]
@@ -142,9 +142,10 @@ def at_equal_parameters(records: Sequence[Record], few: int = 2, many: int = 4) 
             continue
         low = max(c["parameters"].min() for c in curves)
         high = min(c["parameters"].max() for c in curves)
-        for at in np.geomspace(low, high, 3) if low < high else ():
+        if low < high:
+            at = np.geomspace(low, high, 3)
             a, b = (np.interp(at, c["parameters"], c["best"]) for c in curves)
-            found.append(float(np.log2(b / a)))
+            found.append(float(np.log2(b / a).mean()))
     return found
 
 
@@ -183,20 +184,34 @@ def with_larger_batches(records: Sequence[Record]) -> dict[str, bool]:
     return {equal: bool(batches[equal].is_monotonic_increasing) for equal in batches}
 
 
-def epochs_of_a_binomial(records: Sequence[Record], tier: str) -> Check:
-    """Whether a negative binomial describes the epochs of attention alone, the model of the figure's 512 weights."""
+def epochs_of_a_binomial(records: Sequence[Record], tier: str) -> Observation:
+    """Whether a negative binomial describes the epochs of attention alone, the model of the figure's 512 weights.
+
+    All runs count, those that did not get there in time as later than the last epoch. Below a p of 0.01 it does not.
+    """
     runs = select(records, part="shatter")
-    found = {r.labels["way"]: r.metrics for r in runs if r.metrics["fit"]}
-    names, (alone, whole) = tuple(name_of(r) for r in runs), (found.get(way) for way in ("attention", "whole"))
-    if alone is None:
-        return Check("CT-negative-binomial", None, tier, records=names)
-    remark = f"of attention alone, p = {alone['fit']['p_value']:.2g}"
-    remark += f", with the {alone['unfinished']} of {alone['runs']} runs left out that did not get there in time"
-    remark += f"; for a whole layer p = {whole['fit']['p_value']:.1g}" if whole else ""
-    return Check("CT-negative-binomial", alone["fit"]["p_value"] > 0.01, tier, records=names, remark=remark)
+    names = tuple(name_of(r) for r in runs)
+    found = {r.labels["way"]: r for r in runs if r.metrics["fit"]}
+    if "attention" not in found:
+        return Observation("CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names)
+    alone, p_value = found["attention"].metrics, fit_of_all(found["attention"]).p_value
+    seen = (
+        f"attention alone: p = {p_value:.1g}, and {alone['fit']['p_value']:.2g} without the {alone['unfinished']} of "
+        f"{alone['runs']} runs that did not get there in time"
+    )
+    if "whole" in found:
+        whole = found["whole"].metrics
+        seen += f"; the whole layer: {whole['fit']['p_value']:.1g} without its {whole['unfinished']}"
+    verdict = "not reproduced" if p_value < 0.01 else "same direction"
+    return Observation("CT-negative-binomial", verdict, tier, "", seen, alone["runs"], names)
 
 
-def measure(records: Sequence[Record]) -> list[Measurement | Check]:
+def fit_of_all(record: Record) -> shatter.Fit:
+    """The negative binomial fitted to all runs of a record, unfinished ones as later than its last epoch."""
+    return shatter.fit(record.curves["epochs"], unfinished=record.metrics["unfinished"], limit=record.metrics["limit"])
+
+
+def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
     """What records of a whole tier decide."""
     sweep = select(records, part="sweep")
     if len(sweep) < 24:
@@ -206,9 +221,12 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     def check(claim: str, part: str, printed: bool | None, **more) -> Check:
         return Check(claim, printed, tier, records=tuple(name_of(r) for r in select(records, part=part)), **more)
 
+    def look(claim: str, part: str, seen: str, why: str) -> Observation:
+        names = tuple(name_of(r) for r in select(records, part=part))
+        return Observation(claim, "inconclusive", tier, why, seen, records=names)
+
     fitted, left_out = forms(records), capacity_model.cross_validated(points(records))
     ahead = fitted.loc["max", "r2"] - fitted.loc["min", "r2"]
-    heads = at_equal_parameters(records)
     widest, rising = two_measures(records).iloc[-1], with_larger_batches(records)
     return [
         Check(
@@ -233,17 +251,26 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
             corrected=bool(fitted.loc["min", "r2"] >= 0.9),
             correction="min for max",
         ),
-        check("CT-cubic", "sweep", left_out["capacity_model"].rmse < left_out["cubic"].rmse),
-        check("CT-heads", "sweep", all(x > 0 for x in heads) if heads else None),
+        look(
+            "CT-cubic",
+            "sweep",
+            f"left out of the fit: R² {left_out['capacity_model'].r2:.3f}, of the cubic {left_out['cubic'].r2:.3f}",
+            "one sweep, far from where capacity ends",
+        ),
+        Measurement("CT-heads", at_equal_parameters(records), tier, ids),
         Measurement("CT-length", by_length(records), tier, ids),
         epochs_of_a_binomial(records, tier),
-        check("CT-mls", "largest", bool(widest["above_chance"] < widest["largest library"])),
-        check(
+        look(
+            "CT-mls",
+            "largest",
+            f"{widest['above_chance']:.0f} and {widest['largest library']:.0f} at width {widest.name}, two runs each",
+            "no wide model",
+        ),
+        look(
             "CT-batch",
             "batch",
-            all(rising.values()),
-            corrected=rising["steps"],
-            correction="at equal steps, not at equal epochs",
+            " and ".join(f"{'rises' if up else 'does not rise'} at equal {equal}" for equal, up in rising.items()),
+            "neither separates the batch from how much is trained",
         ),
         Measurement("CT-feed-forward", by_feed_forward(records), tier, ids),
     ]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.collection.claims import Check, Measurement
+from entp_lib.collection.claims import Check, Measurement, Observation
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.config import StudyConfig
 from entp_lib.runs.records import Record
@@ -119,36 +119,54 @@ def width_and_depth(records: Sequence[Record]) -> pd.DataFrame:
 def never_there(records: Sequence[Record]) -> str:
     """How many models of the grid did not get to 99 % in its epochs, for which these stand."""
     found = table(records, "shape")["epochs_to_99"]
-    return f"a run each; {int(found.isna().sum())} of {len(found)} had not got there and count the last epoch"
+    return f"{int(found.isna().sum())} of {len(found)} runs had not got there and count the last epoch"
 
 
-def width_decides(records: Sequence[Record]) -> bool:
-    """Whether wider is faster at every depth, and depth changes the epochs needed less than width does."""
-    grid = width_and_depth(records)
-    falls = bool((grid.diff().dropna() <= 0).all(axis=None))
-    return falls and float(grid.std(axis=1).mean()) < float(grid.std(axis=0).mean())
-
-
-def measure(records: Sequence[Record]) -> list[Measurement | Check]:
+def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
     """The gradient that is exactly zero, the ceiling, and that memory falls with size in one wiring alone."""
     rows = select(records, part="wirings")
     if not rows:
         return []
     tier, ids = rows[0].config.tier, tuple(name_of(r) for r in rows)
     shape_ids, walk_ids = (tuple(name_of(r) for r in select(records, part=part)) for part in ("shape", "walks"))
-    needed = epochs_needed(records)["epochs_to_99"].astype(float).fillna(float("inf"))
+    needed = epochs_needed(records)["epochs_to_99"].astype(float)
     found = table(records, "wirings")
     published, described = (found[found["wiring"] == name] for name in ("published", "described"))
+    grid, (walk, triplet) = width_and_depth(records), (needed[part] for part in ("walks", "triplets"))
+    wider, deeper = (float(spread) for spread in (grid.std(axis=0).mean(), grid.std(axis=1).mean()))
     return [
         Check("CT-wiring", bool(published["relation_gradient"].eq(0).all()), tier, records=ids),
         Measurement("CT-ceiling", above_ceiling(records, "published"), tier, ids),
         Measurement("CT-relation", above_ceiling(records, "described"), tier, ids),
-        Check("CT-width", width_decides(records), tier, records=shape_ids, remark=never_there(records)),
-        Check("CT-walks", bool(needed["walks"] < needed["triplets"]), tier, records=walk_ids),
-        Check(
-            "CT-table-3", bool((described.groupby("size")["best"].mean().diff().dropna() < 0).all()), tier, records=ids
+        Observation(
+            "CT-width",
+            "inconclusive",
+            tier,
+            "one run each",
+            f"epochs spread by {wider:.0f} with width and by {deeper:.0f} with depth; {never_there(records)}",
+            records=shape_ids,
         ),
+        Observation(
+            "CT-walks",
+            "inconclusive",
+            tier,
+            "one run each",
+            f"{walk:.0f} epochs against {triplet:.0f} of triplets",
+            records=walk_ids,
+        ),
+        share_by_size(described, tier, ids),
     ]
+
+
+def share_by_size(described: pd.DataFrame, tier: str, records: Sequence[str]) -> Observation:
+    """Whether the recalled share falls with every larger set; where each is recalled whole, nothing could fall."""
+    shares, seeds = described.groupby("size")["best"].mean(), described["seed"].nunique()
+    sizes = ", ".join(f"{size:,}" for size in shares.index)
+    seen = f"{', '.join(f'{share:.3f}' for share in shares)} of {sizes} triplets"
+    if shares.min() > 0.999:
+        return Observation("CT-table-3", "uninformative", tier, "every set is recalled whole", seen, seeds, records)
+    falls = "same direction" if (shares.diff().dropna() < 0).all() else "not reproduced"
+    return Observation("CT-table-3", falls, tier, "", seen, seeds, records)
 
 
 def no_measure(records: Sequence[Record]) -> list[Measurement]:

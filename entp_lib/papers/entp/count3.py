@@ -8,7 +8,7 @@ import pandas as pd
 
 from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed, compute_ratio, name_of, select, twins
-from entp_lib.collection.frames import by_position, levels, paired, summary
+from entp_lib.collection.frames import by_position, levels, paired, processor_share, summary
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.papers.entp import plateau
@@ -237,8 +237,9 @@ def time_to_threshold(records: Sequence[Record], threshold: float) -> pd.DataFra
         runs = select(records, arm=name)
         row = {"seeds that reach it": ""}
         for axis in ("step", "token_forwards", "seconds"):
+            scale = [processor_share(r) if axis == "seconds" else 1 for r in runs]
             found = [first_at(r.curves, "token_accuracy", threshold, axis) for r in runs]
-            reached = sorted(x for x in found if x is not None)
+            reached = sorted(x * share for x, share in zip(found, scale, strict=True) if x is not None)
             row["seeds that reach it"] = f"{len(reached)} of {len(runs)}"
             label = f"{axis.replace('_', '-')}: median (range)"
             row[label] = f"{median(reached):.4g} ({reached[0]:.4g} to {reached[-1]:.4g})" if reached else "never"

@@ -3,6 +3,7 @@
 import inspect
 import math
 
+import pandas as pd
 import pytest
 import torch
 
@@ -198,12 +199,12 @@ def test_walk_models_differ_in_the_activation_alone(architecture):
 @pytest.mark.parametrize(
     ("steps", "epochs", "expected"),
     [
-        ([1, 2, 3, 4], [4, 3, 2, 1], "verified with correction"),
-        ([1, 2, 3, 4], [1, 2, 2, 3], "verified"),
-        ([1, 3, 2, 4], [1, 2, 3, 4], "refuted"),
+        ([1, 2, 3, 4], [4, 3, 2, 1], {"steps": True, "epochs": False}),
+        ([1, 2, 3, 4], [1, 2, 2, 3], {"steps": True, "epochs": True}),
+        ([1, 3, 2, 4], [1, 2, 3, 4], {"steps": False, "epochs": True}),
     ],
 )
-def test_capacity_by_batch_size_is_judged_at_equal_steps_and_at_equal_epochs(steps, epochs, expected):
+def test_capacity_by_batch_size_is_looked_at_at_equal_steps_and_at_equal_epochs(steps, epochs, expected):
     runs = [run for run in capacity.CAPACITY.plan("quick", 0) if run.labels["part"] == "batch"]
     best = {"steps": steps, "epochs": epochs}
     sizes = sorted({run.labels["batch_size"] for run in runs})
@@ -218,9 +219,21 @@ def test_capacity_by_batch_size_is_judged_at_equal_steps_and_at_equal_epochs(ste
         )
         for run in runs
     ]
-    rising = capacity.with_larger_batches(capacity.CAPACITY.labelled(records, runs))
-    check = Check("CT-batch", all(rising.values()), "quick", corrected=rising["steps"])
-    assert check.verdict == expected
+    assert capacity.with_larger_batches(capacity.CAPACITY.labelled(records, runs)) == expected
+
+
+@pytest.mark.parametrize(
+    ("shares", "verdict"),
+    [
+        ((1.0, 1.0, 1.0), "uninformative"),
+        ((0.98, 0.95, 0.9), "same direction"),
+        ((0.9, 0.95, 0.94), "not reproduced"),
+    ],
+)
+def test_the_share_that_is_recalled_falls_only_where_it_could(shares, verdict):
+    rows = [dict(size=size, seed=seed, best=s) for size, s in zip((3, 5, 7), shares, strict=True) for seed in range(5)]
+    found = knowledge.share_by_size(pd.DataFrame(rows), "quick", ["a/b"])
+    assert (found.found, found.runs, bool(found.why)) == (verdict, 5, verdict == "uninformative")
 
 
 @pytest.mark.parametrize(

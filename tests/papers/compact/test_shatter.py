@@ -22,6 +22,18 @@ def test_rejects_what_is_none():
     assert shatter.fit(two_humps.tolist()).p_value < 1e-6
 
 
+def test_runs_that_were_stopped_count_as_later_than_that():
+    epochs = stats.nbinom(3, 0.02).rvs(2000, random_state=1)
+    there, limit = epochs[epochs <= 200], 200
+    whole = shatter.fit(there.tolist(), unfinished=2000 - len(there), limit=limit)
+    assert whole.r == pytest.approx(3, rel=0.15) and whole.p_value > 0.01
+    assert shatter.fit(there.tolist()).r > 1.3 * whole.r  # without them it is another distribution
+    stuck = stats.nbinom(20, 0.2).rvs(500, random_state=2)
+    assert shatter.fit(stuck.tolist()).p_value > 0.01 > shatter.fit(stuck.tolist(), unfinished=100, limit=800).p_value
+    with pytest.raises(ConfigError, match="3 unfinished runs: after which epoch"):
+        shatter.fit(there.tolist(), unfinished=3)
+
+
 def test_the_paper_s_formula_is_the_library_s():
     from math import comb
 

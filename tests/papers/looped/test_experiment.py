@@ -63,8 +63,11 @@ def test_heads_are_held_against_the_sum_of_the_blocks():
     assert not experiment.summing(dict(built, heads=207), 12)
 
 
-@pytest.mark.parametrize(("name", "claim"), [("inverse", "LT-12"), ("power", "LT-13"), ("SGD", "LT-15")])
-def test_a_machine_of_too_many_heads_is_none(records, name, claim):
+@pytest.mark.parametrize(
+    ("name", "claim", "verdict"),
+    [("inverse", "LT-12", "refuted"), ("calculator", "LT-T4", "refuted"), ("SGD", "LT-15", "unproved")],
+)
+def test_a_machine_of_too_many_heads_is_none(records, name, claim, verdict):
     broken = []
     for r in records:
         if r.config.study == "looped_sizes":
@@ -72,7 +75,17 @@ def test_a_machine_of_too_many_heads_is_none(records, name, claim):
             machines[name] = dict(machines[name], heads=sum(machines[name]["blocks"].values()) + 1)
             r = replace(r, metrics={"machines": machines})
         broken.append(r)
-    assert {c.claim: c.verdict for c in LOOPED.measure(broken)}[claim] == "refuted"
+    found = {c.claim: c for c in LOOPED.measure(broken)}[claim]
+    assert found.verdict == verdict and (verdict == "refuted" or found.remark == "the machine that was built does not")
+
+
+def test_more_than_one_head_neither_shows_nor_refutes_that_one_suffices(records):
+    found = {c.claim: c for c in LOOPED.measure(records)}["LT-15"]
+    assert found.verdict == "unproved" and "with 9 heads" in found.remark
+
+
+def test_one_wide_layer_needs_no_depth(records):
+    assert {c.claim: c.verdict for c in LOOPED.measure(records)}["LT-6.3"] == "verified with correction"
 
 
 @pytest.mark.parametrize(("name", "claim"), [("E9", "LT-1"), ("E2", "LT-3"), ("E1", "LT-4.3"), ("E4", "LT-4.3")])

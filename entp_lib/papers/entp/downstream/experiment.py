@@ -26,6 +26,7 @@ from entp_lib.tasks import Clutrr
 
 ARCHITECTURES = ("decoder", "entp")
 PROTOCOLS = ("authors", "fair")
+OURS = {"authors": "ours, authors' protocol", "fair": "ours, fair protocol"}  # no data of the authors' own
 NEAR = 0.02  # of error: closer to that of the most frequent answer counts as having learned nothing
 NEAR_CHANCE = 0.05  # of error on pronouns, which have two answers and few items
 FAIR_RULE = "highest_accuracy"

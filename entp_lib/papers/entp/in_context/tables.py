@@ -173,7 +173,7 @@ def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str]
             mark = {"marker": marker, "ms": 4.5, "mfc": "none", "markevery": every}
             ax.plot(part["examples"], error, color=grey, ls=style, lw=1.1, label=arm, **mark)
             for x in part["examples"][error.isna()]:
-                ax.text(x, top, "↑", fontsize=9, color=grey, ha="center", va="top")
+                ax.text(x, top, f"{arm} ↑", fontsize=6, color=grey, ha="right", va="top")
     for name in absent:
         ax.plot([], [], lw=0, label=name.replace(": ", ":\n"))
     ax.xaxis.get_major_locator().set_params(integer=True)

@@ -57,16 +57,23 @@ def lacking(experiment: Experiment) -> str:
     )
 
 
+def body(records: Sequence[Record]) -> str:
+    """The model that the runs train, in words: "2 layers of minilm"."""
+    p = next(r for r in records if r.config.params.get("layers")).config.params
+    return f"{p['layers']} layers of {p['model']}"
+
+
 def draw_courses(ax, records: Sequence[Record], x: str, labels: dict[str, str], baseline: float) -> None:
     """Held-out token accuracy over ``x`` (step or token_forwards): mean over seeds, band from lowest to highest."""
-    from entp_lib.collection.figures import PALETTE
+    from entp_lib.collection.figures import PALETTE, tell_apart
 
     for arm in dict.fromkeys(r.labels["arm"] for r in records):
         runs = [r for r in records if r.labels["arm"] == arm]
         wide = pd.DataFrame({r.labels["seed"]: pd.Series(r.curves["token_accuracy"], r.curves[x]) for r in runs})
         style = STYLES.get(arm, "-")
         ax.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=COLOURS[arm], alpha=0.15, lw=0)
-        ax.plot(wide.index, wide.mean(axis=1), color=COLOURS[arm], ls=style, label=labels[arm], marker="o", ms=2.5)
+        ax.plot(wide.index, wide.mean(axis=1), color=COLOURS[arm], ls=style, label=labels[arm])
+    tell_apart(ax)
     ax.axhline(baseline, color=PALETTE["baseline"], ls=":", label="mode baseline")
     ax.set(xlabel=x.replace("_", "-"), ylabel="token accuracy, held out")
 

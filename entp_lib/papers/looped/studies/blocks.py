@@ -176,10 +176,11 @@ def contract_study(sizes: list[int], data_seed: int = 0) -> Study:
     return {"kept": all(r[t] < 1e-9 for r in rows for t in terms)}, columns(rows)
 
 
-def depth_study(levels: list[int], deltas: list[float], points: int) -> Study:
+def depth_study(levels: list[int], deltas: list[float], points: int, units: int = 1024) -> Study:
     """The largest error of x² on [0, 1] by ReLU networks of growing depth, and by attention with 2 layers, by δ.
 
     ``points``: how many x are tried. Multiples of a power of 1/2 are knots of the networks, where they do not err.
+    ``units``: of the one hidden layer whose ReLUs join as many points of x² by lines, ``one_wide_layer`` its error.
     """
     x = np.linspace(0, 1, points)
     rows = [
@@ -193,4 +194,11 @@ def depth_study(levels: list[int], deltas: list[float], points: int) -> Study:
     deep = next((r["layers"] for r in rows if r["kind"] == "ReLU network" and r["error"] <= best), None)
     relu = [r["error"] for r in rows if r["kind"] == "ReLU network"]
     factor = (relu[0] / relu[-1]) ** (1 / (levels[-1] - levels[0]))
-    return {"best_attention": best, "levels_for_the_same": deep, "factor_of_a_level": factor}, columns(rows)
+    knots = np.linspace(0, 1, units + 1)
+    metrics = {
+        "best_attention": best,
+        "levels_for_the_same": deep,
+        "factor_of_a_level": factor,
+        "one_wide_layer": largest(np.interp(x, knots, knots**2) - x**2),
+    }
+    return metrics, columns(rows)
