@@ -80,7 +80,7 @@ def test_pins_fit_every_build_of_torch():
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("entp_lib", ["notebooks", "boosting", "language", "cluster", "pretrained", "site"]),
+        ("entp_lib", ["notebooks", "language", "cluster", "pretrained", "site"]),
         ("tests", list(EXTRAS)),
         ("benchmarks", list(EXTRAS)),
     ],

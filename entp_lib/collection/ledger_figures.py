@@ -42,7 +42,8 @@ def forest(ax, ledger: pd.DataFrame) -> None:
 def bought(ax, table: pd.DataFrame) -> None:
     """What full attention buys: a row per task, a circle at equal steps, a diamond at equal compute, by answer.
 
-    ``table``: columns task, budget, value, low, high (shares of the way from guessing to the best), answer, tier.
+    ``table``: columns task, budget, value, low, high, margin (shares of the way from guessing to the best), answer,
+    tier. Below its margin, drawn as two grey ticks, a difference counts as none.
     """
     places = {task: row for row, task in enumerate(dict.fromkeys(table["task"]))}
     for row in table.itertuples():
@@ -50,6 +51,7 @@ def bought(ax, table: pd.DataFrame) -> None:
         at, colour = places[row.task] + shift, ANSWER_COLOURS[row.answer]
         if pd.notna(row.low):
             ax.plot([row.low, row.high], [at, at], color=colour, lw=1.8)
+        ax.plot([-row.margin, row.margin], [at, at], "|", color="#9A9A9A", ms=7, mew=1.2, zorder=1)
         ax.plot([row.value], [at], marker, ms=5, color=colour)
     ax.axvline(0, color="grey", lw=0.8)
     tiers = table.groupby("task", sort=False)["tier"].agg(lambda found: ", ".join(dict.fromkeys(found)))
@@ -57,5 +59,6 @@ def bought(ax, table: pd.DataFrame) -> None:
     ax.set(xlabel="← decoder ahead      share of the way from guessing to the best      ENTP ahead →")
     ax.set_ylim(max(len(places), 1) - 0.4, -0.6)
     handles = [Line2D([], [], color=c, lw=3, label=answer) for answer, c in ANSWER_COLOURS.items()]
+    handles.append(Line2D([], [], color="#9A9A9A", marker="|", ls="none", ms=7, label="± margin"))
     handles += [Line2D([], [], color="k", marker=m, lw=0, ms=5, label=b) for b, (m, _) in BUDGET_MARKERS.items()]
     ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5))

@@ -25,7 +25,7 @@ def tasks() -> pd.DataFrame:
 
 
 def comparisons(ledger: pd.DataFrame) -> pd.DataFrame:
-    """A row for each task and budget: value, low and high in shares, answer, tier, seeds, claim and records.
+    """A row for each task and budget: value, low, high and margin in shares, answer, tier, seeds, claim and records.
 
     ``ledger`` is that of ``entp_lib.report.ledger``, of one moment. KeyError for a claim that it does not have.
     """
@@ -41,6 +41,7 @@ def comparisons(ledger: pd.DataFrame) -> pd.DataFrame:
                     "task": task["task"],
                     "budget": budget,
                     **{k: row[name] / row["scale"] for k, name in SHARES.items()},
+                    "margin": margins[task[column]] / row["scale"],
                     "answer": in_words(row, margins[task[column]]),
                     **{name: row[name] for name in ("tier", "seeds", "records")},
                     "claim": task[column],

@@ -143,7 +143,13 @@ def cubic_terms(widths: np.ndarray, heads: np.ndarray, lengths: np.ndarray) -> n
 
 
 def cross_validated(points: Sequence[Point], folds: int = 8, form: Form = "min", seed: int = 0) -> dict[str, Quality]:
-    """Quality on points left out of the fit, for the capacity model and for a cubic polynomial.
+    """Quality on points left out of the fit, for the capacity model and for a cubic polynomial; as ``left_out``."""
+    measured = columns(points)[3]
+    return {name: quality(measured, values) for name, values in left_out(points, folds, form, seed).items()}
+
+
+def left_out(points: Sequence[Point], folds: int = 8, form: Form = "min", seed: int = 0) -> dict[str, np.ndarray]:
+    """What the capacity model and a cubic polynomial predict of every point, fitted to the other folds' points.
 
     Raises ConfigError where the folds leave fewer than 21 points to fit the polynomial's 20 terms.
     """
@@ -160,4 +166,4 @@ def cross_validated(points: Sequence[Point], folds: int = 8, form: Form = "min",
         predicted["capacity_model"][held] = capacity(found, widths[held], heads[held], lengths[held], form)
         weights = np.linalg.lstsq(terms[kept], measured[kept], rcond=None)[0]
         predicted["cubic"][held] = terms[held] @ weights
-    return {name: quality(measured, values) for name, values in predicted.items()}
+    return predicted

@@ -14,6 +14,7 @@ from entp_lib.strict import require
 
 # Table 3: triplets trained on, and how many of them were recalled.
 TABLE_3 = {50_000: 46_811, 60_000: 55_455, 70_000: 63_773, 80_000: 71_706, 90_000: 78_517, 100_000: 86_776}
+ONE_LAYER = {100_000: 88_240}  # §3.2.3, width 16: the most that the paper recalls of so many
 
 
 def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
@@ -51,13 +52,14 @@ def expected_ceiling(concepts: float, size):
     return concepts * -np.expm1(-size / concepts) / size
 
 
-def fitted_concepts(table: dict[int, int] = TABLE_3) -> float:
-    """The number of concepts with which ``expected_ceiling`` comes closest to a table of recalled triplets."""
+def fitted_concepts(recalled: Iterable[tuple[int, float]] = (*TABLE_3.items(), *ONE_LAYER.items())) -> float:
+    """The smallest number of concepts under which no published number of recalled triplets lies above the ceiling.
+
+    ``recalled``: pairs of triplets trained on and recalled. A ceiling through their middle would lie below some.
+    """
     from scipy import optimize
 
-    sizes, recalled = np.array(list(table), float), np.array(list(table.values()), float)
+    def exceeded(log_concepts: float, size: float, count: float) -> float:
+        return float(expected_ceiling(np.exp(log_concepts), size)) - count / size
 
-    def error(log_concepts: float) -> float:
-        return float(((expected_ceiling(np.exp(log_concepts), sizes) - recalled / sizes) ** 2).sum())
-
-    return float(np.exp(optimize.minimize_scalar(error, bounds=(8.0, 18.0), method="bounded").x))
+    return max(float(np.exp(optimize.brentq(exceeded, 5.0, 25.0, args=pair))) for pair in recalled)

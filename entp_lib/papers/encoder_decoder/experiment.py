@@ -98,10 +98,8 @@ def measure(records: Sequence[Record]) -> list[Check]:
         check("ED-sampling", frame(records, "sampling")["right"].all(), "sampling"),
         check(
             "ED-cache-decoder",
-            caches["decoder"].max() < EXACT and encoder.min() > APART,
-            "caches",
             caches["decoder"].max() < EXACT and encoder[1] < EXACT and encoder[encoder.index > 1].min() > APART,
-            "and in an encoder of one layer",
+            "caches",
         ),
         check("ED-triangle", visible_pairs(m["bugs"]["influence"]), "bugs", remark="N (N + 1) / 2"),
         check(
