@@ -3,6 +3,7 @@
 Every row carries the labels of its run (arm, architecture, seed, tier, and whatever its experiment adds).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ def summary(records: Sequence[Record]) -> pd.DataFrame:
             "token_forwards": r.provenance["token_forwards"],
             "train_seconds": r.provenance["train_seconds"] * processor_share(r),
             "wall_seconds": r.provenance["wall_seconds"],
+            "cpu_seconds": r.provenance.get("cpu_seconds", math.nan),
             "peak_memory_bytes": r.provenance["peak_memory_bytes"],
             "device": r.provenance["device"],
         }
@@ -177,14 +179,13 @@ def describe(records: Sequence[Record]) -> str:
 
 
 def cost_per_run(table: pd.DataFrame, by: str = "architecture") -> pd.DataFrame:
-    """Mean cost of a run by a label, from a ``summary``."""
-    means = table.groupby(by, sort=False)[
-        ["train_seconds", "wall_seconds", "token_forwards", "peak_memory_bytes"]
-    ].mean()
+    """Mean cost of a run by a label, from a ``summary``: seconds of the processor if all runs tell them."""
+    spent, name = ("cpu_seconds", "processor") if table["cpu_seconds"].notna().all() else ("wall_seconds", "wall")
+    means = table.groupby(by, sort=False)[["train_seconds", spent, "token_forwards", "peak_memory_bytes"]].mean()
     return pd.DataFrame(
         {
             "training (s)": means["train_seconds"].round(1),
-            "wall (s)": means["wall_seconds"].round(1),
+            f"{name} (s)": means[spent].round(1),
             "token-forwards": means["token_forwards"].round().astype(int),
             "peak memory (MiB)": (means["peak_memory_bytes"] / 2**20).round().astype(int),
         }

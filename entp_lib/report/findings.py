@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from entp_lib.collection import claims
+from entp_lib.collection.changes import EQUAL_COMPUTE
 from entp_lib.collection.ends import STILL
 from entp_lib.config import TIERS
 from entp_lib.report.ledger import papers_claims
+from entp_lib.runs.records import Store
 
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
 TIER_WORDS = {
@@ -42,7 +44,8 @@ VERDICT_WORDS = {
 class Finding:
     """One finding of the paper. ``leads``: the claims whose values are shown; ``others``: those judged beside, named.
 
-    ``fair``: our own question at equal compute, shown with its answer where it has one.
+    ``fair``: our own question at equal compute, shown with its answer where it has one. ``experiment``: whose ``quick``
+    runs are shown beside a larger tier's where they say otherwise. ``sizes``: settings told beside the paper's own.
     """
 
     name: str
@@ -50,6 +53,8 @@ class Finding:
     leads: tuple[str, ...]
     others: tuple[tuple[str, str], ...] = ()  # (claim, what it is about)
     fair: str = ""
+    experiment: str = ""
+    sizes: tuple[str, ...] = ()
 
 
 FINDINGS = (
@@ -65,6 +70,8 @@ FINDINGS = (
         ("F2-tokens",),
         (("F2-sequences", "whole sequences"),),
         "F2-fair",
+        "count3",
+        ("length", "symbols"),
     ),
     Finding(
         "§6.4 · Match3′",
@@ -72,6 +79,8 @@ FINDINGS = (
         ("T2-tokens",),
         (("T2-sequences", "whole sequences"),),
         "T2-fair-sequences",
+        "match3",
+        ("length", "modulus"),
     ),
     Finding(
         "3 · addition",
@@ -79,13 +88,17 @@ FINDINGS = (
         ("F5-addition",),
         (("F6-length", "longer numbers"), ("F11-addition", "plain order")),
         "F5-fair",
+        "addition",
+        ("largest",),
     ),
     Finding(
         "4 · learning in context",
-        "ENTP is competitive (linear regression, squared error, decoder − ENTP)",
+        "ENTP is ahead on linear and sparse functions, competitive on others (linear, squared error, decoder − ENTP)",
         ("F7-linear",),
         (("F7-sparse", "sparse regression"), ("F10-network", "networks"), ("F10-tree", "decision trees")),
         "F7-linear-fair",
+        "in_context",
+        ("dims", "points"),
     ),
     Finding(
         "5 · language",
@@ -93,6 +106,8 @@ FINDINGS = (
         ("T3-loss",),
         (("T3-last", "Table 8's rates"), ("T4-winogrande", "pronouns"), ("T4-clutrr", "kinship")),
         "T3-fair",
+        "openwebtext",
+        ("tokenizer", "context"),
     ),
 )
 
@@ -115,14 +130,30 @@ def row_of(finding: Finding, ledger: pd.DataFrame) -> dict[str, str]:
         paper = first["paper"] + (" (authors' log)" if logged else "") if first["paper"] else "a curve, no number"
         measured = f"{first['ours']} ({first['95 % interval']})" if first["ours"] else ""
         others = "; ".join(beside(ledger.loc[claim], name, leads[0]["tier"]) for claim, name in finding.others)
-        ours = f"{measured} **{leads[0]['verdict']}**; {others}".strip()
+        ours = f"{measured} **{leads[0]['verdict']}**{sooner(finding, leads[0])}; {others}".strip()
     where = claims.link(finding.leads[0])
     return {
         "the paper's finding": f"**{finding.name}** ({where}): {finding.says}",
         "paper": paper,
         "ours (95 % interval)": ours,
-        "how far to trust it": trust(leads[0]) + fair_words(finding, ledger),
+        "how far to trust it": trust(leads[0], finding.sizes) + fair_words(finding, ledger),
     }
+
+
+def sooner(finding: Finding, lead: pd.Series) -> str:
+    """What the shorter runs of ``quick`` say of a finding that rests on a larger tier, where the verdict is another."""
+    from entp_lib.papers import EXPERIMENTS  # all experiments, which some of the pages here do not need
+
+    if not finding.experiment or lead["tier"] in ("", "quick"):
+        return ""
+    experiment = EXPERIMENTS[finding.experiment]
+    records = experiment.stored(Store(), "quick") or []
+    found = [m for m in experiment.measure(records) if m.claim == lead["id"]]
+    if not found or (row := claims.judge(found, only_measured=True).iloc[0])["verdict"] == lead["verdict"]:
+        return ""
+    shown = claims.readable(pd.DataFrame([row]), ["ours", "95 % interval"]).iloc[0]
+    steps = max(r.config.train.steps for r in records if r.labels.get("arm") == "entp")
+    return f" (after {steps:,} steps, at `quick`: {shown['ours']}, {shown['95 % interval']}, {row['verdict']})"
 
 
 def beside(row: pd.Series, name: str, tier: str) -> str:
@@ -139,14 +170,22 @@ def counted(rows: Sequence[pd.Series]) -> str:
     return ", ".join(f"{count} **{verdict}**" for verdict, count in verdicts.items())
 
 
-def trust(row: pd.Series) -> str:
-    """What a row of the ledger rests on, in words: its tier, pairs and settings, and whether models were at rest."""
+def trust(row: pd.Series, sizes: Sequence[str] = ()) -> str:
+    """What a row of the ledger rests on, in words: its tier, pairs and settings, and whether models were at rest.
+
+    ``sizes``: which of the settings that are not the paper's are told, with its own in brackets.
+    """
     if row["verdict"] == "not attempted":
         return "no record measures it yet"
     if row["kind"] == "theory":
         return "as programs that try it, not as a formal proof"
-    settings = row["differs"].count(", ") + 1 if row["differs"] else 0
-    reduced = f", {settings} settings are not the paper's" if settings else ""
+    differing = row["differs"].split(", ") if row["differs"] else []
+    told = [text for name in sizes for text in differing if text.startswith(f"{name} ")]
+    left = len(differing) - len(told)
+    more = f"{left} {'more ' * bool(told)}{'setting is' if left == 1 else 'settings are'}"
+    told = [re.sub(r" [(](.+)[)]$", r" (the paper: \1)", text) for text in told]
+    reduced = "".join(f", {text}" for text in told)
+    reduced += f", {more} not the paper's" if left else ""
     moving = ", models still improving" if STILL in row["caveats"] else ""
     return f"{row['seeds']} pairs at `{row['tier']}`{reduced}{moving}"
 
@@ -157,6 +196,29 @@ def fair_words(finding: Finding, ledger: pd.DataFrame) -> str:
         return ""
     answer = ledger.loc[finding.fair, "verdict"]
     return "" if answer == "not attempted" else f"; at equal compute: {answer}"
+
+
+def equal_compute(store: Store) -> str:
+    """How long the decoder at equal compute keeps a processor, as a multiple of ENTP, where records tell; a sentence.
+
+    Equal are the tokens sent through the stack; a token of ENTP is the cheaper one, since its last layer has one query.
+    """
+    from entp_lib.papers import EXPERIMENTS
+
+    ratios = []
+    for finding in FINDINGS:
+        records = EXPERIMENTS[finding.experiment].best(store) if finding.experiment else []
+        times = pd.DataFrame(
+            {"arm": r.labels.get("arm"), "seconds": r.provenance.get("cpu_seconds")}
+            for r in records
+            if r.labels.get("variant", "match3") == "match3"
+        )
+        means = times.groupby("arm")["seconds"].mean() if len(times) else {}
+        if pd.notna(means.get(EQUAL_COMPUTE)) and pd.notna(means.get("entp")):
+            ratios.append(means[EQUAL_COMPUTE] / means["entp"])
+    if not ratios:
+        return ""
+    return f"At equal compute the decoder works {min(ratios):.1f} to {max(ratios):.1f} times ENTP's processor time."
 
 
 def scale(table: pd.DataFrame) -> str:

@@ -171,7 +171,7 @@ def test_a_claim_to_be_no_worse_has_a_direction_and_a_margin(tmp_path, monkeypat
     (tmp_path / "entp" / "claims.csv").write_text(text.replace("no worse", "no better", 1), encoding="utf-8")
     monkeypatch.setattr(paths, "reference", lambda: tmp_path)
     with pytest.raises(
-        claims.ConfigError, match="F10-network has the rule 'no better': it may be no worse or every seed, or empty"
+        claims.ConfigError, match="F4-llm has the rule 'no better': it may be no worse or every seed, or empty"
     ):
         claims.reference_claims()
 

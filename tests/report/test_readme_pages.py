@@ -7,10 +7,10 @@ import pytest
 
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.collection import claims
+from entp_lib.collection import claims, experiment
 from entp_lib.config import TIERS
 from entp_lib.papers.entp.count3 import COUNT3
-from entp_lib.report import cost_page, elsewhere, findings, findings_page, pictures, readme
+from entp_lib.report import elsewhere, findings, findings_page, pictures, readme
 from entp_lib.report.tables import markdown
 from entp_lib.runs.records import Record, Store
 from entp_lib.strict import ConfigError
@@ -62,6 +62,9 @@ def test_trust_says_pairs_tier_and_settings():
     assert findings.trust(row) == "5 pairs at `quick`, 2 settings are not the paper's"
     row["caveats"] = "1 of 5 pairs from different sources; still improving after 900 steps"
     assert findings.trust(row) == "5 pairs at `quick`, 2 settings are not the paper's, models still improving"
+    row["caveats"] = ""
+    told = findings.trust(row, ("width", "length"))
+    assert told == "5 pairs at `quick`, width 64 (the paper: 384), 1 more setting is not the paper's"
     assert "no record" in findings.trust(pd.Series(dict(verdict="not attempted")))
     assert "proof" in findings.trust(pd.Series(dict(verdict="verified", kind="theory")))
 
@@ -161,7 +164,8 @@ def test_the_picture_has_the_masks_of_the_models():
 
 
 def test_costs_are_processor_time_where_a_record_has_it():
-    record = Record("count3", 1, COUNT3.plan("quick", 1)[0].config, {}, {}, dict(wall_seconds=90.0, cpu_seconds=30.0))
-    assert cost_page.spent(record, "overnight") == 30 and cost_page.spent(record, "gpu") == 90
+    where = dict(wall_seconds=90.0, cpu_seconds=30.0)
+    record, on_gpu = (Record("count3", 1, COUNT3.plan(tier, 1)[0].config, {}, {}, where) for tier in ("quick", "gpu"))
+    assert experiment.spent(record) == 30 and experiment.spent(on_gpu) == 90
     del record.provenance["cpu_seconds"]
-    assert cost_page.spent(record, "quick") == 90
+    assert experiment.spent(record) == 90

@@ -158,6 +158,12 @@ def by_length(records: Sequence[Record]) -> list[float]:
     ]
 
 
+def by_economy(records: Sequence[Record]) -> list[float]:
+    """log2 of sequences per trained weight, widest model over narrowest, a value for each length and heads."""
+    wide = table(records, "sweep").pivot(index="width", columns=["length", "n_heads"], values="memories_per_parameter")
+    return np.log2(wide.iloc[-1] / wide.iloc[0]).tolist()
+
+
 def by_feed_forward(records: Sequence[Record]) -> list[float]:
     """log2 of capacity with a trained feed-forward layer over that with an identity, a value for each width."""
     wide = table(records, "feed_forward").pivot(index="width", columns="way", values="best")
@@ -259,6 +265,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
         ),
         Measurement("CT-heads", at_equal_parameters(records), tier, ids),
         Measurement("CT-length", by_length(records), tier, ids),
+        Measurement("CT-economy", by_economy(records), tier, ids),
         epochs_of_a_binomial(records, tier),
         look(
             "CT-mls",

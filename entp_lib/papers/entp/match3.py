@@ -8,7 +8,7 @@ import pandas as pd
 from entp_lib.collection.changes import EQUAL_COMPUTE
 from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, compute_ratio, name_of, select, twins
-from entp_lib.collection.frames import levels, paired, summary
+from entp_lib.collection.frames import by_position, levels, paired, summary
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Triplets
@@ -161,6 +161,21 @@ def not_begun(rows: pd.DataFrame, arms: Sequence[str]) -> str:
     return f"within {BEGUN} of the majority: {', '.join(late)}" if late else ""
 
 
+def short_alone(records: Sequence[Record], variant: str) -> str:
+    """Whether every arm is at the majority at all prefixes longer than half the sequence; the words of a bar, or empty.
+
+    A mean over prefixes is above the majority where two short ones are learned, of which no gap at length can tell.
+    Added after the results of ``overnight`` were seen, where it bars the growing modulus.
+    """
+    runs = select(records, variant=variant, arm=ARMS)
+    rows = by_position(runs, {"score": "token_accuracy_by_position"})
+    majority = [score for r in runs for score in r.metrics["baseline"]["token_accuracy_by_position"]]
+    above = rows.assign(above=rows["score"] - majority).groupby(["arm", "position"])["above"].mean()
+    half = rows["position"].max() // 2
+    long = above[above.index.get_level_values("position") > half]
+    return f"within {BEGUN} of the majority at every prefix longer than {half}" if (long < BEGUN).all() else ""
+
+
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Table 2, at equal steps and at equal compute, and the three differences, from paired final values."""
     if not records:
@@ -190,6 +205,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
             change = (gap(table, name) - gap(table, "match3")).dropna()
             late, stand = not_begun(rows, ARMS) or not_begun(base, ARMS), ()
             if tier == "overnight":
+                late = late or short_alone(records, name)
                 floor = rows["baseline_token_accuracy"].mean()
                 stand = levels(rows, "token_accuracy", ARMS, floor=floor, ceiling=1.0, distance=NEAR)
             found.append(claim(f"M3-{name}", change, stand, late, variant=("match3", name), arm=ARMS))

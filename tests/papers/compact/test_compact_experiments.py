@@ -87,6 +87,7 @@ def test_capacity_tables():
     verdicts = {c.claim: c.verdict for c in capacity.measure(records) if isinstance(c, Check)}
     assert verdicts["CT-chance"] == "verified with correction" and verdicts["CT-one-layer"] == "verified"
     assert len(capacity.by_length(records)) == 8 and len(capacity.by_feed_forward(records)) == 1
+    assert len(capacity.by_economy(records)) == 6
     assert capacity.measure(records[:5]) == []
 
 

@@ -199,11 +199,24 @@ def test_match3_overnight_is_judged_by_its_design(tokens, said):
             at = tokens[run.labels["arm"]]
             metrics = {"token_accuracy": at, "sequence_accuracy": at, "loss": 1.0}
             metrics["baseline"] = {"token_accuracy": 0.6, "sequence_accuracy": 0.1, "loss": 2.0}
+            metrics |= {"position": [1, 2, 3, 4], "token_accuracy_by_position": [at] * 4}
+            metrics["baseline"]["token_accuracy_by_position"] = [0.6] * 4
             where = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)
             records.append(Record("match3", 1, run.config, metrics, {}, {**where, "device": "cpu"}))
         found = {m.claim: m for m in match3.measure(EXPERIMENTS["match3"].labelled(records, runs))}
         for claim, why in said.items():
             assert found[claim].undecided == (why if tier == "overnight" else "")
+
+
+@pytest.mark.parametrize(
+    ("long", "said"), [(0.01, "within 0.02 of the majority at every prefix longer than 2"), (0.05, "")]
+)
+def test_a_variant_learned_at_short_prefixes_alone_is_barred(long, said):
+    runs = [r for r in EXPERIMENTS["match3"].plan("overnight") if r.labels["variant"] == "modulus"]
+    scores = dict(position=[1, 2, 3, 4], token_accuracy_by_position=[0.9, 0.9, 0.6, 0.6 + long])
+    metrics = scores | {"baseline": {"token_accuracy_by_position": [0.6] * 4}}
+    records = EXPERIMENTS["match3"].labelled([Record("match3", 1, run.config, metrics, {}, {}) for run in runs], runs)
+    assert match3.short_alone(records, "modulus") == said
 
 
 def test_match3_at_equal_compute_is_measured_against_the_longer_decoder():
