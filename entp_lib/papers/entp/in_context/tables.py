@@ -155,7 +155,7 @@ def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str]
     """Error by number of examples of one class, both frames ``over_seeds``; learners in grey, absent ones named.
 
     Line: mean over seeds; band: lowest to highest seed; bars: two standard errors of the mean over prompts. A learner's
-    error more than twenty times beyond the axis is an arrow at its top, and the line is interrupted there.
+    error more than twenty times beyond the axis interrupts its line, and an arrow at the top names it where it begins.
     """
     from entp_lib.collection.figures import ARMS, PALETTE, draw_arm, tell_apart
 
@@ -172,8 +172,9 @@ def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str]
             error, every = part["error"].where(part["error"] < 20 * top), max(1, len(part) // 6)
             mark = {"marker": marker, "ms": 4.5, "mfc": "none", "markevery": every}
             ax.plot(part["examples"], error, color=grey, ls=style, lw=1.1, label=arm, **mark)
-            for x in part["examples"][error.isna()]:
-                ax.text(x, top, f"{arm} ↑", fontsize=6, color=grey, ha="right", va="top")
+            if error.isna().any():
+                first = part["examples"][error.isna()].iloc[0]
+                ax.text(first, top, f"↑ {arm}", fontsize=6, color=grey, ha="left", va="top")
     for name in absent:
         ax.plot([], [], lw=0, label=name.replace(": ", ":\n"))
     ax.xaxis.get_major_locator().set_params(integer=True)
