@@ -289,7 +289,7 @@ def test_an_error_far_beyond_the_axis_interrupts_the_line(smoke):
     in_context_tables.draw(ax, models, far)
     (line,) = [line for line in ax.lines if line.get_label() == "least squares"]
     assert np.isnan(line.get_ydata()).tolist() == [False, True, False]
-    assert [text.get_text() for text in ax.texts] == ["↑"] and ax.texts[0].get_position()[0] == 1
+    assert [text.get_text() for text in ax.texts] == ["↑ least squares"] and ax.texts[0].get_position()[0] == 1
     plt.close(fig)
 
 
