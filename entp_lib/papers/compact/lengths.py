@@ -74,12 +74,15 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         shared = t["shared"] | {"steps": alone["steps"]}
         arms += [(*cell, seeds or alone["seeds"], "decoder", shared) for cell in alone["cells"]]
     for form, positions, count, architecture, shared in arms:
-        for seed in range(count):
-            params = dict(positions=positions, format=form, architecture=architecture, seed=seed, **shared)
-            config = StudyConfig(NAME, tier, "compact_addition", params, seed, seed)
-            labels = dict(positions=positions, format=form, architecture=architecture, arm=architecture)
-            found.append(planned_study(config, **labels))
+        arm = dict(format=form, positions=positions, architecture=architecture)
+        found += [planned_sums(NAME, tier, arm, shared, seed) for seed in range(count)]
     return by_seed(found)
+
+
+def planned_sums(experiment: str, tier: str, arm: dict[str, str], shared: dict[str, Any], seed: int) -> PlannedRun:
+    """A run of an ``arm``: its format, positions and architecture."""
+    config = StudyConfig(experiment, tier, "compact_addition", {**arm, "seed": seed, **shared}, seed, seed)
+    return planned_study(config, **arm, arm=arm["architecture"])
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
