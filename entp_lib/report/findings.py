@@ -17,6 +17,7 @@ from entp_lib.report.ledger import papers_claims
 from entp_lib.runs.records import Store
 
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
+SIZES = {"largest": "operands to", "dims": "dimensions"}  # settings whose names say too little
 TIER_WORDS = {
     "smoke": "seconds; tests the code and claims nothing",
     "quick": "a reduced task, minutes on two CPU cores",
@@ -184,6 +185,7 @@ def trust(row: pd.Series, sizes: Sequence[str] = ()) -> str:
     left = len(differing) - len(told)
     more = f"{left} {'more ' * bool(told)}{'setting is' if left == 1 else 'settings are'}"
     told = [re.sub(r" [(](.+)[)]$", r" (the paper: \1)", text) for text in told]
+    told = [re.sub(r"^\w+", lambda name: SIZES.get(name[0], name[0]), text) for text in told]
     reduced = "".join(f", {text}" for text in told)
     reduced += f", {more} not the paper's" if left else ""
     moving = ", models still improving" if STILL in row["caveats"] else ""
