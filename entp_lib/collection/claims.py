@@ -1,7 +1,8 @@
 """Claims and questions: what a paper says, what we measured, and a verdict by rule. It computes nothing of its own.
 
 What each paper says is the table ``results/reference/<paper>/claims.csv``. What we get are the measurements that
-experiments take from their records. No verdict is typed: it follows from the paired interval alone.
+experiments take from their records. No verdict is typed: that of a comparison follows from
+its paired interval, and an experiment decides the others by rules of its own.
 
 A row's ``kind`` says how it is judged. ``theory``: a statement that was checked. ``empirical``: a comparison that the
 paper claims. ``question``: one of our own (equal compute, fair checkpoints, single differences), in a table apart.
@@ -145,7 +146,7 @@ class Observation:
     records: Sequence[str] = field(default_factory=tuple)
 
 
-def weight(measurement: "Measurement | Check | Observation") -> tuple[bool, bool]:
+def weight(measurement: Measurement | Check | Observation) -> tuple[bool, bool]:
     """What lets a measurement stand for its claim before those of other tiers: that it can conclude, then its pairs."""
     if isinstance(measurement, Check):
         return True, True

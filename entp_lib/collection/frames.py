@@ -12,6 +12,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.collection.changes import texts
 from entp_lib.collection.claims import Level
+from entp_lib.config import ON_CPU
 from entp_lib.runs.records import Record
 from entp_lib.statistics import mean_interval, value_at
 
@@ -56,8 +57,10 @@ def processor_share(record: Record) -> float:
 
 def seconds_name(records: Sequence[Record]) -> str:
     """What the seconds of ``curves`` are: of the processor where all records tell them, else of the clock."""
-    told = all(r.provenance.get("cpu_seconds") for r in records)
-    return "seconds of the processor" if told else "seconds of the clock, cores shared"
+    if all(r.provenance.get("cpu_seconds") for r in records):
+        return "seconds of the processor"
+    shared = any(r.config.tier in ON_CPU for r in records)
+    return f"seconds of the clock{', cores shared' * shared}"
 
 
 def by_position(records: Sequence[Record], metrics: Mapping[str, str]) -> pd.DataFrame:
