@@ -7,8 +7,8 @@ from typing import Any
 from entp_lib import paths
 from entp_lib.collection.changes import changed
 from entp_lib.collection.changes import compute_ratio as compute_ratio
-from entp_lib.collection.claims import Check, Measurement, weight
 from entp_lib.collection.ends import still_improving
+from entp_lib.collection.measurements import Check, Measurement, weight
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, TrainConfig, config_id
 from entp_lib.runs.records import OWN, DividedStore, Record, Store

@@ -11,7 +11,7 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.collection.changes import texts
-from entp_lib.collection.claims import Level
+from entp_lib.collection.measurements import Level
 from entp_lib.config import ON_CPU
 from entp_lib.runs.records import Record
 from entp_lib.statistics import mean_interval, value_at

@@ -10,7 +10,8 @@ from scipy import stats
 
 from entp_lib import paths
 from entp_lib.collection import claims
-from entp_lib.collection.claims import Check, Level, Measurement, Observation, judge, verdict
+from entp_lib.collection.claims import judge, verdict
+from entp_lib.collection.measurements import Check, Level, Measurement, Observation, weight
 from entp_lib.report.ledger import ledger
 from entp_lib.runs.records import Store
 
@@ -211,7 +212,7 @@ def test_an_observation_has_an_empirical_verdict_and_says_what_keeps_it_open():
     assert (row["verdict"], row["why"], row["seeds"], row["records"]) == ("inconclusive", "one run each", 1, "a/b")
     assert row["statement"].endswith("[40 epochs]") and math.isnan(row["our_value"])
     few, many = Measurement(claim, [0.1], "gpu"), Measurement(claim, [0.1] * 5, "quick")
-    assert claims.weight(few) < claims.weight(seen) < claims.weight(many)
+    assert weight(few) < weight(seen) < weight(many)
 
 
 def test_what_rows_say_of_a_finding_together():

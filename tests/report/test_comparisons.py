@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from entp_lib.collection import ledger_figures
-from entp_lib.collection.claims import Level, Measurement, reference_claims
+from entp_lib.collection.claims import reference_claims
+from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.report import comparisons
 from entp_lib.report.ledger import scale
 

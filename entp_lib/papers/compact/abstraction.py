@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.collection.claims import Check, Level, Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, name_of, planned_study, select
+from entp_lib.collection.measurements import Check, Level, Measurement
 from entp_lib.config import StudyConfig
 from entp_lib.papers.compact.templates import Templates, all_templates, bayes_floor
 from entp_lib.runs.records import Record

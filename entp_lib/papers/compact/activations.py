@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.collection.measurements import Measurement
 from entp_lib.config import StudyConfig
 from entp_lib.papers.compact.wirings import ACTIVATIONS
 from entp_lib.runs.records import Record

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lib.collection.claims import Check, Measurement, Observation
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.collection.measurements import Check, Measurement, Observation
 from entp_lib.config import StudyConfig
 from entp_lib.papers.compact import capacity_model, chance, shatter
 from entp_lib.papers.compact.capacity_model import Point

@@ -6,8 +6,8 @@ others, which had no part in forming the question.
 
 from collections.abc import Sequence
 
-from entp_lib.collection.claims import Level, Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, name_of, select
+from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.papers.compact.lengths import ARCHITECTURES, LEARNED, TIERS, planned_sums, table
 from entp_lib.runs.records import Record
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, name_of, planned_study, select
+from entp_lib.collection.measurements import Measurement
 from entp_lib.config import StudyConfig
 from entp_lib.papers.compact.formats import FORMATS
 from entp_lib.papers.compact.positions import SCHEMES

@@ -6,9 +6,9 @@ from statistics import median
 
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed, compute_ratio, name_of, select, twins
 from entp_lib.collection.frames import by_position, levels, paired, processor_share, summary
+from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.papers.entp import plateau

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement, judge
+from entp_lib.collection.claims import judge
 from entp_lib.collection.experiment import (
     Experiment,
     PlannedRun,
@@ -21,6 +21,7 @@ from entp_lib.collection.experiment import (
     select,
 )
 from entp_lib.collection.frames import levels, paired, summary
+from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig
 from entp_lib.papers.entp import plateau
 from entp_lib.papers.entp.count3 import UNSEEN

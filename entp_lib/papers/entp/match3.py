@@ -6,9 +6,9 @@ from dataclasses import replace
 import pandas as pd
 
 from entp_lib.collection.changes import EQUAL_COMPUTE
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, compute_ratio, name_of, select, twins
 from entp_lib.collection.frames import by_position, levels, paired, summary
+from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Triplets

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from entp_lib.collection.claims import Level, Measurement
 from entp_lib.collection.ends import FLAT, rise
 from entp_lib.collection.experiment import name_of, select
 from entp_lib.collection.frames import by_position, gap_table, levels, paired, paired_within, summary
+from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.runs.records import Record
 from entp_lib.statistics import first_at
 

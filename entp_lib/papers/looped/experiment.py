@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.collection.claims import Check
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.collection.measurements import Check
 from entp_lib.config import StudyConfig
 from entp_lib.runs.records import Record
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.collection.claims import Check, Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.collection.frames import levels, paired
+from entp_lib.collection.measurements import Check, Measurement
 from entp_lib.config import StudyConfig
 from entp_lib.runs.records import Record
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from entp_lib.collection.claims import Check
+from entp_lib.collection.measurements import Check
 from entp_lib.config import ModelConfig, config_id
 from entp_lib.papers.compact import (
     EXPERIMENTS,

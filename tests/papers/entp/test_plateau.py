@@ -5,7 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from entp_lib.collection.claims import Measurement, judge
+from entp_lib.collection.claims import judge
+from entp_lib.collection.measurements import Measurement
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp import match3, plateau
 from entp_lib.papers.entp.count3 import LONGER

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from entp_lib.__main__ import build_parser, main
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.frames import at_equal_compute, cost_per_run, published, summary
+from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import RunConfig
 from entp_lib.corpora.tokenizers import restore

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, no_claims, planned, select
 from entp_lib.collection.frames import levels, paired_within
+from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record

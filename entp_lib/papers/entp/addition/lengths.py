@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, select
 from entp_lib.collection.frames import levels, paired, published
+from entp_lib.collection.measurements import Measurement
 from entp_lib.config import TrainConfig
 from entp_lib.papers.entp.addition.experiment import (
     ARMS,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from entp_lib.collection.claims import Check
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study
+from entp_lib.collection.measurements import Check
 from entp_lib.config import SIZES, ModelConfig, StudyConfig
 from entp_lib.models import costs as complexity
 from entp_lib.papers.entp.complexity.attention import printed_error

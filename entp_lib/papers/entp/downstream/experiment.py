@@ -12,9 +12,9 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned, planned_study, select
 from entp_lib.collection.frames import gap_table, levels, paired, published
+from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import RunConfig, StudyConfig, TrainConfig, config_id
 from entp_lib.papers.entp.language.experiment import OPENWEBTEXT

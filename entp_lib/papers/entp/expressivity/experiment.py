@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from entp_lib.collection.claims import Check
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.collection.measurements import Check
 from entp_lib.config import StudyConfig
 from entp_lib.models.transformer import prefix_mask
 from entp_lib.papers.entp.expressivity.imitation import causal_outputs, function_of

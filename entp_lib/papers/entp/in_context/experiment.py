@@ -12,7 +12,6 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.ends import after
 from entp_lib.collection.experiment import (
     Experiment,
@@ -26,6 +25,7 @@ from entp_lib.collection.experiment import (
     twins,
 )
 from entp_lib.collection.frames import levels, paired, summary
+from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
 from entp_lib.papers.entp.in_context.flat import flatness, task_of
 from entp_lib.runs.records import Record

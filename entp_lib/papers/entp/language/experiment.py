@@ -9,7 +9,6 @@ can at no further cost, for as many token-forwards as ENTP spends.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import (
     Experiment,
     PlannedRun,
@@ -21,6 +20,7 @@ from entp_lib.collection.experiment import (
     twins,
 )
 from entp_lib.collection.frames import levels, paired
+from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
 from entp_lib.papers.entp.language.tables import (

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.collection.claims import Level
 from entp_lib.collection.experiment import select
 from entp_lib.collection.frames import by_position, curves, gap_table, levels, paired, paired_within
+from entp_lib.collection.measurements import Level
 from entp_lib.config import RunConfig
 from entp_lib.papers.entp.language.counts import ORDERS
 from entp_lib.runs.records import Record

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import (
     Experiment,
     PlannedRun,
@@ -16,6 +15,7 @@ from entp_lib.collection.experiment import (
     select,
 )
 from entp_lib.collection.frames import levels, paired
+from entp_lib.collection.measurements import Measurement
 from entp_lib.config import StudyConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Counting

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.collection.claims import Level, Measurement
 from entp_lib.collection.experiment import (
     Experiment,
     PlannedRun,
@@ -17,6 +16,7 @@ from entp_lib.collection.experiment import (
     select,
 )
 from entp_lib.collection.frames import levels, paired
+from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.config import StudyConfig, TrainConfig
 from entp_lib.papers.entp.pretrained.encoder_experiment import NEAR, NOTEBOOK, plain
 from entp_lib.runs.records import Record

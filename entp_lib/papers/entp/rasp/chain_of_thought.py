@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, name_of, planned
 from entp_lib.collection.frames import paired, summary
+from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Chain

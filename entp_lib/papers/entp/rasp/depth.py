@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from entp_lib.collection.claims import Measurement
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, select, twins
 from entp_lib.collection.frames import summary
+from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Counting
