@@ -27,9 +27,14 @@ class DamagedFileError(ConfigError):
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
     """Write tensors and the texts of ``header`` with a checksum over both. Atomic. Raises OSError."""
-    tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    tensors = {name: owned(t.detach().cpu().contiguous()) for name, t in tensors.items()}
     header = {**header, "checksum": checksum(tensors, header)}
     write_atomically(path, safetensors.torch.save(tensors, metadata=header))
+
+
+def owned(tensor: Tensor) -> Tensor:
+    """A tensor with a storage of its own, without which safetensors refuses it; itself where it has one."""
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
 def read_tensors(path: Path, header_names: set[str]) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 
 from entp_lib.config import ModelConfig
@@ -13,6 +12,7 @@ from entp_lib.runs import resuming
 from entp_lib.strict import from_dict, require
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training.evaluation import evaluate
+from entp_lib.training.flat import FlatAdam
 
 WARM_UP = 100  # steps
 FINAL = 512  # sequences of the last evaluation
@@ -44,7 +44,7 @@ def abstraction_study(
     require(source.scored in ("all", "sampled"), f"task.scored = {source.scored!r}: training scores all or sampled")
     cfg = ModelConfig(architecture, n_layers, n_heads, width, source.vocab_size, source.length)
     model = build_model(cfg, seed_from("abstraction", seed))
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate, foreach=True)  # the same bits, sooner
+    optimizer = FlatAdam(model.parameters(), lr=rate)
     every = max(1, steps // evaluations)
     curves: dict[str, list] = {"step": [], "loss": [], "last": [], "matching": []}
     since = {"loss": 0.0, "steps": 0}
@@ -53,7 +53,7 @@ def abstraction_study(
             group["lr"] = rate * min(1.0, step / WARM_UP)
         batch = source.batch(generator_for("cpu", "abstraction", seed, step), batch_size)
         loss = F.cross_entropy(model(batch.inputs_BT, batch.wanted_BT, None), batch.targets_N)
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         since["loss"], since["steps"] = since["loss"] + float(loss.detach()), since["steps"] + 1

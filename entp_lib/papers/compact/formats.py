@@ -27,6 +27,7 @@ HINTS = string.ascii_lowercase
 SYMBOLS = "0123456789+=$ " + HINTS
 IDS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
 END = IDS["$"]
+REVERSED = {"none": (), "answer": (2,), "all": (0, 1, 2)}  # which of the three numbers, by Format.reverse
 SPACE_CHANCE = 0.2  # before each digit of an operand
 
 
@@ -72,12 +73,10 @@ def write(form: Format, a: int, b: int, generator: np.random.Generator | None = 
         require(longest <= len(HINTS), f"{longest} digits: there are hints for {len(HINTS)}")
         # a letter tells significance: from the right where all is reversed, else from the left of the longest number
         numbers = [hinted(n, longest, form.reverse == "all") for n in numbers]
-    pieces = [list(n) if not form.hints else n for n in numbers]
-    reverse = {"none": (), "answer": (2,), "all": (0, 1, 2)}[form.reverse]
-    pieces = [p[::-1] if i in reverse else p for i, p in enumerate(pieces)]
+    pieces = [number[::-1] if i in REVERSED[form.reverse] else number for i, number in enumerate(numbers)]
     if form.spaces and generator is not None:
         pieces[:2] = [[" " + d if generator.random() < SPACE_CHANCE else d for d in p] for p in pieces[:2]]
-    first, second, answer = ("".join(p) for p in pieces)
+    first, second, answer = map("".join, pieces)
     return f"${first}+{second}={answer}$"
 
 
@@ -99,8 +98,7 @@ def read(form: Format, text: str) -> tuple[int, int, int]:
     if form.hints:
         parts = ["".join(c for c in p if c.isdigit()) for p in parts]
     require(all(p.isdigit() for p in parts), f"{text!r}: a number holds something else than digits")
-    reverse = {"none": (), "answer": (2,), "all": (0, 1, 2)}[form.reverse]
-    return tuple(int(p[::-1] if i in reverse else p) for i, p in enumerate(parts))
+    return tuple(int(p[::-1] if i in REVERSED[form.reverse] else p) for i, p in enumerate(parts))
 
 
 def encode(texts: Sequence[str]) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from entp_lib.papers.compact.wirings import TripletConfig, TripletModel, change_
 from entp_lib.runs import resuming
 from entp_lib.strict import from_dict, require
 from entp_lib.tasks.base import generator_for, seed_from
+from entp_lib.training.flat import FlatAdam
 
 RATE = 1e-3  # of Adam, §2.2.4
 
@@ -69,7 +70,7 @@ def triplets_study(
 
 def fit_triplets(network: TripletModel, items_P3, epochs: int, batch_size: int, seed: int) -> dict[str, list]:
     """Adam on the cross-entropy of the target; the curves by epoch."""
-    optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
+    optimizer = FlatAdam(network.parameters(), lr=RATE)
     curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
     for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
         network.train()
@@ -77,7 +78,7 @@ def fit_triplets(network: TripletModel, items_P3, epochs: int, batch_size: int, 
         total = 0.0
         for pick in order.split(batch_size):
             loss = F.cross_entropy(network(items_P3[pick, :2]), items_P3[pick, 2])
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             total += float(loss.detach()) * len(pick)
@@ -148,7 +149,7 @@ def fit_walks(
     network: nn.Module, tokens_WT: Tensor, wanted_WT: Tensor, epochs: int, batch_size: int, seed: int
 ) -> dict[str, list]:
     """Adam on the cross-entropy of the wanted nodes; the curves by epoch."""
-    optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
+    optimizer = FlatAdam(network.parameters(), lr=RATE)
     curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
     for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
         network.train()
@@ -158,7 +159,7 @@ def fit_walks(
             wanted = wanted_WT[pick]
             logits = network(tokens_WT[pick, :-1], wanted, None)
             loss = F.cross_entropy(logits, tokens_WT[pick, 1:][wanted])
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             total += float(loss.detach()) * int(wanted.sum())

@@ -15,6 +15,7 @@ from entp_lib.papers.compact.positions import SCHEMES, random_ids
 from entp_lib.runs import resuming
 from entp_lib.strict import one_of, require
 from entp_lib.tasks.base import seed_from
+from entp_lib.training.flat import FlatAdam
 
 MOST_DIGITS = 18
 
@@ -46,7 +47,7 @@ def addition_study(
     longest = longest_text(format, max(*tested_digits, trained_digits))
     cfg = ModelConfig(architecture, n_layers, n_heads, width, len(formats.SYMBOLS), longest)
     model = PositionedTransformer(cfg, positions, seed_from("positioned", seed))
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate, foreach=True)  # the same bits, sooner
+    optimizer = FlatAdam(model.parameters(), lr=rate)
     generator = np.random.default_rng(seed_from("sums", seed))
     every = max(1, steps // 20)
     curves: dict[str, list] = {"step": [], "loss": []}
@@ -57,7 +58,7 @@ def addition_study(
         digits = generator.integers(1, trained_digits + 1, (batch_size, 2))
         tokens, wanted, ids = draw(positions, format, digits, longest, generator, True)
         loss = F.cross_entropy(model(tokens[:, :-1], wanted, ids), tokens[:, 1:][wanted])
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         since["loss"] += float(loss.detach())

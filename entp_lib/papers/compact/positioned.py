@@ -7,6 +7,7 @@ Letters: B batch, T tokens, N wanted prefixes, D width, H heads, K head width, V
 """
 
 import math
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,13 @@ from entp_lib.papers.compact.positions import build_scheme
 from entp_lib.strict import one_of
 
 ARCHITECTURES = ("decoder", "entp")
+
+
+@lru_cache
+def causal_mask(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """0 where a query may look, -inf ahead of it, (T, T)."""
+    mask = torch.zeros(length, length, dtype=dtype, device=device)
+    return mask.masked_fill(torch.ones_like(mask, dtype=torch.bool).triu(1), -math.inf)
 
 
 class PositionedTransformer(nn.Module):
@@ -63,9 +71,7 @@ class PositionedTransformer(nn.Module):
         return F.linear(self.ln_f(x_ND), self.embedding.weight)
 
     def one_pass(self, x_BTD: Tensor, wanted_BT: Tensor, bias_HTT: Tensor | None) -> Tensor:
-        length = x_BTD.shape[1]
-        mask = torch.zeros(length, length, dtype=x_BTD.dtype, device=x_BTD.device)
-        mask = mask.masked_fill(torch.ones_like(mask, dtype=torch.bool).triu(1), -math.inf)
+        mask = causal_mask(x_BTD.shape[1], x_BTD.dtype, x_BTD.device)
         mask = mask if bias_HTT is None else mask + bias_HTT
         for block in self.blocks:
             q, k, v = self.project(block, x_BTD)

@@ -9,6 +9,7 @@ Letters: B batch, T tokens, D width, H heads, K head width.
 """
 
 import math
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -92,28 +93,39 @@ class T5(Scheme):
         super().__init__(width, n_heads, longest, causal)
         self.table = nn.Embedding(T5_BUCKETS, n_heads)
 
-    def buckets(self, length: int) -> Tensor:
-        """The bucket of each query and key, (T, T)."""
-        place = torch.arange(length, device=self.table.weight.device)
-        back = place[:, None] - place
-        count, offset = T5_BUCKETS, torch.zeros_like(back)
-        if self.causal:
-            back = back.clamp_min(0)
-        else:
-            count //= 2
-            offset, back = (back < 0) * count, back.abs()
-        exact = count // 2
-        far = torch.log(back.clamp_min(1) / exact) / math.log(T5_FARTHEST / exact) * (count - exact)
-        return offset + torch.where(back < exact, back, (exact + far.long()).clamp_max(count - 1))
-
     def bias(self, length):
-        return self.table(self.buckets(length)).permute(2, 0, 1)
+        return self.table(buckets(length, self.causal, self.table.weight.device)).permute(2, 0, 1)
 
 
-def distances(length: int, like: Tensor) -> Tensor:
-    """|i - j|, (T, T), of the type and on the device of ``like``."""
-    place = torch.arange(length, device=like.device, dtype=like.dtype)
+@lru_cache
+def buckets(length: int, causal: bool, device: torch.device | None = None) -> Tensor:
+    """T5's bucket of each query and key, (T, T)."""
+    place = torch.arange(length, device=device)
+    back = place[:, None] - place
+    count, offset = T5_BUCKETS, torch.zeros_like(back)
+    if causal:
+        back = back.clamp_min(0)
+    else:
+        count //= 2
+        offset, back = (back < 0) * count, back.abs()
+    exact = count // 2
+    far = torch.log(back.clamp_min(1) / exact) / math.log(T5_FARTHEST / exact) * (count - exact)
+    return offset + torch.where(back < exact, back, (exact + far.long()).clamp_max(count - 1))
+
+
+@lru_cache
+def distances(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """|i - j|, (T, T)."""
+    place = torch.arange(length, device=device, dtype=dtype)
     return (place[:, None] - place).abs()
+
+
+@lru_cache
+def rotations(length: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of RoPE's angles, (T, K / 2), for heads of width K = ``size``."""
+    rates = torch.exp(torch.arange(0, size, 2, device=device) * (-math.log(10_000) / size))
+    angles = (torch.arange(length, device=device)[:, None] * rates).to(dtype)
+    return angles.cos(), angles.sin()
 
 
 class Alibi(Scheme):
@@ -124,7 +136,7 @@ class Alibi(Scheme):
         self.register_buffer("slopes", 2.0 ** (-8 * torch.arange(1, n_heads + 1) / n_heads), persistent=False)
 
     def bias(self, length):
-        return -self.slopes[:, None, None] * distances(length, self.slopes)
+        return -self.slopes[:, None, None] * distances(length, self.slopes.dtype, self.slopes.device)
 
 
 class Kerple(Scheme):
@@ -136,7 +148,7 @@ class Kerple(Scheme):
 
     def bias(self, length):
         r_1, r_2 = F.softplus(self.raw)[..., None, None]
-        return -r_1 * torch.log1p(r_2 * distances(length, self.raw))
+        return -r_1 * torch.log1p(r_2 * distances(length, self.raw.dtype, self.raw.device))
 
 
 class Fire(Scheme):
@@ -155,7 +167,7 @@ class Fire(Scheme):
         c, threshold = self.raw_c.abs() + 1e-6, self.raw_L.abs()
         query = torch.arange(1, length + 1, device=self.raw_c.device, dtype=self.raw_c.dtype)[:, None]
         far = torch.log1p(c * torch.maximum(query, threshold))
-        ratio_TT = torch.log1p(c * distances(length, self.raw_c)) / far
+        ratio_TT = torch.log1p(c * distances(length, self.raw_c.dtype, self.raw_c.device)) / far
         return self.out(F.relu(self.hidden(ratio_TT[..., None]))).permute(2, 0, 1)
 
 
@@ -169,9 +181,7 @@ class Rope(Scheme):
 
     def turn(self, x_BHTK):
         length, size = x_BHTK.shape[2:]
-        rates = torch.exp(torch.arange(0, size, 2, device=x_BHTK.device) * (-math.log(10_000) / size))
-        angles = (torch.arange(length, device=x_BHTK.device)[:, None] * rates).to(x_BHTK.dtype)
-        cos, sin = angles.cos(), angles.sin()
+        cos, sin = rotations(length, size, x_BHTK.dtype, x_BHTK.device)
         even, odd = x_BHTK[..., ::2], x_BHTK[..., 1::2]
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
 

@@ -84,7 +84,7 @@ def test_fire_by_its_formula():
 
 
 def test_t5_buckets_tell_ahead_from_behind_only_without_a_mask():
-    causal, full = (scheme("t5", causal).buckets(200) for causal in (True, False))
+    causal, full = (positions.buckets(200, causal) for causal in (True, False))
     assert (causal.triu() == 0).all() and causal.max() == 31
     assert (full.tril() < 16).all() and (full.triu(1)[full.triu(1) > 0] >= 16).all() and full.max() == 31
     assert causal[15].tolist()[:16] == list(range(15, -1, -1))  # near distances have buckets of their own

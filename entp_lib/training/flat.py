@@ -1,0 +1,33 @@
+"""Adam over all parameters as one vector: what small models pay per tensor, they pay once."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+
+class FlatAdam(torch.optim.Adam):
+    """``torch.optim.Adam`` of parameters that are views of one vector from here on, as are their gradients.
+
+    Steps are the same bit for bit, since Adam looks at every weight by itself. Parameters of one type, on one device;
+    they must not be moved or replaced afterwards. A parameter without a gradient has one of zeros here, and stays as
+    it is. ``options`` are Adam's.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], **options):
+        parameters = list(parameters)
+        if len({(p.dtype, p.device) for p in parameters}) != 1:
+            raise ValueError("one vector holds parameters of one type, on one device, and at least one")
+        vector = nn.Parameter(torch.cat([p.detach().flatten() for p in parameters]))
+        vector.grad = torch.zeros_like(vector)
+        sizes = [p.numel() for p in parameters]
+        views = zip(parameters, vector.detach().split(sizes), vector.grad.split(sizes), strict=True)
+        for p, values, gradient in views:
+            p.data, p.grad = values.view(p.shape), gradient.view(p.shape)
+        super().__init__([vector], **options)
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Zeros in place: the parameters' gradients are views."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad.zero_()
