@@ -35,6 +35,7 @@ def planned(experiment, **wanted):
 ASKED = {
     "abstraction, ENTP": ("compact_abstraction", dict(architecture="entp")),
     "abstraction, decoder": ("compact_abstraction", dict(architecture="decoder", n_layers=2)),
+    "last token": ("compact_last_token", dict(n_layers=1)),
     "sums, coupled": ("compact_lengths", dict(positions="coupled", architecture="entp")),
     "sums, randomised": ("compact_lengths", dict(positions="randomised", architecture="decoder")),
     "triplets": ("compact_graph", dict(model__wiring="described")),

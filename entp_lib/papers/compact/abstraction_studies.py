@@ -2,7 +2,9 @@
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
+from torch import nn
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
@@ -38,25 +40,14 @@ def abstraction_study(
     training and ``floor_by_position``; ``heads``. Curves: training loss, the two accuracies on held-out templates.
     Twins of a seed start from the same weights and see the same sequences and scored positions.
     """
-    for name, value in (("steps", steps), ("batch_size", batch_size), ("evaluations", evaluations)):
-        require(value >= 1, f"{name} = {value}: must be at least 1")
-    source = from_dict(Templates, task, "task.")
-    require(source.scored in ("all", "sampled"), f"task.scored = {source.scored!r}: training scores all or sampled")
-    cfg = ModelConfig(architecture, n_layers, n_heads, width, source.vocab_size, source.length)
-    model = build_model(cfg, seed_from("abstraction", seed))
-    optimizer = FlatAdam(model.parameters(), lr=rate)
+    check(steps, batch_size, evaluations)
+    source, model, optimizer = prepared(task, architecture, n_layers, n_heads, width, rate, seed)
     every = max(1, steps // evaluations)
     curves: dict[str, list] = {"step": [], "loss": [], "last": [], "matching": []}
     since = {"loss": 0.0, "steps": 0}
     for step in resuming.steps(resuming.Progress(curves, since), steps, model, optimizer):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * min(1.0, step / WARM_UP)
-        batch = source.batch(generator_for("cpu", "abstraction", seed, step), batch_size)
-        loss = F.cross_entropy(model(batch.inputs_BT, batch.wanted_BT, None), batch.targets_N)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        since["loss"], since["steps"] = since["loss"] + float(loss.detach()), since["steps"] + 1
+        loss = training(model, optimizer, source, rate, batch_size, seed, step)
+        since["loss"], since["steps"] = since["loss"] + loss, since["steps"] + 1
         if step % every == 0 or step == steps:
             curves["step"].append(step)
             curves["loss"].append(since["loss"] / since["steps"])
@@ -65,6 +56,35 @@ def abstraction_study(
                 curves[scored].append(found["token_accuracy"])
             since["loss"], since["steps"] = 0.0, 0
     return final(model, source, seed), curves
+
+
+def check(steps: int, batch_size: int, evaluations: int) -> None:
+    """Raise ConfigError where one of them is below 1."""
+    for name, value in (("steps", steps), ("batch_size", batch_size), ("evaluations", evaluations)):
+        require(value >= 1, f"{name} = {value}: must be at least 1")
+
+
+def prepared(
+    task: dict[str, Any], architecture: str, n_layers: int, n_heads: int, width: int, rate: float, seed: int
+) -> tuple[Templates, nn.Module, torch.optim.Optimizer]:
+    """The task, a model with the seed's weights and its optimizer. Raises ConfigError for a task that is none."""
+    source = from_dict(Templates, task, "task.")
+    require(source.scored in ("all", "sampled"), f"task.scored = {source.scored!r}: training scores all or sampled")
+    cfg = ModelConfig(architecture, n_layers, n_heads, width, source.vocab_size, source.length)
+    model = build_model(cfg, seed_from("abstraction", seed))
+    return source, model, FlatAdam(model.parameters(), lr=rate)
+
+
+def training(model, optimizer, source: Templates, rate: float, batch_size: int, seed: int, step: int) -> float:
+    """One step of training after a short warm-up, on the seed's sequences of this step; returns the loss."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * min(1.0, step / WARM_UP)
+    batch = source.batch(generator_for("cpu", "abstraction", seed, step), batch_size)
+    loss = F.cross_entropy(model(batch.inputs_BT, batch.wanted_BT, None), batch.targets_N)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return float(loss.detach())
 
 
 def final(model, source: Templates, seed: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from entp_lib.papers.compact import (
     capacity,
     graph,
     knowledge,
+    last_token,
     length_seeds,
     lengths,
     walk_activations,
@@ -45,7 +46,7 @@ def computed(experiment, keep=lambda run: True):
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
 def test_plans_name_what_there_is_once_each(experiment, tier):
     runs = experiment.plan(tier, 0)
-    nightly = experiment.name in (activations.NAME, walk_activations.NAME, length_seeds.NAME)
+    nightly = experiment.name in (activations.NAME, walk_activations.NAME, length_seeds.NAME, last_token.NAME)
     assert runs or tier in ("overnight", "gpu", "paper") or (nightly and tier == "quick")
     assert len({config_id(run.config, experiment.version) for run in runs}) == len(runs)
     for run in runs:
