@@ -1,10 +1,12 @@
 """More seeds of the positional schemes that ``compact_lengths`` has a single one of at five digits.
 
 With T5, ALiBi and FIRE that seed had ENTP learn the sums and the decoder not: whether that holds is asked of five
-others, which had no part in forming the question.
+others, which had no part in forming the question. With T5 and ALiBi, where most of these had ENTP learn them, decoders
+are also trained for ENTP's token-forwards: 5.8 prefixes of a sum are scored, each a row of its own in ENTP.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, name_of, select
 from entp_lib.collection.measurements import Level, Measurement
@@ -17,39 +19,62 @@ SEEDS = {
     "smoke": dict.fromkeys(RELATIVE, 1),
     "overnight": dict.fromkeys(RELATIVE, 5) | dict.fromkeys(("sinusoidal", "kerple", "none", "randomised"), 2),
 }
+# Decoders with ENTP's token-forwards: 5.8 times the steps at ``overnight``. Added after the runs at equal steps.
+LONGER = {
+    "smoke": dict(schemes=("t5",), steps=8, seeds=1),
+    "overnight": dict(schemes=("t5", "alibi"), steps=34_800, seeds=5),
+}
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Each scheme in padded text as decoder and as ENTP, with seeds from 1 up: 0 is that of ``compact_lengths``."""
+    """Each scheme in padded text as decoder and as ENTP, with seeds from 1 up: 0 is that of ``compact_lengths``.
+
+    The ``arm`` of a decoder with more steps is ``longer``.
+    """
     found = []
     for positions, count in SEEDS.get(tier, {}).items():
         for architecture in ARCHITECTURES:
             arm = dict(format="padded", positions=positions, architecture=architecture)
             shared = TIERS[tier]["shared"]
             found += [planned_sums(NAME, tier, arm, shared, 1 + seed) for seed in range(seeds or count)]
+    more = LONGER.get(tier, {})
+    for positions in more.get("schemes", ()):
+        arm = dict(format="padded", positions=positions, architecture="decoder")
+        shared = TIERS[tier]["shared"] | {"steps": more["steps"]}
+        chosen = [planned_sums(NAME, tier, arm, shared, 1 + seed) for seed in range(seeds or more["seeds"])]
+        found += [replace(run, labels={**run.labels, "arm": "longer"}) for run in chosen]
     return by_seed(found)
 
 
-def entp_gain(records: Sequence[Record]) -> list[float]:
-    """Whole sums of the trained length right, ENTP − decoder, mean over ``RELATIVE``; a value for each whole seed."""
-    rows = table(select(records, positions=RELATIVE))
-    rows = rows[rows["factor"] == 1]
-    wide = rows.pivot_table(index="seed", columns=["architecture", "positions"], values="accuracy").dropna()
-    if wide.shape[1] < len(ARCHITECTURES) * len(RELATIVE):
-        return []
-    return (wide["entp"].mean(axis=1) - wide["decoder"].mean(axis=1)).tolist()
-
-
-def measure(records: Sequence[Record]) -> list[Measurement]:
-    """The question that seed 0 raised; idle where neither architecture learns such sums, or both do."""
-    chosen = select(records, positions=RELATIVE)
+def entp_gain(records: Sequence[Record], schemes: Sequence[str], other: str = "decoder") -> list[float]:
+    """Whole sums of the trained length right, ENTP − the ``other`` arm, mean over schemes; a value per whole seed."""
+    arms = ("entp", other)
+    chosen = select(records, positions=tuple(schemes), arm=arms)
     if not chosen:
         return []
     rows = table(chosen)
-    means = rows[rows["factor"] == 1].groupby("architecture")["accuracy"].mean()
-    levels = tuple(Level(float(means[name]), 0.0, 1.0, LEARNED) for name in ARCHITECTURES)
-    ids = tuple(name_of(r) for r in chosen)
-    return [Measurement("CT-relative-entp", entp_gain(records), chosen[0].config.tier, ids, levels=levels)]
+    wide = rows[rows["factor"] == 1].pivot_table(index="seed", columns=["arm", "positions"], values="accuracy").dropna()
+    if wide.shape[1] < len(arms) * len(schemes):
+        return []
+    return (wide["entp"].mean(axis=1) - wide[other].mean(axis=1)).tolist()
+
+
+def measure(records: Sequence[Record]) -> list[Measurement]:
+    """The question that seed 0 raised, and the same at equal compute; idle where neither side learns, or both do."""
+    found = []
+    for claim, other, schemes in (
+        ("CT-relative-entp", "decoder", RELATIVE),
+        ("CT-relative-compute", "longer", LONGER["overnight"]["schemes"]),
+    ):
+        chosen = select(records, positions=schemes, arm=("entp", other))
+        if {r.labels["arm"] for r in chosen} != {"entp", other}:
+            continue
+        rows = table(chosen)
+        means = rows[rows["factor"] == 1].groupby("arm")["accuracy"].mean()
+        levels = tuple(Level(float(means[name]), 0.0, 1.0, LEARNED) for name in ("entp", other))
+        ids = tuple(name_of(r) for r in chosen)
+        found.append(Measurement(claim, entp_gain(records, schemes, other), chosen[0].config.tier, ids, levels=levels))
+    return found
 
 
 LENGTH_SEEDS = Experiment(

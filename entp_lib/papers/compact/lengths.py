@@ -89,7 +89,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     """Long: one row per run and tested length, with both accuracies and the factor over the trained length."""
     return pd.DataFrame(
         {
-            **{k: r.labels[k] for k in ("positions", "format", "architecture", "seed")},
+            **{k: r.labels[k] for k in ("positions", "format", "architecture", "arm", "seed")},
             "digits": int(digits),
             "factor": int(digits) / r.config.params["trained_digits"],
             "accuracy": accuracy,

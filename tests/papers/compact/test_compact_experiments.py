@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from entp_lib.collection.experiment import select
 from entp_lib.collection.measurements import Check
 from entp_lib.config import ModelConfig, config_id
 from entp_lib.papers.compact import (
@@ -305,19 +306,22 @@ def test_index_hints_are_compared_in_their_own_format():
 )
 def test_more_seeds_of_relative_positions_are_compared_at_the_trained_length(decoder, entp, why):
     runs = length_seeds.LENGTH_SEEDS.plan("overnight", 0)
-    planned = {(r.labels["positions"], r.labels["architecture"]): [] for r in runs}
+    planned = {(r.labels["positions"], r.labels["arm"]): [] for r in runs}
     for r in runs:
-        planned[r.labels["positions"], r.labels["architecture"]].append(r.config.model_seed)
-    assert planned["t5", "entp"] == [1, 2, 3, 4, 5] and planned["none", "decoder"] == [1, 2] and len(runs) == 46
+        planned[r.labels["positions"], r.labels["arm"]].append(r.config.model_seed)
+    assert planned["t5", "entp"] == [1, 2, 3, 4, 5] and planned["none", "decoder"] == [1, 2] and len(runs) == 56
+    assert planned["alibi", "longer"] == [1, 2, 3, 4, 5] and ("fire", "longer") not in planned
     of_seed_0 = {config_id(c, 1) for c in lengths.LENGTHS.configs("overnight")}
     assert not of_seed_0 & {config_id(r.config, 1) for r in runs}
     records = []
     for run in runs:
-        share = {"decoder": decoder, "entp": entp}[run.labels["architecture"]]
+        share = {"decoder": decoder, "entp": entp, "longer": decoder / 2}[run.labels["arm"]]
         accuracy = {"5": share if run.labels["positions"] in length_seeds.RELATIVE else 0.5, "7": 0.0}
         metrics = {"accuracy": accuracy, "token_accuracy": accuracy}
         records.append(Record("compact_length_seeds", 1, run.config, metrics, {"loss": [1.0]}, {}))
     records = length_seeds.LENGTH_SEEDS.labelled(records, runs)
-    (found,) = length_seeds.measure(records)
+    found, compute = length_seeds.measure(records)
     assert found.values == pytest.approx([entp - decoder] * 5) and found.idle == why and len(found.records) == 30
+    assert compute.values == pytest.approx([entp - decoder / 2] * 5) and len(compute.records) == 20
     assert length_seeds.measure(records[:3])[0].values == [] and length_seeds.measure([]) == []
+    assert [m.claim for m in length_seeds.measure(select(records, arm=lengths.ARCHITECTURES))] == [found.claim]
