@@ -39,7 +39,7 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
         check_shared(training, changes)
         for run in runs:
             if isinstance(run.config, RunConfig):
-                config = changed_run(run.config, changes, fewest, run.labels.get("arm") == EQUAL_COMPUTE)
+                config = changed_run(run.config, changes, fewest, twin_of(run, runs))
             else:
                 config = changed_study(run.config, changes)
             told = {} if config == run.config else {"changed": in_words(changes)}
@@ -48,6 +48,15 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
         text = str(error)
         raise ConfigError(text if text.startswith("changes: ") else f"changes: {text}") from None
     return found
+
+
+def twin_of(run: Any, runs: Sequence[Any]) -> RunConfig | None:
+    """The ENTP whose token-forwards a decoder at equal compute has, of the same labels else; None for another run."""
+    if run.labels.get("arm") != EQUAL_COMPUTE:
+        return None
+    wanted = {**run.labels, "arm": "entp", "architecture": "entp"}
+    found = (r.config for r in runs if all(wanted.get(name, value) == value for name, value in r.labels.items()))
+    return next(found, run.config)
 
 
 def in_words(changes: dict[str, Any]) -> str:
@@ -79,8 +88,8 @@ def only(changes: dict[str, Any], part: str) -> dict[str, Any]:
     return {name.partition(".")[2]: value for name, value in changes.items() if name.startswith(f"{part}.")}
 
 
-def changed_run(config: RunConfig, changes: dict[str, Any], fewest: int, equal_compute: bool) -> RunConfig:
-    """One run with its changes; the sizes that its model takes from the task follow."""
+def changed_run(config: RunConfig, changes: dict[str, Any], fewest: int, twin: RunConfig | None) -> RunConfig:
+    """One run with its changes; the sizes that its model takes from the task follow, and with a ``twin`` its steps."""
     params = {**config.task_params, **only(changes, "task")}
     before, after = build_task(config.task, config.task_params), build_task(config.task, params)
     for field in only(changes, "task"):
@@ -95,8 +104,10 @@ def changed_run(config: RunConfig, changes: dict[str, Any], fewest: int, equal_c
     steps = asked.pop("steps", fewest)
     require(isinstance(steps, int) and steps >= 1, f"train.steps = {steps!r}: must be a whole number from 1 on")
     ratio = steps / fewest
-    if equal_compute and after != before:
-        ratio *= compute_ratio(after) / compute_ratio(before)
+    if twin is not None and after != before:
+        plain = build_task(twin.task, twin.task_params)
+        own = build_task(twin.task, {**twin.task_params, **only(changes, "task")})
+        ratio *= compute_ratio(own, after) / compute_ratio(plain, before)
     train = config.train if math.isclose(ratio, 1.0) else stretched(config.train, ratio)
     return replace(config, task_params=params, model=model, train=built(train, asked))
 
@@ -127,10 +138,13 @@ def stretched(train: TrainConfig, ratio: float) -> TrainConfig:
     return replace(train, warmup_steps=warmup).lengthened(ratio, max(1, round(train.eval_every * ratio)))
 
 
-def compute_ratio(task: Task) -> float:
-    """Token-forwards of an ENTP step over a decoder's, for a task that wants the same positions in every row."""
-    wanted_BT = task.wanted_sample()
-    return token_forwards("entp", wanted_BT) / token_forwards("decoder", wanted_BT)
+def compute_ratio(task: Task, decoders: Task | None = None) -> float:
+    """Token-forwards of an ENTP step over a decoder's, for a task that wants as many positions in every row.
+
+    ``decoders``: its task where that is another one.
+    """
+    others = (decoders or task).wanted_sample()
+    return token_forwards("entp", task.wanted_sample()) / token_forwards("decoder", others)
 
 
 def texts(records: Iterable) -> list[str]:

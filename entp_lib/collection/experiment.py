@@ -257,21 +257,24 @@ def select(records: Sequence[Record], **labels: Any) -> list[Record]:
 def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]) -> str:
     """What task, model and schedule of training runs have that the paper's do not, as "steps 1,200 (150,000)".
 
-    Compared is the run of the paper's tier whose labels are most alike; where a setting varies among ours, all values
-    are named. Empty where there are no training runs, or no such tier.
+    Compared are the runs of the paper's tier whose labels are most alike; where a setting varies, all values are named.
+    Empty where there are no training runs, or no such tier.
     """
     ours = [r for r in records if isinstance(r.config, RunConfig)]
     theirs = [run for run in of_paper if isinstance(run.config, RunConfig)]
     if not ours or not theirs:
         return ""
-    found: dict[str, tuple[dict[str, None], Any]] = {}
+    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for record in ours:
-        alike = max(theirs, key=lambda run: len(record.labels.items() & run.labels.items()))
-        paper = settings_of(alike.config)
+        likeness = [len(record.labels.items() & run.labels.items()) for run in theirs]
+        alike = [settings_of(t.config) for t, n in zip(theirs, likeness, strict=True) if n == max(likeness)]
         for name, value in settings_of(record.config).items():
-            if name in paper and value != paper[name]:
-                found.setdefault(name, ({}, paper[name]))[0][as_text(value)] = None
-    return ", ".join(f"{name} {'/'.join(values)} ({as_text(theirs)})" for name, (values, theirs) in found.items())
+            papers = dict.fromkeys(as_text(paper[name]) for paper in alike if name in paper)
+            if papers and as_text(value) not in papers:
+                mine, of_paper = found.setdefault(name, ({}, {}))
+                mine[as_text(value)] = None
+                of_paper.update(papers)
+    return ", ".join(f"{name} {'/'.join(mine)} ({'/'.join(papers)})" for name, (mine, papers) in found.items())
 
 
 SHOWN_SETTINGS = ("steps", "batch_size", "max_lr", "min_lr", "precision")  # of a schedule, beside task and shape

@@ -152,7 +152,7 @@ def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel
     """
     for arm, part in curves.groupby("arm" if "arm" in curves else "architecture", sort=False):
         look = ARMS[arm]
-        wide = part.pivot_table(index=x, columns="seed", values=y)
+        wide = part.pivot(index=x, columns="seed", values=y)
         aligned = not wide.isna().any().any()
         if aligned:
             draw_arm(ax, arm, wide.index, wide.mean(axis=1), wide.min(axis=1), wide.max(axis=1))

@@ -52,12 +52,18 @@ def processor_share(record: Record) -> float:
     On cores shared with other work the clock runs many times as long as the work takes, unlike for every seed.
     """
     where = record.provenance
-    return where["cpu_seconds"] / where["wall_seconds"] if where.get("cpu_seconds") and where["wall_seconds"] else 1.0
+    told = on_processor(record) and where.get("wall_seconds")
+    return where["cpu_seconds"] / where["wall_seconds"] if told else 1.0
+
+
+def on_processor(record: Record) -> bool:
+    """Whether a record tells the processor's seconds and these are what it took: not where a GPU did the work."""
+    return record.config.tier in ON_CPU and bool(record.provenance.get("cpu_seconds"))
 
 
 def seconds_name(records: Sequence[Record]) -> str:
     """What the seconds of ``curves`` are: of the processor where all records tell them, else of the clock."""
-    if all(r.provenance.get("cpu_seconds") for r in records):
+    if all(map(on_processor, records)):
         return "seconds of the processor"
     shared = any(r.config.tier in ON_CPU for r in records)
     return f"seconds of the clock{', cores shared' * shared}"
@@ -144,7 +150,7 @@ def at_equal_compute(
     ``course``: a frame of ``curves``. ``budget``: labels of the run that sets the budget, as {"arm": "decoder"}.
     ``by``: labels that tell runs apart. Once by token-forwards, once by seconds of training. A run that spent less
     counts with its last evaluation, finished; one that would have gone on is read in the middle of its schedule, its
-    rate still high; one that had not reached its first evaluation by then has none.
+    rate still high; one that had not reached its first evaluation by then has none, nor has the mean over its seeds.
     """
     within = [name for name in by if name not in budget and name != "architecture"]
     of_budget = (course[list(budget)] == pd.Series(budget)).all(axis=1)
@@ -158,7 +164,7 @@ def at_equal_compute(
             found = {m: value_at({axis: run[axis], m: run[m]}, m, limit, axis) for m in metrics}
             rows.append({"compute": axis, **about, **found})
     table = pd.DataFrame(rows).drop(columns="seed")
-    return table.groupby(["compute", *by], sort=False).mean(numeric_only=False).astype(float)
+    return table.groupby(["compute", *by], sort=False).agg(lambda scores: scores.astype(float).mean(skipna=False))
 
 
 def published(paper: str, table: str) -> pd.DataFrame:

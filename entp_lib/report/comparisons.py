@@ -8,7 +8,7 @@ Which claim or question answers for which task is ``results/reference/<paper>/co
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.collection.claims import OPEN, answer, reference_claims
+from entp_lib.collection.claims import answer, reference_claims
 from entp_lib.files import read_table
 
 BUDGETS = {"equal_steps": "equal steps", "equal_compute": "equal compute"}
@@ -57,9 +57,10 @@ def in_words(row: pd.Series, margin: float) -> str:
     """Who is ahead, by the rule of our own questions, whether a paper claims it or not."""
     if row["verdict"] in ("not attempted", UNINFORMATIVE):
         return NOT_RUN if row["verdict"] == "not attempted" else UNINFORMATIVE
+    if not row["informative"]:
+        return UNINFORMATIVE
     words = dict(positive=AHEAD, negative=BEHIND)
-    found = answer(row["low"], row["high"], pairs=int(row["seeds"]), margin=margin, **words)
-    return UNINFORMATIVE if found == OPEN and not row["informative"] else found
+    return answer(row["low"], row["high"], pairs=int(row["seeds"]), margin=margin, **words)
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:

@@ -10,9 +10,10 @@ import json
 import pandas as pd
 
 from entp_lib.collection.experiment import Experiment
+from entp_lib.collection.frames import processor_share
 from entp_lib.config import RunConfig
 from entp_lib.models import costs as complexity
-from entp_lib.runs.records import Store
+from entp_lib.runs.records import Record, Store
 from entp_lib.tasks import build_task
 
 GPU_RATE = 1e14  # multiply-adds and additions a second: a tenth of an H200's bf16 peak, assumed, not measured
@@ -40,6 +41,11 @@ def tier_operations(experiment: Experiment, tier: str) -> float:
     return sum(map(training_operations, runs)) * len(all_runs) / len(once) if runs else 0.0
 
 
+def training_seconds(record: Record) -> float:
+    """Seconds that training took, of the processor where the record tells them."""
+    return record.provenance["train_seconds"] * processor_share(record)
+
+
 def costs(store: Store) -> pd.DataFrame:
     """A row for each tier of training runs that has no records: operations, and hours at two rates.
 
@@ -52,7 +58,7 @@ def costs(store: Store) -> pd.DataFrame:
         quick = [r for r in experiment.stored(store, "quick") or [] if isinstance(r.config, RunConfig)]
         if not quick:
             continue
-        rate = sum(training_operations(r.config) for r in quick) / sum(r.provenance["train_seconds"] for r in quick)
+        rate = sum(training_operations(r.config) for r in quick) / sum(map(training_seconds, quick))
         for tier in ("gpu", "paper"):
             operations = 0.0 if experiment.stored(store, tier) else tier_operations(experiment, tier)
             if operations:

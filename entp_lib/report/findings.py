@@ -180,7 +180,7 @@ def trust(row: pd.Series, sizes: Sequence[str] = ()) -> str:
         return "no record measures it yet"
     if row["kind"] == "theory":
         return "as programs that try it, not as a formal proof"
-    differing = row["differs"].split(", ") if row["differs"] else []
+    differing = re.split(r"(?<=\)), ", row["differs"]) if row["differs"] else []
     told = [text for name in sizes for text in differing if text.startswith(f"{name} ")]
     left = len(differing) - len(told)
     more = f"{left} {'more ' * bool(told)}{'setting is' if left == 1 else 'settings are'}"
@@ -210,14 +210,15 @@ def equal_compute(store: Store) -> str:
     ratios = []
     for finding in FINDINGS:
         records = EXPERIMENTS[finding.experiment].best(store) if finding.experiment else []
-        times = pd.DataFrame(
-            {"arm": r.labels.get("arm"), "seconds": r.provenance.get("cpu_seconds")}
-            for r in records
-            if r.labels.get("variant", "match3") == "match3"
-        )
-        means = times.groupby("arm")["seconds"].mean() if len(times) else {}
-        if pd.notna(means.get(EQUAL_COMPUTE)) and pd.notna(means.get("entp")):
-            ratios.append(means[EQUAL_COMPUTE] / means["entp"])
+        spent: dict[str, dict[tuple, float]] = {"entp": {}, EQUAL_COMPUTE: {}}
+        for r in records:
+            arm, seconds = r.labels.get("arm"), r.provenance.get("cpu_seconds")
+            if arm in spent and seconds:
+                alike = {k: v for k, v in r.labels.items() if k not in ("arm", "architecture")}
+                spent[arm][tuple(sorted(map(str, alike.items())))] = seconds
+        both = spent["entp"].keys() & spent[EQUAL_COMPUTE].keys()
+        if both:
+            ratios.append(sum(spent[EQUAL_COMPUTE][k] for k in both) / sum(spent["entp"][k] for k in both))
     if not ratios:
         return ""
     return f"At equal compute the decoder works {min(ratios):.1f} to {max(ratios):.1f} times ENTP's processor time."

@@ -150,15 +150,18 @@ def pairs_apart(records: Iterable["Record"]) -> str:
     Twins share both seeds. Apart means another processor, another instruction set, or other sources; what an older
     record does not say counts as alike.
     """
-    pairs: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    pairs: dict[tuple[int, int], list[list[dict[str, Any]]]] = {}
     for record in records:
-        where = (record.config.model_seed, record.config.data_seed)
-        pairs.setdefault(where, []).extend(processes(record))
+        pairs.setdefault((record.config.model_seed, record.config.data_seed), []).append(processes(record))
     said = []
     for name, words in (("device", "processors"), ("cpu_capability", "instruction sets"), ("sources", "sources")):
-        apart = sum(len({p[name] for p in found if p.get(name)}) > 1 for found in pairs.values())
+        made = [[{p[name] for p in of_run if p.get(name)} for of_run in found] for found in pairs.values()]
+        apart = sum(len(found) > 1 and len(set().union(*found)) > 1 for found in made)
+        lone = sum(len(found) == 1 and len(found[0]) > 1 for found in made)
         if apart:
             said.append(f"{apart} of {len(pairs)} pairs from different {words}")
+        if lone:
+            said.append(f"{lone} of {len(pairs)} runs continued with other {words}")
     return "; ".join(said)
 
 

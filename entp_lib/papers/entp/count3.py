@@ -8,7 +8,7 @@ import pandas as pd
 
 from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed, compute_ratio, name_of, select, twins
 from entp_lib.collection.frames import by_position, levels, paired, processor_share, summary
-from entp_lib.collection.measurements import Measurement
+from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.papers.entp import plateau
@@ -206,7 +206,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     if count2:
         used = tuple(name_of(r) for r in [*select(count3, arm="decoder"), *count2])
         gap = control_gaps(records)["above_baseline"].tolist()
-        found.append(Measurement("C1-count2", gap, tier, used, tier == "paper"))
+        parts = [summary(select(records, task=task, arm="decoder")) for task in ("count2", "count3")]
+        means = [(t["token_accuracy"].mean(), t["baseline_token_accuracy"].mean()) for t in parts]
+        stand = tuple(Level(score, baseline, 1.0, NEAR) for score, baseline in means)
+        found.append(Measurement("C1-count2", gap, tier, used, tier == "paper", stand))
     return found
 
 

@@ -155,8 +155,8 @@ def stuck(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def not_begun(rows: pd.DataFrame, arms: Sequence[str]) -> str:
-    """Which arms of a variant are at the majority, by the design of ``overnight``; empty if none, and elsewhere."""
-    means = rows[rows["tier"] == "overnight"].groupby("arm")["above_baseline"].mean()
+    """Which arms of a variant are at the majority, by the design of ``overnight``; empty if none."""
+    means = rows.groupby("arm")["above_baseline"].mean()
     late = [arm for arm in arms if means.get(arm, BEGUN) < BEGUN]
     return f"within {BEGUN} of the majority: {', '.join(late)}" if late else ""
 
@@ -203,11 +203,9 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         if (table["variant"] == name).any():
             rows = table[table["variant"] == name]
             change = (gap(table, name) - gap(table, "match3")).dropna()
-            late, stand = not_begun(rows, ARMS) or not_begun(base, ARMS), ()
-            if tier == "overnight":
-                late = late or short_alone(records, name)
-                floor = rows["baseline_token_accuracy"].mean()
-                stand = levels(rows, "token_accuracy", ARMS, floor=floor, ceiling=1.0, distance=NEAR)
+            late = not_begun(rows, ARMS) or not_begun(base, ARMS) or short_alone(records, name)
+            floor = rows["baseline_token_accuracy"].mean()
+            stand = levels(rows, "token_accuracy", ARMS, floor=floor, ceiling=1.0, distance=NEAR)
             found.append(claim(f"M3-{name}", change, stand, late, variant=("match3", name), arm=ARMS))
     return found
 

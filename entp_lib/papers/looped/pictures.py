@@ -151,8 +151,8 @@ def animate(metrics: Mapping[str, Any], curves: Mapping[str, Sequence], millisec
 
 
 def save_animation(record: Record, name: str) -> None:
-    """Write the animation of a ``multiply_study`` to ``name``.gif beside the figures, of smoke runs to their place."""
-    folder = paths.results() / "smoke" / "figures" if record.config.tier == "smoke" else paths.figures()
+    """Write the animation of a ``multiply_study`` to ``name``.gif where ``figures.save_figure`` writes."""
+    folder = paths.results() / "smoke" / "figures" if record.config.tier == "smoke" else paths.new_figures()
     path, data = folder / f"{name}.gif", animate(record.metrics, record.curves)
     if not path.exists() or path.read_bytes() != data:
         write_atomically(path, data)

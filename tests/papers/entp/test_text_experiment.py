@@ -17,7 +17,6 @@ import torch
 
 from entp_lib.__main__ import build_parser, main
 from entp_lib.collection.frames import at_equal_compute, cost_per_run, published, summary
-from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import RunConfig
 from entp_lib.corpora.tokenizers import restore
@@ -412,11 +411,10 @@ def test_counts_are_scored_on_the_windows_of_the_run_and_find_structure(tmp_path
 def test_an_arm_above_the_bigram_makes_long_prefixes_uninformative():
     losses = pd.DataFrame({"arm": ["decoder", "entp"] * 2, "seed": [0, 0, 1, 1], "loss": [2.0, 2.8, 2.1, 2.9]})
     found = pd.DataFrame({"bigram, longer prefixes": [2.5, 2.5]})
-    stand = tables.below_bigrams(losses, found, ("decoder", "entp"))
-    assert not Measurement("T3-long", [0.1], "overnight", levels=stand).informative
-    stand = tables.below_bigrams(losses.assign(loss=2.0), found, ("decoder", "entp"))
-    assert Measurement("T3-long", [0.1], "overnight", levels=stand).informative
-    assert tables.below_bigrams(losses, pd.DataFrame(), ("decoder", "entp")) == ()
+    assert tables.above_bigrams(losses, found, ("decoder", "entp")) == "above the bigram's loss: entp"
+    assert tables.above_bigrams(losses, found, ("decoder",)) == ""
+    assert tables.above_bigrams(losses.assign(loss=2.0), found, ("decoder", "entp")) == ""
+    assert tables.above_bigrams(losses, pd.DataFrame(), ("decoder", "entp")) == ""
 
 
 def test_a_loss_has_the_unit_of_its_tokenizer():

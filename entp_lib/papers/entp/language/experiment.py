@@ -30,7 +30,7 @@ from entp_lib.papers.entp.language.tables import (
     LONGER,
     SWAPPED,
     TABLE_8,
-    below_bigrams,
+    above_bigrams,
     counted_losses,
     gaps,
     minima,
@@ -209,8 +209,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         values = paired(losses, "loss", decoder, "entp").tolist()
         if values:
             ids = tuple(name_of(r) for r in select(models, schedule=TABLE_8, arm=(decoder, "entp")))
-            stand = below_bigrams(losses, counts, (decoder, "entp"))
-            found.append(Measurement(claim, values, tier, ids, levels=stand))
+            arms, floor = (decoder, "entp"), table.loc[table["schedule"] == TABLE_8, "unigram loss"].mean()
+            stand = levels(losses, "loss", arms, floor=floor, ceiling=0.0, distance=NEAR)
+            late = above_bigrams(losses, counts, arms)
+            found.append(Measurement(claim, values, tier, ids, levels=stand, barred=late))
     return found
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.collection.experiment import select
-from entp_lib.collection.frames import by_position, curves, gap_table, levels, paired, paired_within
-from entp_lib.collection.measurements import Level
+from entp_lib.collection.frames import by_position, curves, gap_table, paired, paired_within
 from entp_lib.config import RunConfig
 from entp_lib.papers.entp.language.counts import ORDERS
 from entp_lib.runs.records import Record
@@ -148,10 +147,10 @@ def samples(records: Sequence[Record]) -> list[tuple[str, str, str]]:
     return [row[1:] for row in sorted(found, key=lambda row: row[0])]
 
 
-def below_bigrams(losses: pd.DataFrame, counts: pd.DataFrame, arms: Sequence[str]) -> tuple[Level, ...]:
-    """The arms of a comparison above the bigram's loss at long prefixes, if any, as levels at the floor; else all."""
+def above_bigrams(losses: pd.DataFrame, counts: pd.DataFrame, arms: Sequence[str]) -> str:
+    """Which arms are above the bigram's loss at long prefixes, as a bar; empty if none is, or without counts."""
     if counts.empty:
-        return ()
-    floor = counts["bigram, longer prefixes"].mean()
-    stand = levels(losses, "loss", arms, floor=floor, ceiling=0.0, distance=0.0)
-    return tuple(level for level in stand if level.at_floor) or stand
+        return ""
+    means = losses[losses["arm"].isin(arms)].groupby("arm")["loss"].mean()
+    above = means.index[means >= counts["bigram, longer prefixes"].mean()]
+    return f"above the bigram's loss: {', '.join(above)}" if len(above) else ""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, name_of, planned
-from entp_lib.collection.frames import paired, summary
+from entp_lib.collection.frames import levels, paired, summary
 from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
@@ -49,6 +49,7 @@ TIERS = {
     ),
 }
 MORE_STEPS = 3
+NEAR = 0.02  # of right answers: closer to none, or to all, counts as being there
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -88,7 +89,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     if not records:
         return []
     ids = tuple(name_of(r) for r in records)
-    return [Measurement("6.4-trained", gaps(records).tolist(), records[0].config.tier, ids)]
+    rows = table(records)
+    floor = rows.loc[rows["arm"] == "direct", "baseline_sequence_accuracy"].mean()
+    stand = levels(rows, "answer", ("trace", "direct"), floor=floor, ceiling=1.0, distance=NEAR)
+    return [Measurement("6.4-trained", gaps(records).tolist(), records[0].config.tier, ids, levels=stand)]
 
 
 CHAIN_OF_THOUGHT = Experiment(

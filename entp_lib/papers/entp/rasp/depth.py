@@ -11,12 +11,13 @@ import pandas as pd
 
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, select, twins
 from entp_lib.collection.frames import summary
-from entp_lib.collection.measurements import Measurement
+from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Counting
 
 SHALLOW = 2
+NEAR = 0.02  # of accuracy: closer to the mode baseline, or to 1, counts as being there
 
 
 @dataclass(frozen=True)
@@ -127,9 +128,12 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     loss = between(long, "length", lengths[0], lengths[-1], "above_baseline")
     one = dict(length=int(deep["length"].iloc[0]), layers=(layers[-1], SHALLOW))
     both = dict(length=(lengths[0], lengths[-1]), layers=SHALLOW)
+    arms = deep[deep["layers"].isin((layers[-1], SHALLOW))].groupby("layers")
+    means = arms[["token_accuracy", "baseline_token_accuracy"]].mean()
+    stand = tuple(Level(score, baseline, 1.0, NEAR) for score, baseline in means.itertuples(index=False))
     used = [tuple(name_of(r) for r in select(records, **labels)) for labels in (one, both)]
     return [
-        Measurement("6.2-depth", gain.tolist(), tier, used[0]),
+        Measurement("6.2-depth", gain.tolist(), tier, used[0], levels=stand),
         Measurement("6.2-length", loss.tolist(), tier, used[1]),
     ]
 
