@@ -76,6 +76,9 @@ class ModelConfig:
             (self.input_dim is None) == (self.output_dim is None),
             "input_dim and output_dim go together: set both for continuous inputs, or neither for tokens",
         )
+        for name in ("input_dim", "output_dim"):
+            size = getattr(self, name)
+            require(size is None or size >= 1, f"{name} = {size}: must be at least 1")
         require(
             self.vocab_size >= 1 or self.input_dim is not None,
             f"vocab_size = {self.vocab_size}: must be at least 1 for a model of tokens",

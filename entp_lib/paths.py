@@ -33,6 +33,7 @@ def of_repository(name: str, variable: str = "") -> Path:
     no repository; of others that is a ConfigError.
     """
     if variable and os.environ.get(variable):
+        os.environ[variable] = os.path.abspath(os.environ[variable])  # kernels and workers start elsewhere
         return Path(os.environ[variable])
     if variable and not has_repository():
         return Path(os.environ.get(HOME_VARIABLE) or Path.cwd()) / name

@@ -77,6 +77,10 @@ def check_prompt(inputs: Tensor, wanted_BT: Tensor | None, prompt_lengths_B: Ten
     batch, length = inputs.shape[:2]
     if not isinstance(prompt_lengths_B, Tensor) or prompt_lengths_B.shape != (batch,):
         raise ValueError(f"a prefix decoder needs prompt_lengths of shape ({batch},), how many tokens each prompt has")
+    if can_look(inputs):
+        whole = not prompt_lengths_B.is_floating_point() and prompt_lengths_B.dtype != torch.bool
+        if not whole or (batch and not 1 <= int(prompt_lengths_B.min()) <= int(prompt_lengths_B.max()) <= length):
+            raise ValueError(f"prompt_lengths must be whole numbers from 1 to the {length} tokens of a row")
     places_T = torch.arange(length, device=inputs.device)
     inside = (
         wanted_BT is not None and can_look(inputs) and (wanted_BT & (places_T < prompt_lengths_B[:, None] - 1)).any()

@@ -246,19 +246,23 @@ def build_model(cfg: ModelConfig, seed: int = 0, device: str = "cpu") -> Transfo
 
     On the device "meta" it has shapes and no weights. Raises ConfigError for a device that is not there.
     """
-    kind = str(device).partition(":")[0]
+    check_device(device)
+    if torch.device(device).type == "meta":
+        with torch.device("meta"):
+            return Transformer(cfg, seed)
+    return Transformer(cfg, seed).to(device)
+
+
+def check_device(device: str) -> None:
+    """ConfigError for a device that is none, or that is not there."""
     require(
-        kind != "cuda" or torch.cuda.is_available(),
+        str(device).partition(":")[0] != "cuda" or torch.cuda.is_available(),
         f"device = {device!r}: PyTorch finds no CUDA device here; use device = 'cpu'",
     )
     try:
         torch.device(device)
     except RuntimeError as error:
         raise ConfigError(f"device = {device!r}: must be 'cpu', 'cuda', 'cuda:1' … or 'meta'") from error
-    if kind == "meta":
-        with torch.device("meta"):
-            return Transformer(cfg, seed)
-    return Transformer(cfg, seed).to(device)
 
 
 def parameter_count(model: nn.Module, embeddings: bool = False) -> int:

@@ -72,6 +72,7 @@ def continued(config, model, prompt: str, tokens: int, *, temperature: float, to
     encode, decode = codec(config)
     ids = encode(prompt)
     require(bool(ids), "the prompt is empty: it must have at least one token")
+    require(0 <= seed < 2**63, f"seed = {seed}: must be from 0 to 2^63 - 1")
     generator = torch.Generator().manual_seed(seed)
     row, room = torch.tensor([ids]), model.cfg.max_length
     try:

@@ -12,7 +12,7 @@ from entp_lib.config import ON_CPU, RunConfig, StudyConfig, canonical_json, conf
 from entp_lib.runs import ranks, stopping
 from entp_lib.runs.generations import is_done
 from entp_lib.runs.provenance import load_average, peak_memory, provenance, reset_peak_memory
-from entp_lib.runs.records import Record, RecordError, Store
+from entp_lib.runs.records import OWN, Record, RecordError, Store
 from entp_lib.runs.resuming import Cut, Keeping, kept
 from entp_lib.runs.studies import study_named
 from entp_lib.strict import ConfigError
@@ -213,6 +213,10 @@ def weights_of(store: Store, name: str) -> Path:
     path = store.weights_path(experiment, record_id)
     if sound_weights(path, name):
         return path
+    if store.root.name == OWN:  # a run of one's own may start from one of the project's
+        planned = Store(store.root.parent, store.read_only).weights_path(experiment, record_id)
+        if sound_weights(planned, name):
+            return planned
     with store.lock(experiment, record_id):  # whoever computes the run may be writing them just now
         try:
             if path.exists():

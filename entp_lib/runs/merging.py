@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from entp_lib import paths
 from entp_lib.config import RunConfig, canonical_json, to_dict
 from entp_lib.runs import shards
 from entp_lib.runs.records import Record, RecordError, Store
@@ -202,6 +203,7 @@ def take_best(candidates: Sequence[Found], into: Store, done: Merge) -> None:
     else:
         into.save(best.record)
         done.added += 1
+        leave_weights(best, into)
     done.files += copy_beside(best, into)
 
 
@@ -212,6 +214,13 @@ def steps_of(found: Found) -> int:
 def better(record: Record, here: Record) -> bool:
     """Whether a record is complete, or further than the partial one that is here."""
     return record.status == "complete" or record.provenance.get("steps", 0) > here.provenance.get("steps", 0)
+
+
+def leave_weights(found: Found, into: Store) -> None:
+    """Set aside weights that lie where those of a record will be which has just come in: they are another run's."""
+    path, source = (s.weights_path(found.record.experiment, found.record.id) for s in (into, found.store))
+    if path.exists() and not (source.exists() and path.read_bytes() == source.read_bytes()):
+        into.set_aside(path, f"weights {paths.relative(path)} were here before the record that was merged")
 
 
 def copy_beside(found: Found, into: Store) -> int:

@@ -13,14 +13,13 @@ HERE, NOWHERE, ELSEWHERE = 0, 1, 2
 
 
 def pair_of(config: Config) -> str:
-    """What twins share: the experiment, the task and both seeds; a study, which has no twin, shares its own with none.
+    """What twins share: the experiment and both seeds, as claims pair them; a study shares its own with none.
 
-    Architecture, and steps where a decoder is given more, are what they differ in.
+    Whatever else differs, architecture, depth or length, is what some claim compares.
     """
     if not isinstance(config, RunConfig):
         return ""
-    shared = [config.experiment, config.task, config.task_params, config.model_seed, config.data_seed]
-    return canonical_json([*shared, config.model.n_layers, config.model.width])
+    return canonical_json([config.experiment, config.model_seed, config.data_seed])
 
 
 def begun_here_first(todo: Mapping[str, Config], stored: Iterable[Record], device: str) -> dict[str, Config]:

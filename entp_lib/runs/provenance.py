@@ -127,7 +127,7 @@ def disturbed_records(records: Iterable["Record"]) -> list["Record"]:
     Either the processor gave clearly less time than passed, or more processes than there are cores wanted one.
     Records that do not say (they are older) are not among them.
     """
-    return [r for r in records if shared_cores(r.provenance)]
+    return [r for r in records if any(map(shared_cores, processes(r)))]
 
 
 def caveats(records: Iterable["Record"]) -> list[str]:

@@ -139,7 +139,7 @@ class Store:
             state = path.stat()
             signature = (state.st_ino, state.st_mtime_ns, state.st_size)
             if self.seen.get(path, ((), None))[0] != signature:
-                self.seen[path] = (signature, parsed(path, record_id))
+                self.seen[path] = (signature, parsed(path, experiment, record_id))
             found = self.seen[path][1]
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -244,12 +244,14 @@ class DividedStore(Store):
         super().check_writable()
 
 
-def parsed(path: Path, record_id: str) -> "Record | str":
+def parsed(path: Path, experiment: str, record_id: str) -> "Record | str":
     """The record in a file, or what is wrong with it. Raises OSError."""
     try:
         record = Record.from_json(path.read_bytes().decode("utf-8", errors="replace"))
     except RecordError as error:
         return str(error)
+    if record.experiment != experiment:
+        return f"it belongs to the experiment {record.experiment} (moved?)"
     if record.id != record_id:
         return f"its configuration belongs to the id {record.id} (renamed?)"
     return record

@@ -147,13 +147,13 @@ def trained(config: RunConfig, **options) -> Outcome:
         return train(config, **options)
     check_first(keeping)
     options |= dict(checkpoint=keeping.path, process=keeping.process, on_step=keeping.on_step)
-    with stopping.noted():
-        begun = time.monotonic(), time.process_time()
-        try:
-            outcome = train(config, stop=keeping.asked_to_stop, **options)
-        except DamagedFileError as error:
-            keeping.set_aside(keeping.path, error.why)
-            outcome = train(config, stop=keeping.asked_to_stop, **options)
+    keeping.inside.enter_context(stopping.noted())  # until a partial record is written, too
+    begun = time.monotonic(), time.process_time()
+    try:
+        outcome = train(config, stop=keeping.asked_to_stop, **options)
+    except DamagedFileError as error:
+        keeping.set_aside(keeping.path, error.why)
+        outcome = train(config, stop=keeping.asked_to_stop, **options)
     state = outcome.state
     mine = time.monotonic() - begun[0], time.process_time() - begun[1]
     earlier = max(0.0, state.wall_seconds - mine[0]), max(0.0, state.cpu_seconds - mine[1])
@@ -161,6 +161,7 @@ def trained(config: RunConfig, **options) -> Outcome:
     keeping.processes, keeping.step = state.processes, state.step
     if not outcome.complete:
         raise Cut(Progress(state.curves, step=state.step))
+    keeping.inside.close()
     return outcome
 
 

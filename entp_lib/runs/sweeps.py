@@ -6,11 +6,14 @@ import logging
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from entp_lib.config import RunConfig, canonical_json, config_id, to_dict
+import torch
+
+from entp_lib.config import ON_CPU, RunConfig, canonical_json, config_id, to_dict
 from entp_lib.models.entp import token_forwards
+from entp_lib.models.transformer import check_device
 from entp_lib.runs import cluster, scheduler, stopping
 from entp_lib.runs.deadlines import Deadline, deadline_after, local_deadline
 from entp_lib.runs.execution import Config, check_can_compute, device_for, tidy
@@ -85,6 +88,12 @@ class SweepOptions:
             scheduler.parsed(self.cluster)
 
 
+def usual_device(configs: Iterable[Config]) -> str:
+    """Where runs are computed if nobody says so: on the GPU from tier ``gpu`` on, where torch sees one."""
+    on_gpu = torch.cuda.is_available() and any(config.tier not in ON_CPU for config in configs)
+    return "cuda" if on_gpu else "cpu"
+
+
 def sweep(
     configs: Sequence[Config],
     version: int,
@@ -120,7 +129,10 @@ def sweep(
     result = Sweep(reused=len(found))
     if todo:
         check_can_compute(list(todo.values()), version, store)
-        todo = begun_here_first(todo, stored, options.device or "cpu")
+        if executor is None and not options.cluster:
+            if options.device:
+                check_device(options.device)
+            todo = begun_here_first(todo, stored, options.device or usual_device(todo.values()))
         try:
             found |= compute(todo, Job(version, store, generation, options), executor, result)
         except stopping.Terminated:

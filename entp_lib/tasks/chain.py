@@ -47,6 +47,8 @@ class Chain(Task):
         require(self.longest >= 2, f"longest = {self.longest}: must be at least 2")
         require(self.symbols >= 2, f"symbols = {self.symbols}: must be at least 2")
         require(0 < self.held_out <= 0.9, f"held_out = {self.held_out}: must be a share above 0, at most 0.9")
+        thousandths = f"held_out = {self.held_out}: must be a thousandth at least, as prompts are kept apart by that"
+        require(round(1000 * self.held_out) >= 1, thousandths)
         for n in range(2, self.longest + 1):  # a side without prompts would be drawn from for ever
             if self.symbols**n > MOST_LISTED:
                 break

@@ -134,6 +134,8 @@ def split_of(found: Contents, held_out: float, seed: int) -> dict[str, np.ndarra
     if found.part is not None:
         return {part: np.flatnonzero(found.part == part) for part in PARTS}
     flat = found.inputs.reshape(len(found.inputs), -1)
+    if found.lengths is not None:  # padding is a symbol, too: 0 and 0 0 are two sequences
+        flat = np.column_stack([flat, found.lengths])
     _, group_P = np.unique(flat, axis=0, return_inverse=True)
     group_P = group_P.reshape(-1)
     groups = int(group_P.max()) + 1

@@ -25,6 +25,7 @@ class Contents:
     """Every example of a file, as batches need them: (P, T), and inputs (P, T, d) where they are real numbers.
 
     ``words``: what the symbols mean, empty for numbers. ``part``: the part of each example where the file names it.
+    ``lengths``: of sequences before padding, where they are symbols.
     """
 
     inputs: np.ndarray
@@ -34,6 +35,7 @@ class Contents:
     symbols: int
     words: tuple[str, ...] = ()
     part: np.ndarray | None = None
+    lengths: np.ndarray | None = None
 
     @property
     def continuous(self) -> bool:
@@ -101,9 +103,9 @@ def places_of(text: str, length: int, first: int, where: str) -> list[int]:
     found: list[int] = []
     for piece in text.replace(",", " ").split():
         low, dash, high = piece.partition("-")
-        numbers = piece.isascii() and low.isdigit() and (high.isdigit() or not dash)
-        require(numbers and int(low) <= int(high or low), f"{where}: wanted {piece!r}: write 5, or 5-8")
-        found += range(int(low), int(high or low) + 1)
+        numbers = piece.isascii() and low.isdigit() and (high.isdigit() or not dash) and len(piece) < 20
+        require(numbers and int(low) <= int(high or low), f"{where}: wanted {piece[:40]!r}: write 5, or 5-8")
+        found += range(int(low), min(int(high or low), max(length, int(low)) + 1) + 1)
     wrong = next((place for place in found if not first <= place <= length), None)
     why = " (nothing stands before the first, to predict it from)" if wrong == 1 else ""
     require(wrong is None, f"{where}: wanted position {wrong} of a sequence of {length}: {first} to {length}{why}")
@@ -114,9 +116,12 @@ def places_of(text: str, length: int, first: int, where: str) -> list[int]:
 def numbered(rows: list[list[str]], path: Path) -> tuple[list[list[int]], tuple[str, ...]]:
     """Tokens as numbers: themselves where all are whole numbers from 0 on, else their place among all words."""
     words = sorted({token for row in rows for token in row})
-    if all(word.isascii() and word.isdigit() for word in words):
-        largest = max(map(int, words))
-        require(largest < LARGEST, f"{path}: the symbol {largest} is too large; at most {LARGEST - 1}")
+    if all(word.isascii() and word.isdigit() and (word[0] != "0" or word == "0") for word in words):  # 01 is a word
+        longest = max(words, key=len)
+        require(
+            len(longest) <= len(str(LARGEST)) and max(map(int, words)) < LARGEST,
+            f"{path}: the symbol {longest[:20]} is too large; at most {LARGEST - 1}",
+        )
         return [[int(token) for token in row] for row in rows], ()
     place = {word: i for i, word in enumerate(words)}
     return [[place[token] for token in row] for row in rows], tuple(words)
@@ -193,6 +198,7 @@ def of_tokens(tokens_PT, wanted_PT, answers_PT, words, part, path: Path) -> Cont
     answers_PT = np.where(wanted_PT, answers_PT, 0).astype(np.int64)
     require(int(answers_PT.min()) >= 0, f"{path}: targets must be 0 or more where they are wanted")
     largest = max(int(inputs_PT.max()), int(answers_PT.max()))
+    require(max(largest + 1, len(words)) >= 2, f"{path}: a single symbol leaves nothing to predict; two are needed")
     require(largest < LARGEST, f"{path}: the symbol {largest} is too large; at most {LARGEST - 1}")
     return Contents(
         np.ascontiguousarray(inputs_PT, dtype=np.int64),
@@ -202,16 +208,18 @@ def of_tokens(tokens_PT, wanted_PT, answers_PT, words, part, path: Path) -> Cont
         len(words) or largest + 1,
         words,
         part,
+        (~padding_PT).sum(1),
     )
 
 
 def of_numbers(inputs_PTd, wanted_PT, targets_PT, part, path: Path) -> Contents:
     """Examples of real inputs with a real target at each wanted position."""
     wanted_PT = np.ones(inputs_PTd.shape[:2], dtype=bool) if wanted_PT is None else wanted_PT.astype(bool)
-    targets_PT = np.where(wanted_PT, targets_PT, 0.0).astype(np.float32)
+    with np.errstate(over="ignore"):  # what is too large for fp32 is infinite there, and refused
+        targets_PT = np.where(wanted_PT, targets_PT, 0.0).astype(np.float32)
+        inputs_PTd = inputs_PTd.astype(np.float32)
     finite = np.isfinite(inputs_PTd).all() and np.isfinite(targets_PT).all()
-    require(bool(finite), f"{path}: sequences and wanted targets must be finite numbers")
+    require(bool(finite), f"{path}: sequences and wanted targets must be finite numbers, in fp32 too")
     empty = ~wanted_PT.any(1)
     require(not empty.any(), f"{path}: sequence {int(empty.argmax()) + 1} has no wanted position")
-    inputs_PTd = inputs_PTd.astype(np.float32)
     return Contents(inputs_PTd, targets_PT, wanted_PT, wanted_PT.argmax(1) + 1, 0, (), part)

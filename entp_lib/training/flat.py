@@ -9,13 +9,16 @@ from torch import nn
 class FlatAdam(torch.optim.Adam):
     """``torch.optim.Adam`` of parameters that are views of one vector from here on, as are their gradients.
 
-    Steps are the same bit for bit, since Adam looks at every weight by itself. Parameters of one type, on one device;
-    they must not be moved or replaced afterwards. A parameter without a gradient has one of zeros here, and stays as
-    it is. ``options`` are Adam's.
+    Steps are the same bit for bit, since Adam looks at every weight by itself, as long as a parameter has a gradient
+    in every step or in none: without one it has zeros here. Parameters of one type, on one device; they must not be
+    moved or replaced afterwards. ``options`` are Adam's; ValueError for a weight decay, which would move parameters
+    that no loss does.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], **options):
         parameters = list(parameters)
+        if options.get("weight_decay"):
+            raise ValueError("weight_decay: parameters without a gradient would decay")
         if len({(p.dtype, p.device) for p in parameters}) != 1:
             raise ValueError("one vector holds parameters of one type, on one device, and at least one")
         vector = nn.Parameter(torch.cat([p.detach().flatten() for p in parameters]))

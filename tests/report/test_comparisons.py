@@ -50,6 +50,8 @@ def test_differences_are_shares_of_the_way_from_guessing_to_the_best():
         (dict(seeds=4, verdict="inconclusive"), "open"),
         (dict(verdict="uninformative"), "uninformative"),
         (dict(verdict="open", informative=False, low=-0.1), "uninformative"),
+        (dict(verdict="open", informative=False, low=0.0, high=0.0), "uninformative"),
+        (dict(verdict="open", informative=False, low=-0.2, high=-0.1), "uninformative"),
         (dict(verdict="not attempted"), "not run yet"),
     ],
 )

@@ -10,7 +10,7 @@ import torch
 from entp_lib import files
 from entp_lib.config import config_id
 from entp_lib.runs.execution import run, weights_of
-from entp_lib.runs.records import Store
+from entp_lib.runs.records import OWN, Store
 from entp_lib.runs.sweeps import sweep
 from entp_lib.strict import ConfigError
 from entp_lib.training.loop import train
@@ -128,6 +128,20 @@ def test_damaged_weights_are_set_aside_and_the_command_that_makes_them_named(sma
     kept = store.root / "set_aside" / f"test-{path.name}"
     assert f"weights {path} " in caplog.text and f"It is kept as {kept}" in caplog.text
     assert kept.exists() and not path.exists()
+
+
+def test_a_run_of_ones_own_starts_from_the_projects_weights(small_run, store):
+    one = run(small_run(), 1, store=store)
+    own = Store(store.root / OWN, read_only=False)
+    config = dataclasses.replace(small_run(seed=7), experiment="later", start_from=f"test/{one.id}")
+    assert run(config, 1, store=own).status == "complete"
+    assert weights_of(own, f"test/{one.id}") == store.weights_path("test", one.id)
+
+
+def test_a_run_leaves_torchs_threads_as_they_were(small_run, store):
+    before = torch.get_num_threads()
+    run(small_run(), 1, store=store, threads=before + 1)
+    assert torch.get_num_threads() == before
 
 
 def test_a_store_that_is_only_read_keeps_damaged_weights_where_they_are(small_run, store):

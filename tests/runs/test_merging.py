@@ -110,6 +110,16 @@ def test_weights_come_along_and_damaged_ones_stay_behind(small_run, store, place
     assert merge([store.root], place("other"), VERSIONS).files == 0
 
 
+def test_weights_that_were_there_before_the_record_are_not_taken_for_its_own(place):
+    source, into = place("one", [1]), place("into")
+    (record,) = source.all("test")
+    old = into.weights_path("test", record.id)
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"weights of another run")
+    assert merge([source.root], into, VERSIONS).added == 1 and not old.exists()
+    assert [p.read_bytes() for p in (into.root / "set_aside").iterdir()] == [b"weights of another run"]
+
+
 def test_pairs_across_versions_of_torch_are_refused_before_anything_changes(small_run, place):
     one, two, into = place("one"), place("two"), place("into")
     one.save(a_run(small_run, "entp", "2.13.0+cpu"))

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import pytest
+
 from entp_lib.collection import claims
 from entp_lib.collection.experiment import name_of
 from entp_lib.config import config_id
@@ -12,6 +14,7 @@ from entp_lib.runs.pairs import begun_here_first
 from entp_lib.runs.provenance import pairs_apart, provenance
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.sweeps import sweep
+from entp_lib.strict import ConfigError
 
 
 def made(config, **where):
@@ -25,6 +28,26 @@ def test_twins_of_what_is_here_come_first_and_of_what_is_elsewhere_last(small_ru
     order = [config.model_seed for config in begun_here_first(todo, stored, "cpu").values()]
     assert order == [2, 1, 0, 3]
     assert list(begun_here_first(todo, [], "cpu")) == list(todo)
+
+
+def test_runs_that_differ_in_more_than_the_architecture_are_pairs_too(small_run):
+    """A claim may compare depths or lengths, which share their seed."""
+    deep = [small_run("decoder", seed, model=dict(n_layers=4)) for seed in range(3)]
+    todo = {config_id(c, 1): c for c in deep}
+    stored = [made(small_run("decoder", 2)), made(small_run("decoder", 0), device="another")]
+    assert [c.model_seed for c in begun_here_first(todo, stored, "cpu").values()] == [2, 1, 0]
+
+
+def test_runs_on_a_gpu_are_ordered_by_the_gpu(small_run, monkeypatch):
+    configs = [dataclasses.replace(small_run(), tier=tier) for tier in ("gpu", "quick")]
+    assert [sweeps.usual_device([c]) for c in configs] == ["cpu", "cpu"]
+    monkeypatch.setattr(sweeps.torch.cuda, "is_available", lambda: True)
+    assert [sweeps.usual_device([c]) for c in configs] == ["cuda", "cpu"]
+
+
+def test_a_device_that_is_not_there_is_a_line(small_run, store):
+    with pytest.raises(ConfigError, match="finds no CUDA device here"):
+        sweep([small_run()], 1, store=store, device="cuda:7", jobs=1)
 
 
 def test_a_record_that_does_not_say_where_it_was_made_moves_nothing(small_run):
@@ -49,6 +72,9 @@ def test_a_sweep_goes_by_it(small_run, store, monkeypatch):
 def test_pairs_made_apart_say_so(small_run):
     pairs = [[made(small_run(a, seed), sources="one") for a in ("decoder", "entp")] for seed in range(3)]
     together = [record for pair in pairs for record in pair]
+    resumed = made(small_run(), sources="two", earlier_processes=[{"sources": "one"}])
+    assert pairs_apart([resumed, pairs[1][0]]) == "1 of 2 runs continued with other sources"
+    assert pairs_apart([resumed, pairs[0][1]]) == "1 of 1 pairs from different sources"
     assert pairs_apart(together) == "" and pairs_apart([]) == ""
     pairs[1][1].provenance["cpu_capability"] = "NO AVX"
     assert pairs_apart(together) == "1 of 3 pairs from different instruction sets"

@@ -45,6 +45,10 @@ def test_what_is_missing_or_told_otherwise_counts(record):
     other = dataclasses.replace(record, metrics=record.metrics | {"words": "a"})
     changed = dataclasses.replace(record, metrics=record.metrics | {"words": "b"})
     assert compare(other, changed).outcome == "within the bound" and compare(other, changed).where == "texts"
+    texts = [dataclasses.replace(record, curves=record.curves | {"case": [word] * 3}) for word in "ab"]
+    assert compare(*texts).outcome == "within the bound" and compare(*texts).where == "texts"
+    sizes = [dataclasses.replace(record, metrics=record.metrics | {"corpus": {"bytes": n}}) for n in (10, 20)]
+    assert compare(*sizes).where == "metrics.corpus.bytes"
     later = dataclasses.replace(record, curves=record.curves | {"seconds": [9.0] * len(record.curves["seconds"])})
     assert compare(record, later).outcome == "identical"
 

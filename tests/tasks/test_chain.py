@@ -123,3 +123,10 @@ def test_a_split_that_leaves_a_length_without_prompts_is_refused():
                 9,
                 n,
             )
+
+
+def test_a_share_that_keeps_nothing_apart_is_refused():
+    """With so many symbols the sides are not listed, and an evaluation would draw prompts for ever."""
+    with pytest.raises(ConfigError, match="must be a thousandth at least"):
+        Chain(longest=3, symbols=100, held_out=0.0004)
+    assert Chain(longest=3, symbols=100, held_out=0.001)

@@ -11,6 +11,7 @@ from entp_lib.runs.execution import run
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import Table, generator_for
 from entp_lib.tasks.fixed import PARTS
+from entp_lib.tasks.table import split
 
 SUMS = "sequence,wanted\n" + "".join(
     f"{a} + {b} = {' '.join(str(a + b))},5-{4 + len(str(a + b))}\n" for a in range(8) for b in range(8)
@@ -106,6 +107,27 @@ def test_real_numbers_are_a_task_of_squared_errors(tmp_path, store):
     assert record.status == "complete" and "lowest_loss" in record.metrics["test"]
 
 
+def test_numbers_with_leading_zeros_are_words(tmp_path):
+    task = Table(csv_of(tmp_path, "sequence\n" + "".join(f"0{i % 2} 1 00{i % 3}\n" for i in range(12)))).named()
+    assert set(task.contents.words) == {"00", "01", "1", "000", "001", "002"}
+
+
+def test_padding_is_no_symbol_where_examples_are_told_apart(tmp_path):
+    rows = "".join(" ".join("0" * n) + " 1\n" for n in range(1, 12))
+    zeros = "".join(" ".join("0" * n) + "\n" for n in range(2, 14))
+    task = Table(csv_of(tmp_path, "sequence\n" + rows + zeros)).named()
+    parts = task.contents
+    assert len(np.unique(np.column_stack([parts.inputs, parts.lengths]), axis=0)) == 23
+    assert sum(len(found) for found in split(parts, 0.2, 0, "own").values()) == 23
+
+
+def test_inputs_too_large_for_fp32_are_refused(tmp_path):
+    inputs = np.full((8, 3, 2), 1e39)
+    np.savez(tmp_path / "own.npz", sequences=inputs, targets=np.ones((8, 3)))
+    with pytest.raises(ConfigError, match="must be finite numbers, in fp32 too"):
+        Table(str(tmp_path / "own.npz")).prepare()
+
+
 def test_another_file_under_the_same_name_is_refused(tmp_path):
     named = Table(csv_of(tmp_path, SUMS)).named()
     csv_of(tmp_path, SUMS + "9 + 9 = 1 8,5-6\n")
@@ -131,6 +153,10 @@ def test_another_file_under_the_same_name_is_refused(tmp_path):
         ("sequence,wanted,targets\n1 2,2,1 1\n", "line 2: 2 targets for 1 wanted positions"),
         ("sequence,part\n1 2,dev\n", "part 'dev': must be one of train, validation, test"),
         ("sequence\n1 9999999\n", "the symbol 9999999 is too large"),
+        (f"sequence\n1 {'7' * 5000}\n", "the symbol 77777777777777777777 is too large"),
+        ("sequence,wanted\n1 2,2-99999999999\n", "wanted position 3 of a sequence of 2"),
+        (f"sequence,wanted\n1 2,{'9' * 5000}\n", "wanted '9999.*': write 5, or 5-8"),
+        ("sequence,part\n0 0,train\n0 0,validation\n0 0,test\n", "a single symbol leaves nothing to predict"),
         ("sequence\n1 2\n1 3\n", "no example is left for"),
     ],
 )

@@ -77,6 +77,28 @@ def test_a_study_that_fails_changes_its_verdict(studied, study, change, claim, v
     assert {check.claim: check.verdict for check in measure(broken)}[claim] == verdict
 
 
+@pytest.mark.parametrize(
+    ("study", "curve", "rows", "value", "claim"),
+    [
+        ("sampling", "right", 1, False, "ED-sampling"),
+        ("caches", "apart", 99, 0.0, "ED-cache-decoder"),
+        ("bugs", "told_apart", dict(bug="B6"), False, "ED-cache"),
+    ],
+)
+def test_one_row_that_fails_refutes_its_statement(studied, study, curve, rows, value, claim):
+    """A number of ``rows``: so many from the first on; else the first with these entries."""
+    record = of_study(studied, study)
+    values = list(record.curves[curve])
+    if isinstance(rows, dict):
+        ((name, wanted),) = rows.items()
+        values[record.curves[name].index(wanted)] = value
+    else:
+        values[:rows] = [value] * min(rows, len(values))
+    broken = [replace(r, curves={**r.curves, curve: values}) if r is record else r for r in studied]
+    before, after = ({c.claim: c.verdict for c in measure(rows)} for rows in (studied, broken))
+    assert before.pop(claim) != after.pop(claim) == "refuted" and before == after
+
+
 def test_a_correct_bug_refutes_and_half_of_the_records_say_nothing(studied):
     rows = of_study(studied, "bugs")
     curves = dict(rows.curves, told_apart=[False] * len(rows.curves["told_apart"]))

@@ -66,6 +66,31 @@ def test_a_difference_refutes(studied):
     assert measure(studied[:2]) == []
 
 
+def test_one_ingredient_that_changes_nothing_refutes(studied):
+    broken = []
+    for record in studied:
+        curves = dict(record.curves)
+        if record.config.study == "scratchpad_equivalence":
+            kinds = zip(curves["architecture"], curves["without"], curves["scheme"], strict=True)
+            chosen = next(i for i, kind in enumerate(kinds) if kind == ("decoder", "positions", "learned"))
+            curves["loss"] = [0.0 if i == chosen else loss for i, loss in enumerate(curves["loss"])]
+        broken.append(replace(record, curves=curves))
+    verdicts = {c.claim: c.verdict for c in measure(broken)}
+    assert [name for name, verdict in verdicts.items() if verdict == "refuted"] == ["IS-ingredients"]
+
+
+def test_keys_kept_as_they_were_that_do_no_harm_refute(studied):
+    broken = []
+    for record in studied:
+        metrics = dict(record.metrics)
+        if record.config.study == "scratchpad_reuse":
+            name = next(way for way in metrics["ways"] if way.endswith(", naive"))
+            metrics["ways"] = {**metrics["ways"], name: {**metrics["ways"][name], "largest_error": 0.0}}
+        broken.append(replace(record, metrics=metrics))
+    verdicts = {c.claim: c.verdict for c in measure(broken)}
+    assert [name for name, verdict in verdicts.items() if verdict == "refuted"] == ["IS-naive"]
+
+
 def test_a_text_that_differs_refutes_its_way_of_writing(studied):
     broken = []
     for record in studied:
