@@ -120,7 +120,7 @@ class Text(Task):
         )
 
     def wanted_sample(self) -> Tensor:
-        return self.wanted(generator_for("cpu", "wanted"), 8, evaluating=False)  # asks for no corpus
+        return self.wanted(generator_for("cpu", "wanted"), 256, evaluating=False)  # asks for no corpus
 
     def wanted(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
         """Which positions are scored, (B, T)."""

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from entp_lib import paths
 from entp_lib.collection.beside import beside_committed
-from entp_lib.collection.changes import compute_ratio
 from entp_lib.collection.experiment import Experiment, NoRuns, no_claims, planned
 from entp_lib.collection.figures import describe_records, tier_note
 from entp_lib.collection.frames import describe
 from entp_lib.collection.parameters import NotebookParameters, notebook_parameters
 from entp_lib.config import config_id
+from entp_lib.models.entp import token_forwards
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.papers.entp.match3 import MATCH3
@@ -82,11 +82,27 @@ def test_runs_that_are_longer_stay_longer():
     assert steps == {round(n * 30 / min(plain)) for n in plain}
 
 
-def test_a_decoder_at_equal_compute_keeps_entps_of_the_changed_task():
-    _, runs = wanted("count3", tier="overnight", task_length=20)
-    by_arm = {run.labels["arm"]: run.config for run in runs}
-    task = build_task("counting", by_arm["entp"].task_params)
-    assert by_arm["longer"].steps == pytest.approx(by_arm["entp"].steps * compute_ratio(task), abs=1)
+@pytest.mark.parametrize(
+    ("experiment", "tier", "changes"),
+    [
+        ("count3", "overnight", dict(task_length=20)),
+        ("match3", "overnight", dict(task_length=12)),
+        ("openwebtext", "quick", dict(task_context=64)),
+        ("openwebtext", "quick", dict(task_context=16)),
+    ],
+)
+def test_a_decoder_at_equal_compute_keeps_entps_of_the_changed_task(experiment, tier, changes):
+    _, runs = wanted(experiment, tier=tier, **changes)
+    longer = next(run for run in runs if run.labels["arm"] == "longer")
+    same = {k: v for k, v in longer.labels.items() if k not in ("arm", "architecture", "changed")}
+    entp = next(run for run in runs if run.labels["arm"] == "entp" and same.items() <= run.labels.items())
+    spent = {}
+    for run in (longer, entp):
+        task = build_task(run.config.task, run.config.task_params)
+        wanted_BT = task.wanted_sample()
+        each = token_forwards(run.config.model.architecture, wanted_BT) / len(wanted_BT)
+        spent[run.labels["arm"]] = run.config.steps * each
+    assert spent["longer"] == pytest.approx(spent["entp"], rel=0.05)
 
 
 def test_a_study_of_a_task_follows_it_and_other_studies_stay():

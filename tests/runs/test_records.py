@@ -111,6 +111,15 @@ def test_a_damaged_record_is_kept_aside_when_another_takes_its_place(store, reco
         assert os.path.lexists(kept) and f"kept as {kept}" in caplog.text
 
 
+def test_a_record_in_another_experiments_folder_is_damage_too(store, record):
+    path = store.save(record)
+    other = path.parent.parent / "other" / path.name
+    other.parent.mkdir()
+    path.rename(other)
+    with pytest.raises(RecordError, match=f"it belongs to the experiment {record.experiment} .moved"):
+        store.read("other", record.id)
+
+
 def test_a_renamed_record_is_damage_too(store, record, caplog):
     path = store.save(record)
     path.rename(path.with_name("0123456789abcdef.json"))

@@ -20,6 +20,7 @@ from entp_lib.training.evaluation import batches, constant_baseline, evaluate
 
 SHARED = paths.root().parent / "shared" / "data"
 SMALL = dict(n_train=60, longest_train=3, longest_test=5)
+ALL_EMBEDDED = dict(module.EMBEDDED)
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +103,17 @@ def test_brief_stories_are_short_and_only_of_our_own():
     assert longest["train"] < 120 < longest["test"] < 200 < max(map(len, Clutrr(**SMALL).examples("train").chains))
     with pytest.raises(ConfigError, match="brief = True: source 'hub' has its own stories"):
         Clutrr("hub", brief=True)
+
+
+def test_ten_thousand_brief_stories_are_none_of_those_held_out(monkeypatch):
+    """So many are told that some would be; the quick tier of notebook 10 trains on them."""
+    monkeypatch.setattr(module, "EMBEDDED", ALL_EMBEDDED)
+    task = Clutrr(n_train=10_000, brief=True)
+    apart = {e.prompt for part in ALL_EMBEDDED for e in module.embedded(task, part)}
+    assert apart.isdisjoint(e.prompt for e in module.embedded(task, "train"))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "held_out", lambda *_: [])
+        assert not apart.isdisjoint(e.prompt for e in module.embedded(task, "train"))
 
 
 def test_other_training_sets_share_their_validation_and_test():

@@ -222,6 +222,23 @@ def test_a_variant_learned_at_short_prefixes_alone_is_barred(long, said):
     assert match3.short_alone(records, "modulus") == said
 
 
+@pytest.mark.parametrize(
+    ("name", "claim"), [("count3", "C1-count2"), ("depth", "6.2-depth"), ("chain_of_thought", "6.4-trained")]
+)
+@pytest.mark.parametrize(("above", "idle"), [(0.0, "no side is above guessing"), (0.3, "")])
+def test_models_at_the_baseline_are_not_equal_within_the_margin(name, claim, above, idle):
+    """That two models which learned nothing differ by nothing answers no question."""
+    experiment, records = EXPERIMENTS[name], []
+    runs = experiment.plan("quick")
+    for run in runs:
+        baseline = {"token_accuracy": 0.4, "sequence_accuracy": 0.01, "loss": 2.0}
+        metrics = {"token_accuracy": 0.4 + above, "sequence_accuracy": 0.01 + above, "loss": 1.0, "baseline": baseline}
+        where = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)
+        records.append(Record(name, 1, run.config, metrics, {}, {**where, "device": "cpu"}))
+    found = {m.claim: m for m in experiment.measure(experiment.labelled(records, runs))}
+    assert found[claim].idle == idle
+
+
 def test_match3_at_equal_compute_is_measured_against_the_longer_decoder():
     accuracy = {"decoder": 0.8, "entp": 0.9, "longer": 0.95}
     runs = [run for run in EXPERIMENTS["match3"].plan("overnight", 2) if run.labels["variant"] == "match3"]
