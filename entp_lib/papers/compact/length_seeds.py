@@ -8,6 +8,8 @@ are also trained for ENTP's token-forwards: 5.8 prefixes of a sum are scored, ea
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pandas as pd
+
 from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, name_of, select
 from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.papers.compact.lengths import ARCHITECTURES, LEARNED, TIERS, planned_sums, table
@@ -44,6 +46,15 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         chosen = [planned_sums(NAME, tier, arm, shared, 1 + seed) for seed in range(seeds or more["seeds"])]
         found += [replace(run, labels={**run.labels, "arm": "longer"}) for run in chosen]
     return by_seed(found)
+
+
+def trained_length(records: Sequence[Record], schemes: Sequence[str] = RELATIVE) -> pd.DataFrame:
+    """Whole padded sums of the trained length right: a row per scheme and arm, a column per seed."""
+    rows = table(select(records, format="padded", positions=tuple(schemes)))
+    rows = rows[rows["factor"] == 1]
+    return rows.pivot_table(index=["positions", "arm"], columns="seed", values="accuracy", sort=False).sort_index(
+        axis=1
+    )
 
 
 def entp_gain(records: Sequence[Record], schemes: Sequence[str], other: str = "decoder") -> list[float]:

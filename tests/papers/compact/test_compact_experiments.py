@@ -325,3 +325,17 @@ def test_more_seeds_of_relative_positions_are_compared_at_the_trained_length(dec
     assert compute.values == pytest.approx([entp - decoder / 2] * 5) and len(compute.records) == 20
     assert length_seeds.measure(records[:3])[0].values == [] and length_seeds.measure([]) == []
     assert [m.claim for m in length_seeds.measure(select(records, arm=lengths.ARCHITECTURES))] == [found.claim]
+
+
+def test_whole_sums_of_the_trained_length_stand_seed_by_seed():
+    runs = [r for r in length_seeds.LENGTH_SEEDS.plan("overnight", 0) if r.config.model_seed < 3]
+    records = []
+    for run in runs:
+        share = 0.1 * run.config.model_seed + 0.5 * (run.labels["arm"] == "longer")
+        accuracy = {"5": share, "7": 0.9}
+        metrics = {"accuracy": accuracy, "token_accuracy": accuracy}
+        records.append(Record("compact_length_seeds", 1, run.config, metrics, {"loss": [1.0]}, {}))
+    found = length_seeds.trained_length(length_seeds.LENGTH_SEEDS.labelled(records, runs))
+    assert list(found.columns) == [1, 2] and len(found) == 3 * 2 + 2  # FIRE has no longer decoder
+    assert found.loc[("t5", "longer")].tolist() == pytest.approx([0.6, 0.7])
+    assert found.loc[("fire", "entp")].tolist() == pytest.approx([0.1, 0.2])
