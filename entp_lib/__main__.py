@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--tier", choices=TIERS, help="show this tier and compute what is missing of it")
     run.add_argument("--only", default="", metavar="03,06", help="these notebooks alone, by number or name")
-    run.add_argument("--fresh", action="store_true", help="compute again what has a record")
+    run.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
     run.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: one per core; on a GPU one)")
     run.add_argument(
         "--time-limit",
@@ -193,6 +193,12 @@ def run_notebooks(options, given: dict) -> int:
         from entp_lib.report import tiers
 
         numbers = [path.name[:2] for path in launcher.notebook_paths(options.only)]
+        store = Store()
+        missing = [
+            c for e in tiers.experiments_of("overnight", numbers) for c in tiers.missing_runs(e, "overnight", store)
+        ]
+        what = f"{len(missing)} overnight runs without a record"
+        estimates.announce_runs(what, missing, options.jobs or 0, options.yes, seconds(options.time_limit))
         tiers.run_tier("overnight", jobs=options.jobs or 0, time_limit=seconds(options.time_limit), only=numbers)
     plan = launcher.plan(only=options.only, options=given, extra=options.parameter, update=options.update)
     limit = seconds(options.time_limit) * len(plan.jobs)

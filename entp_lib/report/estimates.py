@@ -123,7 +123,9 @@ def announce_runs(what: str, configs: Sequence[Config], jobs: int, yes: bool, ti
         return
     device = device_for(configs[0].tier)
     seconds = expected_seconds(configs, jobs or (available_cores() if device == "cpu" else 1), device)
-    announce(what, min(seconds, time_limit) if time_limit else seconds, yes)
+    studies = sum(not isinstance(config, RunConfig) for config in configs)
+    left_out = f" ({studies} of them studies, whose time nothing tells beforehand)" if studies else ""
+    announce(what + left_out, min(seconds, time_limit) if time_limit else seconds, yes)
 
 
 def announce(what: str, seconds: float, yes: bool, ask: Callable[[str], str] = input) -> None:

@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,17 +108,38 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
         install(final, notebook)
     if final.exists():
         link_figures(final)
+        note_parameters(final, job.parameters)
     result.seconds = time.monotonic() - began
     return result
 
 
+NO_RESULT = ("jobs", "time_limit", "fresh")  # parameters that leave results as they are
+
+
 def link_figures(copy: Path) -> None:
-    """Have an executed copy show the project's figures, to which the committed notebook links from its own folder."""
+    """Have an executed copy show the project's figures and files, to which the notebook links from its own folder."""
     text = copy.read_text(encoding="utf-8")
-    folder = os.path.relpath(paths.figures(), copy.parent).replace(os.sep, "/")
-    linked = text.replace("](../figures/", f"]({folder}/")
+    figures, root = (os.path.relpath(p, copy.parent).replace(os.sep, "/") for p in (paths.figures(), paths.root()))
+    linked = text.replace("](../figures/", f"]({figures}/")
+    linked = re.sub(r"\]\(\.\./(?!\.\./)", f"]({root}/", linked)
     if linked != text:
         write_atomically(copy, linked.encode())
+
+
+def note_parameters(copy: Path, parameters: Mapping[str, Any]) -> None:
+    """Say on an executed copy's first screen that its words are those of other parameters, where any were given."""
+    told = {k: v for k, v in parameters.items() if k not in NO_RESULT and (k, v) != ("tier", "best")}
+    if not told:
+        return
+    import nbformat
+
+    notebook = nbformat.read(copy, as_version=4)
+    first = next((cell for cell in notebook.cells if cell.cell_type == "markdown"), None)
+    if first is not None:
+        asked = ", ".join(f"{name} = {value!r}" for name, value in told.items())
+        words = "the words and pictures of its text are those of the committed records; what it found is in the outputs"
+        first.source = f"> **This copy ran with {asked}:** {words}.\n\n{first.source}"
+        write_atomically(copy, nbformat.writes(notebook).encode())
 
 
 def executed(notebook: Path) -> Path:

@@ -154,7 +154,8 @@ def library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigError(f"--cluster needs the package {error.name}: pip install -e '.[cluster]'") from error
+        install = ".venv/bin/python -m pip install -e '.[cluster]'"
+        raise ConfigError(f"--cluster needs the package {error.name}: {install}") from error
 
 
 def words(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.report import notebooks as launcher
 from entp_lib.report import options
-from entp_lib.report.execution import link_figures
+from entp_lib.report.execution import link_figures, note_parameters
 from entp_lib.report.lab import clean
 from entp_lib.report.planned import Planned, planned
 from entp_lib.strict import ConfigError
@@ -460,11 +460,24 @@ def test_executed_copies_link_to_the_projects_figures(tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
     copy = tmp_path / "results" / "executed" / "03_x.ipynb"
     copy.parent.mkdir(parents=True)
-    copy.write_text('"![a picture](../figures/03_a.png)"')
+    root = os.path.relpath(paths.root(), copy.parent)
+    wanted = f'"![a picture](../../figures/03_a.png), [a page]({root}/docs/a.md), [a notebook](04_y.ipynb)"'
+    copy.write_text('"![a picture](../figures/03_a.png), [a page](../docs/a.md), [a notebook](04_y.ipynb)"')
     link_figures(copy)
-    assert copy.read_text() == '"![a picture](../../figures/03_a.png)"'
+    assert copy.read_text() == wanted
     link_figures(copy)  # again changes nothing
-    assert copy.read_text() == '"![a picture](../../figures/03_a.png)"'
+    assert copy.read_text() == wanted
+
+
+def test_a_copy_with_other_parameters_says_so_first(tmp_path):
+    copy, cell = tmp_path / "03_x.ipynb", nbformat.v4.new_markdown_cell("# 03\n\nAn answer.")
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), copy)
+    before = copy.read_bytes()
+    note_parameters(copy, {"tier": "best", "jobs": 2, "fresh": True})
+    assert copy.read_bytes() == before
+    note_parameters(copy, {"tier": "quick", "seeds": 3})
+    first = nbformat.read(copy, as_version=4).cells[0].source
+    assert first.startswith("> **This copy ran with tier = 'quick', seeds = 3:**") and first.endswith("An answer.")
 
 
 def test_what_people_write_into_a_cells_metadata_stays(folder):
