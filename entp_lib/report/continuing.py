@@ -45,19 +45,40 @@ def codec(config):
     if config.task == "text":
         tokenizer = build_task("text", config.task_params).tokens().tokenizer()
         return lambda text: [int(i) for i in tokenizer.encode([text], ended=False)], tokenizer.decode
+    if config.task == "table":
+        return codec_of_table(build_task("table", config.task_params))
     require(
         config.task in NUMBERED,
         f"{config.experiment} was trained on the task {config.task!r}, whose tokens are neither text nor numbers that "
         "could be typed; load_model gives its model",
     )
 
-    def encode(text: str) -> list[int]:
-        parts = text.replace(",", " ").split()
-        wrong = next((part for part in parts if not part.isdecimal() or int(part) >= config.model.vocab_size), None)
-        require(wrong is None, f"{wrong!r}: this model's tokens are the numbers 0 to {config.model.vocab_size - 1}")
-        return [int(part) for part in parts]
+    return codec_of([str(number) for number in range(config.model.vocab_size)])
 
-    return encode, lambda ids: " " + " ".join(map(str, ids))
+
+def codec_of_table(task):
+    """(encode, decode) of a table's words or numbers. ConfigError where sequences cannot be continued."""
+    right = (
+        f"{task.file}: its models predict numbers or answers of their own, not what comes next; load_model gives one"
+    )
+    require(task.continues, right)
+    return codec_of(list(task.contents.words) or [str(number) for number in range(task.vocab_size)])
+
+
+def codec_of(words: list[str]):
+    """(encode, decode) of words between spaces."""
+    ids = {word: i for i, word in enumerate(words)}
+
+    def encode(text: str) -> list[int]:
+        parts = text.split() if all(part in ids for part in text.split()) else text.replace(",", " ").split()
+        wrong = next((part for part in parts if part not in ids), None)
+        last = len(words) - 1
+        numbers = (words[0], words[-1]) == ("0", str(last))
+        kind = f"the numbers 0 to {last}" if numbers else f"{last + 1} words, {words[0]!r} the first"
+        require(wrong is None, f"{wrong!r}: this model's tokens are {kind}")
+        return [ids[part] for part in parts]
+
+    return encode, lambda found: " " + " ".join(words[i] for i in found)
 
 
 def continued(config, model, prompt: str, tokens: int, *, temperature: float, top_p: float = 1.0, seed: int = 0) -> str:

@@ -11,10 +11,11 @@ import pandas as pd
 
 from entp_lib.collection.experiment import twins
 from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
-from entp_lib.runs.records import Record
+from entp_lib.report.own_text_ending import how_to_load
+from entp_lib.runs.records import Record, Store
 from entp_lib.statistics import mean_interval
 from entp_lib.strict import one_of, require
-from entp_lib.tasks import Table
+from entp_lib.tasks import Table, build_task
 
 VERSION = 1
 DEFAULT = ("decoder", "entp")
@@ -60,6 +61,12 @@ def configs(
     params = dict(file=task.file, checksum=task.checksum, held_out=held_out)
     base = RunConfig("own_data", "quick", "table", params, model, train)
     return [run.config for run in twins(base, architectures or DEFAULT, seeds)]
+
+
+def how_to_go_on(record: Record, store: Store) -> list[str]:
+    """The line that loads a run's weights and, where its model foretells what comes next, the command that goes on."""
+    task = build_task(record.config.task, record.config.task_params)
+    return how_to_load(record, store, prompt="the first tokens")[: 2 if task.continues else 1]
 
 
 def report(records: Sequence[Record]) -> str:

@@ -45,4 +45,7 @@ def run(options: argparse.Namespace, check_limits: Callable, run_sweep: Callable
     configs = own_data.configs(options.file, options.architecture, **{n: getattr(options, n) for n in names})
     done = run_sweep(options, configs, own_data.VERSION, results, options.file)
     print(own_data.report(done.complete))
+    for record in done.complete:
+        print(f"\n{record.config.model.architecture}, seed {record.config.model_seed}")
+        print("\n".join(f"  {line}" for line in own_data.how_to_go_on(record, Store(results))))
     return 1 if done.failures else 0

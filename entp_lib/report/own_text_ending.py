@@ -23,7 +23,7 @@ def show(records: Sequence[Record], courses: pd.DataFrame, store: Store) -> None
         print("\n".join(f"  {line}" for line in how_to_load(r, store)))
 
 
-def how_to_load(record: Record, store: Store) -> list[str]:
+def how_to_load(record: Record, store: Store, prompt: str = "a beginning") -> list[str]:
     """The line of Python that loads a run's weights, and the command that continues a text with them.
 
     By the run's name where ``load_model`` looks for it, else by the file.
@@ -34,7 +34,7 @@ def how_to_load(record: Record, store: Store) -> list[str]:
         name = str(store.weights_path(record.experiment, record.id).resolve())
     return [
         f"load:    from entp_lib.runs.loading import load_model; model = load_model({name!r})",
-        f"go on:   {paths.program()} generate {name} --prompt 'a beginning'",
+        f"go on:   {paths.program()} generate {name} --prompt {prompt!r}",
     ]
 
 

@@ -169,4 +169,6 @@ def run_sweep(
     for record in done.records:
         if record.status == "partial":
             print(f"partial: {record.experiment}/{record.id} at step {record.provenance['steps']}")
+    if any(record.status == "partial" for record in done.records):
+        print("what is partial has a checkpoint: the same command continues it")
     return done

@@ -77,6 +77,11 @@ class Table(FixedData):
         return self.contents.continuous
 
     @property
+    def continues(self) -> bool:
+        """Whether the symbols to predict are those that come next, so that a sequence can be continued."""
+        return not (self.contents.continuous or self.contents.answered)
+
+    @property
     def input_dim(self) -> int | None:
         return self.contents.inputs.shape[2] if self.continuous else None
 

@@ -25,7 +25,8 @@ class Contents:
     """Every example of a file, as batches need them: (P, T), and inputs (P, T, d) where they are real numbers.
 
     ``words``: what the symbols mean, empty for numbers. ``part``: the part of each example where the file names it.
-    ``lengths``: of sequences before padding, where they are symbols.
+    ``lengths``: of sequences before padding, where they are symbols. ``answered``: whether the file has targets of its
+    own, in place of the next token.
     """
 
     inputs: np.ndarray
@@ -36,6 +37,7 @@ class Contents:
     words: tuple[str, ...] = ()
     part: np.ndarray | None = None
     lengths: np.ndarray | None = None
+    answered: bool = False
 
     @property
     def continuous(self) -> bool:
@@ -187,8 +189,8 @@ def of_tokens(tokens_PT, wanted_PT, answers_PT, words, part, path: Path) -> Cont
     require(not gap.any(), f"{path}: sequence {int(gap.argmax()) + 1} has padding (-1) before its end")
     beyond = (padding_PT & wanted_PT).any(1)
     require(not beyond.any(), f"{path}: sequence {int(beyond.argmax()) + 1} has a wanted position behind its end")
-    inputs_PT = np.where(padding_PT, 0, tokens_PT)
-    if answers_PT is None:
+    inputs_PT, answered = np.where(padding_PT, 0, tokens_PT), answers_PT is not None
+    if not answered:
         right = "wants its first token, before which nothing stands"
         require(not wanted_PT[:, 0].any(), f"{path}: sequence {int(wanted_PT[:, 0].argmax()) + 1} {right}")
         require(tokens_PT.shape[1] >= 2, f"{path}: sequences of one token have nothing to predict")
@@ -209,6 +211,7 @@ def of_tokens(tokens_PT, wanted_PT, answers_PT, words, part, path: Path) -> Cont
         words,
         part,
         (~padding_PT).sum(1),
+        answered,
     )
 
 

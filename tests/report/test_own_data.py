@@ -27,6 +27,24 @@ def test_sequences_of_ones_own_are_trained_on(own_file, tmp_path, capsys):
     )
     assert len(list((tmp_path / "results" / "own" / "records" / "own_data").glob("*.json"))) == 4
     assert not (tmp_path / "results" / "records").exists()
+    name = next(line for line in said.splitlines() if "generate own_data/" in line).split()[-5]
+    assert main(["generate", name, "--prompt", "1 + 2 =", "--tokens", "1"]) == 0
+    assert capsys.readouterr().out.split()[:4] == ["1", "+", "2", "="]
+    assert main(["generate", name, "--prompt", "1 x 2"]) == 2
+    assert "'x': this model's tokens are 12 words, '+' the first" in capsys.readouterr().err
+
+
+def test_a_model_of_answers_of_their_own_is_loaded_and_not_continued(own_file, capsys):
+    own_file.write_text(
+        "sequence,wanted,targets\n" + "".join(f"{a} {b},2,{a % 2}\n" for a in range(9) for b in range(9))
+    )
+    small = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
+    assert main(["data", str(own_file), *small, "--architecture", "entp"]) == 0
+    said = capsys.readouterr().out
+    assert "load_model('own_data/" in said and "generate" not in said
+    name = said.split("load_model('")[1].split("'")[0]
+    assert main(["generate", name, "--prompt", "1 2"]) == 2
+    assert "its models predict numbers or answers of their own" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
