@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from entp_lib import paths
 from entp_lib.collection.experiment import Experiment
 from entp_lib.papers import EXPERIMENTS, NIGHTLY_ORDER
 from entp_lib.report.execution import duration
@@ -48,7 +49,8 @@ def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequenc
     by seed, so that what is there at any moment is paired as far as it goes.
     """
     lower_priority()
-    store, begun, failures = Store(), time.monotonic(), 0
+    store = Store(paths.results() / "smoke") if tier == "smoke" else Store()
+    begun, failures = time.monotonic(), 0
     for experiment in experiments_of(tier, only):
         todo, total = missing_runs(experiment, tier, store), len(experiment.plan(tier, 0))
         say(f"{experiment.name}: {total - len(todo)} of {total} runs are complete")
@@ -58,7 +60,7 @@ def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequenc
         started = time.monotonic()
         try:
             label = f"{experiment.name} {tier}"
-            sweep(todo, experiment.version, jobs=jobs or experiment.jobs, time_limit=left, label=label)
+            sweep(todo, experiment.version, store=store, jobs=jobs or experiment.jobs, time_limit=left, label=label)
         except SweepError as error:
             failures += len(error.sweep.failures)
             say(str(error))

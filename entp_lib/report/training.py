@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from entp_lib import paths
 from entp_lib.config import ARCHITECTURES, TIERS, RunConfig
 from entp_lib.report.limits import check_limits, seconds
 from entp_lib.strict import one_of, require
@@ -94,6 +95,8 @@ def train_here(options, ranked: int) -> int:
     from entp_lib.runs.shards import Shard, take
 
     experiment = known_experiments()[options.experiment]
+    if options.results is None and options.tier == "smoke":  # which claims nothing
+        options.results = paths.results() / "smoke"
     runs = experiment.plan(options.tier, options.seeds)
     if options.architecture:
         runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
