@@ -28,6 +28,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str):
         self.exit(2, f"{self.prog}: {message}\n")
 
+    def parse_known_args(self, args=None, namespace=None):
+        """Refuse here what a command does not know, so that the command itself says so, by its name."""
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return found, rest
+
 
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m entp_lib", description=__doc__)
@@ -70,8 +77,15 @@ def build_parser() -> argparse.ArgumentParser:
 
     training.add_parser(commands)
     scale.add_parsers(commands)
-    tier = commands.add_parser("tier", help="complete a whole tier's records without notebooks, at lowest priority")
-    tier.add_argument("tier", choices=TIERS)
+    tier = commands.add_parser(
+        "tier",
+        help="complete a whole tier's records without notebooks, at lowest priority",
+        description="Complete the records of every experiment that has a design for this tier, one experiment after "
+        "the other, at the lowest priority, with a line for each. Ctrl-C stops it; the same command continues every "
+        "run from its last checkpoint, at most a minute old. run_all.sh --tier does it with notebooks and says first "
+        "how long it takes.",
+    )
+    tier.add_argument("tier", choices=TIERS, help="overnight takes two cores a night or two")
     tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
     tier.add_argument("--time-limit", metavar="T", help="for all of it: 900, 900s, 15m or 2h")
     tier.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
@@ -194,11 +208,9 @@ def run_notebooks(options, given: dict) -> int:
 
         numbers = [path.name[:2] for path in launcher.notebook_paths(options.only)]
         store = Store()
-        missing = [
-            c for e in tiers.experiments_of("overnight", numbers) for c in tiers.missing_runs(e, "overnight", store)
-        ]
+        missing = [c for e in tiers.experiments_of("overnight", numbers) for c in e.missing(store, "overnight")]
         what = f"{len(missing)} overnight runs without a record"
-        estimates.announce_runs(what, missing, options.jobs or 0, options.yes, seconds(options.time_limit))
+        estimates.announce_runs(what, missing, options.jobs or 0, options.yes, seconds(options.time_limit), store)
         tiers.run_tier("overnight", jobs=options.jobs or 0, time_limit=seconds(options.time_limit), only=numbers)
     plan = launcher.plan(only=options.only, options=given, extra=options.parameter, update=options.update)
     limit = seconds(options.time_limit) * len(plan.jobs)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
-from entp_lib.strict import check_types, from_dict, one_of, require
+from entp_lib.strict import check_plain, check_types, from_dict, one_of, require
 
 TIERS = ("smoke", "quick", "overnight", "gpu", "paper")
 BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
@@ -216,6 +216,7 @@ class RunConfig:
 
     def __post_init__(self):
         check_types(self)
+        check_plain("task_params", self.task_params)
         require(
             not self.start_from or re.fullmatch(r"\w+/[0-9a-f]{16}", self.start_from) is not None,
             f"start_from = {self.start_from!r}: must be experiment/id of a record, or empty for a fresh start",
@@ -246,6 +247,7 @@ class StudyConfig:
 
     def __post_init__(self):
         check_types(self)
+        check_plain("params", self.params)
 
     @property
     def steps(self) -> int:

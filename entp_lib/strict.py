@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import functools
+import math
 import types
 import typing
 from typing import Any, Literal
@@ -66,6 +67,22 @@ def check_types(config) -> None:
             object.__setattr__(config, name, tuple(map(float, value)))
         elif not matches(value, kind):
             raise ConfigError(f"{name} = {value!r} ({type(value).__name__}): must be {describe(kind)}")
+
+
+def check_plain(name: str, value: Any) -> None:
+    """Raise ``ConfigError`` unless JSON can hold ``value``, as a record must: NumPy's and torch's numbers it cannot."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            require(type(key) is str, f"{name}: the name {key!r} ({type(key).__name__}) must be a text")
+            check_plain(f"{name}[{key!r}]", inner)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            check_plain(f"{name}[{number}]", inner)
+    else:
+        plain = value is None or type(value) in (str, int, float, bool)
+        kind = type(value).__name__
+        require(plain, f"{name} = {value!r} ({kind}): must be a plain number, text, list or dictionary")
+        require(type(value) is not float or math.isfinite(value), f"{name} = {value!r}: must be finite")
 
 
 def matches(value: Any, kind: Any) -> bool:

@@ -6,12 +6,23 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from entp_lib.collection.parameters import NotebookParameters, notebook_parameters
-from entp_lib.config import ARCHITECTURES, TIERS, ModelConfig, RunConfig, TrainConfig, config_from, config_id, to_dict
+from entp_lib.config import (
+    ARCHITECTURES,
+    TIERS,
+    ModelConfig,
+    RunConfig,
+    StudyConfig,
+    TrainConfig,
+    config_from,
+    config_id,
+    to_dict,
+)
 from entp_lib.strict import ConfigError, from_dict
 
 MODEL = dict(architecture="entp", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4)
@@ -263,3 +274,20 @@ def test_a_field_that_came_later_leaves_old_names_alone(small_run):
     assert to_dict(continuous)["model"]["input_std"] == 0.5 and config_from(to_dict(continuous)) == continuous
     with pytest.raises(ConfigError, match="position_std = -1.0: must not be negative"):
         small_run(model=dict(position_std=-1))
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"vocab": np.int64(5)}, r"task_params\['vocab'\] = np.int64\(5\) \(int64\): must be a plain number"),
+        ({"counts": [1, np.float32(2)]}, r"task_params\['counts'\]\[1\] = .* \(float32\): must be a plain number"),
+        ({"inner": {3: 1}}, r"task_params\['inner'\]: the name 3 \(int\) must be a text"),
+        ({"share": float("nan")}, r"task_params\['share'\] = nan: must be finite"),
+    ],
+)
+def test_parameters_that_no_record_can_hold_are_named(small_run, params, message):
+    run = small_run()
+    with pytest.raises(ConfigError, match=message):
+        dataclasses.replace(run, task_params=run.task_params | params)
+    with pytest.raises(ConfigError, match=message.replace("task_params", "params")):
+        StudyConfig("looped", "quick", "newton", params)

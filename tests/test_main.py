@@ -12,7 +12,10 @@ import pytest
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
+from entp_lib.config import config_id
+from entp_lib.papers import EXPERIMENTS
 from entp_lib.report import ledger, readme
+from entp_lib.runs.records import Store
 
 
 @pytest.fixture
@@ -77,6 +80,17 @@ def test_listing_goes_on_beside_a_damaged_record(results, capsys, caplog):
     assert cli.main(["run", "--list"]) == 0
     assert "03_count3" in capsys.readouterr().out and caplog.text.count(path.name) == 1
     assert sorted(results.rglob("*")) == before
+
+
+def test_listing_counts_what_is_not_whole(results, capsys):
+    experiment, store = EXPERIMENTS["count3"], Store(results)
+    configs = experiment.configs("quick")
+    assert experiment.missing(store, "quick") == []
+    store.path("count3", config_id(configs[3], experiment.version)).unlink()
+    assert experiment.missing(store, "quick") == [configs[3]]
+    assert cli.main(["run", "--list"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.split()[1:2] == ["count3"]]
+    assert f"quick ({len(configs) - 1} of {len(configs)}), overnight" in line and line.endswith("unknown")
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])

@@ -115,6 +115,11 @@ class Experiment:
             found.append(record)
         return self.labelled(found, runs) or None
 
+    def missing(self, store: Store, tier: str) -> list[RunConfig | StudyConfig]:
+        """The configurations of a tier whose records are not complete, in the order of the plan."""
+        found = ((config, store.find(config, self.version)) for config in self.configs(tier))
+        return [config for config, record in found if record is None or record.status != "complete"]
+
     def best_tier(self, store: Store, seeds: int = 0) -> str | None:
         """The highest tier all of whose records exist."""
         return next((t for t in BEST_FIRST if self.stored(store, t, seeds) is not None), None)

@@ -1,24 +1,29 @@
-"""How long runs will take, said before they start: operations counted, and their rate measured in a few first steps.
+"""How long runs will take, said before they start: as long as the record of a run like it, else by its operations.
 
 Operations are those of ``entp_lib.report.costs``: multiply-adds of training, forward and backward, and of evaluation,
-forward alone. They weigh every run by its cost, so that decoder and ENTP may be mixed.
+forward alone. They weigh every run by its cost, so that decoder and ENTP may be mixed. Their rate is measured in a few
+first steps.
 """
 
 import contextlib
 import json
 import math
+import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
+from entp_lib.collection.experiment import spent
 from entp_lib.config import RunConfig, canonical_json, to_dict
 from entp_lib.models import build_model
 from entp_lib.models import costs as complexity
 from entp_lib.report.costs import training_operations, wanted_lengths
 from entp_lib.runs.execution import Config, device_for
+from entp_lib.runs.records import RecordError, Store
 from entp_lib.runs.workers import available_cores
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import build_task, generator_for
@@ -80,62 +85,102 @@ def row_operations(config: RunConfig) -> float:
     return training_operations(config) / (config.train.batch_size * config.train.steps)
 
 
-def alike(configs: Sequence[RunConfig]) -> list[tuple[RunConfig, int]]:
-    """Runs that differ in their seeds alone, counted: they cost the same."""
-    found: dict[str, tuple[RunConfig, int]] = {}
-    for config in configs:
-        params = {name: value for name, value in config.task_params.items() if not name.endswith("seed")}
-        plain = replace(config, task_params=params, model_seed=0, data_seed=0, start_from="")
-        key = canonical_json(to_dict(plain))
-        first, count = found.get(key, (config, 0))
-        found[key] = (first, count + 1)
-    return list(found.values())
+def family(config: Config) -> str:
+    """What runs have in common that differ in their seeds alone: they cost the same."""
+    own = "task_params" if isinstance(config, RunConfig) else "params"
+    params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
+    plain = replace(config, **{own: params}, model_seed=0, data_seed=0)
+    return canonical_json(to_dict(replace(plain, start_from="") if isinstance(plain, RunConfig) else plain))
 
 
-def expected_seconds(configs: Sequence[Config], jobs: int, device: str = "cpu") -> float:
-    """Wall seconds that training runs will take, so many at a time; 0 where they are short at any rate.
+def recorded(configs: Sequence[Config], store: Store) -> dict[str, float]:
+    """Seconds of the processor that complete records of such runs took, their median, by ``family``."""
+    found: dict[str, list[float]] = {}
+    for name in {config.experiment for config in configs}:
+        for path in (store.root / "records" / name).glob("*.json"):
+            with contextlib.suppress(RecordError):  # who reads it for its numbers says what is wrong with it
+                record = store.read(name, path.stem)
+                if record is not None and record.status == "complete":
+                    found.setdefault(family(record.config), []).append(spent(record))
+    return {key: statistics.median(seconds) for key, seconds in found.items()}
 
-    Studies are left out, since nothing tells beforehand how long one takes, and runs whose data are not there.
+
+@dataclass(frozen=True)
+class Estimate:
+    """Wall seconds that runs will take, and how many of them it rests on ``measured`` first steps and leaves out."""
+
+    seconds: float = 0.0
+    measured: int = 0
+    left_out: int = 0
+
+
+def expected(configs: Sequence[Config], jobs: int, device: str = "cpu", store: Store | None = None) -> Estimate:
+    """How long runs will take, so many at a time; 0 seconds where they are short at any rate.
+
+    On a CPU a run takes as long as the record in ``store`` of one that differs in its seeds alone. Of the others,
+    training runs take as long as their operations at a rate that is measured; left out are studies, since nothing
+    tells beforehand how long one takes, and runs whose data are not there.
     """
-    costs: list[tuple[float, int, RunConfig]] = []
-    for config, count in alike([config for config in configs if isinstance(config, RunConfig)]):
-        with contextlib.suppress(ConfigError):  # the run itself will say what it lacks
-            costs.append((operations(config), count, config))
-    if not costs:
-        return 0.0
-    total = sum(cost * count for cost, count, _ in costs)
+    counts = Counter(map(family, configs))
+    first = {family(config): config for config in reversed(configs)}
+    known = recorded(configs, store) if store is not None and device == "cpu" else {}
+    each = {key: known[key] for key in counts if key in known}
+    operate: dict[str, float] = {}
+    for key, config in first.items():
+        if key not in each and isinstance(config, RunConfig):
+            with contextlib.suppress(ConfigError):  # the run itself will say what it lacks
+                operate[key] = operations(config)
+    total, measured = sum(cost * counts[key] for key, cost in operate.items()), 0
     if device == "cpu" and total / FAST / jobs < SAY_SECONDS / 20:
-        return 0.0
-    slots = min(jobs, sum(count for _, count, _ in costs))
-    longest = max(cost for cost, _, _ in costs)
-    for _, _, config in sorted(costs, key=lambda entry: abs(math.log(row_operations(entry[2]) * 8 / PROBE))):
+        each |= dict.fromkeys(operate, 0.0)
+    elif rate := first_rate([first[key] for key in operate], device):
+        each |= {key: cost / rate for key, cost in operate.items()}
+        measured = sum(counts[key] for key in operate)
+    told = sum(counts[key] for key in each)
+    if not told:
+        return Estimate(left_out=len(configs))
+    seconds = max(sum(each[key] * counts[key] for key in each) / min(jobs, told), max(each.values()))
+    return Estimate(seconds, measured, len(configs) - told)
+
+
+def first_rate(configs: Sequence[RunConfig], device: str) -> float:
+    """The rate of the run whose steps are nearest to what a probe takes, of those whose data are there; 0 of none."""
+    for config in sorted(configs, key=lambda config: abs(math.log(row_operations(config) * 8 / PROBE))):
         with contextlib.suppress(ConfigError):
-            return max(total / slots, longest) / measured_rate(config, device)
+            return measured_rate(config, device)
     return 0.0
 
 
-def announce_runs(what: str, configs: Sequence[Config], jobs: int, yes: bool, time_limit: float = 0.0) -> None:
+def announce_runs(
+    what: str, configs: Sequence[Config], jobs: int, yes: bool, time_limit: float = 0.0, store: Store | None = None
+) -> None:
     """``announce`` for runs that are to be computed, ``jobs`` at a time (0: one per core, on a GPU one).
 
-    A time limit, in seconds, bounds what it takes. ConfigError where the answer is no.
+    A time limit, in seconds, bounds what it takes. ``store``: where records of such runs may be. ConfigError where the
+    answer is no.
     """
     if not configs:
         return
     device = device_for(configs[0].tier)
-    seconds = expected_seconds(configs, jobs or (available_cores() if device == "cpu" else 1), device)
-    studies = sum(not isinstance(config, RunConfig) for config in configs)
-    left_out = f" ({studies} of them studies, whose time nothing tells beforehand)" if studies else ""
-    announce(what + left_out, min(seconds, time_limit) if time_limit else seconds, yes)
+    found = expected(configs, jobs or (available_cores() if device == "cpu" else 1), device, store or Store())
+    if found.left_out:
+        what += f" ({found.left_out} of them studies or without their data, whose time nothing tells beforehand)"
+    by = "their first steps" if found.measured else "the records of such runs"
+    if 0 < found.measured < len(configs) - found.left_out:
+        by = f"the first steps of {found.measured} and the records of runs like the others"
+    announce(what, min(found.seconds, time_limit) if time_limit else found.seconds, yes, by=by)
 
 
-def announce(what: str, seconds: float, yes: bool, ask: Callable[[str], str] = input) -> None:
+def announce(
+    what: str, seconds: float, yes: bool, ask: Callable[[str], str] = input, by: str = "their first steps"
+) -> None:
     """Say how long it will take, on stderr; above an hour ask where there is a terminal, unless ``yes``.
 
-    Raises ConfigError where the answer is no. ``ask``: how a question is put.
+    Raises ConfigError where the answer is no. ``ask``: how a question is put. ``by``: what tells the time.
     """
     if seconds < SAY_SECONDS:
         return
-    print(f"{what}: about {spoken(seconds)} on this machine, by its first steps", file=sys.stderr, flush=True)
+    print(f"{what}: about {spoken(seconds)} on this machine, by {by}", file=sys.stderr, flush=True)
     if seconds < ASK_SECONDS or yes or not (sys.stdin and sys.stdin.isatty()):
         return
     try:

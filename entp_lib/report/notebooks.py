@@ -8,11 +8,13 @@ from typing import Any
 import pandas as pd
 
 from entp_lib import paths
+from entp_lib.collection.experiment import Experiment, cost
 from entp_lib.config import BEST_FIRST
 from entp_lib.report.execution import Job, Result, duration, execute, execute_side_by_side
 from entp_lib.report.options import OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
 from entp_lib.report.planned import common, planned
 from entp_lib.runs.execution import Config
+from entp_lib.runs.records import Store
 from entp_lib.runs.sweeps import available_cores
 from entp_lib.strict import require
 
@@ -117,23 +119,30 @@ def table(results: Sequence[Result]) -> str:
     return frame.to_string(index=False)
 
 
+def there(store: Store, experiment: Experiment, tier: str) -> str:
+    """A tier of which there are records, with how many where some are missing; nothing where there are none."""
+    configs = experiment.configs(tier)
+    missing = len(experiment.missing(store, tier))
+    if missing == len(configs):
+        return ""
+    return f"{tier} ({len(configs) - missing} of {len(configs)})" if missing else tier
+
+
 def listing() -> str:
-    """What there is: each notebook with its experiments, the tiers whose records are whole, and their cost."""
-    from entp_lib.collection.experiment import cost
+    """What there is: each notebook with its experiments, the tiers of which there are records, and the cost of one."""
     from entp_lib.papers import EXPERIMENTS
-    from entp_lib.runs.records import Store
 
     store = Store()
     rows = []
     for path in notebook_paths():
         for e in (e for e in EXPERIMENTS.values() if e.notebook == path.stem):
-            tiers = [t for t in reversed(BEST_FIRST) if e.stored(store, t)]
+            told = [there(store, e, t) for t in reversed(BEST_FIRST)]
             rows.append(
                 {
                     "notebook": path.stem,
                     "experiment": e.name,
-                    "records at": ", ".join(tiers) or "none",
-                    "quick takes": duration(cost(e, "quick", store)),
+                    "records at": ", ".join(filter(None, told)) or "none",
+                    "quick takes one core": duration(cost(e, "quick", store)) if e.plan("quick", 0) else "no quick",
                 }
             )
     frame = pd.DataFrame(rows)

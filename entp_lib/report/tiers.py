@@ -26,16 +26,6 @@ def experiments_of(tier: str, only: Sequence[str] = ()) -> list[Experiment]:
     return [e for e in found if e.plan(tier, 0) and (not only or e.notebook[:2] in only)]
 
 
-def missing_runs(experiment: Experiment, tier: str, store: Store) -> list:
-    """The configurations of a tier whose records are not complete, in the order of the plan."""
-    found = []
-    for config in experiment.configs(tier):
-        record = store.find(config, experiment.version)
-        if record is None or record.status != "complete":
-            found.append(config)
-    return found
-
-
 def lower_priority() -> None:
     """Make way for everything else on the machine, where the system lets a process say so."""
     if hasattr(os, "nice"):
@@ -52,7 +42,7 @@ def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequenc
     store = Store(paths.results() / "smoke") if tier == "smoke" else Store()
     begun, failures = time.monotonic(), 0
     for experiment in experiments_of(tier, only):
-        todo, total = missing_runs(experiment, tier, store), len(experiment.plan(tier, 0))
+        todo, total = experiment.missing(store, tier), len(experiment.plan(tier, 0))
         say(f"{experiment.name}: {total - len(todo)} of {total} runs are complete")
         left = time_limit - (time.monotonic() - begun) if time_limit else 0.0
         if not todo or (time_limit and left <= 0):
@@ -64,7 +54,7 @@ def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequenc
         except SweepError as error:
             failures += len(error.sweep.failures)
             say(str(error))
-        done = len(todo) - len(missing_runs(experiment, tier, store))
+        done = len(todo) - len(experiment.missing(store, tier))
         say(f"{experiment.name}: {done} more in {duration(time.monotonic() - started)}")
     return failures
 

@@ -27,15 +27,21 @@ CLUSTER_HELP = "compute on a Dask cluster: tls://HOST:PORT, local:4 or slurm:par
 
 def add_parser(commands) -> None:
     """Add ``train`` to the commands."""
-    train = commands.add_parser("train", help="compute an experiment's records without a notebook (GPU machines)")
-    train.add_argument("experiment")
-    train.add_argument("--tier", choices=TIERS, default="quick")
-    train.add_argument("--architecture", action="append", default=[], help="only this one; may be repeated")
-    train.add_argument("--seeds", type=int, default=0, help="number of seeds (default: the tier's own)")
+    train = commands.add_parser(
+        "train",
+        help="compute an experiment's records without a notebook (GPU machines)",
+        description="Compute what is missing of an experiment's records at a tier, without a notebook, and print a "
+        "line for each training run. What is stopped is continued by the same command. The tiers smoke, quick and "
+        "overnight compute on the CPU everywhere, gpu on a CUDA GPU, paper on one if there is one.",
+    )
+    train.add_argument("experiment", help="its name, as run_all.sh --list has it")
+    train.add_argument("--tier", choices=TIERS, default="quick", help="the scale of the runs (default: quick)")
+    train.add_argument("--architecture", action="append", default=[], metavar="NAME", help="this one alone; repeatable")
+    train.add_argument("--seeds", type=int, default=0, metavar="N", help="number of seeds (default: the tier's own)")
     train.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
     train.add_argument("--results", metavar="DIR", help="where records go (default: the project's results)")
-    train.add_argument("--jobs", type=int, default=0)
-    train.add_argument("--fresh", action="store_true")
+    train.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0: one per core, one on a GPU")
+    train.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
     train.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
     train.add_argument("--shard", metavar="K/N", help="the K-th of N parts of the runs; merge joins what they leave")
     train.add_argument("--cluster", metavar="WHERE", help=CLUSTER_HELP)
@@ -100,7 +106,8 @@ def train_here(options, ranked: int) -> int:
     runs = experiment.plan(options.tier, options.seeds)
     if options.architecture:
         runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
-    require(bool(runs), f"experiment {experiment.name} has no such runs at tier {options.tier}")
+    has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
+    require(bool(runs), f"experiment {experiment.name} has no such runs at tier {options.tier}; its tiers: {has}")
     runs = cut(runs, options.gradient_shards or ranked or 1)
     configs = [run.config for run in runs]
     if options.shard:
@@ -152,7 +159,8 @@ def run_sweep(
     complete = {r.id for r in known if r is not None and r.status == "complete"}
     todo = [config for config in configs if config_id(config, version) not in complete]
     if not (getattr(options, "cluster", None) or os.environ.get(VARIABLE)):  # whose speed nothing here measures
-        announce_runs(label, todo, options.jobs or jobs, getattr(options, "yes", True), seconds(options.time_limit))
+        limit, yes = seconds(options.time_limit), getattr(options, "yes", True)
+        announce_runs(label, todo, options.jobs or jobs, yes, limit, store)
     try:
         done = sweep(
             configs,

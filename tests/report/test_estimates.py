@@ -4,18 +4,20 @@ import dataclasses
 
 import pytest
 
+from entp_lib.config import StudyConfig
 from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.report import estimates
 from entp_lib.report.costs import training_operations
 from entp_lib.runs import progress
 from entp_lib.runs.progress import Meter
+from entp_lib.runs.records import Record, Store
 from entp_lib.runs.sweeps import step_weights
 from entp_lib.strict import ConfigError
 
 
 def test_short_runs_are_not_measured(small_run, monkeypatch):
     monkeypatch.setattr(estimates, "measured_rate", lambda *_: 1 / 0)
-    assert estimates.expected_seconds([small_run()], 1) == 0.0 and estimates.expected_seconds([], 2) == 0.0
+    assert estimates.expected([small_run()], 1).seconds == 0.0 and estimates.expected([], 2).seconds == 0.0
 
 
 def test_a_mixture_is_weighed_by_what_each_costs(monkeypatch):
@@ -23,11 +25,43 @@ def test_a_mixture_is_weighed_by_what_each_costs(monkeypatch):
     runs = COUNT3.configs("paper", 1)
     monkeypatch.setattr(estimates, "measured_rate", lambda *_: 1e10)
     total = sum(map(estimates.operations, runs))
-    assert estimates.expected_seconds(runs, 1) == pytest.approx(total / 1e10)
+    assert estimates.expected(runs, 1).seconds == pytest.approx(total / 1e10)
     longest = max(map(estimates.operations, runs))
-    assert estimates.expected_seconds(runs, 100) == pytest.approx(longest / 1e10)
+    assert estimates.expected(runs, 100).seconds == pytest.approx(longest / 1e10)
     five = COUNT3.configs("paper", 5)
-    assert estimates.expected_seconds(five, 1) == pytest.approx(5 * total / 1e10)
+    assert estimates.expected(five, 1).seconds == pytest.approx(5 * total / 1e10)
+
+
+def took(config, version, seconds):
+    """A complete record that says how long its run took."""
+    about = {"wall_seconds": 2 * seconds, "cpu_seconds": seconds, "steps": 1}
+    return Record(config.experiment, version, config, {}, {}, about)
+
+
+def test_records_tell_how_long_runs_like_them_take(small_run, tmp_path, monkeypatch, capsys):
+    """Runs and studies that differ in seeds alone take what their records took; what has none is measured or untold."""
+    study = StudyConfig("compact", "quick", "triplets", {"width": 8, "graph_seed": 3})
+    again = dataclasses.replace(study, params={"width": 8, "graph_seed": 4}, model_seed=1)
+    wider = dataclasses.replace(study, params={"width": 16, "graph_seed": 3})
+    run, store = small_run("entp"), Store(tmp_path)
+    for config, seconds in ((study, 600.0), (again, 800.0), (run, 100.0)):
+        store.save(took(config, 1, seconds))
+    store.path("compact", "0" * 16).write_text("{")  # a damaged one tells nothing
+    monkeypatch.setattr(estimates, "measured_rate", lambda *_: 1 / 0)
+    third = dataclasses.replace(study, model_seed=2)
+    found = estimates.expected([third, again, dataclasses.replace(run, model_seed=7), wider], 1, store=store)
+    assert found == estimates.Estimate(700.0 * 2 + 100.0, 0, 1)
+    assert estimates.expected([third, again], 2, store=store).seconds == 700.0
+    estimates.announce_runs("3 runs", [third, again, wider], 1, True, store=store)
+    assert "3 runs (1 of them studies or without their data" in (said := capsys.readouterr().err)
+    assert "about 23 minutes on this machine, by the records of such runs" in said
+    assert estimates.expected([third], 1, device="cuda", store=store) == estimates.Estimate(left_out=1)
+
+    dear = COUNT3.configs("paper", 1)[:2]
+    monkeypatch.setattr(estimates, "measured_rate", lambda *_: 1e10)
+    assert estimates.expected([*dear, third], 1, store=store).measured == 2
+    estimates.announce_runs("3 runs", [dataclasses.replace(third), *dear], 1, True, store=store)
+    assert "by the first steps of 2 and the records of runs like the others" in capsys.readouterr().err
 
 
 def test_evaluation_is_counted(small_run):

@@ -404,6 +404,19 @@ def test_an_unknown_tier_is_refused_with_the_known_ones(capsys):
     assert lines[0].startswith("run_all.sh: ") and "smoke, quick, overnight, gpu, paper" in lines[0].replace("'", "")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run", "--tiers", "quick"], "run_all.sh: unrecognized arguments: --tiers quick"),
+        (["tier", "quick", "--only", "03", "now"], "python -m entp_lib tier: unrecognized arguments: now"),
+    ],
+)
+def test_an_unknown_option_is_refused_by_the_command_that_got_it(arguments, line, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2 and capsys.readouterr().err.splitlines() == [line]
+
+
 def test_tier_gpu_without_one_is_refused_before_anything_runs(capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert cli.main(["run", "--tier", "gpu"]) == 2

@@ -20,11 +20,11 @@ def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(tiers, "lower_priority", lambda: None)  # of the tests' own process
     rasp = EXPERIMENTS["rasp"]
     store = Store(tmp_path / "smoke")  # apart from records that claim something
-    assert len(tiers.missing_runs(rasp, "smoke", store)) == len(rasp.plan("smoke", 0)) == 4
+    assert len(rasp.missing(store, "smoke")) == len(rasp.plan("smoke", 0)) == 4
     assert tiers.run_tier("smoke", jobs=1) == 0
     said = capsys.readouterr().err
     assert "rasp: 0 of 4 runs are complete" in said and "rasp: 4 more in" in said
-    assert tiers.missing_runs(rasp, "smoke", store) == [] and not (tmp_path / "records").exists()
+    assert rasp.missing(store, "smoke") == [] and not (tmp_path / "records").exists()
     assert tiers.run_tier("smoke", jobs=1) == 0
     assert "rasp: 4 of 4 runs are complete" in capsys.readouterr().err
 
@@ -35,6 +35,6 @@ def test_the_command_completes_a_tier_and_refuses_what_makes_no_sense(tmp_path, 
     monkeypatch.setattr(tiers, "NIGHTLY_ORDER", ("rasp",))
     monkeypatch.setattr(tiers, "lower_priority", lambda: None)
     assert main(["tier", "smoke", "--only", "4", "--jobs", "1"]) == 0
-    assert tiers.missing_runs(EXPERIMENTS["rasp"], "smoke", Store(tmp_path / "smoke")) == []
+    assert EXPERIMENTS["rasp"].missing(Store(tmp_path / "smoke"), "smoke") == []
     assert main(["tier", "smoke", "--jobs", "-1"]) == 2
     assert "--jobs -1" in capsys.readouterr().err

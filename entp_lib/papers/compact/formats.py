@@ -26,6 +26,8 @@ from entp_lib.strict import check_types, require
 HINTS = string.ascii_lowercase
 SYMBOLS = "0123456789+=$ " + HINTS
 IDS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
+ID_OF_BYTE = np.zeros(128, dtype=np.int64)
+ID_OF_BYTE[list(SYMBOLS.encode())] = range(len(SYMBOLS))
 END = IDS["$"]
 REVERSED = {"none": (), "answer": (2,), "all": (0, 1, 2)}  # which of the three numbers, by Format.reverse
 SPACE_CHANCE = 0.2  # before each digit of an operand
@@ -106,13 +108,14 @@ def encode(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
 
     Scored are the answer and the ``$`` that ends it.
     """
-    longest = max(map(len, texts))
-    tokens = torch.tensor([[IDS[c] for c in text.ljust(longest, "$")] for text in texts])
-    equals_B1 = torch.tensor([[text.index("=")] for text in texts])
-    lengths_B1 = torch.tensor([[len(text)] for text in texts])
-    places_T = torch.arange(longest - 1)
-    wanted = (places_T >= equals_B1) & (places_T < lengths_B1 - 1)
-    return tokens, wanted
+    lengths_B = np.fromiter(map(len, texts), np.int64, len(texts))
+    longest = int(lengths_B.max())
+    rows = "".join(text.ljust(longest, "$") for text in texts).encode()
+    tokens_BT = ID_OF_BYTE[np.frombuffer(rows, np.uint8)].reshape(len(texts), longest)
+    places_T = np.arange(longest - 1)
+    equals_B = (tokens_BT == IDS["="]).argmax(1)
+    wanted_BT = (places_T >= equals_B[:, None]) & (places_T < lengths_B[:, None] - 1)
+    return torch.from_numpy(tokens_BT), torch.from_numpy(wanted_BT)
 
 
 def coupled_ids(text: str, start: int) -> list[int]:
