@@ -27,10 +27,10 @@ TIER_WORDS = {
 }
 VERDICT_WORDS = {
     "reproduced": "at the paper's settings, its value inside our 95 % interval",
-    "same direction": "the 95 % interval excludes zero with the paper's sign and does not lie within the margin; where "
-    "the paper says equal, it does, and where it says competitive, it has no loss above the margin",
-    "not reproduced": "it excludes zero with the other sign, or lies within the margin; where the paper says "
-    "competitive, it has a loss above the margin",
+    "same direction": "the 95 % interval excludes zero with the paper's sign and is not within the margin; where the "
+    "paper says equal, it is within the margin; where it says competitive, no part of it is a loss above the margin",
+    "not reproduced": "it excludes zero with the other sign, or is within the margin; where the paper says equal, it "
+    "excludes zero and is not within the margin; where it says competitive, all of it is a loss above the margin",
     "inconclusive": "anything else, and always below five pairs of runs",
     "uninformative": "no model has left what a constant guess gets, or all are at the ceiling",
     "verified": "the statement held in everything that was tried",
@@ -69,14 +69,14 @@ FINDINGS = (
         "2 · Count3",
         "ENTP learns it, decoders do not (share of right tokens, ENTP − decoder)",
         ("F2-tokens",),
-        (("F2-sequences", "whole sequences"), ("F2-fails", "the decoder's own, against a bar of 0.90")),
+        (("F2-sequences", "whole sequences"), ("F2-fails", "the decoder's share of them, bar 0.90")),
         "F2-fair",
         "count3",
         ("length", "symbols"),
     ),
     Finding(
         "§6.4 · Match3′",
-        "both learn it alike (share of right tokens, ENTP − decoder)",
+        "both reach high accuracy (share of right tokens, ENTP − decoder)",
         ("T2-tokens",),
         (("T2-sequences", "whole sequences"),),
         "T2-fair-sequences",
@@ -105,7 +105,7 @@ FINDINGS = (
         "5 · language",
         "ENTP has the lower loss (nats a token, ours a byte, decoder − ENTP)",
         ("T3-loss",),
-        (("T3-last", "Table 8's rates"), ("T4-winogrande", "pronouns"), ("T4-clutrr", "kinship")),
+        (("T3-last", "rates as Table 8 prints them"), ("T4-winogrande", "pronouns"), ("T4-clutrr", "kinship")),
         "T3-fair",
         "openwebtext",
         ("tokenizer", "context"),
@@ -221,7 +221,8 @@ def equal_compute(store: Store) -> str:
             ratios.append(sum(spent[EQUAL_COMPUTE][k] for k in both) / sum(spent["entp"][k] for k in both))
     if not ratios:
         return ""
-    return f"At equal compute the decoder works {min(ratios):.1f} to {max(ratios):.1f} times ENTP's processor time."
+    few, many = min(ratios), max(ratios)
+    return f"In these rows equal compute takes the decoder {few:.1f} to {many:.1f} times ENTP's processor time."
 
 
 def scale(table: pd.DataFrame) -> str:
@@ -240,4 +241,4 @@ def tally(table: pd.DataFrame) -> str:
     judged = papers_claims(table)
     counts = judged["verdict"].value_counts()
     parts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in claims.VERDICTS if verdict in counts)
-    return f"{len(judged)} claims of all papers: {parts}."
+    return f"{len(judged)} rows on the claims of all papers: {parts}."

@@ -15,6 +15,7 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.collection import claims, png_files
+from entp_lib.report.findings import VERDICT_WORDS
 from entp_lib.report.options import notebook_paths
 from entp_lib.report.sound import check_sound
 
@@ -30,19 +31,6 @@ COLOURS = {
     "refuted": "#D55E00",
     "unproved": "#7F7F7F",
     "not attempted": "#C8C8C8",
-}
-MEANINGS = {
-    "reproduced": "the paper's settings, and its value inside our 95 % interval",
-    "same direction": "the interval excludes zero with the paper's sign and does not lie within the margin; where the "
-    "paper says that two are equal, it does; where it calls ENTP competitive, it has no loss above the margin",
-    "not reproduced": "it excludes zero with the other sign, or lies within the margin where the paper sees a "
-    "difference; where it calls ENTP competitive, the loss is above the margin",
-    "inconclusive": "anything else, and always below five pairs",
-    "uninformative": "neither side has left what a constant guess gets, or both are at the ceiling",
-    "verified": "held in everything that was tried",
-    "verified with correction": "fails as printed, holds as corrected in brackets",
-    "refuted": "fails",
-    "unproved": "no check could decide it",
 }
 COLUMNS = ("id", "source", "statement", "paper", "ours", "95 % interval", "margin", "tier", "seeds", "verdict")
 LEFT = 'style="text-align:left"'  # Jupyter would put text to the right
@@ -88,7 +76,8 @@ def dot(verdict: str) -> str:
 def legend() -> Html:
     """What the verdicts mean, in their colours, the margin's rule among them."""
     margin = "where the whole interval lies within it, no difference counts; stated before the runs, in its unit"
-    named = {f"{dot(verdict)} {verdict}": meaning for verdict, meaning in MEANINGS.items()} | {"± margin": margin}
+    words = {verdict: words for verdict, words in VERDICT_WORDS.items() if verdict != "not attempted"}
+    named = {f"{dot(verdict)} {verdict}": meaning for verdict, meaning in words.items()} | {"± margin": margin}
     rows = [f"<tr><td {LEFT}>{name}</td><td {LEFT}>{meaning}</td></tr>" for name, meaning in named.items()]
     return Html("\n".join(["<table>", *rows, "</table>"]))
 

@@ -15,6 +15,7 @@ from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.collection import claims, ledger_figures, png_files
 from entp_lib.report import overview
+from entp_lib.report.findings import VERDICT_WORDS
 from entp_lib.report.ledger import ledger, papers_claims
 from entp_lib.report.options import notebook_paths
 from entp_lib.report.starting import AFTER_OWN, FIRST_OWN
@@ -67,8 +68,9 @@ def test_margins_stand_beside_the_claims_that_have_one(table):
 
 def test_every_verdict_is_explained_and_has_a_colour():
     assert set(overview.COLOURS) == set(claims.VERDICTS)
-    assert set(overview.MEANINGS) == set(claims.VERDICTS) - {"not attempted"}
-    assert all(f"{overview.dot(verdict)} {verdict}" in overview.legend() for verdict in overview.MEANINGS)
+    assert set(VERDICT_WORDS) == set(claims.VERDICTS)
+    shown = [verdict for verdict in VERDICT_WORDS if verdict != "not attempted"]
+    assert all(f"{overview.dot(verdict)} {verdict}" in overview.legend() for verdict in shown)
     assert ledger_figures.VERDICT_COLOURS.items() <= overview.COLOURS.items()
 
 

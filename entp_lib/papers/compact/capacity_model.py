@@ -38,6 +38,10 @@ PUBLISHED = {
 }
 
 
+# Figure 13 as §3.1.3 reads it: sequences of 64 tokens that two million parameters hold, by heads.
+READ_OFF = {2: 1600.0, 4: 3300.0}
+
+
 @dataclass(frozen=True)
 class Point:
     """One measured model: width B, heads H, length N, and the capacity C that was found."""
@@ -65,6 +69,16 @@ def slope(p: Parameters, n_heads, length):
 def saturation(p: Parameters, n_heads):
     """α H + β."""
     return p.alpha * np.asarray(n_heads, float) + p.beta
+
+
+def contradicted(form: Form) -> bool:
+    """Whether this form of the model, with the one-layer row of table 2, cannot give what figure 13 has.
+
+    The larger of the two branches is nowhere below either of them, the smaller nowhere above.
+    """
+    p = PUBLISHED[1]
+    bounds = ((float(saturation(p, n_heads)), found) for n_heads, found in READ_OFF.items())
+    return any(bound > found if form == "max" else bound < found for bound, found in bounds)
 
 
 def capacity(p: Parameters, width, n_heads, length, form: Form = "min"):

@@ -32,6 +32,10 @@ def test_the_printed_form_never_falls_below_saturation():
     assert model.capacity(PUBLISHED[1], 512, 4, 64, "min") == pytest.approx(3113, rel=0.01)
 
 
+def test_what_figure_13_has_is_below_the_larger_and_above_neither_branch():
+    assert model.contradicted("max") and not model.contradicted("min")
+
+
 def test_the_second_row_is_rounded_too_far():
     assert model.slope(PUBLISHED[2], 1, 64) < 0 and model.slope(PUBLISHED[2], 2, 128) < 0
 

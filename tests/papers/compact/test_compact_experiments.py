@@ -254,7 +254,8 @@ def test_depths_are_compared_where_one_of_them_does_more_than_guess(one, two, wh
         records.append(Record("compact_abstraction", 1, run.config, {**metrics, "heads": heads}, {}, {}))
     found = {m.claim: m for m in abstraction.measure(abstraction.ABSTRACTION.labelled(records, runs))}
     assert found["CT-depth-2"].idle == why and found["CT-depth-2"].values == pytest.approx([two - one] * 5)
-    assert found["CT-abstraction-head"].values == pytest.approx([0.48] * 5)
+    succeeded = two >= 0.95  # of others the paper says nothing
+    assert found["CT-abstraction-head"].values == pytest.approx([0.48] * 5 * succeeded)
     assert "CT-depth-3" not in found and "CT-entp-depth" not in found
 
 

@@ -129,6 +129,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     return [
         Check("6.1", False if in_less else None, tier, records=(name_of(counters),)),
         Check("6.2", None, tier, records=(name_of(counters),)),
+        Check("6.3-size", None, tier, records=(name_of(counters),)),
         Check("6.2-close", None, tier, records=(name_of(counters),)),
         Check("6.3", bool(constant and small["wrong"].eq(0).all()), tier, records=built, remark=deeper),
         Check("6.4", bool(exact["algorithm 6"] and exact["algorithm 6 in 2n + 2 steps"]), tier, records=ids),
