@@ -82,24 +82,34 @@ def test_memory_is_as_table_1_says(records):
 
 
 def test_table_1_is_verified_with_a_correction_and_refuted_without_one(records):
-    check, algorithm_1 = COMPLEXITY.measure(records)
+    check, _, algorithm_1 = COMPLEXITY.measure(records)
     assert (check.claim, check.verdict, check.tier) == ("T1", "verified with correction", "smoke")
     assert (algorithm_1.claim, algorithm_1.verdict) == ("D-1", "verified") and "overflows" in algorithm_1.remark
     assert "12 n D²" in check.correction and len(check.records) == len(records)
     growing = [2 * 4 * n * 10_000 for n in records[0].curves["length"]]
-    check, _ = COMPLEXITY.measure([changed(records[0], decoder_transient=growing), *records[1:]])
+    check, *_ = COMPLEXITY.measure([changed(records[0], decoder_transient=growing), *records[1:]])
     assert check.verdict == "refuted"
-    _, algorithm_1 = COMPLEXITY.measure([changed(records[0], streamed_transient=growing), *records[1:]])
+    *_, algorithm_1 = COMPLEXITY.measure([changed(records[0], streamed_transient=growing), *records[1:]])
     assert algorithm_1.verdict == "refuted"
     wide = [16 * 8 * 16**2] * len(growing)  # as flat in n, but of the order of D²
-    _, algorithm_1 = COMPLEXITY.measure([changed(records[0], streamed_transient=wide), *records[1:]])
+    *_, algorithm_1 = COMPLEXITY.measure([changed(records[0], streamed_transient=wide), *records[1:]])
     assert algorithm_1.verdict == "refuted"
     assert COMPLEXITY.measure([]) == []
 
 
+def test_a_whole_sequence_is_counted_by_formulas_that_hold(records, monkeypatch):
+    """Sums of L (12 D² + 2 i D), and of i times that, for i to n: once D is small beside n, of order n² and n³."""
+    _, sequence, _ = COMPLEXITY.measure(records)
+    assert (sequence.claim, sequence.verdict) == ("T1-sequence", "verified") and "1.96 and 2.98" in sequence.remark
+    wrong = changed(records[0], encoder_operations=[n + 1 for n in records[0].curves["encoder_operations"]])
+    assert COMPLEXITY.measure([wrong, *records[1:]])[1].verdict == "refuted"
+    monkeypatch.setattr(study.complexity, "encoder_token", study.complexity.decoder_token)
+    assert COMPLEXITY.measure(records)[1].verdict == "refuted"
+
+
 def test_algorithm_1_as_printed_is_attention_and_one_that_is_not_is_refuted(records, monkeypatch):
     monkeypatch.setattr("entp_lib.papers.entp.complexity.attention.printed_attention", lambda q, k, v: v.mean(0))
-    _, algorithm_1 = COMPLEXITY.measure(records)
+    *_, algorithm_1 = COMPLEXITY.measure(records)
     assert algorithm_1.verdict == "refuted"
 
 

@@ -115,7 +115,12 @@ def records():
         (tables.SWAPPED, "entp"): (3.0, 2.5, 2.1),
         (tables.TABLE_8, tables.LONGER): (2.0, 1.5, 1.4),
     }
-    return [made_up(run, curves[run.labels["schedule"], run.labels["arm"]]) for run in models("quick", 1)]
+    train = {(tables.SWAPPED, "entp"): (3.0, 0.7, 1.5)}
+    keys = [(run.labels["schedule"], run.labels["arm"]) for run in models("quick", 1)]
+    return [
+        made_up(run, curves[key], train.get(key, (3.0, 2.0, 1.0)))
+        for run, key in zip(models("quick", 1), keys, strict=True)
+    ]
 
 
 def test_minima_and_differences_are_those_of_the_curves(records):
@@ -138,12 +143,12 @@ def test_minima_and_differences_are_those_of_the_curves(records):
 def test_each_claim_is_measured_on_its_own_arms(records):
     measured = {m.claim: m for m in OPENWEBTEXT.measure(records)}
     values = {name: m.values[0] for name, m in measured.items()}
-    assert values == pytest.approx({"T3-loss": -0.1, "T3-last": -0.1, "T3-fair": -1.1})
-    assert [len(m.records) for m in measured.values()] == [2, 2, 2]
+    assert values == pytest.approx({"T3-loss": -0.1, "T3-train": 0.3, "T3-last": -0.1, "T3-fair": -1.1})
+    assert [len(m.records) for m in measured.values()] == [2, 2, 2, 2]
     assert not any(m.paper_settings for m in measured.values())
     assert OPENWEBTEXT.measure([]) == []
     without = [r for r in records if r.labels["arm"] != tables.LONGER]
-    assert [m.claim for m in OPENWEBTEXT.measure(without)] == ["T3-loss", "T3-last"]
+    assert [m.claim for m in OPENWEBTEXT.measure(without)] == ["T3-loss", "T3-train", "T3-last"]
 
 
 def test_gaps_by_position_are_paired(records):

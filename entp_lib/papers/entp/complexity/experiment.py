@@ -239,12 +239,27 @@ def measure(records: Sequence[Record]) -> list[Check]:
     correction = "time L (12 n D² + 2 n² D) for the encoder and L (12 D² + 2 n D) for the decoder; see the erratum"
     tier = records[0].config.tier
     flat = all(len(set(r.curves["streamed_transient"])) == 1 for r in records)
-    exact = all(r.metrics["streamed_error"] < 1e-12 for r in records)
+    close = all(r.metrics["streamed_error"] < 1e-12 for r in records)
     few = all(max(r.curves["streamed_transient"]) <= MOST_VECTORS * 8 * r.config.params["width"] for r in records)
+    right = (exact["points"] == exact["equal"]).all()
+    decoder, entp = sequence_exponents()
+    counted = f"counted, n to 32,768: exponents {decoder:.2f} and {entp:.2f}"
+    grows = bool(right and abs(decoder - 2) < 0.1 and abs(entp - 3) < 0.1)
     return [
         Check("T1", bool(printed), tier, bool(corrected), correction, ids),
-        Check("D-1", flat and few and exact and printed_error() < 1e-12, tier, records=ids, remark=REMARK),
+        Check("T1-sequence", grows, tier, records=ids, remark=counted),
+        Check("D-1", flat and few and close and printed_error() < 1e-12, tier, records=ids, remark=REMARK),
     ]
+
+
+def sequence_exponents(longest: int = 2**15) -> tuple[float, float]:
+    """Exponents in n of what decoder and ENTP take to generate n tokens one by one, from half of ``longest`` on."""
+    cfg = ModelConfig("entp", 1, 1, 64, VOCABULARY, longest)
+    found = []
+    for each in (complexity.decoder_token, complexity.encoder_token):
+        half, whole = (sum(each(cfg, n) for n in range(1, last + 1)) for last in (longest // 2, longest))
+        found.append(math.log2(whole / half))
+    return found[0], found[1]
 
 
 def all_tokens(n_layers: int, width: int, n: int, method: str) -> int:
