@@ -43,7 +43,7 @@ def test_records_tell_how_long_runs_like_them_take(small_run, tmp_path, monkeypa
     study = StudyConfig("compact", "quick", "triplets", {"width": 8, "graph_seed": 3})
     again = dataclasses.replace(study, params={"width": 8, "graph_seed": 4}, model_seed=1)
     wider = dataclasses.replace(study, params={"width": 16, "graph_seed": 3})
-    run, store = small_run("entp"), Store(tmp_path)
+    run, store = small_run("entp"), Store(tmp_path, read_only=False)
     for config, seconds in ((study, 600.0), (again, 800.0), (run, 100.0)):
         store.save(took(config, 1, seconds))
     store.path("compact", "0" * 16).write_text("{")  # a damaged one tells nothing
