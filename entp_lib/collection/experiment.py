@@ -67,6 +67,10 @@ def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     return sorted(runs, key=lambda run: run.labels["seed"])
 
 
+def nothing_to_ask(configs: Sequence[RunConfig | StudyConfig]) -> None:
+    """What an experiment asks before its runs start where they need nothing from elsewhere."""
+
+
 class NoRuns(ConfigError):
     """A tier that an experiment does not have."""
 
@@ -79,6 +83,8 @@ class Experiment:
     another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable`` and
     ``seeded``: whether a notebook's ``changes`` and its number of seeds are for it; a notebook of several experiments
     has one of each. ``moving``: what is said of runs that were not at rest at their last step, empty where all were.
+    ``ready`` is asked once of the runs without a record, before any starts: ConfigError where what they need is not
+    there, in place of the same failure run after run.
     """
 
     name: str
@@ -91,6 +97,7 @@ class Experiment:
     changeable: bool = True
     seeded: bool = True
     moving: Callable[[Sequence[Record]], str] = still_improving
+    ready: Callable[[Sequence[RunConfig | StudyConfig]], None] = nothing_to_ask
 
     def __post_init__(self):
         if self.measure is not no_claims:
@@ -194,8 +201,10 @@ class Experiment:
     def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
         """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""
         tier = runs[0].config.tier
+        configs = [run.config for run in runs]
+        self.ready([c for c in configs if fresh or store.find(c, self.version) is None])
         done = sweep(
-            [run.config for run in runs],
+            configs,
             self.version,
             store=store,
             fresh=fresh,

@@ -17,6 +17,7 @@ from entp_lib.collection.experiment import (
 from entp_lib.collection.frames import levels, paired
 from entp_lib.collection.measurements import Measurement
 from entp_lib.config import StudyConfig, TrainConfig
+from entp_lib.papers.entp.pretrained.weights import check_readable
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Counting
 
@@ -177,4 +178,5 @@ PRETRAINED_ENCODER = Experiment(
     plan=plan,
     measure=measure,
     jobs=1,  # weights are read once per process
+    ready=check_readable,
 )

@@ -19,6 +19,7 @@ from entp_lib.collection.frames import levels, paired
 from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.config import StudyConfig, TrainConfig
 from entp_lib.papers.entp.pretrained.encoder_experiment import NEAR, NOTEBOOK, plain
+from entp_lib.papers.entp.pretrained.weights import check_readable
 from entp_lib.runs.records import Record
 from entp_lib.strict import require
 from entp_lib.tasks import Counting
@@ -262,6 +263,7 @@ PRETRAINED_PROMPTS = Experiment(
     plan=plan_prompts,
     measure=measure_prompts,
     jobs=1,
+    ready=check_readable,
 )
 PRETRAINED_PROVIDER = Experiment(
     name="pretrained_provider",
@@ -280,4 +282,5 @@ PRETRAINED_LIFTED = Experiment(
     plan=plan_lifted,
     measure=measure_lifted,
     jobs=1,
+    ready=check_readable,
 )

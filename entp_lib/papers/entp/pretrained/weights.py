@@ -10,11 +10,12 @@ import importlib
 import importlib.metadata as metadata
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from entp_lib.config import StudyConfig
 from entp_lib.corpora.sources import file_checksum
 from entp_lib.papers.entp.pretrained.tiny import TINY
 from entp_lib.strict import ConfigError, require
@@ -116,10 +117,12 @@ def place_of(model: str) -> tuple[str, dict[str, Any]]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within it transformers draws no bars and gives no advice, and a bundled model asks no hub."""
+    """Within it transformers draws no bars and gives no advice, and its hub does not count how often it tried."""
     logging = optional("transformers.utils.logging", "a pretrained model")
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    hub = optional("huggingface_hub.utils.logging", "a pretrained model")
+    level, bars, of_hub = logging.get_verbosity(), logging.is_progress_bar_enabled(), hub.get_verbosity()
     logging.set_verbosity_error()
+    hub.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         # the reader of GGUF files has a bar of its own, which nothing turns off
@@ -128,6 +131,7 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.set_verbosity(level)
+        hub.set_verbosity(of_hub)
         if bars:
             logging.enable_progress_bar()
 
@@ -151,6 +155,15 @@ def read(kind: str, model: str, **options: Any):
             f"model = {model!r}: neither {' nor '.join(map(repr, BUNDLED))}, nor a folder that transformers can read, "
             f"nor a name that the hub gives without a network or a login ({first})"
         ) from error
+
+
+def check_readable(configs: Iterable[StudyConfig]) -> None:
+    """ConfigError where the weights that some study names cannot be had; each model is asked once, none is loaded."""
+    for model in dict.fromkeys(config.params["model"] for config in configs):
+        if model in BUNDLED:
+            wheel_file(model)
+        else:
+            read("AutoConfig", model)
 
 
 @functools.lru_cache(maxsize=1)

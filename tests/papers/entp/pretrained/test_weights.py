@@ -102,6 +102,14 @@ def test_a_model_that_cannot_be_had_is_one_line(monkeypatch, tmp_path):
         assert "\n" not in str(caught.value)
 
 
+def test_a_model_that_cannot_be_had_is_said_once_before_any_run(monkeypatch, tmp_path, store):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("entp_lib.collection.experiment.sweep", lambda *_, **__: pytest.fail("a run was begun"))
+    for experiment in (encoder_experiment.PRETRAINED_ENCODER, language_experiment.PRETRAINED_PROMPTS):
+        with pytest.raises(ConfigError, match="neither 'minilm' nor 'smollm2', nor a folder"):
+            of_model(experiment, str(tmp_path)).collect(Parameters(tier="quick", jobs=1), store)
+
+
 def test_a_folder_is_a_model_too(tmp_path):
     weights.read("AutoModel", "tiny-bert").save_pretrained(tmp_path)
     body = weights.encoder(str(tmp_path))
