@@ -63,6 +63,20 @@ def test_the_slope_is_that_of_the_gap_on_n():
     assert len(plateau.slopes([r for r in records() if r.labels["arm"] == "entp"])) == 0
 
 
+def test_a_gap_at_even_lengths_alone_is_no_growth():
+    found = records()
+    for r in found:
+        lengths = [7, 8, 9, 10]
+        extra = {"entp": 0.02 + 0.001 * r.labels["seed"]}.get(r.labels["arm"], 0.0)
+        r.metrics["position"] = lengths
+        r.metrics["token_accuracy_by_position"] = [0.9 + extra * (n % 2 == 0) for n in lengths]
+    assert (plateau.slopes(found) > 0.003).all()
+    assert plateau.slopes(found, by_parity=True).tolist() == pytest.approx([0.0] * 5)
+    for r in found:
+        r.metrics.update(position=[7, 8], token_accuracy_by_position=[0.9, 0.8])
+    assert len(plateau.slopes(found, by_parity=True)) == 0 and len(plateau.slopes(found)) == 5
+
+
 def test_the_questions_are_answered_by_their_rules():
     measured = {m.claim: m for m in plateau.measure(records(), "F2", LONGER)}
     assert measured["F2-fails"].values == pytest.approx([0.02, 0.03, 0.04, 0.05, 0.06])
@@ -76,6 +90,7 @@ def test_the_questions_are_answered_by_their_rules():
         "F2-speed": "ENTP faster",
         "F2-speed-fair": "ENTP cheaper",
         "F2-slope": "grows with n",
+        "F2-parity": "grows with n",
     }
     assert plateau.measure([], "F2", LONGER) == []
 
