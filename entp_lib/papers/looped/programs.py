@@ -40,7 +40,7 @@ def add(x: int, y: int, bits: int = 16) -> Program:
 
 
 def multiply(x: int, y: int, bits: int = 16) -> Program:
-    """product := x · y for y > 0 by repeated addition: six commands with the one that halts, as short as it gets."""
+    """product := x · y for y > 0 by repeated addition: five commands with the one that halts, as short as it gets."""
     return assemble(
         f"""bits {bits}
         cell x = {x}
