@@ -41,8 +41,10 @@ def page(table: pd.DataFrame, store: Store) -> str:
         "## Questions of our own\n",
         "What no paper claims in these words, and its claims hang on: equal compute, fair checkpoints, one difference "
         "at a time, and how a model does by itself against a bar that a paper leaves open. *Equal within the margin*: "
-        "the whole interval lies within it. *Open*: it neither does nor excludes zero, or there are fewer than five "
-        "pairs. Any other word says on which side of zero it lies.\n",
+        "the whole interval lies within it. *Open*: it neither does nor excludes zero, there are fewer than five pairs, "
+        "or the difference does not count for a reason in brackets. Rows that ask whether a model learns a task, or "
+        "fails to, are answered where all seeds say the same, whatever the interval. Any other word says on which "
+        "side of zero it lies.\n",
     ]
     parts += [with_links(answered, [c for c in COLUMNS if c != "paper"]) + "\n", not_attempted(asked)]
     parts += ["## Which settings are not the paper's\n", "Ours, and the paper's in brackets.\n"]
@@ -69,8 +71,8 @@ def legend() -> str:
     words = pd.DataFrame(VERDICT_WORDS.items(), columns=["verdict", "what it says"])
     return (
         "## How to read the tables\n\n"
-        "*Ours* is the mean of the difference that the claim is about, with its 95 % interval, over seeds (of shapes "
-        "or widths in CT-length, CT-economy, CT-heads and CT-feed-forward). "
+        "*Ours* is the mean of the difference that the claim is about, with its 95 % interval, over seeds (of shapes, "
+        "widths or lengths in CT-length, CT-economy, CT-heads and CT-feed-forward). "
         "Where the whole interval lies within the *margin*, stated before the runs, no difference counts. "
         "Rows of theory have neither value nor seeds: a statement is tried, not averaged, and its verdict stands "
         "alone. An empirical row without an interval is judged by a rule of its own; its seeds are the runs of each "
