@@ -41,7 +41,7 @@ def page(table: pd.DataFrame, store: Store) -> str:
         "## Questions of our own\n",
         "What no paper claims in these words, and its claims hang on: equal compute, fair checkpoints, one difference "
         "at a time, and how a model does by itself against a bar that a paper leaves open. *Equal within the margin*: "
-        "the whole interval lies within it. *Open*: it neither does nor excludes zero, there are fewer than five pairs, "
+        "the whole interval lies within it. *Open*: it neither does nor excludes zero, fewer than five pairs exist, "
         "or the difference does not count for a reason in brackets. Rows that ask whether a model learns a task, or "
         "fails to, are answered where all seeds say the same, whatever the interval. Any other word says on which "
         "side of zero it lies.\n",
