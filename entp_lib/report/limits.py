@@ -1,4 +1,4 @@
-"""Times and numbers of the command line, checked before a text is read or a run made. Imports nothing that is slow."""
+"""Options that several commands share, checked before a text is read or a run made. Imports nothing that is slow."""
 
 import argparse
 import re
@@ -32,3 +32,13 @@ def check_limits(options: argparse.Namespace) -> None:
     seeds = getattr(options, "seeds", 0)  # a whole tier has its own, and no such option
     require(0 <= seeds <= MAX_SEEDS, f"--seeds {seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
     noted_seconds(options.time_limit)
+
+
+def add_run_options(parser: argparse.ArgumentParser, *, seeds: int) -> None:
+    """The options of a command that trains on the user's own data, ``seeds`` runs of each architecture by default."""
+    parser.add_argument("--seeds", type=int, default=seeds, metavar="N", help="runs of each architecture")
+    parser.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
+    parser.add_argument("--results", metavar="DIR", help="where records go, if not to results/own")
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
+    parser.add_argument("--fresh", action="store_true", help="compute again what has a record")
+    parser.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")

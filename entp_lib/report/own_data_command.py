@@ -1,12 +1,14 @@
 """The command ``data``: both models on sequences of one's own. It imports nothing that takes a second."""
 
 import argparse
-from collections.abc import Callable
-from typing import Any
+
+from entp_lib import paths
+from entp_lib.report.limits import add_run_options, check_limits
+from entp_lib.report.training import run_sweep
 
 
-def add(commands: Any, check_limits: Callable, run_sweep: Callable) -> None:
-    """Add ``data`` to the commands. The last two are those of ``entp_lib.__main__``, which all commands share."""
+def add_parser(commands) -> None:
+    """Add ``data`` to the commands."""
     data = commands.add_parser(
         "data",
         help="train decoder and ENTP on sequences of your own, from a CSV or npz file",
@@ -23,18 +25,12 @@ def add(commands: Any, check_limits: Callable, run_sweep: Callable) -> None:
     data.add_argument("--steps", type=int, default=1000, metavar="N", help="updates of the weights")
     data.add_argument("--batch-size", type=int, default=64, metavar="N", help="sequences in a step")
     data.add_argument("--max-lr", type=float, default=1e-3, metavar="RATE", help="learning rate; falls to a tenth")
-    data.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each architecture")
-    data.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
-    data.add_argument("--results", metavar="DIR", help="where records go, if not to results/own")
-    data.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
-    data.add_argument("--fresh", action="store_true", help="compute again what has a record")
-    data.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
-    data.set_defaults(command=lambda options: run(options, check_limits, run_sweep))
+    add_run_options(data, seeds=3)
+    data.set_defaults(command=data_command)
 
 
-def run(options: argparse.Namespace, check_limits: Callable, run_sweep: Callable) -> int:
+def data_command(options) -> int:
     """Train both models on the file and print their test scores; 1 where runs failed."""
-    from entp_lib import paths
     from entp_lib.report import own_data
     from entp_lib.runs.records import Store
 

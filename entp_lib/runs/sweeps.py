@@ -5,28 +5,27 @@ import contextlib
 import logging
 import math
 import os
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from entp_lib.config import ON_CPU, RunConfig, canonical_json, config_id, to_dict
+from entp_lib.config import ON_CPU, RunConfig, canonical_json, config_id
 from entp_lib.models.entp import token_forwards
 from entp_lib.models.transformer import check_device
 from entp_lib.runs import cluster, scheduler, stopping
-from entp_lib.runs.deadlines import Deadline, deadline_after, local_deadline
+from entp_lib.runs.deadlines import deadline_after
 from entp_lib.runs.execution import Config, check_can_compute, device_for, tidy
+from entp_lib.runs.gathering import Gathering, Job
 from entp_lib.runs.generations import begin_or_continue, end, is_done
 from entp_lib.runs.pairs import begun_here_first
 from entp_lib.runs.progress import Meter, event, progress_folder
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.studies import told_steps
-from entp_lib.runs.workers import InProcess, available_cores, execute, local_processes
+from entp_lib.runs.workers import InProcess, available_cores
 from entp_lib.strict import ConfigError, check_types, require
 from entp_lib.tasks import build_task
 
-POLL_SECONDS = 0.5
 log = logging.getLogger(__name__)
 
 
@@ -43,6 +42,10 @@ class Sweep:
     def complete(self) -> list[Record]:
         """The records that ran to their end: the only ones a verdict may use."""
         return [r for r in self.records if r.status == "complete"]
+
+    def take(self, gathering: Gathering) -> None:
+        """Note what came of the runs that had to be computed."""
+        self.computed, self.failures = len(gathering.found), gathering.failures
 
 
 class SweepError(RuntimeError):
@@ -134,7 +137,8 @@ def sweep(
                 check_device(options.device)
             todo = begun_here_first(todo, stored, options.device or usual_device(todo.values()))
         try:
-            found |= compute(todo, Job(version, store, generation, options), executor, result)
+            job = Job(version, store, generation, options.device, options.threads)
+            found |= compute(todo, job, options, executor, result)
         except stopping.Terminated:
             raise
         except KeyboardInterrupt:
@@ -152,19 +156,11 @@ def sweep(
     return result
 
 
-@dataclass(frozen=True)
-class Job:
-    """What all runs of a sweep have in common."""
-
-    version: int
-    store: Store
-    generation: str
-    options: SweepOptions
-
-
-def compute(todo: dict[str, Config], job: Job, executor: cf.Executor | None, result: Sweep) -> dict[str, Record]:
-    """Run what is missing, on ``executor`` or here, watch it, and gather records and failures."""
-    options, jobs = job.options, 1
+def compute(
+    todo: dict[str, Config], job: Job, options: SweepOptions, executor: cf.Executor | None, result: Sweep
+) -> dict[str, Record]:
+    """Run what is missing, on ``executor`` or here; ``result`` is told what came of it even where it is stopped."""
+    jobs = 1
     where = "" if executor is not None or options.jobs == 1 else options.cluster or os.environ.get(cluster.VARIABLE, "")
     with contextlib.ExitStack() as stack:
         if where:
@@ -182,7 +178,8 @@ def compute(todo: dict[str, Config], job: Job, executor: cf.Executor | None, res
         folder = stack.enter_context(progress_folder(job.store.root / "progress"))
         meter = Meter(folder, {i: told_steps(c) for i, c in todo.items()}, options.label, step_weights(todo))
         stack.callback(meter.close)
-        gathering = Gathering(todo, job, deadline, result, meter)
+        gathering = Gathering(todo, job, deadline, meter)
+        stack.callback(result.take, gathering)
         if isinstance(executor, cluster.Remote):
             gathering.watch_cluster(executor)
         elif executor is not None:
@@ -215,140 +212,3 @@ def step_weights(todo: dict[str, Config]) -> dict[str, float]:
         costs[i] = tokens[key] * config.train.batch_size * model.n_layers * model.width**2
     least = min((cost for cost in costs.values() if cost > 0), default=1.0)
     return {i: max(1.0, costs.get(i, 0.0) / least) for i in todo}
-
-
-class Gathering:
-    """The runs of a sweep while they are computed: what is asked of workers, and what came of it."""
-
-    def __init__(
-        self, todo: dict[str, Config], job: Job, deadline: Deadline | None, result: Sweep, meter: Meter
-    ) -> None:
-        self.todo, self.job, self.deadline, self.result, self.meter = todo, job, deadline, result, meter
-        self.found: dict[str, Record] = {}
-
-    @property
-    def missing(self) -> list[str]:
-        """Runs that have neither ended nor failed, in their order."""
-        return [i for i in self.todo if i not in self.meter.finished]
-
-    def watch_processes(self, jobs: int) -> int:
-        """Compute what is missing in so many local processes; with how many to go on where one was killed.
-
-        A kill ends the whole pool: the others go on in a new one, one fewer at a time, as memory may be short. With
-        a single process it is known whose fault it was.
-        """
-        pool = local_processes(jobs)
-        try:
-            broken = self.watch(pool, survives=True)
-        except BaseException:
-            for process in list(pool._processes.values()):  # records and checkpoints are written atomically
-                process.terminate()
-            raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-        if broken is not None and jobs == 1:
-            self.collect(broken, self.missing[0])
-        elif broken is not None:
-            log.warning("a worker process was killed, perhaps for lack of memory; going on with %d at a time", jobs - 1)
-        return max(1, jobs - 1)
-
-    def watch_cluster(self, executor: "cluster.Remote") -> None:
-        """Compute what is missing on a cluster, on and on while its scheduler is lost and found again."""
-        try:
-            while self.missing:
-                lost = self.watch(executor, survives=True)
-                if lost is None:
-                    continue
-                log.warning("the cluster's scheduler was lost; waiting for it")
-                if not executor.recovered():
-                    for i in self.missing:
-                        self.collect(lost, i)
-        finally:
-            executor.shutdown()
-
-    def watch(self, executor: cf.Executor, survives: bool = False) -> cf.Future | None:
-        """Have ``executor`` compute what is missing; with ``survives`` a run lost with its worker is no failure yet.
-
-        Returns a future that was lost, if there is one.
-        """
-        futures: dict[cf.Future, str] = {}
-        lost = None
-        try:
-            for i in self.missing:
-                future = executor.submit(execute, *self.arguments(i))
-                if future.done() and not survives:  # it ran in this process
-                    self.collect(future, i)
-                else:
-                    futures[future] = i
-            while futures:
-                done, _ = cf.wait(futures, timeout=POLL_SECONDS, return_when=cf.FIRST_COMPLETED)
-                for future in done:  # a future holds its result: let go of it when that is taken
-                    i = futures.pop(future)
-                    if survives and isinstance(future.exception(), cf.BrokenExecutor):
-                        lost = future
-                    else:
-                        self.collect(future, i)
-                self.meter.update()
-                if not done and self.unattended(executor):
-                    while futures:
-                        future, i = futures.popitem()
-                        self.give_up(future, i)
-        except cf.BrokenExecutor as error:  # while runs were still being handed over
-            if not survives:
-                raise
-            lost = cf.Future()
-            lost.set_exception(error)
-            for future, i in futures.items():
-                if not future.cancel() and future.exception() is None:  # it had ended
-                    self.collect(future, i)
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
-        return lost
-
-    def unattended(self, executor: cf.Executor) -> bool:
-        """Whether the time is over and no worker is there to end its runs."""
-        late = self.deadline is not None and time.monotonic() >= local_deadline(self.deadline)
-        return late and isinstance(executor, cluster.Remote) and not executor.staffed()
-
-    def give_up(self, future: cf.Future, i: str) -> None:
-        """Take back a run that nobody computes."""
-        future.cancel()
-        never = cf.Future()
-        never.set_exception(TimeoutError("the time limit passed, and the cluster has no worker"))
-        self.collect(never, i)
-
-    def arguments(self, i: str) -> tuple:
-        """The arguments of ``execute`` for a run, all of plain types, for any executor to send."""
-        job, options, folder = self.job, self.job.options, self.meter.folder
-        place = job.store.place(self.todo[i].experiment, i)
-        plain = (to_dict(self.todo[i]), job.version, str(place), job.generation)
-        return (*plain, options.device, options.threads, self.deadline, str(folder / i) if folder else "")
-
-    def collect(self, future: cf.Future, i: str) -> None:
-        """Take one finished run's record, saved here if the worker's store is another, or its failure in words."""
-        self.meter.finished.add(i)
-        self.meter.update()
-        store, config = self.job.store, self.todo[i]
-        try:
-            record = Record.from_json(future.result())
-            here = store.find(config, self.job.version)
-            if here != record and not is_done(here, self.job.generation):
-                store.save(record)
-            self.found[i] = record
-            self.result.computed += 1
-        except OSError as error:
-            where = f" ({error.filename})" if error.filename else ""
-            self.result.failures.append((config, f"{error.strerror or error}{where}; what was saved before is kept"))
-        except cluster.SchedulerLost:
-            why = "the cluster's scheduler was lost and not found again; what was saved before is kept"
-            self.result.failures.append((config, why))
-        except cluster.WorkerDied as error:
-            self.result.failures.append((config, str(error)))
-        except cf.BrokenExecutor:
-            why = "a worker process was killed, perhaps for lack of memory; what was saved before is kept"
-            self.result.failures.append((config, why))
-        except Exception as error:
-            log.debug("run %s failed", i, exc_info=True)
-            self.result.failures.append((config, f"{type(error).__name__}: {error}"))

@@ -14,8 +14,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
+from entp_lib.report import limits, options
 from entp_lib.report import notebooks as launcher
-from entp_lib.report import options
 from entp_lib.report.execution import link_figures, note_parameters
 from entp_lib.report.lab import clean
 from entp_lib.report.planned import Planned, planned
@@ -338,18 +338,18 @@ def test_a_failed_update_leaves_the_notebook(folder):
 
 @pytest.mark.parametrize(("text", "seconds"), [(None, 0), ("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200)])
 def test_time_limits(text, seconds):
-    assert cli.seconds(text) == seconds
+    assert limits.seconds(text) == seconds
 
 
 def test_a_time_limit_of_0_is_said_to_be_none(capsys):
-    assert cli.noted_seconds("0") == cli.noted_seconds(None) == 0
+    assert limits.noted_seconds("0") == limits.noted_seconds(None) == 0
     assert capsys.readouterr().err == "--time-limit 0: no limit\n"
 
 
 @pytest.mark.parametrize("text", ["soon", "10 m", "-5", "5d", ""])
 def test_bad_time_limits_are_named(text):
     with pytest.raises(ConfigError, match="write 900, 900s, 15m or 2h"):
-        cli.seconds(text)
+        limits.seconds(text)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from entp_lib.collection.experiment import name_of
 from entp_lib.config import config_id
 from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.report import ledger
-from entp_lib.runs import sweeps
+from entp_lib.runs import gathering, sweeps
 from entp_lib.runs.pairs import begun_here_first
 from entp_lib.runs.provenance import pairs_apart, provenance
 from entp_lib.runs.records import Record, Store
@@ -61,8 +61,8 @@ def test_a_sweep_goes_by_it(small_run, store, monkeypatch):
     configs = [small_run(a, seed) for a in ("decoder", "entp") for seed in range(3)]
     sweep(configs[1:2], 1, store=store, jobs=1)
     seen = []
-    original = sweeps.execute
-    monkeypatch.setattr(sweeps, "execute", lambda config, *rest: seen.append(config) or original(config, *rest))
+    original = gathering.execute
+    monkeypatch.setattr(gathering, "execute", lambda config, *rest: seen.append(config) or original(config, *rest))
     done = sweep(configs, 1, store=store, jobs=1)
     first = seen[0]
     assert (first["model"]["architecture"], first["model_seed"], len(seen)) == ("entp", 1, 5)

@@ -329,7 +329,7 @@ class Pools:
 @pytest.mark.parametrize(("deaths", "sizes"), [([1], [3, 2]), ([0, 1], [3, 2, 1]), ([2, 2], [3, 2, 1])])
 def test_a_killed_worker_costs_a_process_and_no_run(small_run, store, monkeypatch, caplog, deaths, sizes):
     pools = Pools(*deaths)
-    monkeypatch.setattr("entp_lib.runs.sweeps.local_processes", pools)
+    monkeypatch.setattr("entp_lib.runs.gathering.local_processes", pools)
     done = sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=3)
     assert done.computed == 3 and pools.sizes == sizes
     assert caplog.text.count("a worker process was killed") == len(deaths)
@@ -337,7 +337,7 @@ def test_a_killed_worker_costs_a_process_and_no_run(small_run, store, monkeypatc
 
 def test_only_the_run_that_kills_its_worker_alone_fails(small_run, store, monkeypatch):
     pools = Pools(1, 1, 1)
-    monkeypatch.setattr("entp_lib.runs.sweeps.local_processes", pools)
+    monkeypatch.setattr("entp_lib.runs.gathering.local_processes", pools)
     with pytest.raises(SweepError, match=r"1 of 3 runs failed:\n  test decoder, seed 1: a worker process was killed"):
         sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=2)
     assert len(store.all("test")) == 2 and pools.sizes == [2, 1, 1]
