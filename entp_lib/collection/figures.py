@@ -87,8 +87,10 @@ class Look:
 
 
 LONGER = changes.EQUAL_COMPUTE
+SAME_PREFIXES = "same prefixes"  # a decoder that learns from the prefixes that ENTP learns from, where those are few
 ARMS = {name: Look(a.colour, "-", a.label) for name, a in ARCHITECTURES.items()}
 ARMS[LONGER] = Look(PALETTE["decoder"], "--", "decoder, equal compute")
+ARMS[SAME_PREFIXES] = Look(PALETTE["decoder"], ":", "decoder, same prefixes")
 
 
 def draw_arm(ax, arm: str, x, mean, low, high, **line) -> None:
@@ -107,6 +109,7 @@ APART = {
     "entp": ("s", 1.8),
     "hybrid": ("^", 1.0),
     LONGER: ("v", 1.2),
+    SAME_PREFIXES: ("P", 1.2),
 }
 SPARE_MARKERS = "oDs^vPX*<>hpd"
 

@@ -7,7 +7,7 @@ from entp_lib.papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_lib.papers.entp.downstream.experiment import DOWNSTREAM, PRONOUNS
 from entp_lib.papers.entp.expressivity.experiment import EXPRESSIVITY
 from entp_lib.papers.entp.full_layers import FULL_LAYER_RUNS
-from entp_lib.papers.entp.gates import ADDITION_FOUR_DIGITS, COUNT3_LONG
+from entp_lib.papers.entp.gates import ADDITION_FOUR_DIGITS, COUNT3_LONG, COUNT3_LONG_PAIRS
 from entp_lib.papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_BASELINES, IN_CONTEXT_SETTINGS
 from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
@@ -28,6 +28,7 @@ EXPERIMENTS = (
     COUNT3,
     COUNT3_UNSEEN,
     COUNT3_LONG,
+    COUNT3_LONG_PAIRS,
     FULL_LAYER_RUNS,
     PRETRAINED_ENCODER,
     PRETRAINED_PROMPTS,
@@ -63,4 +64,5 @@ NIGHTLY_ORDER = (
     "count3_long",
     "in_context",
     "addition",
+    "count3_long_pairs",
 )

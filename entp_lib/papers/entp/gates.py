@@ -2,7 +2,8 @@
 
 Count3 at length 24, where ENTP learns from a few random prefixes of each of many sequences, and addition trained to
 four digits. Whether five pairs follow, and by which numbers, was written down before the first of these runs
-(docs/JOURNAL.md); what the gate gives is the result if it stays shut.
+(docs/JOURNAL.md); what the gate gives is the result if it stays shut. That of addition did; that of length 24 opened,
+so that its five pairs are planned here too.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from entp_lib.collection.experiment import Experiment, PlannedRun, no_claims, planned
+from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, no_claims, planned, select
+from entp_lib.collection.figures import SAME_PREFIXES
+from entp_lib.collection.frames import paired, summary
+from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig
+from entp_lib.papers.entp import plateau
 from entp_lib.papers.entp.addition.experiment import BEST_ANSWERS, SMALL_2, Block
 from entp_lib.papers.entp.addition.lengths import TIERS as LENGTHS
 from entp_lib.papers.entp.addition.lengths import by_digits
@@ -21,6 +26,7 @@ from entp_lib.runs.records import Record
 from entp_lib.tasks import Counting, build_task
 
 SEED = 100  # pilots and gates have seeds from here on, comparisons those from 0
+PAIRS = 5  # random seeds that follow a gate which opened
 ABOVE_MODE = 0.05  # of token accuracy, mean of the last ``LAST`` evaluations: either arm must have it
 LAST = 5
 BELOW_ONE = 0.95  # test error one digit beyond the trained lengths: ENTP must be below it
@@ -58,17 +64,26 @@ FOUR_DIGITS = {
 
 
 def plan_counting(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """A decoder on every scored prefix, ENTP on a few: one run each, on the gate's seed."""
+    """The gate: a decoder that learns from every scored prefix, and ENTP that learns from a few."""
+    return [counting_run("count3_long", tier, arm, SEED) for arm in ("decoder", "entp") if tier in COUNTING]
+
+
+def plan_counting_pairs(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """What the gate opened to, on the seeds of comparisons, and a decoder that learns from ENTP's few prefixes."""
     if tier not in COUNTING:
         return []
+    arms, wanted = ("decoder", "entp", SAME_PREFIXES), seeds or (2 if tier == "smoke" else PAIRS)
+    return [counting_run("count3_long_pairs", tier, arm, seed) for seed in range(wanted) for arm in arms]
+
+
+def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
+    """One run at length 24; the arms of a seed see the same sequences, and all are scored on every prefix."""
     params, few, shape, train = COUNTING[tier]
-    runs = []
-    for architecture, drawn in (("decoder", 0), ("entp", few)):
-        task = Counting(**params, drawn=drawn)
-        model = ModelConfig(architecture, vocab_size=task.vocab_size, max_length=task.length, **shape)
-        kept = {**params, **({"drawn": drawn} if drawn else {})}
-        runs.append(planned(RunConfig("count3_long", tier, "counting", kept, model, train, SEED, SEED), drawn=drawn))
-    return runs
+    architecture, drawn = ("entp", few) if arm == "entp" else ("decoder", few if arm == SAME_PREFIXES else 0)
+    task = Counting(**params, drawn=drawn)
+    model = ModelConfig(architecture, vocab_size=task.vocab_size, max_length=task.length, **shape)
+    kept = {**params, **({"drawn": drawn} if drawn else {})}
+    return planned(RunConfig(experiment, tier, "counting", kept, model, train, seed, seed), arm=arm, drawn=drawn)
 
 
 def plan_four_digits(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -99,6 +114,23 @@ def counting_gate(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
+COUNTING_CLAIMS = {"F2-long": "decoder", "F2-long-prefixes": SAME_PREFIXES}
+
+
+def measure_counting_pairs(records: Sequence[Record]) -> list[Measurement]:
+    """ENTP − each decoder in token accuracy after the same steps."""
+    if not records:
+        return []
+    table, found = summary(records), []
+    for claim, other in COUNTING_CLAIMS.items():
+        arms = ("entp", other)
+        values = paired(table, "token_accuracy", *arms).tolist()
+        used = tuple(name_of(r) for r in select(records, arm=arms))
+        stand = plateau.stand(table, "token_accuracy", arms)
+        found.append(Measurement(claim, values, records[0].config.tier, used, levels=stand))
+    return found
+
+
 def four_digits_gate(records: Sequence[Record]) -> pd.DataFrame:
     """A row per checkpoint rule and tested length: ENTP's test error, and whether it opens the gate."""
     found = []
@@ -119,6 +151,15 @@ COUNT3_LONG = Experiment(
     notebook="03_count3",
     plan=plan_counting,
     measure=no_claims,
+    changeable=False,
+)
+COUNT3_LONG_PAIRS = Experiment(
+    name="count3_long_pairs",
+    version=1,
+    title="Count3 at length 24, few prefixes of many sequences: pairs",
+    notebook="03_count3",
+    plan=plan_counting_pairs,
+    measure=measure_counting_pairs,
     changeable=False,
 )
 ADDITION_FOUR_DIGITS = Experiment(

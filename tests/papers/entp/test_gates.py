@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from entp_lib.collection import claims
 from entp_lib.models.entp import token_forwards
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp import gates
@@ -36,6 +37,40 @@ def test_a_gate_has_a_seed_that_no_comparison_has():
         assert {run.labels["seed"] for run in EXPERIMENTS[name].plan("overnight", 0)} == {gates.SEED}
     others = [e for name, e in EXPERIMENTS.items() if name not in ("count3_long", "addition_four_digits")]
     assert all(run.labels["seed"] < gates.SEED for e in others for run in e.plan("overnight", 0))
+
+
+def test_the_pairs_are_the_gates_runs_on_the_seeds_of_comparisons():
+    """What opened the gate is what is compared behind it, but for the seed."""
+    gate = EXPERIMENTS["count3_long"].plan("overnight", 0)
+    pairs = EXPERIMENTS["count3_long_pairs"].plan("overnight", 0)
+    assert [run.labels["seed"] for run in pairs] == [seed for seed in range(gates.PAIRS) for _ in range(3)]
+    for seed in range(gates.PAIRS):
+        *two, third = (run.config for run in pairs if run.labels["seed"] == seed)
+        again = dict(experiment="count3_long_pairs", model_seed=seed, data_seed=seed)
+        assert two == [replace(run.config, **again) for run in gate]
+        assert third == replace(two[0], task_params=two[1].task_params)  # a decoder on ENTP's prefixes
+    assert EXPERIMENTS["count3_long_pairs"].plan("quick", 0) == []
+
+
+@pytest.mark.parametrize(("lead", "verdict"), [(0.05, "ENTP ahead"), (0.0, "equal within the margin")])
+def test_length_24_is_judged_by_the_tokens_right_at_the_end(lead, verdict):
+    experiment = EXPERIMENTS["count3_long_pairs"]
+    runs, records = experiment.plan("overnight", 0), []
+    for run in runs:
+        ahead = {"entp": lead, "same prefixes": -0.1}.get(run.labels["arm"], 0.0)
+        score = 0.42 + 0.001 * run.labels["seed"] + ahead
+        metrics = {
+            **{"loss": 2.0, "token_accuracy": score, "sequence_accuracy": 0.0},
+            "baseline": {"token_accuracy": 0.103, "sequence_accuracy": 0.0},
+        }
+        counts = ("token_forwards", "steps", "train_seconds", "wall_seconds", "peak_memory_bytes")
+        provenance = {"device": "cpu", **dict.fromkeys(counts, 1)}
+        records.append(Record(experiment.name, 1, run.config, metrics, {}, provenance))
+    measured = experiment.measure(experiment.labelled(records, runs))
+    row, other = claims.judge(measured, only_measured=True).to_dict("records")
+    assert (row["id"], row["verdict"], row["seeds"]) == ("F2-long", verdict, 5)
+    assert (other["id"], other["verdict"], other["seeds"]) == ("F2-long-prefixes", "ENTP ahead", 5)
+    assert row["our_value"] == pytest.approx(lead) and other["our_value"] == pytest.approx(lead + 0.1)
 
 
 def test_entp_sends_under_three_times_a_decoders_tokens():
