@@ -49,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
         "run from its last checkpoint, at most a minute old. run_all.sh --tier does it with notebooks and says first "
         "how long it takes.",
     )
-    tier.add_argument("tier", choices=TIERS, help="overnight takes two cores a night or two")
+    tier.add_argument("tier", choices=TIERS, help="overnight takes two cores about 30 hours in all")
     tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
     tier.add_argument("--time-limit", metavar="T", help="for all of it: 900, 900s, 15m or 2h")
     tier.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")

@@ -21,7 +21,7 @@ SIZES = {"largest": "operands to", "dims": "dimensions"}  # settings whose names
 TIER_WORDS = {
     "smoke": "seconds; tests the code and claims nothing",
     "quick": "a reduced task, minutes on two CPU cores",
-    "overnight": "a reduced task trained for longer, a night on two CPU cores",
+    "overnight": "a reduced task trained for longer, a few nights on two CPU cores in all",
     "gpu": "the paper's task within half an hour on one data-centre GPU",
     "paper": "the paper's task, model and schedule",
 }
