@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from entp_lib.collection import claims
-from entp_lib.papers.looped import experiment
+from entp_lib.papers.looped import tables, verdicts
 from entp_lib.papers.looped.experiment import LOOPED
 from entp_lib.runs.records import Store
 
@@ -32,35 +32,35 @@ def test_no_verdict_without_all_studies(records):
 
 
 def test_every_program_was_right_after_every_pass(records):
-    table = experiment.program_table(records)
+    table = tables.program_table(records)
     assert table["wrong"].eq(0).all() and table["deviation"].eq(0).all()
     assert table.query("precision == 'fp32' and program.str.startswith('random')")["programs"].sum() >= 2000
 
 
 def test_sizes_stand_beside_the_paper(records):
-    table = experiment.size_table(records)
+    table = tables.size_table(records)
     assert list(table.loc["SUBLEQ (Lemma 4)", ["layers", "heads"]]) == [9, 2]
     assert (table["layers"] <= table["layers, paper"]).all()
 
 
 def test_errata_come_in_order(records):
-    table = experiment.errata_table(records)
+    table = tables.errata_table(records)
     assert list(table.index) == [f"E{i}" for i in range(1, 13)]
     assert pd.to_numeric(table.loc[["E1", "E2", "E4", "E9"], "corrected"]).eq(0).all()
 
 
 def test_a_built_machine_is_within_what_is_stated():
-    assert experiment.sized({"layers": 13, "heads": 4}, 13, 4)
-    assert not experiment.sized({"layers": 13, "heads": 4}, 13, 1)
-    assert not experiment.sized({"layers": 14, "heads": 1}, 13, 1)
+    assert verdicts.sized({"layers": 13, "heads": 4}, 13, 4)
+    assert not verdicts.sized({"layers": 13, "heads": 4}, 13, 1)
+    assert not verdicts.sized({"layers": 14, "heads": 1}, 13, 1)
 
 
 def test_heads_are_held_against_the_sum_of_the_blocks():
     built = {"layers": 11, "heads": 206, "blocks": {"add": 1, "mul": 2, "inv": 101, "sqrt": 102}}
-    assert experiment.summing(built, 12) and experiment.summing(built, 12, inv=101)
-    assert not experiment.summing(built, 12, sqrt=101)
-    assert not experiment.summing(built, 10)
-    assert not experiment.summing(dict(built, heads=207), 12)
+    assert verdicts.summing(built, 12) and verdicts.summing(built, 12, inv=101)
+    assert not verdicts.summing(built, 12, sqrt=101)
+    assert not verdicts.summing(built, 10)
+    assert not verdicts.summing(dict(built, heads=207), 12)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_machine_of_too_many_heads_is_none(records, name, claim, verdict):
     broken = []
     for r in records:
         if r.config.study == "looped_sizes":
-            machines, name = dict(r.metrics["machines"]), experiment.MACHINES[name]
+            machines, name = dict(r.metrics["machines"]), tables.MACHINES[name]
             machines[name] = dict(machines[name], heads=sum(machines[name]["blocks"].values()) + 1)
             r = replace(r, metrics={"machines": machines})
         broken.append(r)
@@ -128,5 +128,5 @@ def test_a_block_that_breaks_its_contract_is_none(records, curve, value):
         if r.config.study == "looped_contract":
             r = replace(r, curves=dict(r.curves, **{curve: [value] * len(r.curves[curve])}))
         broken.append(r)
-    verdicts = {c.claim: c.verdict for c in LOOPED.measure(broken)}
-    assert {verdicts[claim] for claim in ("LT-6", "LT-7", "LT-8", "LT-9", "LT-C2", "LT-C3")} == {"refuted"}
+    found = {c.claim: c.verdict for c in LOOPED.measure(broken)}
+    assert {found[claim] for claim in ("LT-6", "LT-7", "LT-8", "LT-9", "LT-C2", "LT-C3")} == {"refuted"}
