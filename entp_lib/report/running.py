@@ -92,7 +92,7 @@ def run_notebooks(options, given: dict) -> int:
     from entp_lib.report import notebooks as launcher
     from entp_lib.runs.records import Store
 
-    if options.tier == "overnight":
+    if options.tier == "overnight" and not asks_for_other_runs(options):
         from entp_lib.report import tiers
 
         numbers = [path.name[:2] for path in launcher.notebook_paths(options.only)]
@@ -119,6 +119,12 @@ def run_notebooks(options, given: dict) -> int:
     for result in failed:
         print(f"{result.notebook}: {result.error}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def asks_for_other_runs(options: argparse.Namespace) -> bool:
+    """Whether other runs than the tier's own are wanted, or these again: the notebooks compute such themselves."""
+    names = {text.partition("=")[0] for text in options.parameter}
+    return options.fresh or bool(names & {"seeds", "changes", "fresh"})
 
 
 def check_alone(options: argparse.Namespace, name: str, takes: Sequence[str] = ()) -> None:

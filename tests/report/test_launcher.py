@@ -341,6 +341,20 @@ def test_time_limits(text, seconds):
     assert limits.seconds(text) == seconds
 
 
+@pytest.mark.parametrize(
+    ("more", "whole"),
+    [([], True), (["-p", "jobs=1"], True), (["-p", "seeds=1"], False), (["--fresh"], False)],
+)
+def test_a_night_of_fewer_seeds_does_not_complete_the_tier_first(more, whole, monkeypatch, capsys):
+    """Whoever asks for one seed would wait for five otherwise."""
+    asked = []
+    monkeypatch.setattr("entp_lib.report.tiers.run_tier", lambda tier, **options: asked.append(options["only"]))
+    monkeypatch.setattr("entp_lib.report.estimates.announce_runs", lambda *_: None)
+    monkeypatch.setattr(launcher, "run_all", lambda plan: (_ for _ in ()).throw(ConfigError("planned")))
+    assert cli.main(["run", "--tier", "overnight", "--only", "08", *more]) == 2
+    assert asked == [["08"]] * whole and "planned" in capsys.readouterr().err
+
+
 def test_a_time_limit_of_0_is_said_to_be_none(capsys):
     assert limits.noted_seconds("0") == limits.noted_seconds(None) == 0
     assert capsys.readouterr().err == "--time-limit 0: no limit\n"
