@@ -129,14 +129,15 @@ def interval_table(table: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.Da
     return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "sd", "seeds"])
 
 
+def interval_text(values: Sequence[float] | pd.Series, sign: str = "") -> str:
+    """Mean and 95 % interval, the mean alone where one value gives none; ``sign`` "+" for differences."""
+    mean, low, high = (format(x, f"{sign}.3f") for x in mean_interval(values))
+    return mean if "nan" in low else f"{mean} ({low} to {high})"
+
+
 def mean_table(table: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = ("architecture",)) -> pd.DataFrame:
     """Mean and 95 % interval over seeds of each metric, as short text."""
-
-    def text(values: pd.Series) -> str:
-        mean, low, high = mean_interval(values)
-        return f"{mean:.3f}" if low != low else f"{mean:.3f} ({low:.3f} to {high:.3f})"
-
-    rows = {key: {m: text(part[m]) for m in metrics} for key, part in table.groupby(list(by), sort=False)}
+    rows = {key: {m: interval_text(part[m]) for m in metrics} for key, part in table.groupby(list(by), sort=False)}
     out = pd.DataFrame.from_dict(rows, orient="index")
     out.index = [" ".join(map(str, key)) if isinstance(key, tuple) else key for key in out.index]
     return out

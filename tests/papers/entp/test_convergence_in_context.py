@@ -140,6 +140,8 @@ def test_both_measures_stand_beside_each_other_and_may_disagree():
     assert row["all points"].startswith("+0.008 (") and row["from d examples on"].startswith("+0.021 (")
     assert row["answer, all points"] == "equal within the margin" and row["answer, from d examples on"] == "ENTP ahead"
     assert row["curves"] == "after 10,000 steps"
+    one = convergence.both_measures([decoder[0], entp[0]])
+    assert not one["all points"].str.contains("nan|to").any()  # one pair has no interval
     assert len(convergence.both_measures([fake(function="tree", tier="quick")])) == 0
 
 

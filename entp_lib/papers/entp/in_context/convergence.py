@@ -10,6 +10,7 @@ import pandas as pd
 
 from entp_lib.collection.claims import answer, reference_claims
 from entp_lib.collection.experiment import Experiment, select
+from entp_lib.collection.frames import interval_text
 from entp_lib.papers.entp.in_context.experiment import LATE, measure, measured_as, table
 from entp_lib.papers.entp.in_context.flat import flatness, task_of
 from entp_lib.runs.records import Record, Store
@@ -44,9 +45,9 @@ def both_measures(records: Sequence[Record]) -> pd.DataFrame:
     for late in (claim for claim in sorted(LATE, key=lambda claim: LATE[claim][0]) if claim in measured):
         row, words = {}, rules.loc[late, ["positive", "negative"]]
         for claim, points in ((late.removesuffix("-late"), "all points"), (late, "from d examples on")):
-            mean, low, high = mean_interval(measured[claim].values)
+            _, low, high = mean_interval(measured[claim].values)
             common = dict(pairs=len(measured[claim].values), informative=measured[claim].informative)
-            row[points] = f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
+            row[points] = interval_text(measured[claim].values, "+")
             row[f"answer, {points}"] = answer(low, high, margin=rules.loc[claim, "margin"], **common, **words)
         function, first, second, _ = measured_as(late)
         row["curves"] = stage(select(records, function=function, arm=(first, second)))
