@@ -1,10 +1,12 @@
 """``python -m entp_lib generate RUN``: a trained model, decoder or ENTP, continues a text or a sequence of numbers."""
 
 import argparse
+import json
+from pathlib import Path
 
 from entp_lib.strict import ConfigError, require
 
-NUMBERED = ("counting", "triplets")  # tasks whose tokens are numbers
+NUMBERED = ("counting",)  # tasks whose tokens are numbers, the next of which is what the model predicts
 
 
 def add_parser(commands) -> None:
@@ -29,21 +31,26 @@ def add_parser(commands) -> None:
 
 
 def generate_command(options) -> int:
-    from entp_lib.runs.loading import load_run
+    from entp_lib.runs.loading import find_weights, load_run
 
     require(options.tokens >= 1, f"--tokens {options.tokens}: must be at least 1")
-    config, model = load_run(options.run)
+    path = find_weights(options.run)
+    config, model = load_run(str(path))
     sampling = dict(temperature=options.temperature, top_p=options.top_p, seed=options.seed)
-    print(continued(config, model, options.prompt, options.tokens, **sampling))
+    print(continued(config, model, options.prompt, options.tokens, weights=path, **sampling))
     return 0
 
 
-def codec(config):
-    """(encode, decode) of a run's tokens: text to ids and back. ConfigError for tasks that have no text."""
+def codec(config, weights: Path | None = None):
+    """(encode, decode) of a run's tokens: text to ids and back. ConfigError for tasks that have no text.
+
+    ``weights``: their file, beside which ``text FILE`` has left the tokenizer; without it the text itself is read.
+    """
     from entp_lib.tasks import build_task
 
     if config.task == "text":
-        tokenizer = build_task("text", config.task_params).tokens().tokenizer()
+        kept = kept_tokenizer(weights) if weights else None
+        tokenizer = kept or build_task("text", config.task_params).tokens().tokenizer()
         return lambda text: [int(i) for i in tokenizer.encode([text], ended=False)], tokenizer.decode
     if config.task == "table":
         return codec_of_table(build_task("table", config.task_params))
@@ -54,6 +61,25 @@ def codec(config):
     )
 
     return codec_of([str(number) for number in range(config.model.vocab_size)])
+
+
+def tokenizer_path(weights: Path) -> Path:
+    """Where the tokenizer of a run on a text of one's own lies: beside its weights."""
+    return weights.with_name(weights.name.replace(".weights.safetensors", ".tokenizer.json"))
+
+
+def kept_tokenizer(weights: Path):
+    """The tokenizer that lies beside a file of weights; None where there is none. ConfigError where it is damaged."""
+    from entp_lib.corpora.tokenizers import restore
+
+    path = tokenizer_path(weights)
+    if path == weights or not path.exists():
+        return None
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        return restore(about["name"], about["vocabulary"], about["state"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: is no tokenizer ({error}); the same `text` command writes it again") from error
 
 
 def codec_of_table(task):
@@ -81,7 +107,17 @@ def codec_of(words: list[str]):
     return encode, lambda found: " " + " ".join(words[i] for i in found)
 
 
-def continued(config, model, prompt: str, tokens: int, *, temperature: float, top_p: float = 1.0, seed: int = 0) -> str:
+def continued(
+    config,
+    model,
+    prompt: str,
+    tokens: int,
+    *,
+    temperature: float,
+    top_p: float = 1.0,
+    seed: int = 0,
+    weights: Path | None = None,
+) -> str:
     """``prompt`` and ``tokens`` more tokens, each drawn from what the last ``max_length`` tokens predict.
 
     ConfigError for an empty prompt, symbols that the model has not, and sampling parameters out of range.
@@ -90,7 +126,7 @@ def continued(config, model, prompt: str, tokens: int, *, temperature: float, to
 
     from entp_lib.models.decoding import generate
 
-    encode, decode = codec(config)
+    encode, decode = codec(config, weights)
     ids = encode(prompt)
     require(bool(ids), "the prompt is empty: it must have at least one token")
     require(0 <= seed < 2**63, f"seed = {seed}: must be from 0 to 2^63 - 1")

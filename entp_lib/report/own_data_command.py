@@ -40,8 +40,12 @@ def data_command(options) -> int:
     names = "held_out steps batch_size max_lr seeds shape".split()
     configs = own_data.configs(options.file, options.architecture, **{n: getattr(options, n) for n in names})
     done = run_sweep(options, configs, own_data.VERSION, results, options.file)
-    print(own_data.report(done.complete))
+    if done.complete or not done.failures:
+        print(own_data.report(done.complete))
     for record in done.complete:
         print(f"\n{record.config.model.architecture}, seed {record.config.model_seed}")
-        print("\n".join(f"  {line}" for line in own_data.how_to_go_on(record, Store(results))))
+        if Store(results).weights_path(record.experiment, record.id).exists():
+            print("\n".join(f"  {line}" for line in own_data.how_to_go_on(record, Store(results))))
+        else:
+            print("  its weights are gone: the same command with --fresh makes them again")
     return 1 if done.failures else 0

@@ -20,6 +20,7 @@ from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.corpora import TOKENIZERS, characters_of, source_of
 from entp_lib.files import write_atomically
 from entp_lib.models import build_model
+from entp_lib.report.continuing import tokenizer_path
 from entp_lib.runs.records import Record, Store
 from entp_lib.strict import one_of, require
 from entp_lib.tasks import Text, build_task, generator_for
@@ -157,7 +158,7 @@ def keep_tokenizer(record: Record, store: Store) -> list[str]:
     task = build_task(record.config.task, record.config.task_params)
     state = task.tokens().tokenizer().state
     about = {"name": task.tokenizer, "vocabulary": task.vocab_size, "state": state}
-    path = weights.with_name(weights.name.replace(".weights.safetensors", ".tokenizer.json"))
+    path = tokenizer_path(weights)
     write_atomically(path, json.dumps(about, ensure_ascii=False).encode())
     return [paths.relative(weights), paths.relative(path)]
 
@@ -173,6 +174,8 @@ def report(records: Sequence[Record], store: Store) -> str:
         lines.append(f"\n{who}, {r.provenance['train_seconds']:.0f} s{cut}:")
         sample = sample_of(r, store)
         lines += [f"  {sample['prompt']!r}", f"  {sample['continuation']!r}"] if sample else ["  no sample yet"]
-        if r.status == "complete":
+        if r.status == "complete" and store.weights_path(r.experiment, r.id).exists():
             lines.append("  weights and tokenizer: {} and {}".format(*keep_tokenizer(r, store)))
+        elif r.status == "complete":
+            lines.append("  its weights are gone: the same command with --fresh makes them again")
     return "\n".join(lines)

@@ -1,5 +1,6 @@
 """How ``text FILE`` ends: a picture of the losses, and the line that loads each run's weights."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def show(records: Sequence[Record], courses: pd.DataFrame, store: Store) -> None
     drawn = picture(courses, store.root / "figures" / "losses.png") if len(courses) else None
     if drawn:
         print(f"\npicture: {paths.relative(drawn)}")
-    for r in (r for r in records if r.status == "complete"):
+    for r in (r for r in records if r.status == "complete" and store.weights_path(r.experiment, r.id).exists()):
         print(f"\n{r.config.model.architecture}, seed {r.config.model_seed}")
         print("\n".join(f"  {line}" for line in how_to_load(r, store)))
 
@@ -34,7 +35,7 @@ def how_to_load(record: Record, store: Store, prompt: str = "a beginning") -> li
         name = str(store.weights_path(record.experiment, record.id).resolve())
     return [
         f"load:    from entp_lib.runs.loading import load_model; model = load_model({name!r})",
-        f"go on:   {paths.program()} generate {name} --prompt {prompt!r}",
+        f"go on:   {paths.program()} generate {shlex.quote(name)} --prompt {prompt!r}",
     ]
 
 

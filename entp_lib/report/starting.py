@@ -14,6 +14,7 @@ from entp_lib.strict import ConfigError, one_of, require
 
 TEMPLATES = Path(__file__).parent / "templates"
 FIRST_OWN, AFTER_OWN = 50, 90  # numbers of notebooks that are one's own
+NAMES_IN_TEMPLATES = ("Tensor", "Batch", "Task", "SHAPE", "TIERS", "EXPERIMENTS")  # taken there
 
 
 def add_parser(commands) -> None:
@@ -59,20 +60,23 @@ def notebook_command(options) -> int:
 def check_name(kind: str, name: str, taken) -> None:
     """ConfigError for a name that is no identifier in lower case, or that exists."""
     require(
-        re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None and not keyword.iskeyword(name),
-        f"{kind} {name!r}: must be an identifier in lower case, such as parity or my_{kind}",
+        re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) is not None and not keyword.iskeyword(name),
+        f"{kind} {name!r}: must be an identifier in lower case, of at most 30 letters, such as parity or my_{kind}",
     )
     require(name not in taken, f"{kind} {name!r}: exists; take another name")
 
 
 def new_task(name: str) -> list[Path]:
     """Write a task, its test and its line in the registry: the files. ConfigError where the name will not do."""
+    from entp_lib import tasks
     from entp_lib.tasks import TASKS
 
     root = paths.root()
     module, test = root / "entp_lib" / "tasks" / f"{name}.py", root / "tests" / "tasks" / f"test_{name}.py"
     check_name("task", name, {*TASKS, *(path.stem for path in module.parent.glob("*.py")), "tasks"})
     cls = name.title().replace("_", "")
+    free = not keyword.iskeyword(cls) and cls not in {*vars(tasks), *NAMES_IN_TEMPLATES}
+    require(free, f"task {name!r}: its class would be {cls}, which is another's name; take another name")
     words = dict(name=name, cls=cls, title=name.replace("_", " ").capitalize())
     registry = module.parent / "__init__.py"
     text = with_import(read_text(registry), f"from entp_lib.tasks.{name} import {cls}", "from entp_lib.tasks.")
@@ -91,6 +95,8 @@ def new_notebook(name: str, task: str) -> tuple[list[Path], str]:
 
     root = paths.root()
     check_name("notebook", name, {*EXPERIMENTS, *(path.stem[3:] for path in paths.notebooks().glob("*.ipynb"))})
+    free = name.upper() not in NAMES_IN_TEMPLATES
+    require(free, f"notebook {name!r}: {name.upper()} is a name that its files have already; take another")
     one_of("--task", task, TASKS)
     reason = "" if task in SIZES else in_the_way(task)
     require(
@@ -157,10 +163,10 @@ def register(folder: Path, name: str) -> list[Path]:
     text = with_import(
         read_text(own), f"from entp_lib.papers.own.{name} import {constant}", "from entp_lib.papers.own."
     )
-    held = re.search(r"EXPERIMENTS = \((.*)\)", text)[1]
-    text = text.replace(
-        f"EXPERIMENTS = ({held})", f"EXPERIMENTS = ({held.rstrip(', ')}{', ' if held else ''}{constant},)"
-    )
+    before, _, held = text.partition("EXPERIMENTS = (")
+    names = [*(name.strip() for name in held.rstrip(")\n").split(",") if name.strip()), constant]
+    listed = f"{constant}," if len(names) == 1 else "\n" + "".join(f"    {name},\n" for name in names)
+    text = f"{before}EXPERIMENTS = ({listed})\n"
     write_atomically(own, text.encode())
     return written
 
@@ -188,7 +194,7 @@ def with_entry(text: str, opening: str, entry: str) -> str:
 def rank(entry: str) -> tuple[int, str]:
     """Where an entry of a sorted literal stands: constants, then classes, then other names, as ruff has them."""
     name = entry.strip(' ",').split('"')[0]
-    return (0 if name.isupper() else 1 if name[:1].isupper() else 2), name
+    return (0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2), name
 
 
 def fill(template: str, path: Path, words: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """One configuration to its record: trained or studied here and now, or found."""
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -229,10 +230,22 @@ def weights_of(store: Store, name: str) -> Path:
         record = store.load(experiment, record_id)
         if record is not None and record.status == "complete" and restore_weights(store, record):
             return path
+    if record is not None and experiment in OWN_COMMANDS:
+        raise ConfigError(f"the weights of {name} are missing ({paths.relative(path)}); {own_command(record)}")
     command = train_command(experiment, record) + " --fresh" * (record is not None)  # git keeps records, not weights
     if not paths.has_repository() or store.root.resolve() != paths.results().resolve():
         command += f" --results {store.root}"
     raise ConfigError(f"the weights of {name} are missing ({paths.relative(path)}); this makes them: {command}")
+
+
+OWN_COMMANDS = {"own_text": ("text", "corpus"), "own_data": ("data", "file")}  # with the parameter that is the file
+
+
+def own_command(record: Record) -> str:
+    """What makes the weights of a run on the user's own file again."""
+    command, field = OWN_COMMANDS[record.experiment]
+    file = shlex.quote(str(record.config.task_params[field]))
+    return f"this makes them again, with the other options of that run: {paths.program()} {command} {file} --fresh"
 
 
 def train_command(experiment: str, record: Record | None) -> str:

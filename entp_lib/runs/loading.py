@@ -5,7 +5,7 @@ from pathlib import Path
 from entp_lib import paths
 from entp_lib.config import RunConfig
 from entp_lib.models import Transformer
-from entp_lib.runs.execution import train_command, weights_of
+from entp_lib.runs.execution import OWN_COMMANDS, own_command, train_command, weights_of
 from entp_lib.runs.records import Store
 from entp_lib.strict import ConfigError, require
 from entp_lib.training.tensors import DamagedFileError
@@ -26,12 +26,19 @@ def load_model(name: str, store: Store | None = None) -> Transformer:
 
 def load_run(name: str, store: Store | None = None) -> tuple[RunConfig, Transformer]:
     """``load_model`` with the configuration that the weights were trained by."""
+    path = find_weights(name, store)
+    try:
+        return trained_model(path)
+    except DamagedFileError as error:
+        other = f"{path} holds no weights of a finished run: perhaps the checkpoint of one in progress, or damaged ones"
+        raise ConfigError(str(error) if path.name.endswith(SUFFIX) else other) from error
+
+
+def find_weights(name: str, store: Store | None = None) -> Path:
+    """The file of weights that a run's name, or its own path, stands for. ConfigError as ``load_model``."""
     if name.endswith(".safetensors"):
         require(Path(name).is_file(), f"{name}: no such file of weights")
-        try:
-            return trained_model(Path(name))
-        except DamagedFileError as error:
-            raise ConfigError(str(error)) from error
+        return Path(name)
     experiment, slash, beginning = name.partition("/")
     require(
         bool(slash and experiment and beginning), f"run {name!r}: write experiment/id, as in count3/0117429f1920aca1"
@@ -45,7 +52,7 @@ def load_run(name: str, store: Store | None = None) -> tuple[RunConfig, Transfor
     if store is None and not with_weights and paths.has_repository():
         require(restorable(having[0], experiment, found[0]), missing(having[0], experiment, found[0]))
     where = (with_weights or having)[0]
-    return trained_model(weights_of(where, f"{experiment}/{found[0]}"))
+    return weights_of(where, f"{experiment}/{found[0]}")
 
 
 def restorable(store: Store, experiment: str, record_id: str) -> bool:
@@ -56,6 +63,8 @@ def restorable(store: Store, experiment: str, record_id: str) -> bool:
 def missing(store: Store, experiment: str, record_id: str) -> str:
     """That a run's weights are not here, and the command that makes them beside the project's records."""
     record = store.load(experiment, record_id)
+    if record is not None and experiment in OWN_COMMANDS:
+        return f"the weights of {experiment}/{record_id} are missing; {own_command(record)}"
     command = train_command(experiment, record)
     command += f" --seeds {record.config.model_seed + 1}" if record is not None else ""
     own = paths.relative(paths.results() / "own")

@@ -51,7 +51,7 @@ class Found:
 
 
 def merge(places: Sequence[Path], into: Store, versions: Mapping[str, int], mixed: bool = False) -> Merge:
-    """Bring the records of ``places`` (folders of results, or archives of one) into ``into``.
+    """Bring the records of ``places`` (folders of results, folders or archives of such) into ``into``.
 
     ``versions``: by experiment, the version whose records count. ``mixed``: whether runs that are compared in pairs
     may come from different code or from different versions of torch.
@@ -62,20 +62,21 @@ def merge(places: Sequence[Path], into: Store, versions: Mapping[str, int], mixe
     into.check_writable()
     done = Merge()
     with contextlib.ExitStack() as opened:
-        stores = [Store(opened.enter_context(results_of(place)), read_only=True) for place in places]
-        for place, store in zip(places, stores, strict=True):
-            require(store.root.resolve() != into.root.resolve(), f"{place} is the store that records would come to")
-        names = {store.root: str(place) for place, store in zip(places, stores, strict=True)}
+        names = {root: name for place in places for root, name in opened.enter_context(results_of(place)).items()}
+        stores = [Store(root, read_only=True) for root in names]
+        for root, name in names.items():
+            require(root.resolve() != into.root.resolve(), f"{name} is the store that records would come to")
         found: dict[tuple[str, str], list[Found]] = {}
         for store in stores:
             for record in sound_records(store, names[store.root], versions, done):
                 found.setdefault((record.experiment, record.id), []).append(Found(record, store))
         noted = [(note, names[s.root]) for s in stores for note in read_notes(s, names[s.root], versions, done)]
         incoming = {note.name for note, _ in noted}
-        here = [(note, str(into.root)) for note in shards.notes(into.root)[0] if note.name not in incoming]
+        earlier = shards.notes(into.root)[0]
+        here = [(note, str(into.root)) for note in earlier if note.name not in incoming]
         if not mixed:
             check_pairs(found, into)
-            check_notes([note for note, _ in (*here, *noted)])
+            check_notes([*earlier, *(note for note, _ in noted)])
         for (experiment, record_id), candidates in sorted(found.items()):
             with into.lock(experiment, record_id):
                 take_best(candidates, into, done)
@@ -86,8 +87,11 @@ def merge(places: Sequence[Path], into: Store, versions: Mapping[str, int], mixe
 
 
 @contextlib.contextmanager
-def results_of(place: Path) -> Iterator[Path]:
-    """The folder of results that ``place`` is or, as an archive, holds. ConfigError where there are no records."""
+def results_of(place: Path) -> Iterator[dict[Path, str]]:
+    """The folder of results that ``place`` is, or those in it, or in it as an archive; each with a name for messages.
+
+    ConfigError where there are no records.
+    """
     require(place.exists(), f"{place}: no such folder or archive")
     with contextlib.ExitStack() as opened:
         root = place
@@ -100,10 +104,10 @@ def results_of(place: Path) -> Iterator[Path]:
                         pass
             except (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
                 raise ConfigError(f"{place} is no archive of results ({str(error).splitlines()[0]})") from error
-        roots = [root, *sorted(path.parent for path in root.glob("*/records"))]
-        root = next((r for r in roots if (r / "records").is_dir()), None)
-        require(root is not None, f"{place} holds no records: a folder of results has records/<experiment>/<id>.json")
-        yield root
+        inner = sorted(path.parent for path in root.glob("*/records") if path.is_dir())
+        roots = [root] if (root / "records").is_dir() else inner
+        require(bool(roots), f"{place} holds no records: a folder of results has records/<experiment>/<id>.json")
+        yield {r: str(place / r.relative_to(root)) if len(roots) > 1 else str(place) for r in roots}
 
 
 def sound_records(store: Store, place: str, versions: Mapping[str, int], done: Merge) -> Iterator[Record]:
@@ -204,7 +208,10 @@ def take_best(candidates: Sequence[Found], into: Store, done: Merge) -> None:
         into.save(best.record)
         done.added += 1
         leave_weights(best, into)
-    done.files += copy_beside(best, into)
+    for found in (f for f in candidates if f.record == best.record):
+        if brought := copy_beside(found, into):  # a copy of the same record may have come without
+            done.files += brought
+            break
 
 
 def steps_of(found: Found) -> int:

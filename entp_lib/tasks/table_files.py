@@ -52,6 +52,8 @@ def read(path: Path) -> Contents:
         return kinds[path.suffix.lower()](path)
     except (UnicodeDecodeError, csv.Error, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ConfigError(f"{path}: cannot be read as {path.suffix.lower()[1:]} ({error})") from None
+    except MemoryError as error:
+        raise ConfigError(f"{path}: does not fit into memory ({error})") from None
 
 
 def read_csv(path: Path) -> Contents:
@@ -78,6 +80,10 @@ def read_csv(path: Path) -> Contents:
         given = "targets" in names
         first = 1 if given else 2
         places = places_of(row.get("wanted") or "", len(tokens), first, where)
+        ascending = places == sorted(set(places))
+        right = f"{where}: wanted {row.get('wanted')!r}: positions must ascend, each target belongs to one"
+        require(ascending or not given, right)
+        places = sorted(set(places))
         sequences.append(tokens)
         wanted.append(places)
         if given:
@@ -99,7 +105,7 @@ def read_csv(path: Path) -> Contents:
 
 
 def places_of(text: str, length: int, first: int, where: str) -> list[int]:
-    """Positions from "5", "5 7" or "5-8", counted from 1; all from ``first`` on where the text is empty."""
+    """Positions as written in "5", "5 7" or "5-8", from 1 on; all from ``first`` on where the text is empty."""
     if not text.strip():
         return list(range(first, length + 1))
     found: list[int] = []
@@ -112,7 +118,7 @@ def places_of(text: str, length: int, first: int, where: str) -> list[int]:
     why = " (nothing stands before the first, to predict it from)" if wrong == 1 else ""
     require(wrong is None, f"{where}: wanted position {wrong} of a sequence of {length}: {first} to {length}{why}")
     require(bool(found), f"{where}: no wanted position")
-    return sorted(set(found))
+    return found
 
 
 def numbered(rows: list[list[str]], path: Path) -> tuple[list[list[int]], tuple[str, ...]]:
@@ -141,9 +147,11 @@ def read_npz(path: Path) -> Contents:
     unknown = [name for name in names if name not in ARRAYS]
     require("sequences" in names, f"{path}: must have an array 'sequences', it has {', '.join(names) or 'none'}")
     require(not unknown, f"{path}: unknown array {unknown and unknown[0]!r}; known: {', '.join(ARRAYS)}")
+    no_array = next((name for name, found in arrays.items() if not isinstance(found, np.ndarray)), None)
+    require(no_array is None, f"{path}: {no_array} is no array")
     found = arrays["sequences"]
     shape = found.shape
-    tokens = np.issubdtype(found.dtype, np.integer) and found.ndim == 2
+    tokens = found.dtype.kind in "iu" and found.ndim == 2
     real = np.issubdtype(found.dtype, np.floating) and found.ndim == 3
     right = "must be whole numbers (P, T), or real numbers (P, T, d)"
     require(tokens or real, f"{path}: sequences is {found.dtype} of shape {shape}: {right}")
@@ -161,14 +169,13 @@ def read_npz(path: Path) -> Contents:
     targets = arrays.get("targets")
     if real:
         require(targets is not None, f"{path}: sequences of real numbers need an array 'targets' of shape {shape[:2]}")
-        numbers = np.issubdtype(targets.dtype, np.number) and not np.iscomplexobj(targets)
-        require(numbers, f"{path}: targets is {targets.dtype}: must be real numbers")
+        require(targets.dtype.kind in "iuf", f"{path}: targets is {targets.dtype}: must be real numbers")
         return of_numbers(found, wanted, targets, part, path)
     if wanted is None:
         wanted = found >= 0
         if targets is None:
             wanted[:, 0] = False
-    integers = targets is None or np.issubdtype(targets.dtype, np.integer)
+    integers = targets is None or targets.dtype.kind in "iu"
     wrong = int(found.min())
     require(wrong >= -1, f"{path}: sequences hold {wrong}; symbols are 0 and more, and -1 is padding")
     require(integers, f"{path}: targets of whole numbers must be whole numbers")

@@ -69,10 +69,13 @@ def test_a_task_that_was_made_ones_own_has_its_notebook(copy):
 
 def test_a_second_notebook_goes_beside_the_first(copy):
     for name in ("one", "two"):
-        starting.new_notebook(name, "counting")
+        starting.new_notebook(name, "counting" if name == "one" else "triplets")
     assert sorted(p.name for p in (copy / "notebooks").iterdir()) == ["50_one.ipynb", "51_two.ipynb"]
     own = (copy / "entp_lib" / "papers" / "own" / "__init__.py").read_text()
-    assert "EXPERIMENTS = (ONE, TWO,)" in own or "EXPERIMENTS = (ONE, TWO)" in own
+    assert "EXPERIMENTS = (\n    ONE,\n    TWO,\n)" in own
+    for check in (("check", "."), ("format", "--check", ".")):
+        found = python(copy, "-m", "ruff", *check)
+        assert found.returncode == 0, found.stdout
     papers = (copy / "entp_lib" / "papers" / "__init__.py").read_text()
     assert papers.count("own") == 2
     ast.parse(own), ast.parse(papers)
@@ -88,6 +91,11 @@ def test_a_second_notebook_goes_beside_the_first(copy):
         (["task", "3d"], "identifier"),
         (["task", "My-Task"], "identifier"),
         (["task", "lambda"], "identifier"),
+        (["task", "a" * 31], "of at most 30 letters"),
+        (["task", "true"], "its class would be True"),
+        (["task", "counting_"], "its class would be Counting"),
+        (["task", "batch"], "its class would be Batch"),
+        (["notebook", "tiers"], "TIERS is a name that its files have already"),
         (["notebook", "count3"], "exists"),
         (["notebook", "runs", "--task", "countign"], "did you mean 'counting'"),
         (["notebook", "runs", "--task", "clutrr"], "unknown parameter clutrr.'length'"),

@@ -1,6 +1,7 @@
 """Trained models by the name of their run, and what goes on from them."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from entp_lib.runs.execution import run
 from entp_lib.runs.loading import load_model, load_run
 from entp_lib.runs.records import Store
 from entp_lib.strict import ConfigError
+from entp_lib.training.tensors import save_tensors
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,24 @@ def test_missing_weights_name_the_command_that_makes_them(trained, tmp_path):
     store.save(trained[1])
     with pytest.raises(ConfigError, match="python -m entp_lib train count3 --tier smoke"):
         load_model(f"count3/{trained[1].id}", store)
+
+
+def test_a_checkpoint_is_told_from_damaged_weights(trained, tmp_path):
+    """Whoever followed the advice to delete it would lose a run's progress."""
+    path = tmp_path / "run.safetensors"
+    save_tensors(path, {"a": torch.zeros(3)}, {"config": "{}", "state": "{}"})
+    with pytest.raises(ConfigError, match="holds no weights of a finished run") as error:
+        load_model(str(path))
+    assert "delete" not in str(error.value)
+
+
+def test_missing_weights_of_a_text_of_ones_own_name_its_command(trained, tmp_path):
+    store, record = Store(tmp_path, read_only=False), trained[1]
+    config = replace(record.config, experiment="own_text", task="text", task_params={"corpus": "/my texts/a.txt"})
+    store.save(replace(record, experiment="own_text", config=config))
+    (name,) = (path.stem for path in (tmp_path / "records" / "own_text").glob("*.json"))
+    with pytest.raises(ConfigError, match="entp_lib text '/my texts/a.txt' --fresh"):
+        load_model(f"own_text/{name}", store)
 
 
 def test_a_clone_makes_weights_beside_its_records_and_finds_them_there(trained, tmp_path, monkeypatch):

@@ -110,6 +110,16 @@ def test_weights_come_along_and_damaged_ones_stay_behind(small_run, store, place
     assert merge([store.root], place("other"), VERSIONS).files == 0
 
 
+def test_weights_come_from_whichever_place_of_the_same_record_has_them(small_run, store, place):
+    """As where an archive without weights is named before the folder that it was made from."""
+    config = small_run()
+    sweep([config], 1, store=store, jobs=1)
+    bare, into, weights = place("bare"), place("into"), store.weights_path("test", config_id(config, 1))
+    bare.save(store.find(config, 1))
+    assert merge([bare.root, store.root], into, VERSIONS).files == 1
+    assert into.weights_path("test", weights.name.split(".")[0]).read_bytes() == weights.read_bytes()
+
+
 def test_weights_that_were_there_before_the_record_are_not_taken_for_its_own(place):
     source, into = place("one", [1]), place("into")
     (record,) = source.all("test")
@@ -183,9 +193,24 @@ def test_shards_are_merged_into_one_ledger_and_a_missing_one_is_told(place, monk
     with pytest.raises(ConfigError, match="shard 1/3 was computed by other code .* than 2/3"):
         merge([s.root for s in stores], more, VERSIONS)
     merge([stores[0].root], more, VERSIONS)
+    take(configs, 1, Shard(1, 3), stores[0])  # the same shard once more, by the other code
+    with pytest.raises(ConfigError, match="shard 1/3 was computed by other code .* than 1/3"):
+        merge([stores[0].root, stores[1].root], more, VERSIONS)
     with pytest.raises(ConfigError, match="shard 1/3 was computed by other code .* than 2/3"):
         merge([stores[1].root], more, VERSIONS)
     assert merge([stores[1].root], more, VERSIONS, mixed=True).added == 2
+
+
+def test_a_folder_or_archive_of_several_results_brings_them_all(place, tmp_path):
+    for name, values in (("one", [1, 2]), ("two", [2, 3]), ("three", [4])):
+        place(f"all/{name}", values)
+    done = merge([tmp_path / "all"], place("into"), VERSIONS)
+    assert done.added == 4 and ids(place("into")) == [1, 2, 3, 4]
+    with tarfile.open(tmp_path / "all.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "all", ".")
+    assert merge([tmp_path / "all.tar.gz"], place("other"), VERSIONS).added == 4
+    with pytest.raises(ConfigError, match="all.two is the store that records would come to"):
+        merge([tmp_path / "all"], place("all/two"), VERSIONS)
 
 
 def test_an_archive_is_a_place_too(place, tmp_path):

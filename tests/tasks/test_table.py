@@ -1,5 +1,7 @@
 """Sequences of one's own: what a file says becomes batches, parts stay apart, and mistakes are told by their line."""
 
+import zipfile
+
 import numpy as np
 import pytest
 import torch
@@ -151,6 +153,8 @@ def test_another_file_under_the_same_name_is_refused(tmp_path):
         ("sequence,sequence\n1 2,3 4\n", "a column stands twice"),
         ("sequence,wanted\n1 2,2\n\r\n\r\n1 2,9\n", "line 5: wanted position 9"),
         ("sequence,wanted,targets\n1 2,2,1 1\n", "line 2: 2 targets for 1 wanted positions"),
+        ("sequence,wanted,targets\n1 2 3,3 1,5 6\n", "line 2: wanted '3 1': positions must ascend"),
+        ("sequence,wanted,targets\n1 2 3,2 2,5 6\n", "line 2: wanted '2 2': positions must ascend"),
         ("sequence,part\n1 2,dev\n", "part 'dev': must be one of train, validation, test"),
         ("sequence\n1 9999999\n", "the symbol 9999999 is too large"),
         (f"sequence\n1 {'7' * 5000}\n", "the symbol 77777777777777777777 is too large"),
@@ -178,6 +182,10 @@ def test_mistakes_in_a_csv_file_are_named(tmp_path, text, message):
         ({"sequences": np.array([[1, -1, 2]])}, "sequence 1 has padding"),
         ({"sequences": np.array([[1, 2, -7]])}, "sequences hold -7"),
         ({"sequences": np.ones((2, 3, 1)), "targets": np.full((2, 3), "a")}, "targets is <U1: must be real numbers"),
+        (
+            {"sequences": np.ones((2, 3, 1)), "targets": np.ones((2, 3), "m8[s]")},
+            "targets is timedelta64.s.: must be real",
+        ),
         ({"sequences": np.array([[1, 2, -1]]), "wanted": np.array([[0, 1, 1]])}, "behind its end"),
         ({"sequences": np.array([[1, 2]]), "targets": np.array([["a", "b"]], dtype=object)}, "cannot be read"),
     ],
@@ -185,6 +193,21 @@ def test_mistakes_in_a_csv_file_are_named(tmp_path, text, message):
 def test_mistakes_in_arrays_are_named_and_nothing_is_unpickled(tmp_path, arrays, message):
     np.savez(tmp_path / "own.npz", **arrays)
     with pytest.raises(ConfigError, match=message):
+        Table(str(tmp_path / "own.npz")).prepare()
+
+
+def test_wanted_positions_without_targets_may_come_in_any_order(tmp_path):
+    """Then what is wanted is the tokens themselves."""
+    shuffled, sorted_ = (
+        csv_of(tmp_path, f"sequence,wanted\n{10 * f'1 2 3 4,{w}{chr(10)}'}", f"{w[0]}.csv") for w in ("4 2", "2 4")
+    )
+    assert np.array_equal(Table(shuffled).contents.wanted, Table(sorted_).contents.wanted)
+
+
+def test_a_member_that_is_no_array_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "own.npz", "w") as file:
+        file.writestr("sequences", b"text")
+    with pytest.raises(ConfigError, match="sequences is no array"):
         Table(str(tmp_path / "own.npz")).prepare()
 
 
