@@ -17,6 +17,7 @@ from entp_lib.strict import ConfigError, from_dict, require
 from entp_lib.tasks import Task, build_task
 
 EQUAL_COMPUTE = "longer"  # the arm of a decoder with the token-forwards of ENTP
+SAME_PREFIXES = "same prefixes"  # that of a decoder that learns from ENTP's prefixes, where those are few
 
 
 def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:

@@ -87,7 +87,7 @@ class Look:
 
 
 LONGER = changes.EQUAL_COMPUTE
-SAME_PREFIXES = "same prefixes"  # a decoder that learns from the prefixes that ENTP learns from, where those are few
+SAME_PREFIXES = changes.SAME_PREFIXES
 ARMS = {name: Look(a.colour, "-", a.label) for name, a in ARCHITECTURES.items()}
 ARMS[LONGER] = Look(PALETTE["decoder"], "--", "decoder, equal compute")
 ARMS[SAME_PREFIXES] = Look(PALETTE["decoder"], ":", "decoder, same prefixes")

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from entp_lib.collection.changes import SAME_PREFIXES
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, no_claims, planned, select
-from entp_lib.collection.figures import SAME_PREFIXES
 from entp_lib.collection.frames import paired, summary
 from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig
