@@ -103,7 +103,7 @@ def changed_run(config: RunConfig, changes: dict[str, Any], fewest: int, twin: R
     model = built(config.model, {**sizes, **only(changes, "model")})
     asked = only(changes, "train")
     steps = asked.pop("steps", fewest)
-    require(isinstance(steps, int) and steps >= 1, f"train.steps = {steps!r}: must be a whole number from 1 on")
+    require(type(steps) is int and steps >= 1, f"train.steps = {steps!r}: must be a whole number from 1 on")
     ratio = steps / fewest
     if twin is not None and after != before:
         plain = build_task(twin.task, twin.task_params)
@@ -134,9 +134,9 @@ def built(config: Any, fields: dict[str, Any]) -> Any:
 
 
 def stretched(train: TrainConfig, ratio: float) -> TrainConfig:
-    """The same schedule over ``ratio`` times the steps: warm-up, decay and evaluations with it."""
+    """The same schedule over ``ratio`` times the steps: decay and evaluations with it, warm-up if they are fewer."""
     warmup = round(train.warmup_steps * min(1.0, ratio))
-    return replace(train, warmup_steps=warmup).lengthened(ratio, max(1, round(train.eval_every * ratio)))
+    return replace(train, warmup_steps=warmup).lengthened(ratio, max(1, math.ceil(train.eval_every * ratio - 1e-9)))
 
 
 def compute_ratio(task: Task, decoders: Task | None = None) -> float:

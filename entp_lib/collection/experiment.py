@@ -1,6 +1,6 @@
 """What an experiment is: a named set of labelled runs by tier, and how a notebook asks for their records."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -84,7 +84,8 @@ class Experiment:
     ``seeded``: whether a notebook's ``changes`` and its number of seeds are for it; a notebook of several experiments
     has one of each. ``moving``: what is said of runs that were not at rest at their last step, empty where all were.
     ``ready`` is asked once of the runs without a record, before any starts: ConfigError where what they need is not
-    there, in place of the same failure run after run.
+    there, in place of the same failure run after run. ``of_figures``: labels of those runs of the paper's tier that
+    its figures show, where it has others too.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Experiment:
     seeded: bool = True
     moving: Callable[[Sequence[Record]], str] = still_improving
     ready: Callable[[Sequence[RunConfig | StudyConfig]], None] = nothing_to_ask
+    of_figures: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
         if self.measure is not no_claims:

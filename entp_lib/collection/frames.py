@@ -110,9 +110,13 @@ def levels(
 
 
 def gap_table(gaps: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
-    """A row for each set of paired differences: mean, 95 % paired t interval, pairs, and how many are above zero."""
+    """A row for each set of paired differences: mean, 95 % paired t interval, pairs, and how many are above zero.
+
+    A difference that is NaN, of a run without its twin, is no pair.
+    """
     rows = {}
-    for name, values in gaps.items():
+    for name, differences in gaps.items():
+        values = [v for v in differences if v == v]
         mean, low, high = mean_interval(values)
         above = f"{sum(v > 0 for v in values)} of {len(values)}"
         rows[name] = {"mean": mean, "low": low, "high": high, "pairs": len(values), "above zero": above}

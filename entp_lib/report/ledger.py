@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from entp_lib.collection.claims import judge, reference_claims
-from entp_lib.collection.experiment import Experiment, differing_settings, name_of
+from entp_lib.collection.experiment import Experiment, differing_settings, name_of, select
 from entp_lib.collection.measurements import Check, Measurement, Observation, weight
 from entp_lib.config import BEST_FIRST
 from entp_lib.files import write_atomically
@@ -15,7 +15,8 @@ from entp_lib.papers import EXPERIMENTS
 from entp_lib.runs.provenance import dirty_records, pairs_apart
 from entp_lib.runs.records import Record, Store
 
-SCORES = ("accuracy", "error", "nats", "normalised squared error")  # units of claims that compare last weights
+# Units of claims that compare last weights.
+SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared error")
 
 
 def ledger(store: Store | None = None) -> pd.DataFrame:
@@ -79,7 +80,8 @@ def differing(experiment: Experiment, used: Sequence[Record], measurement: Measu
     """Which settings of the runs ``used`` by a measurement are not the paper's; empty where no runs are compared."""
     if not isinstance(measurement, Measurement):
         return ""
-    return differing_settings(used, experiment.plan("paper", 1))
+    planned = experiment.plan("paper", 1)
+    return differing_settings(used, select(planned, **experiment.of_figures) or planned)
 
 
 def papers_claims(table: pd.DataFrame) -> pd.DataFrame:

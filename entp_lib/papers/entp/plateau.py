@@ -72,7 +72,7 @@ def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
     if not counted:
         return pd.DataFrame()
     table = by_position(counted, {"token_accuracy": "token_accuracy_by_position"})
-    return gap_table({n: v for n, v in paired_within(table, "token_accuracy", "entp", "decoder", "position").items()})
+    return gap_table(dict(paired_within(table, "token_accuracy", "entp", "decoder", "position").items()))
 
 
 def slopes(

@@ -189,8 +189,16 @@ def test_overnight_drops_sizes_at_which_both_are_at_an_end(made_up, errors, expe
     assert found["F5-best"].values == pytest.approx([expected] * 5) and found["F5-best"].barred == barred
     table = module.chosen(module.scores(records), module.BEST_ANSWERS, format="reversed")
     assert tables.paired_tests(table)["mean"].iloc[-1] == pytest.approx(expected, abs=1e-4)
-    quick = made_up(ADDITION, "quick", lambda *_: 0.95)
-    assert len(module.comparable(module.scores(quick))) == len(module.scores(quick))
+    paper = module.scores(made_up(ADDITION, "paper", lambda *_: 0.95))
+    assert len(module.comparable(paper)) == len(paper)
+
+
+def test_what_is_barred_at_overnight_is_no_verdict_at_quick(made_up):
+    """Else the ledger would rest on the smaller tier, by the same errors."""
+    barred = [m for tier in ("quick", "overnight") for m in module.measure(made_up(ADDITION, tier, lambda *_: 0.95))]
+    assert barred and {m.barred for m in barred} == {"errors of both above 0.9 at every size"}
+    perfect = module.measure(made_up(ADDITION, "overnight", lambda *_: 0.005))
+    assert {(m.barred, m.idle, m.begun) for m in perfect} == {("", "every side is at the best score", True)}
 
 
 def test_the_fair_comparison_is_of_sizes_at_which_both_arms_ran(made_up):
@@ -258,7 +266,7 @@ def test_every_tier_can_be_read(made_up, tier):
     """Frames and measurements take what each tier has, and say nothing of what it lacks."""
     records = made_up(ADDITION, tier, spread, seeds=2)
     assert {m.claim for m in module.measure(records)} >= {"F5-addition", "F5-fair", "F11-addition", "F11-fair"}
-    longer = made_up(LENGTHS, tier, spread, seeds=2, groups=("11 digits",))
+    longer = made_up(LENGTHS, tier, spread, seeds=2, groups=tuple(f"{n} digits" for n in range(1, 12)))
     of_windows = {f"F6-{name}" for name in ("compute", "characters", "characters-fair", "speed", "speed-fair")}
     assert {m.claim for m in lengths.measure(longer)} - of_windows == {"F6-length", "F6-fair"}
     assert not any(m.paper_settings for m in lengths.measure(longer))
@@ -277,9 +285,13 @@ def test_more_examples_change_the_error_by_arm(made_up):
 
 def test_a_rule_that_a_tier_will_not_have_is_refused_before_it_runs():
     with pytest.raises(ConfigError, match="'lowest_text_loss': the runs of tier quick train on answers alone"):
-        module.check_rule("lowest_text_loss", "quick")
-    module.check_rule("lowest_text_loss", "paper")
-    module.check_rule("highest_accuracy", "quick")
+        module.Parameters(tier="quick", rule="lowest_text_loss")
+    with pytest.raises(ConfigError, match="watch no loss of whole texts"):
+        module.Parameters(rule="lowest_text_loss", fresh=True)
+    module.Parameters(rule="lowest_text_loss")  # whatever the stored runs have
+    module.Parameters(tier="quick", rule="lowest_text_loss", changes={"task.view": "windows"})
+    module.Parameters(tier="paper", rule="lowest_text_loss")
+    module.Parameters(tier="quick", rule="highest_accuracy")
 
 
 def test_errors_by_group_and_by_digits(made_up):
@@ -341,6 +353,23 @@ def test_costs_are_multiples_of_the_decoders(made_up):
     table = tables.costs(module.scores(made_up(ADDITION, "quick", spread)))
     assert (table.xs("decoder", level="arm")["train_seconds, times the decoder's"] == 1.0).all()
     assert (table.xs("entp", level="arm")["train_seconds, times the decoder's"] == 3.0).all()
+
+
+def test_costs_are_compared_on_the_same_sums():
+    """The longer decoder has one size of three: it is held against the decoder there, not against its mean."""
+    rows = [
+        ("decoder", 300, 1.0),
+        ("decoder", 900, 4.0),
+        ("longer", 900, 10.0),
+        ("entp", 300, 2.0),
+        ("entp", 900, 12.0),
+    ]
+    common = {"model": "m", "format": "reversed", "rule": "last"}
+    table = pd.DataFrame(
+        {**common, "arm": arm, "n_train": n, "token_forwards": cost, "train_seconds": 2 * cost} for arm, n, cost in rows
+    )
+    found = tables.costs(table).loc["m", "token_forwards, times the decoder's"]
+    assert found.to_dict() == {"decoder": 1.0, "longer": 2.5, "entp": 2.5}
 
 
 def test_curves_are_validation_errors(made_up):

@@ -94,9 +94,12 @@ def curves_of(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def costs(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean token-forwards and training seconds of a run by model and arm, and both as multiples of the decoder's."""
-    once = chosen(table, "last").groupby(["model", "arm"], sort=False)[["token_forwards", "train_seconds"]].mean()
-    for name in ("token_forwards", "train_seconds"):
-        decoder = once[name].xs("decoder", level="arm").reindex(once.index.get_level_values("model")).to_numpy()
-        once[f"{name}, times the decoder's"] = (once[name] / decoder).round(2)
-    return once.round(1)
+    """Mean token-forwards and training seconds of a run by model and arm, and both as multiples of the decoder's.
+
+    The multiples are of the decoder on the same format and size, averaged over those that an arm has.
+    """
+    costs, by = ["token_forwards", "train_seconds"], ["model", "format", "n_train"]
+    alike = chosen(table, "last").groupby([*by, "arm"], sort=False)[costs].mean()
+    times = alike / alike.xs("decoder", level="arm").reindex(alike.index.droplevel("arm")).to_numpy()
+    means, times = (found.groupby(["model", "arm"], sort=False).mean() for found in (alike, times))
+    return means.round(1).join(times.round(2).add_suffix(", times the decoder's"))

@@ -137,7 +137,7 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
 def gap_by_position(records: Sequence[Record], decoder: str) -> pd.DataFrame:
     """A decoder's arm − ENTP, Table 8, in final validation loss by prefix length: mean and paired interval."""
     found = paired_within(loss_by_position(select(records, schedule=TABLE_8)), "loss", decoder, "entp", "position")
-    return gap_table({position: values.dropna() for position, values in found.items()}).rename_axis("position")
+    return gap_table(dict(found.items())).rename_axis("position")
 
 
 def samples(records: Sequence[Record]) -> list[tuple[str, str, str]]:
