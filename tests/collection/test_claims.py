@@ -270,6 +270,20 @@ def test_questions_have_answers_of_their_own(low, high, pairs, expected):
     assert claims.answer(low, high, pairs=pairs, margin=0.01, **words) == expected
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.0, 0.1, 0.1, 0.2, 0.3], "learns"),
+        ([-0.1, -0.2, -0.1, -0.2, -0.3], "stays below"),
+        ([-0.1, 0.1, 0.1, 0.2, 0.3], claims.OPEN),
+        ([0.0, -0.1, -0.1, -0.2, -0.3], claims.OPEN),
+        ([0.1, 0.1, 0.2, 0.3], claims.OPEN),
+    ],
+)
+def test_where_every_seed_must_meet_a_bar_one_that_does_not_leaves_it_open(values, expected):
+    assert claims.answer_of_every(values, "learns", "stays below") == expected
+
+
 def test_an_id_stands_in_one_row_of_all_papers(tmp_path, monkeypatch):
     text = (paths.reference() / "entp" / "claims.csv").read_text()
     for paper in ("one", "two"):
@@ -284,3 +298,16 @@ def test_chance_is_named_beside_the_intervals():
     values = {"F2-tokens": [0.1, 0.11, 0.12, 0.13, 0.12], "F2-prefix": [0.1]}
     said = claims.multiplicity(judge([Measurement(claim, found, "quick") for claim, found in values.items()]))
     assert said.startswith("1 intervals of 95 % over 5 pairs or more; 1 exclude zero, where about 0.1 would")
+    many = judge(
+        [Measurement(claim, [0.1, 0.12, 0.11, 0.1, 0.1], "quick") for claim in ("F2-tokens", "F2-prefix", "F2-fair")]
+    )
+    assert claims.multiplicity(many).startswith(
+        "3 intervals of 95 % over 5 pairs or more; 3 exclude zero, where about 0.2"
+    )
+
+
+def test_chance_is_not_counted_where_every_seed_must_meet_a_bar():
+    """No difference is not zero there."""
+    every = claims.reference_claims().query("rule == @claims.EVERY_SEED")["id"].iloc[0]
+    said = claims.multiplicity(judge([Measurement(every, [0.1, 0.12, 0.11, 0.1, 0.1], "quick")]))
+    assert said.startswith("0 intervals")

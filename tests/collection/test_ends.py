@@ -22,6 +22,7 @@ def records(climb):
 
 def test_rise_is_the_last_fifth_less_the_fifth_before():
     assert rise([0, 0, 0, 0, 0, 0, 0.2, 0.4, 0.6, 0.8]) == pytest.approx(0.4)
+    assert rise([0, 0, 0, 0.1, 0.4]) == pytest.approx(0.3) and FLAT == 0.01
     assert math.isnan(rise([0.1] * 4))
 
 
