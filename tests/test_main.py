@@ -143,6 +143,8 @@ def test_a_damaged_readme_is_one_line(results, capsys, monkeypatch, tmp_path, te
 def test_seeds_beyond_reason_are_refused(capsys, seeds):
     assert cli.main(["train", "count3", "--seeds", seeds]) == 2
     assert lines(capsys) == [f"entp_lib: --seeds {seeds}: must be from 0 (the tier's own) to 1000"]
+    assert cli.main(["campaign", "--device", "cpu", "--tier", "smoke", "--seeds", seeds]) == 2
+    assert lines(capsys) == [f"entp_lib: --seeds {seeds}: must be from 0 (the tier's own) to 1000"]
 
 
 def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):

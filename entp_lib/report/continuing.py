@@ -44,7 +44,8 @@ def generate_command(options) -> int:
 def codec(config, weights: Path | None = None):
     """(encode, decode) of a run's tokens: text to ids and back. ConfigError for tasks that have no text.
 
-    ``weights``: their file, beside which ``text FILE`` has left the tokenizer; without it the text itself is read.
+    ``weights``: their file, beside which ``text FILE`` has left the tokenizer, and ``data FILE`` the words; without
+    these the user's file itself is read.
     """
     from entp_lib.tasks import build_task
 
@@ -53,7 +54,8 @@ def codec(config, weights: Path | None = None):
         tokenizer = kept or build_task("text", config.task_params).tokens().tokenizer()
         return lambda text: [int(i) for i in tokenizer.encode([text], ended=False)], tokenizer.decode
     if config.task == "table":
-        return codec_of_table(build_task("table", config.task_params))
+        words = kept_words(weights, config.model.vocab_size) if weights else None
+        return codec_of(words) if words else codec_of_table(build_task("table", config.task_params))
     require(
         config.task in NUMBERED,
         f"{config.experiment} was trained on the task {config.task!r}, whose tokens are neither text nor numbers that "
@@ -64,7 +66,7 @@ def codec(config, weights: Path | None = None):
 
 
 def tokenizer_path(weights: Path) -> Path:
-    """Where the tokenizer of a run on a text of one's own lies: beside its weights."""
+    """Where the tokenizer of a run on a text of one's own lies, or the words of one on data: beside its weights."""
     return weights.with_name(weights.name.replace(".weights.safetensors", ".tokenizer.json"))
 
 
@@ -72,14 +74,23 @@ def kept_tokenizer(weights: Path):
     """The tokenizer that lies beside a file of weights; None where there is none. ConfigError where it is damaged."""
     from entp_lib.corpora.tokenizers import restore
 
+    return kept(weights, "text", lambda about: restore(about["name"], about["vocabulary"], about["state"]))
+
+
+def kept_words(weights: Path, symbols: int) -> list[str] | None:
+    """``kept_tokenizer`` for the words of a file of sequences; the numbers below ``symbols`` where it had none."""
+    return kept(weights, "data", lambda about: list(about["words"]) or [str(number) for number in range(symbols)])
+
+
+def kept(weights: Path, command: str, read):
+    """What ``read`` makes of the JSON beside a file of weights, which ``command`` writes; None where there is none."""
     path = tokenizer_path(weights)
     if path == weights or not path.exists():
         return None
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        return restore(about["name"], about["vocabulary"], about["state"])
+        return read(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: is no tokenizer ({error}); the same `text` command writes it again") from error
+        raise ConfigError(f"{path}: is no tokenizer ({error}); the same `{command}` command writes it again") from error
 
 
 def codec_of_table(task):

@@ -26,12 +26,16 @@ def noted_seconds(text: str | None) -> float:
 
 def check_limits(options: argparse.Namespace) -> None:
     """ConfigError, before a text is read or a run made, for jobs, seeds or a time limit that make no sense."""
+    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
+    check_seeds(getattr(options, "seeds", 0))  # a whole tier has its own, and no such option
+    noted_seconds(options.time_limit)
+
+
+def check_seeds(seeds: int) -> None:
+    """ConfigError for a number of seeds that no plan takes."""
     from entp_lib.collection.parameters import MAX_SEEDS
 
-    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
-    seeds = getattr(options, "seeds", 0)  # a whole tier has its own, and no such option
     require(0 <= seeds <= MAX_SEEDS, f"--seeds {seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
-    noted_seconds(options.time_limit)
 
 
 def add_run_options(parser: argparse.ArgumentParser, *, seeds: int) -> None:

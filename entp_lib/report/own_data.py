@@ -4,6 +4,7 @@ Runs of one file are paired: the same initial weights, batches and steps. Their 
 belong to no claim.
 """
 
+import json
 import re
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ import pandas as pd
 
 from entp_lib.collection.experiment import twins
 from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
+from entp_lib.files import write_atomically
+from entp_lib.report.continuing import tokenizer_path
 from entp_lib.report.own_text_ending import how_to_load
 from entp_lib.runs.records import Record, Store
 from entp_lib.statistics import mean_interval
@@ -18,6 +21,7 @@ from entp_lib.strict import one_of, require
 from entp_lib.tasks import Table, build_task
 
 VERSION = 1
+HELD_OUT = 0.1
 DEFAULT = ("decoder", "entp")
 
 
@@ -25,7 +29,7 @@ def configs(
     file: str,
     architectures: Sequence[str] = (),
     *,
-    held_out: float = 0.1,
+    held_out: float = HELD_OUT,
     steps: int = 1000,
     batch_size: int = 64,
     max_lr: float = 1e-3,
@@ -34,7 +38,7 @@ def configs(
 ) -> list[RunConfig]:
     """The runs on a CSV or ``.npz`` file; the rate falls to a tenth. ``shape``: layers/heads/width.
 
-    ConfigError for what the file or the options lack.
+    ConfigError for what the file or the options lack, and for a share to hold out of a file that names its parts.
     """
     for name in architectures:
         one_of("architecture", name, ARCHITECTURES)
@@ -42,6 +46,8 @@ def configs(
     require(seeds >= 1, f"seeds = {seeds}: must be at least 1")
     task = Table(file, held_out=held_out).named()
     task.prepare()
+    named = task.contents.part is not None
+    require(not named or held_out == HELD_OUT, f"held_out = {held_out}: {file} names the parts itself; leave out one")
     sizes = dict(zip(("n_layers", "n_heads", "width"), map(int, shape.split("/")), strict=True))
     if task.continuous:
         sizes |= dict(vocab_size=0, input_dim=task.input_dim, output_dim=1)
@@ -64,8 +70,15 @@ def configs(
 
 
 def how_to_go_on(record: Record, store: Store) -> list[str]:
-    """The line that loads a run's weights and, where its model foretells what comes next, the command that goes on."""
+    """The line that loads a run's weights and, where its model foretells what comes next, the command that goes on.
+
+    The words of such a run are written beside its weights, so that it goes on where the file is not. Raises OSError
+    where they cannot be.
+    """
     task = build_task(record.config.task, record.config.task_params)
+    if task.continues:
+        path = tokenizer_path(store.weights_path(record.experiment, record.id))
+        write_atomically(path, json.dumps({"words": task.contents.words}, ensure_ascii=False).encode())
     return how_to_load(record, store, prompt="the first tokens")[: 2 if task.continues else 1]
 
 

@@ -8,6 +8,7 @@ belong to no claim.
 
 import inspect
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 
 from entp_lib import paths
 from entp_lib.collection.experiment import twins
-from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig
+from entp_lib.config import MAX_CURVE_POINTS, SIZES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.corpora import TOKENIZERS, characters_of, source_of
 from entp_lib.files import write_atomically
 from entp_lib.models import build_model
@@ -62,13 +63,14 @@ def configs(
     require(steps >= 0, f"steps = {steps}: must be 0 (by the size of the file) or more")
     for name, value in (("context", context), ("batch_size", batch_size), ("evaluations", evaluations)):
         require(value >= 1, f"{name} = {value}: must be at least 1")
+    require(evaluations <= MAX_CURVE_POINTS, f"evaluations = {evaluations}: at most {MAX_CURVE_POINTS} are kept")
     prefixes = min(prefixes, context) if prefixes == PREFIXES else prefixes
     require(0 <= prefixes <= context, f"prefixes = {prefixes}: must be 0 (all) to context = {context}")
     source = source_of(corpus)
     if not steps:
         windows = sum(len(text) for text in source.documents()) / context
         steps = max(FEWEST, min(MOST, round(PASSES * windows / batch_size)))
-    every = max(1, steps // evaluations)
+    every = math.ceil(steps / evaluations)
     scored = min(1024, max(64, every * batch_size // 4))
     train = TrainConfig(
         steps=steps,

@@ -3,7 +3,7 @@
 import sys
 
 from entp_lib.config import TIERS
-from entp_lib.report.limits import seconds
+from entp_lib.report.limits import check_seeds, seconds
 
 
 def add_parsers(commands) -> None:
@@ -53,4 +53,5 @@ def merge_command(options) -> int:
 def campaign_command(options) -> int:
     from entp_lib.report import campaign
 
+    check_seeds(options.seeds)
     return campaign.command(options.device, options.tier, seconds(options.budget), options.out, options.seeds)

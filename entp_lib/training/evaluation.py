@@ -170,8 +170,8 @@ def mode_baseline(task: Task, sequences: int, *seed_parts: int | str, device: st
     """What the best constant per position scores: its most frequent target, and the loss of its frequencies.
 
     Frequencies come from one half of ``2 * sequences`` fresh sequences, the scores from the other; of a fixed set both
-    come from the set, or from so many of it. Where the task is
-    ``stationary`` they are those of all positions together: a large vocabulary has too few targets at each.
+    come from the set, or from so many of it. Where the task is ``stationary`` they are those of all positions together:
+    a large vocabulary has too few targets at each.
     """
     rows = 1 if task.stationary else task.length
     counts_TV = torch.zeros(rows, task.vocab_size, device=device)

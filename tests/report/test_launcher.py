@@ -392,6 +392,7 @@ def test_bad_time_limits_are_named(text):
         (["text", "README.md", "--context", "0"], "context = 0: must be at least 1"),
         (["text", "README.md", "--batch-size", "0"], "batch_size = 0: must be at least 1"),
         (["text", "README.md", "--evaluations", "-1"], "evaluations = -1: must be at least 1"),
+        (["text", "README.md", "--evaluations", "301"], "evaluations = 301: at most 300 are kept"),
         (["text", "README.md", "--prefixes", "100"], "prefixes = 100: must be 0 (all) to context = 64"),
         (["text", "README.md", "--published", "--steps", "10"], "--published sets --steps itself"),
         (["verify", "count3", "--tier", "gpu"], "count3 has no records at tier gpu"),

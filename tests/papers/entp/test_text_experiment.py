@@ -302,6 +302,8 @@ def test_by_default_a_text_takes_minutes(own_file):
         for run in runs:
             assert operations(run) < 2.2 * training_operations(run)
     assert runs[0].steps == own_text.MOST
+    odd = own_text.configs(str(own_file), steps=599, evaluations=300)[0].train
+    assert (odd.eval_every, math.ceil(odd.steps / odd.eval_every)) == (2, 300)  # one each step would be too many points
 
 
 def test_a_run_that_was_cut_shows_its_losses_and_a_sample(own_file, tmp_path, capsys):
