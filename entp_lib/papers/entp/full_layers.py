@@ -113,7 +113,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     if not records:
         return []
     tier, found = records[0].config.tier, []
-    for budget, suffix in ((EQUAL_STEPS, ""), (EQUAL_COMPUTE, "-fair")):
+    for budget, suffix in BUDGETS.items():
         table = on_budget(summary(records), budget)
         floor, means = table["baseline_token_accuracy"].mean(), table.groupby("arm")["token_accuracy"].mean()
         ends = dict(  # by the budget's arms together: nothing is compared where all have begun nothing, or have it all

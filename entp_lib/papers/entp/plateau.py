@@ -83,10 +83,11 @@ def slopes(
     ``by_parity``: one slope for even and for odd n, each about its own mean. Trained models are worse at even n, and a
     gap that is larger there has a slope from an odd to an even end without growing.
     """
-    found = by_position(select(records, arm=(first, second)), {"token_accuracy": "token_accuracy_by_position"})
-    wide = found.pivot(index=["seed", "position"], columns="arm", values="token_accuracy")
-    if not {first, second} <= set(wide):
+    runs = select(records, arm=(first, second))
+    if {r.labels["arm"] for r in runs} != {first, second}:
         return pd.Series(dtype=float)
+    found = by_position(runs, {"token_accuracy": "token_accuracy_by_position"})
+    wide = found.pivot(index=["seed", "position"], columns="arm", values="token_accuracy")
     gap = (wide[first] - wide[second]).dropna().unstack("position")
     lengths = pd.Series(gap.columns, index=gap.columns, dtype=float)
     apart = lengths - lengths.groupby(lengths % 2 if by_parity else 0 * lengths).transform("mean")
