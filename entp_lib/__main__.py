@@ -130,6 +130,8 @@ def records_command(_) -> int:
 
 
 def verify_command(options) -> int:
+    from tqdm.auto import tqdm
+
     from entp_lib.papers import EXPERIMENTS
     from entp_lib.runs import verification
     from entp_lib.runs.records import Store
@@ -141,7 +143,8 @@ def verify_command(options) -> int:
     require(bool(stored), f"{options.experiment} has no records at tier {options.tier}; run_all.sh --list says which")
     for record in verification.sample(stored, options.sample, options.seed):
         print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
-        found.append(verification.verify(record, store))
+        with tqdm(total=record.config.steps, leave=False) as bar:
+            found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n)))
     print(verification.report(found))
     return 1 if any(f.outcome == "differs" for f in found) else 0
 

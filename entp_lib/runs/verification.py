@@ -8,7 +8,7 @@ import math
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,11 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
     return random.Random(seed).sample(complete, count)
 
 
-def verify(record: Record, store: Store) -> Comparison:
+def verify(record: Record, store: Store, on_step: Callable[[int], None] | None = None) -> Comparison:
     """Compute ``record`` again in a store of its own and compare; what it starts from is taken from ``store``.
 
-    Nothing in ``store`` changes. ConfigError where weights that it starts from are missing there.
+    Nothing in ``store`` changes. ``on_step`` is told each step that was made. ConfigError where weights that it starts
+    from are missing there.
     """
     with tempfile.TemporaryDirectory() as folder:
         apart = Store(Path(folder), read_only=False)
@@ -59,7 +60,8 @@ def verify(record: Record, store: Store) -> Comparison:
             source, target = weights_of(store, name), apart.weights_path(*name.split("/"))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-        computed = run(record.config, record.version, store=apart, threads=record.provenance.get("threads", 1))
+        threads = record.provenance.get("threads", 1)
+        computed = run(record.config, record.version, store=apart, threads=threads, on_step=on_step)
     return compare(record, computed)
 
 

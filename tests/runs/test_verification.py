@@ -24,7 +24,9 @@ def with_loss(record, factor):
 
 def test_a_true_record_is_identical_and_its_store_unchanged(record, store):
     before = sorted(store.root.rglob("*"))
-    found = verify(record, store)
+    steps = []
+    found = verify(record, store, steps.append)
+    assert steps == list(range(1, record.config.steps + 1))
     assert (found.outcome, found.largest, found.where) == ("identical", 0.0, "")
     assert found.computed.provenance["started"] and sorted(store.root.rglob("*")) == before
 
