@@ -275,6 +275,14 @@ def config_id(config: RunConfig | StudyConfig, version: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def family(config: RunConfig | StudyConfig) -> str:
+    """What runs have in common that differ in their seeds alone: they cost the same, and measure the same."""
+    own = "task_params" if isinstance(config, RunConfig) else "params"
+    params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
+    plain = replace(config, **{own: params}, model_seed=0, data_seed=0)
+    return canonical_json(to_dict(replace(plain, start_from="") if isinstance(plain, RunConfig) else plain))
+
+
 def canonical_json(value: Any) -> str:
     """One text per value: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

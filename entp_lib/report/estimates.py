@@ -13,12 +13,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from entp_lib.collection.experiment import spent
-from entp_lib.config import RunConfig, canonical_json, to_dict
+from entp_lib.config import RunConfig, family
 from entp_lib.models import build_model
 from entp_lib.models import costs as complexity
 from entp_lib.report.costs import training_operations, wanted_lengths
@@ -83,14 +83,6 @@ def measured_rate(config: RunConfig, device: str = "cpu") -> float:
 def row_operations(config: RunConfig) -> float:
     """Multiply-adds of one row of a training step, forward and backward."""
     return training_operations(config) / (config.train.batch_size * config.train.steps)
-
-
-def family(config: Config) -> str:
-    """What runs have in common that differ in their seeds alone: they cost the same."""
-    own = "task_params" if isinstance(config, RunConfig) else "params"
-    params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
-    plain = replace(config, **{own: params}, model_seed=0, data_seed=0)
-    return canonical_json(to_dict(replace(plain, start_from="") if isinstance(plain, RunConfig) else plain))
 
 
 def recorded(configs: Sequence[Config], store: Store) -> dict[str, float]:

@@ -1,42 +1,60 @@
 """Whether a record says what its configuration gives: computed again, elsewhere if need be, and compared.
 
 On the machine of the record, with its versions, a run ends bit for bit where it did. Another instruction set rounds
-otherwise and training carries that on, so that there the scores agree within a bound only.
+otherwise and training carries that on: a model at its plateau ends within a bound, one in mid-course somewhere else,
+as another seed would. There a run is held against the seeds.
 """
 
 import math
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from entp_lib.config import StudyConfig
+from entp_lib.config import StudyConfig, family
 from entp_lib.runs.execution import run, weights_of
 from entp_lib.runs.records import Record, Store
 from entp_lib.strict import require
 
 BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it
+OUTCOMES = ("identical", "within the bound", "within the seeds", "differs")
 TIMES = ("seconds", "_bytes")  # how names of what no two computations have in common end
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A stored record beside the same computed again. ``largest``: the largest difference, and ``where`` it is."""
+    """A stored record beside the same computed again. ``largest``: the largest difference, and ``where`` it is.
+
+    ``of_seeds``: how far each final score of runs that differ in their seeds alone lies apart, where there are two.
+    """
 
     stored: Record
     computed: Record
     largest: float
     where: str
+    of_seeds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def outcome(self) -> str:
-        """``identical`` in every number and text, ``within the bound`` in every number, or ``differs``."""
+        """``identical`` in every number and text, ``within the bound`` in every number, or ``differs``.
+
+        ``within the seeds``: computed by another processor or torch, no final score further off than seeds are.
+        """
         if self.largest == 0 and not self.where:
             return "identical"
-        return "within the bound" if self.largest <= BOUND else "differs"
+        if self.largest <= BOUND:
+            return "within the bound"
+        elsewhere = rounding(self.stored) != rounding(self.computed) and math.isfinite(self.largest)
+        return "within the seeds" if elsewhere and self.of_seeds and not self.beyond_seeds else "differs"
+
+    @property
+    def beyond_seeds(self) -> bool:
+        """Whether a final score is further off than those of seeds lie apart."""
+        mine, theirs = scores(self.stored), scores(self.computed)
+        return any(abs(mine[name] - theirs[name]) > between for name, between in self.of_seeds.items())
 
 
 def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
@@ -47,11 +65,28 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
     return random.Random(seed).sample(complete, count)
 
 
-def verify(record: Record, store: Store, on_step: Callable[[int], None] | None = None) -> Comparison:
+def scores(record: Record) -> dict[str, float]:
+    """The final scores of a record: its numbers, not those of its parts."""
+    return {name: value for name, value in record.metrics.items() if type(value) in (int, float)}
+
+
+def between_seeds(record: Record, others: Sequence[Record]) -> dict[str, float]:
+    """How far the final scores of those ``others`` that differ from ``record`` in their seeds alone lie apart."""
+    alike = [scores(r) for r in others if r.status == "complete" and family(r.config) == family(record.config)]
+    if len(alike) < 2:
+        return {}
+    shared = set.intersection(*map(set, alike))
+    return {name: max(s[name] for s in alike) - min(s[name] for s in alike) for name in shared}
+
+
+def verify(
+    record: Record, store: Store, on_step: Callable[[int], None] | None = None, others: Sequence[Record] = ()
+) -> Comparison:
     """Compute ``record`` again in a store of its own and compare; what it starts from is taken from ``store``.
 
-    Nothing in ``store`` changes. ``on_step`` is told each step that was made. ConfigError where weights that it starts
-    from are missing there.
+    Nothing in ``store`` changes. ``on_step`` is told each step that was made; ``others`` are the experiment's records,
+    of which those of other seeds tell what another processor may change. ConfigError where weights that it starts from
+    are missing there.
     """
     with tempfile.TemporaryDirectory() as folder:
         apart = Store(Path(folder), read_only=False)
@@ -62,7 +97,7 @@ def verify(record: Record, store: Store, on_step: Callable[[int], None] | None =
             shutil.copyfile(source, target)
         threads = record.provenance.get("threads", 1)
         computed = run(record.config, record.version, store=apart, threads=threads, on_step=on_step)
-    return compare(record, computed)
+    return replace(compare(record, computed), of_seeds=between_seeds(record, others))
 
 
 def report(found: Sequence[Comparison]) -> str:
@@ -73,11 +108,19 @@ def report(found: Sequence[Comparison]) -> str:
         rows.append((f.stored.id, machine(f.stored), machine(f.computed), largest, f.outcome))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    count = [sum(f.outcome == outcome for f in found) for outcome in ("identical", "within the bound", "differs")]
+    same, close, seeds, other = (sum(f.outcome == outcome for f in found) for outcome in OUTCOMES)
     lines.append(
-        f"{count[0]} of {len(found)} records are identical, {count[1]} within {BOUND} in every number, {count[2]} not"
+        f"{same} of {len(found)} records are identical, {close} within {BOUND} in every number, {seeds + other} not"
     )
+    if seeds:
+        lines.append(f"{seeds} of these, on another processor or torch, end no further off in any score than seeds are")
     return "\n".join(lines)
+
+
+def rounding(record: Record) -> tuple[str, ...]:
+    """What decides how a record's numbers were rounded: processor, instruction set, torch."""
+    where = record.provenance
+    return where.get("device", ""), where.get("cpu_capability", ""), where.get("versions", {}).get("torch", "")
 
 
 def machine(record: Record) -> str:
