@@ -99,7 +99,7 @@ class Experiment:
     seeded: bool = True
     moving: Callable[[Sequence[Record]], str] = still_improving
     ready: Callable[[Sequence[RunConfig | StudyConfig]], None] = nothing_to_ask
-    of_figures: Mapping[str, Any] = field(default_factory=dict)
+    of_figures: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self):
         if self.measure is not no_claims:

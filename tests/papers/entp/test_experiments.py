@@ -34,6 +34,10 @@ def test_studies_name_what_there_is(experiment, tier):
         inspect.signature(study_named(config.study)).bind(**config.params)
 
 
+def test_experiments_are_keys_of_a_dictionary():
+    assert {experiment: name for name, experiment in EXPERIMENTS.items()} == {e: e.name for e in EXPERIMENTS.values()}
+
+
 def test_a_study_gives_its_last_tier_for_higher_ones():
     parameters = NotebookParameters(tier="paper")
     found = EXPERIMENTS["complexity"].collect(parameters)
