@@ -110,7 +110,11 @@ def changed_run(config: RunConfig, changes: dict[str, Any], fewest: int, twin: R
         own = build_task(twin.task, {**twin.task_params, **only(changes, "task")})
         ratio *= compute_ratio(own, after) / compute_ratio(plain, before)
     train = config.train if math.isclose(ratio, 1.0) else stretched(config.train, ratio)
-    return replace(config, task_params=params, model=model, train=built(train, asked))
+    train = built(train, asked)
+    warmup = train.warmup_steps
+    right = f"train.warmup_steps = {warmup}: {config.label} has {train.steps} steps, all of them before the full rate"
+    require("warmup_steps" not in asked or warmup <= train.steps, right)
+    return replace(config, task_params=params, model=model, train=train)
 
 
 def changed_study(config: StudyConfig, changes: dict[str, Any]) -> StudyConfig:

@@ -52,6 +52,10 @@ def test_names_are_checked_with_the_parameters(changes, message):
         ({"model_width": 65}, r"width = 65 is not divisible"),
         ({"train_steps": 0}, r"train.steps = 0"),
         ({"train_max_lr": -1}, r"max_lr"),
+        (
+            {"train_steps": 50, "train_warmup_steps": 51},
+            r"train.warmup_steps = 51: decoder, .* has 50 steps, all of them",
+        ),
         ({"task_order": 2}, r"task.order is what the runs of the experiment differ in \(3, 2\)"),
     ],
 )
