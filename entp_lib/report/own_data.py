@@ -5,6 +5,7 @@ belong to no claim.
 """
 
 import json
+import os
 import re
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ import pandas as pd
 from entp_lib.collection.experiment import twins
 from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.files import write_atomically
+from entp_lib.models.costs import decoder_token
 from entp_lib.report.continuing import tokenizer_path
 from entp_lib.report.own_text_ending import how_to_load
 from entp_lib.runs.records import Record, Store
@@ -54,6 +56,7 @@ def configs(
     else:
         sizes |= dict(vocab_size=task.vocab_size)
     model = ModelConfig("decoder", max_length=task.length, **sizes)
+    check_memory(model, shape)
     train = TrainConfig(
         steps=steps,
         batch_size=batch_size,
@@ -67,6 +70,18 @@ def configs(
     params = dict(file=task.file, checksum=task.checksum, held_out=held_out)
     base = RunConfig("own_data", "quick", "table", params, model, train)
     return [run.config for run in twins(base, architectures or DEFAULT, seeds)]
+
+
+def check_memory(model: ModelConfig, shape: str) -> None:
+    """ConfigError where the weights of a shape, with what training keeps of each, are more than the machine's memory.
+
+    In fp32: a weight, its gradient and two moments. The linear maps alone are counted.
+    """
+    needed = 16 * decoder_token(model, 0) / 2**30
+    pages = os.sysconf("SC_PHYS_PAGES") if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()) else 0
+    memory = pages * os.sysconf("SC_PAGE_SIZE") / 2**30 if pages > 0 else float("inf")
+    right = f"shape = {shape!r}: training it takes {needed:,.0f} GiB or more, and this machine has {memory:,.0f}"
+    require(needed <= memory, right)
 
 
 def how_to_go_on(record: Record, store: Store) -> list[str]:

@@ -69,6 +69,8 @@ def test_a_share_is_not_held_out_of_a_file_that_names_its_parts(own_file, capsys
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--shape", "1/1/99999999"], "shape = '1/1/99999999': training it takes 1,788,139,"),
+        (["--shape", "2000000000/1/8"], "shape = '2000000000/1/8': training it takes 22,888 GiB or more"),
         (["--shape", "big"], "shape = 'big': write layers/heads/width"),
         (["--architecture", "encodr"], "architecture = 'encodr': must be one of"),
         (["--held-out", "0.9"], "held_out = 0.9: must be a share"),
