@@ -152,6 +152,7 @@ def test_the_table_of_ends_has_means_over_seeds():
     assert found["flat"].tolist() == ["no", "yes"] and found["fall"].tolist() == pytest.approx([0.03, 0.005])
     assert found["error from d examples on"].tolist() == pytest.approx([0.3, 0.5])
     assert found["error"].tolist() == pytest.approx([0.65, 0.5]) and found["steps"].tolist() == [10_000, 10_000]
+    assert found["errors of the seeds"].tolist() == ["0.600 0.700", "0.500"]
     assert table(records)["late_error"].tolist() == pytest.approx([0.2, 0.4])
 
 

@@ -26,11 +26,15 @@ def stage(records: Sequence[Record]) -> str:
 
 
 def ends(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per tier, class and arm, means over seeds: training error by fifth, whether flat, error, late error."""
+    """A row per tier, class and arm, means over seeds: training error by fifth, whether flat, error, late error.
+
+    ``errors of the seeds`` are those that ``error`` is the mean of, in ascending order.
+    """
     found = flatness(records).assign(**table(records)[["error", "late_error"]])
     rows = found.groupby(["tier", "function", "arm"], sort=False)
     means = rows[["steps", "fourth", "last", "fall", "error", "late_error"]].mean()
     means.insert(4, "flat", rows["flat"].all().map({True: "yes", False: "no"}))
+    means["errors of the seeds"] = rows["error"].agg(lambda errors: " ".join(f"{e:.3f}" for e in sorted(errors)))
     names = {"fourth": "training error, 4th fifth", "last": "last fifth", "late_error": "error from d examples on"}
     return means.astype({"steps": int}).round(3).rename(columns=names)
 
