@@ -8,7 +8,12 @@ from entp_lib.papers.entp.downstream.experiment import DOWNSTREAM, PRONOUNS
 from entp_lib.papers.entp.expressivity.experiment import EXPRESSIVITY
 from entp_lib.papers.entp.full_layers import FULL_LAYER_RUNS
 from entp_lib.papers.entp.gates import ADDITION_FOUR_DIGITS, COUNT3_LONG, COUNT3_LONG_PAIRS
-from entp_lib.papers.entp.in_context.experiment import IN_CONTEXT, IN_CONTEXT_BASELINES, IN_CONTEXT_SETTINGS
+from entp_lib.papers.entp.in_context.experiment import (
+    IN_CONTEXT,
+    IN_CONTEXT_BASELINES,
+    IN_CONTEXT_SETTINGS,
+    IN_CONTEXT_SPARSE,
+)
 from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
 from entp_lib.papers.entp.match3 import MATCH3
@@ -43,6 +48,7 @@ EXPERIMENTS = (
     LENGTHS,
     ADDITION_FOUR_DIGITS,
     IN_CONTEXT,
+    IN_CONTEXT_SPARSE,
     IN_CONTEXT_SETTINGS,
     IN_CONTEXT_BASELINES,
     OPENWEBTEXT,
@@ -64,5 +70,6 @@ NIGHTLY_ORDER = (
     "count3_long",
     "in_context",
     "addition",
+    "in_context_sparse",
     "count3_long_pairs",
 )

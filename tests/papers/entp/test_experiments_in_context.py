@@ -11,6 +11,7 @@ import pytest
 from entp_lib.collection import claims
 from entp_lib.collection.frames import at_equal_compute
 from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.papers.entp.in_context import convergence
 from entp_lib.papers.entp.in_context import experiment as in_context
 from entp_lib.papers.entp.in_context import tables as in_context_tables
 from entp_lib.papers.entp.in_context.baselines import BASELINES, baselines_study
@@ -20,6 +21,7 @@ from entp_lib.papers.entp.in_context.experiment import (
     IN_CONTEXT,
     IN_CONTEXT_BASELINES,
     IN_CONTEXT_SETTINGS,
+    IN_CONTEXT_SPARSE,
     LATE,
     LONGER,
     compute_ratio,
@@ -85,6 +87,40 @@ def test_the_longer_decoder_spends_what_entp_spends(tier):
         spent = arms["entp"].steps * compute_ratio(InContext(**arms["entp"].task_params))
         assert abs(spent - arms[LONGER].steps) <= 0.5
     assert all(run.labels["arm"] in ALL for run in IN_CONTEXT_SETTINGS.plan(tier, 1))
+
+
+def test_the_lower_rate_changes_rate_and_steps_alone():
+    """The pairs of ``in_context`` on sparse functions again, seed by seed; at no tier but these two."""
+    before = [r for r in IN_CONTEXT.plan("overnight", 0) if r.labels["function"] == "sparse"]
+    other = dict(steps=20_000, max_lr=1e-3, min_lr=1e-4, eval_every=200)
+    expected = [
+        dataclasses.replace(
+            r.config, experiment="in_context_sparse", train=dataclasses.replace(r.config.train, **other)
+        )
+        for r in before
+        if r.labels["arm"] in ("decoder", "entp")
+    ]
+    runs = IN_CONTEXT_SPARSE.plan("overnight", 0)
+    assert [r.config for r in runs] == expected and len(runs) == 10
+    assert [r.labels["seed"] for r in runs] == sorted(r.labels["seed"] for r in runs)
+    assert not any(IN_CONTEXT_SPARSE.plan(tier, 0) for tier in ("quick", "gpu", "paper", "best"))
+
+
+def test_the_lower_rate_answers_questions_of_its_own():
+    """A row each over all points and over late ones, apart from those of Figure 7 whose class it shares."""
+    records = []
+    for run in IN_CONTEXT_SPARSE.plan("overnight", 0):
+        e = {"decoder": 0.5, "entp": 0.3}[run.labels["arm"]] + run.labels["seed"] / 100
+        scores = {"loss": e, "position": list(range(1, 12, 2)), "loss_by_position": [e] * 6, "baseline": {}}
+        curves = {"step": [10_000, 20_000], "train_loss": [e, e]}
+        cost = dict(steps=3, token_forwards=30, train_seconds=3.0, wall_seconds=4.0, peak_memory_bytes=1, device="x")
+        records.append(Record("in_context_sparse", 1, run.config, scores, curves, cost, labels=run.labels))
+    found = {m.claim: m.values for m in IN_CONTEXT_SPARSE.measure(records)}
+    assert set(found) == {"F7-sparse-slower", "F7-sparse-slower-late"}
+    assert all(values == pytest.approx([0.2] * 5) for values in found.values())
+    assert convergence.both_measures(records).index.tolist() == [
+        ("overnight", "sparse, lower rate", "decoder − entp"),
+    ]
 
 
 @pytest.mark.parametrize("tier", ["gpu", "paper"])
