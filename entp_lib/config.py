@@ -119,7 +119,10 @@ class ModelConfig:
         return ARCHITECTURES[self.architecture].open_prompt
 
     def with_full_layers(self, full_layers: int) -> "ModelConfig":
-        """The same shape with so many full layers: the decoder for 0, ENTP for all, else a hybrid."""
+        """The same shape with so many full layers: the decoder for 0, ENTP for all, else a hybrid.
+
+        ConfigError for 1, which is the same function as the decoder, and for more than there are.
+        """
         name = {0: "decoder", self.n_layers: "entp"}.get(full_layers, "hybrid")
         return replace(self, architecture=name, full_layers=full_layers)
 
@@ -134,6 +137,8 @@ class ModelConfig:
 class TrainConfig:
     """Optimisation of one run: AdamW, linear warm-up from 0, cosine to ``min_lr`` at ``decay_steps``, then flat.
 
+    ``decay_steps`` None: the end of the run. A warm-up longer than the run ends with it, below ``max_lr``. ``min_lr``
+    may be the larger one, as in the runs behind the paper's Table 3: the rate then rises.
     ``patience`` > 0 stops after so many evaluations without a better training loss, or whatever the task watches
     instead. At most 300 evaluations, so that a record stays small. ``gradient_shards`` > 1 cuts every batch in so many
     parts whose gradients are added up, by one process or each by a rank of its own.
@@ -187,14 +192,17 @@ class TrainConfig:
     def lengthened(self, ratio: float, eval_every: int | None = None) -> "TrainConfig":
         """The same schedule over ``ratio`` times the steps, decay and evaluations to match: more compute, as planned.
 
-        It gives a decoder the token-forwards of ENTP, which spends ``ratio`` times as many in a step.
+        It gives a decoder the token-forwards of ENTP, which spends ``ratio`` times as many in a step. Warm-up stays as
+        it is. ConfigError for a ratio that is not above 0 and finite.
         """
-        return replace(
-            self,
-            steps=round(self.steps * ratio),
-            decay_steps=self.decay_steps and round(self.decay_steps * ratio),
-            eval_every=eval_every or round(self.eval_every * ratio),
-        )
+        require(0 < ratio < math.inf, f"ratio = {ratio}: must be above 0 and finite")
+        steps, every = round(self.steps * ratio), eval_every
+        if every is None:
+            every = max(1, round(self.eval_every * ratio))
+            if -(-steps // every) > MAX_CURVE_POINTS:  # rounded down, it would make a point too many
+                every = -(-steps // MAX_CURVE_POINTS)
+        decay = self.decay_steps and round(self.decay_steps * ratio)
+        return replace(self, steps=steps, decay_steps=decay, eval_every=every)
 
 
 @dataclass(frozen=True)

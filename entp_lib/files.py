@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,18 +140,23 @@ def read_table(
 ) -> "pd.DataFrame":
     """A CSV file as a frame; ``options`` go to ``pandas.read_csv``.
 
-    ConfigError names the file where it is missing, empty, truncated or not UTF-8, lacks one of ``columns``, has a
-    value twice in the column ``unique``, or an empty cell in one of ``needed``.
+    ConfigError names the file where it is missing, empty or not UTF-8, lacks one of ``columns``, has rows with more
+    cells than columns, a value twice in the column ``unique``, or an empty cell in one of ``needed``. A row with fewer
+    cells has empty ones at its end.
     """
     import pandas as pd
 
     text = read_text(path)
     try:
-        table = pd.read_csv(path, encoding="utf-8-sig", **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # of rows with more cells than columns
+            table = pd.read_csv(path, **{"encoding": "utf-8-sig", "index_col": False} | options)
+    except pd.errors.ParserWarning:
+        raise ConfigError(f"{path}: its rows have more cells than columns; put a cell with commas in quotes") from None
     except (ValueError, OverflowError) as error:  # pandas' own errors are among these
         why = "it is empty" if not text.strip() else str(error).strip().split("\n")[0]
         raise ConfigError(f"{path} is no table of comma-separated values: {why}") from error
-    missing = [name for name in columns if name not in table]
+    missing = [name for name in dict.fromkeys([*columns, *needed, *([unique] if unique else [])]) if name not in table]
     require(not missing, f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(map(str, table.columns))}")
     for name in needed:
         empty = table.index[table[name].isna()]

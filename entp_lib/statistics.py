@@ -9,9 +9,10 @@ from scipy.special import stdtrit
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
     """(mean, low, high) of the mean, by Student's t; low and high are NaN for fewer than two values.
 
-    For differences of paired runs this is the paired t interval.
+    For differences of paired runs this is the paired t interval. ValueError for a ``confidence`` that is not between
+    0 and 1, and for values in more than one dimension.
     """
-    values = np.asarray(values, dtype=float)
+    values = checked(values, confidence)
     mean = float(values.mean()) if len(values) else float("nan")
     if len(values) < 2:
         return mean, float("nan"), float("nan")
@@ -26,9 +27,10 @@ def ratio_interval(
     """(ratio, low, high) of the means of two paired sets of values, by Fieller's theorem.
 
     Low and high are NaN for fewer than two pairs, and where the interval of the mean of ``below`` includes zero: no
-    bounded interval exists then. Raises ValueError for sets of unlike length.
+    bounded interval exists then. All three are where that mean is zero. Raises ValueError for sets of unlike length,
+    and as ``mean_interval``.
     """
-    above, below = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
+    above, below = checked(above, confidence), checked(below, confidence)
     if len(above) != len(below):
         raise ValueError(f"{len(above)} values over {len(below)}: pairs are needed")
     if not len(above) or below.mean() == 0:
@@ -46,6 +48,16 @@ def ratio_interval(
     return ratio, float((half - root) / lead), float((half + root) / lead)
 
 
+def checked(values: Sequence[float], confidence: float) -> np.ndarray:
+    """The values, (n,); ValueError where they have more dimensions, or ``confidence`` is not between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence = {confidence}: must be between 0 and 1, as 0.95")
+    found = np.asarray(values, dtype=float)
+    if found.ndim != 1:
+        raise ValueError(f"values of shape {found.shape}: must be a sequence of numbers")
+    return found
+
+
 def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """(low, high) of a proportion over test items, by Wilson: the noise of the test, not of the training."""
     from scipy import stats  # takes a second to import, which a notebook that has no need of it should not pay
@@ -55,9 +67,14 @@ def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -
 
 
 def mcnemar(first_only: int, second_only: int) -> float:
-    """Two-sided p-value of McNemar's exact test for a pair on the same items, from how often only one was wrong."""
+    """Two-sided p-value of McNemar's exact test for a pair on the same items, from how often only one was wrong.
+
+    ValueError for negative counts.
+    """
     from scipy import stats
 
+    if min(first_only, second_only) < 0:
+        raise ValueError(f"{first_only} and {second_only}: counts must not be negative")
     discordant = first_only + second_only
     return float(stats.binomtest(first_only, discordant).pvalue) if discordant else 1.0
 

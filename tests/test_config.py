@@ -291,3 +291,12 @@ def test_parameters_that_no_record_can_hold_are_named(small_run, params, message
         dataclasses.replace(run, task_params=run.task_params | params)
     with pytest.raises(ConfigError, match=message.replace("task_params", "params")):
         StudyConfig("looped", "quick", "newton", params)
+
+
+def test_a_longer_schedule_has_no_more_points_than_a_record_holds():
+    """300 points stay at most 300; a warm-up stays, a nonsensical ratio is named."""
+    longer = TrainConfig(steps=300, eval_every=1, warmup_steps=10, decay_steps=200).lengthened(1.4)
+    assert (longer.steps, longer.eval_every, longer.warmup_steps, longer.decay_steps) == (420, 2, 10, 280)
+    for ratio in (0, math.nan, math.inf, -1):
+        with pytest.raises(ConfigError, match="ratio = "):
+            TrainConfig(steps=3).lengthened(ratio)

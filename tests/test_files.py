@@ -126,3 +126,15 @@ def test_whoever_waits_for_a_lock_says_so(tmp_path, caplog, monkeypatch):
         assert got == [] and "waiting for another process: it makes x" in caplog.text
     thread.join()
     assert got == ["second"]
+
+
+def test_a_table_whose_rows_are_longer_than_its_first_line_is_refused(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n1,2,3\n4,5,6\n")
+    with pytest.raises(ConfigError, match="more cells than columns"):
+        read_table(path, ["a"])
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ConfigError, match="lacks the columns z"):
+        read_table(path, ["a"], unique="z")
+    path.write_text("a,b\n")
+    assert read_table(path, ["a", "b"]).empty

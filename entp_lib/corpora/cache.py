@@ -22,9 +22,9 @@ import numpy as np
 
 from entp_lib import paths
 from entp_lib.corpora.sources import ParquetFiles, TextFile, file_checksum, source_of
-from entp_lib.corpora.tokenizers import Tokenizer, learn, restore, vocabulary_size
+from entp_lib.corpora.tokenizers import TOKENIZERS, Tokenizer, learn, restore, vocabulary_size
 from entp_lib.files import locked, remove_stale
-from entp_lib.strict import require
+from entp_lib.strict import one_of, require
 
 FORMAT = 2  # raise it when the same corpus would now give other tokens
 PARTS = ("train", "validation")
@@ -40,7 +40,9 @@ class Recipe:
 
     ``split``: which share ``held_out`` of the documents is validation. ``hash`` goes by a document's text, so that a
     document that comes twice is on one side; ``tail`` takes the end of the corpus, from a document's beginning;
-    ``nanogpt`` a permutation with its seed, as the authors have it.
+    ``nanogpt`` a permutation of the rows with its seed, as the authors have it. Shares are of what a split looks at,
+    whole documents: where the last of few is long, ``tail`` holds out far more. ConfigError for unknown names and for
+    a share that is not between 0 and 1.
     """
 
     corpus: str
@@ -49,6 +51,11 @@ class Recipe:
     vocabulary: int
     split: str
     held_out: float
+
+    def __post_init__(self):
+        one_of("tokenizer", self.tokenizer, TOKENIZERS)
+        one_of("split", self.split, SPLITS)
+        require(0 < self.held_out < 1, f"held_out = {self.held_out}: must be a share between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -115,20 +122,17 @@ def make(folder: Path, source: TextFile | ParquetFiles, recipe: Recipe, size: in
     """Encode a corpus into ``folder``, a batch of documents at a time; the folder appears when it is whole."""
     side = splitter(source, recipe)
 
-    def every() -> Iterator[str]:
-        return source.documents()
-
     def training() -> Iterator[str]:
-        return (text for i, text in enumerate(every()) if not side(i, text))
+        return (text for i, text in source.numbered() if not side(i, text))
 
-    tokenizer = learn(recipe.tokenizer, size, training, every, source.whole)
+    tokenizer = learn(recipe.tokenizer, size, training, source.documents, source.whole)
     dtype = np.min_scalar_type(size - 1)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         with contextlib.ExitStack() as files:
             opened = [files.enter_context(open(temporary / f"{name}.bin", "wb")) for name in PARTS]
             writers = [Writer(file, tokenizer, dtype, source.whole) for file in opened]
-            for i, text in enumerate(every()):
+            for i, text in source.numbered():
                 writers[side(i, text)].add(text)
             counts = [writer.finish() for writer in writers]
         meta = {
@@ -167,7 +171,7 @@ def splitter(source: TextFile | ParquetFiles, recipe: Recipe) -> Callable[[int, 
     if recipe.split == "nanogpt":
         return permuted(source.count(), share)
     cut, before = (1 - share) * sum(map(len, source.documents())), 0
-    for first, text in enumerate(source.documents()):  # noqa: B007
+    for first, text in source.numbered():  # noqa: B007
         if before >= cut:
             break
         before += len(text)

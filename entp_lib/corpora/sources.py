@@ -9,6 +9,7 @@ import functools
 import glob
 import hashlib
 import importlib
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,6 +48,10 @@ class TextFile:
 
     def documents(self) -> Iterator[str]:
         return self.ended_documents() if self.whole else self.pieces()
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """The documents, counted."""
+        return enumerate(self.documents())
 
     def ended_documents(self) -> Iterator[str]:
         rest = ""
@@ -93,14 +98,23 @@ class ParquetFiles:
         return self.files
 
     def documents(self) -> Iterator[str]:
+        return (text for _, text in self.numbered())
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """The documents with the numbers of their rows; rows without a text are left out."""
+        row = itertools.count()
         for path, file in self.opened():
             try:
                 for batch in file.iter_batches(batch_size=256, columns=["text"]):
-                    yield from filter(None, batch.column(0).to_pylist())
+                    for text in batch.column(0).to_pylist():
+                        number = next(row)
+                        if text:
+                            yield number, text
             except (OSError, ValueError) as error:  # a page that is damaged, a text that is not UTF-8
                 raise ConfigError(f"corpus: a text in {path} cannot be read ({str(error).strip()})") from error
 
     def count(self) -> int:
+        """Rows, those without a text among them: what ``numbered`` counts."""
         return sum(file.metadata.num_rows for _, file in self.opened())
 
     def opened(self) -> Iterator[tuple[Path, Any]]:

@@ -64,7 +64,7 @@ class Characters:
         return tokens
 
     def decode(self, tokens: Iterable[int]) -> str:
-        return "".join(self.state[int(t)] for t in tokens if t < len(self.state))
+        return "".join(self.state[int(t)] for t in tokens if 0 <= t < len(self.state))
 
 
 class GPT2:

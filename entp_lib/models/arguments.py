@@ -50,10 +50,10 @@ def check_relations(
     batch, length = inputs.shape[:2]
     if positions_BT is not None:
         check_tensor("positions", positions_BT, "whole numbers (B, T)", "torch.arange(5).expand(2, -1)")
-        if positions_BT.shape != (batch, length) or positions_BT.is_floating_point():
+        if positions_BT.shape != (batch, length) or positions_BT.dtype not in (torch.int64, torch.int32):
             raise ValueError(
                 f"positions of shape {tuple(positions_BT.shape)} and type {positions_BT.dtype}: must be whole "
-                f"numbers of shape ({batch}, {length})"
+                f"numbers, torch.int64, of shape ({batch}, {length})"
             )
         if can_look(positions_BT):
             low, high = int(positions_BT.min()), int(positions_BT.max())
@@ -67,9 +67,15 @@ def check_relations(
                 f"mask has shape {tuple(mask_BTT.shape)} and type {mask_BTT.dtype}: must be boolean of shape "
                 f"({batch}, {length}, {length}), True where a token (row) may see another (column)"
             )
-        if can_look(mask_BTT) and not mask_BTT.diagonal(dim1=1, dim2=2).all():
-            row, place = (~mask_BTT.diagonal(dim1=1, dim2=2)).nonzero()[0].tolist()
-            raise ValueError(f"mask: token {place} of row {row} may not see itself; every token must")
+        check_own_place(mask_BTT)
+
+
+def check_own_place(mask_BQS: Tensor) -> None:
+    """Raise ValueError where one of the last Q of S tokens may not see itself; looked at on a CPU only."""
+    own_BQ = mask_BQS.diagonal(offset=mask_BQS.shape[2] - mask_BQS.shape[1], dim1=1, dim2=2)
+    if can_look(mask_BQS) and not own_BQ.all():
+        row, place = (~own_BQ).nonzero()[0].tolist()
+        raise ValueError(f"mask: token {place} of row {row} may not see itself; every token must")
 
 
 def check_prompt(inputs: Tensor, wanted_BT: Tensor | None, prompt_lengths_B: Tensor | None) -> None:

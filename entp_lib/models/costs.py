@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from entp_lib.config import ModelConfig
+from entp_lib.models import kernels
 
 
 def linear_maps(cfg: ModelConfig) -> int:
@@ -60,6 +61,8 @@ def entp_fast(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
     """All layers full: the wanted prefixes of one sequence of ``tokens`` tokens, as ``entp_lib.models.entp.fast`` does.
 
     The first layer's projections once per token; the last layer once per prefix, but for 2 n H D of scores and means.
+    Rotary positions turn the last layer's keys, which are formed for that: n D² more, and scores of n D in place of
+    n H D.
     """
     return prefixes_pass(cfg, cfg.n_layers, lengths, tokens)
 
@@ -84,6 +87,8 @@ def prefixes_pass(cfg: ModelConfig, full: int, lengths: Sequence[int], tokens: i
     first = 3 * tokens * width**2 + 9 * pairs * width**2 + 2 * squares * width
     middle = (full - 2) * (pairs * linear_maps(cfg) + 2 * squares * width)
     last = len(lengths) * linear_maps(cfg) + 2 * pairs * cfg.n_heads * width
+    if cfg.positions == "rotary":
+        last += (pairs - len(lengths)) * width**2 - pairs * (cfg.n_heads - 1) * width
     return below + first + middle + last + outputs
 
 
@@ -105,7 +110,10 @@ def crossover(cfg: ModelConfig) -> int:
 
 
 def counted(call: Callable[[], Any]) -> int:
-    """Multiply-adds of ``call`` by PyTorch's counter, attention taken as plain matrix products."""
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    """Multiply-adds of ``call`` by PyTorch's counter, attention taken as plain matrix products.
+
+    On a CPU, too: the kernels of this library, whose products the counter cannot see, are left out meanwhile.
+    """
+    with kernels.left_out(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         call()
     return counter.get_total_flops() // 2

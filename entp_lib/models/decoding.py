@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from entp_lib.models.arguments import check_own_place, check_tensor
 from entp_lib.models.relations import masked
 from entp_lib.models.transformer import Transformer
 
@@ -58,8 +59,8 @@ def cached_logits(
 
     ``causal=False`` lets the new tokens see each other in full: the prompt of a prefix decoder, or, token by token on
     an encoder, the naive cache that is wrong from two layers on. ``positions_BT``: position ids of the new tokens,
-    which go on counting unless given. ``mask_BTS``: True where a new token may see one of all S so far. Raises
-    ValueError where the cache would overflow.
+    which go on counting unless given. ``mask_BTS``: True where a new token may see one of all S so far, itself always.
+    Raises ValueError where the cache would overflow or has another number of rows, and for a mask that does not fit.
     """
     new = tokens_BT.shape[1]
     start, stop = cache.length, cache.length + new
@@ -67,8 +68,15 @@ def cached_logits(
         raise ValueError(f"tokens of shape {tuple(tokens_BT.shape)}: no new token")
     if stop > cache.max_length:
         raise ValueError(f"{stop} tokens: beyond the cache's {cache.max_length} positions")
-    if mask_BTS is not None and mask_BTS.shape != (len(tokens_BT), new, stop):
-        raise ValueError(f"mask of shape {tuple(mask_BTS.shape)}: must be ({len(tokens_BT)}, {new}, {stop})")
+    if len(tokens_BT) != len(cache.positions_BT):
+        raise ValueError(f"{len(tokens_BT)} rows of tokens: the cache has {len(cache.positions_BT)}")
+    if mask_BTS is not None:
+        if mask_BTS.dtype != torch.bool or mask_BTS.shape != (len(tokens_BT), new, stop):
+            raise ValueError(
+                f"mask of shape {tuple(mask_BTS.shape)} and type {mask_BTS.dtype}: must be boolean of shape "
+                f"({len(tokens_BT)}, {new}, {stop})"
+            )
+        check_own_place(mask_BTS)
     scheme, device = model.positions, tokens_BT.device
     x, added = (
         model.embedding(tokens_BT),
@@ -161,8 +169,11 @@ def check_room(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
     """Length after generation; ValueError where the prompt is empty or the position table too short."""
     if model.cfg.input_dim is not None:
         raise ValueError("generation needs a model of tokens; this one has continuous inputs")
+    check_tensor("prompt", prompt_BT, "token ids (B, T)", "torch.tensor([[3, 1, 2]])")
     if prompt_BT.dim() != 2 or 0 in prompt_BT.shape:
         raise ValueError(f"prompt of shape {tuple(prompt_BT.shape)}: must be (B, T) with at least one token")
+    if prompt_BT.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"prompt of type {prompt_BT.dtype}: token ids must be torch.int64 (prompt.long())")
     if new_tokens < 1:
         raise ValueError(f"new_tokens = {new_tokens}: must be at least 1")
     low, high = int(prompt_BT.min()), int(prompt_BT.max())
@@ -221,8 +232,11 @@ def beam_search(
     log-probabilities (W,), best first.
 
     One beam is greedy search; with V^(new_tokens - 1) beams or more the search is exhaustive. Fewer are returned where
-    fewer exist.
+    fewer exist. Raises ValueError as ``generate`` does, and where the prompt is not one row.
     """
+    check_tensor("prompt", prompt_T, "token ids (T,)", "torch.tensor([3, 1, 2])")
+    if prompt_T.dim() != 1:
+        raise ValueError(f"prompt of shape {tuple(prompt_T.shape)}: must be (T,), one prompt at a time")
     length = check_room(model, prompt_T[None], new_tokens)
     if beams < 1:
         raise ValueError(f"beams = {beams}: must be at least 1")

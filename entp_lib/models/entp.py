@@ -21,6 +21,7 @@ from entp_lib.models import grouping, packing
 from entp_lib.models.kernels import Groups
 from entp_lib.models.packing import Rows
 from entp_lib.models.relations import Relations
+from entp_lib.strict import one_of
 
 # Entries (tokens times width) that a part holds unless a budget is given.
 MICRO_BATCH_ENTRIES = {"cpu": 2**20, "cuda": 2**26}
@@ -148,8 +149,10 @@ def token_forwards(model: ModelConfig | str, wanted_BT: Tensor) -> int:
     ``model``: a configuration, or an architecture's name. One layer or several, ENTP is counted as it is defined, one
     full pass per prefix, and so is the authors' hybrid, though its first layer would do with one pass for all. Where a
     configuration says how many layers are full, each layer is counted by itself: their mean, to the nearest token.
+    ConfigError for an unknown name.
     """
     name = model if isinstance(model, str) else model.architecture
+    one_of("architecture", name, ARCHITECTURES)
     once = wanted_BT.numel()
     if ARCHITECTURES[name].causal_layers is None:
         return once

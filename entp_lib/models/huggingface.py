@@ -4,11 +4,18 @@ import torch
 from torch import nn
 
 from entp_lib.models.transformer import Transformer
+from entp_lib.strict import require
+
+GELU = ("gelu_new", "gelu_pytorch_tanh")  # the tanh approximation, under two names
 
 
 @torch.no_grad()
 def copy_gpt2(source: nn.Module, model: Transformer) -> None:
-    """Fill ``model`` with the weights of ``source``, a ``GPT2Model`` of its shape, whose linear maps are transposed."""
+    """Fill ``model`` with the weights of ``source``, a ``GPT2Model`` of its shape, whose linear maps are transposed.
+
+    ConfigError where the two are not the same function of their weights.
+    """
+    check_same(source, model)
     model.embedding.weight.copy_(source.wte.weight)
     model.positions.weight.copy_(source.wpe.weight)
     pairs = [(source.ln_f, model.ln_f)]
@@ -25,3 +32,22 @@ def copy_gpt2(source: nn.Module, model: Transformer) -> None:
     for theirs, ours in pairs:
         ours.weight.copy_(theirs.weight)
         ours.bias.copy_(theirs.bias)
+
+
+def check_same(source: nn.Module, model: Transformer) -> None:
+    """ConfigError where a ``GPT2Model`` has other sizes, or computes otherwise, than ``model``."""
+    theirs, ours = source.config, model.cfg
+    pairs = {
+        "n_layers": (theirs.n_layer, ours.n_layers),
+        "n_heads": (theirs.n_head, ours.n_heads),
+        "width": (theirs.n_embd, ours.width),
+        "max_length": (theirs.n_positions, ours.max_length),
+        "vocab_size": (theirs.vocab_size, ours.vocab_size),
+        "width of the MLP": (theirs.n_inner or 4 * theirs.n_embd, 4 * ours.width),
+        "positions": ("learned", ours.positions),
+        "epsilon of the norms": (theirs.layer_norm_epsilon, model.ln_f.eps),
+    }
+    for name, (wanted, found) in pairs.items():
+        require(wanted == found, f"{name}: the GPT-2 has {wanted}, this model {found}")
+    kind = theirs.activation_function
+    require(kind in GELU, f"activation_function = {kind!r} of the GPT-2: this library's models have {GELU[0]!r}")

@@ -8,8 +8,9 @@ factors of one half to the matrix products. Nothing here knows dropout or autoca
 Letters: M flat tokens, D width, F hidden width of the MLP, H heads, K head width, R rows of a group, T its length.
 """
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +27,24 @@ flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
+ALLOWED = [True]
+
+
+@contextlib.contextmanager
+def left_out() -> Iterator[None]:
+    """Within it none of these kernels applies, so that what computes is what PyTorch's own tools can see."""
+    before, ALLOWED[0] = ALLOWED[0], False
+    try:
+        yield
+    finally:
+        ALLOWED[0] = before
+
+
 def usable(x: Tensor, dropout: float) -> bool:
     """Whether these kernels apply: fp32 or fp64 on a CPU, no active dropout, no autocast, no functional transform."""
     return (
-        x.device.type == "cpu"
+        ALLOWED[0]
+        and x.device.type == "cpu"
         and x.dtype in (torch.float32, torch.float64)
         and dropout == 0
         and not torch.is_autocast_enabled("cpu")

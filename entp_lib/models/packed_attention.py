@@ -34,12 +34,16 @@ def use(way: str) -> None:
 
 
 def in_use() -> str:
-    """The way that packed rows attend in."""
-    return os.environ.get(VARIABLE) or "masked"
+    """The way that packed rows attend in. ConfigError where the environment names another than ``WAYS``."""
+    way = os.environ.get(VARIABLE) or "masked"
+    one_of(VARIABLE, way, WAYS)
+    return way
 
 
 def attend(q_RHCK: Tensor, k_RHCK: Tensor, v_RHCK: Tensor, segment_RC: Tensor, way: str = "") -> Tensor:
-    """Attention output (R, H, C, K) where every token sees its own segment of its row."""
+    """Attention output (R, H, C, K) where every token sees its own segment of its row. ConfigError for another way."""
+    if way:
+        one_of("packed attention", way, WAYS)
     way = way or in_use()
     if way == "flex":
         return flexible(q_RHCK, k_RHCK, v_RHCK, segment_RC)
@@ -104,6 +108,7 @@ def choice_study(device: str, dtype: str, rows: int, repeat: int) -> tuple[dict[
     ``dtype``: bf16 or fp32. A way that this machine does not have, or whose output is not that of ``masked`` within
     2 % of its largest entry (bf16) or 1e-4 (fp32), is told why and not chosen.
     """
+    one_of("dtype", dtype, ("bf16", "fp32"))
     found: dict[str, dict[str, float]] = {way: {} for way in WAYS}
     why: dict[str, str] = {}
     for name, (heads, width, tokens) in SHAPES.items():

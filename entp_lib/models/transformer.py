@@ -161,7 +161,8 @@ class Transformer(nn.Module):
 
         ``inputs``: token ids (B, T), or (B, T, input_dim) of a continuous model. ``wanted``: boolean (B, T), or a part
         of what ``plan`` made of such a mask; None for all positions, which is also what ``torch.compile`` can take with
-        ``fullgraph=True``, ``torch.export``, and the meta device. ``prompt_lengths_B`` is used by the prefix decoder
+        ``fullgraph=True``, ``torch.export``, and the meta device (not of a prefix decoder, whose prompts must be
+        looked at). ``prompt_lengths_B`` is used by the prefix decoder
         only, whose wanted positions may not lie before the prompt's last token (they would see what they predict); None
         is all from there on. ``positions_BT``: the position ids of the tokens, 0, 1, 2 … unless given. ``mask_BTT``:
         True where a token (row) may see another (column), itself always; the architecture hides later tokens, or the
@@ -263,6 +264,10 @@ def check_device(device: str) -> None:
         torch.device(device)
     except RuntimeError as error:
         raise ConfigError(f"device = {device!r}: must be 'cpu', 'cuda', 'cuda:1' … or 'meta'") from error
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ImportError, NotImplementedError) as error:
+        raise ConfigError(f"device = {device!r}: PyTorch finds no such device here; use device = 'cpu'") from error
 
 
 def parameter_count(model: nn.Module, embeddings: bool = False) -> int:

@@ -60,8 +60,8 @@ def parse(example: str, reversed_answer: bool) -> tuple[int, int, int]:
     if not (body.startswith("$") and body.endswith("$") and body.count("+") == body.count("=") == 1):
         raise ValueError(f"{example!r}: must look like $a+b=c$")
     left, answer = body[1:-1].split("=")
-    a, b = left.split("+")
-    if not all(part.isascii() and part.isdigit() for part in (a, b, answer)):
+    a, plus, b = left.partition("+")
+    if not plus or not all(part.isascii() and part.isdigit() for part in (a, b, answer)):
         raise ValueError(f"{example!r}: a, b and c in $a+b=c$ must be whole numbers")
     return int(a), int(b), int(answer[::-1] if reversed_answer else answer)
 

@@ -141,6 +141,7 @@ class Task:
 
 def kept_apart(x_BS: Tensor, share: float, salt: int = 0) -> Tensor:
     """Which rows of symbols are kept for evaluation, (B,): a fixed choice, about ``share`` of all, without meaning."""
+    x_BS = x_BS.long()  # a narrower type would wrap elsewhere, and choose others
     mixed_B = torch.full_like(x_BS[:, 0], salt)
     for column_B in x_BS.unbind(1):
         mixed_B = ((mixed_B ^ column_B) * 0x9E3779B1 + 0x7F4A7C15) % 2**31

@@ -48,8 +48,15 @@ def count2(x: Sequence[int]) -> int:
 
 
 def next_symbols(x_BT: Tensor, order: int) -> Tensor:
-    """Count3 (``order`` 3) or Count2 (2) of each row, (B,): Algorithm 3 for a batch, in O(T) per row."""
+    """Count3 (``order`` 3) or Count2 (2) of each row of whole numbers, (B,): Algorithm 3 for a batch, O(T) per row.
+
+    ConfigError for another order, rows of length 0 and numbers that are not whole.
+    """
+    one_of("order", order, (2, 3))
     n = x_BT.shape[1]
+    require(n >= 1, f"rows of shape {tuple(x_BT.shape)}: must have an element")
+    require(not x_BT.is_floating_point(), f"rows of type {x_BT.dtype}: must be whole numbers")
+    x_BT = x_BT.long()
     missing_BT = -(x_BT + x_BT[:, -1:]) % n  # the residue that completes each element to 0
     if order == 2:
         return (missing_BT == 0).sum(1) % n

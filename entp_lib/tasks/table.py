@@ -41,8 +41,9 @@ class Table(FixedData):
     """The sequences of a CSV or ``.npz`` file, trained on one part of them and evaluated on the others.
 
     ``file``: its path. ``checksum``: the first 16 hexadecimal digits of its SHA-256, so that a record cannot mean two
-    files; "" takes what is there. ``held_out``: the share of validation, and of test, where the file does not name the
-    parts; equal inputs always go to one part, chosen by ``split_seed``. ConfigError for what the file lacks.
+    files; "" takes what is there. ``held_out``: the share of validation, and of test, among different inputs, where
+    the file does not name the parts; equal inputs, however many, always go to one part, chosen by ``split_seed``.
+    ConfigError for what the file lacks.
     """
 
     file: str
@@ -143,7 +144,7 @@ def split_of(found: Contents, held_out: float, seed: int) -> dict[str, np.ndarra
         flat = np.column_stack([flat, found.lengths])
     _, group_P = np.unique(flat, axis=0, return_inverse=True)
     group_P = group_P.reshape(-1)
-    groups = int(group_P.max()) + 1
+    groups = int(group_P.max()) + 1  # shares are of different inputs, however often each comes
     order = np.random.default_rng(seed).permutation(groups)
     each = max(1, min(round(held_out * groups), (groups - 1) // 2))
     name_G = np.full(groups, "train", dtype="U10")

@@ -59,7 +59,7 @@ def read(path: Path) -> Contents:
 def read_csv(path: Path) -> Contents:
     """The examples of a CSV file: a line each."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
+        reader = csv.DictReader(file, strict=True)  # a quote that is never closed would swallow lines
         names = reader.fieldnames or []
         unknown = [name for name in names if name not in COLUMNS]
         require("sequence" in names, f"{path}: must have a column 'sequence', its first line has {', '.join(names)}")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from entp_lib.strict import one_of, require
 from entp_lib.tasks import Batch, Task, generator_for
 
 EVAL_BATCH = 256
@@ -24,7 +25,8 @@ def batches(task: Task, sequences: int, device: str, *seed_parts: int | str):
 
 
 def autocast(device: str, precision: str):
-    """The autocast context of a precision: bf16, or nothing for fp32."""
+    """The autocast context of a precision: bf16, or nothing for fp32. ConfigError for another."""
+    one_of("precision", precision, ("fp32", "bf16"))
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
@@ -44,23 +46,27 @@ def evaluate(
     ``loss`` in nats per scored position; ``token_accuracy``; ``sequence_accuracy``, the share of sequences with
     every scored position right. ``detailed`` adds the same by position (1-based prefix length) and the margin
     between the largest and the second largest logit. Where a task is continuous there is the squared error alone,
-    and in detail ``error_by_position``, the standard error of its mean over sequences. ``grouped`` adds ``groups``:
-    by the task's name for a sequence, how many there were and how many were right.
+    and in detail ``error_by_position``, the standard error of its mean over n sequences (the squares over n, not
+    n - 1: for thousands of them). ``grouped`` adds ``groups``: by the task's name for a sequence, how many there were
+    and how many were right. ConfigError for no sequences and for an unknown precision.
     """
+    require(sequences >= 1, f"sequences = {sequences}: must be at least 1")
     was_training = model.training
     model.eval()
     totals, groups = totals_for(task, device), {}
-    for batch in batches(task, sequences, device, "evaluate", *seed_parts):
-        with autocast(device, precision):
-            logits_NV = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B, **batch.relations())
-        logits_NV = logits_NV.float()
-        right_B = totals.add(task, batch, logits_NV, detailed)
-        if grouped:
-            for name, right in zip(task.groups(batch) or (), right_B.tolist(), strict=False):
-                count = groups.setdefault(name, {"sequences": 0, "right": 0})
-                count["sequences"] += 1
-                count["right"] += right
-    model.train(was_training)
+    try:
+        for batch in batches(task, sequences, device, "evaluate", *seed_parts):
+            with autocast(device, precision):
+                logits_NV = model(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B, **batch.relations())
+            logits_NV = logits_NV.float()
+            right_B = totals.add(task, batch, logits_NV, detailed)
+            if grouped:
+                for name, right in zip(task.groups(batch) or (), right_B.tolist(), strict=False):
+                    count = groups.setdefault(name, {"sequences": 0, "right": 0})
+                    count["sequences"] += 1
+                    count["right"] += right
+    finally:
+        model.train(was_training)
     return totals.result(detailed) | ({"groups": dict(sorted(groups.items()))} if grouped else {})
 
 

@@ -280,6 +280,10 @@ def check_fit(task: Task, config: RunConfig) -> None:
         f"input_dim = {model.input_dim}: task {config.task!r} has "
         + ("tokens, which need None" if task.input_dim is None else f"inputs of {task.input_dim} numbers"),
     )
+    require(
+        not task.continuous or model.output_dim == 1,
+        f"output_dim = {model.output_dim}: task {config.task!r} predicts one number",
+    )
     if model.input_dim is None:
         require(
             task.vocab_size == model.vocab_size,

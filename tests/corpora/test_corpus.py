@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -363,3 +364,24 @@ def test_too_small_a_vocabulary_says_what_would_do(file):
     with pytest.raises(ConfigError, match=f"vocabulary = 5: the corpus has {distinct} different characters"):
         open_tokens(recipe(file(SPEECHES), "characters", 5))
     assert open_tokens(recipe(file(SPEECHES), "characters", distinct)).train.max() < distinct
+
+
+def test_rows_without_a_text_leave_the_others_on_their_side(parquet):
+    """The split of nanoGPT goes by rows: an empty one is a number that nothing has."""
+    texts = [f"document {i} of forty" for i in range(40)]
+    emptied = ["" if i in (0, 5) else text for i, text in enumerate(texts)]
+    sides = []
+    for rows, name in ((texts, "whole.parquet"), (emptied, "emptied.parquet")):
+        path = parquet(rows, name)
+        assert source_of(str(path)).count() == 40
+        tokens = reopened(recipe(str(path), split="nanogpt"))
+        sides.append({t for t in bytes(tokens.validation.astype(np.uint8)).decode(errors="replace").split("document")})
+    assert sides[0] == sides[1] and len(sides[0]) > 4
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"split": "tial"}, {"tokenizer": "byte"}, {"held_out": float("nan")}, {"held_out": -1.0}]
+)
+def test_recipes_are_checked(file, wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        replace(recipe(file(SPEECHES)), **wrong)

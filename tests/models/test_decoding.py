@@ -184,3 +184,13 @@ def test_bad_caches_and_beams_are_named():
         beam_search(model, PROMPT[0], 2, 0)
     with pytest.raises(ValueError, match="continuous inputs"):
         generate(build_model(ModelConfig("entp", 1, 2, 16, 0, 9, input_dim=3, output_dim=2)), PROMPT, 1)
+
+
+def test_prompts_that_are_none_are_named():
+    model = build_model(ModelConfig("decoder", 1, 1, 4, 5, 6))
+    with pytest.raises(ValueError, match="prompt is a list"):
+        generate(model, [[1, 2]], 1)
+    with pytest.raises(ValueError, match="type torch.float32: token ids must be"):
+        generate(model, torch.ones(1, 2), 1)
+    with pytest.raises(ValueError, match=r"shape \(1, 2\): must be \(T,\)"):
+        beam_search(model, torch.ones(1, 2, dtype=torch.long), 1, 2)

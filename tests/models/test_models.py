@@ -17,6 +17,7 @@ from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model, entp, grouping, kernels, packing, parameter_count
 from entp_lib.models.huggingface import copy_gpt2
 from entp_lib.models.transformer import Transformer, prefix_mask
+from entp_lib.strict import ConfigError
 
 
 def tokens(batch=3, length=8, seed=0, vocab=11):
@@ -620,3 +621,27 @@ def test_hybrid_has_a_causal_first_layer_and_is_entp_after(small_model):
     fast = hybrid(x, everywhere(x))
     hybrid.entp_method = "reference"
     torch.testing.assert_close(hybrid(x, everywhere(x)), fast)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "message"),
+    [
+        ({"n_head": 4}, {}, "n_heads: the GPT-2 has 4, this model 2"),
+        ({"activation_function": "relu"}, {}, "activation_function = 'relu'"),
+        ({"n_positions": 1}, {}, "max_length: the GPT-2 has 1, this model 6"),
+        ({"layer_norm_epsilon": 1e-6}, {}, "epsilon of the norms"),
+        ({}, {"positions": "rotary"}, "positions: the GPT-2 has learned, this model rotary"),
+    ],
+)
+def test_a_gpt2_that_computes_otherwise_is_refused(theirs, ours, message):
+    transformers = pytest.importorskip("transformers")
+    shape = dict(n_layer=1, n_head=2, n_embd=8, n_positions=6, vocab_size=5) | theirs
+    source = transformers.GPT2Model(transformers.GPT2Config(**shape))
+    with pytest.raises(ConfigError, match=message):
+        copy_gpt2(source, build_model(ModelConfig("decoder", 1, 2, 8, 5, 6, **ours)))
+
+
+def test_a_device_that_is_not_there_is_named():
+    for device in ("xpu", "mps", "hpu", "cuda:99"):
+        with pytest.raises(ConfigError, match=f"device = '{device}'"):
+            build_model(ModelConfig("decoder", 1, 1, 4, 5, 6), device=device)

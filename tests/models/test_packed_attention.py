@@ -74,3 +74,14 @@ def test_only_known_ways_are_taken(monkeypatch):
         packed_attention.use("flexible")
     packed_attention.use("flex")
     assert packed_attention.in_use() == "flex"
+
+
+def test_a_misspelt_way_or_type_is_refused(monkeypatch):
+    x, segment = torch.zeros(1, 1, 2, 4), torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(ConfigError, match="did you mean 'variable'"):
+        attend(x, x, x, segment, way="variabel")
+    monkeypatch.setenv(packed_attention.VARIABLE, "flexx")
+    with pytest.raises(ConfigError, match="ENTP_PACKED_ATTENTION = 'flexx'.*did you mean 'flex'"):
+        packed_attention.in_use()
+    with pytest.raises(ConfigError, match="dtype = 'fp16'"):
+        choice_study("cpu", "fp16", 1, 1)

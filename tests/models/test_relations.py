@@ -241,3 +241,27 @@ def test_bad_ids_and_masks_are_named(changes, message):
     inputs_BT = drawn(4)[0]
     with pytest.raises(ValueError, match=message):
         model_of("entp", "learned")(inputs_BT, torch.ones_like(inputs_BT, dtype=torch.bool), **changes)
+
+
+def test_ids_and_masks_of_other_types_are_refused():
+    """Bytes would wrap in distances, and a mask of numbers would be added to the scores."""
+    model = build_model(ModelConfig("decoder", 2, 2, 8, 5, 6, positions="alibi")).eval()
+    x = torch.tensor([[1, 2, 3]])
+    for kind in (torch.uint8, torch.bool, torch.float32):
+        with pytest.raises(ValueError, match=f"positions.*{kind}.*must be whole numbers, torch.int64"):
+            model(x, positions_BT=torch.arange(3)[None].to(kind))
+    assert torch.equal(model(x, positions_BT=torch.arange(3)[None].int()), model(x))
+    for kind in (torch.int64, torch.float32):
+        with pytest.raises(ValueError, match=f"mask.*{kind}.*must be boolean"):
+            cached_logits(model, x, Cache(model, 1), mask_BTS=torch.ones(1, 3, 3, dtype=kind))
+    nothing = torch.zeros(1, 3, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match="token 0 of row 0 may not see itself"):
+        cached_logits(model, x, Cache(model, 1), mask_BTS=nothing)
+    cache = Cache(model, 1)
+    cached_logits(model, x, cache)
+    later = torch.ones(1, 1, 4, dtype=torch.bool)
+    later[0, 0, 3] = False  # the new token is the last of four
+    with pytest.raises(ValueError, match="may not see itself"):
+        cached_logits(model, x[:, :1], cache, mask_BTS=later)
+    with pytest.raises(ValueError, match="1 rows of tokens: the cache has 4"):
+        cached_logits(model, x, Cache(model, 4))

@@ -201,3 +201,9 @@ def test_training_pairs_are_drawn_alike():
     batch = Addition(n_train=200).batch(generator_for("cpu", 5), 20_000)
     rows, counts = torch.unique(batch.inputs_BT, dim=0, return_counts=True)
     assert len(rows) == 200 and counts.min() > 60 and counts.max() < 150
+
+
+@pytest.mark.parametrize("example", ["$1=2+3$", "$12$", "$1+2=3", "$1+x=3$"])
+def test_a_text_that_is_no_sum_is_named(example):
+    with pytest.raises(ValueError, match=r"a\+b=c"):
+        module.parse(example, False)

@@ -199,3 +199,28 @@ def test_evaluation_draws_from_the_held_out_side():
     for batch in batches(task, 50, "cpu", "x"):
         assert task.is_held_out(batch.inputs_BT[:, :5]).all()
     assert not task.is_held_out(task.batch(generator_for("cpu", 1), 50).inputs_BT[:, :5]).any()
+
+
+def test_counting_is_the_same_in_every_type_and_names_what_it_cannot_count():
+    rows = torch.tensor([[200, 100, 2], [1, 1, 1]])
+    for order in (2, 3):
+        wanted = next_symbols(rows, order)
+        assert torch.equal(next_symbols(rows.to(torch.uint8), order), wanted)
+        assert wanted.tolist() == [(count2 if order == 2 else count3)(row) for row in rows.tolist()]
+    for bad, order, message in (
+        (rows, 5, "order = 5"),
+        (rows[:, :0], 3, "must have an element"),
+        (rows.float(), 3, "must be whole numbers"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            next_symbols(bad, order)
+    task = Counting(length=8, seed_length=4, symbols=8, held_out=0.3)
+    seeds = torch.randint(8, (200, 4), generator=torch.Generator().manual_seed(0))
+    sides = task.is_held_out(seeds)
+    assert 20 < sides.sum() < 100 and torch.equal(task.is_held_out(seeds.int()), sides)
+
+
+@pytest.mark.parametrize("wrong", [{"anchor": "frist"}, {"output": "exist"}, {"modulus": -8}])
+def test_labels_by_definition_are_asked_for_rightly(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        triplet_label([1, 2, 3], **{"modulus": 8, "anchor": "first", "output": "exists"} | wrong)

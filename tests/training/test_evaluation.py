@@ -7,13 +7,17 @@ import torch
 import torch.nn.functional as F
 from scipy import stats
 
+from entp_lib.config import ModelConfig
+from entp_lib.models import build_model
 from entp_lib.statistics import (
     first_at,
+    mcnemar,
     mean_interval,
     proportion_interval,
     ratio_interval,
     value_at,
 )
+from entp_lib.strict import ConfigError
 from entp_lib.tasks import Batch, Counting, Task, Triplets
 from entp_lib.tasks.counting import count3
 from entp_lib.training.evaluation import batches, constant_baseline, evaluate, mode_baseline
@@ -215,3 +219,28 @@ def test_real_targets_are_scored_by_squared_error():
     assert scores["error_by_position"] == [pytest.approx(errors.std(correction=0).item() / 300**0.5, rel=1e-5)]
     baseline = constant_baseline(Line(), 300, "seed")
     assert baseline["loss"] == pytest.approx(4, rel=0.3)  # of the guess zero: E[(2x)²]
+
+
+def test_what_cannot_be_evaluated_is_named_and_leaves_the_model_as_it_was():
+    task = Counting(length=6, seed_length=2, symbols=4)
+    model = build_model(ModelConfig("decoder", 1, 1, 4, task.vocab_size, task.length)).train()
+    with pytest.raises(ConfigError, match="sequences = 0"):
+        evaluate(model, task, 0)
+    with pytest.raises(ConfigError, match="precision = 'bfloat16'.*did you mean 'bf16'"):
+        evaluate(model, task, 1, precision="bfloat16")
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: mean_interval([1, 2, 3], 95), "confidence = 95"),
+        (lambda: mean_interval([1, 2, 3], -0.5), "confidence = -0.5"),
+        (lambda: mean_interval([[1, 2], [3, 4]]), r"shape \(2, 2\)"),
+        (lambda: ratio_interval([1, 2], [1, 2], 1), "confidence = 1"),
+        (lambda: mcnemar(-3, 3), "must not be negative"),
+    ],
+)
+def test_nonsense_has_no_interval(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -427,3 +427,11 @@ def test_a_task_may_bring_position_ids_and_a_mask(small_run, monkeypatch, archit
     model = told.model.eval()
     scores = evaluate(model, Backwards(**config.task_params), 64, 0, "x")
     assert scores["loss"] != evaluate(model, Counting(**config.task_params), 64, 0, "x")["loss"]
+
+
+def test_one_number_is_predicted_where_numbers_are():
+    task = build_task("in_context", {"function": "linear", "dims": 2, "points": 3})
+    model = ModelConfig("decoder", 1, 1, 4, 0, task.length, input_dim=2, output_dim=3)
+    config = RunConfig("x", "smoke", "in_context", {}, model, TrainConfig(steps=1))
+    with pytest.raises(ConfigError, match="output_dim = 3.*predicts one number"):
+        check_fit(task, config)

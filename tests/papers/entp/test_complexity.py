@@ -1,12 +1,12 @@
 """Counted costs against PyTorch's counter and against live tensors."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model, kernels
@@ -20,25 +20,29 @@ def config(architecture="entp", layers=3, width=32, heads=4):
 
 
 def counted(call):
-    """Multiply-adds that PyTorch's counter sees, with attention as plain matrix products."""
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        call()
-    return counter.get_total_flops() // 2
+    """Multiply-adds that PyTorch's counter sees, on a CPU."""
+    with torch.no_grad():
+        return complexity.counted(call)
 
 
-@pytest.fixture(autouse=True)
-def plain(monkeypatch):
-    """The same operations where the counter sees them: the fused kernels write into buffers."""
-    monkeypatch.setattr(kernels, "usable", lambda x, dropout: False)
+def test_while_counting_no_kernel_hides_a_product():
+    model, x = build_model(config()), torch.zeros(1, 12, dtype=torch.long)
+    with kernels.left_out():
+        assert not kernels.usable(torch.zeros(2), 0.0)
+    assert kernels.usable(torch.zeros(2), 0.0)
+    with pytest.raises(ZeroDivisionError):
+        complexity.counted(lambda: model(x).sum() / 0 if kernels.usable(torch.zeros(2), 0.0) else 1 / 0)
+    assert kernels.usable(torch.zeros(2), 0.0)  # also after an error
 
 
 @given(
     layers=st.integers(1, 4),
     heads=st.sampled_from([1, 2, 4]),
     lengths=st.sets(st.integers(1, 12), min_size=1).map(sorted),
+    positions=st.sampled_from(["learned", "rotary"]),
 )
-def test_counts_agree_with_the_counter(layers, heads, lengths):
-    cfg = config(layers=layers, heads=heads)
+def test_counts_agree_with_the_counter(layers, heads, lengths, positions):
+    cfg = replace(config(layers=layers, heads=heads), positions=positions)
     model = build_model(cfg)
     x, wanted = torch.zeros(1, 12, dtype=torch.long), torch.zeros(1, 12, dtype=torch.bool)
     wanted[0, [n - 1 for n in lengths]] = True
