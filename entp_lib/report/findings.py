@@ -96,7 +96,12 @@ FINDINGS = (
         "4 · learning in context",
         "ENTP is ahead on linear and sparse functions, competitive on others (linear, squared error, decoder − ENTP)",
         ("F7-linear",),
-        (("F7-sparse", "sparse regression"), ("F10-network", "networks"), ("F10-tree", "decision trees")),
+        (
+            ("F7-sparse", "sparse regression"),
+            ("F7-sparse-slower", "sparse again, at a third of the rate for twice the steps"),
+            ("F10-network", "networks"),
+            ("F10-tree", "decision trees"),
+        ),
         "F7-linear-fair",
         "in_context",
         ("dims", "points"),
