@@ -26,8 +26,14 @@ from entp_lib.tasks.base import Batch, Task
 
 
 def triplet_label(x: Sequence[int], modulus: int, anchor: str, output: str) -> int:
-    """The label after all of ``x`` by trying every pair: the definition, for tests. ConfigError as of ``Triplets``."""
-    Triplets(length=len(x), modulus=modulus, anchor=anchor, output=output)
+    """The label after all of ``x`` by trying every pair: the definition, for tests.
+
+    ``modulus`` 0 is the length of ``x``. ConfigError for no elements, a negative modulus and unknown words.
+    """
+    require(len(x) >= 1, "x: must have an element")
+    require(modulus >= 0, f"modulus = {modulus}: must not be negative")
+    one_of("anchor", anchor, ("first", "last"))
+    one_of("output", output, ("exists", "count"))
     m = modulus or len(x)
     a = x[0] if anchor == "first" else x[-1]
     pairs = sum((a + x_i + x_j) % m == 0 for x_i in x for x_j in x)
