@@ -121,6 +121,8 @@ def records_command(_) -> int:
     for path in sorted((store.root / "records").glob("*/*.json")):
         try:
             record = store.load(path.parent.name, path.stem)
+            if record is None:
+                raise RecordError(f"record {path.name} is not there (a link that leads nowhere?)")
             if known.get(record.experiment) != record.version:
                 raise RecordError(f"record {path.name} belongs to no current experiment")
             good += 1

@@ -36,7 +36,7 @@ def of_repository(name: str, variable: str = "") -> Path:
         os.environ[variable] = os.path.abspath(os.environ[variable])  # kernels and workers start elsewhere
         return Path(os.environ[variable])
     if variable and not has_repository():
-        return Path(os.environ.get(HOME_VARIABLE) or Path.cwd()) / name
+        return Path(os.path.abspath(os.environ.get(HOME_VARIABLE) or ".")) / name
     hint = "clone the repository and run it from there"
     require(has_repository(), f"entp_lib is installed without its repository, where {name}/ would be: {hint}")
     return root() / name
@@ -59,7 +59,7 @@ def figures() -> Path:
 
 def new_figures() -> Path:
     """Folder that notebooks write figures to: beside the executed copies, unless whoever runs them names another."""
-    return Path(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures")
+    return Path(os.path.abspath(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures"))
 
 
 def notebooks() -> Path:

@@ -94,3 +94,13 @@ def test_a_link_that_leads_nowhere_is_shown_as_itself(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert paths.relative(tmp_path / "loop") == str(tmp_path / "loop")
     assert paths.relative(paths.root() / "README.md") == "README.md"
+
+
+def test_places_named_from_the_working_directory_stay_where_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(paths.NEW_FIGURES_VARIABLE, "drawn")
+    assert paths.new_figures() == tmp_path / "drawn"
+    monkeypatch.setattr(paths, "has_repository", lambda: False)
+    monkeypatch.delenv("ENTP_RESULTS", raising=False)
+    monkeypatch.setenv(paths.HOME_VARIABLE, "home")
+    assert paths.results() == tmp_path / "home" / "results"

@@ -20,7 +20,7 @@ def beside_committed(
     """Final scores of changed runs and of the committed ones of their tier, means over seeds with 95 % intervals.
 
     A line for each arm, and for whatever else the runs differ in; None where nothing was changed. ``runs`` says how
-    many there are of each. The committed column is empty where that tier has no whole records.
+    many there are of each. There is no committed column where that tier has no whole records.
     """
     changed = [r for r in records if r.labels.get("changed") and isinstance(r.config, RunConfig)]
     if not changed:

@@ -23,10 +23,10 @@ SAME_PREFIXES = "same prefixes"  # that of a decoder that learns from ENTP's pre
 def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
     """Planned ``runs`` with every change made to those that train, and task changes to studies that have a task.
 
-    ``train.steps`` is that of the run with the fewest; longer ones keep their ratio to it, and warm-up, decay and
-    evaluations are stretched with it unless they are named too. A decoder at equal compute keeps ENTP's of the changed
-    task. Labels: ``changed``. Raises ConfigError for what the configurations do not know or refuse, and for what tells
-    the runs of the experiment apart.
+    ``train.steps`` is that of the run with the fewest; longer ones keep their ratio to it. Decay and evaluations are
+    stretched with it unless they are named too; a warm-up stays, unless the run is shorter. A decoder at equal compute
+    keeps ENTP's of the changed task. Labels: ``changed``. Raises ConfigError for what the configurations of runs that
+    train do not know or refuse, and for what tells the runs of the experiment apart.
     """
     check_names(changes)
     training = [run.config for run in runs if isinstance(run.config, RunConfig)]
@@ -118,7 +118,10 @@ def changed_run(config: RunConfig, changes: dict[str, Any], fewest: int, twin: R
 
 
 def changed_study(config: StudyConfig, changes: dict[str, Any]) -> StudyConfig:
-    """A study whose parameters hold a task, with the changes of tasks; any other as it is."""
+    """A study whose parameters hold a task, with the changes of tasks; any other as it is.
+
+    Whether that task has such settings is seen when the study builds it.
+    """
     if not isinstance(config.params.get("task"), dict):
         return config
     return replace(config, params={**config.params, "task": {**config.params["task"], **only(changes, "task")}})

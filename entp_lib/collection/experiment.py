@@ -85,7 +85,8 @@ class Experiment:
     has one of each. ``moving``: what is said of runs that were not at rest at their last step, empty where all were.
     ``ready`` is asked once of the runs without a record, before any starts: ConfigError where what they need is not
     there, in place of the same failure run after run. ``of_figures``: labels of those runs of the paper's tier that
-    its figures show, where it has others too.
+    its figures show, where it has others too. ``shown_if_stored``: its notebook shows what is stored and computes it at
+    no tier but those that have it, and are asked for by name (``collect_if_any``).
     """
 
     name: str
@@ -100,6 +101,7 @@ class Experiment:
     moving: Callable[[Sequence[Record]], str] = still_improving
     ready: Callable[[Sequence[RunConfig | StudyConfig]], None] = nothing_to_ask
     of_figures: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    shown_if_stored: bool = False
 
     def __post_init__(self):
         if self.measure is not no_claims:

@@ -23,7 +23,10 @@ BUDGET_MARKERS = {"equal steps": ("o", -0.16), "equal compute": ("D", 0.16)}
 
 
 def forest(ax, ledger: pd.DataFrame) -> None:
-    """The ledger as a picture: our mean and interval coloured by verdict, the paper's value as a cross."""
+    """The ledger as a picture: our mean and interval coloured by verdict, the paper's value as a cross.
+
+    ``ledger``: rows with a value.
+    """
     for row, claim in enumerate(ledger.itertuples()):
         colour = VERDICT_COLOURS[claim.verdict]
         ax.plot([claim.low, claim.high], [row, row], color=colour, lw=2)
@@ -43,7 +46,7 @@ def bought(ax, table: pd.DataFrame) -> None:
     """What full attention buys: a row per task, a circle at equal steps, a diamond at equal compute, by answer.
 
     ``table``: columns task, budget, value, low, high, margin (shares of the way from guessing to the best), answer,
-    tier. Below its margin, drawn as two grey ticks, a difference counts as none.
+    tier; of what was run. Below its margin, drawn as two grey ticks, a difference counts as none.
     """
     places = {task: row for row, task in enumerate(dict.fromkeys(table["task"]))}
     for row in table.itertuples():

@@ -1,5 +1,6 @@
 """What experiments hand in for a claim: measurements, checks and observations; ``claims`` judges them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -73,7 +74,8 @@ class Measurement:
         """What keeps it from a verdict, as ``idle`` or too few pairs; empty where the interval decides."""
         pairs = len(self.values)
         few = f"{pairs} of {MIN_PAIRS} pairs" if pairs < MIN_PAIRS else ""
-        return self.idle or few
+        scoreless = sum(math.isnan(value) for value in self.values)
+        return self.idle or few or (f"{scoreless} of {pairs} pairs without a score" if scoreless else "")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import difflib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,7 +48,7 @@ class NotebookParameters:
             0 <= self.seeds <= MAX_SEEDS, f"seeds = {self.seeds}: must be from 0 (the tier's own number) to {MAX_SEEDS}"
         )
         require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
-        require(self.time_limit >= 0, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
+        require(0 <= self.time_limit < math.inf, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
         check_names(self.changes)
 
     @property
@@ -78,8 +79,9 @@ def check_names(changes: dict[str, Any]) -> None:
 def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
     """The parameters of a notebook from its own ``globals()``, read after the parameters cell.
 
-    In a kernel these are the names that the parameters cell, and papermill's cell behind it, assign: what other cells
-    left behind, in this run of the notebook or in an earlier one, does not count. Elsewhere every plain value counts.
+    In a kernel these are the names that the parameters cell, and papermill's cell behind it, assign, with the values
+    that they have now: other names, which other cells left behind in this run of the notebook or in an earlier one, do
+    not count. Elsewhere every plain value counts.
     A name that is no parameter is an error, since papermill alone would inject a misspelt name and go on.
     """
     names = [f.name for f in dataclasses.fields(cls)]

@@ -225,7 +225,7 @@ def versions() -> dict[str, int]:
 
 def command(device: str, tier: str, budget: float, folder: str, seeds: int) -> int:
     """The command line's ``campaign``; ConfigError for a folder that cannot be used."""
-    place = Path(folder)
+    place = Path(folder).absolute()  # the benchmark runs in the repository
     require(not place.exists() or place.is_dir(), f"--out {folder}: is a file")
     try:
         place.mkdir(parents=True, exist_ok=True)

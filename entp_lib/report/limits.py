@@ -1,6 +1,7 @@
 """Options that several commands share, checked before a text is read or a run made. Imports nothing that is slow."""
 
 import argparse
+import math
 import re
 import sys
 
@@ -13,7 +14,9 @@ def seconds(text: str | None) -> float:
         return 0.0
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
     require(match is not None, f"time limit {text!r}: write 900, 900s, 15m or 2h")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    found = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    require(math.isfinite(found), f"time limit {text[:20]}...: write 900, 900s, 15m or 2h")
+    return found
 
 
 def noted_seconds(text: str | None) -> float:

@@ -12,7 +12,7 @@ from entp_lib.collection.experiment import Experiment, cost
 from entp_lib.config import BEST_FIRST
 from entp_lib.report.execution import Job, Result, duration, execute, execute_side_by_side
 from entp_lib.report.options import OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
-from entp_lib.report.planned import common, planned
+from entp_lib.report.planned import common, common_names, planned
 from entp_lib.runs.execution import Config
 from entp_lib.runs.records import Store
 from entp_lib.runs.sweeps import available_cores
@@ -25,7 +25,8 @@ OWN_WORDS = ("ConfigError", "RecordError", "SweepError")  # errors that say them
 
 @dataclass(frozen=True)
 class Plan:
-    """What a command executes. ``settled``: the notebooks all of whose runs have records, which may go side by side.
+    """What a command executes. ``settled``: the notebooks all of whose runs have records, which may go side by side;
+    one with a parameter of its own, which may ask for others, is not among them.
 
     ``in_place``: figures and ledger belong to the project, because they show its best records; else they go beside
     the executed copies. ``todo``: the runs that it will compute.
@@ -60,7 +61,9 @@ def plan(
     figures = paths.figures() if in_place else paths.new_figures()
     jobs = [Job(path, given, figures, update) for path, given in zip(notebooks, parameters, strict=True)]
     overview = [job.notebook.name.startswith(OVERVIEW) for job in jobs]
-    settled = [job for job, lacks, last in zip(jobs, missing, overview, strict=True) if not lacks and not last]
+    asked = [bool(given.keys() - common_names()) for given in parameters]  # of its own: who knows for which runs
+    told = zip(jobs, missing, overview, asked, strict=True)
+    settled = [job for job, lacks, last, others in told if not (lacks or last or others)]
     return Plan(jobs, settled, in_place, [config for runs in found for config in runs.todo])
 
 

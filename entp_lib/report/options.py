@@ -20,11 +20,17 @@ CLASS_NEEDS = ("dataclasses", "typing", "entp_lib.collection.parameters", "entp_
 def notebook_paths(only: str = "") -> list[Path]:
     """The numbered notebooks, the overview last because it shows what the others leave.
 
-    ``only``: numbers or names, separated by commas, as in "03,06_match3". ConfigError names one that does not exist.
+    ``only``: numbers or names, separated by commas, as in "03,06_match3". ConfigError names one that does not exist,
+    and two of one number. A copy such as JupyterLab's "03_count3-Copy1" is no numbered notebook.
     """
-    found = {path.name[:2]: path for path in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))}
+    found: dict[str, Path] = {}
+    for path in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb")):
+        if path.stem.isidentifier() or path.stem[3:].isidentifier():
+            other = found.setdefault(path.name[:2], path)
+            require(other == path, f"notebooks {other.stem} and {path.stem} have one number: rename one of them")
     names = {path.stem: number for number, path in found.items()}
     wanted = [Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()]
+    require(bool(wanted) or not only, f"--only {only!r}: write numbers or names, as in 03,06_match3")
     numbers = [names.get(name, name.zfill(2)) for name in wanted] or list(found)
     for name, number in zip(wanted, numbers, strict=False):
         require(number in found, f"no notebook {name}; there are {', '.join(found)}")

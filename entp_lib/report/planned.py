@@ -24,12 +24,19 @@ class Planned:
 
 def common(parameters: dict[str, Any]) -> NotebookParameters:
     """What all notebooks accept, of the parameters of one. ConfigError for a value that makes no sense."""
-    names = {f.name for f in dataclasses.fields(NotebookParameters)}
+    names = common_names()
     return NotebookParameters(**{name: value for name, value in parameters.items() if name in names})
+
+
+def common_names() -> set[str]:
+    return {f.name for f in dataclasses.fields(NotebookParameters)}
 
 
 def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
     """The runs of a notebook (its name without suffix) at these parameters; with ``fresh`` none counts as complete.
+
+    Runs that the notebook shows where they are stored, and does not compute at ``best``, are not among them; nor does
+    a parameter of the notebook's own count that puts other runs in their place.
 
     ConfigError for ``changes`` that fit none of its experiments' runs.
     """
@@ -42,6 +49,8 @@ def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
         try:
             store, runs = experiment.wanted(wanted)
         except NoRuns:
+            continue
+        if experiment.shown_if_stored and wanted.tier == "best":
             continue
         total += len(runs)
         for run in runs:

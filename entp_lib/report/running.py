@@ -113,8 +113,10 @@ def run_notebooks(options, given: dict) -> int:
         readme.write()
     print(launcher.table(results))
     if not plan.in_place and options.tier != "smoke":
-        beside = paths.relative(paths.new_figures().parent)
-        print(f"\nfigures and ledger of this run: {beside}/figures and {beside}/claims.csv")
+        beside = paths.new_figures()
+        print(
+            f"\nfigures and ledger of this run: {paths.relative(beside)} and {paths.relative(beside.parent)}/claims.csv"
+        )
     failed = [r for r in results if r.status != "ok"]
     for result in failed:
         print(f"{result.notebook}: {result.error}", file=sys.stderr)

@@ -17,7 +17,9 @@ def add_parsers(commands) -> None:
     )
     merge.add_argument("places", nargs="+", metavar="DIR", help="a folder of results, or an archive of one (.tar.gz)")
     merge.add_argument("--into", metavar="DIR", help="where records go (default: the project's results)")
-    merge.add_argument("--mixed", action="store_true", help="pairs may come from different code or versions of torch")
+    merge.add_argument(
+        "--mixed", action="store_true", help="pairs may come from other versions of torch, shards from other code"
+    )
     merge.set_defaults(command=merge_command)
     campaign = commands.add_parser(
         "campaign",

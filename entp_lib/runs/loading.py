@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from entp_lib import paths
-from entp_lib.config import RunConfig
+from entp_lib.config import RunConfig, StudyConfig
 from entp_lib.models import Transformer
 from entp_lib.runs.execution import OWN_COMMANDS, own_command, train_command, weights_of
-from entp_lib.runs.records import Store
+from entp_lib.runs.records import OWN, Store
 from entp_lib.strict import ConfigError, require
 from entp_lib.training.tensors import DamagedFileError
 from entp_lib.training.weights import trained_model
@@ -14,17 +14,17 @@ from entp_lib.training.weights import trained_model
 SUFFIX = ".weights.safetensors"
 
 
-def load_model(name: str, store: Store | None = None) -> Transformer:
+def load_model(name: str | Path, store: Store | None = None) -> Transformer:
     """The trained model of a run, ready for evaluation: ``load_model("count3/0117429f1920aca1")``.
 
     ``name``: "experiment/id" of its record, the id as short as it is unique, or the path of a file of weights. Runs of
     ``python -m entp_lib text`` are found too. ConfigError where there is no such run, and where its weights, which git
-    does not keep, are not here: it names the command that makes them.
+    does not keep, are not here: it names the command that makes them, for a run of the tiers. A study has none.
     """
     return load_run(name, store)[1]
 
 
-def load_run(name: str, store: Store | None = None) -> tuple[RunConfig, Transformer]:
+def load_run(name: str | Path, store: Store | None = None) -> tuple[RunConfig, Transformer]:
     """``load_model`` with the configuration that the weights were trained by."""
     path = find_weights(name, store)
     try:
@@ -34,8 +34,9 @@ def load_run(name: str, store: Store | None = None) -> tuple[RunConfig, Transfor
         raise ConfigError(str(error) if path.name.endswith(SUFFIX) else other) from error
 
 
-def find_weights(name: str, store: Store | None = None) -> Path:
+def find_weights(name: str | Path, store: Store | None = None) -> Path:
     """The file of weights that a run's name, or its own path, stands for. ConfigError as ``load_model``."""
+    name = str(name)
     if name.endswith(".safetensors"):
         require(Path(name).is_file(), f"{name}: no such file of weights")
         return Path(name)
@@ -63,11 +64,18 @@ def restorable(store: Store, experiment: str, record_id: str) -> bool:
 def missing(store: Store, experiment: str, record_id: str) -> str:
     """That a run's weights are not here, and the command that makes them beside the project's records."""
     record = store.load(experiment, record_id)
+    if record is not None and isinstance(record.config, StudyConfig):
+        return f"{experiment}/{record_id} is a study, which leaves a record and no weights"
     if record is not None and experiment in OWN_COMMANDS:
         return f"the weights of {experiment}/{record_id} are missing; {own_command(record)}"
     command = train_command(experiment, record)
     command += f" --seeds {record.config.model_seed + 1}" if record is not None else ""
     own = paths.relative(paths.results() / "own")
+    if store.root.name == OWN:  # of changed settings, or of more seeds than a tier has
+        return (
+            f"the weights of {experiment}/{record_id} are missing; what made that run, with --fresh, or fresh = True "
+            "in its notebook, makes them again"
+        )
     return (
         f"the weights of {experiment}/{record_id} are missing: git does not keep them; this makes them, beside the "
         f"records that are here: {command} --results {own}"

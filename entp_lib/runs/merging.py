@@ -54,7 +54,7 @@ def merge(places: Sequence[Path], into: Store, versions: Mapping[str, int], mixe
     """Bring the records of ``places`` (folders of results, folders or archives of such) into ``into``.
 
     ``versions``: by experiment, the version whose records count. ``mixed``: whether runs that are compared in pairs
-    may come from different code or from different versions of torch.
+    may come from different versions of torch, and shards of one plan from different code.
 
     Raises ConfigError, and changes nothing, where a place holds no records, is ``into`` itself, or would mix such
     pairs; RecordError where ``into`` cannot be written.
@@ -82,8 +82,13 @@ def merge(places: Sequence[Path], into: Store, versions: Mapping[str, int], mixe
                 take_best(candidates, into, done)
     for note, _ in noted:
         shards.write_note(into.root, note)
-    done.missing, done.twice = shards.gaps([*noted, *here])
+    done.missing, done.twice = shards.gaps([*noted, *here], lambda *name: is_complete(into, *name))
     return done
+
+
+def is_complete(store: Store, experiment: str, record_id: str) -> bool:
+    record = store.load(experiment, record_id)
+    return record is not None and record.status == "complete"
 
 
 @contextlib.contextmanager
@@ -94,20 +99,33 @@ def results_of(place: Path) -> Iterator[dict[Path, str]]:
     """
     require(place.exists(), f"{place}: no such folder or archive")
     with contextlib.ExitStack() as opened:
-        root = place
+        root = place.absolute()  # as a store's is
         if place.is_file():
             root = Path(opened.enter_context(tempfile.TemporaryDirectory()))
             try:
                 with tarfile.open(place) as archive:
                     archive.extractall(root, filter="data")  # nothing outside the folder, no links out of it
-                    while archive.fileobj.read(2**20):  # to its checksum: a damaged member merely ends the list
-                        pass
+                    require(ends_whole(archive), f"{place} is no archive of results (cut or damaged in the middle)")
             except (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
                 raise ConfigError(f"{place} is no archive of results ({str(error).splitlines()[0]})") from error
         inner = sorted(path.parent for path in root.glob("*/records") if path.is_dir())
         roots = [root] if (root / "records").is_dir() else inner
         require(bool(roots), f"{place} holds no records: a folder of results has records/<experiment>/<id>.json")
         yield {r: str(place / r.relative_to(root)) if len(roots) > 1 else str(place) for r in roots}
+
+
+def ends_whole(archive: tarfile.TarFile) -> bool:
+    """Whether an archive that was read ends in blocks of zeros and nothing else: a damaged member ends its list too.
+
+    Reads to the end, and so to a compressor's checksum.
+    """
+    archive.fileobj.seek(archive.offset)
+    zeros = 0
+    while block := archive.fileobj.read(2**20):
+        if any(block):
+            return False
+        zeros += len(block)
+    return zeros >= tarfile.BLOCKSIZE
 
 
 def sound_records(store: Store, place: str, versions: Mapping[str, int], done: Merge) -> Iterator[Record]:
@@ -118,6 +136,9 @@ def sound_records(store: Store, place: str, versions: Mapping[str, int], done: M
             record = store.read(path.parent.name, path.stem)
         except RecordError as error:
             done.left_out.append(str(error))
+            continue
+        if record is None:
+            done.left_out.append(f"{place}: {path.name} is not there (a link that leads nowhere?)")
             continue
         version = versions.get(record.experiment)
         if version is None or record.experiment != path.parent.name:
@@ -234,7 +255,8 @@ def copy_beside(found: Found, into: Store) -> int:
     """Copy the weights of a complete record, or the checkpoint of a partial one, where there are any; how many files.
 
     Damaged weights stay behind: whoever needs them is told so. A damaged checkpoint is set aside by the run that
-    would continue from it. One that is further along is kept: a run that was killed leaves it without a record.
+    would continue from it. One that is further along is kept: a run that was killed leaves it without a record. A cut
+    run of a fresh generation comes under the name that any later run goes on from.
     """
     record, source = found.record, found.store
     if record.status == "complete":
@@ -247,7 +269,9 @@ def copy_beside(found: Found, into: Store) -> int:
             return 0
     else:
         path, target = (s.checkpoint_path(record.experiment, record.id) for s in (source, into))
-        if not path.exists() or checkpoint_step(target) > checkpoint_step(path):
+        left = [p for p in (path, *source.fresh_checkpoints(record.experiment, record.id)) if p.exists()]
+        path = max(left, key=checkpoint_step, default=path)
+        if not left or checkpoint_step(target) > checkpoint_step(path):
             return 0
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:

@@ -224,7 +224,8 @@ class Store:
 class DividedStore(Store):
     """The project's store for the runs ``planned`` (ids) and whatever it has; ``own`` below it for all others.
 
-    So that runs nobody planned, as with more seeds than the tier has, leave no records among the committed ones.
+    So that runs nobody planned, as with more seeds than the tier has, leave no records among the committed ones. Runs
+    are found by their configurations; ``all`` lists those in ``own`` alone.
     """
 
     def __init__(self, project: Store, planned: Collection[str]):
@@ -263,7 +264,7 @@ def checksum(body: dict[str, Any]) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """Floats to six significant digits, through lists and dictionaries; NaN becomes None."""
+    """Floats to six significant digits, through lists and dictionaries; NaN and infinities become None."""
     if isinstance(value, dict):
         return {key: rounded(v) for key, v in value.items()}
     if isinstance(value, (list, tuple)):

@@ -7,7 +7,7 @@ beside its records, so that a merge can say which shard is missing and which cam
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -46,7 +46,7 @@ class Shard:
 
 
 def share(configs: Sequence[Config], version: int, shard: Shard) -> list[Config]:
-    """The runs of ``shard``, in the plan's order: every run of a plan is in exactly one of its shards.
+    """The runs of ``shard``, in the plan's order: every run of a plan, in which none is twice, is in exactly one shard.
 
     Runs are dealt like cards, alike ones one after the other, so that each shard gets as many of each architecture and
     size as any other, but for one. The order of the plan does not matter, nor what a machine has computed before.
@@ -95,7 +95,11 @@ class Note:
 
 
 def take(configs: Sequence[Config], version: int, shard: Shard, store: Store) -> list[Config]:
-    """``share``, noted in ``store`` for a later merge. Raises OSError where the note cannot be written."""
+    """``share``, noted in ``store`` for a later merge.
+
+    Raises ConfigError for a plan without runs, OSError where the note cannot be written.
+    """
+    require(bool(configs), "a plan without runs has no shards")
     mine = share(configs, version, shard)
     note = Note(
         configs[0].experiment,
@@ -129,10 +133,11 @@ def notes(root: Path) -> tuple[list[Note], list[Path]]:
     return found, damaged
 
 
-def gaps(found: Sequence[tuple[Note, str]]) -> tuple[list[str], list[str]]:
+def gaps(found: Sequence[tuple[Note, str]], complete: Callable[[str, str], bool]) -> tuple[list[str], list[str]]:
     """What is missing of the plans that notes belong to, and what came more than once, in words.
 
-    ``found``: notes with the place each came from.
+    ``found``: notes with the place each came from. ``complete``: whether the run of an experiment and id is there in
+    full: a note is written before the first of its runs.
     """
     missing, twice = [], []
     plans: dict[tuple[str, str, str], list[tuple[Note, str]]] = {}
@@ -148,6 +153,11 @@ def gaps(found: Sequence[tuple[Note, str]]) -> tuple[list[str], list[str]]:
             missing.append(f"{title}: shard {names} is missing, and with it {len(left)} of {len(plan)} runs")
         elif left:
             missing.append(f"{title}: {len(left)} of {len(plan)} runs are in no shard")
+        for note in {note.name: note for note, _ in group}.values():
+            lacking = [i for i in note.mine if not complete(experiment, i)]
+            if lacking:
+                came = f"shard {note.index}/{note.count} came without {len(lacking)} of its {len(note.mine)} runs"
+                missing.append(f"{title}: {came}, or with these cut: the same command on its machine goes on")
         if len(counts) > 1:
             kinds = " and ".join(map(str, counts))
             twice.append(f"{title}: shards of {kinds} overlap; each run's first complete record is kept")

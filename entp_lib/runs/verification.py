@@ -5,6 +5,7 @@ otherwise and training carries that on: a model at its plateau ends within a bou
 as another seed would. There a run is held against the seeds.
 """
 
+import copy
 import math
 import random
 import shutil
@@ -66,8 +67,9 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
 
 
 def scores(record: Record) -> dict[str, float]:
-    """The final scores of a record: its numbers, not those of its parts."""
-    return {name: value for name, value in record.metrics.items() if type(value) in (int, float)}
+    """The final scores of a record: its numbers, not those of its parts, and no times."""
+    metrics = record.metrics.items()
+    return {name: value for name, value in metrics if type(value) in (int, float) and not name.endswith(TIMES)}
 
 
 def between_seeds(record: Record, others: Sequence[Record]) -> dict[str, float]:
@@ -90,9 +92,11 @@ def verify(
     """
     with tempfile.TemporaryDirectory() as folder:
         apart = Store(Path(folder), read_only=False)
+        untouched = copy.copy(store)
+        untouched.read_only = True  # damaged weights stay where they are
         needed = record.config.params.get("weights") if isinstance(record.config, StudyConfig) else None
         for name in filter(None, (needed, getattr(record.config, "start_from", ""))):
-            source, target = weights_of(store, name), apart.weights_path(*name.split("/"))
+            source, target = weights_of(untouched, name), apart.weights_path(*name.split("/"))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
         threads = record.provenance.get("threads", 1)

@@ -189,6 +189,25 @@ def test_a_picture_that_differs_by_rounding_alone_is_left_alone(records, levels,
     assert (png.read_bytes() == before) is kept
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
+def test_a_cut_picture_is_drawn_again(records, share):
+    png, _ = figures.save_figure(drawn()[0], "03_test", records=records, alt="lines")
+    whole = png.read_bytes()
+    png.write_bytes(whole[: int(share * len(whole))])
+    figures.save_figure(drawn()[0], "03_test", records=records, alt="lines")
+    assert png.read_bytes() == whole
+
+
+def test_pictures_of_other_colours_look_different(tmp_path):
+    """Indices into a palette say nothing without it."""
+    files = []
+    for name, colour in (("red", (255, 0, 0)), ("blue", (0, 0, 255))):
+        files.append(tmp_path / f"{name}.png")
+        Image.new("RGB", (8, 8), colour).quantize(2).save(files[-1])
+    assert png_files.looks_equal(files[0], files[0].read_bytes())
+    assert not png_files.looks_equal(files[0], files[1].read_bytes())
+
+
 def test_figures_go_beside_the_executed_copies_unless_told_otherwise(records, tmp_path, monkeypatch):
     monkeypatch.delenv("ENTP_NEW_FIGURES")
     paths = figures.save_figure(drawn()[0], "03_test", records=records, alt="x")

@@ -5,7 +5,17 @@ import math
 import pandas as pd
 import pytest
 
-from entp_lib.collection.frames import cost_per_run, curves, describe, gap_table, interval_text, seconds_name, summary
+from entp_lib.collection.frames import (
+    cost_per_run,
+    curves,
+    describe,
+    gap_table,
+    interval_text,
+    paired,
+    seconds_name,
+    summary,
+)
+from entp_lib.collection.measurements import Measurement
 from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.runs.records import Record
 
@@ -60,6 +70,16 @@ def test_a_run_without_its_twin_is_no_pair():
     assert list(found["pairs"]) == [2, 1, 0] and list(found["above zero"]) == ["2 of 2", "0 of 1", "0 of 0"]
     assert found["mean"].tolist() == pytest.approx([0.2, -0.1, math.nan], nan_ok=True)
     assert found.loc[10, "low"] < 0 < found.loc[10, "high"] and math.isnan(found.loc[11, "low"])
+
+
+def test_a_run_without_a_score_decides_nothing_and_is_not_passed_over():
+    """A seed that has no twin is none; one whose run has no finite score is, and says so."""
+    rows = [(0, "decoder", 0.1), (0, "entp", 0.3), (1, "decoder", math.nan), (1, "entp", 0.3), (2, "entp", 0.2)]
+    found = paired(pd.DataFrame(rows, columns=["seed", "arm", "loss"]), "loss", "decoder", "entp")
+    assert list(found.index) == [0, 1] and found[0] == pytest.approx(-0.2) and math.isnan(found[1])
+    measured = Measurement("x", [0.1, 0.2, 0.1, math.nan, 0.2], "quick")
+    assert measured.undecided == "1 of 5 pairs without a score"
+    assert Measurement("x", [0.1, 0.2, 0.1, 0.3, 0.2], "quick").undecided == ""
 
 
 def test_one_value_has_no_interval():

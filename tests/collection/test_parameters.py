@@ -1,5 +1,6 @@
 """The parameters of a notebook: of its parameters cell, whatever other cells leave behind."""
 
+import math
 import os
 import subprocess
 import sys
@@ -71,3 +72,9 @@ def test_python_without_checks_is_refused():
 def test_seeds_beyond_reason_are_refused(seeds):
     with pytest.raises(ConfigError, match=f"seeds = {seeds}: must be from 0 .* to 1000"):
         NotebookParameters(seeds=seeds)
+
+
+@pytest.mark.parametrize("limit", [-1.0, math.inf, math.nan])
+def test_a_time_limit_without_an_end_is_refused(limit):
+    with pytest.raises(ConfigError, match="time_limit = .*: must be 0"):
+        NotebookParameters(time_limit=limit)

@@ -73,6 +73,20 @@ def test_the_overview_comes_last_and_numbers_choose():
         launcher.notebook_paths("03,99")
 
 
+def test_two_notebooks_of_one_number_are_refused_and_copies_are_none(folder):
+    for name in ("03_count3", "04_rasp", "04_rasp-Copy1", "03_count3 (1)"):
+        write_notebook(folder, name, "1")
+    assert [p.stem for p in launcher.notebook_paths()] == ["03_count3", "04_rasp"]
+    with pytest.raises(ConfigError, match="no notebook 04_rasp-Copy1; there are 03, 04"):
+        launcher.notebook_paths("04_rasp-Copy1")
+    for nothing in (",", " "):
+        with pytest.raises(ConfigError, match="--only .* write numbers or names"):
+            launcher.notebook_paths(nothing)
+    write_notebook(folder, "03_count3_mine", "1")
+    with pytest.raises(ConfigError, match="notebooks 03_count3 and 03_count3_mine have one number: rename one"):
+        launcher.notebook_paths("03_count3")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -226,6 +240,16 @@ def test_the_runs_of_a_notebook_are_counted(tmp_path, monkeypatch):
     assert planned("00_overview", {"tier": "smoke"}) == Planned(0, 0)
 
 
+def test_runs_that_a_notebook_shows_and_does_not_compute_are_not_announced():
+    """At ``best`` notebook 05 shows the stored ones of two experiments; a model of one's own may need others."""
+    shown = {"pretrained_prompts", "pretrained_lifted"}
+    asked = {config.experiment for config in planned("05_pretrained", {"fresh": True}).todo}
+    assert asked and not asked & shown
+    assert shown < {config.experiment for config in planned("05_pretrained", {"tier": "quick", "fresh": True}).todo}
+    assert [job.notebook.stem for job in launcher.plan(only="05").settled] == ["05_pretrained"]
+    assert launcher.plan(only="05", extra=["encoder=bert"]).settled == []
+
+
 def test_an_interrupt_ends_notebooks_side_by_side_and_their_kernels(folder, tmp_path):
     for name in ("03_a", "04_b"):
         write_notebook(
@@ -360,7 +384,7 @@ def test_a_time_limit_of_0_is_said_to_be_none(capsys):
     assert capsys.readouterr().err == "--time-limit 0: no limit\n"
 
 
-@pytest.mark.parametrize("text", ["soon", "10 m", "-5", "5d", ""])
+@pytest.mark.parametrize("text", ["soon", "10 m", "-5", "5d", "", "9" * 400])
 def test_bad_time_limits_are_named(text):
     with pytest.raises(ConfigError, match="write 900, 900s, 15m or 2h"):
         limits.seconds(text)
@@ -449,6 +473,14 @@ def test_train_writes_records_where_it_is_told(tmp_path, monkeypatch, capsys):
 def test_every_committed_record_is_sound(capsys):
     assert cli.main(["records"]) == 0
     assert "0 are not" in capsys.readouterr().out
+
+
+def test_a_record_that_is_a_link_to_nowhere_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    (tmp_path / "records" / "count3").mkdir(parents=True)
+    (tmp_path / "records" / "count3" / ("a" * 16 + ".json")).symlink_to("nowhere")
+    assert cli.main(["records"]) == 1
+    assert "is not there (a link that leads nowhere?)\n0 records are sound, 1 are not" in capsys.readouterr().out
 
 
 def test_lab_needs_jupyter(monkeypatch, capsys):

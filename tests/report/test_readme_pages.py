@@ -1,5 +1,6 @@
 """README's generated parts and the pages of docs/: from the ledger alone, current or named."""
 
+import math
 import re
 
 import pandas as pd
@@ -134,6 +135,10 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
 
 def test_cells_keep_to_their_columns():
     assert markdown(pd.DataFrame({"a|b": ["c|d\ne"]})).splitlines()[-1] == "| c\\|d e |"
+    assert markdown(pd.DataFrame({"a": ["x", None], "b": [1.5, math.nan]})).splitlines()[2:] == [
+        "| x | 1.5 |",
+        "|  |  |",
+    ]
 
 
 @pytest.mark.parametrize(("url", "name"), [("https://github.com/a/b", "a/b"), ("https://github.com/a/b.git", "a/b")])

@@ -8,10 +8,11 @@ import torch
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
+from entp_lib.config import StudyConfig
 from entp_lib.report.continuing import continued
 from entp_lib.runs.execution import run
 from entp_lib.runs.loading import load_model, load_run
-from entp_lib.runs.records import Store
+from entp_lib.runs.records import Record, Store
 from entp_lib.strict import ConfigError
 from entp_lib.training.tensors import save_tensors
 
@@ -31,7 +32,8 @@ def trained(tmp_path_factory):
 def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained):
     store, record = trained
     models = [load_model(f"count3/{record.id}", store), load_model(f"count3/{record.id[:4]}", store)]
-    models.append(load_model(str(store.weights_path("count3", record.id))))
+    path = store.weights_path("count3", record.id)
+    models += [load_model(str(path)), load_model(path)]
     for model in models:
         assert not model.training and model.cfg == record.config.model
         for p, q in zip(model.parameters(), models[0].parameters(), strict=True):
@@ -61,6 +63,20 @@ def test_a_checkpoint_is_told_from_damaged_weights(trained, tmp_path):
     with pytest.raises(ConfigError, match="holds no weights of a finished run") as error:
         load_model(str(path))
     assert "delete" not in str(error.value)
+
+
+def test_what_no_command_of_a_tier_makes_is_said(trained, tmp_path, monkeypatch):
+    """A study has no weights, and changed runs are another command's."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    study = Record("rasp", 1, StudyConfig("rasp", "quick", "costs", {}), {}, {}, {})
+    Store().save(study)
+    with pytest.raises(ConfigError, match=f"rasp/{study.id} is a study, which leaves a record and no weights"):
+        load_model(f"rasp/{study.id}")
+    changed = trained[1]
+    Store(tmp_path / "own").save(changed)
+    with pytest.raises(ConfigError, match="what made that run, with --fresh, .* makes them again"):
+        load_model(f"count3/{changed.id}")
 
 
 def test_missing_weights_of_a_text_of_ones_own_name_its_command(trained, tmp_path):

@@ -5,11 +5,13 @@ import re
 import shutil
 import tarfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from entp_lib.config import StudyConfig, config_id
 from entp_lib.report.scale import merge_command
+from entp_lib.runs import execution
 from entp_lib.runs.merging import merge
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.shards import Shard, take
@@ -242,6 +244,62 @@ def test_a_damaged_archive_loses_nothing_in_silence(place, tmp_path):
         path.write_bytes(content)
         with pytest.raises(ConfigError, match="is no archive of results"):
             merge([path], place(kind), VERSIONS)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_an_archive_without_a_checksum_is_read_to_its_end_or_refused(place, tmp_path, cut):
+    """Cut between two members, or with a damaged header, it would merely have fewer of them."""
+    one, path = place("one", range(6)), tmp_path / "one.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.add(one.root, "campaign")
+    sound = path.read_bytes()
+    for n, header in enumerate(list(re.finditer(b"ustar", sound))[1:]):
+        at = header.start()
+        path.write_bytes(sound[: at - at % 512] if cut else sound[:at] + b"U" + sound[at + 1 :])
+        with pytest.raises(ConfigError, match="is no archive of results"):
+            merge([path], place(f"into{n}"), VERSIONS)
+    path.write_bytes(sound)
+    assert merge([path], place("into"), VERSIONS).added == 6
+
+
+def test_places_may_be_named_from_the_working_directory(place, tmp_path, monkeypatch):
+    for name, value in (("one", 1), ("all/two", 2)):
+        place(name, [value])
+    monkeypatch.chdir(tmp_path)
+    assert merge([Path("one"), Path("all")], place("into"), VERSIONS).added == 2
+    with pytest.raises(ConfigError, match="^into is the store that records would come to"):
+        merge([Path("into")], place("into"), VERSIONS)
+
+
+def test_a_link_that_leads_nowhere_is_named_and_left_out(place):
+    one = place("one", [1])
+    (one.root / "records" / "test" / ("a" * 16 + ".json")).symlink_to("nowhere")
+    done = merge([one.root], place("into"), VERSIONS)
+    assert done.added == 1 and len(done.left_out) == 1 and "a link that leads nowhere" in done.left_out[0]
+
+
+def test_a_shard_that_ended_before_its_runs_is_told(place):
+    configs = [a_record(n).config for n in range(4)]
+    one, two, into = place("one"), place("two"), place("into")
+    for config in take(configs, 1, Shard(1, 2), one):
+        one.save(a_record(config.params["n"]))
+    first, _ = take(configs, 1, Shard(2, 2), two)
+    two.save(a_record(first.params["n"]))
+    done = merge([one.root, two.root], into, VERSIONS)
+    assert done.added == 3 and len(done.missing) == 1
+    assert done.missing[0].startswith("test smoke: shard 2/2 came without 1 of its 2 runs")
+    for config in configs:
+        two.save(a_record(config.params["n"]))
+    assert merge([two.root], into, VERSIONS).missing == []
+
+
+def test_the_checkpoint_of_a_cut_fresh_generation_comes_along(small_run, place):
+    one, into = place("one"), place("into")
+    asked = itertools.count(1)
+    execution.run(small_run(), 1, store=one, generation="abcd1234", stop=lambda: next(asked) > 4)
+    (left,) = one.fresh_checkpoints("test", config_id(small_run(), 1))
+    assert merge([one.root], into, VERSIONS).files == 1
+    assert checkpoint_step(into.checkpoint_path("test", config_id(small_run(), 1))) == checkpoint_step(left) > 0
 
 
 def test_places_that_cannot_be_merged_are_a_line_each(place, tmp_path):

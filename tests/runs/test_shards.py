@@ -43,6 +43,11 @@ def test_each_shard_has_as_many_of_an_architecture_as_any_other(small_run):
         assert sorted(kinds) == ["decoder"] * 2 + ["entp"] * 2
 
 
+def everything(experiment, record_id):
+    """Every run is complete."""
+    return True
+
+
 def test_notes_tell_which_shard_is_missing_and_which_came_twice(store):
     configs = plan(10)
     for i in (1, 3):
@@ -51,11 +56,11 @@ def test_notes_tell_which_shard_is_missing_and_which_came_twice(store):
     assert [n.index for n in found] == [1, 3] and damaged == []
     assert {i for n in found for i in n.mine} < {config_id(c, 1) for c in configs} == set(found[0].plan)
     here = [(n, "here") for n in found]
-    assert gaps(here) == (["test smoke: shard 2/3 is missing, and with it 3 of 10 runs"], [])
-    missing, twice = gaps([*here, (found[0], "there")])
+    assert gaps(here, everything) == (["test smoke: shard 2/3 is missing, and with it 3 of 10 runs"], [])
+    missing, twice = gaps([*here, (found[0], "there")], everything)
     assert twice == ["test smoke: shard 1/3 came from here and there"] and len(missing) == 1
     take(configs, 1, Shard(2, 2), store)
-    missing, twice = gaps([(n, "here") for n in notes(store.root)[0]])
+    missing, twice = gaps([(n, "here") for n in notes(store.root)[0]], everything)
     assert missing == ["test smoke: 1 of 10 runs are in no shard"] or "in no shard" in missing[0]
     assert twice == ["test smoke: shards of 2 and 3 overlap; each run's first complete record is kept"]
 

@@ -11,6 +11,7 @@ from entp_lib.runs.execution import run
 from entp_lib.runs.records import Store
 from entp_lib.runs.verification import BOUND, between_seeds, compare, report, sample, verify
 from entp_lib.strict import ConfigError
+from entp_lib.training.tensors import DamagedFileError
 
 
 @pytest.fixture
@@ -84,6 +85,25 @@ def test_where_another_processor_computed_a_run_it_is_held_against_the_seeds(of_
     assert between_seeds(record, [record, other]) == {} and set(between_seeds(record, [*of_seeds, other])) == set(
         between
     )
+
+
+def test_times_are_no_scores(of_seeds, store):
+    """A slower machine computes the same."""
+    timed = [dataclasses.replace(r, metrics=r.metrics | {"cpu_seconds": 1.0 + n}) for n, r in enumerate(of_seeds)]
+    between = between_seeds(timed[0], timed)
+    assert "loss" in between and "cpu_seconds" not in between
+    loss = timed[0].metrics["loss"] + 0.9 * between["loss"]
+    other = on_another_processor(timed[0], loss=loss, cpu_seconds=100.0)
+    assert dataclasses.replace(compare(timed[0], other), of_seeds=between).outcome == "within the seeds"
+
+
+def test_damaged_weights_stay_where_they_are(record, store, small_run):
+    config = dataclasses.replace(small_run(), experiment="later", start_from=f"test/{record.id}")
+    later, weights = run(config, 1, store=store), store.weights_path("test", record.id)
+    weights.write_bytes(b"damaged")
+    with pytest.raises(DamagedFileError):
+        verify(later, store)
+    assert weights.read_bytes() == b"damaged" and not store.read_only
 
 
 def test_what_starts_from_weights_takes_them_from_the_store(record, store, small_run):

@@ -100,7 +100,8 @@ def lead(came: pd.DataFrame, axis: str, first: str, second: str) -> pd.Series:
     """``paired`` of ln ``axis`` until an accuracy was reached, of ``arrivals``; without pairs of which neither came."""
     arms = came[came["arm"].isin((first, second))]
     somebody = arms.groupby("seed")["reached"].any()
-    return paired(came, f"log_{axis}", first, second).loc[lambda found: somebody.reindex(found.index)]
+    found = paired(came, f"log_{axis}", first, second).dropna()
+    return found[somebody.reindex(found.index)]
 
 
 def whole(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame:

@@ -264,6 +264,7 @@ PRETRAINED_PROMPTS = Experiment(
     measure=measure_prompts,
     jobs=1,
     ready=check_readable,
+    shown_if_stored=True,
 )
 PRETRAINED_PROVIDER = Experiment(
     name="pretrained_provider",
@@ -283,4 +284,5 @@ PRETRAINED_LIFTED = Experiment(
     measure=measure_lifted,
     jobs=1,
     ready=check_readable,
+    shown_if_stored=True,
 )
