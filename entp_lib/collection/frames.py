@@ -81,13 +81,15 @@ def by_position(records: Sequence[Record], metrics: Mapping[str, str]) -> pd.Dat
 def paired(table: pd.DataFrame, metric: str, first: str, second: str, by: str = "arm") -> pd.Series:
     """Differences first − second of a metric, paired by seed; seeds that lack a twin are left out.
 
-    NaN where a run has no score, as where it is not finite: such a pair is not passed over, and decides nothing.
+    NaN where a run has no score, as where it is not finite: such a pair is not passed over, and decides nothing. Empty
+    where no pair has one.
     """
     wide = table.pivot(index="seed", columns=by, values=metric)
     if first not in wide or second not in wide:
         return pd.Series(dtype=float)
     both = table[table[by].isin((first, second))].groupby("seed")[by].nunique() == 2
-    return (wide[first] - wide[second])[both.reindex(wide.index, fill_value=False)]
+    found = (wide[first] - wide[second])[both.reindex(wide.index, fill_value=False)]
+    return found if found.notna().any() else pd.Series(dtype=float)
 
 
 def paired_within(table: pd.DataFrame, metric: str, first: str, second: str, within: str) -> pd.DataFrame:

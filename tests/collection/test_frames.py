@@ -77,6 +77,8 @@ def test_a_run_without_a_score_decides_nothing_and_is_not_passed_over():
     rows = [(0, "decoder", 0.1), (0, "entp", 0.3), (1, "decoder", math.nan), (1, "entp", 0.3), (2, "entp", 0.2)]
     found = paired(pd.DataFrame(rows, columns=["seed", "arm", "loss"]), "loss", "decoder", "entp")
     assert list(found.index) == [0, 1] and found[0] == pytest.approx(-0.2) and math.isnan(found[1])
+    nobody = pd.DataFrame([(*row[:2], math.nan) for row in rows], columns=["seed", "arm", "loss"])
+    assert paired(nobody, "loss", "decoder", "entp").empty
     measured = Measurement("x", [0.1, 0.2, 0.1, math.nan, 0.2], "quick")
     assert measured.undecided == "1 of 5 pairs without a score"
     assert Measurement("x", [0.1, 0.2, 0.1, 0.3, 0.2], "quick").undecided == ""
