@@ -82,7 +82,9 @@ class Experiment:
     A change to ``version`` abandons all earlier records: raise it when the same configuration would now give
     another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable`` and
     ``seeded``: whether a notebook's ``changes`` and its number of seeds are for it; a notebook of several experiments
-    has one of each. ``moving``: what is said of runs that were not at rest at their last step, empty where all were.
+    has one of each. Runs of another experiment among those of ``plan``, with its configurations, are what the
+    experiment's own are compared with: their records are that experiment's. The first run is the experiment's own.
+    ``moving``: what is said of runs that were not at rest at their last step, empty where all were.
     ``ready`` is asked once of the runs without a record, before any starts: ConfigError where what they need is not
     there, in place of the same failure run after run. ``of_figures``: labels of those runs of the paper's tier that
     its figures show, where it has others too. ``shown_if_stored``: its notebook shows what is stored and computes it at
@@ -243,7 +245,12 @@ def no_claims(records: Sequence[Record]) -> list[Measurement]:
 def cost(experiment: Experiment, tier: str, store: Store) -> float | None:
     """Seconds that an experiment's records took at a tier, all runs added; None without records."""
     records = experiment.stored(store, tier)
-    return sum(map(spent, records)) if records else None
+    return sum(map(spent, own(experiment, records))) if records else None
+
+
+def own(experiment: Experiment, records: Sequence[Record]) -> list[Record]:
+    """The records that are the experiment's, without those of others that it compares them with."""
+    return [record for record in records if record.experiment == experiment.name]
 
 
 def spent(record: Record) -> float:

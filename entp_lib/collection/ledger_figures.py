@@ -19,7 +19,7 @@ ANSWER_COLOURS = {
     "open": "#7F7F7F",
     "uninformative": "#C8C8C8",
 }
-BUDGET_MARKERS = {"equal steps": ("o", -0.16), "equal compute": ("D", 0.16)}
+BUDGET_MARKERS = {"equal steps": ("o", -0.2), "equal operations": ("s", 0.0), "equal token-forwards": ("D", 0.2)}
 
 
 def forest(ax, ledger: pd.DataFrame) -> None:
@@ -43,7 +43,7 @@ def forest(ax, ledger: pd.DataFrame) -> None:
 
 
 def bought(ax, table: pd.DataFrame) -> None:
-    """What full attention buys: a row per task, a circle at equal steps, a diamond at equal compute, by answer.
+    """What full attention buys: a row per task, a mark for each budget, coloured by answer.
 
     ``table``: columns task, budget, value, low, high, margin (shares of the way from guessing to the best), answer,
     tier; of what was run. Below its margin, drawn as two grey ticks, a difference counts as none.

@@ -19,11 +19,11 @@ import torch
 
 from entp_lib import paths
 from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed
+from entp_lib.collection.operations import training_operations
 from entp_lib.config import RunConfig, StudyConfig
 from entp_lib.models import packed_attention
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.report.checks import CHECKS
-from entp_lib.report.costs import training_operations
 from entp_lib.runs.execution import run
 from entp_lib.runs.records import Store
 from entp_lib.runs.sweeps import SweepError, sweep

@@ -1,4 +1,4 @@
-"""What full attention buys, task by task, at equal steps and at equal compute, on one scale.
+"""What full attention buys, task by task, at equal steps, equal operations and equal token-forwards, on one scale.
 
 Differences come in accuracies, errors, squared errors and nats. Divided by the distance from what guessing gets to the
 best there is (the ``scale`` of a ledger's row) they are shares of one way, and positive means that ENTP is ahead.
@@ -11,12 +11,16 @@ from entp_lib import paths
 from entp_lib.collection.claims import answer, reference_claims
 from entp_lib.files import read_table
 
-BUDGETS = {"equal_steps": "equal steps", "equal_compute": "equal compute"}
+BUDGETS = {
+    "equal_steps": "equal steps",
+    "equal_operations": "equal operations",
+    "equal_compute": "equal token-forwards",
+}
 AHEAD, BEHIND, UNINFORMATIVE, NOT_RUN = "ENTP ahead", "decoder ahead", "uninformative", "not run yet"
 
 
 def tasks() -> pd.DataFrame:
-    """Every task with its claim at equal steps and at equal compute, which may be missing, of all papers."""
+    """Every task with its claims at equal steps and, where there are any, at the other budgets, of all papers."""
     found = [
         read_table(path, ["task", *BUDGETS], needed=("task", "equal_steps"))
         for path in sorted(paths.reference().glob("*/comparisons.csv"), key=lambda p: p.parent.name != "entp")

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from entp_lib.collection.experiment import spent
+from entp_lib.collection.experiment import own, spent
 from entp_lib.config import BEST_FIRST, ON_CPU
 from entp_lib.report import costs
 from entp_lib.report.tables import markdown
@@ -36,7 +36,7 @@ def measured(store: Store) -> pd.DataFrame:
     rows = []
     for experiment in EXPERIMENTS.values():
         for tier in reversed(BEST_FIRST):
-            records = experiment.stored(store, tier) or []
+            records = own(experiment, experiment.stored(store, tier) or [])
             if records:
                 seconds = sum(map(spent, records))
                 peak = max(r.provenance["peak_memory_bytes"] for r in records)

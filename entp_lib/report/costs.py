@@ -1,37 +1,17 @@
 """What tiers without records would cost, by counting: operations of a tier over operations per second of another.
 
-Operations are multiply-adds of the matrix products (``entp_lib.models.costs``), twice as many again for the
-gradient; evaluation is left out.
+Operations are those of ``entp_lib.collection.operations``.
 """
-
-import functools
-import json
 
 import pandas as pd
 
 from entp_lib.collection.experiment import Experiment
 from entp_lib.collection.frames import processor_share
+from entp_lib.collection.operations import training_operations
 from entp_lib.config import RunConfig
-from entp_lib.models import costs as complexity
 from entp_lib.runs.records import Record, Store
-from entp_lib.tasks import build_task
 
 GPU_RATE = 1e14  # multiply-adds and additions a second: a tenth of an H200's bf16 peak, assumed, not measured
-
-
-@functools.lru_cache(maxsize=64)
-def wanted_lengths(task: str, params: str) -> tuple[int, tuple[tuple[int, ...], ...]]:
-    """Tokens of a training sequence, and the lengths of the wanted prefixes of a few."""
-    wanted_BT = build_task(task, json.loads(params)).wanted_sample()
-    return wanted_BT.shape[1], tuple(tuple((row_T.nonzero()[:, 0] + 1).tolist()) for row_T in wanted_BT)
-
-
-def training_operations(config: RunConfig) -> float:
-    """Multiply-adds of a whole run, forward and backward; ENTP as this library computes it, not as it is defined."""
-    cfg = config.model
-    tokens, rows = wanted_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
-    each = sum(complexity.training_pass(cfg, row, tokens) for row in rows) / len(rows)
-    return 3.0 * each * config.train.batch_size * config.train.steps
 
 
 def tier_operations(experiment: Experiment, tier: str) -> float:

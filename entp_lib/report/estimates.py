@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import torch
 
 from entp_lib.collection.experiment import spent
+from entp_lib.collection.operations import training_operations, wanted_lengths
 from entp_lib.config import RunConfig, family
 from entp_lib.models import build_model
 from entp_lib.models import costs as complexity
-from entp_lib.report.costs import training_operations, wanted_lengths
 from entp_lib.runs.execution import Config, device_for
 from entp_lib.runs.records import RecordError, Store
 from entp_lib.runs.workers import available_cores

@@ -66,11 +66,12 @@ class SweepError(RuntimeError):
 class SweepOptions:
     """How a sweep goes about its runs; nothing here decides what they find.
 
-    ``jobs`` = 0: as many processes as cores on a CPU, one on a GPU. ``time_limit``: seconds for the whole sweep, 0
-    for none. ``device``: one for all runs; None lets each worker choose by the run's tier. ``fresh``: begin or
-    continue a fresh generation of all records. ``label`` names the sweep where its progress is shown. ``cluster``:
-    where runs are computed instead of here (``entp_lib.runs.cluster``; default: what ENTP_CLUSTER says), unless
-    ``jobs`` is 1; ``mixed``: its workers may have other versions.
+    ``jobs`` = 0: as many processes as cores on a CPU, one on a GPU. ``time_limit``: seconds for the whole sweep, 0 for
+    none. ``device``: one for all runs; None lets each worker choose by the run's tier. ``fresh``: begin or continue a
+    fresh generation of the records of the first run's experiment; what it is only compared with stays. ``label`` names
+    the sweep where its progress is shown. ``cluster``: where runs are computed instead of here
+    (``entp_lib.runs.cluster``; default: what ENTP_CLUSTER says), unless ``jobs`` is 1; ``mixed``: its workers may have
+    other versions.
     """
 
     fresh: bool = False
@@ -116,16 +117,17 @@ def sweep(
     """
     store, options = store or Store(), SweepOptions(**options)
     by_id = {config_id(config, version): config for config in configs}
-    generation = ""
+    generation, mine = "", by_id
     if options.fresh and by_id:
         check_can_compute(configs, version, store)
-        generation = begin_or_continue(store, configs[0].experiment, by_id)
+        mine = {i: config for i, config in by_id.items() if config.experiment == configs[0].experiment}
+        generation = begin_or_continue(store, configs[0].experiment, mine)
     found: dict[str, Record] = {}
     stored: list[Record] = []
     for record_id, config in by_id.items():
         record = store.find(config, version)
         stored += [record] if record is not None else []
-        if is_done(record, generation):
+        if is_done(record, generation if record_id in mine else ""):
             tidy(store, record)
             found[record_id] = record
     todo = {record_id: config for record_id, config in by_id.items() if record_id not in found}
@@ -146,8 +148,8 @@ def sweep(
                 f"stopped: {result.reused + result.computed} of {len(by_id)} runs are complete and kept; run it again, "
                 "and the others go on from their last checkpoints"
             ) from None
-    if generation and all(i in found and is_done(found[i], generation) for i in by_id):
-        end(store, configs[0].experiment, by_id)
+    if generation and all(i in found and is_done(found[i], generation) for i in mine):
+        end(store, configs[0].experiment, mine)
     result.records = [found[i] for i in by_id if i in found]
     partial = len(result.records) - len(result.complete)
     event("records", reused=result.reused, computed=result.computed, failed=len(result.failures), partial=partial)

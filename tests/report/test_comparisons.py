@@ -31,7 +31,7 @@ def first(**changes):
 def test_every_task_names_claims_that_there_are():
     tasks, known = comparisons.tasks(), set(reference_claims()["id"])
     assert tasks["task"].is_unique and len(tasks) >= 10
-    named = set(tasks["equal_steps"]) | set(tasks["equal_compute"].dropna())
+    named = set(tasks[list(comparisons.BUDGETS)].stack().dropna())
     assert named <= known, named - known
 
 
@@ -69,8 +69,8 @@ def test_the_scale_is_the_distance_between_the_ends():
 def test_people_read_a_row_for_each_task():
     table = comparisons.readable(comparisons.comparisons(rows()))
     assert table.loc["Count3, single tokens", "equal steps"] == "ENTP ahead: +0.20 (+0.10 to +0.30), quick"
-    assert table.loc["Count3, single tokens", "equal compute"] == "not run yet"
-    assert table.loc["Addition, plain", "equal compute"] == ""
+    assert table.loc["Count3, single tokens", "equal operations"] == "not run yet"
+    assert table.loc["Addition, plain", "equal token-forwards"] == ""
 
 
 def test_the_picture_has_a_row_for_each_task_and_a_mark_for_each_budget():
@@ -81,5 +81,5 @@ def test_the_picture_has_a_row_for_each_task_and_a_mark_for_each_budget():
     fig, ax = plt.subplots()
     ledger_figures.bought(ax, table)
     assert len(ax.get_yticklabels()) == 2 and "Count3, single tokens" in ax.get_yticklabels()[0].get_text()
-    assert sum(line.get_marker() in ("o", "D") for line in ax.lines) == len(table) == 3
+    assert sum(line.get_marker() in ("o", "s", "D") for line in ax.lines) == len(table) == 4
     plt.close(fig)

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
+from entp_lib.collection.operations import training_operations
 from entp_lib.config import StudyConfig
 from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.report import estimates
-from entp_lib.report.costs import training_operations
 from entp_lib.runs import progress
 from entp_lib.runs.progress import Meter
 from entp_lib.runs.records import Record, Store

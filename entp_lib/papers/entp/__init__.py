@@ -5,6 +5,7 @@ from entp_lib.papers.entp.addition.lengths import LENGTHS
 from entp_lib.papers.entp.complexity.experiment import COMPLEXITY
 from entp_lib.papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_lib.papers.entp.downstream.experiment import DOWNSTREAM, PRONOUNS
+from entp_lib.papers.entp.equal_operations import OPERATIONS
 from entp_lib.papers.entp.expressivity.experiment import EXPRESSIVITY
 from entp_lib.papers.entp.full_layers import FULL_LAYER_RUNS
 from entp_lib.papers.entp.gates import ADDITION_FOUR_DIGITS, COUNT3_LONG, COUNT3_LONG_PAIRS
@@ -55,6 +56,7 @@ EXPERIMENTS = (
     SHAKESPEARE,
     DOWNSTREAM,
     PRONOUNS,
+    *OPERATIONS,
 )
 
 # In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
@@ -71,5 +73,9 @@ NIGHTLY_ORDER = (
     "in_context",
     "addition",
     "in_context_sparse",
+    "match3_operations",
+    "openwebtext_operations",
+    "count3_operations",
+    "in_context_operations",
     "count3_long_pairs",
 )

@@ -17,6 +17,7 @@ import torch
 
 from entp_lib.__main__ import build_parser, main
 from entp_lib.collection.frames import at_equal_compute, cost_per_run, published, summary
+from entp_lib.collection.operations import training_operations
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import RunConfig
 from entp_lib.corpora.tokenizers import restore
@@ -25,7 +26,6 @@ from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp.language import counts, shakespeare, tables
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
 from entp_lib.report import own_text
-from entp_lib.report.costs import training_operations
 from entp_lib.report.estimates import operations
 from entp_lib.runs import execution
 from entp_lib.runs.records import Record, Store

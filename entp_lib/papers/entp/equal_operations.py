@@ -1,0 +1,180 @@
+"""Decoders with ENTP's operations: equal compute by what is computed, where token-forwards count what is defined.
+
+By its definition ENTP sends every token of every prefix through the whole stack. This library computes less: the
+first layer's projections once for all prefixes, the last layer at the end of each prefix alone. A decoder with ENTP's
+token-forwards therefore has more multiply-adds than ENTP (and takes more processor time), and one with its steps has
+fewer. In between lies the decoder here, with as many multiply-adds, on a schedule of its own. It is compared with the
+ENTP of the experiment that asks at equal steps and at equal token-forwards, by the same rules.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from entp_lib.collection.changes import EQUAL_COMPUTE
+from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, select
+from entp_lib.collection.measurements import Measurement
+from entp_lib.collection.operations import training_operations
+from entp_lib.papers.entp import count3, full_layers, match3
+from entp_lib.papers.entp.in_context import experiment as in_context
+from entp_lib.papers.entp.language import experiment as language
+from entp_lib.papers.entp.language.tables import COUNTS, TABLE_8
+from entp_lib.runs.records import Record
+
+EQUAL_OPERATIONS = "operations"  # the arm of a decoder with the multiply-adds of ENTP
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is asked again: an experiment, its ENTP and the decoder that is trained for longer, by labels.
+
+    ``plan`` and ``measure`` are the experiment's. ``as_fair``: labels of its decoder at equal token-forwards, which
+    ``measure`` finds it by. ``claims``: those of equal token-forwards, and what they are called here. ``beside``:
+    labels of further runs that ``measure`` needs.
+    """
+
+    name: str
+    plan: Callable[[str, int], list[PlannedRun]]
+    measure: Callable[[Sequence[Record]], list[Measurement]]
+    entp: Mapping[str, Any]
+    decoder: Mapping[str, Any]
+    as_fair: Mapping[str, Any]
+    claims: Mapping[str, str]
+    beside: Mapping[str, Any] | None = None
+
+    def runs(self, experiment: str, tier: str, seeds: int) -> list[PlannedRun]:
+        """Decoders of as many multiply-adds, each before the ENTP run that it is compared with, as that was planned."""
+        found, planned = [], self.plan(tier, seeds)
+        for run in planned:
+            label = {**run.labels, "comparison": self.name}
+            if fits(run, self.entp):
+                found += [self.longer(experiment, run, planned), PlannedRun(run.config, label)]
+            elif self.beside is not None and fits(run, self.beside):
+                found.append(PlannedRun(run.config, label))
+        return found
+
+    def longer(self, experiment: str, entp: PlannedRun, planned: Sequence[PlannedRun]) -> PlannedRun:
+        """The decoder of ENTP's seed, on ENTP's schedule stretched to its multiply-adds."""
+        seed = entp.labels["seed"]
+        other = next(run for run in planned if fits(run, {**self.decoder, "seed": seed}))
+        base = replace(other.config, experiment=experiment, train=entp.config.train)
+        ratio = training_operations(entp.config) / training_operations(base)
+        labels = {**other.labels, "arm": EQUAL_OPERATIONS, "comparison": self.name}
+        return PlannedRun(replace(base, train=base.train.lengthened(ratio)), labels)
+
+    def measured(self, records: Sequence[Record]) -> list[Measurement]:
+        """The claims of equal token-forwards, of this comparison's decoders."""
+        mine = select(records, comparison=self.name)
+        as_its_own = [
+            replace(r, labels={**r.labels, **self.as_fair}) if r.labels.get("arm") == EQUAL_OPERATIONS else r
+            for r in mine
+        ]
+        return [replace(m, claim=self.claims[m.claim]) for m in self.measure(as_its_own) if m.claim in self.claims]
+
+
+def fits(run: PlannedRun, labels: Mapping[str, Any]) -> bool:
+    """Whether a planned run carries all of these labels."""
+    return all(run.labels.get(name) == value for name, value in labels.items())
+
+
+def experiment_of(name: str, title: str, notebook: str, comparisons: Sequence[Comparison]) -> Experiment:
+    """The experiment of a notebook's comparisons."""
+
+    def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+        if tier not in ("smoke", "overnight"):  # where a decoder has ENTP's token-forwards, too
+            return []
+        return by_seed([run for c in comparisons for run in c.runs(name, tier, seeds)])
+
+    def measure(records: Sequence[Record]) -> list[Measurement]:
+        return [m for c in comparisons for m in (c.measured(records) if select(records, comparison=c.name) else [])]
+
+    return Experiment(name, 1, title, notebook, plan, measure, changeable=False)
+
+
+COUNT3_OPERATIONS = experiment_of(
+    "count3_operations",
+    "Count3 by decoders with ENTP's operations",
+    "03_count3",
+    [
+        Comparison(
+            "seeds that repeat",
+            count3.plan,
+            count3.measure,
+            dict(task="count3", arm="entp"),
+            dict(task="count3", arm="decoder"),
+            dict(arm=count3.LONGER),
+            {"F2-fair": "F2-operations", "F2-fair-sequences": "F2-operations-sequences"},
+        ),
+        Comparison(
+            "seeds that hardly repeat",
+            count3.plan_unseen,
+            count3.measure_unseen,
+            dict(arm="entp"),
+            dict(arm="decoder"),
+            dict(arm=count3.LONGER),
+            {
+                "F2-unseen-fair": "F2-unseen-operations",
+                "F2-unseen-fair-sequences": "F2-unseen-operations-sequences",
+            },
+        ),
+        Comparison(
+            "four layers",
+            full_layers.plan,
+            full_layers.measure,
+            dict(full=4),
+            dict(full=0, budget=full_layers.EQUAL_STEPS),
+            dict(arm=full_layers.arm_name(0), budget=full_layers.EQUAL_COMPUTE),
+            {"L-4-0-fair": "L-4-0-operations"},
+        ),
+    ],
+)
+MATCH3_OPERATIONS = experiment_of(
+    "match3_operations",
+    "Match3′ by decoders with ENTP's operations",
+    "06_match3",
+    [
+        Comparison(
+            "match3",
+            match3.plan,
+            match3.measure,
+            dict(variant="match3", arm="entp"),
+            dict(variant="match3", arm="decoder"),
+            dict(arm=EQUAL_COMPUTE),
+            {"T2-fair": "T2-operations", "T2-fair-sequences": "T2-operations-sequences"},
+        )
+    ],
+)
+IN_CONTEXT_OPERATIONS = experiment_of(
+    "in_context_operations",
+    "Linear functions in context by decoders with ENTP's operations",
+    "08_in_context_learning",
+    [
+        Comparison(
+            "linear",
+            in_context.plan,
+            in_context.measure,
+            dict(function="linear", arm="entp"),
+            dict(function="linear", arm="decoder"),
+            dict(arm=in_context.LONGER),
+            {"F7-linear-fair": "F7-linear-operations", "F7-linear-fair-late": "F7-linear-operations-late"},
+        )
+    ],
+)
+TEXT_OPERATIONS = experiment_of(
+    "openwebtext_operations",
+    "Language modelling by decoders with ENTP's operations",
+    "09_openwebtext",
+    [
+        Comparison(
+            "text",
+            language.plan,
+            language.measure,
+            dict(schedule=TABLE_8, arm="entp"),
+            dict(schedule=TABLE_8, arm=language.LONGER),  # learns from every position, as it can at no further cost
+            dict(arm=language.LONGER),
+            {"T3-fair": "T3-operations", "T3-long-fair": "T3-long-operations"},
+            beside=dict(arm=COUNTS),
+        )
+    ],
+)
+OPERATIONS = (COUNT3_OPERATIONS, MATCH3_OPERATIONS, IN_CONTEXT_OPERATIONS, TEXT_OPERATIONS)

@@ -1,0 +1,133 @@
+"""Decoders with ENTP's operations: as many multiply-adds, the same seeds, the rules of equal token-forwards."""
+
+import pytest
+
+from entp_lib.collection.experiment import cost, own, select, spent
+from entp_lib.collection.operations import training_operations
+from entp_lib.config import StudyConfig, config_id
+from entp_lib.papers import EXPERIMENTS
+from entp_lib.papers.entp.equal_operations import EQUAL_OPERATIONS, OPERATIONS
+from entp_lib.runs.records import Store
+from entp_lib.runs.sweeps import sweep
+
+NAMES = [experiment.name for experiment in OPERATIONS]
+
+
+def pairs_of(experiment, tier):
+    """Each decoder with the ENTP that it is compared with, as planned."""
+    runs = [run for run in experiment.plan(tier, 0) if not isinstance(run.config, StudyConfig)]
+    for run in runs:
+        if run.labels["arm"] == EQUAL_OPERATIONS:
+            same = [
+                other
+                for other in runs
+                if other.labels["comparison"] == run.labels["comparison"]
+                and other.labels["seed"] == run.labels["seed"]
+                and other.config.model.architecture == "entp"
+            ]
+            assert len(same) == 1
+            yield run.config, same[0].config
+
+
+@pytest.mark.parametrize("tier", ["smoke", "overnight"])
+@pytest.mark.parametrize("experiment", OPERATIONS, ids=NAMES)
+def test_a_decoder_has_the_operations_and_seeds_of_its_entp(experiment, tier):
+    found = list(pairs_of(experiment, tier))
+    assert found
+    for decoder, entp in found:
+        assert decoder.model.architecture == "decoder" and decoder.experiment == experiment.name
+        # a whole number of steps: within half a step of ENTP's operations
+        step = training_operations(decoder) / decoder.train.steps
+        assert abs(training_operations(decoder) - training_operations(entp)) <= 0.51 * step
+        assert (decoder.model_seed, decoder.data_seed) == (entp.model_seed, entp.data_seed)
+        assert (decoder.train.max_lr, decoder.train.min_lr) == (entp.train.max_lr, entp.train.min_lr)
+
+
+@pytest.mark.parametrize("experiment", OPERATIONS, ids=NAMES)
+def test_it_lies_between_equal_steps_and_equal_token_forwards(experiment):
+    for decoder, entp in pairs_of(experiment, "overnight"):
+        most = max(
+            run.config.train.steps
+            for run in EXPERIMENTS[entp.experiment].plan("overnight", 1)
+            if not isinstance(run.config, StudyConfig)
+            and run.config.model.architecture == "decoder"
+            and run.config.task_params.get("length") == entp.task_params.get("length")
+        )
+        assert entp.train.steps < decoder.train.steps < most
+
+
+@pytest.mark.parametrize("experiment", OPERATIONS, ids=NAMES)
+def test_entp_is_the_one_that_its_own_experiment_planned(experiment):
+    """Else its record would not be found, and ENTP would be trained once more."""
+    for tier in ("smoke", "overnight"):
+        runs = experiment.plan(tier, 0)
+        assert runs[0].config.experiment == experiment.name  # whose records a fresh sweep computes again
+        assert not experiment.plan("quick", 0)
+        for run in runs:
+            source = EXPERIMENTS[run.config.experiment]
+            known = {config_id(c, source.version) for c in source.configs(tier)}
+            assert source.version == experiment.version and config_id(run.config, experiment.version) in known
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """The store with the smoke runs of Match3′ and text, and their records."""
+    store = Store(tmp_path_factory.mktemp("operations"), read_only=False)
+    found = {}
+    for name in ("match3_operations", "openwebtext_operations"):
+        experiment = EXPERIMENTS[name]
+        runs = experiment.plan("smoke", 0)
+        done = sweep([run.config for run in runs], experiment.version, store=store, jobs=1)
+        found[name] = experiment.labelled(done.complete, runs)
+    return store, found
+
+
+def test_claims_are_the_differences_to_entp(stored):
+    records = stored[1]["match3_operations"]
+    measured = {m.claim: m for m in EXPERIMENTS["match3_operations"].measure(records)}
+    assert set(measured) == {"T2-operations", "T2-operations-sequences"}
+    for claim, metric in (("T2-operations", "token_accuracy"), ("T2-operations-sequences", "sequence_accuracy")):
+        entp, decoder = (
+            {r.labels["seed"]: r.metrics[metric] for r in select(records, arm=arm)}
+            for arm in ("entp", EQUAL_OPERATIONS)
+        )
+        assert measured[claim].values == pytest.approx([entp[seed] - decoder[seed] for seed in entp])
+        assert set(measured[claim].records) == {f"{r.experiment}/{r.id}" for r in records}
+
+
+def test_text_is_judged_beside_counts_of_bytes(stored):
+    measured = {m.claim: m for m in EXPERIMENTS["openwebtext_operations"].measure(stored[1]["openwebtext_operations"])}
+    assert set(measured) == {"T3-operations", "T3-long-operations"}
+    assert "bigram" in measured["T3-long-operations"].barred  # after 12 steps nobody has passed it
+
+
+@pytest.mark.parametrize("name", ["count3_operations", "in_context_operations"])
+def test_every_question_has_its_row(name, tmp_path):
+    experiment = EXPERIMENTS[name]
+    runs = experiment.plan("smoke", 0)
+    done = sweep([run.config for run in runs], experiment.version, store=Store(tmp_path, read_only=False), jobs=1)
+    found = [m.claim for m in experiment.measure(experiment.labelled(done.complete, runs))]
+    wanted = {
+        "count3_operations": [
+            "F2-operations",
+            "F2-operations-sequences",
+            "F2-unseen-operations",
+            "F2-unseen-operations-sequences",
+            "L-4-0-operations",
+        ],
+        "in_context_operations": ["F7-linear-operations", "F7-linear-operations-late"],
+    }
+    assert found == wanted[name]
+
+
+def test_entp_is_neither_paid_for_nor_trained_twice(stored):
+    store, found = stored
+    experiment, records = EXPERIMENTS["match3_operations"], found["match3_operations"]
+    mine = own(experiment, records)
+    assert {r.experiment for r in mine} == {experiment.name} and len(mine) < len(records)
+    assert cost(experiment, "smoke", store) == pytest.approx(sum(map(spent, mine)))
+    again = sweep(experiment.configs("smoke"), experiment.version, store=store, jobs=1, fresh=True)
+    before = {r.id: r.provenance for r in records}
+    for record in again.complete:
+        same = record.provenance["started"] == before[record.id]["started"]
+        assert same == (record.experiment != experiment.name)
