@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
@@ -19,6 +19,34 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     error = values.std(ddof=1) / np.sqrt(len(values))
     half = stdtrit(len(values) - 1, (1 + confidence) / 2) * error
     return mean, float(mean - half), float(mean + half)
+
+
+def p_value(mean: float, low: float, high: float, pairs: int, confidence: float = 0.95) -> float:
+    """The two-sided p of no difference that a ``mean_interval`` of so many values tells; NaN for fewer than two.
+
+    An interval without width excludes every other value: 0, or 1 where the mean is zero.
+    """
+    if pairs < 2 or not np.isfinite([mean, low, high]).all():
+        return float("nan")
+    half = (high - low) / 2
+    if half == 0:
+        return float(mean == 0)
+    t = mean / half * stdtrit(pairs - 1, (1 + confidence) / 2)
+    return float(2 * stdtr(pairs - 1, -abs(t)))
+
+
+def holm(p_values: Sequence[float], level: float = 0.05) -> np.ndarray:
+    """Which differences remain if all are tested together, (n,) bool: Holm's step-down, at ``level`` for any error.
+
+    NaN never remains and is not counted among those tested.
+    """
+    p = np.asarray(p_values, dtype=float)
+    kept, tested = np.zeros(len(p), dtype=bool), int(np.isfinite(p).sum())
+    for rank, index in enumerate(np.argsort(np.where(np.isfinite(p), p, np.inf), kind="stable")[:tested]):
+        if p[index] > level / (tested - rank):
+            break
+        kept[index] = True
+    return kept
 
 
 def ratio_interval(

@@ -9,7 +9,9 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.collection.claims import answer, reference_claims
+from entp_lib.collection.measurements import MIN_PAIRS
 from entp_lib.files import read_table
+from entp_lib.statistics import holm, p_value
 
 BUDGETS = {
     "equal_steps": "equal steps",
@@ -75,3 +77,16 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
         short = row.answer if pd.isna(row.value) else f"{row.answer}: {row.value:+.2f}{interval}, {row.tier}"
         text.setdefault(row.task, dict.fromkeys(BUDGETS.values(), ""))[row.budget] = short
     return pd.DataFrame.from_dict(text, orient="index")
+
+
+def together(table: pd.DataFrame) -> str:
+    """What remains of ``comparisons`` if all intervals are taken together, by Holm's correction, in a sentence."""
+    measured = table[table["low"].notna() & (table["seeds"] >= MIN_PAIRS)]
+    p_values = [p_value(row.value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
+    alone = (measured["low"] > 0) | (measured["high"] < 0)
+    kept = measured[holm(p_values)]
+    names = [f"{task} ({', '.join(part['budget'])})" for task, part in kept.groupby("task", sort=False)]
+    return (
+        f"{len(measured)} intervals, {alone.sum()} of which exclude zero; by Holm's correction for all of them "
+        f"{len(kept)} remain: {'; '.join(names) or 'none'}"
+    )

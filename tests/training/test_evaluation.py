@@ -11,8 +11,10 @@ from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.statistics import (
     first_at,
+    holm,
     mcnemar,
     mean_interval,
+    p_value,
     proportion_interval,
     ratio_interval,
     value_at,
@@ -135,6 +137,21 @@ def test_mode_baseline_of_triplets():
     found = mode_baseline(task, 4000, "x")
     assert found["token_accuracy"] == pytest.approx(expected, abs=0.04)
     assert found["loss"] < math.log(2) and len(found["token_accuracy_by_position"]) == 6
+
+
+def test_p_values_are_those_of_the_paired_t_test_behind_an_interval():
+    for values in ([0.3, 0.1, 0.25, -0.02, 0.2], [-1.0, -1.2, -0.9], [0.01, -0.02, 0.015, 0.0]):
+        interval = mean_interval(values)
+        assert p_value(*interval, len(values)) == pytest.approx(stats.ttest_1samp(values, 0).pvalue)
+    assert p_value(*mean_interval([2.0, 2.0]), 2) == 0.0 and p_value(0.0, 0.0, 0.0, 5) == 1.0
+    assert math.isnan(p_value(0.3, math.nan, math.nan, 1)) and math.isnan(p_value(math.nan, math.nan, math.nan, 5))
+
+
+def test_holm_steps_down_and_stops_at_the_first_that_fails():
+    assert holm([0.01, 0.04, 0.03, 0.005]).tolist() == [True, False, False, True]  # 0.03 > 0.05 / 2
+    assert holm([0.02, 0.02, 0.04]).tolist() == [False, False, False]  # 0.02 > 0.05 / 3 stops all
+    assert holm([0.01, math.nan, 0.04]).tolist() == [True, False, True]  # two tested
+    assert holm([0.06], level=0.1).tolist() == [True] and holm([]).tolist() == []
 
 
 def test_mean_interval_is_students():

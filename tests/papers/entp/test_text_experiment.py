@@ -422,6 +422,22 @@ def test_an_arm_above_the_bigram_makes_long_prefixes_uninformative():
     assert tables.above_bigrams(losses, found, ("decoder",)) == ""
     assert tables.above_bigrams(losses.assign(loss=2.0), found, ("decoder", "entp")) == ""
     assert tables.above_bigrams(losses, pd.DataFrame(), ("decoder", "entp")) == ""
+    whole = found.assign(bigram=[1.9, 2.1])
+    assert tables.above_bigrams(losses, whole, ("decoder",), "bigram") == "above the bigram's loss: decoder"
+
+
+def test_table_3_informs_only_below_the_bigram(records):
+    """The last losses over all prefixes count; ENTP's with the swapped rates is the highest of the four."""
+    (run,) = (run for run in OPENWEBTEXT.plan("quick", 1) if run.labels["arm"] == tables.COUNTS)
+    last = {m["arm"] + m["schedule"]: m["last validation loss"] for m in tables.minima(records).to_dict("records")}
+    worst = max(last.values())
+    for bigram, barred in ((worst + 0.01, set()), (0.01, {"T3-loss", "T3-train", "T3-last", "T3-fair"})):
+        counted = {"loss": bigram, "position": [1, 2], "loss_by_position": [bigram, bigram]}
+        metrics = {name: counted for name in counts.ORDERS}
+        with_counts = [*records, Record("openwebtext", 1, run.config, metrics, {}, {}, labels=run.labels)]
+        measured = OPENWEBTEXT.measure(with_counts)
+        assert {m.claim for m in measured if m.barred and m.claim in tables.CLAIMS} == barred
+    assert not any(m.barred for m in OPENWEBTEXT.measure(records) if m.claim in tables.CLAIMS)  # nothing was counted
 
 
 def test_a_loss_has_the_unit_of_its_tokenizer():

@@ -150,10 +150,12 @@ def samples(records: Sequence[Record]) -> list[tuple[str, str, str]]:
     return [row[1:] for row in sorted(found, key=lambda row: row[0])]
 
 
-def above_bigrams(losses: pd.DataFrame, counts: pd.DataFrame, arms: Sequence[str]) -> str:
-    """Which arms are above the bigram's loss at long prefixes, as a bar; empty if none is, or without counts."""
+def above_bigrams(
+    losses: pd.DataFrame, counts: pd.DataFrame, arms: Sequence[str], column: str = "bigram, longer prefixes"
+) -> str:
+    """Which arms are above the bigram's loss (``column`` of ``counts``), as a bar; empty if none, or without counts."""
     if counts.empty:
         return ""
     means = losses[losses["arm"].isin(arms)].groupby("arm")["loss"].mean()
-    above = means.index[means >= counts["bigram, longer prefixes"].mean()]
+    above = means.index[means >= counts[column].mean()]
     return f"above the bigram's loss: {', '.join(above)}" if len(above) else ""
