@@ -63,5 +63,6 @@ def bought(ax, table: pd.DataFrame) -> None:
     ax.set_ylim(max(len(places), 1) - 0.4, -0.6)
     handles = [Line2D([], [], color=c, lw=3, label=answer) for answer, c in ANSWER_COLOURS.items()]
     handles.append(Line2D([], [], color="#9A9A9A", marker="|", ls="none", ms=7, label="± margin"))
-    handles += [Line2D([], [], color="k", marker=m, lw=0, ms=5, label=b) for b, (m, _) in BUDGET_MARKERS.items()]
+    budgets = {b: m for b, (m, _) in BUDGET_MARKERS.items() if b in set(table["budget"])}
+    handles += [Line2D([], [], color="k", marker=m, lw=0, ms=5, label=b) for b, m in budgets.items()]
     ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5))
