@@ -25,4 +25,4 @@ def test_smoke_runs_are_computed_and_measured(name, tmp_path, monkeypatch):
     again = experiment.collect(SMOKE)
     assert again.reused == len(done.complete) and not again.computed
     assert [m.claim for m in experiment.measure(again.complete)] == [m.claim for m in experiment.measure(done.complete)]
-    assert all((tmp_path / "smoke" / "records" / name / f"{r.id}.json").exists() for r in done.complete)
+    assert all((tmp_path / "smoke" / "records" / r.experiment / f"{r.id}.json").exists() for r in done.complete)

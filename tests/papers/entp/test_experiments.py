@@ -11,6 +11,7 @@ from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp import count3, gates, match3
+from entp_lib.papers.entp.equal_operations import OPERATIONS
 from entp_lib.runs.records import Record
 from entp_lib.runs.studies import study_named
 from entp_lib.strict import ConfigError
@@ -30,8 +31,17 @@ def test_studies_name_what_there_is(experiment, tier):
     assert configs or (tier == "quick" and experiment.configs("overnight", 0))  # some are for a night alone
     assert len(ids) == len(configs)
     for config in configs:
-        assert config.experiment == experiment.name and config.tier == tier
+        assert config.tier == tier
+        assert_its_own_or_planned_by_its_owner(config, experiment)
         inspect.signature(study_named(config.study)).bind(**config.params)
+
+
+def assert_its_own_or_planned_by_its_owner(config, experiment):
+    """A run that an experiment only compares with is exactly one of those that another experiment plans."""
+    if config.experiment != experiment.name:
+        owner = EXPERIMENTS[config.experiment]
+        wanted = config_id(config, experiment.version)
+        assert experiment in OPERATIONS and wanted in {config_id(c, owner.version) for c in owner.configs(config.tier)}
 
 
 def test_experiments_are_keys_of_a_dictionary():
@@ -54,7 +64,8 @@ def test_every_run_fits_its_task_and_has_a_twin(experiment, tier):
     assert configs and len(ids) == len(configs)
     for config in configs:
         check_fit(build_task(config.task, config.task_params), config)
-        assert config.experiment == experiment.name and config.tier == tier
+        assert config.tier == tier
+        assert_its_own_or_planned_by_its_owner(config, experiment)
         assert config.model_seed == config.data_seed
     groups = {}
     for c in configs:
