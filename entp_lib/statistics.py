@@ -21,6 +21,27 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return mean, float(mean - half), float(mean + half)
 
 
+def welch_interval(
+    first: tuple[float, float, int], second: tuple[float, float, int], confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """(difference of means, low, high) of two samples that are not paired, by Welch's t.
+
+    Each sample as published tables have it: mean, standard deviation (n − 1) and number of values. low and high are NaN
+    where either has fewer than two values, and the difference itself where neither varies.
+    """
+    (mean, sd, n), (other, other_sd, m) = first, second
+    checked((), confidence)
+    gap = mean - other
+    if min(n, m) < 2:
+        return gap, float("nan"), float("nan")
+    parts = np.array([sd**2 / n, other_sd**2 / m])
+    if not parts.any():
+        return gap, gap, gap
+    freedom = parts.sum() ** 2 / (parts**2 / [n - 1, m - 1]).sum()
+    half = stdtrit(freedom, (1 + confidence) / 2) * np.sqrt(parts.sum())
+    return gap, float(gap - half), float(gap + half)
+
+
 def p_value(mean: float, low: float, high: float, pairs: int, confidence: float = 0.95) -> float:
     """The two-sided p of no difference that a ``mean_interval`` of so many values tells; NaN for fewer than two.
 

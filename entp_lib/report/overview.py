@@ -169,5 +169,5 @@ def small_picture(path: Path) -> bytes:
         height = round(image.height * WIDTH / image.width)
         small = image.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
-    small.save(buffer, format="WEBP", quality=45, method=6)
+    small.save(buffer, format="WEBP", quality=35, method=6)
     return buffer.getvalue()

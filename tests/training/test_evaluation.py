@@ -1,6 +1,7 @@
 """Scores against brute force, baselines with known answers, intervals against scipy."""
 
 import math
+import statistics
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from entp_lib.statistics import (
     proportion_interval,
     ratio_interval,
     value_at,
+    welch_interval,
 )
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import Batch, Counting, Task, Triplets
@@ -152,6 +154,18 @@ def test_holm_steps_down_and_stops_at_the_first_that_fails():
     assert holm([0.02, 0.02, 0.04]).tolist() == [False, False, False]  # 0.02 > 0.05 / 3 stops all
     assert holm([0.01, math.nan, 0.04]).tolist() == [True, False, True]  # two tested
     assert holm([0.06], level=0.1).tolist() == [True] and holm([]).tolist() == []
+
+
+def test_welch_interval_is_scipys():
+    first, second = [0.3, 0.5, 0.1, 0.4], [0.9, 0.2, 0.7]
+    about = [(statistics.mean(x), statistics.stdev(x), len(x)) for x in (first, second)]
+    for confidence in (0.95, 0.5):
+        known = stats.ttest_ind(first, second, equal_var=False).confidence_interval(confidence)
+        mean, low, high = welch_interval(*about, confidence)
+        assert (low, high) == pytest.approx((known.low, known.high)) and mean == pytest.approx(0.325 - 0.6)
+    assert welch_interval((0.5, 0.0, 3), (0.2, 0.0, 3)) == (0.3, 0.3, 0.3)
+    alone = welch_interval((0.5, math.nan, 1), (0.2, 0.1, 3))
+    assert alone[0] == 0.3 and all(math.isnan(x) for x in alone[1:])
 
 
 def test_mean_interval_is_students():

@@ -15,7 +15,7 @@ from entp_lib.collection.frames import interval_table
 from entp_lib.config import SIZES
 from entp_lib.models.entp import token_forwards
 from entp_lib.papers.entp.addition import experiment as module
-from entp_lib.papers.entp.addition import lengths, tables
+from entp_lib.papers.entp.addition import lengths, pictures, tables
 from entp_lib.papers.entp.addition.experiment import ADDITION
 from entp_lib.papers.entp.addition.lengths import LENGTHS
 from entp_lib.runs.records import Record
@@ -389,6 +389,46 @@ def test_the_difference_from_the_authors_is_in_standard_errors(made_up):
     assert tables.beside_authors(made_up(ADDITION, "quick", spread), "last").empty  # sums up to 99
 
 
+def test_gaps_stand_beside_the_authors_at_sizes_that_both_have(made_up):
+    found = tables.gaps_beside_authors(made_up(ADDITION, "overnight", spread), "last")
+    assert list(found.index) == [("reversed", 1250), ("reversed", 2500), ("reversed", 5000), ("plain", 2500)]
+    assert (found["ours, low"] < found["ours"]).all() and (found["ours"] < found["ours, high"]).all()
+    table = module.chosen(module.scores(made_up(ADDITION, "overnight", spread)), "last", format="plain")
+    assert found.loc[("plain", 2500), "ours"] == pytest.approx(module.gaps(table)[2500].mean(), abs=1e-3)
+    logged = (
+        tables.authors().query("model == 'small' and n_train == 2500").set_index(["format", "architecture"])["error"]
+    )
+    for form in ("reversed", "plain"):
+        gap = logged[form, "decoder"] - logged[form, "entp"]
+        assert found.loc[(form, 2500), "authors"] == pytest.approx(gap, abs=1e-3)
+    assert (found["authors, low"] < found["authors"]).all()
+    assert tables.gaps_beside_authors(made_up(ADDITION, "quick", spread), "last").empty  # another task
+
+
+def test_what_is_left_of_a_gap_is_what_the_examples_seen_do_not_show():
+    found = tables.authors_seen()
+    assert list(found.index) == [(form, n) for form in ("plain", "reversed") for n in (1250, 2500, 3750, 5000)]
+    row = found.loc[("reversed", 1250)]
+    for name, place in (("seen", "on examples seen"), ("test", "on the test")):
+        assert row["decoder − ENTP", name] == pytest.approx(row[place, "decoder"] - row[place, "ENTP"], abs=2e-3)
+    gaps = row["decoder − ENTP"]
+    assert gaps["left"] == pytest.approx(gaps["test"] - gaps["seen"], abs=2e-3)
+    assert gaps["test"] == pytest.approx(0.906189 - 0.661028, abs=1e-3)  # all five runs of that size were logged
+
+
+def test_errors_seen_and_unseen_are_drawn_for_both(made_up):
+    records = made_up(ADDITION, "overnight", lambda arm, rule, seed, params: 0.3 if arm == "decoder" else 0.4)
+    table = module.chosen(module.scores(records), "last", format="reversed").query("arm != 'longer'")
+    fig = pictures.seen_and_unseen(table, "reversed", records)
+    theirs, ours = ({line.get_label(): line for line in ax.get_lines()} for ax in fig.axes)
+    assert set(theirs) == set(ours) and len(ours) == 4
+    assert list(ours["ENTP, test"].get_ydata()) == pytest.approx([0.4] * 3)
+    assert list(ours["ENTP, sums trained on"].get_ydata()) == pytest.approx([0.25] * 3)  # as made up above
+    assert list(theirs["decoder, test"].get_xdata()) == [1250, 2500, 3750, 5000]
+    assert theirs["decoder, sums trained on"].get_ydata()[0] == pytest.approx(0.77472)
+    plt.close(fig)
+
+
 def test_the_published_means_are_those_of_the_logs():
     """The table against the runs it was made from, and the claims' values against the table."""
     logs = paths.root().parent / "shared" / "data" / "entp_authors_addition_runs.csv"
@@ -403,6 +443,12 @@ def test_the_published_means_are_those_of_the_logs():
         assert row["error"] == pytest.approx(1 - part["accuracy_test"].mean(), abs=1e-6)
         assert row["error_sd"] == pytest.approx(part["accuracy_test"].std(ddof=0), abs=1e-6)
         assert row["error_3d_1c"] == pytest.approx(1 - part["accuracy_3d_1c"].mean(), abs=1e-6)
+        seen = part.dropna(subset="accuracy_train")
+        assert row["seen_runs"] == len(seen) and math.isnan(row["seen_error"]) == (not len(seen))
+        if len(seen):
+            assert row["seen_error"] == pytest.approx(1 - seen["accuracy_train"].mean(), abs=1e-6)
+            assert row["seen_error_sd"] == pytest.approx(seen["accuracy_train"].std(ddof=0), abs=1e-6)
+            assert row["error_of_seen_runs"] == pytest.approx(1 - seen["accuracy_test"].mean(), abs=1e-6)
 
 
 def test_the_claimed_values_are_those_of_the_tables():
@@ -413,3 +459,44 @@ def test_the_claimed_values_are_those_of_the_tables():
         assert gap.to_numpy() == pytest.approx([stated[claim]], abs=1e-4)
     last = lengths.authors().query("checkpoint.str.startswith('last')").groupby("architecture")["error"].mean()
     assert last["decoder"] - last["entp"] == pytest.approx(stated["F6-length"], abs=1e-4)
+
+
+def drawn_lines(fig):
+    """(panel, label) of every labelled line, bars of an interval left out."""
+    lines = ((i, line) for i, ax in enumerate(fig.axes) for line in ax.get_lines())
+    found = {(i, line.get_label()) for i, line in lines if not line.get_label().startswith("_")}
+    bars = {(i, c.get_label()) for i, ax in enumerate(fig.axes) for c in ax.containers}
+    return found | bars
+
+
+@pytest.mark.parametrize("tier", ["quick", "overnight", "gpu"])
+def test_the_authors_share_our_axes_only_where_task_and_model_are_theirs(made_up, tier):
+    records = made_up(ADDITION, tier, lambda arm, rule, seed, params: 0.5 if arm == "decoder" else 0.4)
+    table = module.paper_model(module.scores(records))
+    table = module.chosen(table, "last", format="reversed").query("arm != 'longer'")
+    fig = pictures.beside_authors(table, "reversed", records)
+    models = [figures.NAMES["decoder"], figures.NAMES["entp"]]
+    if tier == "quick":
+        assert drawn_lines(fig) == {(panel, model) for panel in (0, 1) for model in models}
+    else:
+        assert drawn_lines(fig) == {(0, f"{whose}, {model}") for whose in ("ours", "authors") for model in models}
+        theirs = tables.authors_means("small", "reversed").query("arm == 'entp'").sort_values("n_train")
+        (bar,) = [c for c in fig.axes[0].containers if c.get_label() == f"authors, {models[1]}"]
+        assert list(bar.lines[0].get_ydata()) == list(theirs["mean"])
+    plt.close(fig)
+
+
+def test_cells_show_the_means_of_the_smallest_and_largest_training_sets(made_up):
+    def error(arm, rule, seed, params):
+        return {300: 0.9, 900: 0.5, 2700: 0.1}[params["n_train"]] + 0.05 * (arm == "decoder")
+
+    records = made_up(ADDITION, "quick", error)
+    cells = tables.by_group(records, "last").query("format == 'reversed'")
+    fig = pictures.by_cells(cells)
+    assert [ax.get_title("left") for ax in fig.axes] == ["300 training examples", "2,700 training examples"]
+    for ax, mean in zip(fig.axes, (0.9, 0.1), strict=True):
+        assert [t.get_text() for t in ax.get_xticklabels()] == ["2\n0", "2\n1"]
+        drawn = {line.get_label(): line.get_ydata() for line in ax.get_lines()}
+        assert drawn[figures.NAMES["decoder"]] == pytest.approx([mean + 0.05] * 2)
+        assert drawn[figures.NAMES["entp"]] == pytest.approx([mean] * 2)
+    plt.close(fig)

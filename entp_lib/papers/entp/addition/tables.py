@@ -7,7 +7,10 @@ import pandas as pd
 from entp_lib.collection.frames import curves, gap_table, interval_table, published
 from entp_lib.papers.entp.addition.experiment import ARMS, chosen, comparable, gaps, pooled, scores
 from entp_lib.runs.records import Record
-from entp_lib.statistics import mean_interval
+from entp_lib.statistics import mean_interval, welch_interval
+
+NAMES = {"decoder": "decoder", "entp": "ENTP"}
+ENDS = ("", ", low", ", high")
 
 
 def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
@@ -39,6 +42,21 @@ def authors() -> pd.DataFrame:
     return published("entp", "addition")
 
 
+def authors_seen() -> pd.DataFrame:
+    """The authors' runs whose accuracy on their training examples was logged, Small: errors there and on the test.
+
+    By format and size, means of both models and decoder − ENTP of each; ``left`` is the part of the test difference
+    that is none on the examples trained on.
+    """
+    found = authors().query("model == 'small' and seen_runs > 0").rename(columns={"error_of_seen_runs": "test_error"})
+    wide = found.pivot(index=["format", "n_train"], columns="architecture", values=["seen_error", "test_error"])
+    rows = {("on examples seen", NAMES[arm]): wide["seen_error"][arm] for arm in NAMES}
+    rows |= {("on the test", NAMES[arm]): wide["test_error"][arm] for arm in NAMES}
+    seen, test = (wide[name]["decoder"] - wide[name]["entp"] for name in ("seen_error", "test_error"))
+    rows |= {("decoder − ENTP", name): x for name, x in (("seen", seen), ("test", test), ("left", test - seen))}
+    return pd.DataFrame(rows).round(3)
+
+
 def authors_checkpoints() -> pd.DataFrame:
     """Validation accuracy in the authors' logs at the lowest validation loss and at its best, by format and model."""
     found = published("entp", "addition_checkpoints").set_index(["format", "model", "architecture"])
@@ -52,13 +70,18 @@ def authors_means(model: str, form: str) -> pd.DataFrame:
     return found.assign(low=found["mean"] - found["error_sd"], high=found["mean"] + found["error_sd"])
 
 
+def to_999(records: Sequence[Record]) -> list[Record]:
+    """The runs on the authors' task: operands to 999, as the task has them unless it is told otherwise."""
+    return [r for r in records if r.config.task == "addition" and r.config.task_params.get("largest", 999) == 999]
+
+
 def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
     """Our mean error beside the authors', and the difference in standard errors, theirs and ours together.
 
     Only sums up to 999, as theirs. Rows of our models by that name, of any other beside the authors' Small.
     ``on seen``: our mean error on the training examples, by the last weights.
     """
-    same = [r for r in records if r.config.task_params.get("largest", 999) == 999]
+    same = to_999(records)
     if not same:
         return pd.DataFrame()
     table, by = chosen(scores(same), rule), ["model", "format", "arm", "n_train"]
@@ -72,6 +95,31 @@ def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
     renamed = both.rename(columns={"mean": "ours", "error": "authors", "sd": "our SD", "error_sd": "their SD"})
     columns = ["model", "logged", "format", "n_train", "arm", "ours", "our SD", "seeds", "on seen"]
     return renamed[[*columns, "authors", "their SD", "their seeds", "in standard errors"]].round(4)
+
+
+def gaps_beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
+    """Decoder − ENTP in test error by format and size: ours, paired by seed, and that of the authors' Small.
+
+    Only runs of their task and model. Ours has the paired t interval, theirs Welch's, from means and deviations.
+    """
+    same = [r for r in to_999(records) if r.labels["model"] == "small"]
+    if not same:
+        return pd.DataFrame()
+    table, rows = chosen(scores(same), rule), {}
+    logged = authors().query("model == 'small'").set_index(["format", "n_train", "architecture"])
+    for form, part in table.groupby("format", sort=False):
+        for size, values in gaps(part).items():
+            if (form, size, "entp") not in logged.index:
+                continue
+            ours, theirs = mean_interval(values.dropna()), []
+            for arm in ("decoder", "entp"):
+                mean, sd, seeds = logged.loc[(form, size, arm), ["error", "error_sd", "seeds"]]
+                theirs.append((mean, sd * (seeds / (seeds - 1)) ** 0.5, seeds))  # theirs is a population SD
+            found = {"ours": ours, "authors": welch_interval(*theirs)}
+            rows[form, size] = {
+                f"{whose}{name}": x for whose, t in found.items() for name, x in zip(ENDS, t, strict=True)
+            }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["format", "n_train"]).round(3)
 
 
 def by_group(records: Sequence[Record], rule: str) -> pd.DataFrame:
