@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pandas as pd
+
 from entp_lib.collection.changes import EQUAL_COMPUTE
 from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, select
 from entp_lib.collection.measurements import Measurement
@@ -21,7 +23,18 @@ from entp_lib.papers.entp.language import experiment as language
 from entp_lib.papers.entp.language.tables import COUNTS, TABLE_8
 from entp_lib.runs.records import Record
 
+BUDGETS = ("steps", "operations", "token-forwards")
 EQUAL_OPERATIONS = "operations"  # the arm of a decoder with the multiply-adds of ENTP
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One measure at three budgets of the decoder: the claims at equal steps, operations and token-forwards."""
+
+    what: str
+    steps: str
+    operations: str
+    token_forwards: str
 
 
 @dataclass(frozen=True)
@@ -29,8 +42,8 @@ class Comparison:
     """What is asked again: an experiment, its ENTP and the decoder that is trained for longer, by labels.
 
     ``plan`` and ``measure`` are the experiment's. ``as_fair``: labels of its decoder at equal token-forwards, which
-    ``measure`` finds it by. ``claims``: those of equal token-forwards, and what they are called here. ``beside``:
-    labels of further runs that ``measure`` needs.
+    ``measure`` finds it by. ``beside``: labels of further runs that ``measure`` needs. ``at_steps``: labels of the
+    decoder at equal steps, where it is not the one that is trained for longer.
     """
 
     name: str
@@ -39,8 +52,9 @@ class Comparison:
     entp: Mapping[str, Any]
     decoder: Mapping[str, Any]
     as_fair: Mapping[str, Any]
-    claims: Mapping[str, str]
+    asked: Sequence[Asked]
     beside: Mapping[str, Any] | None = None
+    at_steps: Mapping[str, Any] | None = None
 
     def runs(self, experiment: str, tier: str, seeds: int) -> list[PlannedRun]:
         """Decoders of as many multiply-adds, each before the ENTP run that it is compared with, as that was planned."""
@@ -69,7 +83,51 @@ class Comparison:
             replace(r, labels={**r.labels, **self.as_fair}) if r.labels.get("arm") == EQUAL_OPERATIONS else r
             for r in mine
         ]
-        return [replace(m, claim=self.claims[m.claim]) for m in self.measure(as_its_own) if m.claim in self.claims]
+        names = {asked.token_forwards: asked.operations for asked in self.asked}
+        return [replace(m, claim=names[m.claim]) for m in self.measure(as_its_own) if m.claim in names]
+
+    def decoders(self, records: Sequence[Record]) -> dict[str, list[Record]]:
+        """The decoders' runs by the budget that they have in common with ENTP."""
+        return {
+            "steps": select(records, **(self.at_steps or self.decoder)),
+            "operations": select(records, arm=EQUAL_OPERATIONS, comparison=self.name),
+            "token-forwards": select(records, **self.as_fair),
+        }
+
+    def budgets(self, judged: pd.DataFrame, records: Sequence[Record]) -> list[dict[str, Any]]:
+        """A row for each measure and budget at which there are runs: what the decoder spends, ENTP's lead, verdict."""
+        source = self.plan("smoke", 1)[0].config.experiment
+        records = [r for r in records if r.experiment == source or r.labels.get("comparison") == self.name]
+        entp, rows = select(records, **self.entp), []
+        spent = {
+            name: costs(runs[0]) / costs(entp[0]) for name, runs in self.decoders(records).items() if runs and entp
+        }
+        for asked in self.asked:
+            for budget, claim in zip(BUDGETS, (asked.steps, asked.operations, asked.token_forwards), strict=True):
+                if budget in spent and claim in judged.index:
+                    row = judged.loc[claim]
+                    lead = f"{row['our_value']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
+                    about = {"task": self.name, "measure": asked.what, "equal": budget}
+                    rows.append({**about, **spent[budget].round(2), "ENTP's lead": lead, "verdict": row["verdict"]})
+        return rows
+
+
+def costs(record: Record) -> pd.Series:
+    """What a run's training spends: steps, multiply-adds as computed here, and token-forwards."""
+    found = {"steps": record.config.train.steps, "multiply-adds": training_operations(record.config)}
+    return pd.Series({**found, "token-forwards": record.provenance["token_forwards"]}, dtype=float)
+
+
+def budgets(experiment: Experiment, judged: pd.DataFrame, records: Sequence[Record]) -> pd.DataFrame:
+    """ENTP's lead at each budget of the decoder: what that spends, in ENTP's, the lead with its interval, the verdict.
+
+    ``judged``: verdicts on the claims (``claims.judge``); ``records``: labelled, the experiment's own and those of the
+    experiments that it compares them with. Empty where no decoder with ENTP's operations has run.
+    """
+    rows = [row for c in COMPARISONS[experiment.name] for row in c.budgets(judged.set_index("id"), records)]
+    if not any(row["equal"] == "operations" for row in rows):
+        return pd.DataFrame()
+    return pd.DataFrame(rows).set_index(["task", "measure", "equal"])
 
 
 def fits(run: PlannedRun, labels: Mapping[str, Any]) -> bool:
@@ -77,8 +135,9 @@ def fits(run: PlannedRun, labels: Mapping[str, Any]) -> bool:
     return all(run.labels.get(name) == value for name, value in labels.items())
 
 
-def experiment_of(name: str, title: str, notebook: str, comparisons: Sequence[Comparison]) -> Experiment:
+def experiment_of(name: str, title: str, notebook: str) -> Experiment:
     """The experiment of a notebook's comparisons."""
+    comparisons = COMPARISONS[name]
 
     def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         if tier not in ("smoke", "overnight"):  # where a decoder has ENTP's token-forwards, too
@@ -91,11 +150,8 @@ def experiment_of(name: str, title: str, notebook: str, comparisons: Sequence[Co
     return Experiment(name, 1, title, notebook, plan, measure, changeable=False)
 
 
-COUNT3_OPERATIONS = experiment_of(
-    "count3_operations",
-    "Count3 by decoders with ENTP's operations",
-    "03_count3",
-    [
+COMPARISONS = {
+    "count3_operations": (
         Comparison(
             "seeds that repeat",
             count3.plan,
@@ -103,7 +159,10 @@ COUNT3_OPERATIONS = experiment_of(
             dict(task="count3", arm="entp"),
             dict(task="count3", arm="decoder"),
             dict(arm=count3.LONGER),
-            {"F2-fair": "F2-operations", "F2-fair-sequences": "F2-operations-sequences"},
+            (
+                Asked("tokens", "F2-tokens", "F2-operations", "F2-fair"),
+                Asked("sequences", "F2-sequences", "F2-operations-sequences", "F2-fair-sequences"),
+            ),
         ),
         Comparison(
             "seeds that hardly repeat",
@@ -112,10 +171,10 @@ COUNT3_OPERATIONS = experiment_of(
             dict(arm="entp"),
             dict(arm="decoder"),
             dict(arm=count3.LONGER),
-            {
-                "F2-unseen-fair": "F2-unseen-operations",
-                "F2-unseen-fair-sequences": "F2-unseen-operations-sequences",
-            },
+            (
+                Asked("tokens", "F2-unseen", "F2-unseen-operations", "F2-unseen-fair"),
+                Asked("sequences", "F2-unseen-sequences", "F2-unseen-operations-sequences", "F2-unseen-fair-sequences"),
+            ),
         ),
         Comparison(
             "four layers",
@@ -124,15 +183,10 @@ COUNT3_OPERATIONS = experiment_of(
             dict(full=4),
             dict(full=0, budget=full_layers.EQUAL_STEPS),
             dict(arm=full_layers.arm_name(0), budget=full_layers.EQUAL_COMPUTE),
-            {"L-4-0-fair": "L-4-0-operations"},
+            (Asked("tokens", "L-4-0", "L-4-0-operations", "L-4-0-fair"),),
         ),
-    ],
-)
-MATCH3_OPERATIONS = experiment_of(
-    "match3_operations",
-    "Match3′ by decoders with ENTP's operations",
-    "06_match3",
-    [
+    ),
+    "match3_operations": (
         Comparison(
             "match3",
             match3.plan,
@@ -140,31 +194,27 @@ MATCH3_OPERATIONS = experiment_of(
             dict(variant="match3", arm="entp"),
             dict(variant="match3", arm="decoder"),
             dict(arm=EQUAL_COMPUTE),
-            {"T2-fair": "T2-operations", "T2-fair-sequences": "T2-operations-sequences"},
-        )
-    ],
-)
-IN_CONTEXT_OPERATIONS = experiment_of(
-    "in_context_operations",
-    "Linear functions in context by decoders with ENTP's operations",
-    "08_in_context_learning",
-    [
+            (
+                Asked("tokens", "T2-tokens", "T2-operations", "T2-fair"),
+                Asked("sequences", "T2-sequences", "T2-operations-sequences", "T2-fair-sequences"),
+            ),
+        ),
+    ),
+    "in_context_operations": (
         Comparison(
             "linear",
             in_context.plan,
             in_context.measure,
             dict(function="linear", arm="entp"),
             dict(function="linear", arm="decoder"),
-            dict(arm=in_context.LONGER),
-            {"F7-linear-fair": "F7-linear-operations", "F7-linear-fair-late": "F7-linear-operations-late"},
-        )
-    ],
-)
-TEXT_OPERATIONS = experiment_of(
-    "openwebtext_operations",
-    "Language modelling by decoders with ENTP's operations",
-    "09_openwebtext",
-    [
+            dict(function="linear", arm=in_context.LONGER),
+            (
+                Asked("all points", "F7-linear", "F7-linear-operations", "F7-linear-fair"),
+                Asked("late points", "F7-linear-late", "F7-linear-operations-late", "F7-linear-fair-late"),
+            ),
+        ),
+    ),
+    "openwebtext_operations": (
         Comparison(
             "text",
             language.plan,
@@ -172,9 +222,21 @@ TEXT_OPERATIONS = experiment_of(
             dict(schedule=TABLE_8, arm="entp"),
             dict(schedule=TABLE_8, arm=language.LONGER),  # learns from every position, as it can at no further cost
             dict(arm=language.LONGER),
-            {"T3-fair": "T3-operations", "T3-long-fair": "T3-long-operations"},
+            (
+                Asked("all prefixes", "T3-last", "T3-operations", "T3-fair"),
+                Asked("8 bytes and more", "T3-long", "T3-long-operations", "T3-long-fair"),
+            ),
             beside=dict(arm=COUNTS),
-        )
-    ],
+            at_steps=dict(schedule=TABLE_8, arm="decoder"),
+        ),
+    ),
+}
+COUNT3_OPERATIONS = experiment_of("count3_operations", "Count3 by decoders with ENTP's operations", "03_count3")
+MATCH3_OPERATIONS = experiment_of("match3_operations", "Match3′ by decoders with ENTP's operations", "06_match3")
+IN_CONTEXT_OPERATIONS = experiment_of(
+    "in_context_operations", "Linear functions in context by decoders with ENTP's operations", "08_in_context_learning"
+)
+TEXT_OPERATIONS = experiment_of(
+    "openwebtext_operations", "Language modelling by decoders with ENTP's operations", "09_openwebtext"
 )
 OPERATIONS = (COUNT3_OPERATIONS, MATCH3_OPERATIONS, IN_CONTEXT_OPERATIONS, TEXT_OPERATIONS)

@@ -2,11 +2,12 @@
 
 import pytest
 
+from entp_lib.collection import claims
 from entp_lib.collection.experiment import cost, own, select, spent
 from entp_lib.collection.operations import training_operations
 from entp_lib.config import StudyConfig, config_id
 from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp.equal_operations import EQUAL_OPERATIONS, OPERATIONS
+from entp_lib.papers.entp.equal_operations import BUDGETS, COMPARISONS, EQUAL_OPERATIONS, OPERATIONS, budgets
 from entp_lib.runs.records import Store
 from entp_lib.runs.sweeps import sweep
 
@@ -99,6 +100,34 @@ def test_text_is_judged_beside_counts_of_bytes(stored):
     measured = {m.claim: m for m in EXPERIMENTS["openwebtext_operations"].measure(stored[1]["openwebtext_operations"])}
     assert set(measured) == {"T3-operations", "T3-long-operations"}
     assert "bigram" in measured["T3-long-operations"].barred  # after 12 steps nobody has passed it
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_table_of_budgets_has_what_the_ledger_says(name):
+    """Of what is stored overnight: each budget is ENTP's where its name says so, each lead that of its claim."""
+    experiment, store = EXPERIMENTS[name], Store()
+    sources = {run.config.experiment for run in experiment.plan("overnight", 0)} - {name}
+    records = [r for source in sources for r in EXPERIMENTS[source].stored(store, "overnight")]
+    measured = [
+        m for source in sources for m in EXPERIMENTS[source].measure(EXPERIMENTS[source].stored(store, "overnight"))
+    ]
+    assert budgets(experiment, claims.judge(measured, only_measured=True), records).empty
+    mine = experiment.stored(store, "overnight")
+    if mine is None:
+        return  # not run yet
+    judged = claims.judge([*measured, *experiment.measure(mine)], only_measured=True)
+    table, known = budgets(experiment, judged, [*records, *mine]).reset_index(), judged.set_index("id")
+    asked = [(c, a) for c in COMPARISONS[name] for a in c.asked]
+    assert len(table) == 3 * len(asked)
+    for comparison, one in asked:
+        rows = table[(table["task"] == comparison.name) & (table["measure"] == one.what)].set_index("equal")
+        assert list(rows.index) == list(BUDGETS)
+        assert rows.loc["steps", "steps"] == 1 and rows.loc["operations", "multiply-adds"] == pytest.approx(1, abs=0.01)
+        assert rows.loc["token-forwards", "token-forwards"] == pytest.approx(1, abs=0.01)
+        assert rows["steps"].is_monotonic_increasing and rows["multiply-adds"].is_monotonic_increasing
+        for budget, claim in zip(BUDGETS, (one.steps, one.operations, one.token_forwards), strict=True):
+            assert rows.loc[budget, "verdict"] == known.loc[claim, "verdict"]
+            assert rows.loc[budget, "ENTP's lead"].startswith(f"{known.loc[claim, 'our_value']:+.3f} (")
 
 
 @pytest.mark.parametrize("name", ["count3_operations", "in_context_operations"])
