@@ -220,7 +220,9 @@ COMPARISONS = {
             language.plan,
             language.measure,
             dict(schedule=TABLE_8, arm="entp"),
-            dict(schedule=TABLE_8, arm=language.LONGER),  # learns from every position, as it can at no further cost
+            dict(
+                schedule=TABLE_8, arm=language.LONGER
+            ),  # learns from every position, as it can with no further token-forwards
             dict(arm=language.LONGER),
             (
                 Asked("all prefixes", "T3-last", "T3-operations", "T3-fair"),

@@ -19,6 +19,7 @@ from entp_lib.papers.entp.addition import lengths, pictures, tables
 from entp_lib.papers.entp.addition.experiment import ADDITION
 from entp_lib.papers.entp.addition.lengths import LENGTHS
 from entp_lib.runs.records import Record
+from entp_lib.statistics import mean_interval
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import Addition, LongAddition, build_task, generator_for
 
@@ -405,15 +406,20 @@ def test_gaps_stand_beside_the_authors_at_sizes_that_both_have(made_up):
     assert tables.gaps_beside_authors(made_up(ADDITION, "quick", spread), "last").empty  # another task
 
 
-def test_what_is_left_of_a_gap_is_what_the_examples_seen_do_not_show():
+def test_what_is_left_of_a_gap_is_paired_by_seed():
     found = tables.authors_seen()
     assert list(found.index) == [(form, n) for form in ("plain", "reversed") for n in (1250, 2500, 3750, 5000)]
-    row = found.loc[("reversed", 1250)]
-    for name, place in (("seen", "on examples seen"), ("test", "on the test")):
-        assert row["decoder − ENTP", name] == pytest.approx(row[place, "decoder"] - row[place, "ENTP"], abs=2e-3)
-    gaps = row["decoder − ENTP"]
-    assert gaps["left"] == pytest.approx(gaps["test"] - gaps["seen"], abs=2e-3)
-    assert gaps["test"] == pytest.approx(0.906189 - 0.661028, abs=1e-3)  # all five runs of that size were logged
+    row, errors = found.loc[("reversed", 2500)], {}
+    for name in ("seen", "test"):
+        assert row[f"{name}, difference"] == pytest.approx(row[f"{name}, decoder"] - row[f"{name}, ENTP"], abs=2e-3)
+        for arm in ("decoder", "entp"):
+            runs = tables.authors_seen_runs().query("format == 'reversed' and n_train == 2500 and arm == @arm")
+            errors[name, arm] = runs.set_index("seed")[f"{name}_error"]
+    left = (errors["test", "decoder"] - errors["test", "entp"]) - (errors["seen", "decoder"] - errors["seen", "entp"])
+    mean, low, high = mean_interval(left)
+    assert list(row[["left", "low", "high"]]) == pytest.approx([mean, low, high], abs=1e-3)
+    assert row["above zero"] == "5 of 5" and (left > 0).all() and low > 0
+    assert not (tables.authors_seen("medium").loc["reversed"] == found.loc["reversed"]).all().all()
 
 
 def test_errors_seen_and_unseen_are_drawn_for_both(made_up):
@@ -443,12 +449,14 @@ def test_the_published_means_are_those_of_the_logs():
         assert row["error"] == pytest.approx(1 - part["accuracy_test"].mean(), abs=1e-6)
         assert row["error_sd"] == pytest.approx(part["accuracy_test"].std(ddof=0), abs=1e-6)
         assert row["error_3d_1c"] == pytest.approx(1 - part["accuracy_3d_1c"].mean(), abs=1e-6)
-        seen = part.dropna(subset="accuracy_train")
-        assert row["seen_runs"] == len(seen) and math.isnan(row["seen_error"]) == (not len(seen))
-        if len(seen):
-            assert row["seen_error"] == pytest.approx(1 - seen["accuracy_train"].mean(), abs=1e-6)
-            assert row["seen_error_sd"] == pytest.approx(seen["accuracy_train"].std(ddof=0), abs=1e-6)
-            assert row["error_of_seen_runs"] == pytest.approx(1 - seen["accuracy_test"].mean(), abs=1e-6)
+    kept = pd.concat([tables.authors_seen_runs("small"), tables.authors_seen_runs("medium")])
+    assert len(kept) == runs["accuracy_train"].notna().sum() == 200
+    for row in kept.itertuples():
+        layers, task = {"small": 3, "medium": 6}[row.model], f"{row.format}_addition"
+        part = runs[(runs["task"] == task) & (runs["n_layer"] == layers) & (runs["seed"] == row.seed)]
+        part = part[(part["n_train"] == row.n_train) & (part["decoder"] == (row.arm == "decoder"))]
+        assert len(part) == 1 and row.seen_error == pytest.approx(1 - part["accuracy_train"].item(), abs=1e-6)
+        assert row.test_error == pytest.approx(1 - part["accuracy_test"].item(), abs=1e-6)
 
 
 def test_the_claimed_values_are_those_of_the_tables():

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from entp_lib.collection import figures
 from entp_lib.collection.frames import interval_table
-from entp_lib.papers.entp.addition.tables import authors, authors_means, to_999
+from entp_lib.papers.entp.addition.tables import authors_means, authors_seen_runs, to_999
 from entp_lib.runs.records import Record
 
 LABELS = dict(xlabel="training examples", ylabel="test error")
@@ -72,12 +72,11 @@ def seen_and_unseen(table: pd.DataFrame, form: str, records: Sequence[Record]) -
     ``table``: ``scores`` of ``records`` by the last weights, of one ``form``; means over runs, of the authors' those
     whose training accuracy was logged.
     """
-    logged = authors().query("model == 'small' and format == @form and seen_runs > 0")
-    logged = logged.rename(columns={"architecture": "arm", "error_of_seen_runs": "test_error"})
+    logged = authors_seen_runs().query("format == @form")
     ours = table.rename(columns={"error": "test_error"})
-    ours = ours.groupby(["arm", "n_train"], sort=False)[["test_error", "seen_error"]].mean().reset_index()
     fig, axes = figures.panels(2, width=3.3, sharey=True)
-    for ax, means in zip(axes, (logged, ours), strict=True):
+    for ax, runs in zip(axes, (logged, ours), strict=True):
+        means = runs.groupby(["arm", "n_train"], sort=False)[["test_error", "seen_error"]].mean().reset_index()
         for arm, part in means.groupby("arm", sort=False):
             look, part = figures.ARMS[arm], part.sort_values("n_train")
             line = dict(color=look.colour, marker=figures.APART[arm][0], ms=4)
@@ -86,8 +85,8 @@ def seen_and_unseen(table: pd.DataFrame, form: str, records: Sequence[Record]) -
             ax.plot(part["n_train"], part["seen_error"], **line)
         ax.set(xscale="log", xlabel="training examples")
         figures.plain_ticks(ax.xaxis, set(means["n_train"]) - {3750})
-    axes[0].set(ylabel="error", ylim=(-0.03, 1), title="Authors' logs, Small")
-    axes[1].set_title(f"Ours, {figures.tier_note(records)}")
+    axes[0].set(ylabel="error", ylim=(-0.03, 1), title="Authors' logs, Small,\nweights of lowest text loss")
+    axes[1].set_title(f"Ours, {figures.tier_note(records)},\nlast weights")
     figures.legend_beside(axes[1])
     return fig
 

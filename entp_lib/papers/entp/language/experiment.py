@@ -3,7 +3,7 @@
 Table 8 has the learning rate fall from 6e-4 to 6e-5. The authors' configuration has the two the other way round, so
 that the rate rose over the whole run behind Table 3: both schedules are run. In them twins learn from the same
 positions of the same windows. A third arm is a decoder with Table 8's schedule that learns from every position, as it
-can at no further cost, for as many token-forwards as ENTP spends.
+can with no further token-forwards, for as many token-forwards as ENTP spends.
 """
 
 from collections.abc import Sequence
