@@ -100,6 +100,7 @@ def test_records_are_computed_without_jupyter_or_figures():
         "collection.figures",
         "collection.ledger_figures",
         "collection.notes",
+        "papers.entp.addition.pictures",
         "papers.looped.pictures",
         "papers.scratchpad.pictures",
         "report.playground",
