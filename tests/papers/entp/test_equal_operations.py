@@ -4,6 +4,7 @@ import pytest
 
 from entp_lib.collection import claims
 from entp_lib.collection.experiment import cost, own, select, spent
+from entp_lib.collection.frames import published
 from entp_lib.collection.operations import training_operations
 from entp_lib.config import StudyConfig, config_id
 from entp_lib.papers import EXPERIMENTS
@@ -113,8 +114,6 @@ def test_the_table_of_budgets_has_what_the_ledger_says(name):
     ]
     assert budgets(experiment, claims.judge(measured, only_measured=True), records).empty
     mine = experiment.stored(store, "overnight")
-    if mine is None:
-        return  # not run yet
     judged = claims.judge([*measured, *experiment.measure(mine)], only_measured=True)
     table, known = budgets(experiment, judged, [*records, *mine]).reset_index(), judged.set_index("id")
     asked = [(c, a) for c in COMPARISONS[name] for a in c.asked]
@@ -128,6 +127,14 @@ def test_the_table_of_budgets_has_what_the_ledger_says(name):
         for budget, claim in zip(BUDGETS, (one.steps, one.operations, one.token_forwards), strict=True):
             assert rows.loc[budget, "verdict"] == known.loc[claim, "verdict"]
             assert rows.loc[budget, "ENTP's lead"].startswith(f"{known.loc[claim, 'our_value']:+.3f} (")
+
+
+def test_the_overview_compares_at_the_same_claims():
+    asked = {(a.steps, a.operations, a.token_forwards) for cs in COMPARISONS.values() for c in cs for a in c.asked}
+    rows = published("entp", "comparisons").dropna(subset="equal_operations")
+    assert (
+        len(rows) and set(rows[["equal_steps", "equal_operations", "equal_compute"]].itertuples(index=False)) <= asked
+    )
 
 
 @pytest.mark.parametrize("name", ["count3_operations", "in_context_operations"])

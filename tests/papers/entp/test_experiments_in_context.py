@@ -12,11 +12,9 @@ from entp_lib.collection import claims
 from entp_lib.collection.frames import at_equal_compute
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.papers.entp.in_context import convergence
-from entp_lib.papers.entp.in_context import experiment as in_context
 from entp_lib.papers.entp.in_context import tables as in_context_tables
 from entp_lib.papers.entp.in_context.baselines import BASELINES, baselines_study
 from entp_lib.papers.entp.in_context.experiment import (
-    ALL,
     CLAIMS,
     IN_CONTEXT,
     IN_CONTEXT_BASELINES,
@@ -30,6 +28,7 @@ from entp_lib.papers.entp.in_context.experiment import (
     table,
     task_of,
 )
+from entp_lib.papers.entp.in_context.tiers import ALL, TIERS
 from entp_lib.runs.records import Record
 from entp_lib.tasks import InContext
 
@@ -81,7 +80,7 @@ def test_the_papers_token_forwards():
 @pytest.mark.parametrize("tier", ["smoke", "quick"])
 def test_the_longer_decoder_spends_what_entp_spends(tier):
     runs = IN_CONTEXT.plan(tier, 1)
-    for function in in_context.TIERS[tier].equal_compute:
+    for function in TIERS[tier].equal_compute:
         arms = {run.labels["arm"]: run.config for run in runs if run.labels["function"] == function}
         assert set(arms) == {*(a for a in ALL if a in arms), LONGER} and arms[LONGER].model == arms["decoder"].model
         spent = arms["entp"].steps * compute_ratio(InContext(**arms["entp"].task_params))
@@ -135,7 +134,7 @@ def test_the_papers_functions_are_the_papers(tier):
 
 
 def test_settings_are_a_full_grid_of_pure_models():
-    for tier, plan in in_context.TIERS.items():
+    for tier, plan in TIERS.items():
         grid = plan.settings
         if grid is None:
             continue
@@ -151,7 +150,7 @@ def test_settings_are_a_full_grid_of_pure_models():
 
 
 def test_studies_have_the_prompts_of_the_runs():
-    for tier, plan in in_context.TIERS.items():
+    for tier, plan in TIERS.items():
         runs = IN_CONTEXT.configs(tier)
         assert plan.baselines["prompts"] == runs[0].train.final_eval_sequences
         tasks = [(c.params["task"], c.params["seed"]) for c in IN_CONTEXT_BASELINES.configs(tier)]

@@ -9,7 +9,7 @@ from entp_lib.papers.entp.addition.experiment import ARMS, chosen, comparable, g
 from entp_lib.runs.records import Record
 from entp_lib.statistics import mean_interval, welch_interval
 
-NAMES = {"decoder": "decoder", "entp": "ENTP"}
+TWINS = ("decoder", "entp")
 ENDS = ("", ", low", ", high")
 
 
@@ -63,8 +63,8 @@ def authors_seen(model: str = "small") -> pd.DataFrame:
         left = test - seen
         means = wide.mean()
         rows[key] = {
-            **{f"seen, {NAMES[arm]}": means["seen_error", arm] for arm in NAMES},
-            **{f"test, {NAMES[arm]}": means["test_error", arm] for arm in NAMES},
+            **{f"seen, {ARMS[arm]}": means["seen_error", arm] for arm in TWINS},
+            **{f"test, {ARMS[arm]}": means["test_error", arm] for arm in TWINS},
             **{"seen, difference": seen.mean(), "test, difference": test.mean()},
             **dict(zip(("left", "low", "high"), mean_interval(left), strict=True)),
             "above zero": f"{int((left > 0).sum())} of {len(left)}",
@@ -127,7 +127,7 @@ def gaps_beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
             if (form, size, "entp") not in logged.index:
                 continue
             ours, theirs = mean_interval(values.dropna()), []
-            for arm in ("decoder", "entp"):
+            for arm in TWINS:
                 mean, sd, seeds = logged.loc[(form, size, arm), ["error", "error_sd", "seeds"]]
                 theirs.append((mean, sd * (seeds / (seeds - 1)) ** 0.5, seeds))  # theirs is a population SD
             found = {"ours": ours, "authors": welch_interval(*theirs)}

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from entp_lib.collection.frames import curves
-from entp_lib.papers.entp.in_context.experiment import ALL, LONGER, table, task_of
+from entp_lib.papers.entp.in_context.experiment import LONGER, table, task_of
+from entp_lib.papers.entp.in_context.tiers import ALL
 from entp_lib.runs.records import Record
 
 PROMPTS = ("standard", "scaled", "orthogonal", "noisy")
