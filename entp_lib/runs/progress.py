@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from entp_lib.files import own_name, remove_stale
 
 EVENTS_VARIABLE = "ENTP_EVENTS"
 BEAT_SECONDS = 0.5
+LOGGED_SECONDS = 60.0  # between lines of progress where they go to a file
 log = logging.getLogger(__name__)
 
 
@@ -88,8 +90,13 @@ class Heartbeat:
                 log.debug("step %s was not noted: %s", step, error)
 
 
+def drawn_in_place() -> bool:
+    """Whether a bar can replace itself: on a terminal or in a notebook, not in a file or a pipe."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
 class Meter:
-    """The watcher's side: one bar over all steps of a sweep, and the same as events.
+    """The watcher's side: one bar over all steps of a sweep (in a log a line a minute), and the same as events.
 
     ``weights``: what a step of each run costs beside the others' (default: all alike), so that a mixture of cheap and
     costly runs tells the time that is left.
@@ -101,7 +108,9 @@ class Meter:
         self.finished: set[str] = set()
         self.total = round(sum(count * self.weights[i] for i, count in steps.items()))
         shown = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
-        self.bar = tqdm(total=self.total, desc=label, bar_format=shown, leave=False)
+        logged = {} if drawn_in_place() else dict(mininterval=LOGGED_SECONDS, miniters=1)
+        end = "\n" if logged else ""
+        self.bar = tqdm(total=self.total, desc=label, bar_format=shown + end, leave=False, **logged)
 
     def update(self) -> None:
         steps = {i: self.steps[i] if i in self.finished else self.read(i) for i in self.steps}

@@ -67,3 +67,16 @@ def test_progress_leaves_nothing_and_takes_away_what_the_killed_left(tmp_path):
         assert meter.read("run") == 0
         meter.close()
     assert list((tmp_path / "progress").iterdir()) == []
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_log_has_a_line_a_minute_and_a_terminal_one_that_moves(tmp_path, monkeypatch, capsys, in_place):
+    monkeypatch.setattr(progress, "drawn_in_place", lambda: in_place)
+    meter = Meter(tmp_path, {"run": 330}, "x")
+    for step in range(330):
+        (tmp_path / "run").write_text(str(step))
+        meter.update()
+        meter.bar.last_print_t -= 1  # a second goes by
+    meter.close()
+    shown = capsys.readouterr().err
+    assert (shown.count("\n"), shown.count("x:") > 200) == ((0, True) if in_place else (1 + 329 // 60, False))
