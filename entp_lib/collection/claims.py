@@ -158,6 +158,10 @@ def row_of(claim: dict, measurement: Measurement | Check | Observation | None) -
         return row | about | {"statement": seen, "verdict": measurement.found, "why": measurement.why}
     if measurement is None or not len(measurement.values):
         return row | {"verdict": "not attempted", "why": "", "tier": "", "records": "", "seeds": 0}
+    if measurement.paper_value is not None:
+        row["paper_value"] = measurement.paper_value
+    if measurement.remark:
+        row["statement"] = f"{claim['statement']} [{measurement.remark}]"
     mean, low, high = mean_interval(measurement.values)
     common = dict(pairs=len(measurement.values), margin=claim["margin"], informative=measurement.informative)
     if claim["kind"] == "question" and claim["rule"] == EVERY_SEED:
@@ -165,7 +169,7 @@ def row_of(claim: dict, measurement: Measurement | Check | Observation | None) -
     elif claim["kind"] == "question":
         found = answer(low, high, positive=claim["positive"], negative=claim["negative"], **common)
     else:
-        of_paper = dict(sign=claim["sign"], paper_value=claim["paper_value"], no_worse=claim["rule"] == NO_WORSE)
+        of_paper = dict(sign=claim["sign"], paper_value=row["paper_value"], no_worse=claim["rule"] == NO_WORSE)
         found = verdict(mean, low, high, paper_settings=measurement.paper_settings, **common, **of_paper)
     return row | {
         "our_value": mean,

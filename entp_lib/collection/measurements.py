@@ -39,7 +39,8 @@ class Measurement:
 
     ``paper_settings``: whether task, model and training are the paper's own, without which nothing counts as
     reproduced. ``levels``: where the sides of the comparison stand; without them every measurement informs. ``barred``:
-    why nothing can be compared by a rule of the experiment's own, in a few words; empty where it can.
+    why nothing can be compared by a rule of the experiment's own, in a few words; empty where it can. ``paper_value``:
+    the paper's over the settings that were measured, where the claim's own is a mean over more; ``remark`` says so.
     """
 
     claim: str
@@ -49,6 +50,8 @@ class Measurement:
     paper_settings: bool = False
     levels: Sequence[Level] = field(default_factory=tuple)
     barred: str = ""
+    paper_value: float | None = None
+    remark: str = ""
 
     @property
     def idle(self) -> str:

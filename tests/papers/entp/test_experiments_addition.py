@@ -469,6 +469,27 @@ def test_the_claimed_values_are_those_of_the_tables():
     assert last["decoder"] - last["entp"] == pytest.approx(stated["F6-length"], abs=1e-4)
 
 
+@pytest.mark.parametrize("tier", ["smoke", "quick", "overnight", "gpu", "paper"])
+def test_the_papers_value_is_over_the_sizes_that_were_measured(made_up, tier):
+    """Where some of the authors' sizes were run, both are of these; else the claim's own value stands."""
+    small = tables.authors().query("model == 'small'").pivot_table(
+        index=["format", "n_train"], columns="architecture", values="error"
+    )
+    theirs = small["decoder"] - small["entp"]
+    stated = claims.reference_claims().set_index("id")["paper_value"]
+    records = made_up(ADDITION, tier, spread)
+    rows = claims.judge(ADDITION.measure(records), only_measured=True).set_index("id")
+    for claim, form in (("F5-addition", "reversed"), ("F11-addition", "plain")):
+        have = {r.labels["n_train"] for r in records if r.labels["format"] == form and r.labels["model"] == "small"}
+        shared = [n for n in theirs[form].index if n in have]
+        whole = tier in ("smoke", "quick", "paper") or len(shared) == len(theirs[form])
+        assert whole or 0 < len(shared) < len(theirs[form])
+        wanted = stated[claim] if whole else theirs[form][shared].mean()
+        assert rows.loc[claim, "paper_value"] == pytest.approx(wanted, abs=1e-4)
+        assert rows.loc[claim, "statement"].endswith("examples]") == (not whole)
+    assert rows.loc["F5-best", "paper_value"] is None or math.isnan(rows.loc["F5-best", "paper_value"])
+
+
 def drawn_lines(fig):
     """(panel, label) of every labelled line, bars of an interval left out."""
     lines = ((i, line) for i, ax in enumerate(fig.axes) for line in ax.get_lines())

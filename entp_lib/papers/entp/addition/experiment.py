@@ -7,11 +7,12 @@ every character right; each checkpoint rule gives one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, no_claims, planned, select
-from entp_lib.collection.frames import levels, paired_within, processor_share
+from entp_lib.collection.frames import levels, paired_within, processor_share, published
 from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ON_CPU, SIZES, ModelConfig, RunConfig, TrainConfig
@@ -307,9 +308,32 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         if len(values):
             stand = levels(rows, "error", (first, "entp"), floor=1.0, ceiling=0.0, distance=NEAR)
             of = dict(format=form, arm=(first, "entp"), n_train=tuple(rows["n_train"]), model=rows["model"].iloc[0])
-            names = tuple(name_of(r) for r in select(records, **of))
-            found.append(Measurement(claim, values.tolist(), tier, names, tier == "paper", stand, barred))
+            used = select(records, **of)
+            theirs = authors_difference(used, form) if claim in AS_PUBLISHED else {}
+            names = tuple(map(name_of, used))
+            found.append(Measurement(claim, values.tolist(), tier, names, tier == "paper", stand, barred, **theirs))
     return found
+
+
+def to_999(records: Sequence[Record]) -> list[Record]:
+    """The runs on the authors' task: operands to 999, as the task has them unless it is told otherwise."""
+    return [r for r in records if r.config.task == "addition" and r.config.task_params.get("largest", 999) == 999]
+
+
+def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
+    """The authors' decoder − ENTP over the sizes that runs on their task have, if not over all: value and remark.
+
+    Empty where the claim's own value, a mean over all their sizes, stands: none of these, or all of them, were run.
+    """
+    have = {r.labels["n_train"] for r in to_999(records)}
+    logged = published("entp", "addition").query("model == 'small' and format == @form")
+    by_arm = logged.pivot(index="n_train", columns="architecture", values="error")
+    shared = sorted(have & set(by_arm.index))
+    if not shared or len(shared) == len(by_arm):
+        return {}
+    value = (by_arm["decoder"] - by_arm["entp"])[shared].mean()
+    named = " and ".join(filter(None, [", ".join(f"{n:,}" for n in shared[:-1]), f"{shared[-1]:,}"]))
+    return {"paper_value": round(float(value), 4), "remark": f"the paper's and ours at {named} examples"}
 
 
 ADDITION_TO_999 = Experiment(

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from entp_lib.collection import figures
 from entp_lib.collection.frames import interval_table
-from entp_lib.papers.entp.addition.tables import authors_means, authors_seen_runs, to_999
+from entp_lib.papers.entp.addition.experiment import to_999
+from entp_lib.papers.entp.addition.tables import authors_means, authors_seen_runs
 from entp_lib.runs.records import Record
 
 LABELS = dict(xlabel="training examples", ylabel="test error")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.collection.frames import curves, gap_table, interval_table, published
-from entp_lib.papers.entp.addition.experiment import ARMS, chosen, comparable, gaps, pooled, scores
+from entp_lib.papers.entp.addition.experiment import ARMS, chosen, comparable, gaps, pooled, scores, to_999
 from entp_lib.runs.records import Record
 from entp_lib.statistics import mean_interval, welch_interval
 
@@ -83,11 +83,6 @@ def authors_means(model: str, form: str) -> pd.DataFrame:
     found = authors().query("model == @model and format == @form")
     found = found.rename(columns={"error": "mean", "architecture": "arm"})
     return found.assign(low=found["mean"] - found["error_sd"], high=found["mean"] + found["error_sd"])
-
-
-def to_999(records: Sequence[Record]) -> list[Record]:
-    """The runs on the authors' task: operands to 999, as the task has them unless it is told otherwise."""
-    return [r for r in records if r.config.task == "addition" and r.config.task_params.get("largest", 999) == 999]
 
 
 def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
