@@ -1,5 +1,6 @@
 """What an experiment is: a named set of labelled runs by tier, and how a notebook asks for their records."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -8,13 +9,15 @@ from entp_lib import paths
 from entp_lib.collection.changes import changed
 from entp_lib.collection.changes import compute_ratio as compute_ratio
 from entp_lib.collection.ends import still_improving
-from entp_lib.collection.measurements import Check, Measurement, weight
+from entp_lib.collection.measurements import MIN_PAIRS, Check, Measurement, weight
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, TrainConfig, config_id
 from entp_lib.runs.records import OWN, DividedStore, Record, Store
 from entp_lib.runs.sweeps import Sweep, sweep
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import build_task
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,19 @@ class Experiment:
         return [replace(record, labels=labels[record.id]) for record in records]
 
     def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record] | None:
-        """The complete records of a tier, labelled, or None if one is missing or the tier has none."""
-        runs, found = self.plan(tier, seeds), []
+        """The complete records of a tier, labelled, or None if one is missing or the tier has none.
+
+        ``seeds`` 0: those of its own number; if that is below the pairs that a verdict takes, and the records of so
+        many are there too, of these. More never count, so that nobody adds seeds until a verdict pleases.
+        """
+        found = self.found(store, self.plan(tier, seeds))
+        if found and not seeds and self.seeded and seeds_of(found) < MIN_PAIRS:
+            return self.found(store, self.plan(tier, MIN_PAIRS)) or found
+        return found
+
+    def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record] | None:
+        """The complete records of ``runs``, labelled, or None if one is missing or there are no runs."""
+        found = []
         for run in runs:
             record = store.find(run.config, self.version)
             if record is None or record.status != "complete":
@@ -128,18 +142,32 @@ class Experiment:
             found.append(record)
         return self.labelled(found, runs) or None
 
+    def more_seeds(self, store: Store, tier: str) -> bool:
+        """Whether a tier counts with more seeds than its own number, as in ``stored``."""
+        return len(self.stored(store, tier) or []) > len(self.plan(tier, 0))
+
     def missing(self, store: Store, tier: str) -> list[RunConfig | StudyConfig]:
         """The configurations of a tier whose records are not complete, in the order of the plan."""
         found = ((config, store.find(config, self.version)) for config in self.configs(tier))
         return [config for config, record in found if record is None or record.status != "complete"]
 
     def best_tier(self, store: Store, seeds: int = 0) -> str | None:
-        """The highest tier all of whose records exist."""
-        return next((t for t in BEST_FIRST if self.stored(store, t, seeds) is not None), None)
+        """The tier of ``best``; None if none is whole."""
+        records = self.best(store, seeds)
+        return records[0].config.tier if records else None
 
     def best(self, store: Store, seeds: int = 0) -> list[Record]:
-        """The records of the best tier there is; empty if none is whole."""
-        return next((found for t in BEST_FIRST if (found := self.stored(store, t, seeds)) is not None), [])
+        """The records of the best tier there is; empty if none is whole.
+
+        That is the highest whole tier with the seeds that a verdict takes, as in the ledger; without one the highest.
+        """
+        highest = []
+        for tier in BEST_FIRST:
+            records = self.stored(store, tier, seeds) or []
+            if seeds_of(records) >= MIN_PAIRS:
+                return records
+            highest = highest or records
+        return highest
 
     def wanted(self, parameters: NotebookParameters, store: Store | None = None) -> tuple[Store, list[PlannedRun]]:
         """The store and the runs that a notebook's parameters ask for.
@@ -161,7 +189,8 @@ class Experiment:
             tier = "quick" if recomputed else self.best_tier(store, seeds) or "quick"
         if tier in BEST_FIRST and not self.plan(tier, seeds):
             tier = "quick"
-        runs = self.plan(tier, seeds)
+        counted = MIN_PAIRS if not changes and self.more_seeds(store, tier) else 0
+        runs = self.plan(tier, seeds or counted)
         if not runs:
             asked = tier if parameters.tier == "best" else parameters.tier
             raise NoRuns(f"tier = {asked!r}: experiment {self.name} has no runs at this tier")
@@ -170,7 +199,7 @@ class Experiment:
             return store, own
         if own != runs:
             return Store(store.root / OWN, store.read_only), own
-        planned = {config_id(config, self.version) for config in self.configs(tier)}
+        planned = {config_id(config, self.version) for config in self.configs(tier, counted)}
         if all(config_id(run.config, self.version) in planned for run in runs):
             return store, runs
         return DividedStore(store, planned), runs
@@ -178,7 +207,16 @@ class Experiment:
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
         """The records that a notebook's parameters ask for, labelled, computed where they are missing."""
         store, runs = self.wanted(parameters, store)
+        if parameters.tier == "best":
+            self.tell_of_higher(store, runs[0].config.tier)
         return self.compute(runs, parameters, store, parameters.fresh)
+
+    def tell_of_higher(self, store: Store, shown: str) -> None:
+        """Warn of whole tiers above the one that is shown, which have too few seeds for a verdict."""
+        for tier in BEST_FIRST[: BEST_FIRST.index(shown)]:
+            if few := seeds_of(self.stored(store, tier) or []):
+                text = "%s: shown is tier %s; tier %s has %d of the %d seeds that a verdict takes: tier = %r shows it"
+                log.warning(text, self.name, shown, tier, few, MIN_PAIRS, tier)
 
     def collect_if_any(self, parameters: NotebookParameters, store: Store | None = None) -> list[Record]:
         """The complete records of an experiment that only some tiers have, labelled; empty where there are none.
@@ -190,18 +228,22 @@ class Experiment:
         return self.collect(parameters, store).complete if self.plan(parameters.tier, parameters.seeds) else []
 
     def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Measurement | Check]:
-        """What ``records`` measure, and for claims that their tier does not touch, what the records of quick do.
+        """What ``records`` measure, and for claims that they do not touch, stored ones of their tier or below do.
 
-        Where ``records`` are those of a whole tier above quick, quick's also stand for a claim about which they can
-        conclude less, as in the ledger: from fewer pairs than it takes, or from models that have not begun to learn.
+        Where ``records`` are those of a whole tier, a lower one's also stand for a claim about which they can conclude
+        less, as in the ledger: from fewer pairs than it takes, or from models that have not begun to learn.
         """
         found = {m.claim: m for m in self.measure(records)}
         tier = records[0].config.tier if records else "smoke"
         ids = {record.id for record in records}
         whole = tier != "smoke" and all(config_id(c, self.version) in ids for c in self.configs(tier))
-        for m in self.measure(self.stored(store or Store(), "quick") or []):
-            if m.claim not in found or (whole and weight(m) > weight(found[m.claim])):
-                found[m.claim] = m
+        below = BEST_FIRST[BEST_FIRST.index(tier) :] if tier in BEST_FIRST else ("quick",)
+        own = set(found)
+        for lower in below:  # the highest first, so that of equals it stays
+            for m in self.measure(self.stored(store or Store(), lower) or []):
+                replaces = whole or m.claim not in own
+                if m.claim not in found or (replaces and weight(m) > weight(found[m.claim])):
+                    found[m.claim] = m
         return list(found.values())
 
     def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
@@ -246,6 +288,11 @@ def cost(experiment: Experiment, tier: str, store: Store) -> float | None:
     """Seconds that an experiment's records took at a tier, all runs added; None without records."""
     records = experiment.stored(store, tier)
     return sum(map(spent, own(experiment, records))) if records else None
+
+
+def seeds_of(records: Sequence[Record]) -> int:
+    """How many random seeds records have."""
+    return len({record.config.model_seed for record in records})
 
 
 def own(experiment: Experiment, records: Sequence[Record]) -> list[Record]:

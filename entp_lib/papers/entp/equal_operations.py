@@ -95,16 +95,21 @@ class Comparison:
         }
 
     def budgets(self, judged: pd.DataFrame, records: Sequence[Record]) -> list[dict[str, Any]]:
-        """A row for each measure and budget at which there are runs: what the decoder spends, ENTP's lead, verdict."""
-        source = self.plan("smoke", 1)[0].config.experiment
-        records = [r for r in records if r.experiment == source or r.labels.get("comparison") == self.name]
+        """A row for each measure and budget at which there are runs: what the decoder spends, ENTP's lead, verdict.
+
+        Runs of another tier than the decoders with ENTP's operations, or changed ones, are no part of it.
+        """
+        source, mine = self.plan("smoke", 1)[0].config.experiment, select(records, comparison=self.name)
+        tier = mine[0].config.tier if mine else ""
+        records = [r for r in records if r.experiment == source and not r.labels.get("changed")] + mine
+        records = [r for r in records if r.config.tier == tier]
         entp, rows = select(records, **self.entp), []
         spent = {
             name: costs(runs[0]) / costs(entp[0]) for name, runs in self.decoders(records).items() if runs and entp
         }
         for asked in self.asked:
             for budget, claim in zip(BUDGETS, (asked.steps, asked.operations, asked.token_forwards), strict=True):
-                if budget in spent and claim in judged.index:
+                if budget in spent and claim in judged.index and judged.loc[claim, "tier"] == tier:
                     row = judged.loc[claim]
                     lead = f"{row['our_value']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
                     about = {"task": self.name, "measure": asked.what, "equal": budget}

@@ -1,5 +1,7 @@
 """Decoders with ENTP's operations: as many multiply-adds, the same seeds, the rules of equal token-forwards."""
 
+from dataclasses import replace
+
 import pytest
 
 from entp_lib.collection import claims
@@ -127,6 +129,18 @@ def test_the_table_of_budgets_has_what_the_ledger_says(name):
         for budget, claim in zip(BUDGETS, (one.steps, one.operations, one.token_forwards), strict=True):
             assert rows.loc[budget, "verdict"] == known.loc[claim, "verdict"]
             assert rows.loc[budget, "ENTP's lead"].startswith(f"{known.loc[claim, 'our_value']:+.3f} (")
+
+
+@pytest.mark.parametrize("labels", [{}, {"changed": "train.steps 400"}])
+def test_runs_of_another_tier_or_changed_ones_are_no_budget_of_the_comparison(labels):
+    experiment, store = EXPERIMENTS["match3_operations"], Store()
+    source = EXPERIMENTS["match3"]
+    others = source.stored(store, "overnight" if labels else "quick")
+    others = [replace(r, labels={**r.labels, **labels}) for r in others]
+    mine = experiment.stored(store, "overnight")
+    judged = claims.judge([*source.measure(others), *experiment.measure(mine)], only_measured=True)
+    table = budgets(experiment, judged, [*others, *mine]).reset_index()
+    assert set(table["equal"]) == {"operations"} and table["multiply-adds"].tolist() == pytest.approx([1, 1], abs=0.01)
 
 
 def test_the_overview_compares_at_the_same_claims():

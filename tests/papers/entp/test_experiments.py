@@ -7,6 +7,7 @@ import pytest
 
 from entp_lib.collection.experiment import Experiment, differing_settings, no_claims, planned, select
 from entp_lib.collection.frames import at_equal_compute, curves, gap_table, mean_table, paired, summary
+from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
 from entp_lib.papers import EXPERIMENTS
@@ -136,6 +137,73 @@ def test_the_best_whole_tier_is_shown(made_up, store):
     assert fake.best_tier(store) == "gpu"
     assert {r.config.tier for r in fake.collect(NotebookParameters(), store).records} == {"gpu"}
     assert {r.config.tier for r in fake.collect(NotebookParameters(tier="quick"), store).records} == {"quick"}
+
+
+@pytest.fixture
+def by_tier(made_up):
+    """An experiment with two seeds at gpu and five at quick, whose value is the accuracy of its decoders."""
+
+    def plan(tier, seeds):
+        own = {"gpu": 2, "quick": 5}.get(tier, 0)
+        return [planned(made_up("decoder", s, 0.5, tier).config) for s in range(own and (seeds or own))]
+
+    def measure(records):
+        values = [r.metrics["token_accuracy"] for r in records]
+        return [Measurement("a", values, records[0].config.tier)] if records else []
+
+    fake = Experiment("test", 1, "", "", plan, measure)
+
+    def save(store, tier, seeds, accuracy=0.5):
+        for seed in seeds:
+            store.save(made_up("decoder", seed, accuracy, tier))
+
+    return fake, save
+
+
+def test_a_tier_without_enough_seeds_does_not_hide_one_that_has_them(by_tier, store, caplog):
+    fake, save = by_tier
+    save(store, "gpu", range(2))
+    assert fake.best_tier(store) == "gpu"  # while nothing has enough
+    save(store, "quick", range(5))
+    assert fake.best_tier(store) == "quick" and len(fake.best(store)) == 5
+    fake.collect(NotebookParameters(), store)
+    assert "tier gpu has 2 of the 5 seeds that a verdict takes: tier = 'gpu' shows it" in caplog.text
+    shown = fake.collect(NotebookParameters(tier="gpu"), store).complete
+    assert [r.config.tier for r in shown] == ["gpu"] * 2
+    assert [(m.tier, len(m.values)) for m in fake.measurements(shown, store)] == [("quick", 5)]
+
+
+def test_further_seeds_count_up_to_the_pairs_of_a_verdict(by_tier, store):
+    """Seeds that were run beyond a tier's own number are neither lost nor picked from."""
+    fake, save = by_tier
+    save(store, "quick", range(5))
+    save(store, "gpu", range(4))
+    assert len(fake.stored(store, "gpu")) == 2 and fake.best_tier(store) == "quick"
+    save(store, "gpu", [4, 5, 6])
+    assert [r.config.model_seed for r in fake.stored(store, "gpu")] == [0, 1, 2, 3, 4]
+    assert fake.best_tier(store) == "gpu" and len(fake.stored(store, "gpu", 2)) == 2
+    for tier in ("best", "gpu"):
+        done = fake.collect(NotebookParameters(tier=tier), store)
+        assert (done.computed, [r.config.model_seed for r in done.complete]) == (0, [0, 1, 2, 3, 4])
+        assert [(m.tier, len(m.values)) for m in fake.measurements(done.complete, store)] == [("gpu", 5)]
+    assert len(fake.collect(NotebookParameters(tier="gpu", seeds=2), store).complete) == 2
+
+
+def test_a_claim_that_a_tier_lacks_is_told_by_the_highest_below_it(made_up, store):
+    values = {"overnight": 0.7, "quick": 0.5}
+    for tier, accuracy in values.items():
+        store.save(made_up("decoder", 0, accuracy, tier))
+    plan = {tier: [planned(made_up("decoder", 0, 0.5, tier).config)] for tier in ("gpu", *values)}
+
+    def measure(records):
+        return [Measurement("a", [r.metrics["token_accuracy"] for r in records], records[0].config.tier)]
+
+    def of_all_but_gpu(records):
+        return measure(records) if records and records[0].config.tier != "gpu" else []
+
+    fake = Experiment("test", 1, "", "", lambda tier, seeds: plan.get(tier, []), of_all_but_gpu)
+    assert [m.values for m in fake.measurements([made_up("decoder", 0, 0.9, "gpu")], store)] == [[0.7]]
+    assert [m.values for m in fake.measurements(fake.stored(store, "quick"), store)] == [[0.5]]
 
 
 def test_a_tier_without_runs_is_named(store):

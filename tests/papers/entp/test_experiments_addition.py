@@ -472,8 +472,10 @@ def test_the_claimed_values_are_those_of_the_tables():
 @pytest.mark.parametrize("tier", ["smoke", "quick", "overnight", "gpu", "paper"])
 def test_the_papers_value_is_over_the_sizes_that_were_measured(made_up, tier):
     """Where some of the authors' sizes were run, both are of these; else the claim's own value stands."""
-    small = tables.authors().query("model == 'small'").pivot_table(
-        index=["format", "n_train"], columns="architecture", values="error"
+    small = (
+        tables.authors()
+        .query("model == 'small'")
+        .pivot_table(index=["format", "n_train"], columns="architecture", values="error")
     )
     theirs = small["decoder"] - small["entp"]
     stated = claims.reference_claims().set_index("id")["paper_value"]
