@@ -105,6 +105,10 @@ def changed_run(config: RunConfig, changes: dict[str, Any], fewest: int, twin: R
     steps = asked.pop("steps", fewest)
     require(type(steps) is int and steps >= 1, f"train.steps = {steps!r}: must be a whole number from 1 on")
     ratio = steps / fewest
+    curriculum = (
+        "task.curriculum_every: a step's work grows along a curriculum, so that no decoder at equal compute fits"
+    )
+    require(twin is None or after.at_step(1) == after, curriculum)
     if twin is not None and after != before:
         plain = build_task(twin.task, twin.task_params)
         own = build_task(twin.task, {**twin.task_params, **only(changes, "task")})

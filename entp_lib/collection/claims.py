@@ -186,9 +186,10 @@ def row_of(claim: dict, measurement: Measurement | Check | Observation | None) -
 def multiplicity(judged: pd.DataFrame) -> str:
     """How many intervals a table has, how many of them exclude zero, and how many would by chance, in a sentence.
 
-    Rows that every seed must meet are left out: no difference would be zero there.
+    Left out are rows that compare nothing, for a reason beside them, and those that every seed must meet: no difference
+    would be zero there.
     """
-    measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS)]
+    measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")]
     rules = reference_claims().set_index("id")["rule"]
     measured = measured[measured["id"].map(rules) != EVERY_SEED]
     excluding = ((measured["low"] > 0) | (measured["high"] < 0)).sum()

@@ -80,8 +80,11 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def together(table: pd.DataFrame) -> str:
-    """What remains of ``comparisons`` if all intervals are taken together, by Holm's correction, in a sentence."""
-    measured = table[table["low"].notna() & (table["seeds"] >= MIN_PAIRS)]
+    """What remains of ``comparisons`` if all intervals are taken together, by Holm's correction, in a sentence.
+
+    Rows that are uninformative compare nothing and are left out.
+    """
+    measured = table[table["low"].notna() & (table["seeds"] >= MIN_PAIRS) & (table["answer"] != UNINFORMATIVE)]
     p_values = [p_value(row.value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
     alone = (measured["low"] > 0) | (measured["high"] < 0)
     kept = measured[holm(p_values)]

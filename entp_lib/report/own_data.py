@@ -22,7 +22,7 @@ from entp_lib.statistics import mean_interval
 from entp_lib.strict import one_of, require
 from entp_lib.tasks import Table, build_task
 
-VERSION = 1
+VERSION = 2  # 1 told inputs apart by what no prediction sees
 HELD_OUT = 0.1
 DEFAULT = ("decoder", "entp")
 

@@ -115,7 +115,9 @@ def continued(config: RunConfig, store: Store, checkpoint: Path, **options) -> O
     """Train from the checkpoint if there is a sound one, else from the beginning."""
 
     def start() -> Path | None:
-        return weights_of(store, config.start_from) if config.start_from and not checkpoint.exists() else None
+        return (
+            weights_of(store, config.start_from, config.tier) if config.start_from and not checkpoint.exists() else None
+        )
 
     try:
         return train(config, checkpoint=checkpoint, start=start(), **options)
@@ -163,7 +165,7 @@ def study_record(config: StudyConfig, version: int, where: dict, store: Store, k
         raise TimeoutError("the time limit passed before it started")
     params = dict(config.params)
     if "weights" in params:
-        params["weights"] = weights_of(store, params["weights"])
+        params["weights"] = weights_of(store, params["weights"], config.tier)
     status = "complete"
     try:
         with kept(keeping):
@@ -204,11 +206,12 @@ def device_for(tier: str) -> str:
     return "cpu"
 
 
-def weights_of(store: Store, name: str) -> Path:
+def weights_of(store: Store, name: str, tier: str = "") -> Path:
     """Where the run ``name`` ("experiment/id") left its weights, which are sound and its own.
 
     Damaged ones are set aside with a warning. Weights that are missing are taken from the checkpoint of the run's
-    end, where a crash left that; ConfigError with the command that makes them where there is nothing to take.
+    end, where a crash left that; ConfigError with the command that makes them where there is nothing to take. ``tier``:
+    that of whoever needs them, for the command where they have no record.
     """
     experiment, record_id = name.split("/")
     path = store.weights_path(experiment, record_id)
@@ -232,7 +235,9 @@ def weights_of(store: Store, name: str) -> Path:
             return path
     if record is not None and experiment in OWN_COMMANDS:
         raise ConfigError(f"the weights of {name} are missing ({paths.relative(path)}); {own_command(record)}")
-    command = train_command(experiment, record) + " --fresh" * (record is not None)  # git keeps records, not weights
+    command = train_command(experiment, record, tier) + " --fresh" * (
+        record is not None
+    )  # git keeps records, not weights
     if not paths.has_repository() or store.root.resolve() != paths.results().resolve():
         command += f" --results {store.root}"
     raise ConfigError(f"the weights of {name} are missing ({paths.relative(path)}); this makes them: {command}")
@@ -248,11 +253,11 @@ def own_command(record: Record) -> str:
     return f"this makes them again, with the other options of that run: {paths.program()} {command} {file} --fresh"
 
 
-def train_command(experiment: str, record: Record | None) -> str:
-    """The command that computes a run, with what narrows it down where its record is there."""
+def train_command(experiment: str, record: Record | None, tier: str = "") -> str:
+    """The command that computes a run, with what narrows it down where its record is there, else with its ``tier``."""
     command = f"{paths.program()} train {experiment}"
     if record is None or not isinstance(record.config, RunConfig):
-        return command
+        return command + (f" --tier {tier}" if tier and record is None else "")
     return f"{command} --tier {record.config.tier} --architecture {record.config.model.architecture}"
 
 

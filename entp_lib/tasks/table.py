@@ -42,7 +42,8 @@ class Table(FixedData):
 
     ``file``: its path. ``checksum``: the first 16 hexadecimal digits of its SHA-256, so that a record cannot mean two
     files; "" takes what is there. ``held_out``: the share of validation, and of test, among different inputs, where
-    the file does not name the parts; equal inputs, however many, always go to one part, chosen by ``split_seed``.
+    the file does not name the parts; equal inputs, however many, always go to one part, chosen by ``split_seed``. An
+    input ends with the last token that a prediction sees: what stands behind it tells no two inputs apart.
     ConfigError for what the file lacks.
     """
 
@@ -139,9 +140,12 @@ def split_of(found: Contents, held_out: float, seed: int) -> dict[str, np.ndarra
     """Which examples belong to each part: as named, else drawn by groups of equal inputs."""
     if found.part is not None:
         return {part: np.flatnonzero(found.part == part) for part in PARTS}
-    flat = found.inputs.reshape(len(found.inputs), -1)
-    if found.lengths is not None:  # padding is a symbol, too: 0 and 0 0 are two sequences
-        flat = np.column_stack([flat, found.lengths])
+    length = found.wanted.shape[1]
+    seen_P = length - np.argmax(found.wanted[:, ::-1], axis=1)  # tokens up to the last wanted position
+    behind_PT = np.arange(length) >= seen_P[:, None]
+    inputs = found.inputs.copy()
+    inputs[behind_PT] = 0
+    flat = np.column_stack([inputs.reshape(len(inputs), -1), seen_P])  # 0 and 0 0 are two inputs
     _, group_P = np.unique(flat, axis=0, return_inverse=True)
     group_P = group_P.reshape(-1)
     groups = int(group_P.max()) + 1  # shares are of different inputs, however often each comes

@@ -25,8 +25,7 @@ class Contents:
     """Every example of a file, as batches need them: (P, T), and inputs (P, T, d) where they are real numbers.
 
     ``words``: what the symbols mean, empty for numbers. ``part``: the part of each example where the file names it.
-    ``lengths``: of sequences before padding, where they are symbols. ``answered``: whether the file has targets of its
-    own, in place of the next token.
+    ``answered``: whether the file has targets of its own, in place of the next token.
     """
 
     inputs: np.ndarray
@@ -36,7 +35,6 @@ class Contents:
     symbols: int
     words: tuple[str, ...] = ()
     part: np.ndarray | None = None
-    lengths: np.ndarray | None = None
     answered: bool = False
 
     @property
@@ -217,7 +215,6 @@ def of_tokens(tokens_PT, wanted_PT, answers_PT, words, part, path: Path) -> Cont
         len(words) or largest + 1,
         words,
         part,
-        (~padding_PT).sum(1),
         answered,
     )
 

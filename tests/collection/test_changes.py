@@ -109,6 +109,12 @@ def test_a_decoder_at_equal_compute_keeps_entps_of_the_changed_task(experiment, 
     assert spent["longer"] == pytest.approx(spent["entp"], rel=0.05)
 
 
+def test_no_decoder_at_equal_compute_is_planned_along_a_curriculum():
+    """Its steps would be counted at the whole task, which early steps are not."""
+    with pytest.raises(ConfigError, match="^changes: task.curriculum_every: a step's work grows"):
+        wanted("in_context", task_points=20, task_curriculum_every=50)
+
+
 def test_a_study_of_a_task_follows_it_and_other_studies_stay():
     _, studies = wanted("in_context_baselines", task_points=8)
     assert {s.config.params["task"]["points"] for s in studies} == {8}

@@ -65,6 +65,17 @@ def test_parts_are_disjoint_whole_and_share_no_input(tmp_path, count, held_out, 
     assert not parts["validation"] & parts["test"]
 
 
+@pytest.mark.parametrize("answered", [False, True])
+def test_what_no_prediction_sees_tells_no_two_inputs_apart(tmp_path, answered):
+    """The same prompt with two answers is one input, and so is one with two tails behind its last answer."""
+    heads, tails = [f"{i} {i % 3}" for i in range(30)], ("7", "8", "7 5", "7 6 6")
+    rows = "".join(f"{head} {tail},{'2,1' if answered else '3'}\n" for head in heads for tail in tails)
+    task = Table(csv_of(tmp_path, f"sequence,wanted{',targets' * answered}\n" + rows), held_out=0.3)
+    prompts = {part: set(map(tuple, batch.inputs_BT[:, :2].tolist())) for part, batch in everything(task).items()}
+    assert sorted(map(len, prompts.values())) == [9, 9, 12] and len(set.union(*prompts.values())) == 30
+    assert [task.count(part) for part in PARTS] == [4 * len(prompts[part]) for part in PARTS]
+
+
 def test_named_parts_are_kept(tmp_path):
     rows = "".join(f"{i} 1,{PARTS[i % 3]}\n" for i in range(9))
     task = Table(csv_of(tmp_path, "sequence,part\n" + rows))
@@ -118,9 +129,11 @@ def test_padding_is_no_symbol_where_examples_are_told_apart(tmp_path):
     rows = "".join(" ".join("0" * n) + " 1\n" for n in range(1, 12))
     zeros = "".join(" ".join("0" * n) + "\n" for n in range(2, 14))
     task = Table(csv_of(tmp_path, "sequence\n" + rows + zeros)).named()
-    parts = task.contents
-    assert len(np.unique(np.column_stack([parts.inputs, parts.lengths]), axis=0)) == 23
-    assert sum(len(found) for found in split(parts, 0.2, 0, "own").values()) == 23
+    found = split(task.contents, 0.2, 0, "own")
+    assert sum(map(len, found.values())) == 23
+    zeros = {part: set(task.contents.wanted[rows].sum(1).tolist()) for part, rows in found.items()}
+    assert [len(zeros[part]) for part in PARTS] == [8, 2, 2]  # 1 to 12 zeros are twelve inputs
+    assert set.union(*zeros.values()) == set(range(1, 13))
 
 
 def test_inputs_too_large_for_fp32_are_refused(tmp_path):

@@ -112,7 +112,7 @@ def test_weights_that_do_not_fit_are_named(small_run, store, model, task, messag
 def test_missing_weights_name_the_command_that_makes_them(small_run, store):
     config = dataclasses.replace(small_run(), start_from=NAME)
     with pytest.raises(
-        SweepError, match="the weights of test/0123.* are missing .*: \\S*python -m entp_lib train test"
+        SweepError, match="the weights of test/0123.* are missing .*: \\S*python -m entp_lib train test --tier smoke"
     ):
         sweep([config], 1, store=store, jobs=1)
     record = run(small_run("entp"), 1, store=store)
