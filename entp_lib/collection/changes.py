@@ -16,7 +16,7 @@ from entp_lib.models.entp import token_forwards
 from entp_lib.strict import ConfigError, from_dict, require
 from entp_lib.tasks import Task, build_task
 
-EQUAL_COMPUTE = "longer"  # the arm of a decoder with the token-forwards of ENTP
+LONGER = "longer"  # the arm of a decoder with the token-forwards of ENTP
 SAME_PREFIXES = "same prefixes"  # that of a decoder that learns from ENTP's prefixes, where those are few
 
 
@@ -53,7 +53,7 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
 
 def twin_of(run: Any, runs: Sequence[Any]) -> RunConfig | None:
     """The ENTP whose token-forwards a decoder at equal compute has, of the same labels else; None for another run."""
-    if run.labels.get("arm") != EQUAL_COMPUTE:
+    if run.labels.get("arm") != LONGER:
         return None
     wanted = {**run.labels, "arm": "entp", "architecture": "entp"}
     found = (r.config for r in runs if all(wanted.get(name, value) == value for name, value in r.labels.items()))

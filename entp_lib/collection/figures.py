@@ -86,7 +86,7 @@ class Look:
     label: str
 
 
-LONGER = changes.EQUAL_COMPUTE
+LONGER = changes.LONGER
 SAME_PREFIXES = changes.SAME_PREFIXES
 ARMS = {name: Look(a.colour, "-", a.label) for name, a in ARCHITECTURES.items()}
 ARMS[LONGER] = Look(PALETTE["decoder"], "--", "decoder, equal compute")

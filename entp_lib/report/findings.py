@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from entp_lib.collection import claims
-from entp_lib.collection.changes import EQUAL_COMPUTE
+from entp_lib.collection.changes import LONGER
 from entp_lib.collection.ends import STILL
 from entp_lib.config import TIERS
 from entp_lib.report.ledger import papers_claims
@@ -216,15 +216,15 @@ def equal_compute(store: Store) -> str:
     ratios = []
     for finding in FINDINGS:
         records = EXPERIMENTS[finding.experiment].best(store) if finding.experiment else []
-        spent: dict[str, dict[tuple, float]] = {"entp": {}, EQUAL_COMPUTE: {}}
+        spent: dict[str, dict[tuple, float]] = {"entp": {}, LONGER: {}}
         for r in records:
             arm, seconds = r.labels.get("arm"), r.provenance.get("cpu_seconds")
             if arm in spent and seconds:
                 alike = {k: v for k, v in r.labels.items() if k not in ("arm", "architecture")}
                 spent[arm][tuple(sorted(map(str, alike.items())))] = seconds
-        both = spent["entp"].keys() & spent[EQUAL_COMPUTE].keys()
+        both = spent["entp"].keys() & spent[LONGER].keys()
         if both:
-            ratios.append(sum(spent[EQUAL_COMPUTE][k] for k in both) / sum(spent["entp"][k] for k in both))
+            ratios.append(sum(spent[LONGER][k] for k in both) / sum(spent["entp"][k] for k in both))
     if not ratios:
         return ""
     few, many = min(ratios), max(ratios)

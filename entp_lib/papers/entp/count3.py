@@ -6,6 +6,7 @@ from statistics import median
 
 import pandas as pd
 
+from entp_lib.collection.changes import LONGER
 from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed, compute_ratio, name_of, select, twins
 from entp_lib.collection.frames import by_position, levels, paired, processor_share, summary
 from entp_lib.collection.measurements import Level, Measurement
@@ -101,7 +102,6 @@ TIERS = {
 
 
 ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
-LONGER = "longer"  # a decoder trained on as many token-forwards as ENTP
 ORDERS = {"count3": 3, "count2": 2}
 WITH_CONTROL = ("smoke", "quick")  # Count2 is run where it costs seconds; the paper has it for a language model only
 WITH_LONGER = ("smoke", "overnight")  # where a decoder is given ENTP's token-forwards

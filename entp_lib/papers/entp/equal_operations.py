@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.collection.changes import EQUAL_COMPUTE
+from entp_lib.collection.changes import LONGER
 from entp_lib.collection.experiment import Experiment, PlannedRun, by_seed, select
 from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.operations import training_operations
@@ -163,7 +163,7 @@ COMPARISONS = {
             count3.measure,
             dict(task="count3", arm="entp"),
             dict(task="count3", arm="decoder"),
-            dict(arm=count3.LONGER),
+            dict(arm=LONGER),
             (
                 Asked("tokens", "F2-tokens", "F2-operations", "F2-fair"),
                 Asked("sequences", "F2-sequences", "F2-operations-sequences", "F2-fair-sequences"),
@@ -175,7 +175,7 @@ COMPARISONS = {
             count3.measure_unseen,
             dict(arm="entp"),
             dict(arm="decoder"),
-            dict(arm=count3.LONGER),
+            dict(arm=LONGER),
             (
                 Asked("tokens", "F2-unseen", "F2-unseen-operations", "F2-unseen-fair"),
                 Asked("sequences", "F2-unseen-sequences", "F2-unseen-operations-sequences", "F2-unseen-fair-sequences"),
@@ -198,7 +198,7 @@ COMPARISONS = {
             match3.measure,
             dict(variant="match3", arm="entp"),
             dict(variant="match3", arm="decoder"),
-            dict(arm=EQUAL_COMPUTE),
+            dict(arm=LONGER),
             (
                 Asked("tokens", "T2-tokens", "T2-operations", "T2-fair"),
                 Asked("sequences", "T2-sequences", "T2-operations-sequences", "T2-fair-sequences"),
@@ -212,7 +212,7 @@ COMPARISONS = {
             in_context.measure,
             dict(function="linear", arm="entp"),
             dict(function="linear", arm="decoder"),
-            dict(function="linear", arm=in_context.LONGER),
+            dict(function="linear", arm=LONGER),
             (
                 Asked("all points", "F7-linear", "F7-linear-operations", "F7-linear-fair"),
                 Asked("late points", "F7-linear-late", "F7-linear-operations-late", "F7-linear-fair-late"),
@@ -225,10 +225,8 @@ COMPARISONS = {
             language.plan,
             language.measure,
             dict(schedule=TABLE_8, arm="entp"),
-            dict(
-                schedule=TABLE_8, arm=language.LONGER
-            ),  # learns from every position, as it can with no further token-forwards
-            dict(arm=language.LONGER),
+            dict(schedule=TABLE_8, arm=LONGER),  # learns from every position, as it can with no further token-forwards
+            dict(arm=LONGER),
             (
                 Asked("all prefixes", "T3-last", "T3-operations", "T3-fair"),
                 Asked("8 bytes and more", "T3-long", "T3-long-operations", "T3-long-fair"),

@@ -18,9 +18,10 @@ from entp_lib.collection.frames import paired, summary
 from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig
 from entp_lib.papers.entp import plateau
-from entp_lib.papers.entp.addition.experiment import BEST_ANSWERS, SMALL_2, Block
+from entp_lib.papers.entp.addition.experiment import BEST_ANSWERS
 from entp_lib.papers.entp.addition.lengths import TIERS as LENGTHS
 from entp_lib.papers.entp.addition.lengths import by_digits
+from entp_lib.papers.entp.addition.tiers import SMALL_2, Block
 from entp_lib.papers.entp.count3 import TIERS as COUNT3
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Counting, build_task

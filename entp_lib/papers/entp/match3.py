@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lib.collection.changes import EQUAL_COMPUTE
+from entp_lib.collection.changes import LONGER
 from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, compute_ratio, name_of, select, twins
 from entp_lib.collection.frames import by_position, levels, paired, summary
 from entp_lib.collection.measurements import Measurement
@@ -106,14 +106,14 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         runs += twins(base, ARMS, seeds or setting.seeds, variant=name)
         if name == "match3" and tier in WITH_LONGER:
             longer = replace(base, train=base.train.lengthened(compute_ratio(task)))
-            runs += twins(longer, ("decoder",), seeds or setting.seeds, variant=name, arm=EQUAL_COMPUTE)
+            runs += twins(longer, ("decoder",), seeds or setting.seeds, variant=name, arm=LONGER)
     return runs
 
 
 # What is compared with ENTP on Match3′: the arm, and the claim for each metric.
 COMPARISONS = {
     "decoder": {"token_accuracy": "T2-tokens", "sequence_accuracy": "T2-sequences"},
-    EQUAL_COMPUTE: {"token_accuracy": "T2-fair", "sequence_accuracy": "T2-fair-sequences"},
+    LONGER: {"token_accuracy": "T2-fair", "sequence_accuracy": "T2-fair-sequences"},
 }
 
 

@@ -15,7 +15,7 @@ from entp_lib.collection.frames import interval_table
 from entp_lib.config import SIZES
 from entp_lib.models.entp import token_forwards
 from entp_lib.papers.entp.addition import experiment as module
-from entp_lib.papers.entp.addition import lengths, pictures, tables
+from entp_lib.papers.entp.addition import lengths, pictures, tables, tiers
 from entp_lib.papers.entp.addition.experiment import ADDITION
 from entp_lib.papers.entp.addition.lengths import LENGTHS
 from entp_lib.runs.records import Record
@@ -71,13 +71,13 @@ def test_the_ratio_of_answers_is_that_of_the_rows(largest):
         task = Addition(n_train=n_train, largest=largest)
         wanted = task.batch(generator_for("cpu", 0), 4000).wanted_BT
         ratio = token_forwards("entp", wanted) / token_forwards("decoder", wanted)
-        assert module.ratio_of(task) == pytest.approx(ratio, rel=0.06)
+        assert tiers.ratio_of(task) == pytest.approx(ratio, rel=0.06)
 
 
 @pytest.mark.parametrize("task", [Addition(view="windows"), LongAddition(view="windows", window=50)])
 def test_the_ratio_of_windows_is_exact(task):
     wanted = dataclasses.replace(task, part="text").batch(generator_for("cpu", 0), 2).wanted_BT
-    assert module.ratio_of(task) == token_forwards("entp", wanted) / token_forwards("decoder", wanted)
+    assert tiers.ratio_of(task) == token_forwards("entp", wanted) / token_forwards("decoder", wanted)
 
 
 @pytest.mark.parametrize("experiment", [ADDITION, LENGTHS])
@@ -88,7 +88,7 @@ def test_the_longer_decoder_spends_what_entp_spends(experiment, tier):
         twins = [c for c in configs if c.task_params == longer.task_params and c.model.width == longer.model.width]
         (entp,) = (c for c in twins if c.model.architecture == "entp")
         task = build_task(longer.task, longer.task_params)
-        assert longer.train.steps == round(entp.train.steps * module.ratio_of(task))
+        assert longer.train.steps == round(entp.train.steps * tiers.ratio_of(task))
         assert longer.train.patience == 0 and longer.model.architecture == "decoder"
         assert abs(longer.train.steps / longer.train.eval_every - entp.train.steps / entp.train.eval_every) < 1
 
@@ -252,7 +252,7 @@ def test_means_have_an_interval_that_holds_them(made_up):
 
 def test_a_figure_has_a_line_for_each_arm():
     """Colour by architecture, style by arm, points in the order of x."""
-    means = pd.DataFrame({"arm": list(module.ARMS) * 2, "n_train": [20] * 3 + [10] * 3, "mean": [0.1, 0.2, 0.3] * 2})
+    means = pd.DataFrame({"arm": list(tiers.ARMS) * 2, "n_train": [20] * 3 + [10] * 3, "mean": [0.1, 0.2, 0.3] * 2})
     fig, ax = figures.panels(1)
     figures.arm_curves(ax, means.assign(low=0.0, high=0.5), "n_train", xlabel="examples", ylabel="test error")
     decoder, entp, longer = ax.get_lines()

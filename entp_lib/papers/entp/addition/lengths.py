@@ -6,23 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from entp_lib.collection.changes import LONGER
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, select
 from entp_lib.collection.frames import levels, paired, published
 from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ON_CPU, TrainConfig
-from entp_lib.papers.entp.addition.experiment import (
-    ARMS,
-    BEST_ANSWERS,
-    GPU,
-    NEAR,
-    QUICK,
-    SMALL_2,
-    Block,
-    chosen,
-    runs_of,
-    scores,
-)
+from entp_lib.papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
 from entp_lib.papers.entp.addition.tables import by_group
+from entp_lib.papers.entp.addition.tiers import ARMS, GPU, QUICK, SMALL_2, Block, runs_of
 from entp_lib.papers.entp.plateau import arrivals, lead
 from entp_lib.runs.records import Record
 
@@ -140,7 +131,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     for claim, rule, first in (
         ("F6-length", "last", "decoder"),
         ("F6-fair", BEST_ANSWERS, "decoder"),
-        ("F6-compute", BEST_ANSWERS, "longer"),
+        ("F6-compute", BEST_ANSWERS, LONGER),
     ):
         arms, values = (first, "entp"), gaps(records, rule, first)
         if len(values):
@@ -150,7 +141,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         return found
     table = scores(records)
     characters, came = chosen(table, BEST_ANSWERS), arrivals(records, 1 - KNOWN, "sequence_accuracy")
-    for suffix, axis, first in (("", "step", "decoder"), ("-fair", "token_forwards", "longer")):
+    for suffix, axis, first in (("", "step", "decoder"), ("-fair", "token_forwards", LONGER)):
         arms = (first, "entp")
         add(f"F6-characters{suffix}", paired(characters, "token_error", *arms), arms, barred=unlearned(records))
         add(f"F6-speed{suffix}", lead(came, axis, *arms), arms)

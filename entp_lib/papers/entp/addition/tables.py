@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.collection.frames import curves, gap_table, interval_table, published
-from entp_lib.papers.entp.addition.experiment import ARMS, chosen, comparable, gaps, pooled, scores, to_999
+from entp_lib.papers.entp.addition.experiment import chosen, comparable, gaps, pooled, scores, to_999
+from entp_lib.papers.entp.addition.tiers import ARMS
 from entp_lib.runs.records import Record
 from entp_lib.statistics import mean_interval, welch_interval
 

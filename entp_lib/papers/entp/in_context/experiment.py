@@ -11,6 +11,7 @@ from itertools import product
 
 import pandas as pd
 
+from entp_lib.collection.changes import LONGER
 from entp_lib.collection.ends import after
 from entp_lib.collection.experiment import (
     Experiment,
@@ -31,7 +32,6 @@ from entp_lib.papers.entp.in_context.tiers import BOTH, SLOWER, TIERS
 from entp_lib.runs.records import Record
 from entp_lib.tasks import InContext
 
-LONGER = "longer"  # a decoder trained on as many token-forwards as ENTP
 AT_LOWER_RATE = "sparse, lower rate"  # the function class of the runs at a lower rate, in their labels
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from entp_lib.collection.changes import LONGER
 from entp_lib.collection.experiment import select
 from entp_lib.collection.frames import by_position, curves, gap_table, paired, paired_within
 from entp_lib.config import RunConfig
@@ -13,7 +14,6 @@ from entp_lib.runs.records import Record
 from entp_lib.tasks import Text
 
 TABLE_8, SWAPPED = SCHEDULES = ("Table 8", "rates swapped")
-LONGER = "longer"  # a decoder with Table 8's schedule at ENTP's token-forwards
 COUNTS = "counts"  # unigram, bigram and trigram of the training part, no model
 LOWEST, LAST = "lowest validation loss", "last validation loss"
 LOWEST_TRAINING = "lowest training loss"
