@@ -12,6 +12,7 @@ function: the task is to predict the continuation.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -73,7 +74,9 @@ class Counting(Task):
     so ``first_scored`` defaults to ``seed_length`` + 1.
 
     ``held_out`` keeps that share of all seeds for evaluation, so that no scored sequence was ever trained on. The
-    paper's 64^16 seeds never repeat; the few of a reduced task do, and can be learned by heart.
+    paper's 64^16 seeds never repeat; the few of a reduced task do, and can be learned by heart. ``held_out_by``:
+    ``sequence`` chooses every seed by itself, ``multiset`` with all its orders, which the function takes for alike
+    once another element stands behind them.
 
     ``drawn``: how many of the scored prefixes a training sequence has, drawn at random for each; 0 for all. Evaluation
     scores all. With few of them ENTP sees many sequences for its compute.
@@ -86,6 +89,7 @@ class Counting(Task):
     first_scored: int = 0
     held_out: float = 0.0
     drawn: int = 0
+    held_out_by: Literal["sequence", "multiset"] = "sequence"
 
     def __post_init__(self):
         check_types(self)
@@ -125,7 +129,7 @@ class Counting(Task):
 
     def is_held_out(self, seeds_BS: Tensor) -> Tensor:
         """Which seeds are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
-        return kept_apart(seeds_BS, self.held_out)
+        return kept_apart(seeds_BS.sort(1).values if self.held_out_by == "multiset" else seeds_BS, self.held_out)
 
     def seeds(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
         """(size, seed_length) random symbols from one side of the split, by drawing again what lies on the other."""

@@ -4,6 +4,7 @@ from entp_lib.papers.entp.addition.experiment import ADDITION, ADDITION_TO_999
 from entp_lib.papers.entp.addition.lengths import LENGTHS
 from entp_lib.papers.entp.complexity.experiment import COMPLEXITY
 from entp_lib.papers.entp.count3 import COUNT3, COUNT3_UNSEEN
+from entp_lib.papers.entp.count3_sets import COUNT3_SETS, COUNT3_UNSEEN_SETS
 from entp_lib.papers.entp.downstream.experiment import DOWNSTREAM, PRONOUNS
 from entp_lib.papers.entp.equal_operations import OPERATIONS
 from entp_lib.papers.entp.expressivity.experiment import EXPRESSIVITY
@@ -33,6 +34,8 @@ EXPERIMENTS = (
     COMPLEXITY,
     COUNT3,
     COUNT3_UNSEEN,
+    COUNT3_SETS,
+    COUNT3_UNSEEN_SETS,
     COUNT3_LONG,
     COUNT3_LONG_PAIRS,
     FULL_LAYER_RUNS,
@@ -78,4 +81,6 @@ NIGHTLY_ORDER = (
     "count3_operations",
     "in_context_operations",
     "count3_long_pairs",
+    "count3_sets",
+    "count3_unseen_sets",
 )

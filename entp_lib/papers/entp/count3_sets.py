@@ -1,0 +1,115 @@
+"""Count3 with seeds held out in all their orders: is it a function that was learned, or a table of sets?
+
+The function asks for the elements of a prefix, for the last one and for their number, not for the order of the others.
+So the split by sequences of ``count3`` and ``count3_unseen`` keeps next to nothing apart: of the predictions scored
+there nearly all are of a prefix that is, up to that order, a prefix of some training sequence (``seen``). Here a seed's
+multiset goes to one side with all its orders; what is seen then is what different seeds have grown to alike.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from entp_lib.collection.changes import LONGER
+from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed, compute_ratio, name_of, select, twins
+from entp_lib.collection.frames import paired, summary
+from entp_lib.collection.measurements import Measurement
+from entp_lib.config import ModelConfig, RunConfig
+from entp_lib.papers.entp import count3, plateau
+from entp_lib.runs.records import Record
+from entp_lib.strict import require
+from entp_lib.tasks import Counting
+from entp_lib.tasks.counting import next_symbols
+
+SHARE = 0.2  # held out where the task without this split holds nothing out
+
+
+def planner(name: str, tiers: dict[str, Tier]) -> Callable[[str, int], list[PlannedRun]]:
+    """The plan of an experiment: decoder, ENTP and a decoder with ENTP's token-forwards on a task of ``tiers``."""
+
+    def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+        if tier not in ("smoke", "overnight"):
+            return []
+        setting = tiers[tier]
+        params = {"held_out": SHARE, **setting.task, "held_out_by": "multiset"}
+        task = Counting(**params)
+        model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
+        base = RunConfig(name, tier, "counting", params, model, setting.train)
+        runs = twins(base, ("decoder", "entp"), seeds or setting.seeds)
+        longer = replace(base, train=base.train.lengthened(compute_ratio(task)))
+        return by_seed([*runs, *twins(longer, ("decoder",), seeds or setting.seeds, arm=LONGER)])
+
+    return plan
+
+
+def measurer(prefix: str) -> Callable[[Sequence[Record]], list[Measurement]]:
+    """ENTP less each decoder in final accuracies, and whether any of them has ``plateau.LEARNED`` of the sequences."""
+
+    def measure(records: Sequence[Record]) -> list[Measurement]:
+        if not records:
+            return []
+        table, tier, found = summary(records), records[0].config.tier, []
+        for suffix, other in (("", "decoder"), ("-fair", LONGER)):
+            used = tuple(name_of(r) for r in select(records, arm=(other, "entp")))
+            for end, metric in (("", "token_accuracy"), ("-sequences", "sequence_accuracy")):
+                values = paired(table, metric, "entp", other).tolist()
+                stand = plateau.stand(table, metric, (other, "entp"))
+                found.append(Measurement(f"{prefix}{suffix}{end}", values, tier, used, levels=stand))
+        for suffix, arm in (("fails", "decoder"), ("fails-fair", LONGER), ("learns", "entp")):
+            above = table[table["arm"] == arm]["sequence_accuracy"] - plateau.LEARNED
+            used = tuple(name_of(r) for r in select(records, arm=arm))
+            found.append(Measurement(f"{prefix}-{suffix}", above.tolist(), tier, used))
+        return found
+
+    return measure
+
+
+def seen(task: Counting) -> pd.Series:
+    """By prefix length: the share of held-out sequences whose prefix is one of training up to the order that counts.
+
+    Exact, over all seeds (``symbols`` ** ``seed_length`` of them, so for reduced tasks alone).
+    """
+    seeds_BS = torch.cartesian_prod(*[torch.arange(task.symbols)] * task.seed_length).reshape(-1, task.seed_length)
+    held_B = task.is_held_out(seeds_BS)
+    x_BT, shares = seeds_BS, {}
+    for n in range(task.seed_length, task.length + 1):
+        if n >= task.first_scored:
+            states_B = up_to_order(x_BT, task.vocab_size)
+            known = torch.isin(states_B[held_B], states_B[~held_B].unique())
+            shares[n] = known.float().mean().item()
+        x_BT = torch.cat([x_BT, next_symbols(x_BT, task.order)[:, None]], dim=1)
+    return pd.Series(shares)
+
+
+def up_to_order(x_BT: Tensor, symbols: int) -> Tensor:
+    """A number for each row of whole numbers, (B,), alike where the last elements and the multisets are.
+
+    ConfigError where rows are too long or symbols too many for 64 bits.
+    """
+    n = x_BT.shape[1]
+    require((n + 1) ** symbols * symbols < 2**63, f"{n} elements of {symbols} symbols: too many to be numbered")
+    weights_V = (n + 1) ** torch.arange(symbols)
+    return weights_V[x_BT].sum(1) * symbols + x_BT[:, -1]
+
+
+COUNT3_SETS = Experiment(
+    name="count3_sets",
+    version=1,
+    title="Count3 with seeds held out in all their orders",
+    notebook="03_count3",
+    plan=planner("count3_sets", count3.TIERS),
+    measure=measurer("F2-sets"),
+    changeable=False,
+)
+COUNT3_UNSEEN_SETS = Experiment(
+    name="count3_unseen_sets",
+    version=1,
+    title="Count3 with many seeds, held out in all their orders",
+    notebook="03_count3",
+    plan=planner("count3_unseen_sets", count3.UNSEEN),
+    measure=measurer("F2-unseen-sets"),
+    changeable=False,
+)
