@@ -1,0 +1,103 @@
+"""Count3 held out by multisets: what training has seen is counted exactly, and the runs are those that they repeat."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from entp_lib.collection import claims
+from entp_lib.papers import EXPERIMENTS
+from entp_lib.papers.entp import count3
+from entp_lib.papers.entp.count3_sets import COUNT3_SETS, COUNT3_UNSEEN_SETS, seen
+from entp_lib.runs.records import Record
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import Counting, generator_for
+from entp_lib.tasks.counting import count3 as count3_of
+
+SMALL = dict(length=6, seed_length=3, symbols=4, held_out=0.3)
+
+
+def test_all_orders_of_a_seed_lie_on_one_side():
+    task = Counting(**SMALL, held_out_by="multiset")
+    drawn = {
+        side: set(map(tuple, task.seeds(generator_for("cpu", 0), 3000, evaluating=side).sort(1).values.tolist()))
+        for side in (False, True)
+    }
+    assert not drawn[True] & drawn[False] and len(drawn[True] | drawn[False]) == 20  # multisets of 3 from 4
+    by_sequence = Counting(**SMALL)
+    seeds_BS = torch.tensor(list(itertools.product(range(4), repeat=3)))
+    assert not torch.equal(by_sequence.is_held_out(seeds_BS), task.is_held_out(seeds_BS))
+    assert by_sequence.is_held_out(seeds_BS).equal(replace(by_sequence, held_out_by="sequence").is_held_out(seeds_BS))
+    with pytest.raises(ConfigError, match="held_out_by"):
+        Counting(**SMALL, held_out_by="set")
+
+
+@pytest.mark.parametrize("by", ["sequence", "multiset"])
+def test_what_was_seen_is_counted_as_by_hand(by):
+    task = Counting(**SMALL, held_out_by=by)
+    sides = {True: [], False: []}
+    for seed in itertools.product(range(4), repeat=3):
+        x = list(seed)
+        while len(x) < task.length:
+            x.append(count3_of(x))
+        sides[bool(task.is_held_out(torch.tensor([seed])))].append(x)
+    wanted = {}
+    for n in range(task.first_scored, task.length + 1):
+        held, trained = ([(tuple(sorted(x[:n])), x[n - 1]) for x in sides[side]] for side in (True, False))
+        wanted[n] = sum(state in set(trained) for state in held) / len(held)
+    assert seen(task).to_dict() == pytest.approx(wanted)
+    assert (wanted[task.first_scored] == 0) == (by == "multiset")
+
+
+def test_the_committed_splits_by_sequence_keep_next_to_nothing_apart():
+    assert seen(Counting(**count3.TIERS["overnight"].task)).min() > 0.99
+    with pytest.raises(ConfigError, match="too many to be numbered"):
+        seen(Counting(length=40, seed_length=2, symbols=40))
+
+
+@pytest.mark.parametrize(("experiment", "repeated"), [(COUNT3_SETS, "count3"), (COUNT3_UNSEEN_SETS, "count3_unseen")])
+def test_the_runs_are_those_of_the_split_by_sequence_but_for_it(experiment, repeated):
+    plain = {
+        (r.labels["arm"], r.labels["seed"]): r.config
+        for r in EXPERIMENTS[repeated].plan("overnight", 0)
+        if r.labels["arm"] != "prefix_decoder"
+    }
+    runs = {(r.labels["arm"], r.labels["seed"]): r.config for r in experiment.plan("overnight", 0)}
+    assert runs.keys() == plain.keys() and len(runs) == 15
+    for key, config in runs.items():
+        params = {"order": 3, **config.task_params}
+        assert params.pop("held_out_by") == "multiset" and params == {"order": 3, **plain[key].task_params}
+        assert config == replace(plain[key], experiment=experiment.name, task_params=config.task_params)
+    assert experiment.plan("quick", 0) == []
+
+
+@pytest.mark.parametrize(("experiment", "prefix"), [(COUNT3_SETS, "F2-sets"), (COUNT3_UNSEEN_SETS, "F2-unseen-sets")])
+def test_every_row_is_measured_by_its_arm(experiment, prefix):
+    ends = {"decoder": 0.80, "entp": 0.92, "longer": 0.96}
+    runs, records = experiment.plan("overnight", 0), []
+    for run in runs:
+        score = ends[run.labels["arm"]] + 0.001 * run.labels["seed"]
+        metrics = {
+            **{"loss": 1.0, "token_accuracy": score, "sequence_accuracy": score - 0.05},
+            "baseline": {"token_accuracy": 0.22, "sequence_accuracy": 0.0},
+        }
+        counts = ("token_forwards", "steps", "train_seconds", "wall_seconds", "peak_memory_bytes")
+        records.append(
+            Record(experiment.name, 1, run.config, metrics, {}, {"device": "cpu", **dict.fromkeys(counts, 1)})
+        )
+    measured = experiment.measure(experiment.labelled(records, runs))
+    rows = claims.judge(measured, only_measured=True).set_index("id")
+    answers = {
+        "": "ENTP ahead",
+        "-sequences": "ENTP ahead",
+        "-fair": "decoder ahead",
+        "-fair-sequences": "equal within the margin",
+        "-fails": "stays below 0.90",
+        "-fails-fair": "decoder learns it",
+        "-learns": "stays below 0.90",
+    }
+    assert rows["verdict"].to_dict() == {f"{prefix}{end}": answer for end, answer in answers.items()}
+    assert rows.loc[prefix, "our_value"] == pytest.approx(0.12)
+    used = rows["records"].str.split().str.len()
+    assert used.to_dict() == {i: 5 if i.endswith(("fails", "fails-fair", "learns")) else 10 for i in rows.index}
