@@ -59,7 +59,7 @@ def bought(ax, table: pd.DataFrame) -> None:
     ax.axvline(0, color="grey", lw=0.8)
     tiers = table.groupby("task", sort=False)["tier"].agg(lambda found: ", ".join(dict.fromkeys(found)))
     ax.set_yticks(range(len(places)), [f"{task} ({tiers[task]})" for task in places])
-    ax.set(xlabel="← decoder ahead      share of the way from guessing to the best      ENTP ahead →")
+    ax.set(xlabel="← decoder ahead      share of the way from guessing to a perfect score      ENTP ahead →")
     ax.set_ylim(max(len(places), 1) - 0.4, -0.6)
     handles = [Line2D([], [], color=c, lw=3, label=answer) for answer, c in ANSWER_COLOURS.items()]
     handles.append(Line2D([], [], color="#9A9A9A", marker="|", ls="none", ms=7, label="± margin"))

@@ -1,7 +1,8 @@
 """What full attention buys, task by task, at equal steps, equal operations and equal token-forwards, on one scale.
 
-Differences come in accuracies, errors, squared errors and nats. Divided by the distance from what guessing gets to the
-best there is (the ``scale`` of a ledger's row) they are shares of one way, and positive means that ENTP is ahead.
+Differences come in accuracies, errors, squared errors and nats. Divided by the distance from what guessing gets to a
+perfect score (the ``scale`` of a ledger's row; a loss of 0, too, which on text nobody can have) they are shares of one
+way, and positive means that ENTP is ahead.
 Which claim or question answers for which task is ``results/reference/<paper>/comparisons.csv``.
 """
 

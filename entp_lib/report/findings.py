@@ -15,6 +15,7 @@ from entp_lib.collection.ends import STILL
 from entp_lib.config import TIERS
 from entp_lib.report.ledger import papers_claims
 from entp_lib.runs.records import Store
+from entp_lib.tasks.counting import IN_OTHER_ORDERS
 
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
 SIZES = {"largest": "operands to", "dims": "dimensions"}  # settings whose names say too little
@@ -70,7 +71,13 @@ FINDINGS = (
         "2 · Count3",
         "ENTP learns it, decoders do not (share of right tokens, ENTP − decoder)",
         ("F2-tokens",),
-        (("F2-sequences", "whole sequences"), ("F2-fails", "the decoder's share of them, bar 0.90")),
+        (
+            ("F2-sequences", "whole sequences"),
+            ("F2-fails", "the decoder's share of them"),
+            ("F2-sets", "on sets never trained on"),
+            ("F2-sets-fails", "the decoder's share of sequences there"),
+            ("F2-sets-learns", "ENTP's"),
+        ),
         "F2-fair",
         "count3",
         ("length", "symbols"),
@@ -195,7 +202,8 @@ def trust(row: pd.Series, sizes: Sequence[str] = ()) -> str:
     reduced = "".join(f", {text}" for text in told)
     reduced += f", {more} not the paper's" if left else ""
     moving = ", models still improving" if STILL in row["caveats"] else ""
-    return f"{row['seeds']} pairs at `{row['tier']}`{reduced}{moving}"
+    orders = f", {IN_OTHER_ORDERS}" if IN_OTHER_ORDERS in row["caveats"] else ""
+    return f"{row['seeds']} pairs at `{row['tier']}`{reduced}{orders}{moving}"
 
 
 def fair_words(finding: Finding, ledger: pd.DataFrame) -> str:

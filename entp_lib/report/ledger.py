@@ -9,11 +9,12 @@ import pandas as pd
 from entp_lib.collection.claims import judge, reference_claims
 from entp_lib.collection.experiment import Experiment, differing_settings, name_of, select
 from entp_lib.collection.measurements import Check, Measurement, Observation, weight
-from entp_lib.config import BEST_FIRST
+from entp_lib.config import BEST_FIRST, RunConfig
 from entp_lib.files import write_atomically
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.runs.provenance import dirty_records, pairs_apart
 from entp_lib.runs.records import Record, Store
+from entp_lib.tasks import build_task
 
 # Units of claims that compare last weights.
 SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared error")
@@ -66,13 +67,16 @@ def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Meas
 
     A check or an observation, which pair nothing, may rest on any machine.
 
-    That models were not at rest is said where they are compared by a score, not by how soon they have one.
+    That models were not at rest is said where they are compared by a score, not by how soon they have one; a task's own
+    caveat everywhere.
     """
     dirty = len(dirty_records(used))
     said = [f"{dirty} of {len(used)} records by code that no commit has"] if dirty else []
     if isinstance(measurement, Measurement):
         by_score = reference_claims().set_index("id")["unit"].get(measurement.claim) in SCORES
-        said += [text for text in [pairs_apart(used), experiment.moving(used) if by_score else ""] if text]
+        of_task = {str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)}
+        of_task = dict.fromkeys(build_task(c.task, c.task_params).caveat for c in of_task.values())
+        said += [text for text in [*of_task, pairs_apart(used), experiment.moving(used) if by_score else ""] if text]
     return "; ".join(said)
 
 

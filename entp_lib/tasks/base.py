@@ -101,6 +101,11 @@ class Task:
     def prepare(self) -> None:
         """Get ready what batches need, before any clock of training runs; ConfigError where that cannot be."""
 
+    @property
+    def caveat(self) -> str:
+        """What should stand beside whatever is concluded from scores on it, in a few words; empty for nothing."""
+        return ""
+
     def facts(self) -> dict[str, Any]:
         """What a record reports of the task's data beside the scores, such as its checksum."""
         return {}

@@ -65,6 +65,9 @@ def next_symbols(x_BT: Tensor, order: int) -> Tensor:
     return table_BT.gather(1, missing_BT).sum(1) % n
 
 
+IN_OTHER_ORDERS = "scored on sets of training in other orders"  # nearly all of a small task's, of which none asks
+
+
 @dataclass(frozen=True)
 class Counting(Task):
     """Sequences of ``length`` + 1 integers: ``seed_length`` random symbols in [0, ``symbols``), then the function.
@@ -120,6 +123,10 @@ class Counting(Task):
     @property
     def vocab_size(self) -> int:
         return max(self.symbols, self.length)
+
+    @property
+    def caveat(self) -> str:
+        return IN_OTHER_ORDERS if self.held_out > 0 and self.held_out_by == "sequence" else ""
 
     def reported_apart(self) -> dict[str, Task]:
         """The first generated element, from the whole seed: generated but not scored by default."""

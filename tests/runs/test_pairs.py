@@ -15,6 +15,7 @@ from entp_lib.runs.provenance import pairs_apart, provenance
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.sweeps import sweep
 from entp_lib.strict import ConfigError
+from entp_lib.tasks.counting import IN_OTHER_ORDERS
 
 
 def made(config, **where):
@@ -87,13 +88,13 @@ def test_it_stands_beside_the_verdict_in_the_ledger(monkeypatch):
     stored = COUNT3.stored(Store(), "quick")
     measurement = next(m for m in COUNT3.measure(stored) if m.claim == "F2-tokens")
     records = [r for r in stored if name_of(r) in measurement.records]
-    assert ledger.caveats_of(COUNT3, records, measurement) == "still improving after 1,200 steps"
+    assert ledger.caveats_of(COUNT3, records, measurement) == f"{IN_OTHER_ORDERS}; still improving after 1,200 steps"
     moved = [dataclasses.replace(r, provenance={**r.provenance}) for r in records]
     for record in moved:
         if record.config.model.architecture == "entp":
             record.provenance["device"] = "another processor"
     said = ledger.caveats_of(COUNT3, moved, measurement)
-    assert said == "5 of 5 pairs from different processors; still improving after 1,200 steps"
+    assert said == f"{IN_OTHER_ORDERS}; 5 of 5 pairs from different processors; still improving after 1,200 steps"
     table = claims.judge([measurement], only_measured=True).assign(caveats=said)
     assert claims.readable(table)["verdict"].tolist() == [f"same direction ({said})"]
 

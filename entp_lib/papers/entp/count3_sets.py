@@ -21,7 +21,7 @@ from entp_lib.config import ModelConfig, RunConfig
 from entp_lib.papers.entp import count3, plateau
 from entp_lib.runs.records import Record
 from entp_lib.strict import require
-from entp_lib.tasks import Counting
+from entp_lib.tasks import Counting, build_task
 from entp_lib.tasks.counting import next_symbols
 
 SHARE = 0.2  # held out where the task without this split holds nothing out
@@ -82,6 +82,17 @@ def seen(task: Counting) -> pd.Series:
             shares[n] = known.float().mean().item()
         x_BT = torch.cat([x_BT, next_symbols(x_BT, task.order)[:, None]], dim=1)
     return pd.Series(shares)
+
+
+def seen_by_split(experiments: Sequence[Sequence[Record]]) -> pd.DataFrame:
+    """``seen`` by prefix length (rows), for the task of each experiment's records by both splits (columns)."""
+    found = {}
+    for records in experiments:
+        task = build_task(records[0].config.task, records[0].config.task_params)
+        for by in ("sequence", "multiset"):
+            column = f"seeds of {task.seed_length}", {"sequence": "sequences", "multiset": "all orders"}[by]
+            found[column] = seen(replace(task, held_out_by=by))
+    return pd.DataFrame(found).sort_index()
 
 
 def up_to_order(x_BT: Tensor, symbols: int) -> Tensor:

@@ -135,6 +135,14 @@ def gaps(records: Sequence[Record]) -> dict[str, pd.Series]:
     return {VARIANT_NAMES[name]: gap(table, name) for name in dict.fromkeys(table["variant"])}
 
 
+def shares(records: Sequence[Record]) -> dict[str, pd.Series]:
+    """The gap of each variant less that of Match3′, both as shares of the way from the majority guess to 1, by seed."""
+    table = variant_table(records)
+    guess = table[table["arm"] == "decoder"].set_index(["variant", "seed"])["baseline_token_accuracy"]
+    found = {name: gap(table, name) / (1 - guess[name]) for name in dict.fromkeys(table["variant"])}
+    return {VARIANT_NAMES[name]: (own - found["match3"]).dropna() for name, own in found.items() if name != "match3"}
+
+
 def against(records: Sequence[Record]) -> dict[tuple[str, str], pd.Series]:
     """ENTP less each decoder on Match3′ itself, by seed, under (the decoder's arm, metric), where both ran."""
     table = variant_table(records)

@@ -10,9 +10,11 @@ from entp_lib.collection import claims
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp import count3
 from entp_lib.papers.entp.count3_sets import COUNT3_SETS, COUNT3_UNSEEN_SETS, seen
+from entp_lib.report.ledger import ledger
 from entp_lib.runs.records import Record
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import Counting, generator_for
+from entp_lib.tasks.counting import IN_OTHER_ORDERS
 from entp_lib.tasks.counting import count3 as count3_of
 
 SMALL = dict(length=6, seed_length=3, symbols=4, held_out=0.3)
@@ -54,6 +56,15 @@ def test_the_committed_splits_by_sequence_keep_next_to_nothing_apart():
     assert seen(Counting(**count3.TIERS["overnight"].task)).min() > 0.99
     with pytest.raises(ConfigError, match="too many to be numbered"):
         seen(Counting(length=40, seed_length=2, symbols=40))
+
+
+def test_what_a_split_by_sequence_is_scored_on_stands_beside_every_verdict():
+    table = ledger().set_index("id")["caveats"]
+    assert IN_OTHER_ORDERS in table["F2-tokens"] and IN_OTHER_ORDERS in table["F2-unseen"]
+    assert IN_OTHER_ORDERS in table["L-4-0"] and IN_OTHER_ORDERS in table["F2-fails"]
+    others = [i for i in table.index if i.startswith(("F2-sets", "F2-unseen-sets", "F2-long", "T2-", "F7-"))]
+    assert others and not table[others].str.contains(IN_OTHER_ORDERS).any()
+    assert Counting(**SMALL).caveat == IN_OTHER_ORDERS and Counting().caveat == ""
 
 
 @pytest.mark.parametrize(("experiment", "repeated"), [(COUNT3_SETS, "count3"), (COUNT3_UNSEEN_SETS, "count3_unseen")])

@@ -13,7 +13,7 @@ from entp_lib.config import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp import count3, gates, match3
 from entp_lib.papers.entp.equal_operations import OPERATIONS
-from entp_lib.runs.records import Record
+from entp_lib.runs.records import Record, Store
 from entp_lib.runs.studies import study_named
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import Triplets, build_task
@@ -342,6 +342,21 @@ def test_match3_at_equal_compute_is_measured_against_the_longer_decoder():
     assert found["T2-tokens"].values == pytest.approx([0.1, 0.1])
     assert found["T2-fair"].values == pytest.approx([-0.05, -0.05])
     assert not set(found["T2-fair"].records) <= set(found["T2-tokens"].records)
+
+
+def test_gaps_of_variants_are_compared_as_shares_of_the_way_too():
+    records = EXPERIMENTS["match3"].stored(Store(), "overnight")
+    table = match3.variant_table(records).set_index(["variant", "arm", "seed"])
+    ends = table["token_accuracy"], 1 - table["baseline_token_accuracy"]
+
+    def share(variant, seed):
+        (entp, decoder), way = (ends[0][variant, arm, seed] for arm in ("entp", "decoder")), ends[1]
+        return (entp - decoder) / way[variant, "decoder", seed]
+
+    found = match3.shares(records)
+    assert set(found) == set(match3.VARIANT_NAMES.values()) - {match3.VARIANT_NAMES["match3"]}
+    wanted = {seed: share("count", seed) - share("match3", seed) for seed in range(5)}
+    assert found[match3.VARIANT_NAMES["count"]].to_dict() == pytest.approx(wanted)
 
 
 def test_labels_go_with_the_record_whatever_company_it_is_in(made_up, store):

@@ -16,6 +16,7 @@ PROMPTS = ("standard", "scaled", "orthogonal", "noisy")
 LASSO = "Lasso, α = 0.01"
 # What a class is held against; None: the learner with the lowest error. Least squares is no measure of functions that
 # are not linear: with d examples it interpolates, and the expectation of its error is not finite.
+SMALL = 0.1  # of error
 REFERENCES = {"linear": ("least squares",), "sparse": ("least squares", LASSO), "network": None, "tree": None}
 # The learners that figures draw, each with its line style and marker; no two of a class share either.
 STYLES = {
@@ -107,7 +108,7 @@ def excess(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFrame
 
 
 def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFrame:
-    """Error with the most examples at each distribution of prompts, means over seeds; the best reference beside it.
+    """Error with the most examples at each distribution of prompts, means over seeds; the best learner's beside it.
 
     Orthogonal prompts also with d - 1 examples: the query is then orthogonal to all that was shown, which tells nothing
     of it if the function is linear, and least squares predicts 0, an error of 1 in expectation. With the most the query
@@ -122,7 +123,7 @@ def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFram
                 for n in sorted(first | {errors.index.max()}):
                     if arm in (*ALL, LONGER):
                         rows.setdefault((function, prompts, n), {})[arm] = errors[n]
-                    elif arm == references(studies, function)[-1]:
+                    elif errors[n] < rows[function, prompts, n].get("its error", float("inf")):
                         rows[function, prompts, n] |= {"reference": arm, "its error": errors[n]}
     out = pd.DataFrame(rows.values(), index=pd.MultiIndex.from_tuples(rows, names=["function", "prompts", "examples"]))
     return out.loc[[f for f in REFERENCES if f in out.index.get_level_values(0)]]
@@ -157,8 +158,9 @@ def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str]
 
     Line: mean over seeds; band: lowest to highest seed; bars: two standard errors of the mean over prompts. A learner's
     error more than twenty times beyond the axis interrupts its line, and an arrow at the top names it where it begins.
+    The axis is logarithmic where a model comes below ``SMALL``, as small errors lie on each other otherwise.
     """
-    from entp_lib.collection.figures import ARMS, PALETTE, draw_arm, tell_apart
+    from entp_lib.collection.figures import ARMS, PALETTE, draw_arm, plain_ticks, tell_apart
 
     ax.axhline(1, color="grey", lw=0.6)
     for arm, part in models.groupby("arm", sort=False):
@@ -180,3 +182,7 @@ def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str]
         ax.plot([], [], lw=0, label=name.replace(": ", ":\n"))
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set(xlabel="examples in context", ylim=(0, top))
+    if models["error"].min() < SMALL:
+        ax.set_yscale("log")
+        ax.set_ylim(0.8 * models["low"].clip(lower=SMALL / 20).min(), top)
+        plain_ticks(ax.yaxis, (0.01, 0.03, 0.1, 0.3, 1))
