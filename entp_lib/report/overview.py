@@ -34,7 +34,7 @@ COLOURS = {
 }
 COLUMNS = ("id", "source", "statement", "paper", "ours", "95 % interval", "margin", "tier", "seeds", "verdict")
 LEFT = 'style="text-align:left"'  # Jupyter would put text to the right
-GRID, WIDTH = 4, 210  # pictures in a row, pixels of each
+GRID, WIDTH = 4, 190  # pictures in a row, pixels of each
 
 
 class Html(str):
@@ -169,5 +169,5 @@ def small_picture(path: Path) -> bytes:
         height = round(image.height * WIDTH / image.width)
         small = image.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
-    small.save(buffer, format="WEBP", quality=35, method=6)
+    small.save(buffer, format="WEBP", quality=30, method=6)
     return buffer.getvalue()
