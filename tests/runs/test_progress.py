@@ -1,11 +1,13 @@
 """Progress: it shows what there is, and where it cannot be shown the work goes on."""
 
 import errno
+import functools
 import os
 import tempfile
 from pathlib import Path
 
 import pytest
+from tqdm import tqdm
 
 from entp_lib.runs import progress
 from entp_lib.runs.progress import Heartbeat, Meter, event, progress_folder, read_events
@@ -72,6 +74,7 @@ def test_progress_leaves_nothing_and_takes_away_what_the_killed_left(tmp_path):
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_log_has_a_line_a_minute_and_a_terminal_one_that_moves(tmp_path, monkeypatch, capsys, in_place):
     monkeypatch.setattr(progress, "drawn_in_place", lambda: in_place)
+    monkeypatch.setattr(progress, "tqdm", functools.partial(tqdm, disable=False))  # whatever TQDM_DISABLE says
     meter = Meter(tmp_path, {"run": 330}, "x")
     for step in range(330):
         (tmp_path / "run").write_text(str(step))
