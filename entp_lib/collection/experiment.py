@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from entp_lib import paths
@@ -15,7 +15,6 @@ from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, TrainCon
 from entp_lib.runs.records import OWN, DividedStore, Record, Store
 from entp_lib.runs.sweeps import Sweep, sweep
 from entp_lib.strict import ConfigError
-from entp_lib.tasks import build_task
 
 log = logging.getLogger(__name__)
 
@@ -238,10 +237,10 @@ class Experiment:
         ids = {record.id for record in records}
         whole = tier != "smoke" and all(config_id(c, self.version) in ids for c in self.configs(tier))
         below = BEST_FIRST[BEST_FIRST.index(tier) :] if tier in BEST_FIRST else ("quick",)
-        own = set(found)
+        touched = set(found)
         for lower in below:  # the highest first, so that of equals it stays
             for m in self.measure(self.stored(store or Store(), lower) or []):
-                replaces = whole or m.claim not in own
+                replaces = whole or m.claim not in touched
                 if m.claim not in found or (replaces and weight(m) > weight(found[m.claim])):
                     found[m.claim] = m
         return list(found.values())
@@ -324,43 +323,3 @@ def select(records: Sequence[Record], **labels: Any) -> list[Record]:
         )
 
     return [record for record in records if fits(record)]
-
-
-def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]) -> str:
-    """What task, model and schedule of training runs have that the paper's do not, as "steps 1,200 (150,000)".
-
-    Compared are the runs of the paper's tier whose labels are most alike; where a setting varies, all values are named.
-    Empty where there are no training runs, or no such tier.
-    """
-    ours = [r for r in records if isinstance(r.config, RunConfig)]
-    theirs = [run for run in of_paper if isinstance(run.config, RunConfig)]
-    if not ours or not theirs:
-        return ""
-    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-    for record in ours:
-        likeness = [len(record.labels.items() & run.labels.items()) for run in theirs]
-        alike = [settings_of(t.config) for t, n in zip(theirs, likeness, strict=True) if n == max(likeness)]
-        for name, value in settings_of(record.config).items():
-            papers = dict.fromkeys(as_text(paper[name]) for paper in alike if name in paper)
-            if papers and as_text(value) not in papers:
-                mine, of_paper = found.setdefault(name, ({}, {}))
-                mine[as_text(value)] = None
-                of_paper.update(papers)
-    return ", ".join(f"{name} {'/'.join(mine)} ({'/'.join(papers)})" for name, (mine, papers) in found.items())
-
-
-SHOWN_SETTINGS = ("steps", "batch_size", "max_lr", "min_lr", "precision")  # of a schedule, beside task and shape
-
-
-def settings_of(config: RunConfig) -> dict[str, Any]:
-    """The settings of a run that a reader would compare: the task's parameters, the model's shape, the schedule."""
-    task = build_task(config.task, config.task_params)
-    plain = {f.name: getattr(task, f.name) for f in fields(task)}
-    plain = {name: value for name, value in plain.items() if not name.endswith("seed") and name != "part"}
-    shape = {name: getattr(config.model, name) for name in ("n_layers", "n_heads", "width")}
-    return {**plain, **shape, **{name: getattr(config.train, name) for name in SHOWN_SETTINGS}}
-
-
-def as_text(value: Any) -> str:
-    """A setting as a table shows it."""
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from entp_lib.collection.claims import judge, reference_claims
-from entp_lib.collection.experiment import Experiment, differing_settings, name_of, select
+from entp_lib.collection.experiment import Experiment, name_of, select
 from entp_lib.collection.measurements import Check, Measurement, Observation, weight
+from entp_lib.collection.settings import differing_settings
 from entp_lib.config import BEST_FIRST, RunConfig
 from entp_lib.files import write_atomically
 from entp_lib.papers import EXPERIMENTS

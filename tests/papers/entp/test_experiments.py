@@ -5,10 +5,11 @@ import inspect
 
 import pytest
 
-from entp_lib.collection.experiment import Experiment, differing_settings, no_claims, planned, select
+from entp_lib.collection.experiment import Experiment, no_claims, planned, select
 from entp_lib.collection.frames import at_equal_compute, curves, gap_table, mean_table, paired, summary
 from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.collection.settings import differing_settings
 from entp_lib.config import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp import count3, gates, match3
