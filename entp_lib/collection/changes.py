@@ -18,6 +18,7 @@ from entp_lib.tasks import Task, build_task
 
 LONGER = "longer"  # the arm of a decoder with the token-forwards of ENTP
 SAME_PREFIXES = "same prefixes"  # that of a decoder that learns from ENTP's prefixes, where those are few
+MORE_STEPS = "more steps"  # that of a decoder with more steps than ENTP, and still less compute
 
 
 def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:

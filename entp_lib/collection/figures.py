@@ -88,9 +88,11 @@ class Look:
 
 LONGER = changes.LONGER
 SAME_PREFIXES = changes.SAME_PREFIXES
+MORE_STEPS = changes.MORE_STEPS
 ARMS = {name: Look(a.colour, "-", a.label) for name, a in ARCHITECTURES.items()}
 ARMS[LONGER] = Look(PALETTE["decoder"], "--", "decoder, equal compute")
 ARMS[SAME_PREFIXES] = Look(PALETTE["decoder"], ":", "decoder, same prefixes")
+ARMS[MORE_STEPS] = Look(PALETTE["decoder"], "-.", "decoder, more steps")
 
 
 def draw_arm(ax, arm: str, x, mean, low, high, **line) -> None:
@@ -110,6 +112,7 @@ APART = {
     "hybrid": ("^", 1.0),
     LONGER: ("v", 1.2),
     SAME_PREFIXES: ("P", 1.2),
+    MORE_STEPS: ("X", 1.2),
 }
 SPARE_MARKERS = "oDs^vPX*<>hpd"
 

@@ -4,6 +4,7 @@ from entp_lib.papers.entp.addition.experiment import ADDITION, ADDITION_TO_999
 from entp_lib.papers.entp.addition.lengths import LENGTHS
 from entp_lib.papers.entp.complexity.experiment import COMPLEXITY
 from entp_lib.papers.entp.count3 import COUNT3, COUNT3_UNSEEN
+from entp_lib.papers.entp.count3_long import COUNT3_LONG_ALL
 from entp_lib.papers.entp.count3_sets import COUNT3_SETS, COUNT3_UNSEEN_SETS
 from entp_lib.papers.entp.downstream.experiment import DOWNSTREAM, PRONOUNS
 from entp_lib.papers.entp.equal_operations import OPERATIONS
@@ -38,6 +39,7 @@ EXPERIMENTS = (
     COUNT3_UNSEEN_SETS,
     COUNT3_LONG,
     COUNT3_LONG_PAIRS,
+    COUNT3_LONG_ALL,
     FULL_LAYER_RUNS,
     PRETRAINED_ENCODER,
     PRETRAINED_PROMPTS,
@@ -83,4 +85,5 @@ NIGHTLY_ORDER = (
     "count3_long_pairs",
     "count3_sets",
     "count3_unseen_sets",
+    "count3_long_all",
 )

@@ -1,0 +1,62 @@
+"""Count3 at length 24 with ENTP as it is defined: it learns from all prefixes of every sequence, as a decoder does.
+
+The pairs of ``gates`` give ENTP a quarter of the answers, since every further prefix costs it a pass. Here it has all
+of them, on fewer steps: eleven times a decoder's token-forwards, 6.6 times its multiply-adds. It is compared with the
+decoder of the same steps, and with that of the pairs, which has more steps and still half of ENTP's multiply-adds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from entp_lib.collection.changes import MORE_STEPS
+from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned, select
+from entp_lib.collection.frames import paired, summary
+from entp_lib.collection.measurements import Measurement
+from entp_lib.papers.entp import plateau
+from entp_lib.papers.entp.gates import PAIRS, counting_run, plan_counting_pairs
+from entp_lib.runs.records import Record
+
+NAME = "count3_long_all"
+SCHEDULES = {"smoke": dict(steps=10, eval_every=5), "overnight": dict(steps=12_000, eval_every=200)}
+CLAIMS = {"F2-long-all": "decoder", "F2-long-all-more": MORE_STEPS}
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """By seed: decoder and ENTP on all prefixes, and the decoder that ``count3_long_pairs`` has."""
+    if tier not in SCHEDULES:
+        return []
+    wanted = seeds or (2 if tier == "smoke" else PAIRS)
+    others = {run.labels["seed"]: run for run in plan_counting_pairs(tier, wanted) if run.labels["arm"] == "decoder"}
+    runs = []
+    for seed in range(wanted):
+        base = counting_run(NAME, tier, "decoder", seed).config
+        base = replace(base, train=replace(base.train, **SCHEDULES[tier]))
+        for architecture in ("decoder", "entp"):
+            runs.append(planned(replace(base, model=replace(base.model, architecture=architecture)), drawn=0))
+        runs.append(planned(others[seed].config, arm=MORE_STEPS, drawn=0))
+    return runs
+
+
+def measure(records: Sequence[Record]) -> list[Measurement]:
+    """ENTP − each decoder in token accuracy at the end of its own schedule."""
+    if not records:
+        return []
+    table, found = summary(records), []
+    for claim, other in CLAIMS.items():
+        arms = ("entp", other)
+        used = tuple(name_of(r) for r in select(records, arm=arms))
+        stand = plateau.stand(table, "token_accuracy", arms)
+        values = paired(table, "token_accuracy", *arms).tolist()
+        found.append(Measurement(claim, values, records[0].config.tier, used, levels=stand))
+    return found
+
+
+COUNT3_LONG_ALL = Experiment(
+    name=NAME,
+    version=1,
+    title="Count3 at length 24, all prefixes",
+    notebook="03_count3",
+    plan=plan,
+    measure=measure,
+    changeable=False,
+)
