@@ -5,7 +5,7 @@ from entp_lib.papers.entp.addition.lengths import LENGTHS
 from entp_lib.papers.entp.complexity.experiment import COMPLEXITY
 from entp_lib.papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_lib.papers.entp.count3_long import COUNT3_LONG_ALL
-from entp_lib.papers.entp.count3_sets import COUNT3_SETS, COUNT3_UNSEEN_SETS
+from entp_lib.papers.entp.count3_sets import COUNT3_REPEATS, COUNT3_SETS, COUNT3_UNSEEN_SETS
 from entp_lib.papers.entp.downstream.experiment import DOWNSTREAM, PRONOUNS
 from entp_lib.papers.entp.equal_operations import OPERATIONS
 from entp_lib.papers.entp.expressivity.experiment import EXPRESSIVITY
@@ -40,6 +40,7 @@ EXPERIMENTS = (
     COUNT3_LONG,
     COUNT3_LONG_PAIRS,
     COUNT3_LONG_ALL,
+    COUNT3_REPEATS,
     FULL_LAYER_RUNS,
     PRETRAINED_ENCODER,
     PRETRAINED_PROMPTS,
@@ -66,6 +67,7 @@ EXPERIMENTS = (
 
 # In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
 NIGHTLY_ORDER = (
+    "count3_repeats",
     "count3",
     "match3",
     "openwebtext",

@@ -8,22 +8,36 @@ multiset goes to one side with all its orders; what is seen then is what differe
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from entp_lib.collection.changes import LONGER
-from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed, compute_ratio, name_of, select, twins
+from entp_lib.collection.experiment import (
+    Experiment,
+    PlannedRun,
+    Tier,
+    by_seed,
+    compute_ratio,
+    name_of,
+    no_claims,
+    planned_study,
+    select,
+    twins,
+)
 from entp_lib.collection.frames import paired, summary
 from entp_lib.collection.measurements import Measurement
-from entp_lib.config import ModelConfig, RunConfig
-from entp_lib.papers.entp import count3, plateau
+from entp_lib.config import ModelConfig, RunConfig, StudyConfig
+from entp_lib.papers.entp import count3, count3_long, plateau
 from entp_lib.runs.records import Record
 from entp_lib.strict import require
 from entp_lib.tasks import Counting, build_task
 from entp_lib.tasks.counting import next_symbols
 
+CHUNK = 65_536  # training sequences at a time
+SCORED = 4096  # sequences, as many as a run's final scores are of
 SHARE = 0.2  # held out where the task without this split holds nothing out
 
 
@@ -106,6 +120,48 @@ def up_to_order(x_BT: Tensor, symbols: int) -> Tensor:
     return weights_V[x_BT].sum(1) * symbols + x_BT[:, -1]
 
 
+def repeats_study(task: dict[str, Any], trained: int, scored: int) -> tuple[dict[str, Any], dict[str, list]]:
+    """``seen`` for a task with too many seeds to be enumerated: by drawing ``trained`` sequences and ``scored`` more.
+
+    ``task``: parameters of ``Counting`` without a split. What the order leaves alone is compared by 64-bit
+    fingerprints: of all pairs of prefixes looked at, fewer than one in a million runs would take two for one.
+    Metrics: the share of scored prefixes that are seen, over all lengths. Curves: ``n`` and ``seen``, the share there.
+    """
+    counting = Counting(**task)
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, counting.vocab_size)
+    weights_2V = torch.randint(-(2**63), 2**63 - 1, shape, generator=generator)
+    lengths = range(counting.first_scored, counting.length + 1)
+
+    def fingerprints(size: int) -> Tensor:
+        x_BT = counting.sequences(generator, size)
+        return torch.stack([weights_2V[0][x_BT[:, :n]].sum(1) + weights_2V[1][x_BT[:, n - 1]] for n in lengths])
+
+    scored_NB = fingerprints(scored)
+    seen_NB = torch.zeros_like(scored_NB, dtype=torch.bool)
+    for drawn in range(0, trained, CHUNK):
+        trained_NB = fingerprints(min(CHUNK, trained - drawn))
+        for row, others, seen_B in zip(scored_NB, trained_NB, seen_NB, strict=True):
+            seen_B |= torch.isin(row, others)
+    return {"seen": seen_NB.double().mean().item()}, {"n": list(lengths), "seen": seen_NB.double().mean(1).tolist()}
+
+
+def plan_repeats(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """A simulation for each schedule at length 24, of as many training sequences as a run of it draws."""
+    configs = {run.config.train.steps: run.config for run in count3_long.plan(tier, 1)}
+    return [
+        planned_study(
+            StudyConfig(
+                "count3_repeats",
+                tier,
+                "counting_repeats",
+                {"task": config.task_params, "trained": steps * config.train.batch_size, "scored": SCORED},
+            )
+        )
+        for steps, config in sorted(configs.items())
+    ]
+
+
 COUNT3_SETS = Experiment(
     name="count3_sets",
     version=1,
@@ -123,4 +179,14 @@ COUNT3_UNSEEN_SETS = Experiment(
     plan=planner("count3_unseen_sets", count3.UNSEEN),
     measure=measurer("F2-unseen-sets"),
     changeable=False,
+)
+COUNT3_REPEATS = Experiment(
+    name="count3_repeats",
+    version=1,
+    title="Count3 at length 24: how much of what is scored has come up in training",
+    notebook="03_count3",
+    plan=plan_repeats,
+    measure=no_claims,
+    changeable=False,
+    seeded=False,
 )

@@ -9,7 +9,7 @@ import torch
 from entp_lib.collection import claims
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp import count3
-from entp_lib.papers.entp.count3_sets import COUNT3_SETS, COUNT3_UNSEEN_SETS, seen
+from entp_lib.papers.entp.count3_sets import COUNT3_REPEATS, COUNT3_SETS, COUNT3_UNSEEN_SETS, repeats_study, seen
 from entp_lib.report.ledger import ledger
 from entp_lib.runs.records import Record
 from entp_lib.strict import ConfigError
@@ -50,6 +50,23 @@ def test_what_was_seen_is_counted_as_by_hand(by):
         wanted[n] = sum(state in set(trained) for state in held) / len(held)
     assert seen(task).to_dict() == pytest.approx(wanted)
     assert (wanted[task.first_scored] == 0) == (by == "multiset")
+
+
+def test_what_has_come_up_is_counted_up_to_the_order_that_changes_nothing():
+    """Of seeds of 3 from 20 symbols a state is drawn with probability 2/20³ or, of two equal elements, 1/20³; after N
+    draws the share of draws whose state has come up is the mean of 1 - (1 - p)^N, in expectation."""
+    trained, total = 4000, 20**3
+    states = {2 / total: 20 * 20 * 19 / 2, 1 / total: 20 * 20}
+    expected = sum(p * count * (1 - (1 - p) ** trained) for p, count in states.items())
+    metrics, curves = repeats_study(dict(length=3, seed_length=3, symbols=20), trained, scored=20_000)
+    assert curves == {"n": [3], "seen": [metrics["seen"]]}
+    assert metrics["seen"] == pytest.approx(expected, abs=0.015) and expected == pytest.approx(0.62, abs=0.02)
+    assert expected - (1 - (1 - 1 / total) ** trained) > 0.2  # what a count of sequences would give
+    assert repeats_study(dict(length=3, seed_length=3, symbols=20), 0, scored=10)[0]["seen"] == 0
+
+
+def test_repeats_are_counted_for_each_schedule_at_length_24():
+    assert [r.config.params["trained"] for r in COUNT3_REPEATS.plan("overnight", 0)] == [768_000, 2_560_000]
 
 
 def test_the_committed_splits_by_sequence_keep_next_to_nothing_apart():
