@@ -77,6 +77,7 @@ FINDINGS = (
             ("F2-sets", "on sets never trained on"),
             ("F2-sets-fails", "the decoder's share of sequences there"),
             ("F2-sets-learns", "ENTP's"),
+            ("F2-unseen-sets", "tokens there after training on more sets"),
         ),
         "F2-fair",
         "count3",

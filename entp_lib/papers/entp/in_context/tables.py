@@ -157,7 +157,7 @@ def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str]
     """Error by number of examples of one class, both frames ``over_seeds``; learners in grey, absent ones named.
 
     Line: mean over seeds; band: lowest to highest seed; bars: two standard errors of the mean over prompts. A learner's
-    error more than twenty times beyond the axis interrupts its line, and an arrow at the top names it where it begins.
+    error more than twenty times beyond the axis interrupts its line, and an arrow at the top names it.
     The axis is logarithmic where a model comes below ``SMALL``, as small errors lie on each other otherwise.
     """
     from entp_lib.collection.figures import ARMS, PALETTE, draw_arm, plain_ticks, tell_apart
@@ -177,12 +177,14 @@ def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str]
             ax.plot(part["examples"], error, color=grey, ls=style, lw=1.1, label=arm, **mark)
             if error.isna().any():
                 first = part["examples"][error.isna()].iloc[0]
-                ax.text(first, top, f"↑ {arm}", fontsize=6, color=grey, ha="left", va="top")
+                side = "left" if first <= part["examples"].max() / 2 else "right"
+                box = {"fc": "white", "ec": "none", "pad": 0.6}
+                ax.text(first, top, f"↑ {arm}", fontsize=6, color=grey, ha=side, va="top", bbox=box, zorder=5)
     for name in absent:
         ax.plot([], [], lw=0, label=name.replace(": ", ":\n"))
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set(xlabel="examples in context", ylim=(0, top))
     if models["error"].min() < SMALL:
         ax.set_yscale("log")
-        ax.set_ylim(0.8 * models["low"].clip(lower=SMALL / 20).min(), top)
-        plain_ticks(ax.yaxis, (0.01, 0.03, 0.1, 0.3, 1))
+        ax.set_ylim(0.8 * models["low"].clip(lower=SMALL / 100).min(), top)
+        plain_ticks(ax.yaxis, (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1))
