@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from entp_lib.collection.changes import MORE_STEPS
-from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned, select
-from entp_lib.collection.frames import paired, summary
+from entp_lib.collection.experiment import Experiment, PlannedRun, planned
 from entp_lib.collection.measurements import Measurement
 from entp_lib.papers.entp import plateau
 from entp_lib.papers.entp.gates import PAIRS, counting_run, plan_counting_pairs
@@ -39,16 +38,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """ENTP − each decoder in token accuracy at the end of its own schedule."""
-    if not records:
-        return []
-    table, found = summary(records), []
-    for claim, other in CLAIMS.items():
-        arms = ("entp", other)
-        used = tuple(name_of(r) for r in select(records, arm=arms))
-        stand = plateau.stand(table, "token_accuracy", arms)
-        values = paired(table, "token_accuracy", *arms).tolist()
-        found.append(Measurement(claim, values, records[0].config.tier, used, levels=stand))
-    return found
+    return plateau.leads(records, {k: ("token_accuracy", arm) for k, arm in CLAIMS.items()}) if records else []
 
 
 COUNT3_LONG_ALL = Experiment(

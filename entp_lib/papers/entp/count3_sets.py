@@ -19,17 +19,14 @@ from entp_lib.collection.experiment import (
     Experiment,
     PlannedRun,
     Tier,
-    by_seed,
-    compute_ratio,
     name_of,
     no_claims,
     planned_study,
     select,
-    twins,
 )
-from entp_lib.collection.frames import paired, summary
+from entp_lib.collection.frames import summary
 from entp_lib.collection.measurements import Measurement
-from entp_lib.config import ModelConfig, RunConfig, StudyConfig
+from entp_lib.config import StudyConfig
 from entp_lib.papers.entp import count3, count3_long, plateau
 from entp_lib.runs.records import Record
 from entp_lib.strict import require
@@ -38,23 +35,16 @@ from entp_lib.tasks.counting import next_symbols
 
 CHUNK = 65_536  # training sequences at a time
 SCORED = 4096  # sequences, as many as a run's final scores are of
-SHARE = 0.2  # held out where the task without this split holds nothing out
+SHARE = 0.2  # held out at the tier whose task holds nothing out
 
 
 def planner(name: str, tiers: dict[str, Tier]) -> Callable[[str, int], list[PlannedRun]]:
     """The plan of an experiment: decoder, ENTP and a decoder with ENTP's token-forwards on a task of ``tiers``."""
+    long = {tier: tiers[tier] for tier in ("smoke", "overnight")}
 
     def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-        if tier not in ("smoke", "overnight"):
-            return []
-        setting = tiers[tier]
-        params = {"held_out": SHARE, **setting.task, "held_out_by": "multiset"}
-        task = Counting(**params)
-        model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
-        base = RunConfig(name, tier, "counting", params, model, setting.train)
-        runs = twins(base, ("decoder", "entp"), seeds or setting.seeds)
-        longer = replace(base, train=base.train.lengthened(compute_ratio(task)))
-        return by_seed([*runs, *twins(longer, ("decoder",), seeds or setting.seeds, arm=LONGER)])
+        params = {"held_out_by": "multiset"} | ({} if tier != "smoke" else {"held_out": SHARE})
+        return count3.beside_longer(name, tier, long, params, ("decoder", "entp"), seeds)
 
     return plan
 
@@ -65,13 +55,8 @@ def measurer(prefix: str) -> Callable[[Sequence[Record]], list[Measurement]]:
     def measure(records: Sequence[Record]) -> list[Measurement]:
         if not records:
             return []
-        table, tier, found = summary(records), records[0].config.tier, []
-        for suffix, other in (("", "decoder"), ("-fair", LONGER)):
-            used = tuple(name_of(r) for r in select(records, arm=(other, "entp")))
-            for end, metric in (("", "token_accuracy"), ("-sequences", "sequence_accuracy")):
-                values = paired(table, metric, "entp", other).tolist()
-                stand = plateau.stand(table, metric, (other, "entp"))
-                found.append(Measurement(f"{prefix}{suffix}{end}", values, tier, used, levels=stand))
+        found = plateau.leads(records, plateau.both({prefix: "decoder", f"{prefix}-fair": LONGER}))
+        table, tier = summary(records), records[0].config.tier
         for suffix, arm in (("fails", "decoder"), ("fails-fair", LONGER), ("learns", "entp")):
             above = table[table["arm"] == arm]["sequence_accuracy"] - plateau.LEARNED
             used = tuple(name_of(r) for r in select(records, arm=arm))

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.collection.changes import SAME_PREFIXES
-from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, no_claims, planned, select
-from entp_lib.collection.frames import paired, summary
+from entp_lib.collection.experiment import Experiment, PlannedRun, no_claims, planned
 from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig
 from entp_lib.papers.entp import plateau
@@ -120,16 +119,8 @@ COUNTING_CLAIMS = {"F2-long": "decoder", "F2-long-prefixes": SAME_PREFIXES}
 
 def measure_counting_pairs(records: Sequence[Record]) -> list[Measurement]:
     """ENTP − each decoder in token accuracy after the same steps."""
-    if not records:
-        return []
-    table, found = summary(records), []
-    for claim, other in COUNTING_CLAIMS.items():
-        arms = ("entp", other)
-        values = paired(table, "token_accuracy", *arms).tolist()
-        used = tuple(name_of(r) for r in select(records, arm=arms))
-        stand = plateau.stand(table, "token_accuracy", arms)
-        found.append(Measurement(claim, values, records[0].config.tier, used, levels=stand))
-    return found
+    claims = {claim: ("token_accuracy", other) for claim, other in COUNTING_CLAIMS.items()}
+    return plateau.leads(records, claims) if records else []
 
 
 def four_digits_gate(records: Sequence[Record]) -> pd.DataFrame:

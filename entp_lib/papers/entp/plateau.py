@@ -6,7 +6,7 @@ of which neither does is none.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -64,6 +64,22 @@ def stand(table: pd.DataFrame, metric: str, arms: Sequence[str]) -> tuple[Level,
     return levels(
         table, metric, arms, floor=floor, ceiling=1.0, distance=ALL if low else 0.0, from_top=ALL if high else 0.0
     )
+
+
+def leads(records: Sequence[Record], claims: Mapping[str, tuple[str, str]]) -> list[Measurement]:
+    """For every claim the lead of ENTP over an arm in a final accuracy, paired by seed: claim to metric and arm."""
+    table, tier, found = summary(records), records[0].config.tier, []
+    for claim, (metric, other) in claims.items():
+        values = paired(table, metric, "entp", other).tolist()
+        used = tuple(name_of(r) for r in select(records, arm=(other, "entp")))
+        found.append(Measurement(claim, values, tier, used, levels=stand(table, metric, (other, "entp"))))
+    return found
+
+
+def both(claims: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """``leads`` in tokens, and in sequences under the claim's name with that behind it; ``claims``: claim to arm."""
+    ends = (("", "token_accuracy"), ("-sequences", "sequence_accuracy"))
+    return {claim + end: (metric, other) for claim, other in claims.items() for end, metric in ends}
 
 
 def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
