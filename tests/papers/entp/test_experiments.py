@@ -13,6 +13,7 @@ from entp_lib.collection.settings import differing_settings
 from entp_lib.config import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp import count3, gates, match3
+from entp_lib.papers.entp.count3_long import COUNT3_LONG_ALL
 from entp_lib.papers.entp.equal_operations import OPERATIONS
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.studies import study_named
@@ -43,7 +44,8 @@ def assert_its_own_or_planned_by_its_owner(config, experiment):
     if config.experiment != experiment.name:
         owner = EXPERIMENTS[config.experiment]
         wanted = config_id(config, experiment.version)
-        assert experiment in OPERATIONS and wanted in {config_id(c, owner.version) for c in owner.configs(config.tier)}
+        assert experiment in (*OPERATIONS, COUNT3_LONG_ALL)
+        assert wanted in {config_id(c, owner.version) for c in owner.configs(config.tier)}
 
 
 def test_experiments_are_keys_of_a_dictionary():
