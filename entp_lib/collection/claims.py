@@ -54,8 +54,13 @@ def verdict(
         return "uninformative"
     if pairs < MIN_PAIRS or not math.isfinite(low):
         return "inconclusive"
-    if paper_settings and low <= paper_value <= high:
-        return "reproduced"
+    found = direction(low, high, sign, margin, no_worse)
+    shown = found == "same direction" or (sign != 0 and min(sign * low, sign * high) > 0)
+    return "reproduced" if shown and paper_settings and low <= paper_value <= high else found
+
+
+def direction(low: float, high: float, sign: float, margin: float, no_worse: bool) -> str:
+    """``verdict`` on the claim's direction alone, whatever its value."""
     if no_worse:
         worst, best = sorted((sign * low, sign * high))
         allowed = margin if margin > 0 else 0.0

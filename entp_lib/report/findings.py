@@ -27,7 +27,7 @@ TIER_WORDS = {
     "paper": "the paper's task, model and schedule",
 }
 VERDICT_WORDS = {
-    "reproduced": "at the paper's settings, its value inside our 95 % interval",
+    "reproduced": "at the paper's settings: its value is inside our 95 % interval, which shows the paper's direction",
     "same direction": "the 95 % interval excludes zero with the paper's sign and is not within the margin; where the "
     "paper says equal, it is within the margin; where it says competitive, no part of it is a loss above the margin",
     "not reproduced": "it excludes zero with the other sign, or is within the margin; where the paper says equal, it "
