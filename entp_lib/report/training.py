@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from entp_lib.collection.experiment import PlannedRun
+    from entp_lib.collection.experiment import Experiment, PlannedRun
     from entp_lib.runs.execution import Config
     from entp_lib.runs.sweeps import Sweep
 
@@ -37,6 +37,13 @@ def add_parser(commands) -> None:
     train.add_argument("experiment", help="its name, as run_all.sh --list has it")
     train.add_argument("--tier", choices=TIERS, default="quick", help="the scale of the runs (default: quick)")
     train.add_argument("--architecture", action="append", default=[], metavar="NAME", help="this one alone; repeatable")
+    train.add_argument(
+        "--run",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="this one alone, by its record's name or the beginning of it; repeatable",
+    )
     train.add_argument("--seeds", type=int, default=0, metavar="N", help="number of seeds (default: the tier's own)")
     train.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
     train.add_argument("--results", metavar="DIR", help="where records go (default: the project's results)")
@@ -109,6 +116,8 @@ def train_here(options, ranked: int) -> int:
     has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
     require(bool(runs), f"experiment {experiment.name} has no such runs at tier {options.tier}; its tiers: {has}")
     runs = cut(runs, options.gradient_shards or ranked or 1)
+    if options.run:
+        runs = named(runs, options.run, experiment, options.tier)
     configs = [run.config for run in runs]
     if options.shard:
         store = Store(options.results)
@@ -122,6 +131,24 @@ def train_here(options, ranked: int) -> int:
         shown = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]
         print(summary(trained).reindex(columns=shown).dropna(axis=1, how="all").to_string(index=False))
     return 1 if done.failures else 0
+
+
+def named(
+    runs: "Sequence[PlannedRun]", beginnings: "Sequence[str]", experiment: "Experiment", tier: str
+) -> "list[PlannedRun]":
+    """The runs whose records have these names; ConfigError where one begins no record's name, or several."""
+    from entp_lib.config import config_id
+
+    ids, wanted = [config_id(run.config, experiment.version) for run in runs], set()
+    for beginning in beginnings:
+        beginning = beginning.removeprefix(f"{experiment.name}/")
+        found = [i for i in ids if beginning and i.startswith(beginning)]
+        of = f"--run {beginning}: of the {len(ids)} runs of {experiment.name} at tier {tier}"
+        few = f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others"
+        require(bool(found), few)
+        require(len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it")
+        wanted.update(found)
+    return [run for run, run_id in zip(runs, ids, strict=True) if run_id in wanted]
 
 
 def cut(runs: "Sequence[PlannedRun]", shards: int) -> "list[PlannedRun]":

@@ -254,11 +254,13 @@ def own_command(record: Record) -> str:
 
 
 def train_command(experiment: str, record: Record | None, tier: str = "") -> str:
-    """The command that computes a run, with what narrows it down where its record is there, else with its ``tier``."""
+    """The command that computes a run: it alone where its record is there, else all of its ``tier``."""
     command = f"{paths.program()} train {experiment}"
     if record is None or not isinstance(record.config, RunConfig):
         return command + (f" --tier {tier}" if tier and record is None else "")
-    return f"{command} --tier {record.config.tier} --architecture {record.config.model.architecture}"
+    shards = record.config.train.gradient_shards
+    command += f" --tier {record.config.tier} --seeds {record.config.model_seed + 1} --run {record.id}"
+    return command + (f" --gradient-shards {shards}" if shards > 1 else "")
 
 
 def sound_weights(path: Path, name: str) -> bool:

@@ -69,7 +69,6 @@ def missing(store: Store, experiment: str, record_id: str) -> str:
     if record is not None and experiment in OWN_COMMANDS:
         return f"the weights of {experiment}/{record_id} are missing; {own_command(record)}"
     command = train_command(experiment, record)
-    command += f" --seeds {record.config.model_seed + 1}" if record is not None else ""
     own = paths.relative(paths.results() / "own")
     if store.root.name == OWN:  # of changed settings, or of more seeds than a tier has
         return (

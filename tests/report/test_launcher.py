@@ -14,6 +14,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
+from entp_lib.config import config_id
+from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.report import limits, options
 from entp_lib.report import notebooks as launcher
 from entp_lib.report.execution import link_figures, note_parameters
@@ -426,6 +428,8 @@ def test_bad_time_limits_are_named(text):
         (["train", "count3", "--jobs", "-1"], "--jobs -1: must be 0"),
         (["train", "count4"], "did you mean 'count3'"),
         (["train", "count3", "--architecture", "encoder"], "must be one of decoder, prefix_decoder, entp"),
+        (["train", "count3", "--run", "xyz"], "--run xyz: of the 20 runs of count3 at tier quick none begins so"),
+        (["train", "count3", "--run", ""], "none begins so"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys, monkeypatch):
@@ -468,6 +472,16 @@ def test_train_writes_records_where_it_is_told(tmp_path, monkeypatch, capsys):
     assert cli.main([*command, "--results", str(tmp_path)]) == 0
     assert len(list(tmp_path.glob("records/count3/*.json"))) == 3  # Count3 twice, and Count2
     assert "token_accuracy" in capsys.readouterr().out
+
+
+def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    wanted = [config_id(c, COUNT3.version) for c in COUNT3.configs("smoke")][2]
+    command = ["train", "count3", "--tier", "smoke", "--jobs", "1", "--results", str(tmp_path), "--run"]
+    assert cli.main([*command, f"count3/{wanted[:9]}"]) == 0
+    assert [path.stem for path in tmp_path.glob("records/count3/*.json")] == [wanted]
+    monkeypatch.setattr("entp_lib.config.config_id", lambda config, version: "same")
+    assert cli.main([*command, "sam"]) == 2 and "begin so, same, same, same; write more" in capsys.readouterr().err
 
 
 def test_every_committed_record_is_sound(capsys):

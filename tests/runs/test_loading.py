@@ -94,7 +94,7 @@ def test_a_clone_makes_weights_beside_its_records_and_finds_them_there(trained, 
     Store(tmp_path, read_only=False).save(trained[1])
     name = f"count3/{trained[1].id}"
     with pytest.raises(
-        ConfigError, match="train count3 --tier smoke --architecture entp --seeds 1 --results .*own"
+        ConfigError, match=f"train count3 --tier smoke --seeds 1 --run {trained[1].id} --results .*own"
     ) as error:
         load_model(name)
     assert "--fresh" not in str(error.value)

@@ -117,7 +117,7 @@ def test_missing_weights_name_the_command_that_makes_them(small_run, store):
         sweep([config], 1, store=store, jobs=1)
     record = run(small_run("entp"), 1, store=store)
     store.weights_path("test", record.id).unlink()
-    with pytest.raises(ConfigError, match="train test --tier smoke --architecture entp --fresh"):
+    with pytest.raises(ConfigError, match="train test --tier smoke --seeds 1 --run [0-9a-f]{16} --fresh"):
         weights_of(store, f"test/{record.id}")
     with pytest.raises(ConfigError, match=f"start_from = '{NAME}': its file of weights was not given"):
         train(config)
