@@ -102,6 +102,7 @@ def test_records_are_computed_without_jupyter_or_figures():
         "collection.notes",
         "papers.entp.addition.pictures",
         "papers.looped.pictures",
+        "papers.entp.count3_pictures",
         "papers.scratchpad.pictures",
         "report.playground",
         "report.vega",
