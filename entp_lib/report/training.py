@@ -144,8 +144,7 @@ def named(
         beginning = beginning.removeprefix(f"{experiment.name}/")
         found = [i for i in ids if beginning and i.startswith(beginning)]
         of = f"--run {beginning}: of the {len(ids)} runs of {experiment.name} at tier {tier}"
-        few = f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others"
-        require(bool(found), few)
+        require(bool(found), f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others")
         require(len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it")
         wanted.update(found)
     return [run for run, run_id in zip(runs, ids, strict=True) if run_id in wanted]

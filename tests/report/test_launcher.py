@@ -1,5 +1,6 @@
 """Running notebooks: parameters are checked first, failures do not stop the rest, sources stay as they are."""
 
+import functools
 import os
 import shutil
 import signal
@@ -14,13 +15,15 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
-from entp_lib.config import config_id
+from entp_lib.config import RunConfig, config_id
+from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.report import limits, options
 from entp_lib.report import notebooks as launcher
 from entp_lib.report.execution import link_figures, note_parameters
 from entp_lib.report.lab import clean
 from entp_lib.report.planned import Planned, planned
+from entp_lib.runs.records import Store
 from entp_lib.strict import ConfigError
 
 PARAMETERS = 'tier = "best"\nseeds = 0\njobs = 0\nrate = 0.5\nrule = "one"'
@@ -482,6 +485,17 @@ def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch,
     assert [path.stem for path in tmp_path.glob("records/count3/*.json")] == [wanted]
     monkeypatch.setattr("entp_lib.config.config_id", lambda config, version: "same")
     assert cli.main([*command, "sam"]) == 2 and "begin so, same, same, same; write more" in capsys.readouterr().err
+
+
+def test_the_command_that_names_a_committed_run_finds_it():
+    """``train_command`` asks for as many seeds as the run's is; the plan for so many has it."""
+    store = Store()
+    for experiment in EXPERIMENTS.values():
+        planned_ids = functools.cache(lambda *c, e=experiment: {config_id(r, e.version) for r in e.configs(*c)})
+        for path in (store.root / "records" / experiment.name).glob("*.json"):
+            config = store.load(experiment.name, path.stem).config
+            if isinstance(config, RunConfig):
+                assert path.stem in planned_ids(config.tier, config.model_seed + 1), path
 
 
 def test_every_committed_record_is_sound(capsys):

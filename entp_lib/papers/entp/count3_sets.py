@@ -40,11 +40,11 @@ SHARE = 0.2  # held out at the tier whose task holds nothing out
 
 def planner(name: str, tiers: dict[str, Tier]) -> Callable[[str, int], list[PlannedRun]]:
     """The plan of an experiment: decoder, ENTP and a decoder with ENTP's token-forwards on a task of ``tiers``."""
-    long = {tier: tiers[tier] for tier in ("smoke", "overnight")}
+    asked = {tier: tiers[tier] for tier in ("smoke", "overnight")}
 
     def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-        params = {"held_out_by": "multiset"} | ({} if tier != "smoke" else {"held_out": SHARE})
-        return count3.beside_longer(name, tier, long, params, ("decoder", "entp"), seeds)
+        params = {"held_out_by": "multiset", **({"held_out": SHARE} if tier == "smoke" else {})}
+        return count3.beside_longer(name, tier, asked, params, ("decoder", "entp"), seeds)
 
     return plan
 

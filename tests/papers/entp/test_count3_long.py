@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from entp_lib.collection import claims
+from entp_lib.collection.changes import compute_ratio
 from entp_lib.collection.operations import training_operations
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp.count3_long import COUNT3_LONG_ALL
-from entp_lib.runs.records import Record
+from entp_lib.tasks import build_task
 
 
 def test_the_decoder_with_more_steps_is_that_of_the_pairs_and_has_half_of_entps_operations():
@@ -21,22 +22,16 @@ def test_the_decoder_with_more_steps_is_that_of_the_pairs_and_has_half_of_entps_
         assert more.config == pairs[more.labels["seed"]] and more.labels["arm"] == "more steps"
         shorter = replace(more.config.train, steps=12_000, eval_every=200)
         assert decoder.config == replace(more.config, experiment=COUNT3_LONG_ALL.name, train=shorter)
+        assert training_operations(entp.config) / training_operations(decoder.config) == pytest.approx(6.6, abs=0.05)
+        assert compute_ratio(build_task("counting", entp.config.task_params)) == 11
         assert training_operations(more.config) / training_operations(entp.config) == pytest.approx(0.50, abs=0.005)
     assert COUNT3_LONG_ALL.plan("quick", 0) == []
 
 
-def test_each_row_has_the_decoder_that_it_names():
-    ends = {"decoder": 0.20, "entp": 0.26, "more steps": 0.44}
-    runs, records = COUNT3_LONG_ALL.plan("overnight", 0), []
-    for run in runs:
-        metrics = {
-            **{"loss": 2.0, "token_accuracy": ends[run.labels["arm"]] + 0.001 * run.labels["seed"]},
-            **{"sequence_accuracy": 0.0, "baseline": {"token_accuracy": 0.102, "sequence_accuracy": 0.0}},
-        }
-        counts = ("token_forwards", "steps", "train_seconds", "wall_seconds", "peak_memory_bytes")
-        provenance = {"device": "cpu", **dict.fromkeys(counts, 1)}
-        records.append(Record(run.config.experiment, 1, run.config, metrics, {}, provenance))
-    measured = COUNT3_LONG_ALL.measure(COUNT3_LONG_ALL.labelled(records, runs))
+def test_each_row_has_the_decoder_that_it_names(ended):
+    measured = COUNT3_LONG_ALL.measure(
+        ended(COUNT3_LONG_ALL, {"decoder": 0.20, "entp": 0.26, "more steps": 0.44}, 0.102)
+    )
     rows = claims.judge(measured, only_measured=True).set_index("id")
     assert rows["verdict"].to_dict() == {"F2-long-all": "ENTP ahead", "F2-long-all-more": "decoder ahead"}
     assert rows["our_value"].to_dict() == pytest.approx({"F2-long-all": 0.06, "F2-long-all-more": -0.18})

@@ -11,7 +11,6 @@ from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp import count3
 from entp_lib.papers.entp.count3_sets import COUNT3_REPEATS, COUNT3_SETS, COUNT3_UNSEEN_SETS, repeats_study, seen
 from entp_lib.report.ledger import ledger
-from entp_lib.runs.records import Record
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import IN_OTHER_ORDERS
@@ -101,20 +100,9 @@ def test_the_runs_are_those_of_the_split_by_sequence_but_for_it(experiment, repe
 
 
 @pytest.mark.parametrize(("experiment", "prefix"), [(COUNT3_SETS, "F2-sets"), (COUNT3_UNSEEN_SETS, "F2-unseen-sets")])
-def test_every_row_is_measured_by_its_arm(experiment, prefix):
+def test_every_row_is_measured_by_its_arm(experiment, prefix, ended):
     ends = {"decoder": 0.80, "entp": 0.92, "longer": 0.96}
-    runs, records = experiment.plan("overnight", 0), []
-    for run in runs:
-        score = ends[run.labels["arm"]] + 0.001 * run.labels["seed"]
-        metrics = {
-            **{"loss": 1.0, "token_accuracy": score, "sequence_accuracy": score - 0.05},
-            "baseline": {"token_accuracy": 0.22, "sequence_accuracy": 0.0},
-        }
-        counts = ("token_forwards", "steps", "train_seconds", "wall_seconds", "peak_memory_bytes")
-        records.append(
-            Record(experiment.name, 1, run.config, metrics, {}, {"device": "cpu", **dict.fromkeys(counts, 1)})
-        )
-    measured = experiment.measure(experiment.labelled(records, runs))
+    measured = experiment.measure(ended(experiment, ends, 0.22, fewer=0.05))
     rows = claims.judge(measured, only_measured=True).set_index("id")
     answers = {
         "": "ENTP ahead",

@@ -14,9 +14,9 @@ from entp_lib.runs.records import Record
 
 PROMPTS = ("standard", "scaled", "orthogonal", "noisy")
 LASSO = "Lasso, α = 0.01"
+SMALL = 0.1  # of error: where a model comes below it, figures are logarithmic
 # What a class is held against; None: the learner with the lowest error. Least squares is no measure of functions that
 # are not linear: with d examples it interpolates, and the expectation of its error is not finite.
-SMALL = 0.1  # of error
 REFERENCES = {"linear": ("least squares",), "sparse": ("least squares", LASSO), "network": None, "tree": None}
 # The learners that figures draw, each with its line style and marker; no two of a class share either.
 STYLES = {
