@@ -1,4 +1,4 @@
-"""Runs that decide: their budgets are equal, the gate's runs end where they should, and ratios of steps are read right."""
+"""Runs that decide: equal budgets, a gate that ends where it should, and ratios of steps read at equal loss."""
 
 import dataclasses
 
