@@ -93,4 +93,5 @@ NIGHTLY_ORDER = (
     "openwebtext_positions",
     "match3_rates",
     "count3_gate",
+    "addition_windows",
 )

@@ -16,6 +16,8 @@ from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.operations import training_operations
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.papers.entp import count3, match3
+from entp_lib.papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
+from entp_lib.papers.entp.addition.tiers import PAPER, SMOKE, Block, runs_of, sizes
 from entp_lib.papers.entp.language import experiment as language
 from entp_lib.papers.entp.language.tables import LAST, TABLE_8, minima
 from entp_lib.runs.records import Record
@@ -169,6 +171,47 @@ def step_ratios(records: Sequence[Record], start: float, end: float, shares: Seq
     return pd.Series(ratios)
 
 
+WINDOWS = {  # by tier: how many characters of a window ENTP is scored on, and the runs
+    "smoke": (2, Block(sizes((200,), True, largest=99, view="windows"), ("decoder", "entp"), "2/2/16", SMOKE, 2)),
+    "overnight": (
+        8,
+        Block(
+            sizes((2500,), True, view="windows"),
+            ("decoder", "entp"),
+            "small",
+            replace(PAPER, precision="fp32", eval_sequences=500, final_eval_sequences=10_000),
+        ),
+    ),
+}
+
+
+def plan_windows(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Decoder and ENTP on the authors' windows, every checkpoint rule on the same runs; ENTP on drawn characters."""
+    if tier not in WINDOWS:
+        return []
+    drawn, block = WINDOWS[tier]
+    runs = runs_of("addition_windows", tier, "addition", (block,), seeds)
+    few = {"entp": {"drawn": drawn}}
+    return [
+        replace(run, config=replace(run.config, task_params=run.config.task_params | few.get(run.labels["arm"], {})))
+        for run in runs
+    ]
+
+
+def measure_windows(records: Sequence[Record]) -> list[Measurement]:
+    """Decoder − ENTP in test error by the authors' checkpoint rule, and what best answers would add to that lead."""
+    if not records:
+        return []
+    table, tier, used = scores(records), records[0].config.tier, tuple(map(name_of, records))
+    leads = {rule: paired(chosen(table, rule), "error", "decoder", "entp") for rule in table["rule"].unique()}
+    published, best = leads["lowest_text_loss"], leads[BEST_ANSWERS]
+    stand = levels(chosen(table, BEST_ANSWERS), "error", ("decoder", "entp"), floor=1.0, ceiling=0.0, distance=NEAR)
+    return [
+        Measurement("F5-windows", published.tolist(), tier, used, levels=stand),
+        Measurement("F5-rule", (published - best).tolist(), tier, used, levels=stand),
+    ]
+
+
 TEXT_POSITIONS = Experiment(
     "openwebtext_positions",
     1,
@@ -198,4 +241,13 @@ COUNT3_GATE = Experiment(
     changeable=False,
     seeded=False,
 )
-DECIDING = (TEXT_POSITIONS, MATCH3_RATES, COUNT3_GATE)
+ADDITION_WINDOWS = Experiment(
+    "addition_windows",
+    1,
+    "Addition on the authors' windows, by checkpoint rule",
+    "07_addition",
+    plan_windows,
+    measure_windows,
+    changeable=False,
+)
+DECIDING = (TEXT_POSITIONS, MATCH3_RATES, COUNT3_GATE, ADDITION_WINDOWS)

@@ -8,6 +8,7 @@ from entp_lib.collection.operations import training_operations
 from entp_lib.papers.entp import deciding
 from entp_lib.runs.execution import run
 from entp_lib.strict import ConfigError
+from entp_lib.tasks import build_task, generator_for
 
 
 def by_arm(runs):
@@ -60,3 +61,14 @@ def test_ratios_of_steps_are_read_at_equal_loss(small_run, store):
 
     ratios = deciding.step_ratios([made("decoder", 2), made("entp", 1)], 3.0, 2.0, (0.3, 0.6, 5.0))
     assert ratios[0.3] == pytest.approx(2) and ratios[0.6] == pytest.approx(2) and ratios.isna()[5.0]
+
+
+def test_windows_are_the_authors_and_entp_draws_from_the_same_ones():
+    runs = by_arm(deciding.plan_windows("overnight", 1))
+    tasks = {arm: build_task("addition", runs[arm].task_params) for arm in ("decoder", "entp")}
+    assert runs["decoder"].train == runs["entp"].train and runs["decoder"].train.decay_steps == 5000
+    whole, few = (tasks[arm].batch(generator_for("cpu", "t"), 64) for arm in ("decoder", "entp"))
+    assert whole.wanted_BT.all() and (few.wanted_BT.sum(1) == 8).all()
+    assert (whole.inputs_BT == few.inputs_BT).all() and (few.wanted_BT.sum(0) > 0).all()
+    with pytest.raises(ConfigError, match="drawn"):
+        build_task("addition", {"drawn": 8})
