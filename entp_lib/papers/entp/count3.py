@@ -193,11 +193,9 @@ REACHED_UNSEEN = 0.80  # of tokens; 0.95, which is timed on quick's task, is abo
 
 
 def measure_unseen(records: Sequence[Record]) -> list[Measurement]:
-    """Count3 with seeds that hardly repeat: ENTP less each other arm, in final token and sequence accuracy."""
-    if not records:
-        return []
-    arms = {"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder", "F2-unseen-fair": LONGER}
-    return plateau.leads(records, plateau.both(arms)) + plateau.measure(records, "F2-unseen", LONGER, REACHED_UNSEEN)
+    """Count3 with seeds that hardly repeat: ENTP less each other arm in final token accuracy, and by prefix length."""
+    leads = plateau.leads(records, {"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"})
+    return leads + plateau.growth(records)
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
@@ -214,9 +212,8 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         stand = levels(table, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
         stand = plateau.stand(table, metric, arms) if tier in WITH_LONGER else stand
         found.append(Measurement(claim, values, tier, used, tier == "paper", stand))
-    found += plateau.leads(count3, plateau.both({"F2-fair": LONGER}))
     if tier in WITH_LONGER:  # quick stops in the middle of the course
-        found += plateau.measure(count3, "F2", LONGER)
+        found += plateau.measure(count3)
     if count2:
         used = tuple(name_of(r) for r in [*select(count3, arm="decoder"), *count2])
         gap = control_gaps(records)["above_baseline"].tolist()
