@@ -20,6 +20,7 @@ from entp_lib.papers.entp.in_context.experiment import (
 from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
 from entp_lib.papers.entp.match3 import MATCH3
+from entp_lib.papers.entp.pairless import COUNT3_BOUNDS
 from entp_lib.papers.entp.pretrained.encoder_experiment import PRETRAINED_ENCODER
 from entp_lib.papers.entp.pretrained.language_experiment import (
     PRETRAINED_LIFTED,
@@ -41,6 +42,7 @@ EXPERIMENTS = (
     COUNT3_LONG_PAIRS,
     COUNT3_LONG_ALL,
     COUNT3_REPEATS,
+    COUNT3_BOUNDS,
     FULL_LAYER_RUNS,
     PRETRAINED_ENCODER,
     PRETRAINED_PROMPTS,
