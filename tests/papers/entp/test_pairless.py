@@ -6,8 +6,12 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
+from entp_lib.collection.experiment import no_claims
+from entp_lib.config import RunConfig, config_id
+from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp import pairless
-from entp_lib.papers.entp.pairless import bounds_study
+from entp_lib.papers.entp.pairless import COUNT3_BOUNDS, bounds_study
+from entp_lib.runs.records import Store
 from entp_lib.strict import ConfigError
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.tasks.triplets import triplet_label
@@ -113,3 +117,17 @@ def test_an_arm_finds_pairs_only_beyond_the_bound():
         pairless.within([level + 0.04, level - 0.1], *task) == f"no arm is 0.05 above the pairless bound, {level:.3f}"
     )
     assert pairless.within([level + 0.06, level - 0.1], *task) == ""
+
+
+def test_every_task_that_a_verdict_rests_on_has_its_bound_stored():
+    """Else a ledger would compute it from fewer sequences, whenever it is shown."""
+    store, asked = Store(), set()
+    for experiment, tier in itertools.product(EXPERIMENTS.values(), ("quick", "overnight")):
+        measured = experiment.measure is not no_claims and experiment.stored(store, tier)
+        for config in experiment.configs(tier) if measured else ():
+            trained = isinstance(config, RunConfig)
+            task = (config.task, config.task_params) if trained else ("counting", config.params.get("task"))
+            if task[0] in pairless.DECIDES and (trained or "seed_length" in (task[1] or {})):
+                asked.add(config_id(pairless.study_of(*task), COUNT3_BOUNDS.version))
+    assert len(asked) >= 12
+    assert asked <= {record.id for record in COUNT3_BOUNDS.stored(store, "quick")}
