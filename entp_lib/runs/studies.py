@@ -21,6 +21,7 @@ STUDIES = {
     "costs": f"{ENTP}.complexity.measurements:measure",
     "expressivity": f"{ENTP}.expressivity.checks:expressivity_study",
     "pairless_bound": f"{ENTP}.pairless:bounds_study",
+    "logged_steps": f"{ENTP}.logged:logged_study",
     "counting_repeats": f"{ENTP}.count3_sets:repeats_study",
     "imitation": f"{ENTP}.expressivity.imitation:imitation_study",
     "programs": f"{ENTP}.rasp.checks:programs_study",

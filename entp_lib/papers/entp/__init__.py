@@ -19,6 +19,7 @@ from entp_lib.papers.entp.in_context.experiment import (
 )
 from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
+from entp_lib.papers.entp.logged import AUTHORS_LOG
 from entp_lib.papers.entp.match3 import MATCH3
 from entp_lib.papers.entp.pairless import COUNT3_BOUNDS
 from entp_lib.papers.entp.pretrained.encoder_experiment import PRETRAINED_ENCODER
@@ -43,6 +44,7 @@ EXPERIMENTS = (
     COUNT3_LONG_ALL,
     COUNT3_REPEATS,
     COUNT3_BOUNDS,
+    AUTHORS_LOG,
     FULL_LAYER_RUNS,
     PRETRAINED_ENCODER,
     PRETRAINED_PROMPTS,
