@@ -31,6 +31,7 @@ from entp_lib.papers.entp.pretrained.language_experiment import (
 from entp_lib.papers.entp.rasp.chain_of_thought import CHAIN_OF_THOUGHT
 from entp_lib.papers.entp.rasp.depth import DEPTH
 from entp_lib.papers.entp.rasp.experiment import RASP
+from entp_lib.papers.entp.shortcut import COUNT3_PROBE
 
 EXPERIMENTS = (
     EXPRESSIVITY,
@@ -44,6 +45,7 @@ EXPERIMENTS = (
     COUNT3_LONG_ALL,
     COUNT3_REPEATS,
     COUNT3_BOUNDS,
+    COUNT3_PROBE,
     AUTHORS_LOG,
     FULL_LAYER_RUNS,
     PRETRAINED_ENCODER,
