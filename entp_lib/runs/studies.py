@@ -20,6 +20,9 @@ STUDIES = {
     "packed_attention": "entp_lib.models.packed_attention:choice_study",
     "costs": f"{ENTP}.complexity.measurements:measure",
     "expressivity": f"{ENTP}.expressivity.checks:expressivity_study",
+    "pairless_bound": f"{ENTP}.pairless:bounds_study",
+    "logged_steps": f"{ENTP}.logged:logged_study",
+    "counting_probe": f"{ENTP}.shortcut:probe_study",
     "counting_repeats": f"{ENTP}.count3_sets:repeats_study",
     "imitation": f"{ENTP}.expressivity.imitation:imitation_study",
     "programs": f"{ENTP}.rasp.checks:programs_study",
@@ -88,6 +91,7 @@ STUDIES = {
 
 # Studies with a training loop that is kept (``entp_lib.runs.resuming``), and tells its steps.
 KEPT = (
+    "counting_probe",
     "compact_triplets",
     "compact_walks",
     "compact_abstraction",

@@ -20,7 +20,9 @@ from entp_lib.papers.entp.in_context.experiment import (
 )
 from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
 from entp_lib.papers.entp.language.shakespeare import SHAKESPEARE
+from entp_lib.papers.entp.logged import AUTHORS_LOG
 from entp_lib.papers.entp.match3 import MATCH3
+from entp_lib.papers.entp.pairless import COUNT3_BOUNDS
 from entp_lib.papers.entp.pretrained.encoder_experiment import PRETRAINED_ENCODER
 from entp_lib.papers.entp.pretrained.language_experiment import (
     PRETRAINED_LIFTED,
@@ -30,6 +32,7 @@ from entp_lib.papers.entp.pretrained.language_experiment import (
 from entp_lib.papers.entp.rasp.chain_of_thought import CHAIN_OF_THOUGHT
 from entp_lib.papers.entp.rasp.depth import DEPTH
 from entp_lib.papers.entp.rasp.experiment import RASP
+from entp_lib.papers.entp.shortcut import COUNT3_PROBE
 
 EXPERIMENTS = (
     EXPRESSIVITY,
@@ -42,6 +45,9 @@ EXPERIMENTS = (
     COUNT3_LONG_PAIRS,
     COUNT3_LONG_ALL,
     COUNT3_REPEATS,
+    COUNT3_BOUNDS,
+    COUNT3_PROBE,
+    AUTHORS_LOG,
     FULL_LAYER_RUNS,
     PRETRAINED_ENCODER,
     PRETRAINED_PROMPTS,
