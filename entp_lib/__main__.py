@@ -6,7 +6,15 @@ import sys
 
 from entp_lib import arithmetic
 from entp_lib.config import TIERS
-from entp_lib.report import continuing, own_data_command, own_text_command, running, scale, starting, training
+from entp_lib.report import (
+    campaign_command,
+    continuing,
+    own_data_command,
+    own_text_command,
+    running,
+    starting,
+    training,
+)
 from entp_lib.report.limits import add_native, check_limits, seconds
 from entp_lib.strict import require
 
@@ -43,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     running.add_parser(commands)
     training.add_parser(commands)
-    scale.add_parsers(commands)
+    campaign_command.add_parser(commands)
     tier = commands.add_parser(
         "tier",
         help="complete a whole tier's records without notebooks, at lowest priority",

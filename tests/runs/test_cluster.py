@@ -62,10 +62,7 @@ def test_specifications_are_read():
 
 def test_options_that_exclude_each_other_are_a_line(capsys):
     for arguments, message in (
-        (["train", "count3", "--cluster", "local:2", "--shard", "1/2"], "give one"),
         (["train", "count3", "--mixed"], "--mixed goes with --cluster"),
-        (["train", "count3", "--shard", "1/2", "--fresh"], "--fresh with --shard"),
-        (["train", "count3", "--shard", "3/2"], "--shard 3/2: must be from 1/2 to 2/2"),
         (["train", "count3", "--cluster", "tcp://1.2.3.4:5"], "must be TLS"),
         (["train", "count3", "--tier", "smoke", "--gradient-shards", "99"], "gradient_shards = 99"),
         (["run", "--mixed"], "--mixed goes with --cluster"),

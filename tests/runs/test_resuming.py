@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -14,7 +15,6 @@ from entp_lib.report.endings import exit_status
 from entp_lib.runs import provenance as origin
 from entp_lib.runs import resuming, stopping, sweeps
 from entp_lib.runs.execution import run
-from entp_lib.runs.merging import merge
 from entp_lib.runs.records import Store
 from entp_lib.runs.studies import KEPT, STUDIES, told_steps
 from entp_lib.training.checkpoints import checkpoint_step
@@ -194,15 +194,13 @@ def test_a_checkpoint_that_cannot_be_its_own_is_set_aside(plain, store, tmp_path
     assert "checkpoint" in caplog.text and len(list((store.root / "set_aside").iterdir())) == 1
 
 
-def test_the_further_checkpoint_of_a_study_comes_with_a_merge(plain, store, tmp_path):
+def test_copied_results_go_on_where_they_were_cut(plain, store, tmp_path):
     whole = run(plain, 1, store=Store(tmp_path / "whole", read_only=False))
-    other = Store(tmp_path / "other", read_only=False)
-    for place, step in ((store, 3), (other, 6)):
-        on_step, stop = stop_behind(step)
-        run(plain, 1, store=place, on_step=on_step, stop=stop)
-    merge([other.root], store, {plain.experiment: 1})
-    assert store.find(plain, 1).provenance["steps"] == 6
-    rest = run(plain, 1, store=store)
+    on_step, stop = stop_behind(6)
+    cut = run(plain, 1, store=store, on_step=on_step, stop=stop)
+    home = Store(shutil.copytree(store.root, tmp_path / "home"), read_only=False)
+    assert home.find(plain, 1) == cut
+    rest = run(plain, 1, store=home)
     assert timeless(rest) == timeless(whole) and [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0]
 
 
