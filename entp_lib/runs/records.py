@@ -84,6 +84,11 @@ class Record:
             raise RecordError(f"it cannot be read ({type(error).__name__}: {error})") from error
 
 
+def is_complete(record: Record | None) -> bool:
+    """Whether there is a record, of a run that came to its end."""
+    return record is not None and record.status == "complete"
+
+
 class Store:
     """Records below ``root`` (default: the project's ``results``). Safe for several processes at once.
 
@@ -107,15 +112,9 @@ class Store:
     def path(self, experiment: str, record_id: str) -> Path:
         return self.place(experiment, record_id) / "records" / experiment / f"{record_id}.json"
 
-    def checkpoint_path(self, experiment: str, record_id: str, generation: str = "") -> Path:
-        """Where a run in progress leaves its state; each fresh generation has a checkpoint of its own."""
-        name = f"{record_id}.fresh-{generation}" if generation else record_id
-        return self.place(experiment, record_id) / "checkpoints" / experiment / f"{name}.safetensors"
-
-    def fresh_checkpoints(self, experiment: str, record_id: str) -> list[Path]:
-        """What cut runs of fresh generations left, the oldest first."""
-        folder = self.place(experiment, record_id) / "checkpoints" / experiment
-        return sorted(folder.glob(f"{record_id}.fresh-*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+    def checkpoint_path(self, experiment: str, record_id: str) -> Path:
+        """Where a run in progress leaves its state."""
+        return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.safetensors"
 
     def weights_path(self, experiment: str, record_id: str) -> Path:
         return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
@@ -169,7 +168,7 @@ class Store:
         path = self.path(record.experiment, record.id)
         try:
             before = self.read(record.experiment, record.id)
-            if record.status == "partial" and before is not None and before.status == "complete":
+            if record.status == "partial" and is_complete(before):
                 return path
         except RecordError as error:
             self.set_aside(path, str(error))
@@ -206,8 +205,7 @@ class Store:
     def remove_leftovers(self, experiment: str) -> None:
         """Remove what killed processes left half written among an experiment's files."""
         remove_stale(self.root / "records" / experiment, ".*.json.*")
-        for pattern in (".*.safetensors.*", ".generation-*.json.*"):
-            remove_stale(self.root / "checkpoints" / experiment, pattern)
+        remove_stale(self.root / "checkpoints" / experiment, ".*.safetensors.*")
         remove_stale(self.root, ".*.csv.*")
 
     def check_writable(self) -> None:
