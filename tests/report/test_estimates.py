@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from made_up import sound
 
 from entp_lib.collection.operations import training_operations
 from entp_lib.config import StudyConfig
@@ -32,7 +33,7 @@ def test_a_mixture_is_weighed_by_what_each_costs(monkeypatch):
 def took(config, version, seconds):
     """A complete record that says how long its run took."""
     about = {"wall_seconds": 2 * seconds, "cpu_seconds": seconds, "steps": 1}
-    return Record(config.experiment, version, config, {}, {}, about)
+    return sound(Record(config.experiment, version, config, {}, {}, about))
 
 
 def test_records_tell_how_long_runs_like_them_take(small_run, tmp_path, monkeypatch, capsys):
