@@ -6,7 +6,16 @@ import sys
 
 from entp_lib import arithmetic
 from entp_lib.config import TIERS
-from entp_lib.report import continuing, own_data_command, own_text_command, running, scale, starting, training
+from entp_lib.report import (
+    campaign_command,
+    continuing,
+    own_data_command,
+    own_text_command,
+    records_command,
+    running,
+    starting,
+    training,
+)
 from entp_lib.report.limits import add_native, check_limits, seconds
 from entp_lib.strict import require
 
@@ -43,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     running.add_parser(commands)
     training.add_parser(commands)
-    scale.add_parsers(commands)
+    campaign_command.add_parser(commands)
     tier = commands.add_parser(
         "tier",
         help="complete a whole tier's records without notebooks, at lowest priority",
@@ -63,8 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     own_data_command.add_parser(commands)
     claims = commands.add_parser("claims", help="recompute claims.csv and questions.csv and print them")
     claims.set_defaults(command=claims_command)
-    records = commands.add_parser("records", help="verify every record and list the damaged ones")
-    records.set_defaults(command=records_command)
+    records_command.add_parser(commands)
     again = commands.add_parser(
         "verify",
         help="compute some records of an experiment again and compare them with what is stored",
@@ -114,26 +122,6 @@ def claims_command(_) -> int:
     print(claims.readable(ledger.questions(table), columns).to_string())
     print(f"\n{claims.multiplicity(table)}")
     return 0
-
-
-def records_command(_) -> int:
-    from entp_lib.report.campaign import versions
-    from entp_lib.runs.records import RecordError, Store
-
-    known = versions()
-    store, good, bad = Store(read_only=True), 0, []
-    for path in sorted((store.root / "records").glob("*/*.json")):
-        try:
-            record = store.load(path.parent.name, path.stem)
-            if record is None:
-                raise RecordError(f"record {path.name} is not there (a link that leads nowhere?)")
-            if known.get(record.experiment) != record.version:
-                raise RecordError(f"record {path.name} belongs to no current experiment")
-            good += 1
-        except RecordError as error:
-            bad.append(str(error))
-    print("\n".join([*bad, f"{good} records are sound, {len(bad)} are not"]))
-    return 1 if bad else 0
 
 
 def verify_command(options) -> int:

@@ -263,7 +263,7 @@ class StudyConfig:
 
     @property
     def steps(self) -> int:
-        """What its parameters call so, or epochs; else 1. Which studies train in such steps, ``KEPT`` says."""
+        """What its parameters call so, or epochs; else 1. Which studies train in such steps, ``RESUMABLE`` says."""
         for found in (self.params, self.params.get("train_config"), self.params.get("train")):
             for name in ("steps", "epochs") if isinstance(found, dict) else ():
                 if isinstance(found.get(name), int):

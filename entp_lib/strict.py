@@ -87,9 +87,15 @@ def check_plain(name: str, value: Any) -> None:
 
 def matches(value: Any, kind: Any) -> bool:
     """Whether ``value`` has the type ``kind``, for the annotations that configurations use."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return True
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind is type(None):
+        return value is None
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return any(matches(value, a) for a in args)
     if origin is Literal:
@@ -104,12 +110,6 @@ def matches(value: Any, kind: Any) -> bool:
         )
     if origin is dict:
         return isinstance(value, dict) and all(matches(k, args[0]) for k in value)
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind is type(None):
-        return value is None
     return isinstance(value, kind)
 
 

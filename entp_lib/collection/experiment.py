@@ -12,7 +12,7 @@ from entp_lib.collection.ends import still_improving
 from entp_lib.collection.measurements import MIN_PAIRS, Check, Measurement, weight
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, TrainConfig, config_id
-from entp_lib.runs.records import OWN, DividedStore, Record, Store
+from entp_lib.runs.records import OWN, DividedStore, Record, RecordError, Store
 from entp_lib.runs.sweeps import Sweep, sweep
 from entp_lib.strict import ConfigError
 
@@ -266,10 +266,19 @@ class Experiment:
 
 
 def telling_changes(measure: Callable[[Sequence[Record]], list]) -> Callable[[Sequence[Record]], list]:
-    """``measure`` for records that may be of changed runs: their tier says so, and nothing of them is the paper's."""
+    """``measure`` for records that may be of changed runs: their tier says so, and nothing of them is the paper's.
+
+    RecordError where the records lack what is measured of them.
+    """
 
     def measured(records: Sequence[Record]) -> list[Measurement | Check]:
-        found = measure(records)
+        try:
+            found = measure(records)
+        except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            names = ", ".join(sorted({r.experiment for r in records}))
+            why = f"{type(error).__name__}: {error}"
+            hint = f"`{paths.program()} records` compares each with its siblings"
+            raise RecordError(f"the records of {names} lack what is measured of them ({why}); {hint}") from error
         if not any(r.labels.get("changed") for r in records):
             return found
         plain = {"paper_settings": False}

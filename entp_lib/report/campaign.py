@@ -85,9 +85,7 @@ def run_campaign(device: str, tier: str, budget: float, folder: Path, seeds: int
         return status
     finally:
         path = archive(folder)
-        campaign.say(
-            f"archive: {path}, {path.stat().st_size} bytes; bring it home with: {paths.program()} merge {path}"
-        )
+        campaign.say(f"archive: {path}, {path.stat().st_size} bytes; docs/scale.md says how its records come home")
 
 
 def checked(campaign: Campaign) -> bool:
@@ -194,7 +192,7 @@ def operations_per_second(store: Store) -> float | None:
 def archive(folder: Path, most: int = ARCHIVE_BYTES) -> Path:
     """``campaign.tar.gz`` of logs and records, at most so many bytes; what did not fit is named in it."""
     path, left_out = folder / "campaign.tar.gz", []
-    patterns = ("campaign.log", "engine.json", "engine.log", "shards/*.json", "records/*/*.json")
+    patterns = ("campaign.log", "engine.json", "engine.log", "records/*/*.json")
     files = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
     kept: list[tuple[str, bytes]] = []
     for file in files:

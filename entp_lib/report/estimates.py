@@ -24,7 +24,7 @@ from entp_lib.models import build_model
 from entp_lib.models import costs as complexity
 from entp_lib.runs.execution import Config, device_for
 from entp_lib.runs.records import RecordError, Store
-from entp_lib.runs.workers import available_cores
+from entp_lib.runs.sweeps import available_cores
 from entp_lib.strict import ConfigError
 from entp_lib.tasks import build_task, generator_for
 from entp_lib.training.loop import make_optimizer, optimise

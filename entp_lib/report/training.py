@@ -51,7 +51,6 @@ def add_parser(commands) -> None:
     train.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
     train.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
     add_native(train)
-    train.add_argument("--shard", metavar="K/N", help="the K-th of N parts of the runs; merge joins what they leave")
     train.add_argument("--cluster", metavar="WHERE", help=CLUSTER_HELP)
     train.add_argument("--mixed", action="store_true", help="with --cluster: workers may have other versions")
     train.add_argument(
@@ -86,12 +85,7 @@ def known_experiments() -> dict:
 def check_places(options: argparse.Namespace) -> None:
     """ConfigError, before anything is started, for a combination of places that makes no sense."""
     from entp_lib.runs import ranks
-    from entp_lib.runs.shards import Shard
 
-    if options.shard:
-        Shard.parse(options.shard)
-        require(not options.cluster, "--shard cuts the runs where nothing divides them; --cluster does: give one")
-        require(not options.fresh, "--fresh with --shard: give every shard an empty --results instead")
     require(options.cluster or not options.mixed, "--mixed goes with --cluster")
     asked, ranked = options.gradient_shards, ranks.size()
     require(asked is None or asked >= 1, f"--gradient-shards {asked}: must be at least 1")
@@ -105,8 +99,6 @@ def check_places(options: argparse.Namespace) -> None:
 def train_here(options, ranked: int) -> int:
     """The command itself, in the only process or in the rank that leads ``ranked`` ones."""
     from entp_lib.collection.frames import summary
-    from entp_lib.runs.records import Store
-    from entp_lib.runs.shards import Shard, take
 
     experiment = known_experiments()[options.experiment]
     if options.results is None and options.tier == "smoke":  # which claims nothing
@@ -120,11 +112,6 @@ def train_here(options, ranked: int) -> int:
     if options.run:
         runs = named(runs, options.run, experiment, options.tier)
     configs = [run.config for run in runs]
-    if options.shard:
-        store = Store(options.results)
-        store.check_writable()
-        configs = take(configs, experiment.version, Shard.parse(options.shard), store)
-        print(f"shard {options.shard}: {len(configs)} of {len(runs)} runs", file=sys.stderr)
     label = f"{experiment.name} {options.tier}"
     done = run_sweep(options, configs, experiment.version, options.results, label, 1 if ranked else experiment.jobs)
     trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]

@@ -1,26 +1,24 @@
 """One configuration to its record: trained or studied here and now, or found."""
 
-import os
-import shlex
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from entp_lib import paths
 from entp_lib.config import ON_CPU, RunConfig, StudyConfig, canonical_json, config_id, to_dict
 from entp_lib.runs import ranks, stopping
-from entp_lib.runs.generations import is_done
+from entp_lib.runs.loading import restore_weights, weights_of
 from entp_lib.runs.provenance import load_average, peak_memory, provenance, reset_peak_memory
-from entp_lib.runs.records import OWN, Record, RecordError, Store
-from entp_lib.runs.resuming import Cut, Keeping, kept
+from entp_lib.runs.records import Record, RecordError, Store, is_complete
+from entp_lib.runs.resuming import Cut, StudyCheckpoint, checkpointed
 from entp_lib.runs.studies import study_named
 from entp_lib.strict import ConfigError
-from entp_lib.training.checkpoints import weights_from_checkpoint
 from entp_lib.training.loop import Outcome, train
 from entp_lib.training.tensors import DamagedFileError
-from entp_lib.training.weights import save_weights, trained_model
+from entp_lib.training.weights import save_weights
 
 Config = RunConfig | StudyConfig
 
@@ -30,7 +28,7 @@ def run(
     version: int,
     *,
     store: Store | None = None,
-    generation: str = "",
+    fresh: bool = False,
     device: str | None = None,
     threads: int = 1,
     deadline: float | None = None,
@@ -39,10 +37,10 @@ def run(
 ) -> Record:
     """The record of ``config``: the stored one if it is complete, else computed now.
 
-    ``generation``: the token of a fresh generation, for which only its own records count. One thread per run is the
-    default, so that results do not depend on the number of cores. A run cut by ``deadline`` (on ``time.monotonic``),
-    by ``stop``, which is asked between steps, or by SIGTERM leaves its checkpoint, and a record marked partial where
-    no complete one is; the next call continues. Under ``torchrun`` the ranks compute it together.
+    ``fresh``: computed all the same; the stored one stays until its successor is complete. One thread per run is the
+    default, so that results do not depend on the number of cores. A run cut by ``deadline`` (on ``time.monotonic``), by
+    ``stop``, which is asked between steps, or by SIGTERM leaves its checkpoint, and a record marked partial where no
+    complete one is; the next call continues. Under ``torchrun`` the ranks compute it together.
 
     A damaged checkpoint is set aside with a warning and the run starts anew.
     """
@@ -50,74 +48,61 @@ def run(
     record_id = config_id(config, version)
     with store.lock(config.experiment, record_id):
         found = store.find(config, version)
-        if is_done(found, generation):
-            tidy(store, found)
+        if is_complete(found) and not fresh:
+            finish_interrupted_save(store, found)
             return found  # stored before, or by another process while this one waited for the lock
         check_can_compute([config], version, store)
         if isinstance(config, StudyConfig):
             device = config.params.get("device", "cpu")  # nothing else gives a study a GPU
         device = device or device_for(config.tier)
+        checkpoint = store.checkpoint_path(config.experiment, record_id)
         reset_peak_memory(device)
-        where = provenance(device, threads) | ({"generation": generation} if generation else {})
-        before = torch.get_num_threads()
+        where, before = provenance(device, threads), torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            checkpoint = own_checkpoint(store, config.experiment, record_id, generation)
-            if isinstance(config, StudyConfig):
-                keeping = Keeping(checkpoint, canonical_json(to_dict(config)), store.set_aside, where, deadline, stop)
-                keeping.on_step = on_step
-                with keeping.inside:  # a loop that was asked to end leaves its record, too
-                    record = study_record(config, version, where, store, keeping)
-                    save(store, record, device)
-                stopping.end_if_asked()
-            else:
-                with stopping.finishing_first():
+            with contextlib.ExitStack() as deferred:  # a loop that was asked to end leaves its record, too
+                if isinstance(config, StudyConfig):
+                    kept = StudyCheckpoint(checkpoint, canonical_json(to_dict(config)), store.set_aside, where)
+                    kept.deadline, kept.stop, kept.on_step, kept.deferred = deadline, stop, on_step, deferred
+                    found, model = study_record(config, version, where, store, kept), None
+                else:
+                    deferred.enter_context(stopping.defer_signals())
                     options = dict(device=device, deadline=deadline, on_step=on_step)
                     options["stop"] = lambda: stopping.REQUEST.made() or (stop is not None and stop())
                     outcome, team = trained(config, store, checkpoint, where, **options)
-                    record = training_record(config, version, where | team, outcome)
-                    save(store, record, device, outcome.model)
+                    found, model = training_record(config, version, where | team, outcome), outcome.model
+                record = save(store, found, device, model)
+            stopping.raise_if_asked()
         finally:
             torch.set_num_threads(before)
-    return Record.from_json(record.to_json())  # rounded as stored, so that new and reused records are equal
+    return record
 
 
-def save(store: Store, record: Record, device: str, model: torch.nn.Module | None = None) -> None:
-    """Save a record that was just computed; the weights of a complete run first, so that it never lacks them."""
+def save(store: Store, record: Record, device: str, model: torch.nn.Module | None) -> Record:
+    """Save a record that was just computed and return it as stored, so that new and reused records are equal.
+
+    The weights of a complete run come first, so that it never lacks them.
+    """
     record.provenance["peak_memory_bytes"] = peak_memory(device)
     record.provenance["load_at_end"] = load_average()
     if device.startswith("cuda"):
         del record.provenance["cpu_seconds"]  # says nothing of a run that waits for a GPU
-    if model is not None and record.status == "complete":
+    record = Record.from_json(record.to_json())
+    if model is not None and is_complete(record):
         weights = store.weights_path(record.experiment, record.id)
         save_weights(weights, record.config, model, f"{record.experiment}/{record.id}")
     store.save(record)
-    if record.status == "complete":
-        remove_checkpoints(store, record.experiment, record.id)
-
-
-def own_checkpoint(store: Store, experiment: str, record_id: str, generation: str) -> Path:
-    """Where the run continues from. Without a generation it takes over what a fresh run left unfinished."""
-    path = store.checkpoint_path(experiment, record_id, generation)
-    left = store.fresh_checkpoints(experiment, record_id)
-    if not generation and left and not path.exists():
-        os.replace(left[-1], path)
-    return path
-
-
-def remove_checkpoints(store: Store, experiment: str, record_id: str) -> None:
-    """Remove what a run in progress needed, now that its record and its weights are there."""
-    for path in (store.checkpoint_path(experiment, record_id), *store.fresh_checkpoints(experiment, record_id)):
-        path.unlink(missing_ok=True)
+    if is_complete(record):
+        store.checkpoint_path(record.experiment, record.id).unlink(missing_ok=True)
+    return record
 
 
 def continued(config: RunConfig, store: Store, checkpoint: Path, **options) -> Outcome:
     """Train from the checkpoint if there is a sound one, else from the beginning."""
 
     def start() -> Path | None:
-        return (
-            weights_of(store, config.start_from, config.tier) if config.start_from and not checkpoint.exists() else None
-        )
+        begins = config.start_from and not checkpoint.exists()
+        return weights_of(store, config.start_from, config.tier) if begins else None
 
     try:
         return train(config, checkpoint=checkpoint, start=start(), **options)
@@ -139,8 +124,8 @@ def trained(config: RunConfig, store: Store, checkpoint: Path, where: dict, **op
         return continued(config, store, checkpoint, process=where | said, team=team, **options), said
 
 
-def training_record(config: RunConfig, version: int, where: dict, outcome: Outcome) -> Record:
-    """What ``train`` left, as a record; partial where it did not reach its end."""
+def training_record(config: RunConfig, version: int, where: dict[str, Any], outcome: Outcome) -> Record:
+    """The record of a training run; partial where it did not reach its end."""
     state = outcome.state
     where = where | {
         "steps": state.step,
@@ -155,28 +140,30 @@ def training_record(config: RunConfig, version: int, where: dict, outcome: Outco
     return Record(config.experiment, version, config, outcome.metrics, state.curves, where, status)
 
 
-def study_record(config: StudyConfig, version: int, where: dict, store: Store, keeping: Keeping) -> Record:
-    """What a study finds, as a record; partial where its training was cut. It starts before the deadline or not at all.
+def study_record(
+    config: StudyConfig, version: int, where: dict[str, Any], store: Store, kept: StudyCheckpoint
+) -> Record:
+    """The record of a study; partial where its training was cut. It starts before the deadline or not at all.
 
     One that is about a trained model has its run as the parameter ``weights`` and is given their file.
     """
     study = study_named(config.study)
-    if keeping.deadline is not None and time.monotonic() >= keeping.deadline:
+    if kept.deadline is not None and time.monotonic() >= kept.deadline:
         raise TimeoutError("the time limit passed before it started")
     params = dict(config.params)
     if "weights" in params:
         params["weights"] = weights_of(store, params["weights"], config.tier)
     status = "complete"
     try:
-        with kept(keeping):
+        with checkpointed(kept):
             metrics, curves = study(**params)
     except Cut as cut:
         metrics, curves, status = {}, cut.progress.curves, "partial"
-    where = where | keeping.times()
-    if keeping.processes:
-        where["steps"] = keeping.step
-    if len(keeping.processes) > 1:
-        where["earlier_processes"] = keeping.processes[:-1]
+    where = where | kept.times()
+    if kept.processes:
+        where["steps"] = kept.step
+    if len(kept.processes) > 1:
+        where["earlier_processes"] = kept.processes[:-1]
     return Record(config.experiment, version, config, metrics, curves, where, status)
 
 
@@ -206,88 +193,12 @@ def device_for(tier: str) -> str:
     return "cpu"
 
 
-def weights_of(store: Store, name: str, tier: str = "") -> Path:
-    """Where the run ``name`` ("experiment/id") left its weights, which are sound and its own.
-
-    Damaged ones are set aside with a warning. Weights that are missing are taken from the checkpoint of the run's
-    end, where a crash left that; ConfigError with the command that makes them where there is nothing to take. ``tier``:
-    that of whoever needs them, for the command where they have no record.
-    """
-    experiment, record_id = name.split("/")
-    path = store.weights_path(experiment, record_id)
-    if sound_weights(path, name):
-        return path
-    if store.root.name == OWN:  # a run of one's own may start from one of the project's
-        planned = Store(store.root.parent, store.read_only).weights_path(experiment, record_id)
-        if sound_weights(planned, name):
-            return planned
-    with store.lock(experiment, record_id):  # whoever computes the run may be writing them just now
-        try:
-            if path.exists():
-                trained_model(path, name)
-                return path
-        except DamagedFileError as error:
-            if store.read_only:
-                raise
-            store.set_aside(path, error.why)
-        record = store.load(experiment, record_id)
-        if record is not None and record.status == "complete" and restore_weights(store, record):
-            return path
-    if record is not None and experiment in OWN_COMMANDS:
-        raise ConfigError(f"the weights of {name} are missing ({paths.relative(path)}); {own_command(record)}")
-    command = train_command(experiment, record, tier) + " --fresh" * (
-        record is not None
-    )  # git keeps records, not weights
-    if not paths.has_repository() or store.root.resolve() != paths.results().resolve():
-        command += f" --results {store.root}"
-    raise ConfigError(f"the weights of {name} are missing ({paths.relative(path)}); this makes them: {command}")
+def local_deadline(deadline: float | None) -> float | None:
+    """A deadline on ``time.time`` as one on this process's ``time.monotonic``."""
+    return None if deadline is None else time.monotonic() + deadline - time.time()
 
 
-OWN_COMMANDS = {"own_text": ("text", "corpus"), "own_data": ("data", "file")}  # with the parameter that is the file
-
-
-def own_command(record: Record) -> str:
-    """What makes the weights of a run on the user's own file again."""
-    command, field = OWN_COMMANDS[record.experiment]
-    file = shlex.quote(str(record.config.task_params[field]))
-    return f"this makes them again, with the other options of that run: {paths.program()} {command} {file} --fresh"
-
-
-def train_command(experiment: str, record: Record | None, tier: str = "") -> str:
-    """The command that computes a run: it alone where its record is there, else all of its ``tier``."""
-    command = f"{paths.program()} train {experiment}"
-    if record is None or not isinstance(record.config, RunConfig):
-        return command + (f" --tier {tier}" if tier and record is None else "")
-    shards = record.config.train.gradient_shards
-    command += f" --tier {record.config.tier} --seeds {record.config.model_seed + 1} --run {record.id}"
-    return command + (f" --gradient-shards {shards}" if shards > 1 else "")
-
-
-def sound_weights(path: Path, name: str) -> bool:
-    """Whether the weights of the run ``name`` lie at ``path`` unharmed."""
-    try:
-        trained_model(path, name)
-    except DamagedFileError:
-        return False
-    return True
-
-
-def restore_weights(store: Store, record: Record) -> bool:
-    """Take the weights of a complete record from its checkpoint, if one of the run's end is left; whether it was."""
-    checkpoint, path = (f(record.experiment, record.id) for f in (store.checkpoint_path, store.weights_path))
-    if store.read_only or not checkpoint.exists():
-        return False
-    try:
-        found = weights_from_checkpoint(checkpoint, path, record.config, f"{record.experiment}/{record.id}")
-    except DamagedFileError as error:
-        store.set_aside(checkpoint, error.why)
-        return False
-    if found:
-        checkpoint.unlink(missing_ok=True)
-    return found
-
-
-def tidy(store: Store, record: Record) -> None:
+def finish_interrupted_save(store: Store, record: Record) -> None:
     """Finish what a crash right after saving a complete record left: its checkpoint, and perhaps no weights yet."""
     checkpoint = store.checkpoint_path(record.experiment, record.id)
     if store.read_only or not checkpoint.exists():

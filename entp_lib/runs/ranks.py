@@ -83,7 +83,7 @@ class Ranks(Team):
                 return 0
             config, device, threads = told
             torch.set_num_threads(threads)
-            with contextlib.suppress(LeaderError), stopping.noted():
+            with contextlib.suppress(LeaderError), stopping.defer_signals():
                 train(config_from(config), device=own_device(device), team=self, stop=stopping.REQUEST.made)
 
     def end_all(self, reason: str) -> None:

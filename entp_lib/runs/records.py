@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import stat
 import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -20,10 +21,11 @@ from typing import Any
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
 from entp_lib.files import locked, remove_stale, write_atomically
-from entp_lib.strict import check_types, one_of
+from entp_lib.strict import ConfigError, check_types, describe, matches, one_of, require
 
 STATUSES = ("complete", "partial")
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
+LARGEST_FILE = 2**24  # bytes of a record
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 log = logging.getLogger(__name__)
 
@@ -69,7 +71,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> "Record":
-        """The record in ``text``; RecordError where it is truncated, edited or malformed."""
+        """The record in ``text``; RecordError where it is truncated, edited, malformed or not what a run writes."""
         try:
             body = json.loads(text)
             claimed = body.pop("checksum")
@@ -79,9 +81,89 @@ class Record:
             record = cls(**body)
             check_types(record)
             one_of("status", record.status, STATUSES)
+            check_content(record)
             return record
+        except ConfigError as error:
+            raise RecordError(str(error)) from error
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise RecordError(f"it cannot be read ({type(error).__name__}: {error})") from error
+
+
+# Types of what a record says of its making, where it says it; and of what a training run finds at its end.
+PROVENANCE = {
+    **dict.fromkeys(("commit", "started", "device", "sources", "cpu_capability", "arithmetic"), str),
+    **dict.fromkeys(("threads", "cores", "steps", "token_forwards", "peak_memory_bytes", "from_step"), int),
+    **dict.fromkeys(("wall_seconds", "cpu_seconds", "train_seconds"), float),
+    **dict.fromkeys(("load_at_start", "load_at_end"), float | None),
+    **{"versions": dict[str, Any], "dirty": bool | None, "earlier_processes": list},
+}
+TRAINED = {
+    "loss": float | None,
+    "sequences": int,
+    "baseline": dict[str, Any],
+    "position": list,
+    "loss_by_position": list,
+}
+ALWAYS = ("commit", "started", "device", "threads", "versions", "wall_seconds")
+CURVES = ("step", "token_forwards", "seconds", "train_loss", "loss")
+LARGEST = 1e30  # of all numbers
+
+
+def check_content(record: "Record") -> None:
+    """ConfigError unless metrics, curves and provenance are of the types and sizes that its kind of run writes."""
+    metrics, curves, where = record.metrics, record.curves, record.provenance
+    trained, complete = isinstance(record.config, RunConfig), record.status == "complete"
+    check_fields("provenance", where, PROVENANCE, (*ALWAYS, "steps") if trained else ALWAYS)
+    for process in where.get("earlier_processes", []):
+        require(isinstance(process, dict), f"provenance.earlier_processes = {process!r:.40}: must be dictionaries")
+        check_fields("provenance.earlier_processes", process, PROVENANCE)
+    for name, curve in curves.items():
+        require(isinstance(curve, list), f"curves.{name} = {curve!r:.40}: must be a list")
+    if trained and complete:
+        check_fields("metrics", metrics, TRAINED, TRAINED)
+        for name in CURVES:
+            require(name in curves, f"curves.{name} is missing")
+        lengths = {name: len(curve) for name, curve in curves.items()}
+        require(len(set(lengths.values())) == 1, f"curves differ in their lengths: {lengths}")
+        positions = len(metrics["position"])
+        for name in (name for name in metrics if name.endswith("_by_position")):
+            alike = isinstance(metrics[name], list) and len(metrics[name]) == positions
+            require(
+                alike, f"metrics.{name} = {metrics[name]!r:.40}: must have a value for each of {positions} positions"
+            )
+    require(bool(metrics or curves) or not complete, "metrics and curves are both empty")
+    check_numbers("metrics", metrics)
+    check_numbers("curves", curves)
+    check_numbers("provenance", where)
+
+
+def check_fields(where: str, values: dict[str, Any], types: dict[str, Any], needed: Collection[str] = ()) -> None:
+    """ConfigError where a needed name is missing, or a known one has a value of another type."""
+    for name in needed:
+        require(name in values, f"{where}.{name} is missing")
+    for name, value in values.items():
+        if name in types and not matches(value, types[name]):
+            raise ConfigError(f"{where}.{name} = {value!r:.40}: must be {describe(types[name])}")
+
+
+def check_numbers(name: str, value: Any, score: bool = False) -> None:
+    """ConfigError for a number beyond ``LARGEST``, and for what is called an accuracy unless it is from 0 to 1."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            check_numbers(f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit()))  # or by length
+    elif isinstance(value, list):
+        plain = value and {*map(type, value)} <= {int, float}  # of so many only the extremes are looked at
+        for inner in (min(value), max(value)) if plain else value:
+            check_numbers(name, inner, score)
+    elif score and not (value is None or (type(value) in (int, float) and 0 <= value <= 1)):
+        raise ConfigError(f"{name} = {value!r:.40}: must be a number from 0 to 1")
+    elif type(value) in (int, float) and not -LARGEST <= value <= LARGEST:
+        raise ConfigError(f"{name} = {value!r:.40}: must be within {LARGEST:g}")
+
+
+def is_complete(record: Record | None) -> bool:
+    """Whether there is a record, of a run that came to its end."""
+    return record is not None and record.status == "complete"
 
 
 class Store:
@@ -107,15 +189,9 @@ class Store:
     def path(self, experiment: str, record_id: str) -> Path:
         return self.place(experiment, record_id) / "records" / experiment / f"{record_id}.json"
 
-    def checkpoint_path(self, experiment: str, record_id: str, generation: str = "") -> Path:
-        """Where a run in progress leaves its state; each fresh generation has a checkpoint of its own."""
-        name = f"{record_id}.fresh-{generation}" if generation else record_id
-        return self.place(experiment, record_id) / "checkpoints" / experiment / f"{name}.safetensors"
-
-    def fresh_checkpoints(self, experiment: str, record_id: str) -> list[Path]:
-        """What cut runs of fresh generations left, the oldest first."""
-        folder = self.place(experiment, record_id) / "checkpoints" / experiment
-        return sorted(folder.glob(f"{record_id}.fresh-*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+    def checkpoint_path(self, experiment: str, record_id: str) -> Path:
+        """Where a run in progress leaves its state."""
+        return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.safetensors"
 
     def weights_path(self, experiment: str, record_id: str) -> Path:
         return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
@@ -137,6 +213,8 @@ class Store:
         path = self.path(experiment, record_id)
         try:
             state = path.stat()
+            if not stat.S_ISREG(state.st_mode) or state.st_size > LARGEST_FILE:
+                raise OSError(0, "no regular file" if state.st_size <= LARGEST_FILE else "larger than any record")
             signature = (state.st_ino, state.st_mtime_ns, state.st_size)
             if self.seen.get(path, ((), None))[0] != signature:
                 self.seen[path] = (signature, parsed(path, experiment, record_id))
@@ -169,7 +247,7 @@ class Store:
         path = self.path(record.experiment, record.id)
         try:
             before = self.read(record.experiment, record.id)
-            if record.status == "partial" and before is not None and before.status == "complete":
+            if record.status == "partial" and is_complete(before):
                 return path
         except RecordError as error:
             self.set_aside(path, str(error))
@@ -206,8 +284,7 @@ class Store:
     def remove_leftovers(self, experiment: str) -> None:
         """Remove what killed processes left half written among an experiment's files."""
         remove_stale(self.root / "records" / experiment, ".*.json.*")
-        for pattern in (".*.safetensors.*", ".generation-*.json.*"):
-            remove_stale(self.root / "checkpoints" / experiment, pattern)
+        remove_stale(self.root / "checkpoints" / experiment, ".*.safetensors.*")
         remove_stale(self.root, ".*.csv.*")
 
     def check_writable(self) -> None:

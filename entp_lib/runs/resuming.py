@@ -1,8 +1,8 @@
-"""Studies that train keep how far they have come, so that one that was cut goes on from there, bit for bit.
+"""Checkpoints of studies that train, so that one that was cut goes on from there, bit for bit.
 
 A study writes its loop as ``for step in steps(...)``, or has it made by ``trained``. Whoever computes it for a record
-says, by ``kept``, where its checkpoint lies and when it must end; elsewhere, as in a cell or a test, the loop merely
-counts.
+says, by ``checkpointed``, where its checkpoint lies and when it must end; elsewhere, as in a cell or a test, the loop
+merely counts.
 """
 
 import contextlib
@@ -48,12 +48,13 @@ class Cut(Exception):
 
 
 @dataclass
-class Keeping:
-    """Where the training loop of a study is kept, and until when it may run.
+class StudyCheckpoint:
+    """Where the training loop of a study leaves its state, and until when it may run.
 
-    ``config``: what tells the study from others. ``process``: what a checkpoint says of this process beside those that
-    worked on the study before it. ``set_aside``: called with a damaged checkpoint and what is wrong with it.
-    ``deadline`` is on ``time.monotonic``; ``stop`` is asked between steps; ``on_step`` is told each.
+    ``config``: what tells the study from others. ``set_aside``: called with a damaged checkpoint and what is wrong with
+    it. ``process``: this process's provenance, for the list of those that worked on the study. ``deadline`` is on
+    ``time.monotonic``; ``stop`` is asked between steps; ``on_step`` is told each. ``deferred``: a stack on which
+    requests to end are deferred from the first step on; whoever computes the study closes it after the record is saved.
     """
 
     path: Path
@@ -63,20 +64,26 @@ class Keeping:
     deadline: float | None = None
     stop: Callable[[], bool] | None = None
     on_step: Callable[[int], None] | None = None
+    deferred: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     processes: list[dict[str, Any]] = field(default_factory=list)  # none before a loop has begun
     spent: dict[str, float] = field(default_factory=lambda: dict(wall_seconds=0.0, cpu_seconds=0.0))  # by earlier ones
     step: int = 0
     begun: tuple[float, float] = field(default_factory=lambda: (time.monotonic(), time.process_time()))
-    inside: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def times(self) -> dict[str, float]:
         """Wall and processor seconds that all processes have given the study until now."""
         now = zip(self.spent.items(), self.begun, (time.monotonic(), time.process_time()), strict=True)
         return {name: before + end - begin for (name, before), begin, end in now}
 
-    def beside(self, kind: str) -> Path:
-        """A file or folder of the record's, beside its checkpoint."""
+    def companion(self, kind: str) -> Path:
+        """A file or folder of the record's in its checkpoint's folder."""
         return self.path.with_name(f"{self.path.name.split('.')[0]}.{kind}")
+
+    def begin(self) -> None:
+        """Check that the study has no other loop, and defer requests to end from now on."""
+        if self.processes:
+            raise RuntimeError("a study keeps one training loop, and this is its second")
+        self.deferred.enter_context(stopping.defer_signals())
 
     def asked_to_stop(self) -> bool:
         """Whether the loop must end behind this step."""
@@ -84,20 +91,17 @@ class Keeping:
         return late or stopping.REQUEST.made() or (self.stop is not None and self.stop())
 
 
-KEEPING: ContextVar[Keeping | None] = ContextVar("keeping", default=None)
+CURRENT: ContextVar[StudyCheckpoint | None] = ContextVar("study_checkpoint", default=None)
 
 
 @contextlib.contextmanager
-def kept(keeping: Keeping) -> Iterator[Keeping]:
-    """Within it the training loop of the study that is computed is kept.
-
-    From the loop's first step on requests to end wait; whoever computes the study closes ``keeping.inside`` after it.
-    """
-    token = KEEPING.set(keeping)
+def checkpointed(kept: StudyCheckpoint) -> Iterator[StudyCheckpoint]:
+    """Within it the training loop of the study that is computed has the checkpoint ``kept``."""
+    token = CURRENT.set(kept)
     try:
-        yield keeping
+        yield kept
     finally:
-        KEEPING.reset(token)
+        CURRENT.reset(token)
 
 
 def steps(
@@ -113,96 +117,85 @@ def steps(
     which the loop draws; whatever else the loop depends on must follow from the step. A study has one such loop. Raises
     Cut behind a step where it is asked to end.
     """
-    keeping = KEEPING.get()
-    if keeping is None:
-        while progress.step < last:
-            yield progress.step + 1
-            progress.step += 1
-        return
-    check_first(keeping)
-    restore(keeping, progress, last, model, optimizer, generator)
-    keeping.processes.append({**keeping.process, "from_step": progress.step})
-    keeping.inside.enter_context(stopping.noted())  # whoever asks for an end is heard behind the step
+    kept = CURRENT.get()
+    if kept is not None:
+        kept.begin()
+        restore(kept, progress, last, model, optimizer, generator)
+        kept.processes.append({**kept.process, "from_step": progress.step})
     saved = time.monotonic()
     while progress.step < last:
-        if keeping.asked_to_stop():
-            save(keeping, progress, model, optimizer, generator)
+        if kept is not None and kept.asked_to_stop():
+            save(kept, progress, model, optimizer, generator)
             raise Cut(progress)
         yield progress.step + 1
         progress.step += 1
-        keeping.step = progress.step
-        if keeping.on_step is not None:
-            keeping.on_step(progress.step)
+        if kept is None:
+            continue
+        kept.step = progress.step
+        if kept.on_step is not None:
+            kept.on_step(progress.step)
         if time.monotonic() - saved > CHECKPOINT_SECONDS:
-            save(keeping, progress, model, optimizer, generator)
+            save(kept, progress, model, optimizer, generator)
             saved = time.monotonic()
-    save(keeping, progress, model, optimizer, generator)
-    keeping.inside.close()
+    if kept is not None:
+        save(kept, progress, model, optimizer, generator)
+        kept.deferred.close()
 
 
 def trained(config: RunConfig, **options) -> Outcome:
-    """``entp_lib.training.loop.train`` as the training loop of a study: kept, cut and continued as ``steps`` is."""
-    keeping = KEEPING.get()
-    if keeping is None:
+    """``entp_lib.training.loop.train`` as the training loop of a study: cut and continued as ``steps`` is."""
+    kept = CURRENT.get()
+    if kept is None:
         return train(config, **options)
-    check_first(keeping)
-    options |= dict(checkpoint=keeping.path, process=keeping.process, on_step=keeping.on_step)
-    keeping.inside.enter_context(stopping.noted())  # until a partial record is written, too
+    kept.begin()
+    options |= dict(checkpoint=kept.path, process=kept.process, on_step=kept.on_step, stop=kept.asked_to_stop)
     begun = time.monotonic(), time.process_time()
     try:
-        outcome = train(config, stop=keeping.asked_to_stop, **options)
+        outcome = train(config, **options)
     except DamagedFileError as error:
-        keeping.set_aside(keeping.path, error.why)
-        outcome = train(config, stop=keeping.asked_to_stop, **options)
+        kept.set_aside(kept.path, error.why)
+        outcome = train(config, **options)
     state = outcome.state
     mine = time.monotonic() - begun[0], time.process_time() - begun[1]
     earlier = max(0.0, state.wall_seconds - mine[0]), max(0.0, state.cpu_seconds - mine[1])
-    keeping.spent = dict(zip(("wall_seconds", "cpu_seconds"), earlier, strict=True))
-    keeping.processes, keeping.step = state.processes, state.step
+    kept.spent = dict(zip(("wall_seconds", "cpu_seconds"), earlier, strict=True))
+    kept.processes, kept.step = state.processes, state.step
     if not outcome.complete:
         raise Cut(Progress(state.curves, step=state.step))
-    keeping.inside.close()
+    kept.deferred.close()
     return outcome
 
 
-def check_first(keeping: Keeping) -> None:
-    if keeping.processes:
-        raise RuntimeError("a study keeps one training loop, and this is its second")
-
-
-def moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's state by name and number of the parameter."""
-    found = optimizer.state_dict()["state"]
-    return {f"optimizer.{key}.{number}": values[key] for number, values in found.items() for key in MOMENTS}
-
-
-def save(keeping: Keeping, progress: Progress, model, optimizer, generator) -> None:
-    tensors = {f"model.{name}": value for name, value in model.state_dict().items()} | moments(optimizer)
+def save(kept: StudyCheckpoint, progress: Progress, model, optimizer, generator) -> None:
+    """Write the checkpoint: the tensors of the model and of Adam, by name and number of the parameter, and the rest."""
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    for number, values in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{key}.{number}": values[key] for key in MOMENTS}
     tensors["torch_generator"] = torch.get_rng_state()
     state = {
         "step": progress.step,
         "curves": progress.curves,
         "sums": progress.sums,
         "generator": generator.bit_generator.state if generator is not None else None,
-        "processes": keeping.processes,
-        "spent": keeping.times(),
+        "processes": kept.processes,
+        "spent": kept.times(),
     }
-    save_tensors(keeping.path, tensors, {"config": keeping.config, "state": json.dumps(state)})
+    save_tensors(kept.path, tensors, {"config": kept.config, "state": json.dumps(state)})
 
 
-def restore(keeping: Keeping, progress: Progress, last: int, model, optimizer, generator) -> None:
+def restore(kept: StudyCheckpoint, progress: Progress, last: int, model, optimizer, generator) -> None:
     """Take all from the checkpoint if there is a sound one of this study; a damaged one is set aside."""
-    if not keeping.path.exists():
+    if not kept.path.exists():
         return
     try:
-        state, tensors = read(keeping, progress, last, model, optimizer)
+        state, tensors = read(kept, progress, last, model, optimizer)
         if generator is not None:
             generator.bit_generator.state = state["generator"]
     except DamagedFileError as error:
-        keeping.set_aside(keeping.path, error.why)
+        kept.set_aside(kept.path, error.why)
         return
     except (ValueError, TypeError, KeyError) as error:
-        keeping.set_aside(keeping.path, f"checkpoint {keeping.path} has a state that no run can be in ({error})")
+        kept.set_aside(kept.path, f"checkpoint {kept.path} has a state that no run can be in ({error})")
         return
     model.load_state_dict({name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")})
     held = optimizer.state_dict()
@@ -215,15 +208,17 @@ def restore(keeping: Keeping, progress: Progress, last: int, model, optimizer, g
     for name, curve in progress.curves.items():
         curve[:] = state["curves"][name]
     progress.sums.update(state["sums"])
-    progress.step = keeping.step = state["step"]
-    keeping.processes, keeping.spent = state["processes"], state["spent"]
+    progress.step = kept.step = state["step"]
+    kept.processes, kept.spent = state["processes"], state["spent"]
 
 
-def read(keeping: Keeping, progress: Progress, last: int, model, optimizer) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read(
+    kept: StudyCheckpoint, progress: Progress, last: int, model, optimizer
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """State and tensors of the checkpoint. DamagedFileError or ValueError unless such a loop can have left it."""
-    tensors, header = read_tensors(keeping.path, {"config", "state"})
-    if header["config"] != keeping.config:
-        raise damaged(keeping.path, "belongs to another configuration")
+    tensors, header = read_tensors(kept.path, {"config", "state"})
+    if header["config"] != kept.config:
+        raise damaged(kept.path, "belongs to another configuration")
     expected = {f"model.{name}": value for name, value in model.state_dict().items()}
     expected["torch_generator"] = torch.get_rng_state()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -231,7 +226,7 @@ def read(keeping: Keeping, progress: Progress, last: int, model, optimizer) -> t
         if f"optimizer.step.{number}" in tensors:  # a parameter that has had a gradient
             shapes = {"step": torch.tensor(0.0), "exp_avg": p, "exp_avg_sq": p}
             expected |= {f"optimizer.{key}.{number}": shapes[key] for key in MOMENTS}
-    check_tensors(keeping.path, tensors, expected)
+    check_tensors(kept.path, tensors, expected)
     state = json.loads(header["state"])
     for name, mine in (("curves", progress.curves), ("sums", progress.sums)):
         if set(state[name]) != set(mine):

@@ -89,8 +89,8 @@ STUDIES = {
 }
 
 
-# Studies with a training loop that is kept (``entp_lib.runs.resuming``), and tells its steps.
-KEPT = (
+# Studies with a training loop that has a checkpoint (``entp_lib.runs.resuming``), and tells its steps.
+RESUMABLE = (
     "counting_probe",
     "compact_triplets",
     "compact_walks",
@@ -105,9 +105,9 @@ KEPT = (
 )
 
 
-def told_steps(config: RunConfig | StudyConfig) -> int:
+def progress_steps(config: RunConfig | StudyConfig) -> int:
     """How many steps a run tells while it goes on: those of its training loop, 1 where it has none."""
-    return config.steps if isinstance(config, RunConfig) or config.study in KEPT else 1
+    return config.steps if isinstance(config, RunConfig) or config.study in RESUMABLE else 1
 
 
 def study_named(name: str) -> Callable[..., tuple[dict[str, Any], dict[str, list]]]:

@@ -17,10 +17,11 @@ from typing import Any
 
 from entp_lib import arithmetic
 from entp_lib.config import ON_CPU, StudyConfig, family
-from entp_lib.runs.execution import run, weights_of
+from entp_lib.runs.execution import run
+from entp_lib.runs.loading import weights_of
 from entp_lib.runs.provenance import arithmetic_of
 from entp_lib.runs.records import Record, Store
-from entp_lib.runs.workers import local_processes
+from entp_lib.runs.sweeps import local_processes
 from entp_lib.strict import require
 
 BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it

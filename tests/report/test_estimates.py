@@ -3,15 +3,13 @@
 import dataclasses
 
 import pytest
+from made_up import sound
 
 from entp_lib.collection.operations import training_operations
 from entp_lib.config import StudyConfig
 from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.report import estimates
-from entp_lib.runs import progress
-from entp_lib.runs.progress import Meter
 from entp_lib.runs.records import Record, Store
-from entp_lib.runs.sweeps import step_weights
 from entp_lib.strict import ConfigError
 
 
@@ -35,7 +33,7 @@ def test_a_mixture_is_weighed_by_what_each_costs(monkeypatch):
 def took(config, version, seconds):
     """A complete record that says how long its run took."""
     about = {"wall_seconds": 2 * seconds, "cpu_seconds": seconds, "steps": 1}
-    return Record(config.experiment, version, config, {}, {}, about)
+    return sound(Record(config.experiment, version, config, {}, {}, about))
 
 
 def test_records_tell_how_long_runs_like_them_take(small_run, tmp_path, monkeypatch, capsys):
@@ -109,20 +107,3 @@ def test_what_is_agreed_to_short_or_without_a_terminal_is_only_said(monkeypatch,
 )
 def test_long_times_are_told_as_people_do(seconds, words):
     assert estimates.spoken(seconds) == words
-
-
-def test_the_bar_weighs_a_step_by_its_cost(small_run, tmp_path, monkeypatch):
-    """ENTP's steps cost more than a decoder's: half of all steps, the cheap ones, are not half of the work."""
-    todo = {"cheap": small_run("decoder"), "dear": small_run("entp")}
-    weights = step_weights(todo)
-    assert weights["cheap"] == 1.0 and weights["dear"] > 1.5
-    told = []
-    monkeypatch.setattr(progress, "event", lambda name, **about: told.append(about))
-    meter = Meter(tmp_path, {"cheap": 10, "dear": 10}, "x", weights)
-    meter.finished.add("cheap")
-    meter.update()
-    assert told[-1]["done"] == 10 and told[-1]["total"] == meter.total == round(10 * (1 + weights["dear"]))
-    meter.finished.add("dear")
-    meter.update()
-    assert told[-1]["done"] == meter.total
-    meter.close()

@@ -426,7 +426,6 @@ def test_bad_time_limits_are_named(text):
         (["text", "README.md", "--published", "--steps", "10"], "--published sets --steps itself"),
         (["verify", "count3", "--tier", "gpu"], "count3 has no records at tier gpu"),
         (["corpus", "--export", "docs"], "--export docs: is a folder"),
-        (["merge", "README.md"], "README.md is no archive of results (file could not be opened successfully"),
         (["run", "--update", "--tier", "quick"], "--update takes no other option"),
         (["train", "count3", "--jobs", "-1"], "--jobs -1: must be 0"),
         (["train", "count4"], "did you mean 'count3'"),

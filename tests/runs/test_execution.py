@@ -9,7 +9,8 @@ import torch
 
 from entp_lib import files
 from entp_lib.config import config_id
-from entp_lib.runs.execution import run, weights_of
+from entp_lib.runs.execution import run
+from entp_lib.runs.loading import weights_of
 from entp_lib.runs.records import OWN, Store
 from entp_lib.runs.sweeps import sweep
 from entp_lib.strict import ConfigError

@@ -20,6 +20,9 @@ SCRIPT = """
 import json, sys
 from entp_lib.config import config_from
 from entp_lib.runs.sweeps import sweep
+from entp_lib.training import loop
+
+loop.CHECKPOINT_SECONDS = 0.1  # workers load this file too
 if __name__ == "__main__":
     sweep([config_from(c) for c in json.loads(sys.argv[1])], 1, jobs=2)
 """
@@ -44,7 +47,7 @@ def interrupted(small_run, tmp_path):
     )
     try:
         begun = time.monotonic()
-        while len([p for p in tmp_path.glob("results/progress/*/*") if p.stat().st_size]) < 2:
+        while len(list(tmp_path.glob("results/checkpoints/test/*.safetensors"))) < 2:
             assert process.poll() is None and time.monotonic() - begun < 300
             time.sleep(0.2)
         os.killpg(process.pid, signal.SIGINT)

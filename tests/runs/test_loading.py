@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_up import sound
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
@@ -69,7 +70,7 @@ def test_what_no_command_of_a_tier_makes_is_said(trained, tmp_path, monkeypatch)
     """A study has no weights, and changed runs are another command's."""
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    study = Record("rasp", 1, StudyConfig("rasp", "quick", "costs", {}), {}, {}, {})
+    study = sound(Record("rasp", 1, StudyConfig("rasp", "quick", "costs", {}), {}, {}, {}))
     Store().save(study)
     with pytest.raises(ConfigError, match=f"rasp/{study.id} is a study, which leaves a record and no weights"):
         load_model(f"rasp/{study.id}")

@@ -1,22 +1,13 @@
-"""Progress: it shows what there is, and where it cannot be shown the work goes on."""
+"""Progress: steps of every run, wherever it is computed, as a bar and as events."""
 
-import errno
 import functools
-import os
-import tempfile
-from pathlib import Path
 
 import pytest
 from tqdm import tqdm
 
 from entp_lib.runs import progress
-from entp_lib.runs.progress import Heartbeat, Meter, event, progress_folder, read_events
-from entp_lib.runs.records import Store
+from entp_lib.runs.progress import Meter, event, read_events
 from entp_lib.runs.sweeps import sweep
-
-
-def full(*_, **__):
-    raise OSError(errno.ENOSPC, "No space left on device", "x")
 
 
 def test_events_are_read_as_they_were_told(tmp_path, monkeypatch):
@@ -38,48 +29,37 @@ def test_events_that_cannot_be_written_cost_nothing(monkeypatch, place):
     event("records", reused=1)
 
 
-def test_a_step_that_cannot_be_noted_costs_nothing(tmp_path, monkeypatch):
-    beat = Heartbeat(tmp_path / "run")
-    monkeypatch.setattr(Path, "write_text", full)
-    beat(1)
-    assert beat.last > 0
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_sweep_trains_where_no_progress_can_be_kept(small_run, tmp_path, monkeypatch, caplog, jobs):
-    """The system's folder for temporary files is full, and so is the store's for progress."""
-    monkeypatch.setattr(tempfile, "mkdtemp", full)
-    monkeypatch.setenv(progress.EVENTS_VARIABLE, "/dev/full")
-    store = Store(tmp_path, read_only=False)
-    (tmp_path / "progress").write_text("a file where a folder should be")
-    assert sweep([small_run(seed=s) for s in range(jobs)], 1, store=store, jobs=jobs).computed == jobs
-    assert caplog.text.count("progress cannot be shown") == 1
+def test_the_steps_of_runs_are_seen_while_they_are_made(small_run, store, tmp_path, monkeypatch, jobs):
+    """In this process and in worker processes."""
+    monkeypatch.setenv(progress.EVENTS_VARIABLE, str(tmp_path / "events"))
+    monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
+    monkeypatch.setattr("entp_lib.runs.sweeps.POLL_SECONDS", 0.01)
+    configs = [small_run(seed=seed, steps=400, eval_every=400) for seed in range(2)]
+    sweep(configs, 1, store=store, jobs=jobs, label="x")
+    told = [e for e in read_events(tmp_path / "events") if e["event"] == "progress"]
+    assert {(e["label"], e["total"], e["runs"]) for e in told} == {("x", 800, 2)}
+    assert any(0 < e["done"] < 800 and e["done"] % 400 for e in told) and told[-1]["done"] == 800
+    assert [e["done"] for e in told] == sorted(e["done"] for e in told) and told[-1]["finished"] == 2
+    assert not progress.LISTENERS
 
 
-def test_progress_leaves_nothing_and_takes_away_what_the_killed_left(tmp_path):
-    old = tmp_path / "progress" / "steps-pid99999999-x"
-    old.mkdir(parents=True)
-    os.utime(old, (0, 0))
-    with progress_folder(tmp_path / "progress") as folder:
-        assert list((tmp_path / "progress").iterdir()) == [folder]
-        (folder / "run").write_text("7")
-        meter = Meter(folder, {"run": 10, "other": 10}, "x")
-        assert (meter.read("run"), meter.read("other")) == (7, 0)
-        (folder / "run").write_text("")
-        assert meter.read("run") == 0
-        meter.close()
-    assert list((tmp_path / "progress").iterdir()) == []
+def test_a_sweep_trains_where_no_memory_can_be_shared(small_run, store, monkeypatch):
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("multiprocessing.context.SpawnContext.RawArray", full)
+    assert sweep([small_run(seed=s) for s in range(2)], 1, store=store, jobs=2).computed == 2
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_a_log_has_a_line_a_minute_and_a_terminal_one_that_moves(tmp_path, monkeypatch, capsys, in_place):
+def test_a_log_has_a_line_a_minute_and_a_terminal_one_that_moves(monkeypatch, capsys, in_place):
     monkeypatch.setattr(progress, "drawn_in_place", lambda: in_place)
     monkeypatch.setattr(progress, "tqdm", functools.partial(tqdm, disable=False))  # whatever TQDM_DISABLE says
-    meter = Meter(tmp_path, {"run": 330}, "x")
-    for step in range(330):
-        (tmp_path / "run").write_text(str(step))
-        meter.update()
-        meter.bar.last_print_t -= 1  # a second goes by
-    meter.close()
+    with Meter([330], "x") as meter:
+        for step in range(330):
+            meter.board[0] = step
+            meter.update()
+            meter.bar.last_print_t -= 1  # a second goes by
     shown = capsys.readouterr().err
     assert (shown.count("\n"), shown.count("x:") > 200) == ((0, True) if in_place else (1 + 329 // 60, False))

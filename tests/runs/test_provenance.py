@@ -89,7 +89,7 @@ def test_a_record_names_the_instruction_set_and_the_sources(small_run, store):
     assert where["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
     assert where["sources"] == origin.sources() and where["cores"] >= 1
     assert 0 < where["cpu_seconds"] and where["load_at_end"] is not None
-    assert "earlier_processes" not in where and "generation" not in where
+    assert "earlier_processes" not in where
 
 
 def test_a_commit_made_while_a_process_runs_is_not_named(monkeypatch):

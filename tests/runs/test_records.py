@@ -9,6 +9,7 @@ import re
 import threading
 
 import pytest
+from made_up import sound
 
 from entp_lib.files import write_atomically
 from entp_lib.runs.records import Record, RecordError, Store, checksum
@@ -17,7 +18,7 @@ from entp_lib.runs.records import Record, RecordError, Store, checksum
 @pytest.fixture
 def record(small_run):
     metrics = {"token_accuracy": 1 / 3, "baseline": {"loss": float("nan"), "counts": [1, 2]}}
-    return Record("test", 1, small_run(), metrics, {"step": [1, 2], "loss": [2.0, 1.5]}, {"commit": "abc"})
+    return sound(Record("test", 1, small_run(), metrics, {"step": [1, 2], "loss": [2.0, 1.5]}, {"commit": "abc"}))
 
 
 def test_a_record_survives_its_file(store, record):
@@ -62,13 +63,35 @@ def rewrite(change):
     return lambda path: path.write_text(change(path.read_text()))
 
 
-def with_checksum_that_fits(**changes):
+def with_checksum_that_fits(part=None, **changes):
+    """Other content of the whole record, or of one of its parts; None takes something out."""
+
     def change(path):
-        body = json.loads(path.read_text()) | changes
+        body = json.loads(path.read_text())
         body.pop("checksum")
+        held = body[part] if part else body
+        held |= changes
+        for name in [name for name, value in changes.items() if value is None]:
+            del held[name]
         path.write_text(json.dumps(body | {"checksum": checksum(body)}))
 
     return change
+
+
+def fifo(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def device(path):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def sparse(path):
+    """A file of a terabyte, which takes no room."""
+    with path.open("r+b") as file:
+        file.truncate(2**40)
 
 
 WAYS = {name: rewrite(change) for name, change in DAMAGE.items()} | {
@@ -80,6 +103,35 @@ WAYS = {name: rewrite(change) for name, change in DAMAGE.items()} | {
     "metrics that are a list": with_checksum_that_fits(metrics=[]),
     "a status nobody knows": with_checksum_that_fits(status="finished"),
     "another version": with_checksum_that_fits(version=2),
+    "no file": fifo,
+    "a device": device,
+    "a terabyte": sparse,
+}
+# With a checksum that fits: what of the record is said to be wrong.
+CONTENT = {
+    "metrics": [with_checksum_that_fits(metrics=value) for value in ({}, "text", [1], None, 7)],
+    "curves": [
+        *(with_checksum_that_fits(curves=value) for value in ({}, "text", [1], None)),
+        *(with_checksum_that_fits("curves", loss=value) for value in ([1.0], [1.0] * 3)),
+    ],
+    "provenance": [with_checksum_that_fits(provenance=value) for value in ({}, "text", [1], None)],
+    "metrics.token_accuracy": [
+        with_checksum_that_fits("metrics", token_accuracy=value)
+        for value in (7.5, -0.1, "high", True, [0.5, 2], {"4": 9})
+    ],
+    "metrics.loss": [with_checksum_that_fits("metrics", loss=value) for value in (10**400, -1e40, "low", [1.0], {})],
+    "metrics.baseline": [with_checksum_that_fits("metrics", baseline=value) for value in ([], 1, None, "x")],
+    "metrics.test": [
+        with_checksum_that_fits("metrics", test={"last": [{"loss": value}]}) for value in (10**400, 1e300)
+    ],
+    "curves.step": [with_checksum_that_fits("curves", step=value) for value in ({}, "1 2", None, [1, 10**400])],
+    "provenance.wall_seconds": [
+        with_checksum_that_fits("provenance", wall_seconds=value) for value in ("1", {}, [1], None, 10**400)
+    ],
+    "provenance.versions": [with_checksum_that_fits("provenance", versions=value) for value in ("torch", [], None, 1)],
+    "provenance.earlier_processes": [
+        with_checksum_that_fits("provenance", earlier_processes=value) for value in ({}, [1], [{"threads": "one"}])
+    ],
 }
 
 
@@ -97,6 +149,22 @@ def test_a_damaged_record_is_named_and_not_used_and_looking_leaves_it(store, rec
     after = os.lstat(path)
     assert (after.st_ino, after.st_mtime_ns, after.st_size) == (before.st_ino, before.st_mtime_ns, before.st_size)
     assert not (store.root / "set_aside").exists()
+
+
+@pytest.mark.parametrize("named", CONTENT)
+def test_content_that_no_run_writes_is_named_with_the_record(store, record, named):
+    for change in CONTENT[named]:
+        path = store.save(record)
+        change(path)
+        with pytest.raises(RecordError) as raised:
+            store.read("test", record.id)
+        assert path.name in str(raised.value) and named in str(raised.value) and len(str(raised.value)) < 400
+
+
+def test_a_partial_record_has_no_metrics_yet(store, record):
+    part = dataclasses.replace(record, metrics={}, curves={}, status="partial")
+    store.save(part)
+    assert store.find(record.config, 1) == part
 
 
 @pytest.mark.parametrize("how", WAYS)
@@ -134,8 +202,8 @@ def test_a_record_that_did_not_change_is_read_once(store, record, monkeypatch):
     assert len(parsed) == 1
     store.save(dataclasses.replace(record, status="partial"))  # refused: the complete one stays
     assert store.find(record.config, 1).status == "complete" and len(parsed) == 1
-    store.save(dataclasses.replace(record, metrics={"loss": 2.0}))
-    assert store.find(record.config, 1).metrics == {"loss": 2.0} and len(parsed) == 2
+    store.save(dataclasses.replace(record, metrics=record.metrics | {"loss": 2.0}))
+    assert store.find(record.config, 1).metrics["loss"] == 2.0 and len(parsed) == 2
 
 
 def test_reading_only_refuses_to_save(store, record, monkeypatch):

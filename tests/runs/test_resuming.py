@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -14,9 +15,8 @@ from entp_lib.report.endings import exit_status
 from entp_lib.runs import provenance as origin
 from entp_lib.runs import resuming, stopping, sweeps
 from entp_lib.runs.execution import run
-from entp_lib.runs.merging import merge
 from entp_lib.runs.records import Store
-from entp_lib.runs.studies import KEPT, STUDIES, told_steps
+from entp_lib.runs.studies import RESUMABLE, STUDIES, progress_steps
 from entp_lib.training.checkpoints import checkpoint_step
 
 
@@ -105,7 +105,7 @@ def test_sigterm_ends_the_step_and_leaves_the_checkpoint(plain, store, tmp_path)
     assert exit_status(lambda: run(plain, 1, store=store, on_step=on_step)) == 143
     cut = store.find(plain, 1)
     assert (cut.status, cut.provenance["steps"]) == ("partial", 7)
-    assert stopping.REQUEST.finishing == 0
+    assert stopping.REQUEST.deferred == 0
     assert timeless(run(plain, 1, store=store)) == timeless(whole)
 
 
@@ -122,7 +122,7 @@ def test_a_second_request_while_the_record_is_saved_loses_nothing(plain, store, 
 
     monkeypatch.setattr(Store, "save", save)
     assert exit_status(lambda: run(plain, 1, store=store, on_step=on_step)) == 143
-    assert store.find(plain, 1).provenance["steps"] == 7 and stopping.REQUEST.finishing == 0
+    assert store.find(plain, 1).provenance["steps"] == 7 and stopping.REQUEST.deferred == 0
 
 
 def test_what_a_crash_left_of_a_complete_study_is_tidied(plain, store):
@@ -152,7 +152,7 @@ def test_a_killed_study_goes_on_from_the_last_minute(plain, store, tmp_path, mon
 
     with pytest.raises(MemoryError):
         run(plain, 1, store=store, on_step=on_step)
-    assert stopping.REQUEST.finishing == 0 and resuming.KEEPING.get() is None
+    assert stopping.REQUEST.deferred == 0 and resuming.CURRENT.get() is None
     assert checkpoint_step(store.checkpoint_path(plain.experiment, whole.id)) == 8
     rest = run(plain, 1, store=store)
     assert timeless(rest) == timeless(whole) and rest.provenance["earlier_processes"][0]["from_step"] == 0
@@ -194,15 +194,13 @@ def test_a_checkpoint_that_cannot_be_its_own_is_set_aside(plain, store, tmp_path
     assert "checkpoint" in caplog.text and len(list((store.root / "set_aside").iterdir())) == 1
 
 
-def test_the_further_checkpoint_of_a_study_comes_with_a_merge(plain, store, tmp_path):
+def test_copied_results_go_on_where_they_were_cut(plain, store, tmp_path):
     whole = run(plain, 1, store=Store(tmp_path / "whole", read_only=False))
-    other = Store(tmp_path / "other", read_only=False)
-    for place, step in ((store, 3), (other, 6)):
-        on_step, stop = stop_behind(step)
-        run(plain, 1, store=place, on_step=on_step, stop=stop)
-    merge([other.root], store, {plain.experiment: 1})
-    assert store.find(plain, 1).provenance["steps"] == 6
-    rest = run(plain, 1, store=store)
+    on_step, stop = stop_behind(6)
+    cut = run(plain, 1, store=store, on_step=on_step, stop=stop)
+    home = Store(shutil.copytree(store.root, tmp_path / "home"), read_only=False)
+    assert home.find(plain, 1) == cut
+    rest = run(plain, 1, store=home)
     assert timeless(rest) == timeless(whole) and [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0]
 
 
@@ -217,7 +215,7 @@ def test_a_second_loop_of_a_study_is_refused(tmp_path):
     """Its steps would be taken for those of the first."""
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.Adam(model.parameters())
-    with resuming.kept(resuming.Keeping(tmp_path / "c.safetensors", "{}", lambda *_: None)):
+    with resuming.checkpointed(resuming.StudyCheckpoint(tmp_path / "c.safetensors", "{}", lambda *_: None)):
         list(resuming.steps(resuming.Progress(), 2, model, optimizer))
         with pytest.raises(RuntimeError, match="one training loop"):
             list(resuming.steps(resuming.Progress(), 2, model, optimizer))
@@ -226,7 +224,7 @@ def test_a_second_loop_of_a_study_is_refused(tmp_path):
 def test_a_study_tells_its_steps(plain, study, store):
     told = []
     run(study, 1, store=store, on_step=told.append)
-    assert told[-1] == told_steps(study) == len(told) >= 2
-    assert told_steps(plain) == 40
-    assert told_steps(StudyConfig("test", "smoke", "looped_drift", {"steps": 100_000})) == 1
-    assert set(KEPT) <= set(STUDIES)
+    assert told[-1] == progress_steps(study) == len(told) >= 2
+    assert progress_steps(plain) == 40
+    assert progress_steps(StudyConfig("test", "smoke", "looped_drift", {"steps": 100_000})) == 1
+    assert set(RESUMABLE) <= set(STUDIES)

@@ -1,6 +1,8 @@
 """Sweeps: reuse, recompute exactly what is missing, survive failures, limits and kills."""
 
 import concurrent.futures as cf
+import contextlib
+import dataclasses
 import errno
 import gc
 import os
@@ -62,9 +64,40 @@ def test_an_edited_record_is_computed_again(configs, store):
     assert after.computed == 1 and timeless(after.records) == timeless(before.records)
 
 
-def test_fresh_computes_everything_again(configs, store):
-    sweep(configs[:2], 1, store=store, jobs=1)
+def contents(store):
+    return {p.name: p.read_text() for p in sorted((store.root / "records").glob("*/*.json"))}
+
+
+def test_fresh_computes_again_from_the_beginning(configs, small_run, store):
+    sweep(configs[:1], 1, store=store, jobs=1)
+    cut = small_run(steps=400, eval_every=50)
+    sweep([cut], 1, store=store, jobs=1, time_limit=0.2)
+    before = contents(store)
+    assert sweep([cut], 1, store=store, jobs=1, fresh=True).records[0].provenance.get("earlier_processes") is None
     assert sweep(configs[:2], 1, store=store, jobs=1, fresh=True).computed == 2
+    assert all(text != before.get(name) for name, text in contents(store).items())
+    elsewhere = dataclasses.replace(configs[1], experiment="other")  # what a fresh run is only compared with
+    sweep([elsewhere], 1, store=store, jobs=1)
+    found = sweep([configs[0], elsewhere], 1, store=store, jobs=1, fresh=True)
+    assert (found.computed, found.reused) == (1, 1)
+
+
+@pytest.mark.parametrize("how", ["cut", "failed", "killed"])
+def test_a_fresh_run_that_does_not_end_leaves_the_old_record(configs, store, monkeypatch, how):
+    sweep(configs[:1], 1, store=store, jobs=1)
+    before, steps = contents(store), []
+
+    def on_step(step):
+        steps.append(step)
+        if step == 5 and how != "cut":
+            raise MemoryError if how == "failed" else KeyboardInterrupt
+
+    with contextlib.suppress(MemoryError, KeyboardInterrupt):
+        found = run(configs[0], 1, store=store, fresh=True, on_step=on_step, stop=lambda: len(steps) == 5)
+        assert (found.status, found.provenance["steps"]) == ("partial", 5)
+    assert len(steps) == 5 and contents(store) == before
+    assert sweep(configs[:1], 1, store=store, jobs=1).reused == 1
+    assert not store.checkpoint_path("test", config_id(configs[0], 1)).exists()
 
 
 def test_processes_and_threads_give_what_one_process_gives(configs, store, tmp_path):
@@ -311,13 +344,13 @@ class Pools:
     def __init__(self, *deaths):
         self.deaths, self.sizes = list(deaths), []
 
-    def __call__(self, jobs):
+    def __call__(self, jobs, board):
         self.sizes.append(jobs)
         pool, victim = cf.ThreadPoolExecutor(1), self.deaths.pop(0) if self.deaths else None
         pool._processes, submit, broken = {}, pool.submit, []
 
         def fragile(fn, config, *rest):
-            broken.append(config["model_seed"] == victim)
+            broken.append(config.model_seed == victim)
             if any(broken):
                 return Killed().submit()
             return submit(fn, config, *rest)
@@ -329,7 +362,7 @@ class Pools:
 @pytest.mark.parametrize(("deaths", "sizes"), [([1], [3, 2]), ([0, 1], [3, 2, 1]), ([2, 2], [3, 2, 1])])
 def test_a_killed_worker_costs_a_process_and_no_run(small_run, store, monkeypatch, caplog, deaths, sizes):
     pools = Pools(*deaths)
-    monkeypatch.setattr("entp_lib.runs.gathering.local_processes", pools)
+    monkeypatch.setattr("entp_lib.runs.sweeps.local_processes", pools)
     done = sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=3)
     assert done.computed == 3 and pools.sizes == sizes
     assert caplog.text.count("a worker process was killed") == len(deaths)
@@ -337,7 +370,7 @@ def test_a_killed_worker_costs_a_process_and_no_run(small_run, store, monkeypatc
 
 def test_only_the_run_that_kills_its_worker_alone_fails(small_run, store, monkeypatch):
     pools = Pools(1, 1, 1)
-    monkeypatch.setattr("entp_lib.runs.gathering.local_processes", pools)
+    monkeypatch.setattr("entp_lib.runs.sweeps.local_processes", pools)
     with pytest.raises(SweepError, match=r"1 of 3 runs failed:\n  test decoder, seed 1: a worker process was killed"):
         sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=2)
     assert len(store.all("test")) == 2 and pools.sizes == [2, 1, 1]
@@ -346,14 +379,13 @@ def test_only_the_run_that_kills_its_worker_alone_fails(small_run, store, monkey
 TERMINATED = """\
 import sys
 import torch
-from entp_lib.runs.workers import local_processes, execute
+from entp_lib.runs.sweeps import local_processes, execute
 sys.path.insert(0, sys.argv[1])
 from sweep import config
-from entp_lib.config import to_dict
 
 if __name__ == "__main__":
     with local_processes(1) as pool:
-        future = pool.submit(execute, to_dict(config(0)), 1, sys.argv[2], "", "cpu", 1, None, "")
+        future = pool.submit(execute, config(0), 1, sys.argv[2], 0, None, {})
         print(*pool._processes, flush=True)
         print(type(future.exception()).__name__, flush=True)
 """

@@ -60,7 +60,7 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
 
 def test_whoever_asks_again_after_a_while_is_heard(monkeypatch):
     request = stopping.Request()
-    request.finishing = 1
+    request.deferred = 1
     request.handle()
     request.handle()
     assert request.made()

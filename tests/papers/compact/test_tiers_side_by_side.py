@@ -1,6 +1,7 @@
 """A notebook's records beside quick's: what a higher tier lacks has quick's name, and lengths are its own."""
 
 import pytest
+from made_up import sound
 
 from entp_lib.collection.beside import by_tier
 from entp_lib.papers.compact import ABSTRACTION, LENGTHS, lengths
@@ -33,7 +34,7 @@ def test_quick_stands_beside_a_tier_that_lacks_its_arms(store):
     quick, night = bare(ABSTRACTION, "quick"), bare(ABSTRACTION, "overnight")
     assert list(by_tier(ABSTRACTION, night, ARMS, store)) == ["overnight"]  # quick is not there
     for r in quick:
-        store.save(r)
+        store.save(sound(r))
     shown = by_tier(ABSTRACTION, night, ARMS, store)
     assert list(shown) == ["overnight", "quick"] and shown["overnight"] == night
     assert {tuple(r.labels[n] for n in ARMS) for r in shown["quick"]} > {("entp", 2, "sampled"), ("decoder", 3, "all")}
@@ -70,7 +71,7 @@ def test_a_pair_of_a_higher_tier_hides_no_five_of_quick(store):
     """A notebook's verdicts are the ledger's, unless somebody asked for fewer runs."""
     quick, night = (sums(tier, lambda *_: 0.5) for tier in ("quick", "overnight"))
     for r in (*quick, *night):
-        store.save(r)
+        store.save(sound(r))
     found = {m.claim: (m.tier, len(m.values)) for m in LENGTHS.measurements(night, store)}
     assert found["CT-coupling"] == ("overnight", 5) and found["CT-relative"] == found["CT-none"] == ("quick", 5)
     rows = ledger(store).set_index("id").loc[list(found)]

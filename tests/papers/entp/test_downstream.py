@@ -11,7 +11,7 @@ from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
 from entp_lib.papers.entp.downstream import experiment as downstream
 from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
-from entp_lib.runs.execution import weights_of
+from entp_lib.runs.loading import weights_of
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.sweeps import sweep
 from entp_lib.statistics import mcnemar

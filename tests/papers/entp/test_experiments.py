@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 
 import pytest
+from made_up import sound
 
 from entp_lib.collection.experiment import Experiment, no_claims, planned, select
 from entp_lib.collection.frames import at_equal_compute, curves, gap_table, mean_table, paired, summary
@@ -119,7 +120,7 @@ def made_up(small_run):
         curves |= {"token_forwards": [x * 100 for x in seconds], "sequence_accuracy": [0.0, 0.1, 0.2]}
         cost = dict(steps=30, token_forwards=300, train_seconds=3.0, wall_seconds=4.0, peak_memory_bytes=1, device="x")
         labels = planned(config, task="count3").labels
-        return Record("test", 1, config, metrics, curves, cost, status, labels)
+        return sound(Record("test", 1, config, metrics, curves, cost, status, labels))
 
     return make
 

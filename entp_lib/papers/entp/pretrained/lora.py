@@ -14,7 +14,7 @@ from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.papers.entp.pretrained import weights
 from entp_lib.papers.entp.pretrained.adapter import Adapted, symbol_tokens
 from entp_lib.papers.entp.pretrained.prompted import Prompted, PromptTask
-from entp_lib.runs.resuming import KEEPING, trained
+from entp_lib.runs.resuming import CURRENT, trained
 from entp_lib.strict import from_dict, require
 from entp_lib.tasks import Counting, generator_for, seed_from
 from entp_lib.training.evaluation import constant_baseline, evaluate
@@ -43,9 +43,9 @@ def lora_study(
     with tunable(language_model, model, rank, seed) as tuned:
         config = run_config(language_model, "decoder", task, train_config, prompts.vocab_size, prompts.length, seed)
         outcome = trained(config, task=prompts, model=Prompted(tuned))
-        keeping = KEEPING.get()
-        if rank and keeping is not None:
-            save_adapter(tuned, keeping.beside("adapter"))
+        kept = CURRENT.get()
+        if rank and kept is not None:
+            save_adapter(tuned, kept.companion("adapter"))
     return finished(outcome, prompts.counting, config), outcome.state.curves
 
 

@@ -9,11 +9,10 @@ from entp_lib.collection.experiment import name_of
 from entp_lib.config import config_id
 from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.report import ledger
-from entp_lib.runs import gathering, sweeps
-from entp_lib.runs.pairs import begun_here_first
+from entp_lib.runs import sweeps
 from entp_lib.runs.provenance import pairs_apart, provenance
 from entp_lib.runs.records import Record, Store
-from entp_lib.runs.sweeps import sweep
+from entp_lib.runs.sweeps import run_order, sweep
 from entp_lib.strict import ConfigError
 from entp_lib.tasks.counting import IN_OTHER_ORDERS
 
@@ -26,9 +25,9 @@ def test_twins_of_what_is_here_come_first_and_of_what_is_elsewhere_last(small_ru
     pairs = [[small_run(a, seed) for a in ("decoder", "entp")] for seed in range(4)]
     todo = {config_id(entp, 1): entp for _, entp in pairs}
     stored = [made(pairs[0][0], cpu_capability="other"), made(pairs[2][0]), made(pairs[3][0], device="another")]
-    order = [config.model_seed for config in begun_here_first(todo, stored, "cpu").values()]
+    order = [config.model_seed for config in run_order(todo, stored, "cpu").values()]
     assert order == [2, 1, 0, 3]
-    assert list(begun_here_first(todo, [], "cpu")) == list(todo)
+    assert list(run_order(todo, [], "cpu")) == list(todo)
 
 
 def test_runs_that_differ_in_more_than_the_architecture_are_pairs_too(small_run):
@@ -36,7 +35,7 @@ def test_runs_that_differ_in_more_than_the_architecture_are_pairs_too(small_run)
     deep = [small_run("decoder", seed, model=dict(n_layers=4)) for seed in range(3)]
     todo = {config_id(c, 1): c for c in deep}
     stored = [made(small_run("decoder", 2)), made(small_run("decoder", 0), device="another")]
-    assert [c.model_seed for c in begun_here_first(todo, stored, "cpu").values()] == [2, 1, 0]
+    assert [c.model_seed for c in run_order(todo, stored, "cpu").values()] == [2, 1, 0]
 
 
 def test_runs_on_a_gpu_are_ordered_by_the_gpu(small_run, monkeypatch):
@@ -55,18 +54,18 @@ def test_a_record_that_does_not_say_where_it_was_made_moves_nothing(small_run):
     todo = {config_id(c, 1): c for c in (small_run("entp", 0), small_run("entp", 1))}
     old = made(small_run("decoder", 0))
     del old.provenance["cpu_capability"]
-    assert list(begun_here_first(todo, [old], "cpu")) == list(todo)
+    assert list(run_order(todo, [old], "cpu")) == list(todo)
 
 
 def test_a_sweep_goes_by_it(small_run, store, monkeypatch):
     configs = [small_run(a, seed) for a in ("decoder", "entp") for seed in range(3)]
     sweep(configs[1:2], 1, store=store, jobs=1)
     seen = []
-    original = gathering.execute
-    monkeypatch.setattr(gathering, "execute", lambda config, *rest: seen.append(config) or original(config, *rest))
+    original = sweeps.execute
+    monkeypatch.setattr(sweeps, "execute", lambda config, *rest: seen.append(config) or original(config, *rest))
     done = sweep(configs, 1, store=store, jobs=1)
     first = seen[0]
-    assert (first["model"]["architecture"], first["model_seed"], len(seen)) == ("entp", 1, 5)
+    assert (first.model.architecture, first.model_seed, len(seen)) == ("entp", 1, 5)
     assert [r.config for r in done.records] == configs  # whatever the order of computing
 
 
