@@ -359,11 +359,12 @@ def test_directory_not_writable(bare):
 
 @pytest.fixture
 def checked(project) -> Project:
-    """The shared project with a ruff, a pytest and an import-linter that print how they were called."""
+    """The shared project with a ruff, a pytest, an import-linter, other processors that print how they are called."""
     for name in ("ruff", "pytest"):
         (project.root / name).mkdir(exist_ok=True)
         (project.root / name / "__main__.py").write_text(STUB)
     (project.root / ".venv" / "bin" / "lint-imports").write_text(STUB)
+    script(project.root / "tools" / "processors.sh", 'exec "$PYTHON" pytest/__main__.py "$SETS" "$@"')
     return project
 
 
@@ -373,22 +374,23 @@ def calls(done: subprocess.CompletedProcess) -> list[str]:
 
 def test_every_check_runs_in_its_environment(checked, tmp_path):
     done = checked.run(script="run_tests.sh", cwd=tmp_path, MPLBACKEND="agg")
-    lint, form, tests, notebooks = calls(done)
+    lint, form, tests, notebooks, again = calls(done)
     assert (lint, form) == ("__main__.py|check|.", "__main__.py|format|--check|.")
     assert tests == "__main__.py|-n|logical|--maxprocesses|4|--dist|loadscope|tests"
     assert "|--nbval|--nbval-current-env|-p|no:cacheprovider|" in notebooks and notebooks.endswith("|notebooks/")
-    assert done.stdout.count("\nread-only 1 None 1\n") == 4
-    assert done.stdout.splitlines()[-1] == "4 passed, 0 failed"
+    assert again == "__main__.py|SSE|notebooks/"
+    assert done.stdout.count("\nread-only 1 None 1\n") == 5
+    assert done.stdout.splitlines()[-1] == "5 passed, 0 failed"
     assert done.returncode == 0
 
 
 def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
     done = checked.run(script="run_tests.sh", STUB_EXIT=3, OMP_NUM_THREADS=2)
-    assert len(calls(done)) == 4
-    assert done.stdout.count("\nread-only 1 None 2\n") == 5  # what broke the contract is shown
+    assert len(calls(done)) == 5
+    assert done.stdout.count("\nread-only 1 None 2\n") == 6  # what broke the contract is shown
     assert "\nlint-imports|--no-logo|--no-cache\n" in done.stdout
-    assert "notebooks  failed (3)" in done.stdout
-    assert done.stdout.splitlines()[-1] == "0 passed, 4 failed"
+    assert "notebooks     failed (3)" in done.stdout
+    assert done.stdout.splitlines()[-1] == "0 passed, 5 failed"
     assert done.returncode == 1
 
 

@@ -19,7 +19,7 @@ from entp_lib import paths
 from entp_lib.collection.measurements import MIN_PAIRS, Check, Measurement, Observation
 from entp_lib.files import read_table
 from entp_lib.runs.records import Record, Store
-from entp_lib.statistics import mean_interval
+from entp_lib.statistics import exceeds, mean_interval, reaches
 from entp_lib.strict import ConfigError, require
 
 COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict why notebook records".split()
@@ -56,37 +56,47 @@ def verdict(
     if pairs < MIN_PAIRS or not math.isfinite(low):
         return "inconclusive"
     found = direction(low, high, sign, margin, no_worse)
-    shown = found == "same direction" or (sign != 0 and min(sign * low, sign * high) > 0)
-    return "reproduced" if shown and paper_settings and low <= paper_value <= high else found
+    shown = found == "same direction" or (sign != 0 and exceeds(min(sign * low, sign * high), 0))
+    inside = reaches(paper_value, low) and reaches(high, paper_value)
+    return "reproduced" if shown and paper_settings and inside else found
 
 
 def direction(low: float, high: float, sign: float, margin: float, no_worse: bool) -> str:
-    """``verdict`` on the claim's direction alone, whatever its value."""
+    """``verdict`` on the claim's direction alone, whatever its value.
+
+    An end of the interval that is on a bar, as ``exceeds`` has it, does not exclude it.
+    """
     if no_worse:
         worst, best = sorted((sign * low, sign * high))
         allowed = margin if margin > 0 else 0.0
-        if worst > -allowed:
+        if exceeds(worst, -allowed):
             return "same direction"
-        return "not reproduced" if best < -allowed else "inconclusive"
-    equivalent = margin > 0 and -margin < low and high < margin
+        return "not reproduced" if exceeds(-allowed, best) else "inconclusive"
+    equivalent = within(low, high, margin)
     if sign == 0:
         if equivalent:
             return "same direction"
-        return "not reproduced" if low > 0 or high < 0 else "inconclusive"
+        return "not reproduced" if exceeds(low, 0) or exceeds(0, high) else "inconclusive"
     if equivalent:  # also where the interval excludes zero: at a ceiling half a point can do that and decides nothing
         return "not reproduced"
-    if sign * low > 0 and sign * high > 0:
+    worst, best = sorted((sign * low, sign * high))
+    if exceeds(worst, 0):
         return "same direction"
-    return "not reproduced" if sign * low < 0 and sign * high < 0 else "inconclusive"
+    return "not reproduced" if exceeds(0, best) else "inconclusive"
+
+
+def within(low: float, high: float, margin: float) -> bool:
+    """Whether an interval lies inside ±``margin``, touching neither end; never where no margin is stated."""
+    return margin > 0 and exceeds(low, -margin) and exceeds(margin, high)
 
 
 def answer_of_every(values: Sequence[float], positive: str, negative: str) -> str:
     """The answer where every seed must be on one side of zero, which counts as above; else ``OPEN``."""
     if len(values) < MIN_PAIRS:
         return OPEN
-    if all(v >= 0 for v in values):
+    if all(reaches(v, 0) for v in values):
         return positive
-    return negative if all(v < 0 for v in values) else OPEN
+    return negative if all(exceeds(0, v) for v in values) else OPEN
 
 
 def answer(
@@ -97,11 +107,11 @@ def answer(
         return UNINFORMATIVE
     if pairs < MIN_PAIRS or not math.isfinite(low):
         return OPEN
-    if margin > 0 and -margin < low and high < margin:
+    if within(low, high, margin):
         return EQUAL
-    if low > 0 or high < 0:
-        return positive if low > 0 else negative
-    return OPEN
+    if exceeds(low, 0):
+        return positive
+    return negative if exceeds(0, high) else OPEN
 
 
 def reference_claims() -> pd.DataFrame:
@@ -198,8 +208,9 @@ def multiplicity(judged: pd.DataFrame) -> str:
     would suppose zero there.
     """
     measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")]
-    measured = measured[measured["id"].map(reference_claims().set_index("id")["rule"]) == ""]
-    excluding = ((measured["low"] > 0) | (measured["high"] < 0)).sum()
+    rules = reference_claims().set_index("id")["rule"]
+    measured = measured[measured["id"].map(rules) == ""]
+    excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
     return (
         f"{len(measured)} intervals of 95 % over {MIN_PAIRS} pairs or more; {excluding} exclude zero, where about "
         f"{CHANCE * len(measured):.1f} would by chance if nothing differed"

@@ -6,6 +6,7 @@ import numpy as np
 
 from entp_lib.config import RunConfig
 from entp_lib.runs.records import Record
+from entp_lib.statistics import reaches
 
 FLAT = 0.01  # of token accuracy, between the last fifth of a run's evaluations and the fifth before
 
@@ -30,7 +31,9 @@ def still_improving(records: Sequence[Record]) -> str:
         if isinstance(r.config, RunConfig) and "token_accuracy" in r.curves:
             alike = frozenset((name, str(value)) for name, value in r.labels.items() if name != "seed")
             curves.setdefault(alike, []).append(r)
-    moving = [part for part in curves.values() if np.mean([rise(r.curves["token_accuracy"]) for r in part]) >= FLAT]
+    moving = [
+        part for part in curves.values() if reaches(np.mean([rise(r.curves["token_accuracy"]) for r in part]), FLAT)
+    ]
     return after(r.config.train.steps for part in moving for r in part)
 
 

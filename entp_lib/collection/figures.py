@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from IPython import get_ipython
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib_inline.config import InlineBackend
 
@@ -27,10 +28,11 @@ from entp_lib.collection.png_files import looks_equal
 from entp_lib.files import write_atomically
 from entp_lib.runs.progress import event
 from entp_lib.runs.records import Record
-from entp_lib.statistics import mean_interval
+from entp_lib.statistics import mean_interval, to_figures
 
 # One colour per architecture everywhere.
 PALETTE = {name: a.colour for name, a in ARCHITECTURES.items()} | {"baseline": "#7F7F7F", "paper": "#000000"}
+DRAWN = 6  # significant figures of what is drawn
 # For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
 OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
 NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
@@ -201,9 +203,9 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
 
     They go below ``figures/`` where ``./run_all.sh`` shows the best records or updates, else beside the executed copies
     of the notebooks (``paths.new_figures``), and figures of the ``smoke`` tier, which claim nothing, to
-    ``results/smoke/figures``. Files whose content would not change are left alone, and PNGs that another processor's
-    rounding would change by nothing that can be seen. A figure of changed runs says below what was changed. Raises
-    ValueError for a name that is not notebook_figure, in lower case.
+    ``results/smoke/figures``. What is drawn is rounded first (``round_drawn``). Files whose content would not change
+    are left alone, and PNGs that another processor's rounding would change by nothing that can be seen. A figure of
+    changed runs says below what was changed. Raises ValueError for a name that is not notebook_figure, in lower case.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", name):
         raise ValueError(f"figure name {name!r}: use lower case, digits and _, notebook number first")
@@ -211,6 +213,7 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     smoke = smoke or any(r.config.tier == "smoke" for r in records)
     folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
     about = f"{alt} [{describe_records(records)}]"
+    round_drawn(figure)
     changed, written = changes.texts(records), []
     if changed:
         note_changes(figure, f"changed: {'; '.join(changed)}")
@@ -223,6 +226,26 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
         figure.set_layout_engine("none")  # found once, the layout serves every further drawing
     event("figure", name=name)
     return written
+
+
+def round_drawn(figure: Figure) -> None:
+    """Round in place what a figure draws, and the ends of its axes, to ``DRAWN`` significant figures.
+
+    More cannot be seen, and the last digits of what was computed differ from one processor to the next.
+    """
+    for ax in figure.axes:
+        ends = [to_figures(np.array(end), DRAWN) for end in (ax.get_xlim(), ax.get_ylim())]
+        for line in ax.lines:
+            line.set_data(*(to_figures(np.asarray(values), DRAWN) for values in line.get_data(orig=False)))
+        for drawn in (*ax.images, *ax.collections):
+            if drawn.get_array() is not None:
+                values = np.ma.asarray(drawn.get_array())
+                drawn.set_array(np.ma.array(to_figures(values.data, DRAWN), mask=values.mask))
+        for path in (path for drawn in ax.collections for path in drawn.get_paths()):
+            path.vertices = to_figures(path.vertices, DRAWN)
+        for patch in (patch for patch in ax.patches if isinstance(patch, Rectangle)):
+            patch.set_bounds(*to_figures(np.array(patch.get_bbox().bounds), DRAWN))
+        ax.set(xlim=ends[0], ylim=ends[1])
 
 
 def render(figure: Figure, suffix: str, title: str, about: str) -> bytes:

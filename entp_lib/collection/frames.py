@@ -14,7 +14,7 @@ from entp_lib.collection.changes import texts
 from entp_lib.collection.measurements import Level
 from entp_lib.config import ON_CPU
 from entp_lib.runs.records import Record
-from entp_lib.statistics import mean_interval, value_at
+from entp_lib.statistics import exceeds, mean_interval, value_at
 
 ACCURACIES = ("token_accuracy", "sequence_accuracy")
 
@@ -124,8 +124,8 @@ def gap_table(gaps: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
     for name, differences in gaps.items():
         values = [v for v in differences if v == v]
         mean, low, high = mean_interval(values)
-        above = f"{sum(v > 0 for v in values)} of {len(values)}"
-        rows[name] = {"mean": mean, "low": low, "high": high, "pairs": len(values), "above zero": above}
+        ahead = f"{sum(exceeds(v, 0) for v in values)} of {len(values)}"
+        rows[name] = {"mean": mean, "low": low, "high": high, "pairs": len(values), "above zero": ahead}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 

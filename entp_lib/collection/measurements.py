@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from entp_lib.statistics import exceeds
+
 MIN_PAIRS = 5
 
 
@@ -25,12 +27,12 @@ class Level:
     @property
     def at_floor(self) -> bool:
         up = 1 if self.ceiling > self.floor else -1
-        return up * (self.score - self.floor) < self.distance
+        return exceeds(self.distance, up * (self.score - self.floor))
 
     @property
     def at_ceiling(self) -> bool:
         up = 1 if self.ceiling > self.floor else -1
-        return up * (self.ceiling - self.score) < (self.distance if self.from_top is None else self.from_top)
+        return exceeds(self.distance if self.from_top is None else self.from_top, up * (self.ceiling - self.score))
 
 
 @dataclass(frozen=True)

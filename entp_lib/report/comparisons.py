@@ -14,7 +14,7 @@ from entp_lib import paths
 from entp_lib.collection.claims import OPEN, UNINFORMATIVE, answer, reference_claims
 from entp_lib.collection.measurements import MIN_PAIRS
 from entp_lib.files import read_table
-from entp_lib.statistics import holm, p_value
+from entp_lib.statistics import exceeds, holm, p_value
 
 BUDGETS = {
     "equal_steps": "equal steps",
@@ -28,7 +28,7 @@ def tasks() -> pd.DataFrame:
     """Every task with its claims at equal steps and, where there are any, at the other budgets, of all papers."""
     found = [
         read_table(path, ["task", *BUDGETS], needed=("task", "equal_steps"))
-        for path in sorted(paths.reference().glob("*/comparisons.csv"), key=lambda p: p.parent.name != "entp")
+        for path in sorted(paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p))
     ]
     return pd.concat(found, ignore_index=True)
 
@@ -88,7 +88,7 @@ def together(table: pd.DataFrame) -> str:
     """
     measured = table[table["low"].notna() & (table["seeds"] >= MIN_PAIRS) & (table["answer"] != UNINFORMATIVE)]
     p_values = [p_value(row.value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
-    alone = (measured["low"] > 0) | (measured["high"] < 0)
+    alone = exceeds(measured["low"], 0) | exceeds(0, measured["high"])
     kept = measured[holm(p_values)]
     names = [f"{task} ({', '.join(part['budget'])})" for task, part in kept.groupby("task", sort=False)]
     return (

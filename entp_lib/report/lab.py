@@ -30,13 +30,21 @@ def clean_before_saving(model: dict, path: str, **_) -> None:
 def clean(content: dict) -> None:
     """Take out of a notebook, in place, whatever depends on where and how it was executed.
 
-    That is metadata, and the names of widgets, which mean nothing without the kernel that had them.
+    That is metadata, the names of widgets, which mean nothing without the kernel that had them, and in how many pieces
+    a slow kernel sent what was printed.
     """
     content["metadata"] = METADATA
     for cell in content["cells"]:
         cell["metadata"] = {name: value for name, value in cell["metadata"].items() if name in WRITTEN and value}
+        kept: list[dict] = []
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop(WIDGET, None)
+            if kept and "text" in output and output["name"] == kept[-1].get("name"):
+                kept[-1]["text"] += output["text"]
+            else:
+                kept.append(output)
+        if kept:
+            cell["outputs"] = kept
 
 
 def lab_command(port: int | None = None, browser: bool = True) -> list[str]:

@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.collection.figures import NAMES
+from entp_lib.collection.figures import NAMES, round_drawn
 from entp_lib.collection.ledger_figures import VERDICT_COLOURS
+from entp_lib.statistics import to_figures
 
 MIME = "application/vnd.vegalite.v5+json"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"  # a name, which nothing fetches
@@ -29,6 +30,7 @@ def png(figure) -> bytes:
     """A figure as a PNG of 64 colours, at the size it is read at: notebooks must stay small."""
     from PIL import Image
 
+    round_drawn(figure)
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=90)
     with Image.open(drawn) as image:
@@ -135,11 +137,11 @@ def costs() -> dict[str, Any]:
 
 
 def intervals(ledger: pd.DataFrame) -> dict[str, Any]:
-    """The ledger's measured claims: interval, mean and the paper's value, told where one points."""
+    """The ledger's measured claims: interval, mean and the paper's value, rounded, told where one points."""
     measured = ledger[(ledger["kind"] == "empirical") & ledger["our_value"].notna()]
     names = ["id", "statement", "unit", "our_value", "low", "high", "paper_value", "verdict", "tier", "seeds"]
     rows = measured[names].astype(object).where(measured[names].notna(), None).to_dict("records")
-    rows = [{name: as_browsers_write(value) for name, value in row.items()} for row in rows]
+    rows = [{name: as_browsers_write(to_figures(value)) for name, value in row.items()} for row in rows]
     scale = {"domain": list(VERDICT_COLOURS), "range": list(VERDICT_COLOURS.values())}
     tooltip = [{"field": name} for name in names]
     y = {"field": "id", "type": "nominal", "sort": None, "title": None}

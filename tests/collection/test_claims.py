@@ -88,6 +88,25 @@ def test_the_rule_has_no_favourite_side(interval, pairs, sign, paper_value, marg
     assert paper_settings or found != "reproduced"
 
 
+on_a_bar = st.sampled_from([-0.2, -0.02, -0.01, 0.0, 0.01, 0.02, 0.2])
+last_digits = st.floats(-1e-11, 1e-11)
+
+
+@given(st.tuples(on_a_bar, on_a_bar).map(sorted), last_digits, last_digits, st.sampled_from([-1, 0, 1]), st.booleans())
+def test_last_digits_change_no_verdict(interval, off, other, sign, no_worse):
+    """An end that lies on zero, on the margin or on the paper's value lies there on every processor."""
+    rule = dict(pairs=5, sign=sign, paper_value=0.2, margin=0.02, paper_settings=True, no_worse=no_worse)
+    words = dict(pairs=5, margin=0.02, positive="ENTP ahead", negative="decoder ahead")
+    (low, high), moved = interval, (interval[0] + off, interval[1] + other)
+    assert verdict(0.0, *moved, **rule) == verdict(0.0, low, high, **rule)
+    assert claims.answer(*moved, **words) == claims.answer(low, high, **words)
+    bar = [claims.answer_of_every([*ends, 0.1, 0.2, 0.3], "learns", "stays below") for ends in (moved, (low, high))]
+    assert bar[0] == bar[1]
+    for end, exact in zip(moved, interval, strict=True):
+        found, known = (Level(score, 0.0, 0.22, 0.02) for score in (end, exact))
+        assert (found.at_floor, found.at_ceiling) == (known.at_floor, known.at_ceiling)
+
+
 def test_a_measurement_becomes_a_row():
     table = judge([Measurement("F2-tokens", [0.1, 0.12, 0.11, 0.13, 0.12], "quick", ("count3/x",))], only_measured=True)
     row = table.iloc[0]

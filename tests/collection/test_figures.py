@@ -169,6 +169,39 @@ def test_files_are_equal_byte_for_byte_and_left_alone(records):
     assert [p.suffix for p in paths] == [".png", ".svg"]
 
 
+def one_of_each(off):
+    """A figure of everything that notebooks draw, of data that differ by the factor ``off``."""
+    x = np.array([1.2345678, 2.3456789, 3.4567891, 4.0]) * off
+    figure, axes = figures.panels(3, 2)
+    axes[0, 0].plot(x, x**2, "o-")
+    axes[0, 0].fill_between(x, x, x**2)
+    axes[0, 0].set(xscale="log", yscale="log")
+    axes[0, 1].bar([1, 2, 3, 4], x, bottom=x / 3)
+    axes[0, 1].axhline(x[0])
+    image = axes[0, 2].imshow(np.outer(x, x) / 7)
+    figure.colorbar(image, ax=axes[0, 2])
+    axes[1, 0].errorbar(x, x, x / 9)
+    axes[1, 0].vlines(x, 0, x)
+    axes[1, 1].hist(x, bins=3, density=True)
+    axes[1, 1].axline((0, x[0]), slope=1)
+    axes[1, 2].step(x, x)
+    return figure
+
+
+def test_figures_do_not_depend_on_the_last_digits_of_what_they_draw(records):
+    """What differs between processors is rounded before it is drawn, and so are the ends of the axes."""
+    first, second = (one_of_each(off) for off in (1, 1 + 1e-13))
+    drawn = [
+        [p.read_bytes() for p in figures.save_figure(f, "03_test", records=records, alt="x")] for f in (first, second)
+    ]
+    assert drawn[0] == drawn[1]
+    for a, b in zip(first.axes, second.axes, strict=True):
+        assert (a.get_xlim(), a.get_ylim()) == (b.get_xlim(), b.get_ylim())
+        for one, other in zip(a.lines, b.lines, strict=True):
+            assert np.array_equal(one.get_xydata(), other.get_xydata())
+    assert first.axes[0].lines[0].get_xdata().tolist() == [1.23457, 2.34568, 3.45679, 4.0]
+
+
 @pytest.mark.parametrize(
     ("levels", "pixels", "alt", "kept"),
     [(3, 100, "lines", True), (4, 1, "lines", False), (1, 400, "lines", False), (1, 1, "other", False)],

@@ -1,16 +1,18 @@
 """What full attention buys: every comparison is a claim's, on one scale, with an answer by rule."""
 
 import math
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from entp_lib.collection import ledger_figures
+from entp_lib.collection import ledger_figures, png_files
 from entp_lib.collection.claims import reference_claims
 from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.report import comparisons
 from entp_lib.report.ledger import ledger, scale
+from entp_lib.report.options import notebook_paths
 
 
 def rows(**changes):
@@ -33,6 +35,16 @@ def test_every_task_names_claims_that_there_are():
     assert tasks["task"].is_unique and len(tasks) >= 10
     named = set(tasks[list(comparisons.BUDGETS)].stack().dropna())
     assert named <= known, named - known
+
+
+def test_the_order_of_a_folder_changes_nothing(monkeypatch):
+    """File systems list files in orders of their own; tmpfs the newest first."""
+    listed, found = Path.glob, []
+    for reverse in (False, True):
+        monkeypatch.setattr(Path, "glob", lambda p, *a, r=reverse, **k: iter(sorted(listed(p, *a, **k), reverse=r)))
+        tables = (comparisons.tasks(), reference_claims())
+        found.append([t.to_csv() for t in tables] + [[p.name for p in notebook_paths()], png_files.gallery()])
+    assert found[0] == found[1]
 
 
 def test_differences_are_shares_of_the_way_from_guessing_to_the_best():

@@ -579,3 +579,12 @@ def test_the_names_of_widgets_are_not_kept(folder):
     content = {"metadata": {}, "cells": [{"metadata": {}, "outputs": [{"data": data}, {"output_type": "stream"}]}]}
     clean(content)
     assert content["cells"][0]["outputs"] == [{"data": {"text/plain": ["VBox()"]}}, {"output_type": "stream"}]
+
+
+def test_what_is_printed_is_one_piece_however_slowly_it_was_sent(folder):
+    """The kernel sends what waits every fifth of a second; a display between two prints stays where it is."""
+    slow = "import time\nfor _ in range(2):\n    print('a')\n    time.sleep(0.6)\ndisplay(1)\nprint('b')"
+    path = write_notebook(folder, "03_x", slow)
+    assert launcher.run_all(launcher.plan(update=True))[0].status == "ok"
+    outputs = nbformat.read(path, as_version=4).cells[-1].outputs
+    assert [o.get("text") for o in outputs] == ["a\na\n", None, "b\n"]

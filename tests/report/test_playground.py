@@ -84,3 +84,15 @@ def test_a_browser_that_saves_the_ledgers_plot_writes_the_same_numbers():
     row |= dict(verdict="inconclusive", tier="quick", seeds=5, kind="empirical")
     (values,) = vega.intervals(pd.DataFrame([row]))["data"]["values"]
     assert [repr(values[name]) for name in ("our_value", "low", "paper_value", "seeds")] == ["2", "-0.5", "0", "5"]
+
+
+def test_the_ledgers_plot_has_four_figures_whatever_the_last_digits_are():
+    row = dict(
+        id="A", statement="s", unit="accuracy", our_value=0.004690000649702343, low=-0.0348523, high=0.04423231824
+    )
+    row |= dict(verdict="inconclusive", tier="quick", seeds=5, kind="empirical", paper_value=0.12345)
+    shown = []
+    for off in (1, 1 + 1e-13, 1 - 1e-13):
+        moved = {name: value * off if isinstance(value, float) else value for name, value in row.items()}
+        shown += vega.intervals(pd.DataFrame([moved]))["data"]["values"]
+    assert shown[0] == shown[1] == shown[2] and list(shown[0].values())[3:7] == [0.00469, -0.03485, 0.04423, 0.1235]

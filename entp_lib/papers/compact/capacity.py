@@ -13,6 +13,7 @@ from entp_lib.config import StudyConfig
 from entp_lib.papers.compact import capacity_model, chance, shatter
 from entp_lib.papers.compact.capacity_model import Point
 from entp_lib.runs.records import Record
+from entp_lib.statistics import exceeds
 
 NAME = "compact_capacity"
 SCHEDULE = dict(epochs=100, batch_size=256, rate=1e-2, count_every=10)
@@ -208,7 +209,7 @@ def epochs_of_a_binomial(records: Sequence[Record], tier: str) -> Observation:
     if "whole" in found:
         whole = found["whole"].metrics
         seen += f"; the whole layer: {whole['fit']['p_value']:.1g} without its {whole['unfinished']}"
-    verdict = "not reproduced" if p_value < 0.01 else "same direction"
+    verdict = "not reproduced" if exceeds(0.01, p_value) else "same direction"
     return Observation("CT-negative-binomial", verdict, tier, "", seen, alone["runs"], names)
 
 

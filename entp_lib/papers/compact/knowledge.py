@@ -9,6 +9,7 @@ from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, plan
 from entp_lib.collection.measurements import Check, Measurement, Observation
 from entp_lib.config import StudyConfig
 from entp_lib.runs.records import Record
+from entp_lib.statistics import exceeds, to_figures
 
 NAME, REAL_NAME = "compact_graph", "compact_real_graph"
 WIRINGS = ("described", "published", "concept")
@@ -105,7 +106,7 @@ def epochs_needed(records: Sequence[Record]) -> pd.DataFrame:
     triplets = triplets[(triplets["wiring"] == "described") & (triplets["size"] == triplets["size"].max())]
     walks = table(records, "walks")
     rows = {"triplets": triplets.iloc[0], "walks": walks.iloc[0]}
-    return pd.DataFrame({name: row[["epochs_to_99", "best"]] for name, row in rows.items()}).T
+    return pd.DataFrame({name: row[["epochs_to_99", "best"]] for name, row in rows.items()}).T.map(to_figures)
 
 
 def width_and_depth(records: Sequence[Record]) -> pd.DataFrame:
@@ -162,9 +163,9 @@ def share_by_size(described: pd.DataFrame, tier: str, records: Sequence[str]) ->
     shares, seeds = described.groupby("size")["best"].mean(), described["seed"].nunique()
     sizes = ", ".join(f"{size:,}" for size in shares.index)
     seen = f"{', '.join(f'{share:.3f}' for share in shares)} of {sizes} triplets"
-    if shares.min() > 0.999:
+    if exceeds(shares.min(), 0.999):
         return Observation("CT-table-3", "uninformative", tier, "every set is recalled whole", seen, seeds, records)
-    falls = "same direction" if (shares.diff().dropna() < 0).all() else "not reproduced"
+    falls = "same direction" if exceeds(0, shares.diff().dropna()).all() else "not reproduced"
     return Observation("CT-table-3", falls, tier, "", seen, seeds, records)
 
 

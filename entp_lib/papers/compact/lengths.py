@@ -15,7 +15,7 @@ from entp_lib.config import StudyConfig
 from entp_lib.papers.compact.formats import FORMATS
 from entp_lib.papers.compact.positions import SCHEMES
 from entp_lib.runs.records import Record
-from entp_lib.statistics import mean_interval
+from entp_lib.statistics import mean_interval, reaches
 
 NAME = "compact_lengths"
 ARCHITECTURES = ("decoder", "entp")
@@ -120,7 +120,7 @@ def furthest(records: Sequence[Record], threshold: float = 0.5) -> pd.DataFrame:
     """By scheme, format and architecture: the longest tested sums of which this share is right, over the trained."""
     means = table(records).groupby(["format", "positions", "architecture", "digits", "factor"], sort=False)
     means = means["accuracy"].mean().reset_index()
-    reached = means[means["accuracy"] >= threshold]
+    reached = means[reaches(means["accuracy"], threshold)]
     return reached.groupby(["format", "positions", "architecture"], sort=False)["factor"].max().unstack("architecture")
 
 
@@ -137,7 +137,7 @@ def reach(records: Sequence[Record], share: float = 0.5) -> str:
     """Which schemes keep such a share of the answer's tokens beyond training, padded text, mean over seeds; how far."""
     rows = table(select(records, format="padded"))
     means = rows[rows["factor"] > 1].groupby(["positions", "architecture", "digits"], sort=False)["token_accuracy"]
-    kept = means.mean()[lambda found: found >= share].reset_index()
+    kept = means.mean()[lambda found: reaches(found, share)].reset_index()
     furthest_of = kept.groupby(["positions", "architecture"], sort=False)["digits"].max()
     found = ", ".join(f"{name} ({arm}) to {digits} digits" for (name, arm), digits in furthest_of.items())
     return f"at least {share:.0%} of the tokens right beyond training: {found or 'none'}"
@@ -173,7 +173,7 @@ def untaught(rows: pd.DataFrame, sides: Sequence[tuple[str, str]], form: str = "
         part = rows[
             (rows["format"] == form) & (rows["architecture"] == architecture) & (rows["positions"] == positions)
         ]
-        if not part.loc[part["factor"] == 1, "accuracy"].mean() >= LEARNED:
+        if not reaches(part.loc[part["factor"] == 1, "accuracy"].mean(), LEARNED):
             missing.append(f"{positions} ({architecture})")
     return f"trained length not learned: {', '.join(missing)}" if missing else ""
 

@@ -21,6 +21,7 @@ from entp_lib.papers.entp.addition.lengths import by_digits
 from entp_lib.papers.entp.addition.tiers import SMALL_2, Block
 from entp_lib.papers.entp.count3 import TIERS as COUNT3
 from entp_lib.runs.records import Record
+from entp_lib.statistics import exceeds, reaches
 from entp_lib.tasks import Counting, build_task
 
 SEED = 100  # pilots and gates have seeds from here on, comparisons those from 0
@@ -107,7 +108,7 @@ def counting_gate(records: Sequence[Record]) -> pd.DataFrame:
             f"token accuracy, last {LAST} evaluations": round(late, 4),
             "mode baseline": round(mode, 4),
             "above it": round(late - mode, 4),
-            "opens": late - mode >= ABOVE_MODE,
+            "opens": bool(reaches(late - mode, ABOVE_MODE)),
             "token-forwards": f"{r.provenance['token_forwards']:.3g}",
         }
     return pd.DataFrame.from_dict(rows, orient="index")
@@ -121,7 +122,7 @@ def four_digits_gate(records: Sequence[Record]) -> pd.DataFrame:
         for rule in ("last", BEST_ANSWERS):
             errors = by_digits([record], rule)
             for row in errors.itertuples():
-                opens = row.digits == beyond and row.error < BELOW_ONE
+                opens = row.digits == beyond and exceeds(BELOW_ONE, row.error)
                 found.append({"weights": rule, "digits": row.digits, "test error": row.error, "opens": opens})
     return pd.DataFrame(found)
 

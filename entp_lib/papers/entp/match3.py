@@ -12,6 +12,7 @@ from entp_lib.collection.frames import by_position, levels, paired, published, s
 from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
+from entp_lib.statistics import exceeds
 from entp_lib.tasks import Triplets
 
 NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
@@ -153,7 +154,7 @@ def against(records: Sequence[Record]) -> dict[tuple[str, str], pd.Series]:
 def stuck(records: Sequence[Record]) -> pd.DataFrame:
     """The runs that never left the majority guess at their positions, with their token accuracy and the guess's."""
     table = variant_table(records)
-    still = table[table["token_accuracy"] < table["baseline_token_accuracy"] + NEAR]
+    still = table[exceeds(table["baseline_token_accuracy"] + NEAR, table["token_accuracy"])]
     found = still[["variant", "arm", "seed", "token_accuracy", "baseline_token_accuracy"]]
     return found.replace({"variant": VARIANT_NAMES}).round(3).reset_index(drop=True)
 
@@ -161,7 +162,7 @@ def stuck(records: Sequence[Record]) -> pd.DataFrame:
 def not_begun(rows: pd.DataFrame, arms: Sequence[str]) -> str:
     """Which arms of a variant are at the majority, by the design of ``overnight``; empty if none."""
     means = rows.groupby("arm")["above_baseline"].mean()
-    late = [arm for arm in arms if means.get(arm, BEGUN) < BEGUN]
+    late = [arm for arm in arms if exceeds(BEGUN, means.get(arm, BEGUN))]
     return f"within {BEGUN} of the majority: {', '.join(late)}" if late else ""
 
 
@@ -181,10 +182,10 @@ def short_alone(records: Sequence[Record], variant: str) -> str:
     runs = select(records, variant=variant, arm=ARMS)
     rows = by_position(runs, {"score": "token_accuracy_by_position"})
     majority = [score for r in runs for score in r.metrics["baseline"]["token_accuracy_by_position"]]
-    above = rows.assign(above=rows["score"] - majority).groupby(["arm", "position"])["above"].mean()
+    leads = rows.assign(above=rows["score"] - majority).groupby(["arm", "position"])["above"].mean()
     half = rows["position"].max() // 2
-    long = above[above.index.get_level_values("position") > half]
-    return f"within {BEGUN} of the majority at every prefix longer than {half}" if (long < BEGUN).all() else ""
+    long = leads[leads.index.get_level_values("position") > half]
+    return f"within {BEGUN} of the majority at every prefix longer than {half}" if exceeds(BEGUN, long).all() else ""
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:

@@ -15,7 +15,7 @@ from entp_lib.collection.experiment import name_of, select
 from entp_lib.collection.frames import by_position, gap_table, levels, paired, paired_within, summary
 from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.runs.records import Record
-from entp_lib.statistics import first_at
+from entp_lib.statistics import exceeds, first_at, reaches
 
 REACHED = 0.95  # held-out token accuracy whose first evaluation is timed
 LEARNED = 0.90  # sequence accuracy that is no failure, if every seed has it
@@ -47,7 +47,7 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
     ``flat`` where the mean over the seeds of its arm is below ``FLAT``.
     """
     found = pd.DataFrame({**r.labels, "rise": rise(r.curves["token_accuracy"])} for r in records)
-    found["flat"] = found.groupby("arm")["rise"].transform("mean") < FLAT
+    found["flat"] = exceeds(FLAT, found.groupby("arm")["rise"].transform("mean"))
     return found
 
 
@@ -58,8 +58,8 @@ def stand(table: pd.DataFrame, metric: str, arms: Sequence[str]) -> tuple[Level,
     """
     means = table[table["arm"].isin(arms)].groupby("arm")[["token_accuracy", "sequence_accuracy"]].mean()
     mode = table["baseline_token_accuracy"].mean()
-    low = bool((means["token_accuracy"] < mode + FLOOR).all())
-    high = bool((means["sequence_accuracy"] >= CEILING).all())
+    low = bool(exceeds(mode + FLOOR, means["token_accuracy"]).all())
+    high = bool(reaches(means["sequence_accuracy"], CEILING).all())
     floor = table[f"baseline_{metric}"].mean()
     return levels(
         table, metric, arms, floor=floor, ceiling=1.0, distance=ALL if low else 0.0, from_top=ALL if high else 0.0

@@ -6,6 +6,7 @@ import pandas as pd
 
 from entp_lib.collection.experiment import select
 from entp_lib.runs.records import Record
+from entp_lib.statistics import to_figures
 
 
 def of_study(records: Sequence[Record], study: str) -> Record:
@@ -50,6 +51,6 @@ def errata_table(records: Sequence[Record]) -> pd.DataFrame:
     for name in sorted(metrics, key=lambda erratum: int(erratum[1:])):
         found = metrics[name]
         both = {form: found.get(form, "") for form in ("printed", "corrected")}
-        also = ", ".join(f"{k}: {v}" for k, v in found.items() if k not in both)
+        also = ", ".join(f"{k}: {to_figures(v)}" for k, v in found.items() if k not in both)
         rows.append({"erratum": name, **both, "also": also})
     return pd.DataFrame(rows).set_index("erratum")

@@ -9,6 +9,7 @@ from entp_lib.collection.experiment import name_of
 from entp_lib.collection.measurements import Check
 from entp_lib.papers.looped.tables import MACHINES, frame
 from entp_lib.runs.records import Record
+from entp_lib.statistics import reaches
 
 WIDEST = 8  # of a block, in d + 1: what a width of order d may be
 
@@ -149,7 +150,7 @@ def of_functions(tried: Tried) -> list[Check]:
     squares = depth["best_attention"] < 1e-6 and abs(depth["factor_of_a_level"] - 4) < 0.1
     errors = tried.curves("calculator").set_index("operation")
     # on its own an inverse errs as 1/√m at most, a root as 1/m
-    alone = all(power(errors.loc[name]) <= most for name, most in (("inv", -0.5), ("sqrt", -0.9)))
+    alone = all(reaches(most, power(errors.loc[name])) for name, most in (("inv", -0.5), ("sqrt", -0.9)))
     small = summing(tried.machines["calculator"], 12, inv=101, sqrt=101)
     return [
         tried.check("LT-5", "sigmoids", max(tried["sigmoids"]["lemma_5"].values()) < 1e-10),

@@ -8,6 +8,7 @@ import pandas as pd
 from entp_lib.papers.scratchpad.experiment import frame, of_study
 from entp_lib.papers.scratchpad.training import Setting
 from entp_lib.runs.records import Record
+from entp_lib.statistics import to_figures
 from entp_lib.strict import from_dict
 
 MISSING = {"": "all", "groups": "group mask", "positions": "re-indexed positions", "targets": "masked targets"}
@@ -67,7 +68,7 @@ def trained_ways(records: Sequence[Record]) -> pd.DataFrame:
         }
         for task, ways in rows.items()
     }
-    return pd.DataFrame.from_dict(found, orient="index")
+    return pd.DataFrame.from_dict(found, orient="index").map(to_figures)
 
 
 def errors_by_state(records: Sequence[Record]) -> pd.DataFrame:

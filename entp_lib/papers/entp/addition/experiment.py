@@ -19,6 +19,7 @@ from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ON_CPU
 from entp_lib.papers.entp.addition.tiers import TIERS, TO_999, runs_of
 from entp_lib.runs.records import Record
+from entp_lib.statistics import exceeds
 from entp_lib.strict import one_of, require
 from entp_lib.tasks import build_task
 
@@ -119,16 +120,17 @@ def comparable(table: pd.DataFrame, first: str = "decoder", second: str = "entp"
         return table
     arms = table[table["arm"].isin((first, second))]
     means = arms.pivot_table(index="n_train", columns="arm", values="error").dropna()
-    idle = means.index[(means > ALL_WRONG).all(axis=1) | (means < ALL_RIGHT).all(axis=1)]
+    idle = means.index[exceeds(means, ALL_WRONG).all(axis=1) | exceeds(ALL_RIGHT, means).all(axis=1)]
     return table[~table["n_train"].isin(idle)]
 
 
 def why_barred(rows: pd.DataFrame, arms: Sequence[str]) -> str:
     """What keeps two arms from a comparison of which no size is left; empty at the best score, as their levels say."""
     errors = rows[rows["arm"].isin(arms)].groupby(["n_train", "arm"])["error"].mean()
-    if (errors < ALL_RIGHT).all():
+    right = exceeds(ALL_RIGHT, errors)
+    if right.all():
         return ""
-    ends = f"above {ALL_WRONG}" + f" or below {ALL_RIGHT}" * bool((errors < ALL_RIGHT).any())
+    ends = f"above {ALL_WRONG}" + f" or below {ALL_RIGHT}" * bool(right.any())
     return f"errors of both {ends} at every size"
 
 

@@ -14,6 +14,7 @@ from entp_lib.papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen,
 from entp_lib.papers.entp.addition.tables import by_group
 from entp_lib.papers.entp.addition.tiers import ARMS, GPU, QUICK, SMALL_2, Block, runs_of
 from entp_lib.runs.records import Record
+from entp_lib.statistics import exceeds, reaches
 
 # Rules of the overnight design, written down before its runs.
 GATE = 0.20  # the decoder's mean error at trained lengths from which on nothing is said of longer ones
@@ -90,7 +91,7 @@ def gaps(records: Sequence[Record], rule: str) -> pd.Series:
 def unlearned(records: Sequence[Record]) -> str:
     """That the decoder's last weights err on too many sums of the trained lengths; empty where they do not."""
     error = np.mean([1 - r.metrics["sequence_accuracy"] for r in records if r.labels["arm"] == "decoder"])
-    return f"the decoder errs on {GATE:.0%} of the trained lengths or more" if error >= GATE else ""
+    return f"the decoder errs on {GATE:.0%} of the trained lengths or more" if reaches(error, GATE) else ""
 
 
 def bar(records: Sequence[Record], rule: str, arms: Sequence[str]) -> str:
@@ -102,7 +103,7 @@ def bar(records: Sequence[Record], rule: str, arms: Sequence[str]) -> str:
     first = records[0].config.task_params["trained_digits"] + 1
     errors = by_digits(records, rule)
     errors = errors[errors["digits"] == first].groupby("arm")["error"].mean()
-    return f"both err on more than {HOPELESS:.0%} one digit on" if (errors[list(arms)] > HOPELESS).all() else ""
+    return f"both err on more than {HOPELESS:.0%} one digit on" if exceeds(errors[list(arms)], HOPELESS).all() else ""
 
 
 def authors() -> pd.DataFrame:

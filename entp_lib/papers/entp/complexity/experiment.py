@@ -13,6 +13,7 @@ from entp_lib.models import costs as complexity
 from entp_lib.papers.entp.complexity.attention import printed_error
 from entp_lib.papers.entp.complexity.measurements import VOCABULARY
 from entp_lib.runs.records import Record
+from entp_lib.statistics import reaches, to_figures
 
 BYTES = 4  # of an fp32 entry
 # A share of the paper's own measure n D that transient memory may take before "O(n D)" stops being a fair summary,
@@ -149,7 +150,7 @@ def fits(records: Sequence[Record], longest_only: int = 5) -> pd.DataFrame:
                 "counted, 6 D": complexity.crossover(cfg) if name == "encoder" else math.nan,
                 "worst": np.abs(fitted(c, lengths) / y - 1).max(),
             }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return pd.DataFrame.from_dict(rows, orient="index").map(to_figures)
 
 
 def exponent(table: pd.DataFrame, by: str, column: str, **fixed: int) -> float:
@@ -226,7 +227,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     if not records:
         return []
     found, tokens = table_1(records), per_token(records)
-    printed = all((found[f"{x}, found"] <= found[f"{x}, Table 1"] + 0.25).all() for x in "nDL")
+    printed = all(reaches(found[f"{x}, Table 1"] + 0.25, found[f"{x}, found"]).all() for x in "nDL")
     exact = formulas_hold(records)
     entries = tokens["D"] * BYTES * MOST_PER_TOKEN
     fixed = BYTES * VOCABULARY  # the output itself

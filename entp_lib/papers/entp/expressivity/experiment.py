@@ -13,6 +13,7 @@ from entp_lib.config import StudyConfig
 from entp_lib.models.transformer import prefix_mask
 from entp_lib.papers.entp.expressivity.imitation import causal_outputs, function_of
 from entp_lib.runs.records import Record
+from entp_lib.statistics import exceeds, to_figures
 
 EXACT = 1e-10  # relative error in fp64 up to which two results count as equal
 POLYNOMIAL = 0.8  # exponent of n from which on dimensions do not grow like log n
@@ -92,7 +93,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     simulated = max(*c["simulated_error"], *c["mask_exact"]) <= EXACT
     within = m["tolerance"] * (1 + 1e-6)
     one_dimension = set(c["dimensions_geometric"]) == {1} and max(c["geometric_score_error"]) <= within
-    slower = last_exponent(record, "dyadic") < min(1.0, last_exponent(record, "random"))
+    slower = exceeds(min(1.0, last_exponent(record, "random")), last_exponent(record, "dyadic"))
     correction = (
         "random vectors need dimensions like n log n, a dyadic tree (log n)³; one dimension suffices if hidden scores "
         "may fall without bound, at the price of numeric range"
@@ -134,7 +135,8 @@ def refutations(record: Record, kinds: str) -> pd.DataFrame:
     """Of "encoders" or "decoders" by kind: tried, refuted, smallest difference, and its ratio to what is guaranteed."""
     names = ("models", "refuted", "difference", "ratio")
     table = pd.DataFrame({name: record.curves[f"{kinds}_{name}"] for name in names}, record.curves[f"{kinds}_kind"])
-    return table.rename(columns={"difference": "smallest difference", "ratio": "smallest difference / guaranteed"})
+    named = {"difference": "smallest difference", "ratio": "smallest difference / guaranteed"}
+    return table.rename(columns=named).map(to_figures)
 
 
 def learned(records: Sequence[Record]) -> pd.DataFrame:
@@ -155,7 +157,7 @@ def learned(records: Sequence[Record]) -> pd.DataFrame:
                 "guaranteed": m["refutation"].get("guaranteed", float("nan")),
             }
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).map(to_figures)
 
 
 def forced(direction: str, distances: Sequence[float], points: int = 41) -> np.ndarray:

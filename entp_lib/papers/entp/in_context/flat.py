@@ -6,6 +6,7 @@ import pandas as pd
 
 from entp_lib.config import StudyConfig
 from entp_lib.runs.records import Record
+from entp_lib.statistics import reaches
 from entp_lib.tasks import InContext
 
 FLAT = 0.01  # of E[y²]: the most by which training error may fall from the fourth fifth of the steps to the last
@@ -41,5 +42,5 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
         for r in records
     )
     found["fall"] = found["fourth"] - found["last"]
-    found["flat"] = found.groupby(["tier", "function", "arm"])["fall"].transform("mean") <= FLAT
+    found["flat"] = reaches(FLAT, found.groupby(["tier", "function", "arm"])["fall"].transform("mean"))
     return found

@@ -18,6 +18,7 @@ from entp_lib.collection.experiment import Experiment, PlannedRun, no_claims, tw
 from entp_lib.collection.frames import published
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record, Store
+from entp_lib.statistics import to_figures
 from entp_lib.tasks import Text
 
 # nanoGPT's split: the last tenth, here from a speech's beginning.
@@ -68,7 +69,7 @@ def beside_authors(store: Store) -> pd.DataFrame:
         table.loc[name, "ours"] = lowest
         table.loc[name, "our step"] = record.curves["step"][record.curves["loss"].index(lowest)]
     table = table.reindex(columns=["authors", "their step", "ours", "our step"]).astype(float)
-    return table.assign(difference=table["ours"] - table["authors"])
+    return table.assign(difference=table["ours"] - table["authors"]).map(to_figures)
 
 
 def training_differences(store: Store, after: int = 300) -> pd.DataFrame:
@@ -77,7 +78,8 @@ def training_differences(store: Store, after: int = 300) -> pd.DataFrame:
     both = courses(store).query("step > @after").pivot(index=by, columns="of", values="train_loss")
     differences = (both.reindex(columns=["ours", "authors"]).diff(axis=1)["authors"] * -1).dropna()
     of = differences.groupby("architecture")
-    return pd.DataFrame({"mean": of.mean(), "largest": of.agg(lambda d: d.abs().max()), "points": of.size()})
+    found = {"mean": of.mean(), "largest": of.agg(lambda d: d.abs().max()), "points": of.size()}
+    return pd.DataFrame(found).map(to_figures)
 
 
 def courses(store: Store) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from entp_lib.collection.frames import by_position, curves, gap_table, paired, p
 from entp_lib.config import RunConfig
 from entp_lib.papers.entp.language.counts import ORDERS
 from entp_lib.runs.records import Record
+from entp_lib.statistics import reaches, to_figures
 from entp_lib.tasks import Text
 
 TABLE_8, SWAPPED = SCHEDULES = ("Table 8", "rates swapped")
@@ -142,7 +143,7 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
             row |= gap_table({0: values}).loc[0].rename({"mean": "decoder − ENTP"}).to_dict()
             row |= {k: counts[f"{k}, {name}"].mean() for k in ("bigram", "trigram") if len(counts)}
             rows[f"{within[0]} to {within[-1]}", budget] = row
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["prefix lengths", "budget"])
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["prefix lengths", "budget"]).map(to_figures)
 
 
 def gap_by_position(records: Sequence[Record], decoder: str) -> pd.DataFrame:
@@ -168,5 +169,5 @@ def above_bigrams(
     if counts.empty:
         return ""
     means = losses[losses["arm"].isin(arms)].groupby("arm")["loss"].mean()
-    above = means.index[means >= counts[column].mean()]
+    above = means.index[reaches(means, counts[column].mean())]
     return f"above the bigram's loss: {', '.join(above)}" if len(above) else ""
