@@ -20,7 +20,7 @@ from typing import Any
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
 from entp_lib.files import locked, remove_stale, write_atomically
-from entp_lib.strict import check_types, one_of
+from entp_lib.strict import OneLine, check_types, one_of
 
 STATUSES = ("complete", "partial")
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
@@ -28,7 +28,7 @@ READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 log = logging.getLogger(__name__)
 
 
-class RecordError(RuntimeError):
+class RecordError(OneLine, RuntimeError):
     """A record that is missing, damaged or cannot be written; the message names it."""
 
 

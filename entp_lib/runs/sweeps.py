@@ -23,7 +23,7 @@ from entp_lib.runs.progress import Meter, event, progress_folder
 from entp_lib.runs.records import Record, Store
 from entp_lib.runs.studies import told_steps
 from entp_lib.runs.workers import InProcess, available_cores
-from entp_lib.strict import ConfigError, check_types, require
+from entp_lib.strict import ConfigError, OneLine, check_types, require
 from entp_lib.tasks import build_task
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Sweep:
         self.computed, self.failures = len(gathering.found), gathering.failures
 
 
-class SweepError(RuntimeError):
+class SweepError(OneLine, RuntimeError):
     """Some runs of a sweep failed; the others' records are safe. ``sweep`` holds what there is."""
 
     def __init__(self, sweep: Sweep):
@@ -145,7 +145,7 @@ def sweep(
             raise
         except KeyboardInterrupt:
             raise stopping.Stopped(
-                f"stopped: {result.reused + result.computed} of {len(by_id)} runs are complete and kept; run it again, "
+                f"{result.reused + result.computed} of {len(by_id)} runs are complete and kept; run it again, "
                 "and the others go on from their last checkpoints"
             ) from None
     if generation and all(i in found and is_done(found[i], generation) for i in mine):
