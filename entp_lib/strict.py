@@ -11,7 +11,14 @@ from typing import Any, Literal
 type_hints = functools.cache(typing.get_type_hints)  # of a class: they are resolved anew at every call
 
 
-class ConfigError(ValueError):
+class OneLine:
+    """A mix-in for errors whose message says everything: a notebook shows it in place of a traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # what IPython asks an exception for
+        return [f"{type(self).__name__}: {self}"]
+
+
+class ConfigError(OneLine, ValueError):
     """A parameter that cannot be right; the message names it, its value and what would be right."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from entp_lib import paths
-from entp_lib.collection.changes import changed
+from entp_lib.collection.changes import changed, texts
 from entp_lib.collection.changes import compute_ratio as compute_ratio
 from entp_lib.collection.ends import still_improving
 from entp_lib.collection.measurements import MIN_PAIRS, Check, Measurement, weight
@@ -83,10 +83,10 @@ class Experiment:
 
     A change to ``version`` abandons all earlier records: raise it when the same configuration would now give
     another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable`` and
-    ``seeded``: whether a notebook's ``changes`` and its number of seeds are for it; a notebook of several experiments
-    has one of each. Runs of another experiment among those of ``plan``, with its configurations, are what the
-    experiment's own are compared with: their records are that experiment's. The first run is the experiment's own.
-    ``moving``: what is said of runs that were not at rest at their last step, empty where all were.
+    ``seeded``: whether a notebook's ``changes`` and its number of seeds are for it; one that is not changeable is left
+    out of a notebook with changes. Runs of another experiment among those of ``plan``, with its configurations, are
+    what the experiment's own are compared with: their records are that experiment's. The first run is the experiment's
+    own. ``moving``: what is said of runs that were not at rest at their last step, empty where all were.
     ``ready`` is asked once of the runs without a record, before any starts: ConfigError where what they need is not
     there, in place of the same failure run after run. ``of_figures``: labels of those runs of the paper's tier that
     its figures show, where it has others too. ``shown_if_stored``: its notebook shows what is stored and computes it at
@@ -174,14 +174,16 @@ class Experiment:
         ``best``: those of the best whole tier, else of ``quick``. Smoke runs have a store of their own. An experiment
         that a laptop does in full has no tier above ``quick`` and gives that one for it. ``changes`` are made to the
         runs of ``quick`` where no tier is named, and those runs have a store of their own; so have, among the others,
-        the runs that are not of the tier with its own number of seeds. Raises NoRuns where the tier has none,
-        ConfigError for changes that do not fit.
+        the runs that are not of the tier with its own number of seeds. No runs where changes are not for the
+        experiment. Raises NoRuns where the tier has none, ConfigError for changes that do not fit.
         """
         tier = parameters.tier
         if tier == "smoke":
             store = Store(paths.results() / "smoke", read_only=False)
         store = store or Store()
-        changes = parameters.changes if self.changeable else {}
+        changes = parameters.changes
+        if changes and not self.changeable:
+            return store, []
         seeds = parameters.seeds if self.seeded else 0
         if tier == "best":
             recomputed = parameters.fresh or changes
@@ -204,8 +206,14 @@ class Experiment:
         return DividedStore(store, planned), runs
 
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
-        """The records that a notebook's parameters ask for, labelled, computed where they are missing."""
+        """The records that a notebook's parameters ask for, labelled, computed where they are missing.
+
+        Where changes are not for the experiment there are none, and a printed line says so.
+        """
         store, runs = self.wanted(parameters, store)
+        if not runs:
+            print(self.left_out(parameters, store))
+            return Sweep()
         if parameters.tier == "best":
             self.tell_of_higher(store, runs[0].config.tier)
         return self.compute(runs, parameters, store, parameters.fresh)
@@ -218,21 +226,41 @@ class Experiment:
                 log.warning(text, self.name, shown, tier, few, MIN_PAIRS, tier)
 
     def collect_if_any(self, parameters: NotebookParameters, store: Store | None = None) -> list[Record]:
-        """The complete records of an experiment that only some tiers have, labelled; empty where there are none.
+        """The complete records of an experiment that only some tiers have, labelled.
 
-        ``best`` shows what is stored and computes nothing; another tier is collected if the experiment has it.
+        ``best`` shows what is stored and computes nothing; another tier, and ``quick`` where there are changes, is
+        collected if the experiment has it. Where there are none a printed line says why.
         """
-        if parameters.tier == "best":
-            return self.best(store or Store(), parameters.seeds)
-        return self.collect(parameters, store).complete if self.plan(parameters.tier, parameters.seeds) else []
+        tier = "quick" if parameters.changes and parameters.tier == "best" else parameters.tier
+        if tier != "best" and self.plan(tier, parameters.seeds):
+            return self.collect(parameters, store).complete
+        found = self.best(store or Store(), parameters.seeds) if tier == "best" else []
+        if not found:
+            print(self.left_out(parameters, store))
+        return found
+
+    def left_out(self, parameters: NotebookParameters, store: Store | None = None) -> str:
+        """Why a notebook with these parameters shows nothing of the experiment, in a line."""
+        stored = self.best_tier(store or Store())
+        if parameters.changes:
+            why = "the changes are not made to its runs"
+        elif stored:
+            why = f"its runs are stored at tier {stored}; tier = 'best' and seeds = 0 show them"
+        else:
+            tier = next((tier for tier in reversed(BEST_FIRST) if self.plan(tier, 0)), parameters.tier)
+            why = f"not run yet; to run it: ./run_all.sh --tier {tier} --only {self.notebook[:2]}"
+        return f"left out: {self.title} ({why})"
 
     def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Measurement | Check]:
         """What ``records`` measure, and for claims that they do not touch, stored ones of their tier or below do.
 
         Where ``records`` are those of a whole tier, a lower one's also stand for a claim about which they can conclude
-        less, as in the ledger: from fewer pairs than it takes, or from models that have not begun to learn.
+        less, as in the ledger: from fewer pairs than it takes, or from models that have not begun to learn. No others
+        stand beside those of changed runs.
         """
         found = {m.claim: m for m in self.measure(records)}
+        if texts(records):
+            return list(found.values())
         tier = records[0].config.tier if records else "smoke"
         ids = {record.id for record in records}
         whole = tier != "smoke" and all(config_id(c, self.version) in ids for c in self.configs(tier))

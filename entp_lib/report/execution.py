@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from entp_lib import paths
+from entp_lib.collection.beside import YOURS
 from entp_lib.files import own_name, remove_stale, write_atomically
 from entp_lib.report.failures import in_words
 from entp_lib.report.lab import clean
@@ -127,7 +128,10 @@ def link_figures(copy: Path) -> None:
 
 
 def note_parameters(copy: Path, parameters: Mapping[str, Any]) -> None:
-    """Say on an executed copy's first screen that its words are those of other parameters, where any were given."""
+    """Say on an executed copy's first screen that its words are those of other parameters, where any were given.
+
+    With changes to the runs, what tells of the committed ones is folded: the answer, and what is said of outputs.
+    """
     told = {k: v for k, v in parameters.items() if k not in NO_RESULT and (k, v) != ("tier", "best")}
     if not told:
         return
@@ -136,10 +140,28 @@ def note_parameters(copy: Path, parameters: Mapping[str, Any]) -> None:
     notebook = nbformat.read(copy, as_version=4)
     first = next((cell for cell in notebook.cells if cell.cell_type == "markdown"), None)
     if first is not None:
+        if parameters.get("changes"):
+            fold_committed(notebook.cells)
         asked = ", ".join(f"{name} = {value!r}" for name, value in told.items())
         words = "the words and pictures of its text are those of the committed records; what it found is in the outputs"
         first.source = f"> **This copy ran with {asked}:** {words}.\n\n{first.source}"
         write_atomically(copy, nbformat.writes(notebook).encode())
+
+
+SECTIONS = re.compile(r"(# .*?\n\n)?(.*?)(^## .*)?", re.MULTILINE | re.DOTALL)  # title, text, what has a heading
+FOLDED = "<details><summary>Of the committed runs, not of yours</summary>\n\n{}\n\n</details>\n\n"
+
+
+def fold_committed(cells: Sequence[Any]) -> None:
+    """Fold, in an executed notebook, the first cell and what stands between an output of changed runs and a heading."""
+    below = True
+    for cell in cells:
+        if cell.cell_type == "code":
+            below = any(YOURS in str(output.get("data")) for output in cell.outputs)
+        elif below:
+            title, text, rest = SECTIONS.fullmatch(cell.source).groups("")
+            cell.source = title + FOLDED.format(text.strip()) * bool(text.strip()) + rest
+            below = not rest
 
 
 def executed(notebook: Path) -> Path:

@@ -21,7 +21,7 @@ from typing import Any
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
 from entp_lib.files import locked, remove_stale, write_atomically
-from entp_lib.strict import ConfigError, check_types, describe, matches, one_of, require
+from entp_lib.strict import ConfigError, OneLine, check_types, describe, matches, one_of, require
 
 STATUSES = ("complete", "partial")
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
@@ -30,7 +30,7 @@ READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
 log = logging.getLogger(__name__)
 
 
-class RecordError(RuntimeError):
+class RecordError(OneLine, RuntimeError):
     """A record that is missing, damaged or cannot be written; the message names it."""
 
 

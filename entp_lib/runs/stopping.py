@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from entp_lib.strict import OneLine
+
 GRACE_SECONDS = 20.0  # a scheduler may signal every process of a job, and each passes it on: that is one request
 
 
@@ -17,11 +19,8 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, handled as Ctrl-C is."""
 
 
-class Stopped(KeyboardInterrupt):
+class Stopped(OneLine, KeyboardInterrupt):
     """A sweep that was interrupted, by Ctrl-C or JupyterLab's square: there it is this one line, and no traceback."""
-
-    def _render_traceback_(self) -> list[str]:  # what IPython asks an exception for
-        return [str(self)]
 
 
 class Request:

@@ -31,7 +31,7 @@ from entp_lib.runs.execution import (
 from entp_lib.runs.provenance import device_name
 from entp_lib.runs.records import Record, Store, is_complete
 from entp_lib.runs.studies import progress_steps
-from entp_lib.strict import check_types, require
+from entp_lib.strict import OneLine, check_types, require
 
 POLL_SECONDS = 0.5
 KILLED = "a worker process was killed, perhaps for lack of memory; what was saved before is kept"
@@ -53,7 +53,7 @@ class Sweep:
         return [r for r in self.records if is_complete(r)]
 
 
-class SweepError(RuntimeError):
+class SweepError(OneLine, RuntimeError):
     """Some runs of a sweep failed; the others' records are safe. ``sweep`` holds what there is."""
 
     def __init__(self, sweep: Sweep):
@@ -139,7 +139,7 @@ def sweep(
             raise
         except KeyboardInterrupt:
             raise stopping.Stopped(
-                f"stopped: {len(found) + len(pool.found)} of {len(by_id)} runs are complete and kept; run it again, "
+                f"{len(found) + len(pool.found)} of {len(by_id)} runs are complete and kept; run it again, "
                 "and the others go on from their last checkpoints"
             ) from None
         result.computed, result.failures = len(pool.found), pool.failures

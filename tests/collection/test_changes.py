@@ -1,19 +1,24 @@
 """Changes to an experiment from its notebook: checked strictly, made to every run alike, counted by no claim."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
 
 from entp_lib import paths
-from entp_lib.collection.beside import beside_committed
-from entp_lib.collection.experiment import Experiment, NoRuns, no_claims, planned
+from entp_lib.collection.beside import Mark, beside_committed, by_tier, committed, mark_cells
+from entp_lib.collection.experiment import Experiment, no_claims, planned
 from entp_lib.collection.figures import describe_records, tier_note
 from entp_lib.collection.frames import describe
 from entp_lib.collection.parameters import NotebookParameters, notebook_parameters
 from entp_lib.config import config_id
 from entp_lib.models.entp import token_forwards
 from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp.count3 import COUNT3
+from entp_lib.papers.entp.count3 import COUNT3, COUNT3_UNSEEN
+from entp_lib.papers.entp.in_context.convergence import with_quick
+from entp_lib.papers.entp.in_context.experiment import IN_CONTEXT
 from entp_lib.papers.entp.match3 import MATCH3
 from entp_lib.report import ledger, options
 from entp_lib.report import notebooks as launcher
@@ -127,11 +132,66 @@ def test_best_means_quick_for_what_was_changed():
     assert {run.config.tier for run in runs} == {"quick"}
 
 
-def test_an_experiment_that_is_not_meant_keeps_its_records():
-    store, runs = wanted("addition_lengths", train_steps=30)
-    assert store.root == paths.results() and runs == EXPERIMENTS["addition_lengths"].plan("quick", 1)
-    with pytest.raises(NoRuns, match="no runs at this tier"):
-        wanted("count3_unseen", tier="quick", train_steps=30)
+@pytest.mark.parametrize("name", ["addition_lengths", "count3_unseen", "in_context_sparse", "count3_operations"])
+@pytest.mark.parametrize("tier", ["best", "quick", "overnight"])
+def test_an_experiment_that_is_not_meant_leaves_itself_out_and_says_why(name, tier, capsys):
+    asked = NotebookParameters(tier=tier, changes={"train.steps": 30})
+    assert EXPERIMENTS[name].collect_if_any(asked) == EXPERIMENTS[name].collect(asked).complete == []
+    line = f"left out: {EXPERIMENTS[name].title} (the changes are not made to its runs)"
+    assert capsys.readouterr().out.splitlines() == [line, line]
+
+
+def test_what_has_records_is_not_called_not_run(store, capsys):
+    for asked in (dict(tier="quick"), dict(seeds=9)):
+        assert COUNT3_UNSEEN.collect_if_any(NotebookParameters(**asked)) == []
+        assert "(its runs are stored at tier overnight; tier = 'best' and" in capsys.readouterr().out
+    assert COUNT3_UNSEEN.collect_if_any(NotebookParameters(), store) == []
+    assert "(not run yet; to run it: ./run_all.sh --tier overnight --only 03)" in capsys.readouterr().out
+    assert len(COUNT3_UNSEEN.collect_if_any(NotebookParameters())) == 20 and capsys.readouterr().out == ""
+
+
+def told(records):
+    """``records`` as if they were of changed runs."""
+    return [replace(r, labels={**r.labels, "changed": "train.steps = 3"}) for r in records]
+
+
+def test_no_committed_record_stands_beside_changed_ones():
+    """Neither in a section's figure and tables, nor among verdicts, nor where a tier lacks arms of quick."""
+    night = COUNT3.stored(Store(), "overnight")
+    assert {r.config.tier for r in committed(COUNT3, night)} == {"quick"}
+    assert committed(COUNT3, told(night)) == []
+    assert {m.tier for m in COUNT3.measurements(night)} == {"overnight", "quick"}  # Count2 ran at quick alone
+    assert {m.tier for m in COUNT3.measurements(told(night))} == {"overnight, changed"}
+    functions = IN_CONTEXT.stored(Store(), "overnight")
+    assert len(with_quick(IN_CONTEXT, functions)) == len(functions) + 20
+    assert with_quick(IN_CONTEXT, told(functions)) == told(functions)
+    assert list(by_tier(COUNT3, night, ("task",))) == ["overnight", "quick"]
+    assert list(by_tier(COUNT3, told(night), ("task",))) == ["overnight"]
+
+
+def test_the_tier_that_the_answer_tells_of_stands_beside_changed_runs_and_the_one_that_was_changed():
+    table = beside_committed(COUNT3, told(COUNT3.stored(Store(), "quick")))
+    decoder = table.loc["count3 decoder"]
+    assert list(decoder.index) == ["committed, overnight", "committed, quick", "train.steps = 3"]
+    assert list(decoder["token_accuracy"].str[:5]) == ["0.995", "0.739", "0.739"] and set(decoder["runs"]) == {5}
+    assert list(table.loc["count2 decoder"].index) == ["committed, quick", "train.steps = 3"]
+    assert "count3 longer" not in table.index  # has nothing to be compared with
+
+
+def test_a_line_below_every_cell_says_whose_runs_are_shown_until_nothing_is_changed(capsys):
+    shell = InteractiveShell.instance()
+    try:
+        shell.push({"mark_cells": mark_cells})
+        shell.run_cell("mark_cells('train.steps = 3')\nmark_cells('train.steps = 4')")
+        shell.run_cell("print('figure')")
+        hooks = [hook for hook in shell.events.callbacks["post_run_cell"] if isinstance(hook, Mark)]
+        assert [hook.changes for hook in hooks] == ["train.steps = 4"]
+        assert capsys.readouterr().out.count("Markdown object") == 2
+        shell.run_cell("mark_cells('')")
+        shell.run_cell("print('figure')")
+        assert capsys.readouterr().out == "figure\n"
+    finally:
+        InteractiveShell.clear_instance()
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +221,8 @@ def test_a_table_stands_beside_the_committed_result(small, small_run, tmp_path, 
     table = beside_committed(experiment, sweep.complete)
     words = "task.length = 10, train.steps = 6"
     # the records of this experiment say smoke, and smoke is what stands beside them
-    assert list(table.index) == ["decoder", "entp"] and words in table["loss"].columns
-    assert list(table["runs"][words]) == [2, 2]
+    rows = [(arm, of) for arm in ("decoder", "entp") for of in ("committed, smoke", words)]
+    assert list(table.index) == rows and list(table["runs"]) == [2] * 4
     for text in (describe(sweep.complete), describe_records(sweep.complete)):
         assert f"changed: {words}" in text
     assert tier_note(sweep.complete).endswith(", changed") and "changed" not in tier_note(committed)

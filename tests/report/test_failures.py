@@ -6,11 +6,13 @@ import tempfile
 import nbformat
 import papermill
 import pytest
+from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from papermill.exceptions import PapermillExecutionError
 
 from entp_lib.report import execution
 from entp_lib.report.failures import in_words
+from entp_lib.report.notebooks import OWN_WORDS
 from entp_lib.strict import ConfigError
 
 
@@ -62,6 +64,27 @@ def test_a_kernel_checks_and_finds_room_for_its_sockets_whatever_the_environment
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
     assert "assert 1 == 2" in notebook("assert 1 == 2").error
     assert os.environ["PYTHONOPTIMIZE"] == "2" and not list((tmp_path / "results" / "executed").glob(".run-*"))
+
+
+def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_traceback(tmp_path, monkeypatch):
+    """A wrong parameter, a wrong change, a missing record; the cell fails with the error's name and words."""
+    monkeypatch.setenv("ENTP_RECORDS", "read-only")
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    mistakes = {
+        "sedes = 3\nnotebook_parameters(globals())": "ConfigError: unknown parameter 'sedes'; did you mean 'seeds'",
+        "COUNT3.collect(NotebookParameters(changes={'task.lenght': 6}))": "ConfigError: changes: unknown parameter",
+        "COUNT3.collect(NotebookParameters(tier='quick'))": "RecordError: missing or partial: record count3/",
+        "COUNT3.collect(3)": "AttributeError: ",
+    }
+    imports = "from entp_lib.collection.parameters import NotebookParameters, notebook_parameters\n"
+    imports += "from entp_lib.papers.entp.count3 import COUNT3"
+    cells = [new_code_cell(source) for source in (imports, *mistakes)]
+    NotebookClient(new_notebook(cells=cells), kernel_name="python3", allow_errors=True).execute()
+    for cell, words in zip(cells[1:], mistakes.values(), strict=True):
+        (error,) = cell.outputs
+        told, shown = f"{error.ename}: {error.evalue}", "\n".join(error.traceback).splitlines()
+        assert error.output_type == "error" and told.startswith(words)
+        assert shown == [told] if error.ename in OWN_WORDS else len(shown) > 5
 
 
 def test_no_folder_that_is_short_enough_is_named(monkeypatch):

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
+from entp_lib.collection.beside import YOURS
 from entp_lib.config import RunConfig, config_id
 from entp_lib.papers import EXPERIMENTS
 from entp_lib.papers.entp.count3 import COUNT3
 from entp_lib.report import limits, options
 from entp_lib.report import notebooks as launcher
-from entp_lib.report.execution import link_figures, note_parameters
+from entp_lib.report.execution import FOLDED, link_figures, note_parameters
 from entp_lib.report.lab import clean
 from entp_lib.report.planned import Planned, planned
 from entp_lib.runs.records import Store
@@ -565,6 +566,27 @@ def test_a_copy_with_other_parameters_says_so_first(tmp_path):
     note_parameters(copy, {"tier": "quick", "seeds": 3})
     first = nbformat.read(copy, as_version=4).cells[0].source
     assert first.startswith("> **This copy ran with tier = 'quick', seeds = 3:**") and first.endswith("An answer.")
+
+
+def test_a_copy_with_changed_runs_folds_what_tells_of_the_committed_ones(tmp_path):
+    marked = new_output("display_data", data={"text/markdown": f"*{YOURS} (…)*"})
+    cells = [
+        new_markdown_cell("# 03\n\nAn answer."),
+        new_markdown_cell("## Task\n\nWhat is asked."),
+        new_code_cell("1", outputs=[new_output("stream", text="of the task")]),
+        new_markdown_cell("How to read it."),
+        new_code_cell("2", outputs=[marked]),
+        new_markdown_cell("ENTP leads.\n\nBy far.\n\n## Next\n\nThe next table."),
+        new_code_cell("3", outputs=[marked]),
+        new_markdown_cell("## Cost"),
+    ]
+    copy = tmp_path / "03_x.ipynb"
+    nbformat.write(new_notebook(cells=cells), copy)
+    note_parameters(copy, {"changes": {"train.steps": 3}})
+    text = [cell.source for cell in nbformat.read(copy, as_version=4).cells if cell.cell_type == "markdown"]
+    assert text[0].endswith("# 03\n\n" + FOLDED.format("An answer."))
+    assert text[1:3] == ["## Task\n\nWhat is asked.", "How to read it."]
+    assert text[3:] == [FOLDED.format("ENTP leads.\n\nBy far.") + "## Next\n\nThe next table.", "## Cost"]
 
 
 def test_what_people_write_into_a_cells_metadata_stays(folder):

@@ -61,7 +61,7 @@ def interrupted(small_run, tmp_path):
 def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(interrupted):
     configs, said, store = interrupted
     assert said.count("Traceback") == 1 and said.strip().splitlines()[-1].startswith("entp_lib.runs.stopping.Stopped:")
-    assert "stopped: 0 of 2 runs are complete and kept; run it again" in said
+    assert "Stopped: 0 of 2 runs are complete and kept; run it again" in said
     for config in configs:
         assert store.checkpoint_path("test", config_id(config, 1)).exists()
     steps = [r.provenance["steps"] for r in sweep(configs, 1, store=store, jobs=1, time_limit=1e-6).records]
@@ -71,5 +71,5 @@ def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(interrupted):
 def test_a_notebook_shows_that_line_and_no_traceback(capsys):
     shell = InteractiveShell()
     shell.user_ns["Stopped"] = Stopped
-    shell.run_cell("raise Stopped('stopped: 1 of 2 runs')")
-    assert capsys.readouterr().out.strip() == "stopped: 1 of 2 runs"
+    shell.run_cell("raise Stopped('1 of 2 runs')")
+    assert capsys.readouterr().out.strip() == "Stopped: 1 of 2 runs"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from entp_lib.collection.beside import committed
 from entp_lib.collection.changes import LONGER
 from entp_lib.collection.experiment import Experiment, select
 from entp_lib.collection.frames import interval_text
@@ -61,5 +62,5 @@ def both_measures(records: Sequence[Record]) -> pd.DataFrame:
 def with_quick(experiment: Experiment, records: Sequence[Record], store: Store | None = None) -> list[Record]:
     """``records``, and of function classes that they lack those of quick, if they are stored."""
     there = {task_of(r).function for r in records}
-    below = experiment.stored(store or Store(), "quick") or []
+    below = committed(experiment, records, store=store)
     return [*records, *(r for r in below if task_of(r).function not in there)]
