@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from entp_lib import paths
-from entp_lib.collection import claims, png_files
-from entp_lib.collection.parameters import OPTIONAL, NotebookParameters
-from entp_lib.report import notebooks as launcher
-from entp_lib.report import options, readme
-from entp_lib.report.execution import Job, execute
+from entp_lib.experiments import claims, png_files
+from entp_lib.experiments.parameters import OPTIONAL, NotebookParameters
+from entp_lib.reports import notebooks as launcher
+from entp_lib.reports import options, readme
+from entp_lib.reports.execution import Job, execute
 
 NOTEBOOKS = launcher.notebook_paths()
 names = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

@@ -9,10 +9,10 @@ from scipy import stats
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import Batch, Counting, Task, Triplets
 from entp_lib.tasks.counting import count3
 from entp_lib.training.evaluation import batches, constant_baseline, evaluate, mode_baseline
+from entp_lib.validation import ConfigError
 
 
 class Weighted(Task):

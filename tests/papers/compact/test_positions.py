@@ -8,10 +8,10 @@ import torch
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.models.positions.alibi import slopes
-from entp_lib.papers.compact import positions
-from entp_lib.papers.compact.positioned import PositionedTransformer
-from entp_lib.papers.compact.positions import SCHEMES, build_scheme
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import positions
+from entp_papers.compact.positioned import PositionedTransformer
+from entp_papers.compact.positions import SCHEMES, build_scheme
 
 BIASED = ("t5", "alibi", "kerple", "fire")
 

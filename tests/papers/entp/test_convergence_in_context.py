@@ -3,9 +3,10 @@
 import pytest
 from made_up import sound
 
-from entp_lib.collection.claims import judge
-from entp_lib.papers.entp.in_context import convergence, flat
-from entp_lib.papers.entp.in_context.experiment import (
+from entp_lib.experiments.claims import judge
+from entp_lib.records.store import Record, Store
+from entp_papers.entp.in_context import convergence, flat
+from entp_papers.entp.in_context.experiment import (
     IN_CONTEXT,
     IN_CONTEXT_BASELINES,
     late_error,
@@ -13,7 +14,6 @@ from entp_lib.papers.entp.in_context.experiment import (
     table,
     task_of,
 )
-from entp_lib.runs.records import Record, Store
 
 FIVE = range(5)
 COST = dict(steps=1, token_forwards=1, train_seconds=1.0, wall_seconds=1.0, peak_memory_bytes=1, device="x")

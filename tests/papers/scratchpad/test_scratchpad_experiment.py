@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from entp_lib.collection import claims
 from entp_lib.config import from_dict
-from entp_lib.papers.scratchpad.experiment import (
+from entp_lib.experiments import claims
+from entp_lib.records.store import Record
+from entp_lib.registry import STUDIES
+from entp_papers.scratchpad.experiment import (
     ARMS,
     SCRATCHPAD,
     SCRATCHPAD_TRAINING,
@@ -20,9 +22,7 @@ from entp_lib.papers.scratchpad.experiment import (
     plan,
     plan_training,
 )
-from entp_lib.papers.scratchpad.training import Setting
-from entp_lib.runs.records import Record
-from entp_lib.runs.studies import study_named
+from entp_papers.scratchpad.training import Setting
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def studied():
     """The exact studies' records at smoke, made in memory."""
     found = []
     for run in plan("smoke"):
-        metrics, curves = study_named(run.config.study)(**run.config.params)
+        metrics, curves = STUDIES.named(run.config.study)(**run.config.params)
         found.append(Record(run.config.experiment, 1, run.config, metrics, curves, {}, labels=run.labels))
     return found
 
