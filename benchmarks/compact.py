@@ -17,9 +17,9 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from entp_lib.papers.compact import side_by_side
-from entp_lib.papers.compact.memory_model import MemoryConfig
-from entp_lib.papers.compact.side_by_side import Schedule, random_library
+from entp_papers.compact import side_by_side
+from entp_papers.compact.memory_model import MemoryConfig
+from entp_papers.compact.side_by_side import Schedule, random_library
 
 # name: model, runs, sequences of a library, schedule; figure 8's, and two of the sweep of capacity
 CASES = {

@@ -11,10 +11,10 @@ import time
 import pandas as pd
 import torch
 
-from entp_lib.papers.looped import Shape, SubleqMachine
-from entp_lib.papers.looped.program import states
-from entp_lib.papers.looped.programs import random_program
-from entp_lib.papers.looped.studies.shown import speed_study
+from entp_papers.looped import Shape, SubleqMachine
+from entp_papers.looped.program import states
+from entp_papers.looped.programs import random_program
+from entp_papers.looped.studies.shown import speed_study
 
 LIMIT = 20.0  # seconds for 1,000 programs of 50 passes, n about 20
 

@@ -6,7 +6,7 @@ import sys
 
 from entp_lib import arithmetic
 from entp_lib.config import TIERS
-from entp_lib.report import (
+from entp_lib.reports import (
     campaign_command,
     continuing,
     own_data_command,
@@ -16,8 +16,8 @@ from entp_lib.report import (
     starting,
     training,
 )
-from entp_lib.report.limits import add_native, check_limits, seconds
-from entp_lib.strict import require
+from entp_lib.reports.limits import add_native, check_limits, seconds
+from entp_lib.validation import require
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if getattr(options, "native", False):
         arithmetic.restart_native()
-    from entp_lib.report.endings import exit_status
+    from entp_lib.reports.endings import exit_status
 
     return exit_status(lambda: options.command(options))
 
@@ -98,8 +98,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def tier_command(options) -> int:
-    from entp_lib.report import tiers
-    from entp_lib.report.options import notebook_paths
+    from entp_lib.reports import tiers
+    from entp_lib.reports.options import notebook_paths
 
     check_limits(options)
     only = [path.name[:2] for path in notebook_paths(options.only)] if options.only else []
@@ -111,9 +111,9 @@ def tier_command(options) -> int:
 
 
 def claims_command(_) -> int:
-    from entp_lib.collection import claims
-    from entp_lib.report import ledger
-    from entp_lib.runs.records import Store
+    from entp_lib.experiments import claims
+    from entp_lib.records.store import Store
+    from entp_lib.reports import ledger
 
     # damaged records are named, not passed over
     table, columns = ledger.write_ledger(Store(read_only=True)), ["ours", "95 % interval", "tier", "seeds", "where"]
@@ -127,10 +127,10 @@ def claims_command(_) -> int:
 def verify_command(options) -> int:
     from tqdm.auto import tqdm
 
-    from entp_lib.papers import EXPERIMENTS
-    from entp_lib.runs import verification
-    from entp_lib.runs.records import Store
-    from entp_lib.strict import one_of
+    from entp_lib.records import verification
+    from entp_lib.records.store import Store
+    from entp_lib.registry import EXPERIMENTS
+    from entp_lib.validation import one_of
 
     one_of("experiment", options.experiment, EXPERIMENTS)
     experiment, store, found = EXPERIMENTS[options.experiment], Store(read_only=True), []
@@ -162,7 +162,7 @@ def corpus_command(options) -> int:
 
 
 def readme_command(options) -> int:
-    from entp_lib.report import readme
+    from entp_lib.reports import readme
 
     if options.check:
         found = readme.outdated()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from entp_lib.config import RunConfig
-from entp_lib.runs.records import CURVES, Record
+from entp_lib.records.store import CURVES, Record
 
 PROVENANCE = dict(commit="none", started="", device="cpu", threads=1, versions={}, wall_seconds=1.0)
 

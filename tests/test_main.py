@@ -15,9 +15,9 @@ import pytest
 from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.config import config_id
-from entp_lib.papers import EXPERIMENTS
-from entp_lib.report import ledger, readme
-from entp_lib.runs.records import Store, checksum
+from entp_lib.records.store import Store, checksum
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.reports import ledger, readme
 
 
 @pytest.fixture

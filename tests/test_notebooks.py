@@ -8,13 +8,14 @@ import nbformat
 import pandas as pd
 import papermill
 import pytest
+from PIL import Image
 
 from entp_lib import paths
-from entp_lib.collection import claims, png_files
-from entp_lib.collection.parameters import OPTIONAL, NotebookParameters
-from entp_lib.report import notebooks as launcher
-from entp_lib.report import options, readme
-from entp_lib.report.execution import Job, execute
+from entp_lib.experiments import claims, png_files
+from entp_lib.experiments.parameters import OPTIONAL, NotebookParameters
+from entp_lib.reports import notebooks as launcher
+from entp_lib.reports import options, readme
+from entp_lib.reports.execution import Job, execute
 
 NOTEBOOKS = launcher.notebook_paths()
 names = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -159,6 +160,29 @@ def test_runs_live_at_the_smoke_tier(path, tmp_path, monkeypatch):
     made = list((tmp_path / "results" / "smoke" / "figures").glob("*.png"))
     assert len(made) == result.figures and not (tmp_path / "figures").exists()
     assert path.read_bytes() == before and (tmp_path / "results" / "executed" / path.name).exists()
+
+
+WITH_CHANGES = [p for p in NOTEBOOKS if "changes" in options.defaults(p)]
+
+
+@pytest.mark.parametrize("path", WITH_CHANGES, ids=lambda p: p.stem)
+def test_what_is_changed_never_mixes_with_what_is_committed(path):
+    """Stored records of other tiers are shown through ``committed``, which gives none beside changed runs."""
+    source = "\n".join(c.source for c in code_cells(path))
+    assert ".stored(" not in source and ".best(" not in source
+    assert source.index("show_beside_committed(") < source.index("save_figure(")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("path", WITH_CHANGES, ids=lambda p: p.stem)
+def test_every_figure_of_changed_runs_is_of_these_alone(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    parameters = {"tier": "smoke", "jobs": 1, "changes": {"train.steps": 8}}
+    result = execute(Job(path, parameters, paths.new_figures()))
+    assert (result.status, result.error, result.reused) == ("ok", "", 0)
+    texts = [Image.open(p).text["Description"] for p in (tmp_path / "results" / "smoke" / "figures").glob("*.png")]
+    assert len(texts) == result.figures and all("[tier smoke, changed: train.steps = 8; " in text for text in texts)
 
 
 def test_a_misspelt_parameter_fails_even_where_papermill_only_warns(tmp_path, caplog):

@@ -1,11 +1,14 @@
 """The shell scripts on a stand-in for the project: what the first use does, what it says when it cannot."""
 
+import http.server
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -28,9 +31,20 @@ case "$*" in
   "-m venv .venv") mkdir -p .venv/bin && rm -f .venv/bin/python && cp "$0" .venv/bin/python ;;
   "-c import pip") ;;
   "-m pip install "*" uv==1") echo Installing uv && cp uv .venv/bin/uv ;;
-  "-m pip install "*) sleep 0.3 && echo "$@" >>pip-calls ;;
+  "-m pip install "*) sleep 0.3 && echo "$@" >>pip-calls && [ "$PIP_INDEX_URL" != "${{BAD:-none}}" ] ;;
   *) exec '{PYTHON}' "$@" ;;
 esac"""
+
+
+class Index(http.server.BaseHTTPRequestHandler):
+    """A package index with an empty page for everything."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
 
 
 class Project:
@@ -187,6 +201,33 @@ def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails)
     assert calls == ["--no-deps torch==0.0.1", "-r requirements.txt"][: 2 * fails]
 
 
+@pytest.mark.parametrize("found", ["answers", "silent", "without it", "gpu"])
+def test_torch_is_the_small_build_where_there_is_no_gpu(pretended, tmp_path, found):
+    if os.path.exists("/proc/driver/nvidia") or shutil.which("nvidia-smi"):
+        pytest.skip("this machine has an NVIDIA GPU")
+    pretended.require("uv==1\ntorch==0.0.1")
+    script(pretended.root / "uv", 'echo "$UV_DEFAULT_INDEX $*" >>uv-calls; [ "$UV_DEFAULT_INDEX" != "$BAD" ]')
+    if found == "gpu":
+        script(tmp_path / "nvidia-smi", "")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:  # it listens, and answers from below on
+        if found != "silent":
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        index = f"http://127.0.0.1:{server.server_address[1]}/whl"
+        shell = pretended.root / "tools" / "venv.sh"
+        shell.write_text(re.sub("^cpu_torch=[^ ]*", f"cpu_torch={index}", shell.read_text(), flags=re.MULTILINE))
+        own = {"PIP_NO_INDEX": "", "PIP_INDEX_URL": "file:///a", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        began = time.monotonic()
+        done = pretended.run(**own, BAD=index if found == "without it" else "none")
+        if found != "silent":
+            server.shutdown()
+    assert (done.returncode, done.stderr) == (0, "") and time.monotonic() - began < 20
+    calls = [call.split() for call in (pretended.root / "uv-calls").read_text().splitlines()]
+    asked = [call[0] for call in calls if call[-1] == "torch==0.0.1"]
+    assert asked == ([index] if found in ("answers", "without it") else [])
+    assert (calls[-1][0], calls[-1][-1]) == ("file:///a", "requirements.txt")
+    assert ("it may bring CUDA" in done.stdout) == (found in ("silent", "without it"))
+
+
 def test_two_at_once_install_once(pretended):
     pretended.require("# for both")
     both = [pretended.start(), pretended.start()]
@@ -318,11 +359,12 @@ def test_directory_not_writable(bare):
 
 @pytest.fixture
 def checked(project) -> Project:
-    """The shared project with a ruff, a pytest and an import-linter that print how they were called."""
+    """The shared project with a ruff, a pytest, an import-linter, other processors that print how they are called."""
     for name in ("ruff", "pytest"):
         (project.root / name).mkdir(exist_ok=True)
         (project.root / name / "__main__.py").write_text(STUB)
     (project.root / ".venv" / "bin" / "lint-imports").write_text(STUB)
+    script(project.root / "tools" / "processors.sh", 'exec "$PYTHON" pytest/__main__.py "$SETS" "$@"')
     return project
 
 
@@ -332,22 +374,23 @@ def calls(done: subprocess.CompletedProcess) -> list[str]:
 
 def test_every_check_runs_in_its_environment(checked, tmp_path):
     done = checked.run(script="run_tests.sh", cwd=tmp_path, MPLBACKEND="agg")
-    lint, form, tests, notebooks = calls(done)
+    lint, form, tests, notebooks, again = calls(done)
     assert (lint, form) == ("__main__.py|check|.", "__main__.py|format|--check|.")
     assert tests == "__main__.py|-n|logical|--maxprocesses|4|--dist|loadscope|tests"
     assert "|--nbval|--nbval-current-env|-p|no:cacheprovider|" in notebooks and notebooks.endswith("|notebooks/")
-    assert done.stdout.count("\nread-only 1 None 1\n") == 4
-    assert done.stdout.splitlines()[-1] == "4 passed, 0 failed"
+    assert again == "__main__.py|SSE|notebooks/"
+    assert done.stdout.count("\nread-only 1 None 1\n") == 5
+    assert done.stdout.splitlines()[-1] == "5 passed, 0 failed"
     assert done.returncode == 0
 
 
 def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
     done = checked.run(script="run_tests.sh", STUB_EXIT=3, OMP_NUM_THREADS=2)
-    assert len(calls(done)) == 4
-    assert done.stdout.count("\nread-only 1 None 2\n") == 5  # what broke the contract is shown
+    assert len(calls(done)) == 5
+    assert done.stdout.count("\nread-only 1 None 2\n") == 6  # what broke the contract is shown
     assert "\nlint-imports|--no-logo|--no-cache\n" in done.stdout
-    assert "notebooks  failed (3)" in done.stdout
-    assert done.stdout.splitlines()[-1] == "0 passed, 4 failed"
+    assert "notebooks     failed (3)" in done.stdout
+    assert done.stdout.splitlines()[-1] == "0 passed, 5 failed"
     assert done.returncode == 1
 
 

@@ -12,19 +12,19 @@ import pandas as pd
 
 from benchmarks.hammer.attacks import TEXT, Tally, environment_of
 from entp_lib import paths
-from entp_lib.collection.claims import judge
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig, config_id
 from entp_lib.corpora import Recipe, open_tokens, source_of
-from entp_lib.papers.entp.downstream.pronouns import items
-from entp_lib.report.notebooks import defaults
-from entp_lib.runs.execution import run
-from entp_lib.runs.loading import weights_of
-from entp_lib.runs.progress import read_events
-from entp_lib.runs.records import RecordError, Store
-from entp_lib.strict import ConfigError
+from entp_lib.experiments.claims import judge
+from entp_lib.records.execution import run
+from entp_lib.records.loading import weights_of
+from entp_lib.records.progress import read_events
+from entp_lib.records.store import RecordError, Store
+from entp_lib.reports.notebooks import defaults
 from entp_lib.tasks.clutrr import from_csv
 from entp_lib.training.loop import train
 from entp_lib.training.weights import trained_model
+from entp_lib.validation import ConfigError
+from entp_papers.entp.downstream.pronouns import items
 
 
 def turned(path: Path) -> None:

@@ -34,11 +34,11 @@ from entp_lib.config import canonical_json
 from entp_lib.corpora.sources import library
 from entp_lib.corpora.tokenizers import Tokenizer, restore
 from entp_lib.files import read_table
-from entp_lib.strict import ConfigError, check_types, from_dict, require
 from entp_lib.tasks import family_stories, kinship
 from entp_lib.tasks.base import Batch, generator_for
 from entp_lib.tasks.fixed import PARTS, FixedData
 from entp_lib.tasks.text import Text
+from entp_lib.validation import ConfigError, check_types, from_dict, require
 
 DROPPED = (1, 9, 12, 13, 20)  # by number, those with -in-law, which GPT-2 writes in several tokens
 RELATIONS = tuple(label for i, label in enumerate(kinship.LABELS) if i not in DROPPED)

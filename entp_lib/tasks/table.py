@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.strict import check_types, require
 from entp_lib.tasks.base import Batch
 from entp_lib.tasks.fixed import PARTS, FixedData
 from entp_lib.tasks.table_files import Contents, read
+from entp_lib.validation import check_types, require
 
 MAX_WORDS = 100  # of a vocabulary that a record lists
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from entp_lib.strict import ConfigError, require
 from entp_lib.tasks.fixed import PARTS
+from entp_lib.validation import ConfigError, require
 
 COLUMNS = ("sequence", "wanted", "targets", "part")
 ARRAYS = ("sequences", "wanted", "targets", "part")

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from entp_lib.strict import one_of, require
 from entp_lib.tasks import Batch, Task, generator_for
+from entp_lib.validation import one_of, require
 
 EVAL_BATCH = 256
 EVAL_LOGITS = 2**27  # entries of a batch's logits, which a large vocabulary would fill the memory with

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.files import write_atomically
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 
 class DamagedFileError(ConfigError):

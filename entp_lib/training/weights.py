@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig, RunConfig, canonical_json, config_from, config_id, to_dict
 from entp_lib.models import build_model
-from entp_lib.strict import ConfigError, require
 from entp_lib.tasks import Task
 from entp_lib.training.tensors import check_tensors, damaged, read_tensors, save_tensors
+from entp_lib.validation import ConfigError, require
 
 SHAPE = ("n_layers", "n_heads", "width", "positions", "input_dim", "output_dim")  # what two runs must share
 VERSIONS = range(1, 100)  # of experiments, one of which names the run

@@ -10,7 +10,7 @@ import torch
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 PROMPTS = torch.tensor([1, 3, 6])
 
@@ -53,6 +53,20 @@ def test_a_compiled_model_is_one_graph_and_the_same_function(small_model, inputs
         results.append([logits_NV.detach(), *(p.grad.clone() for p in model.parameters())])
     for expected, found in zip(*results, strict=True):
         assert (found - expected).abs().max() <= 1e-10 * expected.abs().max()
+    torch.compiler.reset()
+
+
+def test_one_graph_of_full_layers_takes_a_part_and_says_so(small_model, inputs_BT):
+    model, wanted_BT = (
+        small_model("entp"),
+        torch.rand(inputs_BT.shape, generator=torch.Generator().manual_seed(0)) < 0.5,
+    )
+    whole, broken = (torch.compile(model, fullgraph=full, backend="eager", dynamic=False) for full in (True, False))
+    expected_NV, (part,) = model(inputs_BT, wanted_BT), model.plan(wanted_BT)
+    with pytest.raises(RuntimeError, match="a part of model.plan\\(wanted\\), or no `wanted`"):
+        whole(inputs_BT, wanted_BT)
+    for found_NV in (whole(inputs_BT, part), broken(inputs_BT, wanted_BT)):
+        torch.testing.assert_close(found_NV, expected_NV)
     torch.compiler.reset()
 
 

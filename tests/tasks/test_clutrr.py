@@ -13,10 +13,10 @@ import torch
 from entp_lib import paths
 from entp_lib.config import ARCHITECTURES, canonical_json
 from entp_lib.corpora.tokenizers import Bytes
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import Clutrr, family_stories, generator_for, kinship
 from entp_lib.tasks import clutrr as module
 from entp_lib.training.evaluation import batches, constant_baseline, evaluate
+from entp_lib.validation import ConfigError
 
 SHARED = paths.root().parent / "shared" / "data"
 SMALL = dict(n_train=60, longest_train=3, longest_test=5)

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.runs.execution import run
-from entp_lib.strict import ConfigError
+from entp_lib.records.execution import run
 from entp_lib.tasks import Table, generator_for
 from entp_lib.tasks.fixed import PARTS
 from entp_lib.tasks.table import split
+from entp_lib.validation import ConfigError
 
 SUMS = "sequence,wanted\n" + "".join(
     f"{a} + {b} = {' '.join(str(a + b))},5-{4 + len(str(a + b))}\n" for a in range(8) for b in range(8)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from entp_lib.papers.compact.abstraction_studies import abstraction_study
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact.abstraction_studies import abstraction_study
 
 TASK = dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3)
 TINY = dict(n_layers=2, n_heads=2, width=16, steps=4, batch_size=8, evaluations=2, sequences=16)

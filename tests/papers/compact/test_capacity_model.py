@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from entp_lib.papers.compact import capacity_model as model
-from entp_lib.papers.compact.capacity_model import PUBLISHED, Parameters, Point
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import capacity_model as model
+from entp_papers.compact.capacity_model import PUBLISHED, Parameters, Point
 
 
 @pytest.mark.parametrize(

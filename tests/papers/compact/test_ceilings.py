@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from entp_lib.papers.compact import ceilings
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import ceilings
 
 
 def test_no_function_of_the_key_does_better():

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from entp_lib.papers.compact import chance, side_by_side
-from entp_lib.papers.compact.memory_model import MemoryConfig
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import chance, side_by_side
+from entp_papers.compact.memory_model import MemoryConfig
 
 
 def test_printed_probabilities():

@@ -7,10 +7,13 @@ import pandas as pd
 import pytest
 import torch
 
-from entp_lib.collection.experiment import select
-from entp_lib.collection.measurements import Check
 from entp_lib.config import ModelConfig, config_id
-from entp_lib.papers.compact import (
+from entp_lib.experiments.experiment import select
+from entp_lib.experiments.measurements import Check
+from entp_lib.records.store import Record
+from entp_lib.registry import STUDIES
+from entp_lib.validation import ConfigError, from_dict
+from entp_papers.compact import (
     EXPERIMENTS,
     abstraction,
     activations,
@@ -22,14 +25,11 @@ from entp_lib.papers.compact import (
     lengths,
     walk_activations,
 )
-from entp_lib.papers.compact.activated import walk_model
-from entp_lib.papers.compact.length_studies import check
-from entp_lib.papers.compact.memory_studies import configs
-from entp_lib.papers.compact.templates import Templates
-from entp_lib.papers.compact.wirings import TripletConfig
-from entp_lib.runs.records import Record
-from entp_lib.runs.studies import study_named
-from entp_lib.strict import ConfigError, from_dict
+from entp_papers.compact.activated import walk_model
+from entp_papers.compact.length_studies import check
+from entp_papers.compact.memory_studies import configs
+from entp_papers.compact.templates import Templates
+from entp_papers.compact.wirings import TripletConfig
 
 
 def computed(experiment, keep=lambda run: True):
@@ -37,7 +37,7 @@ def computed(experiment, keep=lambda run: True):
     records = []
     for run in experiment.plan("smoke", 0):
         if keep(run):
-            metrics, curves = study_named(run.config.study)(**run.config.params)
+            metrics, curves = STUDIES.named(run.config.study)(**run.config.params)
             record = Record(experiment.name, experiment.version, run.config, metrics, curves, {}, "complete")
             records += experiment.labelled([record], [run])
     return records
@@ -52,7 +52,7 @@ def test_plans_name_what_there_is_once_each(experiment, tier):
     assert len({config_id(run.config, experiment.version) for run in runs}) == len(runs)
     for run in runs:
         assert run.config.experiment == experiment.name and run.config.tier == tier
-        inspect.signature(study_named(run.config.study)).bind(**run.config.params)
+        inspect.signature(STUDIES.named(run.config.study)).bind(**run.config.params)
 
 
 @pytest.mark.parametrize("tier", ["smoke", "quick", "overnight", "gpu", "paper"])
@@ -143,7 +143,8 @@ def test_activation_tables():
     assert found["CT-activation"].values == pytest.approx([0.1 / 9] * 5)
     assert found["CT-activation-depth"].values == pytest.approx([-0.05] * 5)
     assert found["CT-activation-steady"].values == pytest.approx([0] * 5)
-    assert found["CT-activation-described"].idle == "5 of 60 runs never recall nine tenths of what they can"
+    assert found["CT-activation-depth"].remark == "in the last epoch alone -0.0500, -0.0500 to -0.0500"
+    assert found.keys() == {f"CT-activation{end}" for end in ("", "-steady", "-speed", "-depth")}
     shown = activations.overview(records)
     assert math.isnan(shown.loc[("described", 4), ("epochs", "relu")])
     one = shown.loc[("published", 1), "epochs"]

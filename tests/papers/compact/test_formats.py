@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from entp_lib.papers.compact import formats
-from entp_lib.papers.compact.formats import FORMATS, Format
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import formats
+from entp_papers.compact.formats import FORMATS, Format
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from entp_lib.papers.compact import graph
-from entp_lib.papers.compact.graph import Graph, Synthetic
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import graph
+from entp_papers.compact.graph import Graph, Synthetic
 
 SMALL = Synthetic(concepts=300, relations=12, relations_per_concept=2.5)
 

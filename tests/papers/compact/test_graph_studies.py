@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from entp_lib.papers.compact import graph_studies
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import graph_studies
 
 TRAITS = dict(concepts=40, relations=6, relations_per_concept=3.0)
 MODEL = dict(width=16, n_heads=2)

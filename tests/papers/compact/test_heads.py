@@ -5,8 +5,8 @@ import torch
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
-from entp_lib.papers.compact import heads
-from entp_lib.papers.compact.templates import Templates
+from entp_papers.compact import heads
+from entp_papers.compact.templates import Templates
 
 TASK = Templates(template_length=4, variables=2, instances=2, digits=4, held_out=0.3)
 

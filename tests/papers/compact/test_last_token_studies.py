@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from entp_lib.papers.compact import abstraction_studies, last_token, last_token_studies
-from entp_lib.papers.compact.last_token_studies import last_token_study, repeating_share, split
-from entp_lib.papers.compact.templates import Templates
-from entp_lib.runs.records import Record
-from entp_lib.strict import ConfigError
+from entp_lib.records.store import Record
 from entp_lib.tasks.base import generator_for
+from entp_lib.validation import ConfigError
+from entp_papers.compact import abstraction_studies, last_token, last_token_studies
+from entp_papers.compact.last_token_studies import last_token_study, repeating_share, split
+from entp_papers.compact.templates import Templates
 
 SOURCE = Templates()
 TINY = dict(task=dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3), architecture="decoder",

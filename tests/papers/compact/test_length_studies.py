@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from entp_lib.papers.compact import length_studies, lengths
-from entp_lib.papers.compact.formats import FORMATS
-from entp_lib.papers.compact.positions import SCHEMES
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import length_studies, lengths
+from entp_papers.compact.formats import FORMATS
+from entp_papers.compact.positions import SCHEMES
 
 TINY = dict(trained_digits=2, tested_digits=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8, tested=10)
 

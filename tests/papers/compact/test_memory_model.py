@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from entp_lib.papers.compact import memory_model
-from entp_lib.papers.compact.memory_model import MemoryConfig
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import memory_model
+from entp_papers.compact.memory_model import MemoryConfig
 
 
 def weights(cfg, seed=0):

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from entp_lib.papers.compact import memory_studies
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import memory_studies
 
 MODEL = dict(symbols=8, length=5, width=12, head_width=6)
 SCHEDULE = dict(epochs=12, batch_size=16, rate=1e-2, count_every=4)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from entp_lib.papers.compact import shatter
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import shatter
 
 
 def test_finds_the_numbers_it_was_drawn_from():

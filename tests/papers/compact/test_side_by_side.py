@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from entp_lib.papers.compact import side_by_side
-from entp_lib.papers.compact.memory_model import MemoryConfig
-from entp_lib.papers.compact.side_by_side import Progress, Schedule
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import side_by_side
+from entp_papers.compact.memory_model import MemoryConfig
+from entp_papers.compact.side_by_side import Progress, Schedule
 
 CFG = MemoryConfig(symbols=8, length=5, width=12, head_width=6, n_heads=2)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from entp_lib.papers.compact import small_tasks
-from entp_lib.papers.compact.small_tasks import SMALL_TASKS
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import small_tasks
+from entp_papers.compact.small_tasks import SMALL_TASKS
 
 
 @pytest.mark.parametrize("name", SMALL_TASKS)

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 import torch
 
-from entp_lib.papers.compact import templates
-from entp_lib.papers.compact.templates import Templates, all_templates
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import templates
+from entp_papers.compact.templates import Templates, all_templates
 
 SMALL = dict(template_length=4, variables=2, instances=2, digits=3, held_out=0.0)
 

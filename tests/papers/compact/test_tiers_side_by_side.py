@@ -3,10 +3,10 @@
 import pytest
 from made_up import sound
 
-from entp_lib.collection.beside import by_tier
-from entp_lib.papers.compact import ABSTRACTION, LENGTHS, lengths
-from entp_lib.report.ledger import ledger
-from entp_lib.runs.records import Record
+from entp_lib.experiments.beside import by_tier
+from entp_lib.records.store import Record
+from entp_lib.reports.ledger import ledger
+from entp_papers.compact import ABSTRACTION, LENGTHS, lengths
 
 ARMS = ("architecture", "n_layers", "scored")
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from entp_lib.papers.compact import wirings
-from entp_lib.papers.compact.wirings import TripletConfig, TripletModel
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.compact import wirings
+from entp_papers.compact.wirings import TripletConfig, TripletModel
 
 
 def model(**changes):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from entp_lib.papers.encoder_decoder import bugs, faulty
-from entp_lib.papers.encoder_decoder.bugs import (
+from entp_papers.encoder_decoder import bugs, faulty
+from entp_papers.encoder_decoder.bugs import (
     BUGS,
     LENGTH,
     Bug,
@@ -13,7 +13,7 @@ from entp_lib.papers.encoder_decoder.bugs import (
     influence,
     tokens_mix,
 )
-from entp_lib.papers.encoder_decoder.faulty import HEADS, across_heads, across_tokens, causally
+from entp_papers.encoder_decoder.faulty import HEADS, across_heads, across_tokens, causally
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda b: f"{b.name} {b.check}")

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from entp_lib.models.decoding import beam_search, filtered
-from entp_lib.papers.encoder_decoder import computing
-from entp_lib.papers.encoder_decoder.computing import (
+from entp_papers.encoder_decoder import computing
+from entp_papers.encoder_decoder.computing import (
     brute_force,
     caches_study,
     last_logits,

@@ -3,8 +3,9 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from entp_lib.papers.encoder_decoder.experiment import ARMS, plan, plan_objectives
-from entp_lib.papers.encoder_decoder.pictures import (
+from entp_lib.records.store import Record
+from entp_papers.encoder_decoder.experiment import ARMS, plan, plan_objectives
+from entp_papers.encoder_decoder.pictures import (
     LOOKS,
     draw_costs,
     draw_influence,
@@ -12,7 +13,6 @@ from entp_lib.papers.encoder_decoder.pictures import (
     draw_misprints,
     slopes_table,
 )
-from entp_lib.runs.records import Record
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lib.papers.encoder_decoder.layers import Shape, attention_mask, random_stack
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.encoder_decoder.layers import Shape, attention_mask, random_stack
 
 SMALL = dict(n_layers=2, n_heads=2, width=8, hidden=12, vocab_size=7, max_length=9)
 TOKENS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 5]])

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lib.papers.encoder_decoder import libraries
-from entp_lib.papers.encoder_decoder.libraries import bert_pair, collated, masking_study, parity_study, texts
-from entp_lib.papers.encoder_decoder.masked_language import Masking, mask_tokens
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.encoder_decoder import libraries
+from entp_papers.encoder_decoder.libraries import bert_pair, collated, masking_study, parity_study, texts
+from entp_papers.encoder_decoder.masked_language import Masking, mask_tokens
 
 
 @pytest.mark.parametrize("library", libraries.LIBRARIES)

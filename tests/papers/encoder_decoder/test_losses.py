@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lib.papers.encoder_decoder.libraries import by_hand
-from entp_lib.papers.encoder_decoder.losses import (
+from entp_lib.validation import ConfigError
+from entp_papers.encoder_decoder.libraries import by_hand
+from entp_papers.encoder_decoder.losses import (
     appended_mask,
     causal_loss,
     check_labels,
@@ -14,8 +15,7 @@ from entp_lib.papers.encoder_decoder.losses import (
     full_states,
     masked_loss,
 )
-from entp_lib.papers.encoder_decoder.masked_language import IGNORED, MaskedBatch
-from entp_lib.strict import ConfigError
+from entp_papers.encoder_decoder.masked_language import IGNORED, MaskedBatch
 
 IGNORED_ALL = r"labels: all \d+ are -100, so none counts"
 

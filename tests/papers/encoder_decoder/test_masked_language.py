@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lib.papers.encoder_decoder.masked_language import IGNORED, Masking, mask_tokens, rates
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.encoder_decoder.masked_language import IGNORED, Masking, mask_tokens, rates
 
 MASKING = Masking(20, 19, (17, 18, 19))
 

@@ -6,10 +6,11 @@ import torch.nn.functional as F
 
 from entp_lib.config import TrainConfig
 from entp_lib.models import build_model
-from entp_lib.papers.encoder_decoder import objectives
-from entp_lib.papers.encoder_decoder.losses import full_states
-from entp_lib.papers.encoder_decoder.misprints import Pointer, fine_tuned, misprinted
-from entp_lib.papers.encoder_decoder.objectives import (
+from entp_lib.validation import ConfigError
+from entp_papers.encoder_decoder import objectives
+from entp_papers.encoder_decoder.losses import full_states
+from entp_papers.encoder_decoder.misprints import Pointer, fine_tuned, misprinted
+from entp_papers.encoder_decoder.objectives import (
     OBJECTIVES,
     Setting,
     candidate_losses,
@@ -21,7 +22,6 @@ from entp_lib.papers.encoder_decoder.objectives import (
     train,
     windows,
 )
-from entp_lib.strict import ConfigError
 
 TEXT = dict(corpus="README.md", split="tail", held_out=0.2, context=6, prefixes=3)
 SMALL = dict(text=TEXT, n_layers=2, n_heads=2, width=8, labelled=8, epochs=1, tested=8, curve_windows=4, candidates=2)

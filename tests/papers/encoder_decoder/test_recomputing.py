@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.models.costs import counted
-from entp_lib.papers.encoder_decoder.computing import last_logits, model_of, tokens_of
-from entp_lib.papers.encoder_decoder.recomputing import (
+from entp_lib.validation import ConfigError
+from entp_papers.encoder_decoder.computing import last_logits, model_of, tokens_of
+from entp_papers.encoder_decoder.recomputing import (
     WAYS,
     attention_total,
     coordinates_study,
@@ -20,7 +21,6 @@ from entp_lib.papers.encoder_decoder.recomputing import (
     slope,
     unmasked_logits,
 )
-from entp_lib.strict import ConfigError
 
 
 @pytest.mark.parametrize("way", ["decoder, no cache", "ENTP"])

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entp_lib.papers.looped import AssemblyError, Program, Shape, assemble, disassemble
-from entp_lib.papers.looped.programs import random_program
+from entp_papers.looped import AssemblyError, Program, Shape, assemble, disassemble
+from entp_papers.looped.programs import random_program
 
 MULTIPLY = """
 bits 12

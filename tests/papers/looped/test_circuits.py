@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from entp_lib.papers.looped.circuits import (
+from entp_papers.looped.circuits import (
     add_words,
     branch,
     copy_to_memory,
@@ -14,8 +14,8 @@ from entp_lib.papers.looped.circuits import (
     flag_of_number,
     flag_of_word,
 )
-from entp_lib.papers.looped.plan import LayerPlan, Rows
-from entp_lib.papers.looped.words import check_word, pointer_bits, to_bits, to_signed, to_unsigned, wrap
+from entp_papers.looped.plan import LayerPlan, Rows
+from entp_papers.looped.words import check_word, pointer_bits, to_bits, to_signed, to_unsigned, wrap
 
 
 def rows_of(**sizes):

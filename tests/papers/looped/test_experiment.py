@@ -5,10 +5,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from entp_lib.collection import claims
-from entp_lib.papers.looped import tables, verdicts
-from entp_lib.papers.looped.experiment import LOOPED
-from entp_lib.runs.records import Store
+from entp_lib.experiments import claims
+from entp_lib.records.store import Store
+from entp_papers.looped import tables, verdicts
+from entp_papers.looped.experiment import LOOPED
 
 
 @pytest.fixture(scope="module")

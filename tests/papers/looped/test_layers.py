@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from entp_lib.papers.looped.layers import Attention, FeedForward, Layer, SparseFeedForward, Stack, sparse
-from entp_lib.papers.looped.plan import LayerPlan, Rows, same
-from entp_lib.papers.looped.transcription import transcribe
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.looped.layers import Attention, FeedForward, Layer, SparseFeedForward, Stack, sparse
+from entp_papers.looped.plan import LayerPlan, Rows, same
+from entp_papers.looped.transcription import transcribe
 
 
 def random_stack(seed=0, width=7, layers=3):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from entp_lib.papers.looped import Shape, SubleqMachine, errata
-from entp_lib.papers.looped.depth import attention_square, sawtooth_square
-from entp_lib.papers.looped.masks import masked_run, scratchpad_first, with_scratchpad
-from entp_lib.papers.looped.permutation import transpose, transposer
-from entp_lib.papers.looped.programs import random_program
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.looped import Shape, SubleqMachine, errata
+from entp_papers.looped.depth import attention_square, sawtooth_square
+from entp_papers.looped.masks import masked_run, scratchpad_first, with_scratchpad
+from entp_papers.looped.permutation import transpose, transposer
+from entp_papers.looped.programs import random_program
 
 SHAPE = Shape(6, 6, 6)
 MACHINE = SubleqMachine(SHAPE)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from entp_lib.papers.looped import pictures
-from entp_lib.papers.looped.studies.shown import multiply_study
+from entp_papers.looped import pictures
+from entp_papers.looped.studies.shown import multiply_study
 
 
 @pytest.fixture(scope="module")

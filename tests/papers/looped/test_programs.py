@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entp_lib.papers.looped import StepLimit, assemble, compare, interpret, machine, run
-from entp_lib.papers.looped import programs as library
-from entp_lib.papers.looped.interpreter import result
-from entp_lib.papers.looped.minsky import COLLATZ, DOUBLE, THIRD, compile_counters, run_counters
 from entp_lib.tasks.counting import count3
+from entp_papers.looped import StepLimit, assemble, compare, interpret, machine, run
+from entp_papers.looped import programs as library
+from entp_papers.looped.interpreter import result
+from entp_papers.looped.minsky import COLLATZ, DOUBLE, THIRD, compile_counters, run_counters
 
 small, positive = st.integers(0, 30), st.integers(1, 30)
 lists = st.lists(st.integers(-50, 50), min_size=1, max_size=6)

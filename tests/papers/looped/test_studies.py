@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from entp_lib.papers.looped.experiment import LOOPED
-from entp_lib.runs.studies import STUDIES as NAMED
-from entp_lib.runs.studies import study_named
-from entp_lib.strict import ConfigError
+from entp_lib.registry import STUDIES as NAMED
+from entp_lib.validation import ConfigError
+from entp_papers.looped.experiment import LOOPED
 
 SMALL = {
     "looped_random_programs": dict(shapes=[[4, 5, 6, 4], [8, 8, 8, 4]], steps=6, precisions=["fp32", "fp64"]),
@@ -33,7 +32,7 @@ SMALL = {
     "looped_sizes": dict(tokens=[16, 64]),
     "looped_multiply": dict(x=3, y=2),
 }
-STUDIES = {name: study_named(name) for name in NAMED if name.startswith("looped_")}
+STUDIES = {name: NAMED[name] for name in NAMED if name.startswith("looped_")}
 NOT_TWICE = ("looped_speed",)  # wall-clock
 
 

@@ -6,13 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entp_lib.papers.looped import Shape, SubleqMachine, compare, machine
-from entp_lib.papers.looped import programs as library
-from entp_lib.papers.looped.interpreter import interpret
-from entp_lib.papers.looped.program import states
-from entp_lib.papers.looped.programs import random_program
-from entp_lib.papers.looped.transcription import transcribe
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.looped import Shape, SubleqMachine, compare, machine
+from entp_papers.looped import programs as library
+from entp_papers.looped.interpreter import interpret
+from entp_papers.looped.program import states
+from entp_papers.looped.programs import random_program
+from entp_papers.looped.transcription import transcribe
 
 DTYPES = [torch.float32, torch.float64]
 

@@ -3,9 +3,9 @@
 import pandas as pd
 import torch
 
-from entp_lib.papers.scratchpad.agreement import EXACT_WAYS, apart, drawn, writing_study
-from entp_lib.papers.scratchpad.equivalence import random_example, random_model
-from entp_lib.papers.scratchpad.writing import Written
+from entp_papers.scratchpad.agreement import EXACT_WAYS, apart, drawn, writing_study
+from entp_papers.scratchpad.equivalence import random_example, random_model
+from entp_papers.scratchpad.writing import Written
 
 
 def test_every_exact_way_draws_the_same_text():

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entp_lib.papers.scratchpad.equivalence import (
+from entp_papers.scratchpad.equivalence import (
     PAD,
     as_printed,
     differences,
@@ -15,8 +15,8 @@ from entp_lib.papers.scratchpad.equivalence import (
     random_example,
     random_model,
 )
-from entp_lib.papers.scratchpad.format import Example, Scratchpad
-from entp_lib.papers.scratchpad.rows import INGREDIENTS, batch_of, duplicate_states, ordinary
+from entp_papers.scratchpad.format import Example, Scratchpad
+from entp_papers.scratchpad.rows import INGREDIENTS, batch_of, duplicate_states, ordinary
 
 SCHEMES = ("learned", "rotary", "alibi", "none")
 

@@ -5,11 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from entp_lib.papers.scratchpad import pictures
-from entp_lib.papers.scratchpad.equivalence import PAD
-from entp_lib.papers.scratchpad.experiment import ARMS
-from entp_lib.papers.scratchpad.format import Example
-from entp_lib.papers.scratchpad.rows import duplicate_states, ordinary
+from entp_papers.scratchpad import pictures
+from entp_papers.scratchpad.equivalence import PAD
+from entp_papers.scratchpad.experiment import ARMS
+from entp_papers.scratchpad.format import Example
+from entp_papers.scratchpad.rows import duplicate_states, ordinary
 
 SYMBOLS = (":", "#", ".", "a", "b", "c", "d")
 EXAMPLE = Example((3,), ((4,), (5,), (6,)))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entp_lib.papers.scratchpad.problems import PROBLEMS, ShiftAddition, SpacedAddition, SpacedParity, TwoCycles
-from entp_lib.papers.scratchpad.rows import chunks, duplicate_states
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.scratchpad.problems import PROBLEMS, ShiftAddition, SpacedAddition, SpacedParity, TwoCycles
+from entp_papers.scratchpad.rows import chunks, duplicate_states
 
 SMALL = {
     "parity": SpacedParity(slots=12),

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entp_lib.models import build_model
-from entp_lib.papers.scratchpad.equivalence import PAD, random_example, random_model
-from entp_lib.papers.scratchpad.format import Example
-from entp_lib.papers.scratchpad.reading import READERS, Doubled, Masked, Naive, Reader, Recomputed, Trimmed
-from entp_lib.papers.scratchpad.writing import END, TOO_LONG, TOO_MANY, write, write_many
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.scratchpad.equivalence import PAD, random_example, random_model
+from entp_papers.scratchpad.format import Example
+from entp_papers.scratchpad.reading import READERS, Doubled, Masked, Naive, Reader, Recomputed, Trimmed
+from entp_papers.scratchpad.writing import END, TOO_LONG, TOO_MANY, write, write_many
 
 
 def along(reader: Reader, example: Example) -> tuple[torch.Tensor, int]:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from entp_lib.papers.scratchpad.format import Example, Scratchpad
-from entp_lib.papers.scratchpad.relative import (
+from entp_lib.validation import ConfigError
+from entp_papers.scratchpad.format import Example, Scratchpad
+from entp_papers.scratchpad.relative import (
     distance_to_question,
     distances_wanted,
     inductive_mask,
@@ -15,8 +16,7 @@ from entp_lib.papers.scratchpad.relative import (
     states_seen,
     window_mask,
 )
-from entp_lib.papers.scratchpad.rows import duplicate_states, group_mask
-from entp_lib.strict import ConfigError
+from entp_papers.scratchpad.rows import duplicate_states, group_mask
 
 SIZES = range(2, 7)
 

@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 import torch
 
-from entp_lib.papers.scratchpad.equivalence import PAD, random_example, random_model
-from entp_lib.papers.scratchpad.format import Example
-from entp_lib.papers.scratchpad.reuse import KINDS, changes, costs, keys_and_values, reuse_study, ways_of
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.scratchpad.equivalence import PAD, random_example, random_model
+from entp_papers.scratchpad.format import Example
+from entp_papers.scratchpad.reuse import KINDS, changes, costs, keys_and_values, reuse_study, ways_of
 
 TEXT = Example((5, 6), ((3, 4), (7, 8, 3), (4, 4), (6,)))
 

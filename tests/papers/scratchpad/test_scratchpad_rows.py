@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entp_lib.papers.scratchpad.equivalence import random_model
-from entp_lib.papers.scratchpad.format import Example, Scratchpad
-from entp_lib.papers.scratchpad.rows import batch_of, chunks, duplicate_states, group_mask, ordinary
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.scratchpad.equivalence import random_model
+from entp_papers.scratchpad.format import Example, Scratchpad
+from entp_papers.scratchpad.rows import batch_of, chunks, duplicate_states, group_mask, ordinary
 
 PAD = Scratchpad(start=0, delimiter=1, end=2)
 tokens = st.lists(st.integers(3, 9), min_size=1, max_size=4).map(tuple)

@@ -3,17 +3,17 @@
 import pandas as pd
 import pytest
 
-from entp_lib.papers.scratchpad import tables
-from entp_lib.papers.scratchpad.experiment import plan, plan_training
-from entp_lib.runs.records import Record
-from entp_lib.runs.studies import study_named
+from entp_lib.records.store import Record
+from entp_lib.registry import STUDIES
+from entp_papers.scratchpad import tables
+from entp_papers.scratchpad.experiment import plan, plan_training
 
 
 def made(runs):
     """Records of runs, computed in memory."""
     found = []
     for run in runs:
-        metrics, curves = study_named(run.config.study)(**run.config.params)
+        metrics, curves = STUDIES.named(run.config.study)(**run.config.params)
         found.append(Record(run.config.experiment, 1, run.config, metrics, curves, {}, labels=run.labels))
     return found
 

@@ -5,9 +5,10 @@ import pytest
 
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.models import build_model
-from entp_lib.papers.scratchpad.format import Example
-from entp_lib.papers.scratchpad.rows import chunks
-from entp_lib.papers.scratchpad.training import (
+from entp_lib.validation import ConfigError
+from entp_papers.scratchpad.format import Example
+from entp_papers.scratchpad.rows import chunks
+from entp_papers.scratchpad.training import (
     SCRATCHPADS,
     Setting,
     context_for,
@@ -19,7 +20,6 @@ from entp_lib.papers.scratchpad.training import (
     training_study,
     ways_apart,
 )
-from entp_lib.strict import ConfigError
 
 TINY = dict(
     problem="parity",
@@ -139,6 +139,6 @@ def test_bad_input_is_named(changes, message):
 
 @pytest.mark.parametrize(("tested", "compared", "message"), [(0, 0, "tested = 0"), (2, -1, "compared = -1")])
 def test_bad_numbers_are_named_before_any_training(tested, compared, message, monkeypatch):
-    monkeypatch.setattr("entp_lib.papers.scratchpad.training.train_on", lambda *_: pytest.fail("it was trained"))
+    monkeypatch.setattr("entp_papers.scratchpad.training.train_on", lambda *_: pytest.fail("it was trained"))
     with pytest.raises(ConfigError, match=message):
         training_study({**TINY, "scratchpad": "none", "architecture": "decoder"}, STEPS, tested, compared, 0)

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from entp_lib.papers.entp.pretrained import provider as chat
-from entp_lib.papers.entp.pretrained.dry_run import Loopback as Provider
-from entp_lib.papers.entp.pretrained.dry_run import dry_run_study, serving
-from entp_lib.papers.entp.pretrained.prompts import read_answer
-from entp_lib.papers.entp.pretrained.provider import KEY, FineTuning, ProviderError
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import Counting
 from entp_lib.tasks.counting import count3
+from entp_lib.validation import ConfigError
+from entp_papers.entp.pretrained import provider as chat
+from entp_papers.entp.pretrained.dry_run import Loopback as Provider
+from entp_papers.entp.pretrained.dry_run import dry_run_study, serving
+from entp_papers.entp.pretrained.prompts import read_answer
+from entp_papers.entp.pretrained.provider import KEY, FineTuning, ProviderError
 
 TASK = Counting(length=15, seed_length=8, symbols=16)
 MODEL = "gpt-4o-2024-08-06"

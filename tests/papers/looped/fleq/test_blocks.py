@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from entp_lib.papers.looped.fleq.arithmetic import diagonal_block, multiple_block, sum_block, transpose_block
-from entp_lib.papers.looped.fleq.contract import padding_error, violations
-from entp_lib.papers.looped.fleq.frame import BlockStack, Frame
-from entp_lib.papers.looped.fleq.product import product_block
-from entp_lib.papers.looped.fleq.sigmoids import (
+from entp_lib.validation import ConfigError
+from entp_papers.looped.fleq.arithmetic import diagonal_block, multiple_block, sum_block, transpose_block
+from entp_papers.looped.fleq.contract import padding_error, violations
+from entp_papers.looped.fleq.frame import BlockStack, Frame
+from entp_papers.looped.fleq.product import product_block
+from entp_papers.looped.fleq.sigmoids import (
     SIGMOID,
     inverse_sum,
     selected_block,
     sigmoid_block,
     sqrt_sum,
 )
-from entp_lib.strict import ConfigError
 
 # maker, layers, heads by d, tolerance of its error
 BLOCKS = {

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from entp_lib.papers.looped.fleq import algorithms
-from entp_lib.papers.looped.fleq.program import encode, fleq, interpret, run
-from entp_lib.papers.looped.fleq.random_programs import random_fleq
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.looped.fleq import algorithms
+from entp_papers.looped.fleq.program import encode, fleq, interpret, run
+from entp_papers.looped.fleq.random_programs import random_fleq
 
 LINEAR = algorithms.linear_functions()
 

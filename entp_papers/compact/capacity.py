@@ -1,0 +1,294 @@
+"""Capacity for random sequences: the runs of every tier, tables of them, and what they say of the claims (§3.1)."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from entp_lib.config import StudyConfig
+from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.experiments.measurements import Check, Measurement, Observation
+from entp_lib.records.store import Record
+from entp_lib.statistics import exceeds
+from entp_papers.compact import capacity_model, chance, shatter
+from entp_papers.compact.capacity_model import Point
+
+NAME = "compact_capacity"
+SCHEDULE = dict(epochs=100, batch_size=256, rate=1e-2, count_every=10)
+SMOKE = dict(epochs=4, batch_size=32, rate=1e-2, count_every=2)
+
+# By tier: the library, its symbols and runs; what is swept; the schedule of the sweep.
+TIERS: dict[str, dict[str, Any]] = {
+    "smoke": dict(
+        library=64, symbols=8, runs=1, widths=(4, 6, 8, 12), heads=(1, 2), lengths=(4, 6, 8), head_width=4,
+        schedule=SMOKE, ablated=(8,), sizes={8: [4, 8, 64, 72]}, steps=60,
+        batches=(16, 64), batch_epochs=2, batch_steps=6, shatter=dict(library=6, runs=60, epochs=80),
+    ),
+    "quick": dict(
+        library=2048, symbols=64, runs=2, widths=(8, 12, 16, 24), heads=(1, 2, 4), lengths=(8, 16, 32), head_width=16,
+        schedule=SCHEDULE, ablated=(8, 12, 16, 20, 24), steps=1500,
+        sizes={width: [int(start * 1.25**i) for i in range(12)] for width, start in ((8, 10), (16, 60), (24, 180))},
+        batches=(16, 64, 256, 1024), batch_epochs=30, batch_steps=300,
+        shatter=dict(library=16, runs=200, epochs=800),
+    ),
+    "paper": dict(
+        library=16_000, symbols=128, runs=5, widths=(32, 64, 128, 256, 512), heads=(1, 2, 4, 8),
+        lengths=(8, 16, 32, 64, 128), head_width=128,
+        schedule=dict(epochs=1000, batch_size=512, rate=1e-3, count_every=5, patience=5), ablated=(32, 128, 512),
+        steps=20_000, sizes={width: [int(100 * 1.25**i) for i in range(24)] for width in (32, 128, 512)},
+        batches=(32, 128, 512, 2048), batch_epochs=500, batch_steps=10_000,
+        shatter=dict(library=16, runs=1000, epochs=5000),
+    ),
+}  # fmt: skip
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """All studies of a tier; ``seeds`` > 0 sets the number of runs that each has side by side, but for figure 8's."""
+    if tier not in TIERS:
+        return []
+    t = TIERS[tier]
+    runs, found = seeds or t["runs"], []
+
+    def model(width: int, n_heads: int, length: int, **changes) -> dict[str, Any]:
+        shape = dict(symbols=t["symbols"], width=width, n_heads=n_heads, length=length, head_width=t["head_width"])
+        return {**shape, **changes}
+
+    def add(study: str, part: str, params: dict[str, Any], **labels) -> None:
+        config = StudyConfig(NAME, tier, study, params)
+        found.append(planned_study(config, part=part, **labels))
+
+    def capacity(part: str, schedule: dict, library: int, shape: dict, **labels) -> None:
+        add("compact_capacity", part, dict(model=shape, schedule=schedule, library=library, runs=runs), **labels)
+
+    middle, short = t["widths"][-2], t["lengths"][0]
+    for width in t["widths"]:
+        for n_heads in t["heads"]:
+            for length in t["lengths"]:
+                shape = model(width, n_heads, length)
+                capacity("sweep", t["schedule"], t["library"], shape, width=width, n_heads=n_heads, length=length)
+    for architecture in ("decoder", "entp"):
+        shape = model(t["ablated"][0], 2, short, architecture=architecture)
+        capacity("one_layer", t["schedule"], t["library"] // 4, shape, architecture=architecture)
+    for width in t["ablated"]:
+        for way in ("trained", "identity", "none"):
+            shape = model(width, 2, short, n_layers=2, feed_forward=way)
+            capacity("feed_forward", t["schedule"], t["library"] // 2, shape, width=width, way=way)
+        shape = model(width, 2, short, n_layers=2, architecture="entp")
+        capacity("entp", t["schedule"], t["library"] // 2, shape, width=width, way="entp")
+    for batch in t["batches"]:
+        for equal, length in (("epochs", dict(epochs=t["batch_epochs"])), ("steps", dict(steps=t["batch_steps"]))):
+            schedule = {**t["schedule"], "batch_size": batch, **length}
+            shape = model(middle, 1, t["lengths"][1])
+            capacity("batch", schedule, t["library"] // 2, shape, batch_size=batch, equal=equal)
+    for width, sizes in t["sizes"].items():
+        schedule = {**t["schedule"], "steps": t["steps"]}
+        params = dict(model=model(width, 2, short), schedule=schedule, sizes=sizes, runs=runs)
+        add("compact_largest_library", "largest", params, width=width)
+    for name, shape in (
+        ("attention", dict(head_width=8, feed_forward="none")),
+        ("query_key", dict(head_width=16, feed_forward="none", attention_weights="query_key")),
+        ("whole", dict(head_width=16)),
+    ):
+        few = dict(symbols=32, length=8, width=16, **shape)
+        epochs = t["shatter"]["epochs"] if name != "query_key" else t["shatter"]["epochs"] // 4  # it never gets there
+        params = dict(
+            model=few,
+            schedule=dict(epochs=epochs, batch_size=16, rate=1e-2),
+            library=t["shatter"]["library"],
+            runs=t["shatter"]["runs"],
+        )
+        add("compact_shatter", "shatter", params, way=name)
+    return found
+
+
+def table(records: Sequence[Record], part: str) -> pd.DataFrame:
+    """One row per study of a part: its labels and its plain metrics."""
+    return pd.DataFrame(
+        {
+            **{k: v for k, v in r.labels.items() if k not in ("study", "part", "tier", "seed")},
+            **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float))},
+            "mean": float(np.mean(r.metrics.get("capacity", np.nan))),
+        }
+        for r in select(records, part=part)
+    )
+
+
+def points(records: Sequence[Record]) -> list[Point]:
+    """The sweep as points of the capacity model: the best run of each, as the paper has it."""
+    rows = table(records, "sweep").itertuples()
+    return [Point(int(r.width), int(r.n_heads), int(r.length), float(r.best)) for r in rows]
+
+
+def forms(records: Sequence[Record]) -> pd.DataFrame:
+    """Both forms of the capacity model fitted to the sweep: their numbers and how well they fit."""
+    found = points(records)
+    widths, heads, lengths, measured = capacity_model.columns(found)
+    rows = {}
+    for form in capacity_model.FORMS:
+        p = capacity_model.fit(found, form)
+        rows[form] = vars(p) | vars(
+            capacity_model.quality(measured, capacity_model.capacity(p, widths, heads, lengths, form))
+        )
+    return pd.DataFrame(rows).T
+
+
+def at_equal_parameters(records: Sequence[Record], few: int = 2, many: int = 4) -> list[float]:
+    """log2 of capacity with ``many`` heads over that with ``few`` at equal parameters, interpolated: one a length."""
+    rows, found = table(records, "sweep"), []
+    for _, part in rows.groupby("length"):
+        curves = [part[part["n_heads"] == h].sort_values("parameters") for h in (few, many)]
+        if any(len(c) < 2 for c in curves):
+            continue
+        low = max(c["parameters"].min() for c in curves)
+        high = min(c["parameters"].max() for c in curves)
+        if low < high:
+            at = np.geomspace(low, high, 3)
+            a, b = (np.interp(at, c["parameters"], c["best"]) for c in curves)
+            found.append(float(np.log2(b / a).mean()))
+    return found
+
+
+def by_length(records: Sequence[Record]) -> list[float]:
+    """Slope of ln capacity over ln length, a value for each width and number of heads of the sweep."""
+    rows = table(records, "sweep")
+    return [
+        float(np.polyfit(np.log(part["length"]), np.log(part["best"]), 1)[0])
+        for _, part in rows.groupby(["width", "n_heads"])
+    ]
+
+
+def by_economy(records: Sequence[Record]) -> list[float]:
+    """log2 of sequences per trained weight, widest model over narrowest, a value for each length and heads."""
+    wide = table(records, "sweep").pivot(index="width", columns=["length", "n_heads"], values="memories_per_parameter")
+    return np.log2(wide.iloc[-1] / wide.iloc[0]).tolist()
+
+
+def by_feed_forward(records: Sequence[Record]) -> list[float]:
+    """log2 of capacity with a trained feed-forward layer over that with an identity, a value for each width."""
+    wide = table(records, "feed_forward").pivot(index="width", columns="way", values="best")
+    return np.log2(wide["trained"] / wide["identity"]).tolist()
+
+
+def two_measures(records: Sequence[Record]) -> pd.DataFrame:
+    """By width: MAC less chance, of the sweep, beside the largest library recalled whole (two heads, shortest)."""
+    rows = table(records, "sweep")
+    rows = rows[(rows["n_heads"] == 2) & (rows["length"] == rows["length"].min())]
+    largest = table(records, "largest").set_index("width")["best"].rename("largest library")
+    return rows.set_index("width")[["best", "above_chance"]].join(largest, how="inner")
+
+
+def same_with_one_layer(records: Sequence[Record]) -> bool:
+    """Whether a decoder and ENTP of one layer gave the same counts and losses throughout."""
+    first, second = select(records, part="one_layer")
+    return first.metrics == second.metrics and first.curves == second.curves
+
+
+def with_larger_batches(records: Sequence[Record]) -> dict[str, bool]:
+    """By what was held equal, epochs or steps: whether capacity rises with every larger batch."""
+    batches = table(records, "batch").pivot(index="batch_size", columns="equal", values="best").sort_index()
+    return {equal: bool(batches[equal].is_monotonic_increasing) for equal in batches}
+
+
+def epochs_of_a_binomial(records: Sequence[Record], tier: str) -> Observation:
+    """Whether a negative binomial describes the epochs of attention alone, the model of the figure's 512 weights.
+
+    All runs count, those that did not get there in time as later than the last epoch. Below a p of 0.01 it does not.
+    """
+    runs = select(records, part="shatter")
+    names = tuple(name_of(r) for r in runs)
+    found = {r.labels["way"]: r for r in runs if r.metrics["fit"]}
+    if "attention" not in found:
+        return Observation("CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names)
+    alone, p_value = found["attention"].metrics, fit_of_all(found["attention"]).p_value
+    seen = (
+        f"attention alone: p = {p_value:.1g}, and {alone['fit']['p_value']:.2g} without the {alone['unfinished']} of "
+        f"{alone['runs']} runs that did not get there in time"
+    )
+    if "whole" in found:
+        whole = found["whole"].metrics
+        seen += f"; the whole layer: {whole['fit']['p_value']:.1g} without its {whole['unfinished']}"
+    verdict = "not reproduced" if exceeds(0.01, p_value) else "same direction"
+    return Observation("CT-negative-binomial", verdict, tier, "", seen, alone["runs"], names)
+
+
+def fit_of_all(record: Record) -> shatter.Fit:
+    """The negative binomial fitted to all runs of a record, unfinished ones as later than its last epoch."""
+    return shatter.fit(record.curves["epochs"], unfinished=record.metrics["unfinished"], limit=record.metrics["limit"])
+
+
+def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
+    """What records of a whole tier decide."""
+    sweep = select(records, part="sweep")
+    if len(sweep) < 24:
+        return []
+    tier, ids = sweep[0].config.tier, tuple(name_of(r) for r in sweep)
+
+    def check(claim: str, part: str, printed: bool | None, **more) -> Check:
+        return Check(claim, printed, tier, records=tuple(name_of(r) for r in select(records, part=part)), **more)
+
+    def look(claim: str, part: str, seen: str, why: str) -> Observation:
+        names = tuple(name_of(r) for r in select(records, part=part))
+        return Observation(claim, "inconclusive", tier, why, seen, records=names)
+
+    fitted, left_out = forms(records), capacity_model.cross_validated(points(records))
+    widest, rising = two_measures(records).iloc[-1], with_larger_batches(records)
+    return [
+        Check(
+            "CT-chance",
+            abs(chance.chance_below(2048, 128, 25) - 0.96) < 0.005,
+            tier,
+            abs(chance.chance_below(2048, 128, 24) - 0.96) < 0.005
+            and math.isclose(chance.chance_from(2048, 128, 40), 2.8e-7, rel_tol=0.03),
+            "0.96 is P(r < 24); P(r < 25) is 0.978",
+            records=ids,
+        ),
+        check(
+            "CT-one-layer",
+            "one_layer",
+            same_with_one_layer(records),
+            remark="one function by construction: at the last token neither mask hides anything",
+        ),
+        check(
+            "CT-ecm",
+            "sweep",
+            not capacity_model.contradicted("max"),
+            remark=f"by table 2 at least {capacity_model.saturation(capacity_model.PUBLISHED[1], 2):,.0f} with two "
+            f"heads, where figure 13 has {capacity_model.READ_OFF[2]:,.0f}; its minimum would do, and of ours both "
+            f"explain alike (R² {fitted.loc['min', 'r2']:.3f} and {fitted.loc['max', 'r2']:.3f})",
+        ),
+        look(
+            "CT-cubic",
+            "sweep",
+            f"left out of the fit: R² {left_out['capacity_model'].r2:.3f}, of the cubic {left_out['cubic'].r2:.3f}",
+            "one sweep, far from where capacity ends",
+        ),
+        Measurement("CT-heads", at_equal_parameters(records), tier, ids),
+        Measurement("CT-length", by_length(records), tier, ids),
+        Measurement("CT-economy", by_economy(records), tier, ids),
+        epochs_of_a_binomial(records, tier),
+        look(
+            "CT-mls",
+            "largest",
+            f"{widest['above_chance']:.0f} and {widest['largest library']:.0f} at width {widest.name}, two runs each",
+            "no wide model",
+        ),
+        look(
+            "CT-batch",
+            "batch",
+            " and ".join(f"{'rises' if up else 'does not rise'} at equal {equal}" for equal, up in rising.items()),
+            "neither separates the batch from how much is trained",
+        ),
+        Measurement("CT-feed-forward", by_feed_forward(records), tier, ids),
+    ]
+
+
+CAPACITY = Experiment(
+    name=NAME,
+    version=1,
+    title="Capacity of compact Transformers for random sequences",
+    notebook="12_compact_transformers",
+    plan=plan,
+    measure=measure,
+)
