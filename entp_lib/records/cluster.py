@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -196,17 +197,13 @@ def published(where: str, mixed: bool = False) -> Iterator[None]:
             texts = security.get_tls_config_for_role("client")
             for place, name in (("CA_FILE", "ca_file"), ("CLIENT__CERT", "cert"), ("CLIENT__KEY", "key")):
                 changes[f"DASK_DISTRIBUTED__COMM__TLS__{place}"] = texts[name]
-        before = {name: os.environ.get(name) for name in changes}
-        os.environ.update(changes)
-        try:
-            with connected(
-                where if address == where else address, mixed
-            ):  # a mistake is told now, not by each notebook
+        refresh = library("dask").config.refresh  # what Dask took from the environment
+        with mock.patch.dict(os.environ, changes):
+            refresh()
+            with connected(address, mixed):  # a mistake is told now, not by each notebook
                 pass
             yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+        refresh()
 
 
 class Remote(cf.Executor):

@@ -264,6 +264,8 @@ class Pool:
                         lost = True
                 if lost and not futures:
                     break
+                if not futures:  # a cluster whose workers are yet to come
+                    time.sleep(POLL_SECONDS)
                 done, _ = cf.wait(futures, timeout=POLL_SECONDS, return_when=cf.FIRST_COMPLETED)
                 for future in done:  # a future holds its result: let go of it when that is taken
                     i = futures.pop(future)

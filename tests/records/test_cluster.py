@@ -332,6 +332,25 @@ def test_a_store_that_is_not_shared_and_a_scheduler_that_is_lost(small_run, tmp_
 
 
 @dask
+def test_a_cluster_that_a_command_began_is_reached_over_tls_by_what_it_starts(small_run, store, monkeypatch):
+    """As ``run_all.sh --cluster slurm:`` has it: notebooks find address and certificate in their environment."""
+    pytest.importorskip("cryptography", reason="needs cryptography: pip install -e '.[cluster]'")
+    from distributed import LocalCluster, Security
+
+    def local(options):
+        place = dict(protocol="tls://", host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50)
+        made = LocalCluster(n_workers=1, threads_per_worker=1, security=Security.temporary(), **place)
+        made.scale = lambda jobs: None
+        return made
+
+    monkeypatch.setattr(cluster, "slurm_cluster", local)
+    with cluster.published("slurm:workers=1"):
+        assert os.environ[cluster.VARIABLE].startswith("tls://")
+        assert sweep([small_run()], 1, store=store).computed == 1
+    assert not [name for name in os.environ if name == cluster.VARIABLE or "TLS" in name]
+
+
+@dask
 def test_jobs_of_slurm_have_one_run_each_over_tls():
     """The script as it would be handed to sbatch."""
     pytest.importorskip("dask_jobqueue", reason="needs dask-jobqueue: pip install -e '.[cluster]'")
