@@ -11,7 +11,7 @@ from entp_lib.collection import claims
 from entp_lib.files import read_text, write_atomically
 from entp_lib.report import cost_page, elsewhere, findings, findings_page, notebooks, pictures
 from entp_lib.report.ledger import ledger
-from entp_lib.report.starting import FIRST_OWN
+from entp_lib.report.options import FIRST_OWN
 from entp_lib.report.tables import markdown
 from entp_lib.runs.records import Store
 from entp_lib.strict import ConfigError
