@@ -8,7 +8,7 @@ The authors' logs (one seed, no text about them) have lowest validation losses o
 decoder, at step 3,600, and of 1.625 for ENTP. What they do not say is inferred: characters, 65 of them, from the loss
 at the start; block 64, batch 64 and rates from 5e-4 to 5e-5, the defaults of their code; a warm-up of 100 steps from
 the loss after 16; the end, ten evaluations after the lowest, from where all eight logs stop. The length of the decay
-is a guess, and so is the validation text: docs/JOURNAL.md says what speaks against the last tenth. A decoder takes the
+is a guess, and so is the validation text: docs/journal says what speaks against the last tenth. A decoder takes the
 better part of an hour on one core, ENTP wants a GPU.
 """
 
