@@ -1,9 +1,10 @@
 """The ledger as pictures: verdicts on claims, and what full attention buys."""
 
 import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from entp_lib.experiments.figures import PALETTE
+from entp_lib.experiments.figures import PALETTE, panels
 
 VERDICT_COLOURS = {
     "reproduced": "#009E73",
@@ -19,7 +20,7 @@ ANSWER_COLOURS = {
     "open": "#7F7F7F",
     "uninformative": "#C8C8C8",
 }
-BUDGET_MARKERS = {"equal steps": ("o", -0.2), "equal multiply-adds": ("s", 0.0), "equal token-forwards": ("D", 0.2)}
+EQUAL_STEPS, EQUAL_MULTIPLY_ADDS = "equal steps", "equal multiply-adds"
 
 
 def forest(ax, ledger: pd.DataFrame) -> None:
@@ -42,27 +43,32 @@ def forest(ax, ledger: pd.DataFrame) -> None:
     ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
-def bought(ax, table: pd.DataFrame) -> None:
-    """What full attention buys: a row per task, a mark for each budget, coloured by answer.
+def bought(table: pd.DataFrame) -> Figure:
+    """Draw ENTP's lead over a decoder: a row per task, equal steps beside equal multiply-adds, coloured by answer.
 
-    ``table``: columns task, budget, value, low, high, margin (shares of the way from guessing to the best), answer,
-    tier; of what was run. Below its margin, drawn as two grey ticks, a difference counts as none.
+    ``table``: columns drawn_as, budget, value, low, high (shares of the way from guessing to a perfect score), answer;
+    of what was run. Rows without ``drawn_as`` are left out. A hollow mark is at equal token-forwards, which stand where
+    no decoder had ENTP's multiply-adds.
     """
-    places = {task: row for row, task in enumerate(dict.fromkeys(table["task"]))}
+    table = table[table["drawn_as"] != ""]
+    places = {task: row for row, task in enumerate(dict.fromkeys(table["drawn_as"]))}
+    fig, axes = panels(2, width=3.6, height=0.9 + 0.27 * len(places), sharey=True, sharex=True)
     for row in table.itertuples():
-        marker, shift = BUDGET_MARKERS[row.budget]
-        at, colour = places[row.task] + shift, ANSWER_COLOURS[row.answer]
+        ax, at, colour = axes[int(row.budget != EQUAL_STEPS)], places[row.drawn_as], ANSWER_COLOURS[row.answer]
         if pd.notna(row.low):
-            ax.plot([row.low, row.high], [at, at], color=colour, lw=1.8)
-        ax.plot([-row.margin, row.margin], [at, at], "|", color="#9A9A9A", ms=7, mew=1.2, zorder=1)
-        ax.plot([row.value], [at], marker, ms=5, color=colour)
-    ax.axvline(0, color="grey", lw=0.8)
-    tiers = table.groupby("task", sort=False)["tier"].agg(lambda found: ", ".join(dict.fromkeys(found)))
-    ax.set_yticks(range(len(places)), [f"{task} ({tiers[task]})" for task in places])
-    ax.set(xlabel="← decoder ahead      share of the way from guessing to a perfect score      ENTP ahead →")
-    ax.set_ylim(max(len(places), 1) - 0.4, -0.6)
-    handles = [Line2D([], [], color=c, lw=3, label=answer) for answer, c in ANSWER_COLOURS.items()]
-    handles.append(Line2D([], [], color="#9A9A9A", marker="|", ls="none", ms=7, label="± margin"))
-    budgets = {b: m for b, (m, _) in BUDGET_MARKERS.items() if b in set(table["budget"])}
-    handles += [Line2D([], [], color="k", marker=m, lw=0, ms=5, label=b) for b, m in budgets.items()]
-    ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5))
+            ax.plot([row.low, row.high], [at, at], color=colour, lw=2)
+        full = colour if row.budget != "equal token-forwards" else "white"
+        ax.plot([row.value], [at], "o", ms=6, color=colour, mfc=full)
+    for ax, title in zip(axes, (EQUAL_STEPS, EQUAL_MULTIPLY_ADDS), strict=True):
+        ax.axvline(0, color="grey", lw=0.8)
+        ax.set_title(title)
+    axes[0].set_yticks(range(len(places)), [name[:1].upper() + name[1:] for name in places])
+    axes[0].set_ylim(max(len(places), 1) - 0.5, -0.5)
+    fig.supxlabel("← decoder ahead    (share of the way from guessing to a perfect score)    ENTP ahead →", fontsize=9)
+    seen = set(table["answer"])
+    handles = [Line2D([], [], color=c, marker="o", lw=2, label=a) for a, c in ANSWER_COLOURS.items() if a in seen]
+    if "equal token-forwards" in set(table["budget"]):
+        handles.append(Line2D([], [], color="k", marker="o", mfc="white", lw=0, label="hollow: equal token-forwards"))
+    fig.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
+    fig.tight_layout()
+    return fig

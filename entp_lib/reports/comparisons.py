@@ -27,7 +27,7 @@ AHEAD, BEHIND, NOT_RUN = "ENTP ahead", "decoder ahead", "not run yet"
 def tasks() -> pd.DataFrame:
     """Every task with its claims at equal steps and, where there are any, at the other budgets, of all papers."""
     found = [
-        read_table(path, ["task", *BUDGETS], needed=("task", "equal_steps"))
+        read_table(path, ["task", *BUDGETS, "drawn_as"], needed=("task", "equal_steps"))
         for path in sorted(paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p))
     ]
     return pd.concat(found, ignore_index=True)
@@ -48,6 +48,7 @@ def comparisons(ledger: pd.DataFrame) -> pd.DataFrame:
             found.append(
                 {
                     "task": task["task"],
+                    "drawn_as": "" if pd.isna(task["drawn_as"]) else task["drawn_as"],
                     "budget": budget,
                     **{k: row[name] / row["scale"] for k, name in SHARES.items()},
                     "margin": margins[task[column]] / row["scale"],

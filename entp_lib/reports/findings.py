@@ -1,22 +1,21 @@
-"""What was found, in a line for each of the paper's findings, and how far each line may be trusted.
+"""The answers that a reader needs first, in sentences, with values and verdicts from the ledger.
 
-Which claims make a finding is written here; every value, verdict and word of trust is read from the ledger.
+``results/reference/answers.csv`` has the questions and the sentences; ``rests_on`` names the verdicts that their words
+suppose, and a test asks for other words when one of them changes.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 
+from entp_lib import paths
 from entp_lib.config import TIERS
 from entp_lib.experiments import claims
-from entp_lib.experiments.ends import STILL
+from entp_lib.files import read_table
+from entp_lib.reports import comparisons
 from entp_lib.reports.ledger import papers_claims
-from entp_lib.tasks.counting import IN_OTHER_ORDERS
 
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
-SIZES = {"largest": "operands to", "dims": "dimensions"}  # settings whose names say too little
 TIER_WORDS = {
     "smoke": "seconds; tests the code and claims nothing",
     "quick": "a reduced task, minutes on two CPU cores",
@@ -25,169 +24,79 @@ TIER_WORDS = {
     "paper": "the paper's task, model and schedule",
 }
 VERDICT_WORDS = {
-    "reproduced": "at the paper's settings: its value is inside our 95 % interval, which shows the paper's direction",
-    "same direction": "the 95 % interval excludes zero with the paper's sign and is not within the margin; where the "
-    "paper says equal, it is within the margin; where it says competitive, no part of it is a loss above the margin",
-    "not reproduced": "it excludes zero with the other sign, or is within the margin; where the paper says equal, it "
-    "excludes zero and is not within the margin; where it says competitive, all of it is a loss above the margin",
+    "reproduced": "at the paper's settings our 95 % interval shows its direction and contains its value",
+    "same direction": "the interval excludes zero with the paper's sign, by more than the margin",
+    "not reproduced": "it excludes zero with the other sign, or lies within the margin where the paper differs",
     "inconclusive": "anything else, and always below five pairs of runs",
-    "uninformative": "no model has left what a constant guess gets, all are at the ceiling, or a bar named beside the "
-    "row was missed",
+    "uninformative": "nothing could have been seen: too little learned, or too near the best score",
     "verified": "the statement held in everything that was tried",
     "verified with correction": "it fails as printed and holds as corrected in brackets",
     "refuted": "it fails",
     "unproved": "what was tried cannot decide it",
     "not attempted": "no record measures it yet",
 }
+ASKED = ["asked", "answer", "numbers", "sure", "rests_on"]
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One finding of the paper. ``leads``: the claims whose values are shown; ``others``: those judged beside, named.
+def answers() -> pd.DataFrame:
+    """The questions a reader asks, their answers, and the verdicts that the words suppose."""
+    return read_table(paths.reference() / "answers.csv", ASKED, needed=("asked", "answer")).fillna("")
 
-    ``sizes``: settings told beside the paper's own.
+
+def supposed(rests_on: str) -> dict[str, str]:
+    """Claims and the verdicts on them that an answer supposes: of "4.1: verified; 4.2: verified"."""
+    pairs = (part.split(": ", 1) for part in rests_on.split("; ") if part)
+    return {claim.strip(): verdict for claim, verdict in pairs}
+
+
+def answered(table: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
+    """A row a question: what was asked, answer, numbers, how sure, where; ``table`` is a ledger.
+
+    ``prefix`` leads from the page to the project's root.
     """
+    shown = claims.readable(table, ["ours", "95 % interval"])
 
-    name: str
-    says: str
-    leads: tuple[str, ...]
-    others: tuple[tuple[str, str], ...] = ()  # (claim, what it is about)
-    sizes: tuple[str, ...] = ()
+    def number(match: re.Match) -> str:
+        row = shown.loc[match[1]]
+        return f"{row['ours']} ({row['95 % interval']})" if row["ours"] else "not run yet"
 
-
-FINDINGS = (
-    Finding(
-        "1 · what can be computed",
-        "encoders and decoders compute different sets of functions",
-        ("4.1", "4.2"),
-        (("F1-approximation", "exact simulation"), ("F1-logarithmic", "approximate simulation")),
-    ),
-    Finding(
-        "2 · Count3",
-        "ENTP learns it, decoders do not (share of right tokens, ENTP − decoder)",
-        ("F2-tokens",),
-        (
-            ("F2-speed", "steps to 0.95 of the tokens"),
-            ("F2-unseen-sets", "sets never trained on"),
-            ("F2-long-all", "new sequences of length 24"),
-            ("L-4-0", "four layers"),
-            ("L-4-0-operations", "four layers at equal multiply-adds"),
-        ),
-        ("length", "symbols"),
-    ),
-    Finding(
-        "§6.4 · Match3′",
-        "both reach high accuracy (share of right tokens, ENTP − decoder)",
-        ("T2-tokens",),
-        (
-            ("T2-operations", "at equal multiply-adds"),
-            ("T2-sequences", "whole sequences"),
-            ("T2-operations-sequences", "these at equal multiply-adds"),
-        ),
-        ("length", "modulus"),
-    ),
-    Finding(
-        "3 · addition",
-        "ENTP needs fewer examples and goes on to longer numbers (test error, decoder − ENTP)",
-        ("F5-addition",),
-        (
-            ("F5-best", "weights of best validation accuracy"),
-            ("F5-fair", "these at equal token-forwards"),
-            ("F6-length", "longer numbers"),
-            ("F11-addition", "plain order"),
-        ),
-        ("largest",),
-    ),
-    Finding(
-        "4 · learning in context",
-        "ENTP is ahead on linear and sparse functions, competitive on others (linear, squared error, decoder − ENTP)",
-        ("F7-linear",),
-        (
-            ("F7-linear-operations", "at equal multiply-adds"),
-            ("F7-sparse", "sparse regression"),
-            ("F7-sparse-slower", "sparse again, at a third of the rate for twice the steps"),
-            ("F10-network", "networks"),
-            ("F10-tree", "decision trees"),
-        ),
-        ("dims", "points"),
-    ),
-    Finding(
-        "5 · language",
-        "ENTP has the lower loss (nats a token, ours a byte, decoder − ENTP)",
-        ("T3-loss",),
-        (
-            ("T3-last", "rates as Table 8 prints them"),
-            ("T3-operations", "these at equal multiply-adds"),
-            ("T4-winogrande", "pronouns"),
-            ("T4-clutrr", "kinship"),
-        ),
-        ("tokenizer", "context"),
-    ),
-)
+    rows = []
+    for row in answers().itertuples():
+        where = [claims.link(claim).replace("](<", f"](<{prefix}") for claim in supposed(row.rests_on)]
+        rows.append(
+            {
+                "what was asked": row.asked,
+                "answer": row.answer,
+                "numbers": re.sub(r"\{([^}]+)\}", number, row.numbers),
+                "how sure": row.sure,
+                "where": ", ".join(dict.fromkeys(where)),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
-def findings(table: pd.DataFrame) -> pd.DataFrame:
-    """A row a finding: finding, the paper, ours, how far to trust it; ``table`` is a ledger."""
-    return pd.DataFrame([row_of(finding, table.set_index("id", drop=False)) for finding in FINDINGS])
+def headline(table: pd.DataFrame) -> str:
+    """The answer in three sentences: who is ahead at equal steps, at equal multiply-adds, and at which scale."""
+    drawn = comparisons.comparisons(table).query("drawn_as != ''")
+    steps, compute = (drawn[drawn["budget"] == budget] for budget in ("equal steps", "equal multiply-adds"))
+
+    def names(rows: pd.DataFrame, answer: str) -> str:
+        return in_words(rows.loc[rows["answer"] == answer, "drawn_as"].tolist())
+
+    large = int(table.loc[table["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum())
+    scale = f"{large} comparisons ran at the paper's size." if large else "Nothing ran at the paper's scale yet."
+    return (
+        f"At equal training steps ENTP is ahead on {names(steps, comparisons.AHEAD)}, and the decoder on "
+        f"{names(steps, comparisons.BEHIND)}; the other comparisons show no difference or cannot.\n"
+        f"With as many multiply-adds as ENTP takes, ENTP is ahead on {names(compute, comparisons.AHEAD)}, and the "
+        f"decoder on {names(compute, comparisons.BEHIND)}.\n"
+        f"All models are small, trained on two CPU cores with five paired random seeds. {scale}"
+    )
 
 
-def row_of(finding: Finding, ledger: pd.DataFrame) -> dict[str, str]:
-    """One line of the table, as Markdown."""
-    leads = [ledger.loc[claim] for claim in finding.leads]
-    shown = claims.readable(ledger.loc[list(finding.leads)], ["paper", "ours", "95 % interval"])
-    first = shown.iloc[0]
-    if leads[0]["kind"] == "theory":
-        paper = "proved"
-        ours = counted([*leads, *(ledger.loc[claim] for claim, _ in finding.others)])
-    else:
-        logged = re.search(r"(^|; )authors' logs?\b", leads[0]["source"])  # the paper itself prints no such number
-        paper = first["paper"] + (" (authors' log)" if logged else "") if first["paper"] else "a curve, no number"
-        measured = f"{first['ours']} ({first['95 % interval']})" if first["ours"] else ""
-        others = "; ".join(beside(ledger.loc[claim], name, leads[0]["tier"]) for claim, name in finding.others)
-        ours = f"{measured} **{leads[0]['verdict']}**; {others}".strip()
-    where = claims.link(finding.leads[0])
-    return {
-        "the paper's finding": f"**{finding.name}** ({where}): {finding.says}",
-        "paper": paper,
-        "ours (95 % interval)": ours,
-        "how far to trust it": trust(leads[0], finding.sizes),
-    }
-
-
-def beside(row: pd.Series, name: str, tier: str) -> str:
-    """What a claim beside the lead says: its verdict, and its value too where it ran at a larger tier than ``tier``."""
-    if row["tier"] in TIERS and tier in TIERS and TIERS.index(row["tier"]) > TIERS.index(tier):
-        shown = claims.readable(pd.DataFrame([row]), ["ours", "95 % interval"]).iloc[0]
-        return f"{name}, at `{row['tier']}`: {shown['ours']} ({shown['95 % interval']}) **{row['verdict']}**"
-    return f"{name}: {row['verdict']}"
-
-
-def counted(rows: Sequence[pd.Series]) -> str:
-    """How many rows have each verdict: "3 verified, 1 verified with correction"."""
-    verdicts = pd.Series([row["verdict"] for row in rows]).value_counts(sort=False)
-    return ", ".join(f"{count} **{verdict}**" for verdict, count in verdicts.items())
-
-
-def trust(row: pd.Series, sizes: Sequence[str] = ()) -> str:
-    """What a row of the ledger rests on, in words: its tier, pairs and settings, and whether models were at rest.
-
-    ``sizes``: which of the settings that are not the paper's are told, with its own in brackets.
-    """
-    if row["verdict"] == "not attempted":
-        return "no record measures it yet"
-    if row["kind"] == "theory":
-        return "as programs that try it, not as a formal proof"
-    differing = re.split(r"(?<=\)), ", row["differs"]) if row["differs"] else []
-    told = [text for name in sizes for text in differing if text.startswith(f"{name} ")]
-    left = len(differing) - len(told)
-    more = f"{left} {'more ' * bool(told)}{'setting is' if left == 1 else 'settings are'}"
-    told = [re.sub(r" [(](.+)[)]$", r" (the paper: \1)", text) for text in told]
-    told = [re.sub(r"^\w+", lambda name: SIZES.get(name[0], name[0]), text) for text in told]
-    reduced = "".join(f", {text}" for text in told)
-    reduced += f", {more} not the paper's" if left else ""
-    moving = ", models still improving" if STILL in row["caveats"] else ""
-    orders = f", {IN_OTHER_ORDERS}" if IN_OTHER_ORDERS in row["caveats"] else ""
-    return f"{row['seeds']} pairs at `{row['tier']}`{reduced}{orders}{moving}"
+def in_words(names: list[str]) -> str:
+    """Names as a sentence lists them."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "nothing"
 
 
 def scale(table: pd.DataFrame) -> str:

@@ -6,6 +6,7 @@ from entp_lib.config import TIERS
 from entp_lib.experiments import claims
 from entp_lib.experiments.ends import FLAT
 from entp_lib.records.store import Store
+from entp_lib.reports import findings
 from entp_lib.reports.findings import TIER_WORDS, VERDICT_WORDS, scale, tally
 from entp_lib.reports.ledger import papers_claims, questions
 from entp_lib.reports.tables import markdown
@@ -25,7 +26,10 @@ def page(table: pd.DataFrame, store: Store) -> str:
     parts = [
         "# Findings\n",
         "<!-- The whole page is written by python -m entp_lib readme; no line of it is typed. -->\n",
-        "Every claim of every paper with its verdict, recomputed from the records below `results/records`.\n",
+        markdown(findings.answered(table, "../")) + "\n",
+        "## Annex: every claim and question\n",
+        "Recomputed from the records below `results/records`. The site has the same rows to filter and search "
+        "(`./run_all.sh --site`).\n",
         f"{tally(table)}\n{scale(table)}\nAll tables: {claims.multiplicity(table)}.\n",
         legend(),
     ]

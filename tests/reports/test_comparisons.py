@@ -112,13 +112,12 @@ def test_what_remains_of_all_intervals_together():
     assert comparisons.together(comparisons.comparisons(table)).startswith("2 intervals, 1 of which")
 
 
-def test_the_picture_has_a_row_for_each_task_and_a_mark_for_each_budget():
+def test_the_picture_has_a_row_for_each_task_and_a_panel_for_each_budget():
     table = comparisons.comparisons(rows())
-    table = table[table["task"].isin(["Match3′, single tokens", "Addition, reversed"])].assign(
-        value=0.1, low=0.0, high=0.2, answer="open"
-    )
-    fig, ax = plt.subplots()
-    ledger_figures.bought(ax, table)
-    assert len(ax.get_yticklabels()) == 2 and "Match3′, single tokens" in ax.get_yticklabels()[0].get_text()
-    assert sum(line.get_marker() in ("o", "s", "D") for line in ax.lines) == len(table) == 4
+    table = table[table["drawn_as"].isin(["Match3′", "addition"])].assign(value=0.1, low=0.0, high=0.2, answer="open")
+    fig = ledger_figures.bought(table)
+    steps, compute = fig.axes
+    assert [label.get_text() for label in steps.get_yticklabels()] == ["Match3′", "Addition"]
+    marks = [[line.get_markerfacecolor() for line in ax.lines if line.get_marker() == "o"] for ax in (steps, compute)]
+    assert [len(m) for m in marks] == [2, 2] and "white" in marks[1] and "white" not in marks[0]
     plt.close(fig)

@@ -11,28 +11,42 @@ from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import TIERS
 from entp_lib.experiments import claims, experiment
 from entp_lib.records.store import Record, Store
-from entp_lib.reports import elsewhere, findings, findings_page, pictures, readme
+from entp_lib.reports import comparisons, elsewhere, findings, findings_page, pictures, readme
+from entp_lib.reports.ledger import ledger
 from entp_lib.reports.tables import markdown
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
 
-def test_findings_name_claims_that_there_are():
-    known = claims.reference_claims().set_index("id")
-    for finding in findings.FINDINGS:
-        named = [*finding.leads, *(claim for claim, _ in finding.others)]
-        assert set(named) <= set(known.index)
+@pytest.fixture(scope="module")
+def table():
+    return ledger(Store(read_only=True))
 
 
-def test_a_value_that_only_the_authors_logged_is_called_so():
-    from entp_lib.reports.ledger import ledger
+def test_answers_say_what_their_verdicts_say(table):
+    """Where a verdict changed, the sentence wants other words."""
+    verdicts = table.set_index("id")["verdict"]
+    supposed = {c: v for text in findings.answers()["rests_on"] for c, v in findings.supposed(text).items()}
+    assert len(supposed) > 20
+    assert {claim: verdicts[claim] for claim in supposed} == supposed
 
-    table = findings.findings(ledger(Store(read_only=True))).set_index("the paper's finding")
-    by_name = {name.split("**")[1]: value for name, value in table["paper"].items()}
-    assert by_name["2 · Count3"] == "+0.293 (authors' log)" and by_name["3 · addition"].endswith("(authors' log)")
-    assert by_name["5 · language"] == "+0.058"  # printed; its source names a log for the swapped rates
-    count3 = next(row for name, row in table["ours (95 % interval)"].items() if "Count3" in name)
-    assert "`quick`" not in count3  # no lead of a short run beside the budget of a long one
+
+def test_answers_show_the_ledgers_values_and_lead_to_notebooks(table):
+    shown = findings.answered(table, "../")
+    row = shown[shown["what was asked"].str.startswith("Match3′, equal steps")].iloc[0]
+    value = table.set_index("id").loc["T2-sequences", "our_value"]
+    assert row["numbers"].startswith(f"{value:+.3f} (") and "../notebooks/06_match3.ipynb" in row["where"]
+    assert not shown["numbers"].str.contains("{", regex=False).any()
+
+
+def test_the_headline_names_who_is_ahead_at_each_budget(table):
+    sentences = findings.headline(table).splitlines()
+    assert len(sentences) == 3
+    drawn = comparisons.comparisons(table).query("drawn_as != ''")
+    for sentence, budget in zip(sentences, ("equal steps", "equal multiply-adds"), strict=False):
+        rows = drawn[drawn["budget"] == budget]
+        before = sentence.partition("decoder on")[0]
+        assert all((row.drawn_as in before) == (row.answer == comparisons.AHEAD) for row in rows.itertuples())
 
 
 def test_every_verdict_and_tier_has_words():
@@ -56,40 +70,6 @@ def ledger_of(*tiers):
 def test_the_scale_is_that_of_the_rows(tiers, said):
     table = ledger_of(*tiers) if tiers else ledger_of("quick").iloc[:0]
     assert said in findings.scale(table)
-
-
-def test_trust_says_pairs_tier_and_settings():
-    row = pd.Series(dict(verdict="inconclusive", kind="empirical", differs="steps 1,200 (150,000), width 64 (384)"))
-    row = pd.concat([row, pd.Series(dict(seeds=5, tier="quick", caveats=""))])
-    assert findings.trust(row) == "5 pairs at `quick`, 2 settings are not the paper's"
-    row["caveats"] = "1 of 5 pairs from different sources; still improving after 900 steps"
-    assert findings.trust(row) == "5 pairs at `quick`, 2 settings are not the paper's, models still improving"
-    row["caveats"] = ""
-    told = findings.trust(row, ("width", "length"))
-    assert told == "5 pairs at `quick`, width 64 (the paper: 384), 1 more setting is not the paper's"
-    assert "no record" in findings.trust(pd.Series(dict(verdict="not attempted")))
-    assert "proof" in findings.trust(pd.Series(dict(verdict="verified", kind="theory")))
-
-
-@pytest.mark.parametrize(
-    ("tier", "said"),
-    [
-        ("overnight", "rates, at `overnight`: +0.100 (+0.050 to +0.150) **same direction**"),
-        ("quick", "rates: same direction"),
-        ("", "rates: same direction"),
-    ],
-)
-def test_a_claim_beside_shows_its_value_where_it_ran_at_a_larger_tier(tier, said):
-    row = ledger_of(tier).assign(id="T3-last", paper_value=None, low=0.05, high=0.15, notebook="09").iloc[0]
-    assert findings.beside(row, "rates", "quick") == said
-
-
-def test_a_finding_without_a_record_says_so(tmp_path):
-    from entp_lib.reports.ledger import ledger
-
-    table = findings.findings(ledger(Store(tmp_path, read_only=True)))
-    assert len(table) == len(findings.FINDINGS) and table["how far to trust it"].str.startswith("no record").all()
-    assert not table["ours (95 % interval)"].str.contains(r"[+-]\d").any()
 
 
 def test_missing_numbers_are_told(monkeypatch):
