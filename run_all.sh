@@ -3,8 +3,8 @@
 # (./run_all.sh --help lists the options). What the first use listens to, and run_tests.sh with it:
 #   PYTHON=/path/to/python     the interpreter to make .venv with, 3.11 or newer (default: the first of
 #                              python3.13, python3.12, python3.11, python3, python that will do)
-#   ENTP_TORCH_INDEX=URL       the package index to take torch from. On Linux the default one brings several
-#                              GB of CUDA; https://download.pytorch.org/whl/cpu has the small build
+#   ENTP_TORCH_INDEX=URL       the package index to take torch from (default: the usual one; on Linux without an
+#                              NVIDIA GPU https://download.pytorch.org/whl/cpu, the small build, if it answers)
 # Packages are installed by uv, which is fetched first, and by pip where that fails. pip's own settings
 # (PIP_INDEX_URL, pip.conf ...) count as usual, for both. To start afresh, delete .venv.
 set -euo pipefail

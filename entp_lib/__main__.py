@@ -4,9 +4,10 @@ import argparse
 import logging
 import sys
 
+from entp_lib import arithmetic
 from entp_lib.config import TIERS
 from entp_lib.report import continuing, own_data_command, own_text_command, running, scale, starting, training
-from entp_lib.report.limits import check_limits, seconds
+from entp_lib.report.limits import add_native, check_limits, seconds
 from entp_lib.strict import require
 
 
@@ -15,6 +16,8 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     parser = build_parser()
     options = parser.parse_args(arguments)
+    if getattr(options, "native", False):
+        arithmetic.restart_native()
     from entp_lib.report.endings import exit_status
 
     return exit_status(lambda: options.command(options))
@@ -53,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
     tier.add_argument("--time-limit", metavar="T", help="for all of it: 900, 900s, 15m or 2h")
     tier.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
+    add_native(tier)
     tier.set_defaults(command=tier_command)
 
     own_text_command.add_parser(commands)

@@ -140,7 +140,8 @@ class TrainConfig:
     ``decay_steps`` None: the end of the run. A warm-up longer than the run ends with it, below ``max_lr``. ``min_lr``
     may be the larger one, as in the runs behind the paper's Table 3: the rate then rises.
     ``patience`` > 0 stops after so many evaluations without a better training loss, or whatever the task watches
-    instead. At most 300 evaluations, so that a record stays small. ``gradient_shards`` > 1 cuts every batch in so many
+    instead; ``stop_loss`` at the first evaluation with no more held-out loss (nats). At most 300 evaluations, so that a
+    record stays small. ``gradient_shards`` > 1 cuts every batch in so many
     parts whose gradients are added up, by one process or each by a rank of its own.
     """
 
@@ -159,6 +160,7 @@ class TrainConfig:
     final_eval_sequences: int = 4096
     patience: int = 0
     gradient_shards: int = 1
+    stop_loss: float | None = None
 
     def __post_init__(self):
         check_types(self)
@@ -176,6 +178,8 @@ class TrainConfig:
         require(self.patience >= 0, f"patience = {self.patience}: must not be negative")
         clip = self.grad_clip
         require(clip is None or 0 < clip < math.inf, f"grad_clip = {clip}: must be above 0 and finite, or None")
+        stop = self.stop_loss
+        require(stop is None or 0 < stop < math.inf, f"stop_loss = {stop}: must be above 0 nats and finite, or None")
         require(all(0 <= beta < 1 for beta in self.betas), f"betas = {self.betas}: both must be in [0, 1)")
         require(self.warmup_steps >= 0, f"warmup_steps = {self.warmup_steps}: must not be negative")
         require(
@@ -301,7 +305,7 @@ def canonical_json(value: Any) -> str:
 LATER_FIELDS = {
     "": {"start_from": ""},
     "model": {"input_std": 0.02, "full_layers": None},
-    "train": {"gradient_shards": 1},
+    "train": {"gradient_shards": 1, "stop_loss": None},
 }
 
 

@@ -100,6 +100,7 @@ CHANGES = {
     "train.precision": "bf16", "train.eval_every": 5, "train.eval_sequences": 33, "train.final_eval_sequences": 65,
     "train.patience": 1,
     "train.gradient_shards": 2,
+    "train.stop_loss": 0.5,
 }  # fmt: skip
 
 

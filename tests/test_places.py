@@ -13,7 +13,6 @@ def test_the_container_makes_the_environment_and_runs_python_as_the_shell_script
     assert re.search(r"python:3\.1[1-9]", settings["image"])
     script, test = settings["postCreateCommand"].split()
     assert os.access(paths.root() / script, os.X_OK) and (paths.root() / test).exists()
-    assert "ENTP_TORCH_INDEX" in settings["containerEnv"]
 
 
 def test_binder_installs_the_pinned_packages():

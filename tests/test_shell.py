@@ -1,11 +1,14 @@
 """The shell scripts on a stand-in for the project: what the first use does, what it says when it cannot."""
 
+import http.server
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -28,9 +31,20 @@ case "$*" in
   "-m venv .venv") mkdir -p .venv/bin && rm -f .venv/bin/python && cp "$0" .venv/bin/python ;;
   "-c import pip") ;;
   "-m pip install "*" uv==1") echo Installing uv && cp uv .venv/bin/uv ;;
-  "-m pip install "*) sleep 0.3 && echo "$@" >>pip-calls ;;
+  "-m pip install "*) sleep 0.3 && echo "$@" >>pip-calls && [ "$PIP_INDEX_URL" != "${{BAD:-none}}" ] ;;
   *) exec '{PYTHON}' "$@" ;;
 esac"""
+
+
+class Index(http.server.BaseHTTPRequestHandler):
+    """A package index with an empty page for everything."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
 
 
 class Project:
@@ -185,6 +199,33 @@ def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails)
     ]
     calls = [call.split("-check ")[1] for call in pretended.pip_calls] if fails else []
     assert calls == ["--no-deps torch==0.0.1", "-r requirements.txt"][: 2 * fails]
+
+
+@pytest.mark.parametrize("found", ["answers", "silent", "without it", "gpu"])
+def test_torch_is_the_small_build_where_there_is_no_gpu(pretended, tmp_path, found):
+    if os.path.exists("/proc/driver/nvidia") or shutil.which("nvidia-smi"):
+        pytest.skip("this machine has an NVIDIA GPU")
+    pretended.require("uv==1\ntorch==0.0.1")
+    script(pretended.root / "uv", 'echo "$UV_DEFAULT_INDEX $*" >>uv-calls; [ "$UV_DEFAULT_INDEX" != "$BAD" ]')
+    if found == "gpu":
+        script(tmp_path / "nvidia-smi", "")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:  # it listens, and answers from below on
+        if found != "silent":
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        index = f"http://127.0.0.1:{server.server_address[1]}/whl"
+        shell = pretended.root / "tools" / "venv.sh"
+        shell.write_text(re.sub("^cpu_torch=[^ ]*", f"cpu_torch={index}", shell.read_text(), flags=re.MULTILINE))
+        own = {"PIP_NO_INDEX": "", "PIP_INDEX_URL": "file:///a", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        began = time.monotonic()
+        done = pretended.run(**own, BAD=index if found == "without it" else "none")
+        if found != "silent":
+            server.shutdown()
+    assert (done.returncode, done.stderr) == (0, "") and time.monotonic() - began < 20
+    calls = [call.split() for call in (pretended.root / "uv-calls").read_text().splitlines()]
+    asked = [call[0] for call in calls if call[-1] == "torch==0.0.1"]
+    assert asked == ([index] if found in ("answers", "without it") else [])
+    assert (calls[-1][0], calls[-1][-1]) == ("file:///a", "requirements.txt")
+    assert ("it may bring CUDA" in done.stdout) == (found in ("silent", "without it"))
 
 
 def test_two_at_once_install_once(pretended):

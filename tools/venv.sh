@@ -5,6 +5,7 @@
 # none and the next run installs again. The lock and the log lie in .venv too, nothing lies anywhere else.
 
 log=.venv/install.log # what uv and pip said
+cpu_torch=https://download.pytorch.org/whl/cpu # where torch is without CUDA
 unset PYTHONDONTWRITEBYTECODE # set, it has every process compile torch anew, which takes seconds of each
 
 fail() {
@@ -92,7 +93,21 @@ with_pip() { logged .venv/bin/python -m pip install --no-input --disable-pip-ver
 install() {
   if [ -x .venv/bin/uv ] &&
     logged .venv/bin/uv pip install --python .venv/bin/python --index-strategy unsafe-best-match "$@"; then return; fi
-  with_pip "$@" || explain_failure
+  with_pip "$@"
+}
+
+# Installs torch alone from the index $1; the rest then finds it installed.
+torch_from() { UV_DEFAULT_INDEX=$1 PIP_INDEX_URL=$1 install --no-deps "$(pinned torch)"; }
+
+# On Linux the default build of torch brings 6 GB of CUDA, which a machine without an NVIDIA GPU has no use for.
+wants_cpu_torch() {
+  [ "$(uname -s)" = Linux ] && [ -n "$(pinned torch)" ] && [ -z "${UV_NO_INDEX:-}" ] &&
+    ! command -v nvidia-smi >/dev/null && [ ! -e /proc/driver/nvidia ]
+}
+
+# Whether an index answers within seconds; uv and pip would try for minutes.
+answers() {
+  timeout 5 .venv/bin/python -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1] + "/torch/")' "$1" 2>/dev/null
 }
 
 pinned() { sed -n "s/^\($1==[^ ;#]*\).*/\1/p" requirements.txt; }
@@ -123,10 +138,12 @@ make_venv() {
   settings=$(.venv/bin/python -m pip config list 2>/dev/null) || true
   pass_on index-url UV_DEFAULT_INDEX ' ' && pass_on extra-index-url UV_INDEX ' '
   pass_on find-links UV_FIND_LINKS , && pass_on no-index UV_NO_INDEX ' '
-  if [ -n "${ENTP_TORCH_INDEX:-}" ]; then # torch alone comes from there; the rest then finds it installed
-    UV_DEFAULT_INDEX=$ENTP_TORCH_INDEX PIP_INDEX_URL=$ENTP_TORCH_INDEX install --no-deps "$(pinned torch)"
+  if [ -n "${ENTP_TORCH_INDEX:-}" ]; then
+    torch_from "$ENTP_TORCH_INDEX" || explain_failure
+  elif wants_cpu_torch && ! { answers "$cpu_torch" && torch_from "$cpu_torch"; }; then
+    echo "No torch from $cpu_torch: it comes from the usual index, where it may bring CUDA (8 GB in all)"
   fi
-  install -r requirements.txt
+  install -r requirements.txt || explain_failure
   wanted >.venv/installed.new
   mv -f .venv/installed.new .venv/installed
   trap - INT

@@ -25,9 +25,9 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
     """Planned ``runs`` with every change made to those that train, and task changes to studies that have a task.
 
     ``train.steps`` is that of the run with the fewest; longer ones keep their ratio to it. Decay and evaluations are
-    stretched with it unless they are named too; a warm-up stays, unless the run is shorter. A decoder at equal compute
-    keeps ENTP's of the changed task. Labels: ``changed``. Raises ConfigError for what the configurations of runs that
-    train do not know or refuse, and for what tells the runs of the experiment apart.
+    stretched with it unless they are named too; a warm-up stays, unless the run is shorter. A decoder with ENTP's
+    token-forwards keeps those of the changed task. Labels: ``changed``. Raises ConfigError for what the configurations
+    of runs that train do not know or refuse, and for what tells the runs of the experiment apart.
     """
     check_names(changes)
     training = [run.config for run in runs if isinstance(run.config, RunConfig)]
@@ -53,7 +53,7 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
 
 
 def twin_of(run: Any, runs: Sequence[Any]) -> RunConfig | None:
-    """The ENTP whose token-forwards a decoder at equal compute has, of the same labels else; None for another run."""
+    """The ENTP whose token-forwards a decoder has, of the same labels else; None for another run."""
     if run.labels.get("arm") != LONGER:
         return None
     wanted = {**run.labels, "arm": "entp", "architecture": "entp"}
@@ -107,7 +107,7 @@ def changed_run(config: RunConfig, changes: dict[str, Any], fewest: int, twin: R
     require(type(steps) is int and steps >= 1, f"train.steps = {steps!r}: must be a whole number from 1 on")
     ratio = steps / fewest
     curriculum = (
-        "task.curriculum_every: a step's work grows along a curriculum, so that no decoder at equal compute fits"
+        "task.curriculum_every: a step's work grows along a curriculum, so that no decoder at equal token-forwards fits"
     )
     require(twin is None or after.at_step(1) == after, curriculum)
     if twin is not None and after != before:

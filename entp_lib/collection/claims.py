@@ -5,7 +5,7 @@ experiments take from their records. No verdict is typed: that of a comparison f
 its paired interval, and an experiment decides the others by rules of its own.
 
 A row's ``kind`` says how it is judged. ``theory``: a statement that was checked. ``empirical``: a comparison that the
-paper claims. ``question``: one of our own (equal compute, fair checkpoints, single differences), in a table apart.
+paper claims. ``question``: one of our own (equal multiply-adds, fair checkpoints, one difference), in a table apart.
 """
 
 import math
@@ -26,7 +26,8 @@ COLUMNS = "id kind source statement paper_value our_value low high unit tier see
 EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "uninformative")
 THEORY_VERDICTS = ("verified", "verified with correction", "refuted", "unproved")
 VERDICTS = (*EMPIRICAL_VERDICTS, *THEORY_VERDICTS, "not attempted")
-EQUAL, OPEN = "equal within the margin", "open"  # of questions, beside the two words that each row has of its own
+# Of questions, beside the two words that each row has of its own.
+EQUAL, OPEN, UNINFORMATIVE = "equal within the margin", "open", "uninformative"
 NO_WORSE, EVERY_SEED = RULES = ("no worse", "every seed")  # how a row is judged where not by its interval's sides
 CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
 
@@ -51,7 +52,7 @@ def verdict(
     that nothing is lost in that direction, so that only a loss above the margin contradicts it.
     """
     if not informative:
-        return "uninformative"
+        return UNINFORMATIVE
     if pairs < MIN_PAIRS or not math.isfinite(low):
         return "inconclusive"
     found = direction(low, high, sign, margin, no_worse)
@@ -91,8 +92,10 @@ def answer_of_every(values: Sequence[float], positive: str, negative: str) -> st
 def answer(
     low: float, high: float, *, pairs: int, margin: float, positive: str, negative: str, informative: bool = True
 ) -> str:
-    """The answer to a question of our own: a word for each sign of the interval, ``EQUAL`` or ``OPEN``."""
-    if not informative or pairs < MIN_PAIRS or not math.isfinite(low):
+    """A question's answer: a word for each sign of the interval, ``EQUAL``, ``OPEN`` or ``UNINFORMATIVE``."""
+    if not informative:
+        return UNINFORMATIVE
+    if pairs < MIN_PAIRS or not math.isfinite(low):
         return OPEN
     if margin > 0 and -margin < low and high < margin:
         return EQUAL
@@ -191,12 +194,11 @@ def row_of(claim: dict, measurement: Measurement | Check | Observation | None) -
 def multiplicity(judged: pd.DataFrame) -> str:
     """How many intervals a table has, how many of them exclude zero, and how many would by chance, in a sentence.
 
-    Left out are rows that compare nothing, for a reason beside them, and those that every seed must meet: no difference
-    would be zero there.
+    Left out are rows that compare nothing, for a reason beside them, and those that are judged by a ``rule``: nobody
+    would suppose zero there.
     """
     measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")]
-    rules = reference_claims().set_index("id")["rule"]
-    measured = measured[measured["id"].map(rules) != EVERY_SEED]
+    measured = measured[measured["id"].map(reference_claims().set_index("id")["rule"]) == ""]
     excluding = ((measured["low"] > 0) | (measured["high"] < 0)).sum()
     return (
         f"{len(measured)} intervals of 95 % over {MIN_PAIRS} pairs or more; {excluding} exclude zero, where about "

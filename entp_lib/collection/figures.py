@@ -90,7 +90,7 @@ LONGER = changes.LONGER
 SAME_PREFIXES = changes.SAME_PREFIXES
 MORE_STEPS = changes.MORE_STEPS
 ARMS = {name: Look(a.colour, "-", a.label) for name, a in ARCHITECTURES.items()}
-ARMS[LONGER] = Look(PALETTE["decoder"], "--", "decoder, equal compute")
+ARMS[LONGER] = Look(PALETTE["decoder"], "--", "decoder, equal token-forwards")
 ARMS[SAME_PREFIXES] = Look(PALETTE["decoder"], ":", "decoder, same prefixes")
 ARMS[MORE_STEPS] = Look(PALETTE["decoder"], "-.", "decoder, more steps")
 

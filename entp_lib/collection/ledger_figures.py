@@ -19,7 +19,7 @@ ANSWER_COLOURS = {
     "open": "#7F7F7F",
     "uninformative": "#C8C8C8",
 }
-BUDGET_MARKERS = {"equal steps": ("o", -0.2), "equal operations": ("s", 0.0), "equal token-forwards": ("D", 0.2)}
+BUDGET_MARKERS = {"equal steps": ("o", -0.2), "equal multiply-adds": ("s", 0.0), "equal token-forwards": ("D", 0.2)}
 
 
 def forest(ax, ledger: pd.DataFrame) -> None:

@@ -21,6 +21,12 @@ from entp_lib.strict import ConfigError, require
 METHODS = {"fast": None, "grouped": False, "packed": True}  # of computing ENTP: whether prefixes are packed in rows
 
 
+NOT_IN_ONE_GRAPH = (
+    "full layers are planned by the entries of `wanted`, which fullgraph=True does not know: pass a part of "
+    "model.plan(wanted), or no `wanted` for all positions, or compile without fullgraph=True"
+)
+
+
 class Attention(nn.Module):
     """Multi-head attention with biases, scaled by 1/sqrt(K)."""
 
@@ -160,9 +166,9 @@ class Transformer(nn.Module):
         """Logits after each wanted position, (N, V) in row-major order.
 
         ``inputs``: token ids (B, T), or (B, T, input_dim) of a continuous model. ``wanted``: boolean (B, T), or a part
-        of what ``plan`` made of such a mask; None for all positions, which is also what ``torch.compile`` can take with
-        ``fullgraph=True``, ``torch.export``, and the meta device (not of a prefix decoder, whose prompts must be
-        looked at). ``prompt_lengths_B`` is used by the prefix decoder
+        of what ``plan`` made of such a mask; None for all positions. Of a model with full layers ``torch.compile`` with
+        ``fullgraph=True`` takes None or a part, ``torch.export`` and the meta device None (not of a prefix decoder,
+        whose prompts must be looked at). ``prompt_lengths_B`` is used by the prefix decoder
         only, whose wanted positions may not lie before the prompt's last token (they would see what they predict); None
         is all from there on. ``positions_BT``: the position ids of the tokens, 0, 1, 2 … unless given. ``mask_BTT``:
         True where a token (row) may see another (column), itself always; the architecture hides later tokens, or the
@@ -197,6 +203,10 @@ class Transformer(nn.Module):
             elif everywhere and has_shapes_alone(inputs):
                 x_ND = entp.fast(blocks, x_BTD, [entp.whole(wanted_BT)], relations)
             else:
+                if (
+                    torch.compiler.is_compiling()
+                ):  # where it may not break, with fullgraph=True, the message is the error
+                    torch._dynamo.graph_break(msg=NOT_IN_ONE_GRAPH)
                 budget = self.token_budget
                 if budget is None:
                     budget = entp.micro_batch_tokens(x_BTD.device.type, x_BTD.shape[2], x_BTD.shape[1])

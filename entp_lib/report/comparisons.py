@@ -1,4 +1,6 @@
-"""What full attention buys, task by task, at equal steps, equal operations and equal token-forwards, on one scale.
+"""What full attention buys, task by task, at equal steps, multiply-adds and token-forwards, on one scale.
+
+Equal multiply-adds are the budget that counts; token-forwards stand where no decoder had as many multiply-adds.
 
 Differences come in accuracies, errors, squared errors and nats. Divided by the distance from what guessing gets to a
 perfect score (the ``scale`` of a ledger's row; a loss of 0, too, which on text nobody can have) they are shares of one
@@ -9,17 +11,17 @@ Which claim or question answers for which task is ``results/reference/<paper>/co
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.collection.claims import answer, reference_claims
+from entp_lib.collection.claims import OPEN, UNINFORMATIVE, answer, reference_claims
 from entp_lib.collection.measurements import MIN_PAIRS
 from entp_lib.files import read_table
 from entp_lib.statistics import holm, p_value
 
 BUDGETS = {
     "equal_steps": "equal steps",
-    "equal_operations": "equal operations",
-    "equal_compute": "equal token-forwards",
+    "equal_multiply_adds": "equal multiply-adds",
+    "equal_token_forwards": "equal token-forwards",
 }
-AHEAD, BEHIND, UNINFORMATIVE, NOT_RUN = "ENTP ahead", "decoder ahead", "uninformative", "not run yet"
+AHEAD, BEHIND, NOT_RUN = "ENTP ahead", "decoder ahead", "not run yet"
 
 
 def tasks() -> pd.DataFrame:
@@ -61,11 +63,10 @@ SHARES = {"value": "our_value", "low": "low", "high": "high"}
 
 
 def in_words(row: pd.Series, margin: float) -> str:
-    """Who is ahead, by the rule of our own questions, whether a paper claims it or not."""
-    if row["verdict"] in ("not attempted", UNINFORMATIVE):
-        return NOT_RUN if row["verdict"] == "not attempted" else UNINFORMATIVE
-    if not row["informative"]:
-        return UNINFORMATIVE
+    """Who is ahead, by the rule of our own questions, whether a paper claims it or not; open where its verdict is."""
+    undecided = {"not attempted": NOT_RUN, "inconclusive": OPEN, OPEN: OPEN, UNINFORMATIVE: UNINFORMATIVE}
+    if row["verdict"] in undecided:
+        return undecided[row["verdict"]]
     words = dict(positive=AHEAD, negative=BEHIND)
     return answer(row["low"], row["high"], pairs=int(row["seeds"]), margin=margin, **words)
 

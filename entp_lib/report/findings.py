@@ -10,11 +10,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from entp_lib.collection import claims
-from entp_lib.collection.changes import LONGER
 from entp_lib.collection.ends import STILL
 from entp_lib.config import TIERS
 from entp_lib.report.ledger import papers_claims
-from entp_lib.runs.records import Store
 from entp_lib.tasks.counting import IN_OTHER_ORDERS
 
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
@@ -47,16 +45,13 @@ VERDICT_WORDS = {
 class Finding:
     """One finding of the paper. ``leads``: the claims whose values are shown; ``others``: those judged beside, named.
 
-    ``fair``: our own question at equal compute, shown with its answer where it has one. ``experiment``: whose ``quick``
-    runs are shown beside a larger tier's where they say otherwise. ``sizes``: settings told beside the paper's own.
+    ``sizes``: settings told beside the paper's own.
     """
 
     name: str
     says: str
     leads: tuple[str, ...]
     others: tuple[tuple[str, str], ...] = ()  # (claim, what it is about)
-    fair: str = ""
-    experiment: str = ""
     sizes: tuple[str, ...] = ()
 
 
@@ -72,33 +67,35 @@ FINDINGS = (
         "ENTP learns it, decoders do not (share of right tokens, ENTP − decoder)",
         ("F2-tokens",),
         (
-            ("F2-sequences", "whole sequences"),
-            ("F2-fails", "the decoder's share of them"),
-            ("F2-sets", "on sets never trained on"),
-            ("F2-sets-fails", "the decoder's share of sequences there"),
-            ("F2-sets-learns", "ENTP's"),
-            ("F2-unseen-sets", "tokens there after training on more sets"),
+            ("F2-speed", "steps to 0.95 of the tokens"),
+            ("F2-unseen-sets", "sets never trained on"),
+            ("F2-long-all", "new sequences of length 24"),
+            ("L-4-0", "four layers"),
+            ("L-4-0-operations", "four layers at equal multiply-adds"),
         ),
-        "F2-fair",
-        "count3",
         ("length", "symbols"),
     ),
     Finding(
         "§6.4 · Match3′",
         "both reach high accuracy (share of right tokens, ENTP − decoder)",
         ("T2-tokens",),
-        (("T2-sequences", "whole sequences"),),
-        "T2-fair-sequences",
-        "match3",
+        (
+            ("T2-operations", "at equal multiply-adds"),
+            ("T2-sequences", "whole sequences"),
+            ("T2-operations-sequences", "these at equal multiply-adds"),
+        ),
         ("length", "modulus"),
     ),
     Finding(
         "3 · addition",
         "ENTP needs fewer examples and goes on to longer numbers (test error, decoder − ENTP)",
         ("F5-addition",),
-        (("F6-length", "longer numbers"), ("F11-addition", "plain order")),
-        "F5-fair",
-        "addition",
+        (
+            ("F5-best", "weights of best validation accuracy"),
+            ("F5-fair", "these at equal token-forwards"),
+            ("F6-length", "longer numbers"),
+            ("F11-addition", "plain order"),
+        ),
         ("largest",),
     ),
     Finding(
@@ -106,22 +103,24 @@ FINDINGS = (
         "ENTP is ahead on linear and sparse functions, competitive on others (linear, squared error, decoder − ENTP)",
         ("F7-linear",),
         (
+            ("F7-linear-operations", "at equal multiply-adds"),
             ("F7-sparse", "sparse regression"),
             ("F7-sparse-slower", "sparse again, at a third of the rate for twice the steps"),
             ("F10-network", "networks"),
             ("F10-tree", "decision trees"),
         ),
-        "F7-linear-fair",
-        "in_context",
         ("dims", "points"),
     ),
     Finding(
         "5 · language",
         "ENTP has the lower loss (nats a token, ours a byte, decoder − ENTP)",
         ("T3-loss",),
-        (("T3-last", "rates as Table 8 prints them"), ("T4-winogrande", "pronouns"), ("T4-clutrr", "kinship")),
-        "T3-fair",
-        "openwebtext",
+        (
+            ("T3-last", "rates as Table 8 prints them"),
+            ("T3-operations", "these at equal multiply-adds"),
+            ("T4-winogrande", "pronouns"),
+            ("T4-clutrr", "kinship"),
+        ),
         ("tokenizer", "context"),
     ),
 )
@@ -145,30 +144,14 @@ def row_of(finding: Finding, ledger: pd.DataFrame) -> dict[str, str]:
         paper = first["paper"] + (" (authors' log)" if logged else "") if first["paper"] else "a curve, no number"
         measured = f"{first['ours']} ({first['95 % interval']})" if first["ours"] else ""
         others = "; ".join(beside(ledger.loc[claim], name, leads[0]["tier"]) for claim, name in finding.others)
-        ours = f"{measured} **{leads[0]['verdict']}**{sooner(finding, leads[0])}; {others}".strip()
+        ours = f"{measured} **{leads[0]['verdict']}**; {others}".strip()
     where = claims.link(finding.leads[0])
     return {
         "the paper's finding": f"**{finding.name}** ({where}): {finding.says}",
         "paper": paper,
         "ours (95 % interval)": ours,
-        "how far to trust it": trust(leads[0], finding.sizes) + fair_words(finding, ledger),
+        "how far to trust it": trust(leads[0], finding.sizes),
     }
-
-
-def sooner(finding: Finding, lead: pd.Series) -> str:
-    """What the shorter runs of ``quick`` say of a finding that rests on a larger tier, where the verdict is another."""
-    from entp_lib.papers import EXPERIMENTS  # all experiments, which some of the pages here do not need
-
-    if not finding.experiment or lead["tier"] in ("", "quick"):
-        return ""
-    experiment = EXPERIMENTS[finding.experiment]
-    records = experiment.stored(Store(), "quick") or []
-    found = [m for m in experiment.measure(records) if m.claim == lead["id"]]
-    if not found or (row := claims.judge(found, only_measured=True).iloc[0])["verdict"] == lead["verdict"]:
-        return ""
-    shown = claims.readable(pd.DataFrame([row]), ["ours", "95 % interval"]).iloc[0]
-    steps = max(r.config.train.steps for r in records if r.labels.get("arm") == "entp")
-    return f" (after {steps:,} steps, at `quick`: {shown['ours']}, {shown['95 % interval']}, {row['verdict']})"
 
 
 def beside(row: pd.Series, name: str, tier: str) -> str:
@@ -205,39 +188,6 @@ def trust(row: pd.Series, sizes: Sequence[str] = ()) -> str:
     moving = ", models still improving" if STILL in row["caveats"] else ""
     orders = f", {IN_OTHER_ORDERS}" if IN_OTHER_ORDERS in row["caveats"] else ""
     return f"{row['seeds']} pairs at `{row['tier']}`{reduced}{orders}{moving}"
-
-
-def fair_words(finding: Finding, ledger: pd.DataFrame) -> str:
-    """What the comparison at equal compute says, where it was measured."""
-    if not finding.fair or finding.fair not in ledger.index:
-        return ""
-    answer = ledger.loc[finding.fair, "verdict"]
-    return "" if answer == "not attempted" else f"; at equal compute: {answer}"
-
-
-def equal_compute(store: Store) -> str:
-    """How long the decoder at equal compute keeps a processor, as a multiple of ENTP, where records tell; a sentence.
-
-    Equal are the tokens sent through the stack; a token of ENTP is the cheaper one, since its last layer has one query.
-    """
-    from entp_lib.papers import EXPERIMENTS
-
-    ratios = []
-    for finding in FINDINGS:
-        records = EXPERIMENTS[finding.experiment].best(store) if finding.experiment else []
-        spent: dict[str, dict[tuple, float]] = {"entp": {}, LONGER: {}}
-        for r in records:
-            arm, seconds = r.labels.get("arm"), r.provenance.get("cpu_seconds")
-            if arm in spent and seconds:
-                alike = {k: v for k, v in r.labels.items() if k not in ("arm", "architecture")}
-                spent[arm][tuple(sorted(map(str, alike.items())))] = seconds
-        both = spent["entp"].keys() & spent[LONGER].keys()
-        if both:
-            ratios.append(sum(spent[LONGER][k] for k in both) / sum(spent["entp"][k] for k in both))
-    if not ratios:
-        return ""
-    few, many = min(ratios), max(ratios)
-    return f"In these rows equal compute takes the decoder {few:.1f} to {many:.1f} times ENTP's processor time."
 
 
 def scale(table: pd.DataFrame) -> str:

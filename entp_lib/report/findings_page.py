@@ -39,12 +39,11 @@ def page(table: pd.DataFrame, store: Store) -> str:
     answered = asked[asked["verdict"] != "not attempted"]
     parts += [
         "## Questions of our own\n",
-        "What no paper claims in these words, and its claims hang on: equal compute, fair checkpoints, one difference "
-        "at a time, and how a model does by itself against a bar that a paper leaves open. *Equal within the margin*: "
-        "the whole interval lies within it. *Open*: it neither does nor excludes zero, fewer than five pairs exist, "
-        "or the difference does not count for a reason in brackets. Rows that ask whether a model learns a task, or "
-        "fails to, are answered where all seeds say the same, whatever the interval. Any other word says on which "
-        "side of zero it lies.\n",
+        "What no paper claims in these words, and its claims hang on: equal multiply-adds, fair checkpoints, one "
+        "difference at a time. *Equal within the margin*: the whole interval lies within it. *Open*: it neither does "
+        "nor excludes zero, or fewer than five pairs exist. *Uninformative*: the difference does not count, for the "
+        "reason in brackets. The row that asks whether a decoder fails is answered where all seeds say the same. Any "
+        "other word says on which side of zero the interval lies.\n",
     ]
     parts += [with_links(answered, [c for c in COLUMNS if c != "paper"]) + "\n", not_attempted(asked)]
     parts += ["## Which settings are not the paper's\n", "Ours, and the paper's in brackets.\n"]

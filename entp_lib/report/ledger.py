@@ -26,10 +26,9 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
 
     A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
     has enough pairs, else on the highest that measures it. Columns beside those of ``claims.csv``: ``scale``, the
-    distance from what guessing gets to the best there is in the unit of the row (NaN where that is not known), and
-    ``informative``. ``differs`` says which of its settings are not those of the paper, ``caveats`` what should stand
-    beside its verdict: code that no commit has, twins that were made apart, models that were still improving. No row
-    rests on seconds.
+    distance from what guessing gets to the best there is in the unit of the row (NaN where that is not known).
+    ``differs`` says which of its settings are not those of the paper, ``caveats`` what should stand beside its verdict:
+    code that no commit has, twins that were made apart, models that were still improving. No row rests on seconds.
     """
     store = store or Store()
     found: dict[str, list[tuple[Measurement | Check, str, str]]] = {}
@@ -51,7 +50,6 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
         differs=differs,
         caveats=caveats,
         scale=[scale(measured.get(row.id), row.unit) for row in table.itertuples()],
-        informative=[getattr(measured.get(claim), "informative", True) for claim in table["id"]],
     )
 
 
@@ -104,6 +102,6 @@ def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.D
     store = store or Store()
     table = ledger(store)
     for name, part in (("claims", papers_claims(table)), ("questions", questions(table))):
-        text = part.drop(columns=["kind", "scale", "informative"]).to_csv(index=False, float_format="%.6g")
+        text = part.drop(columns=["kind", "scale"]).to_csv(index=False, float_format="%.6g")
         write_atomically((folder or store.root) / f"{name}.csv", text.encode())
     return table

@@ -34,6 +34,13 @@ def check_limits(options: argparse.Namespace) -> None:
     noted_seconds(options.time_limit)
 
 
+def add_native(parser: argparse.ArgumentParser) -> None:
+    """The option of a command that computes to leave instruction sets to the libraries (``entp_lib.arithmetic``)."""
+    parser.add_argument(
+        "--native", action="store_true", help="compute with this processor's own instruction set, not with AVX2"
+    )
+
+
 def check_seeds(seeds: int) -> None:
     """ConfigError for a number of seeds that no plan takes."""
     from entp_lib.collection.parameters import MAX_SEEDS
@@ -49,3 +56,4 @@ def add_run_options(parser: argparse.ArgumentParser, *, seeds: int) -> None:
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
     parser.add_argument("--fresh", action="store_true", help="compute again what has a record")
     parser.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
+    add_native(parser)

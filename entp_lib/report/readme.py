@@ -19,8 +19,7 @@ from entp_lib.strict import ConfigError
 
 def findings_part(table: pd.DataFrame) -> str:
     """The findings, a line each, at which scale they were run, and how many claims have each verdict."""
-    scale = f"{findings.scale(table)} {findings.equal_compute(Store())}".strip()
-    return f"{markdown(findings.findings(table))}\n\n{scale}\n{findings.tally(table)}"
+    return f"{markdown(findings.findings(table))}\n\n{findings.scale(table)}\n{findings.tally(table)}"
 
 
 def notebooks_part(_: pd.DataFrame) -> str:

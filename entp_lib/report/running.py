@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from entp_lib.config import TIERS
 from entp_lib.report import training
-from entp_lib.report.limits import noted_seconds, seconds
+from entp_lib.report.limits import add_native, noted_seconds, seconds
 from entp_lib.strict import require
 
 
@@ -37,6 +37,7 @@ def add_parser(commands) -> None:
         help="set a notebook parameter",
     )
     run.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
+    add_native(run)
     run.add_argument("--cluster", default="", metavar="WHERE", help=training.CLUSTER_HELP)
     run.add_argument("--mixed", action="store_true", help="with --cluster: workers may have other versions")
     run.add_argument("--list", action="store_true", help="list notebooks, experiments and their records")

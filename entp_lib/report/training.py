@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from entp_lib import paths
 from entp_lib.config import ARCHITECTURES, TIERS, RunConfig
-from entp_lib.report.limits import check_limits, seconds
+from entp_lib.report.limits import add_native, check_limits, seconds
 from entp_lib.strict import one_of, require
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def add_parser(commands) -> None:
     train.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0: one per core, one on a GPU")
     train.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
     train.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
+    add_native(train)
     train.add_argument("--shard", metavar="K/N", help="the K-th of N parts of the runs; merge joins what they leave")
     train.add_argument("--cluster", metavar="WHERE", help=CLUSTER_HELP)
     train.add_argument("--mixed", action="store_true", help="with --cluster: workers may have other versions")

@@ -18,8 +18,8 @@ def load_model(name: str | Path, store: Store | None = None) -> Transformer:
     """The trained model of a run, ready for evaluation: ``load_model("count3/0117429f1920aca1")``.
 
     ``name``: "experiment/id" of its record, the id as short as it is unique, or the path of a file of weights. Runs of
-    ``python -m entp_lib text`` are found too. ConfigError where there is no such run, and where its weights, which git
-    does not keep, are not here: it names the command that makes them, for a run of the tiers. A study has none.
+    ``python -m entp_lib text`` are found too. ConfigError where there is no such run, and where its weights, of which
+    git keeps two, are not here: it names the command that makes them, for a run of the tiers. A study has none.
     """
     return load_run(name, store)[1]
 
@@ -44,7 +44,7 @@ def find_weights(name: str | Path, store: Store | None = None) -> Path:
     require(
         bool(slash and experiment and beginning), f"run {name!r}: write experiment/id, as in count3/0117429f1920aca1"
     )
-    stores = [store] if store else [Store(), Store(paths.results() / "own")]
+    stores = [store] if store else usual_stores()
     found = sorted({i for s in stores for i in run_ids(s, experiment) if i.startswith(beginning)})
     require(bool(found), f"no run {name}; {known_runs(stores, experiment)}")
     require(len(found) == 1, f"run {name}: begins {len(found)} ids, {', '.join(found[:3])}; write more of it")
@@ -54,6 +54,11 @@ def find_weights(name: str | Path, store: Store | None = None) -> Path:
         require(restorable(having[0], experiment, found[0]), missing(having[0], experiment, found[0]))
     where = (with_weights or having)[0]
     return weights_of(where, f"{experiment}/{found[0]}")
+
+
+def usual_stores() -> list[Store]:
+    """The stores where weights are looked for: of the tiers, of one's own runs, and the few that git keeps."""
+    return [Store(), *(Store(paths.results() / name) for name in (OWN, "weights"))]
 
 
 def restorable(store: Store, experiment: str, record_id: str) -> bool:
@@ -90,7 +95,7 @@ def run_ids(store: Store, experiment: str) -> list[str]:
 
 def loadable(stores: list[Store] | None = None) -> list[str]:
     """The runs whose weights are on this machine, as "experiment/id"."""
-    stores = stores or [Store(), Store(paths.results() / "own")]
+    stores = stores or usual_stores()
     found = (path for s in stores for path in (s.root / "checkpoints").glob(f"*/*{SUFFIX}"))
     return sorted(f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}" for path in found)
 

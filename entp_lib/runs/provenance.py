@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from entp_lib import paths
+from entp_lib import arithmetic, paths
 from entp_lib.models import packed_attention
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 def provenance(device: str, threads: int) -> dict[str, Any]:
     """Where and with what a run is made, as of its start: code, versions, machine, threads, start time (UTC).
 
-    ``cpu_capability`` is the instruction set that torch uses; results differ with it in the last bits.
+    ``cpu_capability`` is the instruction set that torch uses; results differ with it in the last bits. ``arithmetic``
+    says whether all libraries were held to AVX2 (``entp_lib.arithmetic``).
     """
     commit, dirty, named = CODE
     return {
@@ -44,6 +45,7 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
         },
         "device": device_name(device),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "arithmetic": arithmetic.in_force(),
         "threads": threads,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "load_at_start": load_average(),
@@ -109,6 +111,13 @@ def dirty_records(records: Iterable["Record"]) -> list["Record"]:
     No verdict should rest on them unsaid: nobody can compute them again from that commit.
     """
     return [r for r in records if any(p.get("dirty") for p in processes(r))]
+
+
+def arithmetic_of(record: "Record") -> str:
+    """The arithmetic that a record was computed with; one without the field is taken at its ``cpu_capability``."""
+    where = record.provenance
+    portable = where.get("cpu_capability") == arithmetic.AVX2
+    return where.get("arithmetic", arithmetic.AVX2 if portable else arithmetic.NATIVE)
 
 
 def machines(records: Iterable["Record"]) -> set[tuple[str, str, int]]:

@@ -27,6 +27,7 @@ STUDIES = {
     "imitation": f"{ENTP}.expressivity.imitation:imitation_study",
     "programs": f"{ENTP}.rasp.checks:programs_study",
     "constructed": f"{ENTP}.rasp.checks:constructed_study",
+    "constructed_decoder": f"{ENTP}.rasp.checks:constructed_decoder_study",
     "below_length": f"{ENTP}.rasp.checks:below_length_study",
     "counters": f"{ENTP}.rasp.checks:counters_study",
     "pronouns": f"{ENTP}.downstream.pronouns:pronouns_study",

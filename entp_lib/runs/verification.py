@@ -1,8 +1,8 @@
 """Whether a record says what its configuration gives: computed again, elsewhere if need be, and compared.
 
-On the machine of the record, with its versions, a run ends bit for bit where it did. Another instruction set rounds
-otherwise and training carries that on: a model at its plateau ends within a bound, one in mid-course somewhere else,
-as another seed would. There a run is held against the seeds.
+It is computed in the record's own arithmetic (``entp_lib.arithmetic``), with which a run ended bit for bit where it did
+on every machine tried. Another instruction set rounds otherwise and training carries that on: a model at its plateau
+ends within a bound, one in mid-course somewhere else, as another seed would. There a run is held against the seeds.
 """
 
 import copy
@@ -15,9 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from entp_lib.config import StudyConfig, family
+from entp_lib import arithmetic
+from entp_lib.config import ON_CPU, StudyConfig, family
 from entp_lib.runs.execution import run, weights_of
+from entp_lib.runs.provenance import arithmetic_of
 from entp_lib.runs.records import Record, Store
+from entp_lib.runs.workers import local_processes
 from entp_lib.strict import require
 
 BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it
@@ -84,6 +87,20 @@ def between_seeds(record: Record, others: Sequence[Record]) -> dict[str, float]:
 def verify(
     record: Record, store: Store, on_step: Callable[[int], None] | None = None, others: Sequence[Record] = ()
 ) -> Comparison:
+    """Compute ``record`` again in its own arithmetic and compare; in another process where this one has another.
+
+    Otherwise as ``verify_here``; the other process tells no steps.
+    """
+    wanted = arithmetic_of(record)
+    if record.config.tier not in ON_CPU or wanted == arithmetic.in_force() or not arithmetic.has_avx2():
+        return verify_here(record, store, on_step, others)
+    with arithmetic.for_new_processes(wanted), local_processes(1) as pool:
+        return pool.submit(verify_here, record, store, None, others).result()
+
+
+def verify_here(
+    record: Record, store: Store, on_step: Callable[[int], None] | None = None, others: Sequence[Record] = ()
+) -> Comparison:
     """Compute ``record`` again in a store of its own and compare; what it starts from is taken from ``store``.
 
     Nothing in ``store`` changes. ``on_step`` is told each step that was made; ``others`` are the experiment's records,
@@ -122,9 +139,9 @@ def report(found: Sequence[Comparison]) -> str:
 
 
 def rounding(record: Record) -> tuple[str, ...]:
-    """What decides how a record's numbers were rounded: processor, instruction set, torch."""
+    """What decides how a record's numbers were rounded: processor, arithmetic, torch."""
     where = record.provenance
-    return where.get("device", ""), where.get("cpu_capability", ""), where.get("versions", {}).get("torch", "")
+    return where.get("device", ""), arithmetic_of(record), where.get("versions", {}).get("torch", "")
 
 
 def machine(record: Record) -> str:

@@ -106,6 +106,9 @@ class Sums(FixedData):
 
     ``part``: ``train`` (evaluated on validation), ``test``, ``seen``, evaluated on the training examples themselves, or
     ``text``, windows of the validation text.
+
+    ``drawn``: how many characters of a training window are scored, drawn for each window anew; 0 for all. The gradient
+    is the same on average, and ENTP costs that share.
     """
 
     reversed_answer: bool = True
@@ -113,9 +116,12 @@ class Sums(FixedData):
     view: Literal["answer", "windows"] = "answer"
     part: Literal["train", "test", "seen", "text"] = "train"
     window: int = WINDOW
+    drawn: int = 0
 
     def check_window(self) -> None:
         """ConfigError for a negative seed, or where a tested example is longer than what windows train."""
+        most = self.window if self.view == "windows" else 0
+        require(0 <= self.drawn <= most, f"drawn = {self.drawn}: must be 0 (all) to {most} characters of a window")
         require(self.split_seed >= 0, f"split_seed = {self.split_seed}: must not be negative")
         longest = characters(self.most_digits("test")) - 1
         require(
@@ -176,7 +182,12 @@ class Sums(FixedData):
         if self.part == "text":
             return self.windows(generator, size, "validation")
         if self.view == "windows" and self.part == "train" and not evaluating:
-            return self.windows(generator, size, "train")
+            found = self.windows(generator, size, "train")
+            if self.drawn:  # after the windows, so that twins with another number share them
+                ranks_BT = torch.rand(found.wanted_BT.shape, generator=generator, device=generator.device)
+                chosen_BK = ranks_BT.topk(self.drawn).indices
+                found = replace(found, wanted_BT=torch.zeros_like(found.wanted_BT).scatter(1, chosen_BK, True))
+            return found
         return super().batch(generator, size, evaluating)
 
     def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:

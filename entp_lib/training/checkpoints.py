@@ -35,8 +35,10 @@ class State:
     processes: list[dict[str, Any]] = field(default_factory=list)  # that worked on the run, in order
 
     def has_ended(self, config: RunConfig) -> bool:
-        """Whether the run has made its last step or lost its patience."""
-        return self.step >= config.train.steps or 0 < config.train.patience <= self.evals_since_best
+        """Whether the run has made its last step, lost its patience or reached the loss that ends it."""
+        train, losses = config.train, self.curves.get("loss", [])
+        reached = train.stop_loss is not None and bool(losses) and losses[-1] <= train.stop_loss
+        return self.step >= train.steps or 0 < train.patience <= self.evals_since_best or reached
 
 
 def learned(model: nn.Module) -> dict[str, nn.Parameter]:

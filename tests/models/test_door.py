@@ -56,6 +56,20 @@ def test_a_compiled_model_is_one_graph_and_the_same_function(small_model, inputs
     torch.compiler.reset()
 
 
+def test_one_graph_of_full_layers_takes_a_part_and_says_so(small_model, inputs_BT):
+    model, wanted_BT = (
+        small_model("entp"),
+        torch.rand(inputs_BT.shape, generator=torch.Generator().manual_seed(0)) < 0.5,
+    )
+    whole, broken = (torch.compile(model, fullgraph=full, backend="eager", dynamic=False) for full in (True, False))
+    expected_NV, (part,) = model(inputs_BT, wanted_BT), model.plan(wanted_BT)
+    with pytest.raises(RuntimeError, match="a part of model.plan\\(wanted\\), or no `wanted`"):
+        whole(inputs_BT, wanted_BT)
+    for found_NV in (whole(inputs_BT, part), broken(inputs_BT, wanted_BT)):
+        torch.testing.assert_close(found_NV, expected_NV)
+    torch.compiler.reset()
+
+
 def test_a_compiled_prefix_decoder_is_the_same_function(small_model, inputs_BT):
     """How many positions its prompts leave is not known beforehand: no single graph."""
     model = small_model("prefix_decoder")

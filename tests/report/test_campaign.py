@@ -34,13 +34,13 @@ def test_a_campaign_leaves_records_a_log_and_an_archive_and_goes_on(quickly, tmp
     assert main(["campaign", "--device", "cpu", "--tier", "smoke", "--budget", "5m", "--out", str(folder)]) == 0
     lines = said(folder)
     assert lines[1].startswith("check memory: passed") and lines[2].startswith("attention: ")
-    assert lines[3].startswith("rasp: 4 complete, 0 cut, 0 failed of 4 planned")
+    assert lines[3].startswith("rasp: 5 complete, 0 cut, 0 failed of 5 planned")
     before = {p: p.stat().st_mtime_ns for p in (folder / "records").rglob("*.json")}
-    assert len(before) == 5  # with the choice of attention
+    assert len(before) == 6  # with the choice of attention
     assert campaign.run_campaign("cpu", "smoke", 300.0, folder) == 0
     assert {p: p.stat().st_mtime_ns for p in (folder / "records").rglob("*.json")} == before
     into = Store(tmp_path / "home", read_only=False)
-    assert merge([folder / "campaign.tar.gz"], into, campaign.versions()).added == 5
+    assert merge([folder / "campaign.tar.gz"], into, campaign.versions()).added == 6
     assert into.all("engine")[0].metrics["choice"] in packed_attention.WAYS
 
 

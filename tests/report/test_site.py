@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -186,11 +187,22 @@ def test_costs_are_the_librarys(page):
             )
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch, capsys):
+@pytest.mark.parametrize("status", [0, 1])
+def test_the_extra_is_installed_where_it_is_missing(status, monkeypatch, capsys):
+    asked = []
+
+    def pip(command, **_):
+        asked.append(command)
+        return subprocess.CompletedProcess(command, status, "", "ERROR: no such luck\n" * status)
+
     monkeypatch.setattr(build, "NEEDED", ("sphinx_of_another_world",))
-    assert cli.main(["run", "--site", "--no-browser"]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "sphinx_of_another_world" in line and build.INSTALL in line
+    monkeypatch.setattr(build.subprocess, "run", pip)
+    monkeypatch.setattr(build, "build", lambda: paths.root() / "README.md")
+    assert cli.main(["run", "--site", "--no-browser"]) == 2 * status
+    (command,), (out, err) = asked, capsys.readouterr()
+    assert command[1:4] == ["-m", "pip", "install"] and any(part.startswith("sphinx==") for part in command)
+    assert out.startswith("the site needs sphinx_of_another_world: installing the extra `site`")
+    assert ("no such luck" in err and build.INSTALL in err) == bool(status)
 
 
 @pytest.mark.parametrize("other", [["--lab"], ["--only", "03"], ["--list"]])

@@ -20,13 +20,13 @@ def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(tiers, "lower_priority", lambda: None)  # of the tests' own process
     rasp = EXPERIMENTS["rasp"]
     store = Store(tmp_path / "smoke")  # apart from records that claim something
-    assert len(rasp.missing(store, "smoke")) == len(rasp.plan("smoke", 0)) == 4
+    assert len(rasp.missing(store, "smoke")) == len(rasp.plan("smoke", 0)) == 5
     assert tiers.run_tier("smoke", jobs=1) == 0
     said = capsys.readouterr().err
-    assert "rasp: 0 of 4 runs are complete" in said and "rasp: 4 more in" in said
+    assert "rasp: 0 of 5 runs are complete" in said and "rasp: 5 more in" in said
     assert rasp.missing(store, "smoke") == [] and not (tmp_path / "records").exists()
     assert tiers.run_tier("smoke", jobs=1) == 0
-    assert "rasp: 4 of 4 runs are complete" in capsys.readouterr().err
+    assert "rasp: 5 of 5 runs are complete" in capsys.readouterr().err
 
 
 def test_the_command_completes_a_tier_and_refuses_what_makes_no_sense(tmp_path, monkeypatch, capsys):

@@ -106,6 +106,20 @@ def test_a_clone_makes_weights_beside_its_records_and_finds_them_there(trained, 
     assert load_model(name).cfg == trained[1].config.model
 
 
+def test_the_first_example_of_the_docs_runs_in_a_fresh_clone(monkeypatch, tmp_path, capsys):
+    """With the records and weights that git keeps, and nothing else."""
+    kept = paths.root() / "results" / "weights" / "checkpoints"
+    assert 0 < sum(path.stat().st_size for path in kept.rglob("*") if path.is_file()) < 10**6
+    for name in ("records", "weights"):
+        (tmp_path / name).symlink_to(paths.root() / "results" / name)
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    text = (paths.root() / "docs" / "starting.md").read_text(encoding="utf-8")
+    section = text.split("## A model of a finished run")[1].split("    .venv/")[0]
+    exec("\n".join(line[4:] for line in section.splitlines() if line.startswith("    ")), {})
+    (entp, high), (decoder, low) = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert (entp, decoder) == ("entp", "decoder") and float(high) > 0.95 and float(low) < 0.85
+
+
 def test_a_sequence_goes_on_beyond_the_models_length(trained):
     config, model = load_run(f"count3/{trained[1].id}", trained[0])
     text = continued(config, model, "3 1 4", 12, temperature=0)

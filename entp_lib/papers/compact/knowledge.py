@@ -137,7 +137,6 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
     return [
         Check("CT-wiring", bool(published["relation_gradient"].eq(0).all()), tier, records=ids),
         Measurement("CT-ceiling", above_ceiling(records, "published"), tier, ids),
-        Measurement("CT-relation", above_ceiling(records, "described"), tier, ids),
         Observation(
             "CT-width",
             "inconclusive",

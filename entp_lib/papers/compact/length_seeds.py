@@ -71,7 +71,7 @@ def entp_gain(records: Sequence[Record], schemes: Sequence[str], other: str = "d
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """The question that seed 0 raised, and the same at equal compute; idle where neither side learns, or both do."""
+    """The question that seed 0 raised, and the same at equal token-forwards; idle where no side, or each, learns."""
     found = []
     for claim, other, schemes in (
         ("CT-relative-entp", "decoder", RELATIVE),

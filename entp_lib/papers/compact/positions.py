@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lib.models.positions.alibi import slopes
 from entp_lib.strict import one_of, require
 
 T5_BUCKETS, T5_FARTHEST = 32, 128
@@ -129,11 +130,11 @@ def rotations(length: int, size: int, dtype: torch.dtype, device: torch.device) 
 
 
 class Alibi(Scheme):
-    """-m |i - j| with m = 2^(-8 h / H) for heads h = 1 … H; nothing is learned."""
+    """-m |i - j| with a slope m for each head, as in ``entp_lib.models.positions.alibi``; nothing is learned."""
 
     def __init__(self, width, n_heads, longest, causal):
         super().__init__(width, n_heads, longest, causal)
-        self.register_buffer("slopes", 2.0 ** (-8 * torch.arange(1, n_heads + 1) / n_heads), persistent=False)
+        self.register_buffer("slopes", torch.tensor(slopes(n_heads)), persistent=False)
 
     def bias(self, length):
         return -self.slopes[:, None, None] * distances(length, self.slopes.dtype, self.slopes.device)
@@ -154,7 +155,8 @@ class Kerple(Scheme):
 class Fire(Scheme):
     """MLP(log(c |i - j| + 1) / log(c max(i, L) + 1)) with learned c, L > 0: distance relative to the query's place.
 
-    i counts from 1. ReLU MLP of 32 hidden units, a bias per head.
+    ReLU MLP of 32 hidden units, a bias per head. Here i counts from 1 and L itself is learned; the official code
+    counts from 0 and learns a multiplier of a fixed L.
     """
 
     def __init__(self, width, n_heads, longest, causal):

@@ -142,7 +142,7 @@ ARMS = {
     "masked": ("masked", "many"),
     "causal": ("causal", "many"),
     "ENTP": ("entp", "many"),
-    "ENTP, equal compute": ("entp", "few"),
+    "ENTP, equal token-forwards": ("entp", "few"),
 }
 EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")  # documentation of the versions in requirements.txt
 TIERS: dict[str, dict[str, Any]] = {
@@ -238,10 +238,8 @@ def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
         compare("ED-both-sides", ("causal", "middle_loss"), ("masked", "middle_loss"), "nats"),
         compare("ED-classification", ("masked", "accuracy"), ("causal", "accuracy"), "share"),
         loss("ED-entp-next", "ENTP", "causal"),
-        loss("ED-entp-compute", "ENTP, equal compute", "causal"),
-        loss("ED-entp-masked", "ENTP, equal compute", "masked"),
-        compare("ED-entp-class", ("ENTP", "accuracy"), ("masked", "accuracy"), "share"),
-        compare("ED-pretraining", ("causal", "accuracy"), ("causal", "fresh_accuracy"), "share"),
+        loss("ED-entp-compute", "ENTP, equal token-forwards", "causal"),
+        loss("ED-entp-masked", "ENTP, equal token-forwards", "masked"),
         compare("ED-bayes", ("causal", "candidate_loss"), ("masked", "middle_loss_few"), "nats"),
     ]
 

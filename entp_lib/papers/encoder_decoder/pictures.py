@@ -14,7 +14,7 @@ LOOKS = {
     "masked": (MASKED, "-"),
     "causal": (ARCHITECTURES["decoder"].colour, "-"),
     "ENTP": (ARCHITECTURES["entp"].colour, "-"),
-    "ENTP, equal compute": (ARCHITECTURES["entp"].colour, "--"),
+    "ENTP, equal token-forwards": (ARCHITECTURES["entp"].colour, "--"),
 }
 WAY_LOOKS = {
     "decoder, cache": (ARCHITECTURES["decoder"].colour, "-", "o"),

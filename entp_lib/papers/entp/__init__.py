@@ -6,6 +6,7 @@ from entp_lib.papers.entp.complexity.experiment import COMPLEXITY
 from entp_lib.papers.entp.count3 import COUNT3, COUNT3_UNSEEN
 from entp_lib.papers.entp.count3_long import COUNT3_LONG_ALL
 from entp_lib.papers.entp.count3_sets import COUNT3_REPEATS, COUNT3_SETS, COUNT3_UNSEEN_SETS
+from entp_lib.papers.entp.deciding import DECIDING
 from entp_lib.papers.entp.downstream.experiment import DOWNSTREAM, PRONOUNS
 from entp_lib.papers.entp.equal_operations import OPERATIONS
 from entp_lib.papers.entp.expressivity.experiment import EXPRESSIVITY
@@ -69,6 +70,7 @@ EXPERIMENTS = (
     DOWNSTREAM,
     PRONOUNS,
     *OPERATIONS,
+    *DECIDING,
 )
 
 # In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
@@ -94,4 +96,8 @@ NIGHTLY_ORDER = (
     "count3_sets",
     "count3_unseen_sets",
     "count3_long_all",
+    "openwebtext_positions",
+    "match3_rates",
+    "count3_gate",
+    "addition_windows",
 )

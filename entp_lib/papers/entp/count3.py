@@ -8,7 +8,17 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.collection.changes import LONGER
-from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, by_seed, compute_ratio, name_of, select, twins
+from entp_lib.collection.experiment import (
+    Experiment,
+    PlannedRun,
+    Tier,
+    by_seed,
+    compute_ratio,
+    name_of,
+    planned,
+    select,
+    twins,
+)
 from entp_lib.collection.frames import by_position, levels, paired, processor_share, summary
 from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.collection.parameters import NotebookParameters
@@ -38,8 +48,8 @@ def check_threshold(threshold: float) -> None:
 
 PAPER_TASK = dict(length=64, seed_length=16, symbols=64)
 
-# gpu: the paper's task and model on a schedule that decays within one half-hour lease; paper: the authors' schedule
-# (reference values were logged at step 150,000).
+# paper: the authors' schedule (reference values were logged at step 150,000). gpu: the same, stopped at 12,000 steps,
+# where their log has 0.174 of the tokens (ENTP) against 0.083 (decoder), for two paired seeds.
 TIERS = {
     "smoke": Tier(
         dict(length=8, seed_length=3, symbols=8),
@@ -90,8 +100,8 @@ TIERS = {
     "gpu": Tier(
         PAPER_TASK,
         dict(n_layers=6, n_heads=6, width=384),
-        TrainConfig(steps=50_000, decay_steps=50_000, eval_every=250, eval_sequences=1024, precision="bf16"),
-        1,
+        TrainConfig(steps=12_000, decay_steps=100_000, eval_every=100, eval_sequences=1024, precision="bf16"),
+        2,
     ),
     "paper": Tier(
         PAPER_TASK,
@@ -106,6 +116,8 @@ ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
 ORDERS = {"count3": 3, "count2": 2}
 WITH_CONTROL = ("smoke", "quick")  # Count2 is run where it costs seconds; the paper has it for a language model only
 WITH_LONGER = ("smoke", "overnight")  # where a decoder is given ENTP's token-forwards
+ON_GPU = ("decoder", "entp")  # what a lease of half an hour has room for
+SMALL_ENTP = "small_entp"  # the arm of an ENTP of size Small, which the authors never logged
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -121,6 +133,12 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         task = Counting(**params)
         model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
         base = RunConfig("count3", tier, "counting", params, model, setting.train)
+        if tier == "gpu":
+            runs += twins(base, ON_GPU, seeds or setting.seeds, task=name)
+            last = runs[-1].config  # the small one with the last seed, so that it comes behind the pairs
+            small = ModelConfig.from_size("small", architecture="entp", vocab_size=64, max_length=64)
+            runs.append(planned(replace(last, model=small), task=name, arm=SMALL_ENTP))
+            continue
         runs += twins(base, architectures, seeds or setting.seeds, task=name)
         if name == "count3" and tier in WITH_LONGER:
             longer = replace(base, train=base.train.lengthened(compute_ratio(task)))
@@ -175,11 +193,9 @@ REACHED_UNSEEN = 0.80  # of tokens; 0.95, which is timed on quick's task, is abo
 
 
 def measure_unseen(records: Sequence[Record]) -> list[Measurement]:
-    """Count3 with seeds that hardly repeat: ENTP less each other arm, in final token and sequence accuracy."""
-    if not records:
-        return []
-    arms = {"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder", "F2-unseen-fair": LONGER}
-    return plateau.leads(records, plateau.both(arms)) + plateau.measure(records, "F2-unseen", LONGER, REACHED_UNSEEN)
+    """Count3 with seeds that hardly repeat: ENTP less each other arm in final token accuracy, and by prefix length."""
+    leads = plateau.leads(records, {"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"})
+    return leads + plateau.growth(records)
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
@@ -196,9 +212,8 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         stand = levels(table, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
         stand = plateau.stand(table, metric, arms) if tier in WITH_LONGER else stand
         found.append(Measurement(claim, values, tier, used, tier == "paper", stand))
-    found += plateau.leads(count3, plateau.both({"F2-fair": LONGER}))
     if tier in WITH_LONGER:  # quick stops in the middle of the course
-        found += plateau.measure(count3, "F2", LONGER)
+        found += plateau.measure(count3)
     if count2:
         used = tuple(name_of(r) for r in [*select(count3, arm="decoder"), *count2])
         gap = control_gaps(records)["above_baseline"].tolist()

@@ -38,7 +38,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """ENTP − each decoder in token accuracy at the end of its own schedule."""
-    return plateau.leads(records, {k: ("token_accuracy", arm) for k, arm in CLAIMS.items()}) if records else []
+    return plateau.leads(records, CLAIMS)
 
 
 COUNT3_LONG_ALL = Experiment(

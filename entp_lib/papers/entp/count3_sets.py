@@ -8,6 +8,7 @@ multiset goes to one side with all its orders; what is seen then is what differe
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -19,13 +20,9 @@ from entp_lib.collection.experiment import (
     Experiment,
     PlannedRun,
     Tier,
-    name_of,
     no_claims,
     planned_study,
-    select,
 )
-from entp_lib.collection.frames import summary
-from entp_lib.collection.measurements import Measurement
 from entp_lib.config import StudyConfig
 from entp_lib.papers.entp import count3, count3_long, plateau
 from entp_lib.runs.records import Record
@@ -47,23 +44,6 @@ def planner(name: str, tiers: dict[str, Tier]) -> Callable[[str, int], list[Plan
         return count3.beside_longer(name, tier, asked, params, ("decoder", "entp"), seeds)
 
     return plan
-
-
-def measurer(prefix: str) -> Callable[[Sequence[Record]], list[Measurement]]:
-    """ENTP less each decoder in final accuracies, and whether any of them has ``plateau.LEARNED`` of the sequences."""
-
-    def measure(records: Sequence[Record]) -> list[Measurement]:
-        if not records:
-            return []
-        found = plateau.leads(records, plateau.both({prefix: "decoder", f"{prefix}-fair": LONGER}))
-        table, tier = summary(records), records[0].config.tier
-        for suffix, arm in (("fails", "decoder"), ("fails-fair", LONGER), ("learns", "entp")):
-            above = table[table["arm"] == arm]["sequence_accuracy"] - plateau.LEARNED
-            used = tuple(name_of(r) for r in select(records, arm=arm))
-            found.append(Measurement(f"{prefix}-{suffix}", above.tolist(), tier, used))
-        return found
-
-    return measure
 
 
 def seen(task: Counting) -> pd.Series:
@@ -153,7 +133,7 @@ COUNT3_SETS = Experiment(
     title="Count3 with seeds held out in all their orders",
     notebook="03_count3",
     plan=planner("count3_sets", count3.TIERS),
-    measure=measurer("F2-sets"),
+    measure=partial(plateau.leads, claims={"F2-sets": "decoder"}),
     changeable=False,
 )
 COUNT3_UNSEEN_SETS = Experiment(
@@ -162,7 +142,7 @@ COUNT3_UNSEEN_SETS = Experiment(
     title="Count3 with many seeds, held out in all their orders",
     notebook="03_count3",
     plan=planner("count3_unseen_sets", count3.UNSEEN),
-    measure=measurer("F2-unseen-sets"),
+    measure=partial(plateau.leads, claims={"F2-unseen-sets": "decoder", "F2-unseen-sets-fair": LONGER}),
     changeable=False,
 )
 COUNT3_REPEATS = Experiment(

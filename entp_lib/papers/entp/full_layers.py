@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lib.collection.claims import judge
+from entp_lib.collection.claims import answer, reference_claims
 from entp_lib.collection.experiment import (
     Experiment,
     PlannedRun,
@@ -30,8 +30,7 @@ from entp_lib.statistics import mean_interval, ratio_interval
 from entp_lib.tasks import Counting
 
 FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single one, read at its end only, is causal
-EQUAL_STEPS, EQUAL_COMPUTE = "equal steps", "equal compute"
-BUDGETS = {EQUAL_STEPS: "", EQUAL_COMPUTE: "-fair"}  # each with the end of its claims' names
+BUDGETS = EQUAL_STEPS, EQUAL_FORWARDS = "equal steps", "equal token-forwards"
 TIERS = {
     "smoke": Tier(UNSEEN["smoke"].task, dict(n_layers=4, n_heads=2, width=16), UNSEEN["smoke"].train, 2),
     "overnight": Tier(
@@ -49,7 +48,7 @@ def arm_name(full: int) -> str:
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every number of full layers and seed, for the same steps and for ENTP's compute.
+    """Every number of full layers and seed, for the same steps and for ENTP's token-forwards.
 
     The runs of ENTP itself serve both budgets: they are planned once, at equal steps.
     """
@@ -62,7 +61,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         ratio = layer_tokens(entp.n_layers, entp.n_layers, task) / layer_tokens(full, entp.n_layers, task)
         trains = {EQUAL_STEPS: setting.train}
         if full < entp.n_layers:
-            trains[EQUAL_COMPUTE] = setting.train.lengthened(ratio)
+            trains[EQUAL_FORWARDS] = setting.train.lengthened(ratio)
         for budget, train in trains.items():
             for seed in range(seeds or setting.seeds):
                 model = entp.with_full_layers(full)
@@ -84,50 +83,44 @@ def on_budget(table: pd.DataFrame, budget: str) -> pd.DataFrame:
 def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
     """By budget and arm: gain in token accuracy over no full layer, paired by seed, and its share of all four's gain.
 
-    Both with 95 % intervals, the share's by Fieller. ``four ahead``: whether the ledger puts four full layers ahead of
-    none on this budget; where it does not there is no gain to share, and the share is left blank.
+    Both with 95 % intervals, the share's by Fieller. ``four ahead``: whether all four are ahead of none by the rule of
+    our questions; where they are not there is no gain to share, and the share is left blank.
     """
     if not records:
         return pd.DataFrame()
-    verdicts = judge(measure(records), only_measured=True).set_index("id")["verdict"]
-    rows = {}
-    for budget, suffix in BUDGETS.items():
+    rows, margin = {}, reference_claims().set_index("id").loc["L-4-0", "margin"]
+    for budget in BUDGETS:
         table = on_budget(summary(records), budget)
-        ahead = verdicts[f"L-4-0{suffix}"] == f"{arm_name(4)} ahead"
         whole = paired(table, "token_accuracy", arm_name(4), arm_name(0))
+        _, low, high = mean_interval(whole)
+        ahead = answer(low, high, pairs=len(whole), margin=margin, positive="ahead", negative="behind") == "ahead"
         for full in FULL_LAYERS[1:]:
             gain = paired(table, "token_accuracy", arm_name(full), arm_name(0))
             mean, low, high = mean_interval(gain)
-            row = {"gain": mean, "low": low, "high": high, "pairs": len(gain), "four ahead": bool(ahead)}
+            row = {"gain": mean, "low": low, "high": high, "pairs": len(gain), "four ahead": ahead}
             both = gain.index.intersection(whole.index)
             share = ratio_interval(gain[both], whole[both]) if ahead else (float("nan"),) * 3
             rows[budget, arm_name(full)] = row | dict(zip(("share", "share low", "share high"), share, strict=True))
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["budget", "arm"])
 
 
-COMPARISONS = ((4, 0), (2, 0), (4, 2), (4, 3))
-
-
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Token accuracy of more full layers − fewer, at equal steps and at ENTP's compute."""
-    if not records:
+    """Token accuracy of four and of two full layers − none, at equal steps."""
+    at_steps, found = select(records, budget=EQUAL_STEPS), []
+    if not at_steps:
         return []
-    tier, found = records[0].config.tier, []
-    for budget, suffix in BUDGETS.items():
-        table = on_budget(summary(records), budget)
-        floor, means = table["baseline_token_accuracy"].mean(), table.groupby("arm")["token_accuracy"].mean()
-        ends = dict(  # by the budget's arms together: nothing is compared where all have begun nothing, or have it all
-            distance=plateau.ALL if (means < floor + plateau.FLOOR).all() else 0.0,
-            from_top=plateau.ALL if (means > plateau.CEILING).all() else 0.0,
-        )
-        for more, fewer in COMPARISONS:
-            arms = arm_name(more), arm_name(fewer)
-            values = paired(table, "token_accuracy", *arms)
-            stand = levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, **ends)
-            used = tuple(
-                name_of(r) for r in select(records, arm=arms) if r.labels["budget"] == budget or r.labels["full"] == 4
-            )
-            found.append(Measurement(f"L-{more}-{fewer}{suffix}", values.tolist(), tier, used, levels=stand))
+    table = summary(at_steps)
+    floor, means = table["baseline_token_accuracy"].mean(), table.groupby("arm")["token_accuracy"].mean()
+    ends = dict(  # by all arms together: nothing is compared where all have begun nothing, or have it all
+        distance=plateau.ALL if (means < floor + plateau.FLOOR).all() else 0.0,
+        from_top=plateau.ALL if (means > plateau.CEILING).all() else 0.0,
+    )
+    for full in (4, 2):
+        arms = arm_name(full), arm_name(0)
+        values = paired(table, "token_accuracy", *arms)
+        stand = levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, **ends)
+        used = tuple(name_of(r) for r in select(at_steps, arm=arms))
+        found.append(Measurement(f"L-{full}-0", values.tolist(), at_steps[0].config.tier, used, levels=stand))
     return found
 
 

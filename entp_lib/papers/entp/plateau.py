@@ -1,8 +1,8 @@
 """Count3 trained to its end: does a decoder fail, who arrives first, has a curve flattened, does the gap grow with n?
 
-The questions that the ``overnight`` tier asks of Count3, for its two tasks alike. Their rules were written down before
-the runs (docs/JOURNAL.md): a run that never reaches the timed accuracy counts with the end of its schedule, and a pair
-of which neither does is none.
+The questions that the ``overnight`` tier asks of Count3. Their rules were written down before the runs
+(docs/JOURNAL.md): a run that never reaches the timed accuracy counts with the end of its schedule, and a pair in which
+neither run reaches it is dropped.
 """
 
 import math
@@ -24,8 +24,8 @@ FLOOR = 0.05  # of token accuracy above the mode baseline; two arms below it hav
 ALL = 2.0  # a distance that takes every accuracy in
 
 
-def arrivals(records: Sequence[Record], threshold: float = REACHED, metric: str = "token_accuracy") -> pd.DataFrame:
-    """A row per run: step and token-forwards at the first evaluation with so much accuracy, and their logarithms.
+def arrivals(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame:
+    """A row per run: step and token-forwards at the first evaluation with so many tokens right, and their logarithms.
 
     ``reached`` is False where no evaluation has it; such a run counts with its last one.
     """
@@ -33,7 +33,7 @@ def arrivals(records: Sequence[Record], threshold: float = REACHED, metric: str 
     for r in records:
         row = dict(r.labels)
         for axis in ("step", "token_forwards"):
-            at = first_at(r.curves, metric, threshold, axis)
+            at = first_at(r.curves, "token_accuracy", threshold, axis)
             row["reached"] = at is not None
             row[axis] = r.curves[axis][-1] if at is None else at
             row[f"log_{axis}"] = math.log(row[axis])
@@ -66,20 +66,16 @@ def stand(table: pd.DataFrame, metric: str, arms: Sequence[str]) -> tuple[Level,
     )
 
 
-def leads(records: Sequence[Record], claims: Mapping[str, tuple[str, str]]) -> list[Measurement]:
-    """For every claim the lead of ENTP over an arm in a final accuracy, paired by seed: claim to metric and arm."""
+def leads(records: Sequence[Record], claims: Mapping[str, str]) -> list[Measurement]:
+    """For every claim ENTP's lead over an arm in final token accuracy, paired by seed; ``claims``: claim to arm."""
+    if not records:
+        return []
     table, tier, found = summary(records), records[0].config.tier, []
-    for claim, (metric, other) in claims.items():
-        values = paired(table, metric, "entp", other).tolist()
+    for claim, other in claims.items():
+        values = paired(table, "token_accuracy", "entp", other).tolist()
         used = tuple(name_of(r) for r in select(records, arm=(other, "entp")))
-        found.append(Measurement(claim, values, tier, used, levels=stand(table, metric, (other, "entp"))))
+        found.append(Measurement(claim, values, tier, used, levels=stand(table, "token_accuracy", (other, "entp"))))
     return found
-
-
-def both(claims: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """``leads`` in tokens, and in sequences under the claim's name with that behind it; ``claims``: claim to arm."""
-    ends = (("", "token_accuracy"), ("-sequences", "sequence_accuracy"))
-    return {claim + end: (metric, other) for claim, other in claims.items() for end, metric in ends}
 
 
 def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
@@ -91,32 +87,32 @@ def gap_by_n(records: Sequence[Record]) -> pd.DataFrame:
     return gap_table(dict(paired_within(table, "token_accuracy", "entp", "decoder", "position").items()))
 
 
-def slopes(
-    records: Sequence[Record], first: str = "entp", second: str = "decoder", by_parity: bool = False
-) -> pd.Series:
-    """By seed: the slope of the final gap in token accuracy, first − second, on the prefix length n, per token.
+def slopes(records: Sequence[Record]) -> pd.Series:
+    """By seed: the slope of ENTP − decoder in final token accuracy on the prefix length n, per token.
 
-    ``by_parity``: one slope for even and for odd n, each about its own mean. Trained models are worse at even n, and a
-    gap that is larger there has a slope from an odd to an even end without growing.
+    One slope for even and for odd n, each about its own mean: trained models are worse at even n, and a gap that is
+    larger there has a slope from an odd to an even end without growing.
     """
-    runs = select(records, arm=(first, second))
-    if {r.labels["arm"] for r in runs} != {first, second}:
+    runs = select(records, arm=("decoder", "entp"))
+    if {r.labels["arm"] for r in runs} != {"decoder", "entp"}:
         return pd.Series(dtype=float)
     found = by_position(runs, {"token_accuracy": "token_accuracy_by_position"})
-    wide = found.pivot(index=["seed", "position"], columns="arm", values="token_accuracy")
-    gap = (wide[first] - wide[second]).dropna().unstack("position")
+    gap = paired_within(found, "token_accuracy", "entp", "decoder", "position")
     lengths = pd.Series(gap.columns, index=gap.columns, dtype=float)
-    apart = lengths - lengths.groupby(lengths % 2 if by_parity else 0 * lengths).transform("mean")
+    apart = lengths - lengths.groupby(lengths % 2).transform("mean")
     if not apart.any():  # no two lengths to compare
         return pd.Series(dtype=float)
     return gap.mul(apart, axis=1).sum(axis=1, skipna=False) / (apart**2).sum()
 
 
-def lead(came: pd.DataFrame, axis: str, first: str, second: str) -> pd.Series:
-    """``paired`` of ln ``axis`` until an accuracy was reached, of ``arrivals``; without pairs of which neither came."""
-    arms = came[came["arm"].isin((first, second))]
+def lead(came: pd.DataFrame) -> pd.Series:
+    """ln of the steps until an accuracy was reached, decoder − ENTP by seed, of ``arrivals``.
+
+    Pairs in which neither run reaches it are dropped.
+    """
+    arms = came[came["arm"].isin(("decoder", "entp"))]
     somebody = arms.groupby("seed")["reached"].any()
-    found = paired(came, f"log_{axis}", first, second).dropna()
+    found = paired(came, "log_step", "decoder", "entp").dropna()
     return found[somebody.reindex(found.index)]
 
 
@@ -139,26 +135,26 @@ def whole(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def measure(records: Sequence[Record], prefix: str, longer: str, threshold: float = REACHED) -> list[Measurement]:
-    """``prefix``-fails, -fails-fair, -learns, -speed, -speed-fair, -slope and -parity.
-
-    ``longer``: the arm at ENTP's token-forwards. ``threshold``: the token accuracy whose first evaluation is timed.
-    """
-    if not records:
-        return []
-    tier, table, came = records[0].config.tier, summary(records), arrivals(records, threshold)
+def measure(records: Sequence[Record]) -> list[Measurement]:
+    """F2-fails: the decoder's sequence accuracy − ``LEARNED``. F2-speed: who needs fewer steps to ``REACHED``."""
+    tier, table = records[0].config.tier, summary(records)
+    fails = table[table["arm"] == "decoder"]["sequence_accuracy"] - LEARNED
     found = []
-
-    def add(question: str, arms: tuple[str, ...], values: pd.Series, standing: tuple = ()) -> None:
+    for claim, arms, values in (
+        ("F2-fails", ("decoder",), fails),
+        ("F2-speed", ("decoder", "entp"), lead(arrivals(records))),
+    ):
         if len(values):
-            ids = tuple(name_of(r) for r in select(records, arm=arms))
-            found.append(Measurement(f"{prefix}-{question}", values.tolist(), tier, ids, levels=standing))
-
-    for suffix, arm in (("fails", "decoder"), ("fails-fair", longer), ("learns", "entp")):
-        add(suffix, (arm,), table[table["arm"] == arm]["sequence_accuracy"] - LEARNED)
-    add("speed", ("decoder", "entp"), lead(came, "step", "decoder", "entp"))
-    add("speed-fair", (longer, "entp"), lead(came, "token_forwards", longer, "entp"))
-    standing = stand(table, "token_accuracy", ("decoder", "entp"))
-    add("slope", ("decoder", "entp"), slopes(records), standing)
-    add("parity", ("decoder", "entp"), slopes(records, by_parity=True), standing)
+            used = tuple(name_of(r) for r in select(records, arm=arms))
+            found.append(Measurement(claim, values.tolist(), tier, used))
     return found
+
+
+def growth(records: Sequence[Record]) -> list[Measurement]:
+    """F2-unseen-parity: does ENTP's lead grow with n among even and among odd n?"""
+    values, arms = slopes(records), ("decoder", "entp")
+    if not len(values):
+        return []
+    used = tuple(name_of(r) for r in select(records, arm=arms))
+    standing = stand(summary(records), "token_accuracy", arms)
+    return [Measurement("F2-unseen-parity", values.tolist(), records[0].config.tier, used, levels=standing)]

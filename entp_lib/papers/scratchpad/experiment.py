@@ -118,6 +118,7 @@ ARMS = {
     "inductive ENTP": ("inductive", "entp"),
 }
 NEAR = 0.05  # closer to no text right, or to all, counts as being there
+LEARNED = 0.5  # of texts of the trained sizes; a run with fewer has not learned what longer ones would be carried from
 
 TINY_MODEL = dict(n_layers=2, n_heads=2, width=16)
 SMALL_MODEL = dict(n_layers=2, n_heads=4, width=64)
@@ -210,6 +211,14 @@ def beyond(table: pd.DataFrame, task: str) -> pd.DataFrame:
     return rows.groupby(["arm", "seed"], as_index=False)[["answers_right", "texts_right", "state_error"]].mean()
 
 
+def not_learned(table: pd.DataFrame, task: str, arms: Sequence[str]) -> str:
+    """Which of the arms have not learned the trained sizes of a task, and on which random seeds: a bar, or empty."""
+    rows = table[(table["task"] == task) & ~table["beyond"] & table["arm"].isin(arms)]
+    right = rows.groupby(["arm", "seed"])["texts_right"].mean()
+    found = [f"{arm} on random seed {seed}" for arm, seed in right.index[right < LEARNED]]
+    return f"trained sizes not learned: {', '.join(found)}" if found else ""
+
+
 def measure_training(records: Sequence[Record]) -> list[Measurement]:
     """Scores beyond the trained sizes, inductive against ordinary, and ENTP against the decoder, paired by seed."""
     if not records:
@@ -223,7 +232,8 @@ def measure_training(records: Sequence[Record]) -> list[Measurement]:
         ends = (1.0, 0.0) if metric == "state_error" else (0.0, 1.0)
         stand = levels(rows, metric, (first, second), floor=ends[0], ceiling=ends[1], distance=NEAR)
         ids = tuple(name_of(r) for r in select(records, task=task, arm=(first, second)))
-        return [Measurement(claim, paired(rows, metric, first, second).tolist(), tier, ids, levels=stand)]
+        bar = not_learned(table, task, (first, second))
+        return [Measurement(claim, paired(rows, metric, first, second).tolist(), tier, ids, False, stand, bar)]
 
     inductive, ordinary = "inductive decoder", "ordinary decoder"
     return [

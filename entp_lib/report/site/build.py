@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 import webbrowser
 from pathlib import Path
 
 from entp_lib import paths
+from entp_lib.files import read_text
 from entp_lib.report.site import checks, sources
 from entp_lib.strict import ConfigError, require
 
@@ -36,10 +38,27 @@ def default_folder() -> Path:
     return paths.root() / "build" / "site"
 
 
+def missing() -> list[str]:
+    """Modules of the extra ``site`` that are not installed."""
+    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+
+
 def check_installed() -> None:
     """ConfigError with what to install where the extra is missing."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    require(not missing, f"the site needs {', '.join(missing)}; this installs it: {INSTALL}")
+    require(not missing(), f"the site needs {', '.join(missing())}; this installs it: {INSTALL}")
+
+
+def install_extra() -> None:
+    """Install the packages of the extra ``site`` where some are missing. ConfigError where pip cannot."""
+    if not missing():
+        return
+    project = tomllib.loads(read_text(paths.root() / "pyproject.toml"))["project"]
+    print(f"the site needs {', '.join(missing())}: installing the extra `site`, about a minute", flush=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, *project["optional-dependencies"]["site"]], capture_output=True, text=True)
+    importlib.invalidate_caches()
+    why = ([line for line in done.stderr.splitlines() if "ERROR" in line] or done.stderr.splitlines() or ["?"])[-1]
+    require(done.returncode == 0, f"pip cannot install what the site needs ({why.strip()}); by hand: {INSTALL}")
 
 
 def build(folder: Path | None = None) -> Path:
@@ -92,6 +111,7 @@ def lighten(folder: Path) -> None:
 
 def site_command(options) -> int:
     """``./run_all.sh --site``: build the site and open it."""
+    install_extra()
     begun = time.monotonic()
     first = build()
     files = [path for path in first.parent.rglob("*") if path.is_file()]

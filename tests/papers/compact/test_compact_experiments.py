@@ -143,7 +143,8 @@ def test_activation_tables():
     assert found["CT-activation"].values == pytest.approx([0.1 / 9] * 5)
     assert found["CT-activation-depth"].values == pytest.approx([-0.05] * 5)
     assert found["CT-activation-steady"].values == pytest.approx([0] * 5)
-    assert found["CT-activation-described"].idle == "5 of 60 runs never recall nine tenths of what they can"
+    assert found["CT-activation-depth"].remark == "in the last epoch alone -0.0500, -0.0500 to -0.0500"
+    assert found.keys() == {f"CT-activation{end}" for end in ("", "-steady", "-speed", "-depth")}
     shown = activations.overview(records)
     assert math.isnan(shown.loc[("described", 4), ("epochs", "relu")])
     one = shown.loc[("published", 1), "epochs"]

@@ -7,6 +7,7 @@ import torch
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
+from entp_lib.models.positions.alibi import slopes
 from entp_lib.papers.compact import positions
 from entp_lib.papers.compact.positioned import PositionedTransformer
 from entp_lib.papers.compact.positions import SCHEMES, build_scheme
@@ -62,10 +63,13 @@ def test_rope_scores_depend_on_the_difference_of_places_alone_and_on_its_sign():
     torch.testing.assert_close(rope.turn(q).norm(dim=-1), q.norm(dim=-1))
 
 
-def test_alibi_by_its_formula():
-    bias = scheme("alibi").bias(5)
-    for head in range(4):
-        assert bias[head, 4, 1] == pytest.approx(-3 * 2.0 ** (-8 * (head + 1) / 4))
+@pytest.mark.parametrize("n_heads", [3, 4, 6, 12])
+def test_alibi_has_the_slopes_of_its_authors(n_heads):
+    """Where heads are no power of two, every other slope of twice as many fills up; at 4, as committed, bit for bit."""
+    bias = build_scheme("alibi", 12, n_heads, 8, True).bias(5)
+    assert bias[:, 4, 1].tolist() == pytest.approx([-3 * slope for slope in slopes(n_heads)], rel=1e-6)
+    if n_heads == 4:
+        assert torch.equal(bias[:, 1, 0], -(2.0 ** (-8 * torch.arange(1, 5) / 4)))
 
 
 def test_kerple_falls_with_distance_and_ever_more_slowly():

@@ -143,16 +143,23 @@ def records(tmp_path_factory):
 def test_verdicts_follow_from_the_records(records):
     checks = {check.claim: check for check in RASP.measure(records)}
     verdicts = {claim: check.verdict for claim, check in checks.items()}
-    assert {k for k, v in verdicts.items() if v == "verified"} == {"6.3", "6.4", "A.7", "E-2", "E-3", "F-4"}
+    found = {k for k, v in verdicts.items() if v == "verified"}
+    assert found == {"6.2-medium", "6.3", "6.4", "A.7", "E-2", "E-3", "F-4"}
     assert {k for k, v in verdicts.items() if v == "verified with correction"} == {"F-5", "6.3-seeds"}
     assert verdicts["6.1"] == "refuted" and verdicts["6.2"] == verdicts["6.2-close"] == "unproved"
     assert "base-4 digit" in checks["6.3"].remark and "mod n" in checks["F-4"].remark
+    assert checks["6.2-medium"].remark == "3 layers of width 49 are enough at length 9"
     assert RASP.measure(records[:3]) == []
 
 
 @pytest.mark.parametrize(
     ("study", "curve", "value", "claim"),
-    [("below_length", "wrong", 1, "6.3"), ("below_length", "layers", 11, "6.3"), ("counters", "right", False, "6.1")],
+    [
+        ("below_length", "wrong", 1, "6.3"),
+        ("below_length", "layers", 11, "6.3"),
+        ("counters", "right", False, "6.1"),
+        ("constructed_decoder", "hard_wrong", 1, "6.2-medium"),
+    ],
 )
 def test_a_record_that_says_otherwise_turns_the_verdict(records, study, curve, value, claim):
     before = {check.claim: check.verdict for check in RASP.measure(records)}
@@ -186,7 +193,7 @@ def test_values_below_the_length_need_ten_layers_at_any_length():
 
 
 def test_tables_say_what_was_counted(records):
-    programs, constructed, _, counters = records
+    programs, constructed, _, counters, decoder = records
     table = experiment.program_table(programs)
     assert table.loc["algorithm 6", "right"] == 1 and (table["tried"] > 0).all()
     precision = experiment.precision_table(constructed).set_index(["length", "precision"])
@@ -195,6 +202,9 @@ def test_tables_say_what_was_counted(records):
     assert list(full) == list(masked) == list(count3_checks.TRACED)
     assert (full["n - 1"] == len(full) - 1).all() and masked["n - 1"].tolist() == list(range(len(full)))
     assert experiment.shape_table(constructed)["random prefixes, wrong"] == "0 of 60"
+    sizes = experiment.decoder_table(decoder)
+    assert sizes.loc["small", "fp64, wrong"] == "0 of 270" and sizes.loc["least, length 9", "fp32, wrong"] == "0 of 459"
+    assert sizes.loc["large", ["layers", "width", "room for length", "bf16, wrong"]].tolist() == [12, 768, "152", ""]
     blocks = experiment.counters_table(counters)
     assert blocks["right"].all() and (blocks["steps"] <= blocks["2n^1.5 + 2n"]).all()
     assert (blocks["steps"] < blocks["n²"]).all()

@@ -99,21 +99,16 @@ def test_the_runs_are_those_of_the_split_by_sequence_but_for_it(experiment, repe
     assert experiment.plan("quick", 0) == []
 
 
-@pytest.mark.parametrize(("experiment", "prefix"), [(COUNT3_SETS, "F2-sets"), (COUNT3_UNSEEN_SETS, "F2-unseen-sets")])
-def test_every_row_is_measured_by_its_arm(experiment, prefix, ended):
+@pytest.mark.parametrize(
+    ("experiment", "expected"),
+    [
+        (COUNT3_SETS, {"F2-sets": "ENTP ahead"}),
+        (COUNT3_UNSEEN_SETS, {"F2-unseen-sets": "ENTP ahead", "F2-unseen-sets-fair": "decoder ahead"}),
+    ],
+)
+def test_every_row_is_measured_by_its_arm(experiment, expected, ended):
     ends = {"decoder": 0.80, "entp": 0.92, "longer": 0.96}
-    measured = experiment.measure(ended(experiment, ends, 0.22, fewer=0.05))
+    measured = experiment.measure(ended(experiment, ends, 0.22))
     rows = claims.judge(measured, only_measured=True).set_index("id")
-    answers = {
-        "": "ENTP ahead",
-        "-sequences": "ENTP ahead",
-        "-fair": "decoder ahead",
-        "-fair-sequences": "equal within the margin",
-        "-fails": "stays below 0.90",
-        "-fails-fair": "decoder learns it",
-        "-learns": "stays below 0.90",
-    }
-    assert rows["verdict"].to_dict() == {f"{prefix}{end}": answer for end, answer in answers.items()}
-    assert rows.loc[prefix, "our_value"] == pytest.approx(0.12)
-    used = rows["records"].str.split().str.len()
-    assert used.to_dict() == {i: 5 if i.endswith(("fails", "fails-fair", "learns")) else 10 for i in rows.index}
+    assert rows["verdict"].to_dict() == expected and experiment.measure([]) == []
+    assert rows["our_value"].iloc[0] == pytest.approx(0.12) and (rows["records"].str.split().str.len() == 10).all()

@@ -140,11 +140,10 @@ def test_a_seed_that_lacks_a_size_is_not_pooled(made_up):
 
 def test_claims_are_measured_by_their_rule_and_arm(made_up):
     found = {m.claim: m for m in module.measure(made_up(ADDITION, "quick", spread))}
-    assert set(found) == {"F5-addition", "F5-best", "F5-fair", "F11-addition", "F11-fair"}
+    assert set(found) == {"F5-addition", "F5-best", "F5-fair", "F11-addition"}
     assert found["F5-best"].values == pytest.approx([0.05 + 0.005 * s for s in range(5)])
     assert found["F5-addition"].values == pytest.approx([0.1 + 0.01 * s for s in range(5)])
     assert found["F5-fair"].values == pytest.approx([-0.025] * 5)
-    assert found["F11-fair"].values == pytest.approx([0.05 + 0.005 * s for s in range(5)])
     assert not any(m.paper_settings for m in found.values())
     assert not set(found["F5-addition"].records) & set(found["F11-addition"].records)
     judged = claims.judge(list(found.values()), only_measured=True).set_index("id")["verdict"]
@@ -164,7 +163,7 @@ def test_figures_5_and_11_rest_on_small_alone(made_up):
             r.metrics["test"] = {rule: t | {"sequence_accuracy": 0.0} for rule, t in r.metrics["test"].items()}
     found = {m.claim: m.values for m in module.measure(records)}
     behind, level = pytest.approx([0.1] * 5), pytest.approx([0.0] * 5)
-    at_equal_steps = dict.fromkeys(("F5-addition", "F5-best", "F11-addition", "F11-fair"), behind)
+    at_equal_steps = dict.fromkeys(("F5-addition", "F5-best", "F11-addition"), behind)
     assert found == {**at_equal_steps, "F5-fair": level}
 
 
@@ -266,10 +265,10 @@ def test_a_figure_has_a_line_for_each_arm():
 def test_every_tier_can_be_read(made_up, tier):
     """Frames and measurements take what each tier has, and say nothing of what it lacks."""
     records = made_up(ADDITION, tier, spread, seeds=2)
-    assert {m.claim for m in module.measure(records)} >= {"F5-addition", "F5-fair", "F11-addition", "F11-fair"}
+    assert {m.claim for m in module.measure(records)} >= {"F5-addition", "F5-fair", "F11-addition"}
     longer = made_up(LENGTHS, tier, spread, seeds=2, groups=tuple(f"{n} digits" for n in range(1, 12)))
-    of_windows = {f"F6-{name}" for name in ("compute", "characters", "characters-fair", "speed", "speed-fair")}
-    assert {m.claim for m in lengths.measure(longer)} - of_windows == {"F6-length", "F6-fair"}
+    of_windows = {"F6-characters"} if tier != "quick" else set()  # answers alone leave later positions as they began
+    assert {m.claim for m in lengths.measure(longer)} == {"F6-length", *of_windows}
     assert not any(m.paper_settings for m in lengths.measure(longer))
     nothing = interval_table(module.scores(records).iloc[:0], "error", ("arm", "n_train"))
     assert nothing.empty and "mean" in nothing
@@ -304,7 +303,6 @@ def test_errors_by_group_and_by_digits(made_up):
     assert sorted(found["digits"].unique()) == [7, 8]
     measured = {m.claim: m.values for m in lengths.measure(longer)}
     assert measured["F6-length"] == pytest.approx([0.1 + 0.01 * s for s in range(5)])
-    assert measured["F6-fair"] == pytest.approx([0.5 * gap for gap in measured["F6-length"]])
 
 
 @pytest.mark.parametrize(
@@ -319,8 +317,8 @@ def test_errors_by_group_and_by_digits(made_up):
 def test_overnight_compares_longer_sums_by_the_gates_of_its_design(made_up, wrong, known, why):
     records = made_up(LENGTHS, "overnight", lambda arm, *_: wrong[arm], groups=("3 digits", "4 digits"), known=known)
     found = {m.claim: m for m in lengths.measure(records)}
-    assert {found[f"F6-{name}"].barred for name in ("length", "fair", "compute")} == {why}
-    assert found["F6-compute"].values == pytest.approx([wrong["longer"] - wrong["entp"]] * 5)
+    assert found["F6-length"].barred == why
+    assert found["F6-length"].values == pytest.approx([wrong["decoder"] - wrong["entp"]] * 5)
     assert found["F6-characters"].values == pytest.approx([(wrong["decoder"] - wrong["entp"]) / 2] * 5)
     assert bool(found["F6-characters"].barred) == (known < 0.85)
 
@@ -333,21 +331,11 @@ def test_the_longer_decoder_is_evaluated_often_enough_to_time_it():
     assert all(train.steps / train.eval_every == pytest.approx(10, rel=0.01) for train in of_quick)
 
 
-def test_who_knows_the_trained_lengths_first_is_told_from_validation_curves(made_up):
-    records = made_up(LENGTHS, "overnight", spread, groups=("3 digits",))
-    for r in records:
-        r.curves["sequence_accuracy"] = {"entp": [0.95, 0.96], "decoder": [0.5, 0.92]}.get(r.labels["arm"], [0.1, 0.2])
-    found = {m.claim: m for m in lengths.measure(records)}
-    assert found["F6-speed"].values == pytest.approx([math.log(10 / 5)] * 5)  # decoder at step 10, ENTP at step 5
-    assert found["F6-speed-fair"].values == pytest.approx([math.log(100 / 50)] * 5)  # the longer one never: its end
-    assert "F6-speed" not in {m.claim for m in lengths.measure(made_up(LENGTHS, "quick", spread, groups=("3 digits",)))}
-
-
 def test_where_both_fail_entirely_nothing_is_concluded(made_up):
     """Two models that add no longer number right are not thereby equal."""
     found = lengths.measure(made_up(LENGTHS, "quick", lambda *_: 1.0, groups=("3 digits",)))
     judged = claims.judge(found, only_measured=True).set_index("id")["verdict"]
-    assert judged.to_dict() == {"F6-length": "uninformative", "F6-fair": "open"}
+    assert judged.to_dict() == {"F6-length": "uninformative"}
 
 
 def test_costs_are_multiples_of_the_decoders(made_up):

@@ -20,7 +20,6 @@ from entp_lib.papers.entp.in_context.experiment import (
     IN_CONTEXT_BASELINES,
     IN_CONTEXT_SETTINGS,
     IN_CONTEXT_SPARSE,
-    LATE,
     LONGER,
     compute_ratio,
     gap,
@@ -64,7 +63,7 @@ def made_up():
             "error_by_position": [0.1 * scale] * n,
         }
         curves = {"step": [1, 2, 3], "seconds": [s / 10 for s in spent], "token_forwards": list(spent)}
-        curves["loss"] = [e * scale for e in curve]
+        curves |= {"loss": [e * scale for e in curve], "train_loss": [error * scale] * 3}
         cost = dict(steps=3, token_forwards=30, train_seconds=3.0, wall_seconds=4.0, peak_memory_bytes=1, device="x")
         return Record("in_context", 1, config, {**scores, "baseline": {}}, curves, cost, labels=run.labels)
 
@@ -106,7 +105,7 @@ def test_the_lower_rate_changes_rate_and_steps_alone():
 
 
 def test_the_lower_rate_answers_questions_of_its_own():
-    """A row each over all points and over late ones, apart from those of Figure 7 whose class it shares."""
+    """A row of its own, apart from that of Figure 7 whose class it shares."""
     records = []
     for run in IN_CONTEXT_SPARSE.plan("overnight", 0):
         e = {"decoder": 0.5, "entp": 0.3}[run.labels["arm"]] + run.labels["seed"] / 100
@@ -115,8 +114,7 @@ def test_the_lower_rate_answers_questions_of_its_own():
         cost = dict(steps=3, token_forwards=30, train_seconds=3.0, wall_seconds=4.0, peak_memory_bytes=1, device="x")
         records.append(Record("in_context_sparse", 1, run.config, scores, curves, cost, labels=run.labels))
     found = {m.claim: m.values for m in IN_CONTEXT_SPARSE.measure(records)}
-    assert set(found) == {"F7-sparse-slower", "F7-sparse-slower-late"}
-    assert all(values == pytest.approx([0.2] * 5) for values in found.values())
+    assert found == {"F7-sparse-slower": pytest.approx([0.2] * 5)}
     assert convergence.both_measures(records).index.tolist() == [
         ("overnight", "sparse, lower rate", "decoder − entp"),
     ]
@@ -259,23 +257,15 @@ def test_claims_are_paired_differences_of_their_arms(made_up):
     errors = {"decoder": 0.5, "entp": 0.3, "hybrid": 0.2, LONGER: 0.25}
     records = [made_up(arm=a, seed=s, error=e + s / 100) for a, e in errors.items() for s in range(5)]
     found = {m.claim: m for m in measure(records)}
-    first = {"F7-linear": 0.2, "F7-linear-fair": -0.05, "F7-hybrid": 0.3}
-    assert set(found) == {*first, *(f"{claim}-late" for claim in first)}
+    expected = {"F7-linear": 0.2, "F7-hybrid": 0.3}
+    assert set(found) == set(expected)
     for claim, measured in found.items():
-        expected = first[claim.removesuffix("-late")]  # the made-up errors are the same at every point
-        assert measured.values == pytest.approx([expected] * 5, rel=1e-4) and len(measured.records) == 10
+        assert measured.values == pytest.approx([expected[claim]] * 5, rel=1e-4) and len(measured.records) == 10
         assert not measured.paper_settings
     assert gap(table(records), "linear", "decoder", "entp").index.tolist() == list(range(5))
     judged = claims.judge(list(found.values()), only_measured=True).set_index("id")["verdict"]
-    assert judged.to_dict() == {
-        "F7-linear": "same direction",
-        "F7-linear-late": "ENTP ahead",
-        "F7-linear-fair": "decoder ahead",
-        "F7-linear-fair-late": "decoder ahead",
-        "F7-hybrid": "hybrid ahead",
-        "F7-hybrid-late": "hybrid ahead",
-    }
-    assert measure([]) == [] and {*CLAIMS, *LATE} <= set(claims.reference_claims()["id"])
+    assert judged.to_dict() == {"F7-linear": "same direction", "F7-hybrid": "hybrid ahead"}
+    assert measure([]) == [] and set(CLAIMS) <= set(claims.reference_claims()["id"])
 
 
 def test_a_difference_below_the_margin_is_competitive(made_up):
@@ -305,7 +295,7 @@ def test_the_figure_draws_models_and_learners_and_names_what_is_absent(smoke):
     fig, ax = plt.subplots()
     in_context_tables.draw(ax, models, learners.query("function == 'linear'"), ["xyz: not installed"])
     labels = ax.get_legend_handles_labels()[1]
-    shown = {"decoder", "ENTP", "hybrid", "decoder, equal compute", "least squares", "xyz:\nnot installed"}
+    shown = {"decoder", "ENTP", "hybrid", "decoder, equal token-forwards", "least squares", "xyz:\nnot installed"}
     assert shown <= set(labels)
     lines = {line.get_label(): line for line in ax.lines}
     drawn = learners.query("function == 'linear' and arm == 'least squares'")["error"].tolist()

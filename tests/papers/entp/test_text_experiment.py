@@ -136,19 +136,30 @@ def test_minima_and_differences_are_those_of_the_curves(records):
     assert found["as published: rates swapped, lowest"] == pytest.approx([-0.1])
     assert found["Table 8, lowest"] == pytest.approx([0.2])
     assert found["Table 8, last"] == pytest.approx([-0.1])
-    assert found["equal compute, last"] == pytest.approx([-1.1])
+    assert found["equal token-forwards, last"] == pytest.approx([-1.1])
     assert tables.gaps(records, smoothed=2)["Table 8, lowest"].tolist() == pytest.approx([2.2 - 2.15])
 
 
 def test_each_claim_is_measured_on_its_own_arms(records):
     measured = {m.claim: m for m in OPENWEBTEXT.measure(records)}
     values = {name: m.values[0] for name, m in measured.items()}
-    assert values == pytest.approx({"T3-loss": -0.1, "T3-train": 0.3, "T3-last": -0.1, "T3-fair": -1.1})
-    assert [len(m.records) for m in measured.values()] == [2, 2, 2, 2]
+    assert values == pytest.approx({"T3-loss": -0.1, "T3-train": 0.3, "T3-last": -0.1})
+    assert [len(m.records) for m in measured.values()] == [2, 2, 2]
+    assert {m.remark for m in measured.values()} == {"both trained on 8 of 32 positions"}
     assert not any(m.paper_settings for m in measured.values())
     assert OPENWEBTEXT.measure([]) == []
-    without = [r for r in records if r.labels["arm"] != tables.LONGER]
-    assert [m.claim for m in OPENWEBTEXT.measure(without)] == ["T3-loss", "T3-train", "T3-last"]
+
+
+def test_what_each_arm_is_trained_on_is_told_unless_it_is_everything():
+    def told(**drawn):
+        arms = {"entp": 8, **drawn}.items()
+        text = {name: dict(context=32, prefixes=prefixes) for name, prefixes in arms}
+        configs = [SimpleNamespace(model=SimpleNamespace(architecture=a), task_params=p) for a, p in text.items()]
+        return tables.trained_positions([SimpleNamespace(config=config) for config in configs])
+
+    assert told(decoder=8) == "both trained on 8 of 32 positions"
+    assert told(decoder=0) == "ENTP trained on 8 of 32 positions, the decoder on 32"
+    assert told(decoder=0, entp=0) == told() == ""
 
 
 def test_gaps_by_position_are_paired(records):
@@ -168,7 +179,7 @@ def test_both_ranges_of_prefixes_stand_side_by_side(records):
     metrics = {name: counted for name in counts.ORDERS}
     counted_too = [*records, Record("openwebtext", 1, run.config, metrics, {}, {}, labels=run.labels)]
     table = tables.losses_by_range(counted_too)
-    assert list(table.index) == [(n, b) for n in ("6 to 7", "8 to 10") for b in ("equal steps", "equal compute")]
+    assert list(table.index) == [(n, b) for n in ("6 to 7", "8 to 10") for b in ("equal steps", "equal token-forwards")]
     assert table["ENTP"].tolist() == pytest.approx([2.5, 2.5, 0.9, 0.9])
     assert table["decoder"].tolist() == pytest.approx([2.0, 2.0, 1.0, 0.7])
     assert table["decoder − ENTP"].tolist() == pytest.approx([-0.5, -0.5, 0.1, -0.2])
@@ -176,7 +187,7 @@ def test_both_ranges_of_prefixes_stand_side_by_side(records):
     plain = tables.losses_by_range([r for r in records if r.labels["arm"] != tables.LONGER])
     assert [budget for _, budget in plain.index] == ["equal steps"] * 2 and "bigram" not in plain
     long = {m.claim: m.values for m in OPENWEBTEXT.measure(counted_too)}
-    assert long["T3-long"] == pytest.approx([0.1]) and long["T3-long-fair"] == pytest.approx([-0.2])
+    assert long["T3-long"] == pytest.approx([0.1])
 
 
 def test_samples_are_listed_prompt_by_prompt(records):
@@ -431,7 +442,7 @@ def test_table_3_informs_only_below_the_bigram(records):
     (run,) = (run for run in OPENWEBTEXT.plan("quick", 1) if run.labels["arm"] == tables.COUNTS)
     last = {m["arm"] + m["schedule"]: m["last validation loss"] for m in tables.minima(records).to_dict("records")}
     worst = max(last.values())
-    for bigram, barred in ((worst + 0.01, set()), (0.01, {"T3-loss", "T3-train", "T3-last", "T3-fair"})):
+    for bigram, barred in ((worst + 0.01, set()), (0.01, {"T3-loss", "T3-train", "T3-last"})):
         counted = {"loss": bigram, "position": [1, 2], "loss_by_position": [bigram, bigram]}
         metrics = {name: counted for name in counts.ORDERS}
         with_counts = [*records, Record("openwebtext", 1, run.config, metrics, {}, {}, labels=run.labels)]

@@ -35,14 +35,17 @@ def studied():
     return found
 
 
-def trained(seeds, answers):
-    """Records of training as if made: ``answers`` has the score beyond the trained sizes, by arm."""
+LOST = ("ordinary decoder", 3)
+
+
+def trained(seeds, answers, known=1.0):
+    """Records of training as if made: ``answers`` has the score beyond the trained sizes, by arm, ``known`` at them."""
     records = []
     for run in plan_training("overnight", seeds):
         setting = run.config.params["setting"]
         sizes, longest = setting["test_sizes"], max(setting["train_sizes"])
         score = answers[run.labels["arm"]] + 0.001 * run.labels["seed"]
-        right = [score if size > longest else 1.0 for size in sizes]
+        right = [score if size > longest else known for size in sizes]
         curves = {"size": sizes, "answers_right": right, "texts_right": right, "state_error": [1 - x for x in right]}
         records.append(Record("scratchpad_training", 1, run.config, {}, curves, {}, labels=run.labels))
     return records
@@ -141,6 +144,18 @@ def test_two_arms_at_the_ceiling_tell_nothing():
     answers = dict.fromkeys(ARMS, 0.99)
     found = {m.claim: m for m in measure_training(trained(5, answers))}
     assert not found["IS-parity"].informative
+
+
+def test_an_arm_that_has_not_learned_the_trained_sizes_bars_its_comparisons():
+    """Where the ordinary scratchpad knows nothing of a random seed, the inductive one leads by no merit of its own."""
+    records = trained(5, {arm: 0.5 for arm in ARMS})
+    for record in records:
+        if (record.labels["task"], record.labels["arm"], record.labels["seed"]) == ("shift_addition", *LOST):
+            record.curves["texts_right"] = [0.0] * len(record.curves["size"])
+    found = {m.claim: m for m in measure_training(records)}
+    assert found["IS-shift"].idle == "trained sizes not learned: ordinary decoder on random seed 3"
+    assert found["IS-parity"].informative and found["IS-entp"].informative
+    assert not any(m.informative for m in measure_training(trained(5, {arm: 0.5 for arm in ARMS}, known=0.4)))
 
 
 def test_every_measured_claim_is_listed(studied):

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from entp_lib.collection.changes import LONGER
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, select
 from entp_lib.collection.frames import levels, paired, published
 from entp_lib.collection.measurements import Measurement
@@ -14,13 +13,11 @@ from entp_lib.config import ON_CPU, TrainConfig
 from entp_lib.papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
 from entp_lib.papers.entp.addition.tables import by_group
 from entp_lib.papers.entp.addition.tiers import ARMS, GPU, QUICK, SMALL_2, Block, runs_of
-from entp_lib.papers.entp.plateau import arrivals, lead
 from entp_lib.runs.records import Record
 
 # Rules of the overnight design, written down before its runs.
 GATE = 0.20  # the decoder's mean error at trained lengths from which on nothing is said of longer ones
 HOPELESS = 0.95  # error one digit beyond the trained lengths: nothing is compared where both arms are above it
-KNOWN = 0.10  # error at trained lengths whose first evaluation is timed
 
 # Windows train the positions that longer sums reach; shorter than the authors' 64 characters where numbers are shorter.
 # quick has answers alone: in windows no model learns even the trained lengths in its time (600 steps of 32 windows of
@@ -82,12 +79,12 @@ def by_digits(records: Sequence[Record], rule: str) -> pd.DataFrame:
     return found.sort_values(["arm", "seed", "digits"], ignore_index=True)
 
 
-def gaps(records: Sequence[Record], rule: str, first: str = "decoder") -> pd.Series:
-    """Error of an arm − ENTP's, by seed: the mean over digits, each counting alike however many sums have them."""
+def gaps(records: Sequence[Record], rule: str) -> pd.Series:
+    """Decoder − ENTP in error, by seed: the mean over digits, each counting alike however many sums have them."""
     wide = by_digits(records, rule).groupby(["seed", "arm"])["error"].mean().unstack("arm")
-    if not {first, "entp"} <= set(wide):
+    if not {"decoder", "entp"} <= set(wide):
         return pd.Series(dtype=float)
-    return (wide[first] - wide["entp"]).dropna()
+    return (wide["decoder"] - wide["entp"]).dropna()
 
 
 def unlearned(records: Sequence[Record]) -> str:
@@ -114,37 +111,20 @@ def authors() -> pd.DataFrame:
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Figure 6 as published, last weights, and by the rule that favours nobody, at equal steps and at equal compute.
+    """Figure 6 as published, by the last weights.
 
-    Of models trained on windows, beside it, what is left where no whole sum is right: single characters of longer sums,
-    and who learns the trained lengths first.
+    Of models trained on windows, beside it, what is left where no whole sum is right: single characters of longer sums.
     """
-    if not records:
+    values, arms = (gaps(records, "last") if records else ()), ("decoder", "entp")
+    if not len(values):
         return []
-    tier, found = records[0].config.tier, []
-
-    def add(claim: str, values: pd.Series, arms: tuple[str, str], stand: tuple = (), barred: str = "") -> None:
-        if len(values):  # never at the paper's settings: its ENTP was stopped at half the decoder's steps
-            ids = tuple(name_of(r) for r in select(records, arm=arms))
-            found.append(Measurement(claim, values.tolist(), tier, ids, levels=stand, barred=barred))
-
-    for claim, rule, first in (
-        ("F6-length", "last", "decoder"),
-        ("F6-fair", BEST_ANSWERS, "decoder"),
-        ("F6-compute", BEST_ANSWERS, LONGER),
-    ):
-        arms, values = (first, "entp"), gaps(records, rule, first)
-        if len(values):
-            stand = levels(by_digits(records, rule), "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
-            add(claim, values, arms, stand, bar(records, rule, arms))
-    if records[0].config.task_params.get("view") != "windows":  # answers alone leave later positions as they began
-        return found
-    table = scores(records)
-    characters, came = chosen(table, BEST_ANSWERS), arrivals(records, 1 - KNOWN, "sequence_accuracy")
-    for suffix, axis, first in (("", "step", "decoder"), ("-fair", "token_forwards", LONGER)):
-        arms = (first, "entp")
-        add(f"F6-characters{suffix}", paired(characters, "token_error", *arms), arms, barred=unlearned(records))
-        add(f"F6-speed{suffix}", lead(came, axis, *arms), arms)
+    tier, ids = records[0].config.tier, tuple(name_of(r) for r in select(records, arm=arms))
+    # never at the paper's settings: its ENTP was stopped at half the decoder's steps
+    stand = levels(by_digits(records, "last"), "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
+    found = [Measurement("F6-length", values.tolist(), tier, ids, levels=stand, barred=bar(records, "last", arms))]
+    if records[0].config.task_params.get("view") == "windows":  # answers alone leave later positions as they began
+        characters = paired(chosen(scores(records), BEST_ANSWERS), "token_error", *arms).tolist()
+        found.append(Measurement("F6-characters", characters, tier, ids, barred=unlearned(records)))
     return found
 
 

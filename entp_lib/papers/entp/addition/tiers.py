@@ -9,7 +9,7 @@ from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.tasks import build_task
 from entp_lib.tasks.addition import Sums
 
-ARMS = {"decoder": "decoder", "entp": "ENTP", LONGER: "decoder, equal compute"}
+ARMS = {"decoder": "decoder", "entp": "ENTP", LONGER: "decoder, equal token-forwards"}
 PAPER_SIZES = (1250, 2500, 3750, 5000, 10_000, 15_000, 20_000)
 # Token-forwards of ENTP over a decoder's on rows scored on their answer, by the largest operand.
 ANSWER_RATIOS = {99: 2.7, 999: 3.45}
@@ -20,7 +20,7 @@ class Block:
     """Runs with one model and schedule: every seed, task (a dict of its parameters) and arm.
 
     ``model``: a name in ``SIZES``, or layers/heads/width. ``longer_eval_every``: steps between the evaluations of the
-    decoder at equal compute; without it, as many evaluations as the others have.
+    decoder at equal token-forwards; without it, as many evaluations as the others have.
     """
 
     tasks: Sequence[dict]
@@ -74,7 +74,7 @@ GPU = TrainConfig(
     final_eval_sequences=20_000,
 )
 # The authors stop ten evaluations after the lowest loss of whole texts. That checkpoint is kept here too, and the run
-# goes on, without which no other rule, and no decoder at equal compute, would have a fair share of the steps.
+# goes on, without which no other rule, and no decoder at equal token-forwards, would have a fair share of the steps.
 PAPER = TrainConfig(
     steps=8000,
     decay_steps=5000,

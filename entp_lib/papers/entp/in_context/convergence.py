@@ -8,13 +8,15 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.collection.claims import answer, reference_claims
+from entp_lib.collection.changes import LONGER
 from entp_lib.collection.experiment import Experiment, select
 from entp_lib.collection.frames import interval_text
-from entp_lib.papers.entp.in_context.experiment import LATE, measure, measured_as, table
+from entp_lib.papers.entp.in_context.experiment import AT_LOWER_RATE, gap, table
 from entp_lib.papers.entp.in_context.flat import flatness, task_of
 from entp_lib.runs.records import Record, Store
-from entp_lib.statistics import mean_interval
+
+REGRESSION = ("linear", "sparse", AT_LOWER_RATE)  # the classes of Figure 7
+COMPARED = (("decoder", "entp"), (LONGER, "entp"), ("decoder", "hybrid"))  # first − second
 
 
 def stage(records: Sequence[Record]) -> str:
@@ -42,20 +44,16 @@ def ends(records: Sequence[Record]) -> pd.DataFrame:
 def both_measures(records: Sequence[Record]) -> pd.DataFrame:
     """A row per comparison of Figure 7 that ``records``, of one tier, have: error over all points and over late ones.
 
-    Mean difference with its 95 % interval, and the answer by the margin of each; the first of them decides.
+    Mean difference with its 95 % interval, and whether both arms are flat.
     """
-    measured, rules = {m.claim: m for m in measure(records)}, reference_claims().set_index("id")
-    rows = {}
-    for late in (claim for claim in sorted(LATE, key=lambda claim: LATE[claim][0]) if claim in measured):
-        row, words = {}, rules.loc[late, ["positive", "negative"]]
-        for claim, points in ((late.removesuffix("-late"), "all points"), (late, "from d examples on")):
-            _, low, high = mean_interval(measured[claim].values)
-            common = dict(pairs=len(measured[claim].values), informative=measured[claim].informative)
-            row[points] = interval_text(measured[claim].values, "+")
-            row[f"answer, {points}"] = answer(low, high, margin=rules.loc[claim, "margin"], **common, **words)
-        function, first, second, _ = measured_as(late)
-        row["curves"] = stage(select(records, function=function, arm=(first, second)))
-        rows[records[0].config.tier, function, f"{first} − {second}"] = row
+    found, rows = table(records), {}
+    for function in dict.fromkeys(found["function"]):
+        for first, second in COMPARED:
+            errors, late = (gap(found, function, first, second, metric) for metric in ("error", "late_error"))
+            if function in REGRESSION and len(errors):
+                row = {"all points": interval_text(errors, "+"), "from d examples on": interval_text(late, "+")}
+                row["curves"] = stage(select(records, function=function, arm=(first, second)))
+                rows[records[0].config.tier, function, f"{first} − {second}"] = row
     names = ["tier", "function", "first − second"]
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(index=names if rows else None)
 

@@ -9,6 +9,8 @@ can with no further token-forwards, for as many token-forwards as ENTP spends.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pandas as pd
+
 from entp_lib.collection.experiment import (
     Experiment,
     PlannedRun,
@@ -37,6 +39,7 @@ from entp_lib.papers.entp.language.tables import (
     minima,
     prefix_losses,
     trained,
+    trained_positions,
 )
 from entp_lib.runs.records import Record
 from entp_lib.strict import require
@@ -48,7 +51,7 @@ EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")
 # quick: five times the paper's rates, which a short run of a small model
 # needs, and 8 of 32 positions. gpu: 16 of 128, so that five seeds fit into half an hour (estimated, not measured).
 # paper: one run of ENTP sends 4e10 tokens through the stack, some hours on a data-centre GPU (estimated, not measured),
-# and a decoder at equal compute would take 64 times the steps, so it has none; the first use downloads 24 GB and
+# and a decoder with its token-forwards would take 64 times the steps, so it has none; the first use downloads 24 GB and
 # encodes them in an hour or more.
 TIERS = {
     "smoke": Tier(
@@ -136,6 +139,7 @@ TIERS = {
         2,
     ),
 }
+ARMS = ("decoder", "entp")  # those of Table 3
 COUNTED = ("smoke", "quick", "overnight")  # texts of bytes, whose trigrams fit into a table
 NEAR = 0.1  # nats: closer to the unigram loss counts as having learned nothing
 
@@ -152,7 +156,7 @@ class Parameters(NotebookParameters):
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Both architectures under both schedules, and the decoder at equal compute where ENTP learns from few prefixes.
+    """Both architectures under both schedules, and the decoder at equal token-forwards where ENTP learns from few.
 
     Labels: ``schedule`` and ``arm``.
     """
@@ -167,7 +171,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     runs = []
     schedules = {TABLE_8: base} if tier == "overnight" else {TABLE_8: base, SWAPPED: swapped}
     for schedule, config in schedules.items():
-        runs += twins(config, ("decoder", "entp"), seeds, schedule=schedule)
+        runs += twins(config, ARMS, seeds, schedule=schedule)
     if task.prefixes:
         every = {**setting.task, "prefixes": 0}
         longer = replace(base, task_params=every, train=base.train.lengthened(entp_ratio(task)))
@@ -186,7 +190,7 @@ def entp_ratio(task: Text) -> float:
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Table 3 as published, with Table 8's schedule and the last weights, and with these at equal compute.
+    """Table 3 as published, and with Table 8's schedule and the last weights, also of longer prefixes alone.
 
     To inform, both arms must end below the bigram's loss, where there are counts: over all prefixes, or over the long
     ones of which the claim is. The first was asked of Table 3 after its results at ``quick``.
@@ -194,28 +198,26 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     models = trained(records)
     if not models:
         return []
-    tier, differences, table = models[0].config.tier, gaps(models), minima(models)
-    found, counts = [], counted_losses(records)
+    tier, table, counts, found = models[0].config.tier, minima(models), counted_losses(records), []
+
+    def add(claim: str, values: pd.Series, schedule: str, stand: tuple, late: str, paper: bool = False) -> None:
+        used = select(models, schedule=schedule, arm=ARMS)
+        ids, remark = tuple(map(name_of, used)), trained_positions(used)
+        found.append(Measurement(claim, values.tolist(), tier, ids, paper, stand, late, remark=remark))
+
     for claim, name in CLAIMS.items():
-        _, schedule, decoder = COMPARISONS[name]
-        ids = tuple(name_of(r) for r in select(models, schedule=schedule, arm=(decoder, "entp")))
-        if len(differences[name]):
-            column = COMPARISONS[name][0]
-            rows = table[table["schedule"] == schedule]
-            floor = rows["unigram loss"].mean()
-            stand = levels(rows, column, (decoder, "entp"), floor=floor, ceiling=0.0, distance=NEAR)
-            values, ends = differences[name].tolist(), rows.rename(columns={LAST: "loss"})[["arm", "loss"]]
-            late = above_bigrams(ends, counts, (decoder, "entp"), "bigram")
-            found.append(Measurement(claim, values, tier, ids, tier == "paper", stand, late))
+        column, schedule, _ = COMPARISONS[name]
+        rows, values = table[table["schedule"] == schedule], gaps(models)[name]
+        if len(values):
+            stand = levels(rows, column, ARMS, floor=rows["unigram loss"].mean(), ceiling=0.0, distance=NEAR)
+            ends = rows.rename(columns={LAST: "loss"})[["arm", "loss"]]
+            add(claim, values, schedule, stand, above_bigrams(ends, counts, ARMS, "bigram"), tier == "paper")
     losses = prefix_losses(models)
-    for claim, decoder in (("T3-long", "decoder"), ("T3-long-fair", LONGER)):
-        values = paired(losses, "loss", decoder, "entp").tolist()
-        if values:
-            ids = tuple(name_of(r) for r in select(models, schedule=TABLE_8, arm=(decoder, "entp")))
-            arms, floor = (decoder, "entp"), table.loc[table["schedule"] == TABLE_8, "unigram loss"].mean()
-            stand = levels(losses, "loss", arms, floor=floor, ceiling=0.0, distance=NEAR)
-            late = above_bigrams(losses, counts, arms)
-            found.append(Measurement(claim, values, tier, ids, levels=stand, barred=late))
+    values = paired(losses, "loss", *ARMS)
+    if len(values):
+        floor = table.loc[table["schedule"] == TABLE_8, "unigram loss"].mean()
+        stand = levels(losses, "loss", ARMS, floor=floor, ceiling=0.0, distance=NEAR)
+        add("T3-long", values, TABLE_8, stand, above_bigrams(losses, counts, ARMS))
     return found
 
 

@@ -24,13 +24,12 @@ COMPARISONS = {
     "rates swapped, last": (LAST, SWAPPED, "decoder"),
     "Table 8, lowest": (LOWEST, TABLE_8, "decoder"),
     "Table 8, last": (LAST, TABLE_8, "decoder"),
-    "equal compute, last": (LAST, TABLE_8, LONGER),
+    "equal token-forwards, last": (LAST, TABLE_8, LONGER),
 }
 CLAIMS = {
     "T3-loss": "as published: rates swapped, lowest",
     "T3-train": "as published, in training",
     "T3-last": "Table 8, last",
-    "T3-fair": "equal compute, last",
 }
 FROM_POSITION = 8  # shorter prefixes leave the models little to differ in; at length 1 they are one function
 RANGES = {False: "shorter prefixes", True: "longer prefixes"}
@@ -39,6 +38,18 @@ RANGES = {False: "shorter prefixes", True: "longer prefixes"}
 def trained(records: Sequence[Record]) -> list[Record]:
     """The records of models, without those of counts."""
     return [r for r in records if isinstance(r.config, RunConfig)]
+
+
+def trained_positions(records: Sequence[Record]) -> str:
+    """How many positions of a window decoder and ENTP learn from, where one of them does not learn from all."""
+    tasks = {r.config.model.architecture: Text(**r.config.task_params) for r in records}
+    drawn = {name: task.prefixes or task.context for name, task in tasks.items()}
+    if len(drawn) < 2 or all(drawn[name] == task.context for name, task in tasks.items()):
+        return ""
+    entp = f"{drawn['entp']} of {tasks['entp'].context} positions"
+    if drawn["decoder"] == drawn["entp"]:
+        return f"both trained on {entp}"
+    return f"ENTP trained on {entp}, the decoder on {drawn['decoder']}"
 
 
 def counted_losses(records: Sequence[Record]) -> pd.DataFrame:
@@ -123,7 +134,7 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
         within = [n for n in lengths if (n >= FROM_POSITION) == longer]
         losses = prefix_losses(models, longer)
         means = losses.groupby("arm")["loss"].mean()
-        for budget, decoder in (("equal steps", "decoder"), ("equal compute", LONGER)):
+        for budget, decoder in (("equal steps", "decoder"), ("equal token-forwards", LONGER)):
             values = paired(losses, "loss", decoder, "entp")
             if not len(values):
                 continue

@@ -170,7 +170,7 @@ def shown(record: Record, task: str, kind: str) -> list[dict[str, str]]:
 
 
 def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
-    """Whether the tuned model fails on Count3 and learns the control with the same prompt, and what the code gives."""
+    """Whether the tuned model fails on Count3 and learns the control with the same prompt."""
     if not records:
         return []
     tier, tuned = records[0].config.tier, trained(records)
@@ -187,22 +187,14 @@ def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
     stand = tuple(
         Level(part["token_accuracy"].mean(), part["baseline_token_accuracy"].mean(), 1.0, NEAR) for part in (hard, easy)
     )
-    found = [
+    return [
         Measurement("F4-llm", fails, tier, both, barred=barred),
         Measurement("C1-llm", gap, tier, both, levels=stand),
     ]
-    for claim, task in (("C1-code", "count2"), ("F4-code", "count3")):
-        part = scores[scores["task"] == task]
-        floor = part["baseline_token_accuracy"].mean()
-        at = levels(part, "token_accuracy", ("code", "plain"), floor=floor, ceiling=1.0, distance=NEAR)
-        names = tuple(name_of(r) for r in select(tuned, task=task, arm=("code", "plain")))
-        values = paired(part, "token_accuracy", "code", "plain").tolist()
-        found.append(Measurement(claim, values, tier, names, levels=at))
-    return found
 
 
 LIFTED_ARMS = ("entp", "decoder", "longer")
-LIFTED_AT_QUICK = ("entp", "decoder")  # equal compute is left to overnight
+LIFTED_AT_QUICK = ("entp", "decoder")  # equal token-forwards are left to overnight
 LIFTED = {
     "smoke": ("tiny-llama", 0, TASK, schedule(2, 2, 1e-3, 1, **SMOKE), 1),
     "quick": ("smollm2", RANK, TASK, schedule(20, 8, 2e-3, 5, eval_sequences=32, final_eval_sequences=128), 5),
@@ -217,7 +209,7 @@ LIFTED = {
 
 
 def plan_lifted(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The bare sequence of Count3 with the model's mask lifted, kept, and kept at equal compute."""
+    """The bare sequence of Count3 with the model's mask lifted, kept, and kept at equal token-forwards."""
     if tier not in LIFTED:
         return []
     model, rank, task, train, own = LIFTED[tier]
@@ -239,20 +231,15 @@ def plan_lifted(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def measure_lifted(records: Sequence[Record]) -> list[Measurement]:
-    """The mask lifted less the mask kept, at equal steps and at equal compute, in token accuracy."""
+    """The mask lifted less the mask kept, at equal steps, in token accuracy."""
     if not records:
         return []
-    scores, found = table(records), []
-    for claim, other in (("F4-lifted", "decoder"), ("F4-lifted-fair", "longer")):
-        arms = ("entp", other)
-        if other not in set(scores["arm"]):
-            continue
-        floor = scores["baseline_token_accuracy"].mean()
-        stand = levels(scores, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=NEAR)
-        used = tuple(name_of(r) for r in select(records, arm=arms))
-        values = paired(scores, "token_accuracy", *arms).tolist()
-        found.append(Measurement(claim, values, records[0].config.tier, used, levels=stand))
-    return found
+    scores, arms = table(records), ("entp", "decoder")
+    floor = scores["baseline_token_accuracy"].mean()
+    stand = levels(scores, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=NEAR)
+    used = tuple(name_of(r) for r in select(records, arm=arms))
+    values = paired(scores, "token_accuracy", *arms).tolist()
+    return [Measurement("F4-lifted", values, records[0].config.tier, used, levels=stand)]
 
 
 PRETRAINED_PROMPTS = Experiment(

@@ -18,7 +18,7 @@ COLOURS = {
     **dict.fromkeys(("decoder", "longer"), DECODER_COLOUR),
 }
 STYLES = {"longer": "--", "random": (0, (1, 1.2)), "fresh": "-."}
-LIFTED_LABELS = {"entp": "mask lifted", "decoder": "mask kept", "longer": "mask kept, equal compute"}
+LIFTED_LABELS = {"entp": "mask lifted", "decoder": "mask kept", "longer": "mask kept, equal token-forwards"}
 VERDICT_COLOURS = {"right": "#009E73", "wrong": "#E69F00", "invalid": "#C8C8C8"}
 
 

@@ -1,7 +1,8 @@
 """Count3's algorithms, programs and constructed weights, tried on many sequences (§6, appendices A.7, E and F)."""
 
+import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from entp_lib.config import ModelConfig
 from entp_lib.models.decoding import generate
+from entp_lib.models.transformer import build_model, parameter_count
 from entp_lib.papers.entp.rasp import programs
 from entp_lib.papers.entp.rasp.constructed import (
     PLACE,
@@ -22,8 +25,14 @@ from entp_lib.papers.entp.rasp.constructed import (
     run_by_layer,
     wrong_answers,
 )
+from entp_lib.papers.entp.rasp.constructed_decoder import (
+    count3_decoder,
+    hard_sequences,
+    longest_held,
+    smallest_decoder,
+)
 from entp_lib.strict import require
-from entp_lib.tasks import generator_for
+from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3_pairs, next_symbols
 
 LATE = 12  # longest prefixes of a hard sequence, where its numbers are largest
@@ -174,6 +183,46 @@ def below_length_study(
         for values, value in zip(curves.values(), row, strict=True):
             values.append(value)
     return {}, curves
+
+
+def constructed_decoder_study(
+    lengths: Sequence[int], shaped: Mapping[str, int], sequences: int, seed: int = 0
+) -> tuple[dict[str, Any], dict[str, list]]:
+    """The constructed decoder at every prefix: of the least size for ``lengths``, with as many symbols, and of others.
+
+    ``shaped``: a length for each of the paper's sizes that is to be filled. Metrics: shape and parameters of Small,
+    Medium and Large, and the longest length they have room for. Curves: one row per model and precision: wrong answers
+    on ``sequences`` random and as many sequences of the task itself, and on the hard ones, and the smallest margin.
+    """
+    models = {f"least, length {n}": smallest_decoder(n, n) for n in lengths}
+    for size, n in shaped.items():
+        models[size] = ModelConfig.from_size(size, architecture="decoder", vocab_size=n, max_length=n)
+    shape = ("layers", "heads", "width", "parameters")
+    names = ("model", "length", *shape, "precision", "asked", "wrong", "hard_asked", "hard_wrong", "margin")
+    curves: dict[str, list] = {name: [] for name in names}
+    for label, cfg in models.items():
+        n, model = cfg.max_length, count3_decoder(cfg)
+        generator = generator_for("cpu", "constructed decoder", n, seed)
+        own = Counting(length=n, seed_length=max(1, n // 4), symbols=n).sequences(generator, sequences)[:, :n]
+        sets = torch.cat([torch.randint(n, own.shape, generator=generator), own]), hard_sequences(n, n)
+        for precision, dtype in PRECISIONS.items():
+            twin = copy.deepcopy(model).to(dtype)
+            found = [wrong_answers(twin, x, torch.ones_like(x, dtype=torch.bool)) for x in sets]
+            (wrong, asked, margin), (hard_wrong, hard_asked, hard_margin) = found
+            tried = (precision, asked, wrong, hard_asked, hard_wrong, min(margin, hard_margin))
+            for values, value in zip(curves.values(), (label, n, *shape_of(cfg), *tried), strict=True):
+                values.append(value)
+    paper = {}
+    for size in ("small", "medium", "large"):
+        held = longest_held(size)
+        cfg = ModelConfig.from_size(size, architecture="decoder", vocab_size=held, max_length=held)
+        paper[size] = dict(zip(shape, shape_of(cfg), strict=True), longest=held)
+    return {"paper": paper}, curves
+
+
+def shape_of(cfg: ModelConfig) -> tuple[int, int, int, int]:
+    """Layers, heads, width, and parameters without embeddings."""
+    return cfg.n_layers, cfg.n_heads, cfg.width, parameter_count(build_model(cfg, device="meta"))
 
 
 def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, list]]:

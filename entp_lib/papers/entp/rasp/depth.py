@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, select, twins
-from entp_lib.collection.frames import summary
+from entp_lib.collection.frames import paired, summary
 from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.runs.records import Record
@@ -111,31 +111,18 @@ def by_length(records: Sequence[Record]) -> pd.DataFrame:
     return found[found["layers"] == SHALLOW]
 
 
-def between(rows: pd.DataFrame, column: str, first: int, second: int, metric: str) -> pd.Series:
-    """Differences of a metric between two values of a column, paired by seed."""
-    wide = rows.pivot(index="seed", columns=column, values=metric)
-    return (wide[first] - wide[second]).dropna()
-
-
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """What depth beyond two layers and length do; neither settles Lemma 6.2."""
+    """Token accuracy of the deepest decoders − two layers', which does not settle Lemma 6.2."""
     if not records or SHALLOW not in set(by_depth(records)["layers"]):
         return []
-    tier = records[0].config.tier
-    deep, long = by_depth(records), by_length(records)
-    layers, lengths = sorted(deep["layers"].unique()), sorted(long["length"].unique())
-    gain = between(deep, "layers", layers[-1], SHALLOW, "token_accuracy")  # a single layer is ENTP's own
-    loss = between(long, "length", lengths[0], lengths[-1], "above_baseline")
-    one = dict(length=int(deep["length"].iloc[0]), layers=(layers[-1], SHALLOW))
-    both = dict(length=(lengths[0], lengths[-1]), layers=SHALLOW)
-    arms = deep[deep["layers"].isin((layers[-1], SHALLOW))].groupby("layers")
-    means = arms[["token_accuracy", "baseline_token_accuracy"]].mean()
+    deep = by_depth(records)
+    arms = (int(deep["layers"].max()), SHALLOW)  # a single layer is ENTP's own
+    gain = paired(deep, "token_accuracy", *arms, by="layers")
+    used = tuple(name_of(r) for r in select(records, length=int(deep["length"].iloc[0]), layers=arms))
+    rows = deep[deep["layers"].isin(arms)].groupby("layers")
+    means = rows[["token_accuracy", "baseline_token_accuracy"]].mean()
     stand = tuple(Level(score, baseline, 1.0, NEAR) for score, baseline in means.itertuples(index=False))
-    used = [tuple(name_of(r) for r in select(records, **labels)) for labels in (one, both)]
-    return [
-        Measurement("6.2-depth", gain.tolist(), tier, used[0], levels=stand),
-        Measurement("6.2-length", loss.tolist(), tier, used[1]),
-    ]
+    return [Measurement("6.2-depth", gain.tolist(), records[0].config.tier, used, levels=stand)]
 
 
 DEPTH = Experiment(

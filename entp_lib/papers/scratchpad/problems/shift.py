@@ -4,6 +4,9 @@ There is no question beside the first state, which is given. Both operands stand
 register takes the digits of the sum. When only $ stands at the ends, the last state has the carry and the register.
 
     :a$7+c$5=$x|0#7a$+5c$=2$|1#12$.
+
+The public code masks the given first state and counts its loss otherwise. Here both follow appendix C: the first state
+belongs to the prompt, and nobody learns it.
 """
 
 from dataclasses import dataclass

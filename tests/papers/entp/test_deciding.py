@@ -1,0 +1,74 @@
+"""Runs that decide: equal budgets, a gate that ends where it should, and ratios of steps read at equal loss."""
+
+import dataclasses
+
+import pytest
+
+from entp_lib.collection.operations import training_operations
+from entp_lib.papers.entp import deciding
+from entp_lib.runs.execution import run
+from entp_lib.strict import ConfigError
+from entp_lib.tasks import build_task, generator_for
+
+
+def by_arm(runs):
+    return {r.labels["arm"]: r.config for r in runs}
+
+
+def test_text_is_compared_on_all_positions_at_equal_steps_and_equal_multiply_adds():
+    runs = by_arm(deciding.plan_text("overnight", 1))
+    assert runs["entp"].task_params["prefixes"] == runs["decoder"].task_params["prefixes"] == 0
+    assert runs["entp"].train == runs["decoder"].train
+    longer = training_operations(runs[deciding.EQUAL_OPERATIONS]) / training_operations(runs["entp"])
+    assert longer == pytest.approx(1, abs=1e-3)
+    assert runs[deciding.QUARTER].task_params["prefixes"] == 8
+
+
+def test_the_pilot_of_match3_tries_every_rate_for_every_arm():
+    runs = deciding.plan_match3_rates("overnight")
+    assert len({(r.labels["arm"], r.config.train.max_lr) for r in runs}) == 9
+    assert {r.config.model_seed for r in runs} == {deciding.PILOT}
+
+
+def test_settings_of_the_gate_differ_from_its_base_one_at_a_time():
+    runs = {r.labels["setting"]: r.config for r in deciding.plan_gate("overnight") if r.labels["arm"] == "entp"}
+    base = runs.pop("base")
+    for config in runs.values():
+        rate = config.train.max_lr != base.train.max_lr
+        assert rate + (config.model.n_layers != 3) + (config.task_params != base.task_params) == 1
+
+
+def test_a_run_ends_at_its_loss(small_run, store):
+    whole = run(small_run(), 1, store=store)
+    losses, steps = whole.curves["loss"], whole.curves["step"]
+    bound = (losses[0] + min(losses)) / 2
+    short = dataclasses.replace(small_run(), train=dataclasses.replace(small_run().train, stop_loss=bound))
+    cut = run(short, 1, store=store)
+    assert cut.status == "complete" and cut.curves["loss"][-1] <= bound
+    assert cut.curves["step"][-1] == next(s for s, loss in zip(steps, losses, strict=True) if loss <= bound)
+    assert cut.curves["loss"] == losses[: len(cut.curves["loss"])]
+    with pytest.raises(ConfigError, match="stop_loss"):
+        dataclasses.replace(short.train, stop_loss=-1.0)
+
+
+def test_ratios_of_steps_are_read_at_equal_loss(small_run, store):
+    record = run(small_run(), 1, store=store)
+
+    def made(arm, factor):
+        steps = [factor * 100 * k for k in range(1, 60)]
+        curves = {"step": steps, "loss": [3 - s / (factor * 3000) for s in steps]}
+        return dataclasses.replace(record, curves=curves, labels={"arm": arm})
+
+    ratios = deciding.step_ratios([made("decoder", 2), made("entp", 1)], 3.0, 2.0, (0.3, 0.6, 5.0))
+    assert ratios[0.3] == pytest.approx(2) and ratios[0.6] == pytest.approx(2) and ratios.isna()[5.0]
+
+
+def test_windows_are_the_authors_and_entp_draws_from_the_same_ones():
+    runs = by_arm(deciding.plan_windows("overnight", 1))
+    tasks = {arm: build_task("addition", runs[arm].task_params) for arm in ("decoder", "entp")}
+    assert runs["decoder"].train == runs["entp"].train and runs["decoder"].train.decay_steps == 5000
+    whole, few = (tasks[arm].batch(generator_for("cpu", "t"), 64) for arm in ("decoder", "entp"))
+    assert whole.wanted_BT.all() and (few.wanted_BT.sum(1) == 8).all()
+    assert (whole.inputs_BT == few.inputs_BT).all() and (few.wanted_BT.sum(0) > 0).all()
+    with pytest.raises(ConfigError, match="drawn"):
+        build_task("addition", {"drawn": 8})
