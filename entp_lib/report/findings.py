@@ -31,8 +31,8 @@ VERDICT_WORDS = {
     "not reproduced": "it excludes zero with the other sign, or is within the margin; where the paper says equal, it "
     "excludes zero and is not within the margin; where it says competitive, all of it is a loss above the margin",
     "inconclusive": "anything else, and always below five pairs of runs",
-    "uninformative": "no model has left what a constant guess gets, all are at the ceiling, or a bar named beside the "
-    "row was missed",
+    "uninformative": "no model has left what a guess gets (Count3, Match3′: what looks at no pair), one is nearer to "
+    "its ceiling than the margin and the other not further behind, or a bar named beside the row was missed",
     "verified": "the statement held in everything that was tried",
     "verified with correction": "it fails as printed and holds as corrected in brackets",
     "refuted": "it fails",

@@ -11,9 +11,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 
-from entp_lib.collection import figures
 from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.collection.frames import published
 from entp_lib.collection.measurements import Check
@@ -98,25 +96,6 @@ def ratios(records: Sequence[Record]) -> pd.DataFrame:
 def to_text(values: pd.Series) -> str:
     """The least and the largest of some ratios."""
     return f"{values.min():.1f} to {values.max():.1f}"
-
-
-def steps_and_compute(record: Record) -> Figure:
-    """Steps (left) and multiply-adds (right) to a share of the tokens, decoder and ENTP of a logged pair."""
-    found = spent(record)
-    fig, axes = figures.panels(2)
-    for ax, (kind, unit, label) in zip(
-        axes,
-        (("steps", 1e3, "steps to it (thousands)"), ("multiply-adds", 1e15, "multiply-adds to it (10¹⁵)")),
-        strict=True,
-    ):
-        for arm in ARMS:
-            values = found[kind, arm] / unit
-            figures.draw_arm(ax, arm, values.index, values, values, values, marker="o", ms=4)
-        ax.set(xlabel="token accuracy", ylabel=label, ylim=0)
-    axes[0].legend()
-    axes[0].set_title("ENTP needs fewer steps,")
-    axes[1].set_title("not less compute")
-    return fig
 
 
 def measure(records: Sequence[Record]) -> list[Check]:

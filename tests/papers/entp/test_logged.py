@@ -9,7 +9,7 @@ import pytest
 from entp_lib.collection.frames import published
 from entp_lib.config import ModelConfig
 from entp_lib.models import costs
-from entp_lib.papers.entp import logged
+from entp_lib.papers.entp import count3_pictures, logged
 from entp_lib.papers.entp.logged import AUTHORS_LOG, logged_study, ratios, spent
 from entp_lib.runs.records import Record
 from entp_lib.strict import ConfigError
@@ -82,7 +82,7 @@ def test_rows_follow_the_logs(steps, fewer, more):
 
 
 def test_the_figure_has_steps_beside_compute():
-    fig = logged.steps_and_compute(dataclasses.replace(records((100, 50))[0]))
+    fig = count3_pictures.steps_and_compute(dataclasses.replace(records((100, 50))[0]))
     (steps, operations) = ([line.get_ydata().tolist() for line in ax.lines] for ax in fig.axes)
     assert steps == [[0.1, 0.1], [0.05, 0.05]] and operations[1] == pytest.approx([10 * y for y in operations[0]])
     plt.close(fig)

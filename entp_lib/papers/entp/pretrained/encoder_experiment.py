@@ -17,6 +17,7 @@ from entp_lib.collection.experiment import (
 from entp_lib.collection.frames import levels, paired
 from entp_lib.collection.measurements import Measurement
 from entp_lib.config import StudyConfig, TrainConfig
+from entp_lib.papers.entp.pairless import within
 from entp_lib.papers.entp.pretrained.weights import check_readable
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Counting
@@ -163,8 +164,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     for claim, (metric, *arms) in PAIRS.items():
         floor = scores[f"baseline_{metric}"].mean()
         stand = levels(scores, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
-        used = tuple(name_of(r) for r in select(records, arm=tuple(arms)))
-        found.append(Measurement(claim, paired(scores, metric, *arms).tolist(), tier, used, levels=stand))
+        used, means = select(records, arm=tuple(arms)), scores[scores["arm"].isin(arms)].groupby("arm")[metric].mean()
+        standing = dict(levels=stand, barred=within(means, "counting", used[0].config.params["task"]))
+        values, names = paired(scores, metric, *arms).tolist(), tuple(map(name_of, used))
+        found.append(Measurement(claim, values, tier, names, **standing))
     return found
 
 

@@ -8,6 +8,7 @@ from entp_lib.collection.experiment import Experiment, PlannedRun, Tier, name_of
 from entp_lib.collection.frames import levels, paired, summary
 from entp_lib.collection.measurements import Measurement
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.papers.entp.pairless import within
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Chain
 
@@ -92,7 +93,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     rows = table(records)
     floor = rows.loc[rows["arm"] == "direct", "baseline_sequence_accuracy"].mean()
     stand = levels(rows, "answer", ("trace", "direct"), floor=floor, ceiling=1.0, distance=NEAR)
-    return [Measurement("6.4-trained", gaps(records).tolist(), records[0].config.tier, ids, levels=stand)]
+    barred = within(rows.groupby("arm")["answer"].mean(), "chain", records[0].config.task_params)
+    return [
+        Measurement("6.4-trained", gaps(records).tolist(), records[0].config.tier, ids, levels=stand, barred=barred)
+    ]
 
 
 CHAIN_OF_THOUGHT = Experiment(

@@ -13,6 +13,7 @@ from entp_lib.collection.experiment import Experiment, PlannedRun, name_of, sele
 from entp_lib.collection.frames import paired, summary
 from entp_lib.collection.measurements import Level, Measurement
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.papers.entp.pairless import within
 from entp_lib.runs.records import Record
 from entp_lib.tasks import Counting
 
@@ -118,11 +119,13 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     deep = by_depth(records)
     arms = (int(deep["layers"].max()), SHALLOW)  # a single layer is ENTP's own
     gain = paired(deep, "token_accuracy", *arms, by="layers")
-    used = tuple(name_of(r) for r in select(records, length=int(deep["length"].iloc[0]), layers=arms))
+    used = select(records, length=int(deep["length"].iloc[0]), layers=arms)
     rows = deep[deep["layers"].isin(arms)].groupby("layers")
     means = rows[["token_accuracy", "baseline_token_accuracy"]].mean()
     stand = tuple(Level(score, baseline, 1.0, NEAR) for score, baseline in means.itertuples(index=False))
-    return [Measurement("6.2-depth", gain.tolist(), records[0].config.tier, used, levels=stand)]
+    names, config = tuple(map(name_of, used)), used[0].config
+    barred = within(means["token_accuracy"], config.task, config.task_params)
+    return [Measurement("6.2-depth", gain.tolist(), config.tier, names, levels=stand, barred=barred)]
 
 
 DEPTH = Experiment(
