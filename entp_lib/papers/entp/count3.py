@@ -24,6 +24,7 @@ from entp_lib.collection.measurements import Measurement
 from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.papers.entp import plateau
+from entp_lib.papers.entp.pairless import by_length
 from entp_lib.runs.records import Record
 from entp_lib.statistics import first_at
 from entp_lib.strict import require
@@ -232,9 +233,10 @@ def control_gaps(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def positions(records: Sequence[Record]) -> pd.DataFrame:
-    """Final token accuracy and mean margin by prefix length, with the accuracy of the mode baseline there."""
+    """Final token accuracy and mean margin by prefix length, with the mode baseline and the pairless bound there."""
     found = by_position(records, {"token_accuracy": "token_accuracy_by_position", "margin": "margin_by_position"})
     found["baseline"] = [a for r in records for a in r.metrics["baseline"]["token_accuracy_by_position"]]
+    found["pairless"] = [a for r in records for a in by_length(r.config.task, r.config.task_params)["pairless"]]
     return found
 
 
