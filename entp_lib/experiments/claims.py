@@ -10,6 +10,7 @@ paper claims. ``question``: one of our own (equal multiply-adds, fair checkpoint
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -176,6 +177,7 @@ def row_of(claim: dict, measurement: Measurement | Check | Observation | None) -
         return row | about | {"statement": seen, "verdict": measurement.found, "why": measurement.why}
     if measurement is None or not len(measurement.values):
         return row | {"verdict": "not attempted", "why": "", "tier": "", "records": "", "seeds": 0}
+    measurement = replace(measurement, margin=claim["margin"])
     if measurement.paper_value is not None:
         row["paper_value"] = measurement.paper_value
     if measurement.remark:

@@ -108,11 +108,10 @@ def levels(
     floor: float,
     ceiling: float,
     distance: float,
-    from_top: float | None = None,
 ) -> tuple[Level, ...]:
     """Where the arms of a comparison stand between ``floor`` and ``ceiling``: a ``Level`` each, of means over seeds."""
     means = table[table["arm"].isin(arms)].groupby("arm")[metric].mean()
-    return tuple(Level(float(score), floor, ceiling, distance, from_top) for score in means)
+    return tuple(Level(float(score), floor, ceiling, distance) for score in means)
 
 
 def gap_table(gaps: Mapping[Any, Sequence[float]]) -> pd.DataFrame:

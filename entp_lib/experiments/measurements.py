@@ -14,15 +14,13 @@ MIN_PAIRS = 5
 class Level:
     """How far one side of a comparison has come: its mean score, between what guessing gets and the best there is.
 
-    ``floor`` may lie above ``ceiling``, as for errors. Closer than ``distance`` to an end counts as being there;
-    ``from_top`` is the distance to the ceiling where that is another.
+    ``floor`` may lie above ``ceiling``, as for errors. Closer than ``distance`` to the floor counts as being there.
     """
 
     score: float
     floor: float
     ceiling: float
     distance: float
-    from_top: float | None = None
 
     @property
     def at_floor(self) -> bool:
@@ -30,9 +28,10 @@ class Level:
         return exceeds(self.distance, up * (self.score - self.floor))
 
     @property
-    def at_ceiling(self) -> bool:
+    def room(self) -> float:
+        """The distance to the ceiling, that is by how much another could be ahead."""
         up = 1 if self.ceiling > self.floor else -1
-        return exceeds(self.distance if self.from_top is None else self.from_top, up * (self.ceiling - self.score))
+        return up * (self.ceiling - self.score)
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,7 @@ class Measurement:
     reproduced. ``levels``: where the sides of the comparison stand; without them every measurement informs. ``barred``:
     why nothing can be compared by a rule of the experiment's own, in a few words; empty where it can. ``paper_value``:
     the paper's over the settings that were measured, where the claim's own is a mean over more; ``remark`` says so.
+    ``margin``: below it a difference counts as none; the claim's, once it is judged.
     """
 
     claim: str
@@ -54,24 +54,35 @@ class Measurement:
     barred: str = ""
     paper_value: float | None = None
     remark: str = ""
+    margin: float = math.nan
 
     @property
     def idle(self) -> str:
-        """Why nothing can be compared: a rule bars it, or all sides are at the floor, or at the ceiling; else empty."""
+        """Why nothing can be compared: a rule bars it, all sides are at the floor, or a ceiling decides; else empty."""
         if self.barred:
             return self.barred
         if self.levels and all(v.at_floor for v in self.levels):
             return "no side is above guessing"
-        return "every side is at the best score" if self.levels and all(v.at_ceiling for v in self.levels) else ""
+        return "a side is nearer to its ceiling than the margin" if self.at_ceiling else ""
+
+    @property
+    def at_ceiling(self) -> bool:
+        """Whether a side leaves the other no room to lead by the margin (where none is stated, by its distance).
+
+        That tells nothing unless the sides are further apart than that all the same.
+        """
+        rooms = [v.room for v in self.levels]
+        near = self.margin if self.margin > 0 else max((v.distance for v in self.levels), default=0.0)
+        return bool(rooms) and min(rooms) < near and max(rooms) - min(rooms) <= near
 
     @property
     def begun(self) -> bool:
         """False where nothing can be compared because too little was learned: then a smaller tier may say more."""
-        return self.informative or (not self.barred and all(v.at_ceiling and not v.at_floor for v in self.levels))
+        return not self.barred and not (self.levels and all(v.at_floor for v in self.levels))
 
     @property
     def informative(self) -> bool:
-        """Whether at least one side has left the floor, and not all of them are at the ceiling."""
+        """Whether at least one side has left the floor, and no ceiling decides."""
         return not self.idle
 
     @property

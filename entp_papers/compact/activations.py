@@ -14,7 +14,7 @@ import pandas as pd
 
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
-from entp_lib.experiments.measurements import Measurement
+from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval
 from entp_papers.compact.wirings import ACTIVATIONS
@@ -111,6 +111,12 @@ def deepest_less_one(records: Sequence[Record], at: str = "end") -> list[float]:
     return (wide[max(DEPTHS)] - wide[min(DEPTHS)]).tolist()
 
 
+def recalled(rows: pd.DataFrame, sides: pd.Series | str) -> tuple[Level, ...]:
+    """Where sides of a comparison end, a ``Level`` each: mean share recalled, of what can be recalled."""
+    means = rows.groupby(sides)[["end", "reachable"]].mean()
+    return tuple(Level(end, 0.0, most, 0.0) for end, most in means.itertuples(index=False))
+
+
 def late(rows: pd.DataFrame) -> str:
     """How many runs never recall nine tenths of what they can, in words; empty if all do. Their epochs are unknown."""
     missing = int(rows["epochs"].isna().sum())
@@ -125,9 +131,12 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     tier, names = records[0].config.tier, tuple(map(name_of, published))
     final, low, high = mean_interval(deepest_less_one(records, "final"))
     remark = f"in the last epoch alone {final:+.4f}, {low:+.4f} to {high:+.4f}"
-    speed = by_activation(records, "published", "epochs", logarithm=True)
+    speed, rows = by_activation(records, "published", "epochs", logarithm=True), table(published)
+    ends = softmax_less_others(by_activation(records, "published", "end"))
+    depths = rows[rows["activation"].isin(("relu", "rrelu")) & rows["n_layers"].isin((min(DEPTHS), max(DEPTHS)))]
+    deep = dict(levels=recalled(depths, "n_layers"), remark=remark)
     return [
-        Measurement("CT-activation", softmax_less_others(by_activation(records, "published", "end")), tier, names),
+        Measurement("CT-activation", ends, tier, names, levels=recalled(rows, rows["activation"] == SOFTMAX)),
         Measurement(
             "CT-activation-steady", softmax_less_others(by_activation(records, "published", "spread")), tier, names
         ),
@@ -138,7 +147,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
             names,
             barred=late(table(select(published, activation=("rrelu", SOFTMAX)))),
         ),
-        Measurement("CT-activation-depth", deepest_less_one(records), tier, names, remark=remark),
+        Measurement("CT-activation-depth", deepest_less_one(records), tier, names, **deep),
     ]
 
 

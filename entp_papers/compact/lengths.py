@@ -11,6 +11,7 @@ import pandas as pd
 
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, name_of, planned_study, select
+from entp_lib.experiments.frames import levels
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval, reaches
@@ -143,23 +144,29 @@ def reach(records: Sequence[Record], share: float = 0.5) -> str:
     return f"at least {share:.0%} of the tokens right beyond training: {found or 'none'}"
 
 
-def gain(
-    records: Sequence[Record], positions: str, architecture: str, form: str = "padded", beyond: float = 1.3
-) -> list[float]:
-    """Token accuracy with a scheme less that with learned positions, beyond the trained length, paired by seed."""
+def beyond(records: Sequence[Record], form: str = "padded", by: float = 1.3) -> pd.DataFrame:
+    """The rows of ``table`` in a format, at tested lengths so many times the trained one."""
     rows = table(records)
-    rows = rows[(rows["format"] == form) & (rows["architecture"] == architecture) & (rows["factor"] >= beyond)]
-    wide = rows.pivot_table(index="seed", columns="positions", values="token_accuracy")
+    return rows[(rows["format"] == form) & (rows["factor"] >= by)]
+
+
+def gain(records: Sequence[Record], positions: str, architecture: str, form: str = "padded") -> list[float]:
+    """Token accuracy with a scheme less that with learned positions, beyond the trained length, paired by seed."""
+    rows = beyond(records, form)
+    wide = rows[rows["architecture"] == architecture].pivot_table(
+        index="seed", columns="positions", values="token_accuracy"
+    )
     if positions not in wide or "learned" not in wide:
         return []
     return (wide[positions] - wide["learned"]).dropna().tolist()
 
 
-def entp_gain(records: Sequence[Record], positions: str = "coupled", beyond: float = 1.3) -> list[float]:
+def entp_gain(records: Sequence[Record], positions: str = "coupled") -> list[float]:
     """Token accuracy of ENTP less the decoder's beyond the trained length, in padded text, paired by seed."""
-    rows = table(records)
-    rows = rows[(rows["format"] == "padded") & (rows["positions"] == positions) & (rows["factor"] >= beyond)]
-    wide = rows.pivot_table(index="seed", columns="architecture", values="token_accuracy")
+    rows = beyond(records)
+    wide = rows[rows["positions"] == positions].pivot_table(
+        index="seed", columns="architecture", values="token_accuracy"
+    )
     return (wide["entp"] - wide["decoder"]).dropna().tolist() if len(wide) else []
 
 
@@ -183,17 +190,21 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     if not records:
         return []
     tier, rows = records[0].config.tier, table(records)
-    found = []
+    found, ends = [], dict(floor=0.0, ceiling=1.0, distance=0.0)
     for claim, form, positions in COMPARED:
         values = gain(records, positions, "decoder", form)
         if not values and form != "padded":  # quick has no such runs
             continue
         chosen = select(records, format=form, architecture="decoder", positions=(positions, "learned"))
         barred = untaught(rows, ((positions, "decoder"), ("learned", "decoder")), form)
-        found.append(Measurement(claim, values, tier, tuple(name_of(r) for r in chosen), barred=barred))
+        sides = beyond(chosen, form).assign(arm=lambda rows: rows["positions"])
+        stand = levels(sides, "token_accuracy", (positions, "learned"), **ends)
+        names = tuple(name_of(r) for r in chosen)
+        found.append(Measurement(claim, values, tier, names, levels=stand, barred=barred))
     ids = tuple(name_of(r) for r in select(records, format="padded", positions="coupled"))
-    barred = untaught(rows, (("coupled", "entp"), ("coupled", "decoder")))
-    return [*found, Measurement("CT-entp-length", entp_gain(records), tier, ids, barred=barred)]
+    barred, coupled = untaught(rows, (("coupled", "entp"), ("coupled", "decoder"))), beyond(records)
+    stand = levels(coupled[coupled["positions"] == "coupled"], "token_accuracy", ARCHITECTURES, **ends)
+    return [*found, Measurement("CT-entp-length", entp_gain(records), tier, ids, levels=stand, barred=barred)]
 
 
 LENGTHS = Experiment(

@@ -15,7 +15,7 @@ from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.records.store import Record
-from entp_papers.compact.activations import DEPTHS, ending, late
+from entp_papers.compact.activations import DEPTHS, ending, late, recalled
 
 NAME = "compact_walk_activations"
 ACTIVATIONS = ("rrelu", "softmax")
@@ -78,12 +78,13 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     if not records:
         return []
     tier, names = records[0].config.tier, tuple(map(name_of, records))
-    shallow, deep = (tuple(map(name_of, select(records, n_layers=depths))) for depths in ((1, 2), 4))
-    return [
-        Measurement("CT-walks-speed", rrelu_less_softmax(records, "epochs"), tier, names, barred=late(table(records))),
-        Measurement("CT-walks-level", rrelu_less_softmax(records, "end", (1, 2)), tier, shallow),
-        Measurement("CT-walks-depth", rrelu_less_softmax(records, "end", (4,)), tier, deep),
-    ]
+    speed = rrelu_less_softmax(records, "epochs")
+    found = [Measurement("CT-walks-speed", speed, tier, names, barred=late(table(records)))]
+    for claim, depths in (("CT-walks-level", (1, 2)), ("CT-walks-depth", (4,))):
+        chosen = select(records, n_layers=depths)
+        values, used = rrelu_less_softmax(records, "end", depths), tuple(map(name_of, chosen))
+        found.append(Measurement(claim, values, tier, used, levels=recalled(table(chosen), "activation")))
+    return found
 
 
 WALK_ACTIVATIONS = Experiment(

@@ -20,14 +20,15 @@ from entp_lib.experiments.experiment import (
     select,
     twins,
 )
-from entp_lib.experiments.frames import by_position, levels, paired, processor_share, summary
-from entp_lib.experiments.measurements import Level, Measurement
+from entp_lib.experiments.frames import by_position, paired, processor_share, summary
+from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.store import Record
 from entp_lib.statistics import first_at
 from entp_lib.tasks import Counting
 from entp_lib.validation import require
 from entp_papers.entp import plateau
+from entp_papers.entp.pairless import by_length
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,6 @@ def beside_longer(
     return by_seed([*runs, *twins(longer, ("decoder",), seeds or setting.seeds, arm=LONGER)])
 
 
-NEAR = 0.02  # of accuracy: closer to the mode baseline, or to 1, counts as being there
 # Claims from final values: metric, first and second arm of the difference.
 PAIRS = {
     "F2-tokens": ("token_accuracy", "entp", "decoder"),
@@ -208,19 +208,18 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     for claim, (metric, *arms) in PAIRS.items():
         used = tuple(name_of(r) for r in select(count3, arm=tuple(arms)))
         values = paired(table, metric, *arms).tolist()
-        floor = table[f"baseline_{metric}"].mean()
-        stand = levels(table, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
-        stand = plateau.stand(table, metric, arms) if tier in WITH_LONGER else stand
-        found.append(Measurement(claim, values, tier, used, tier == "paper", stand))
+        stand, barred = plateau.stand(table, metric, arms), plateau.pairless(count3, arms)
+        found.append(Measurement(claim, values, tier, used, tier == "paper", stand, barred))
     if tier in WITH_LONGER:  # quick stops in the middle of the course
         found += plateau.measure(count3)
     if count2:
         used = tuple(name_of(r) for r in [*select(count3, arm="decoder"), *count2])
         gap = control_gaps(records)["above_baseline"].tolist()
-        parts = [summary(select(records, task=task, arm="decoder")) for task in ("count2", "count3")]
-        means = [(t["token_accuracy"].mean(), t["baseline_token_accuracy"].mean()) for t in parts]
-        stand = tuple(Level(score, baseline, 1.0, NEAR) for score, baseline in means)
-        found.append(Measurement("C1-count2", gap, tier, used, tier == "paper", stand))
+        parts = [(part, summary(select(part, arm="decoder"))) for part in (count2, count3)]
+        stand = tuple(side for _, table in parts for side in plateau.stand(table, "token_accuracy", ("decoder",)))
+        within = [plateau.pairless(part, ("decoder",)) for part, _ in parts]
+        barred = "; ".join(within) if all(within) else ""
+        found.append(Measurement("C1-count2", gap, tier, used, tier == "paper", stand, barred))
     return found
 
 
@@ -234,9 +233,10 @@ def control_gaps(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def positions(records: Sequence[Record]) -> pd.DataFrame:
-    """Final token accuracy and mean margin by prefix length, with the accuracy of the mode baseline there."""
+    """Final token accuracy and mean margin by prefix length, with the mode baseline and the pairless bound there."""
     found = by_position(records, {"token_accuracy": "token_accuracy_by_position", "margin": "margin_by_position"})
     found["baseline"] = [a for r in records for a in r.metrics["baseline"]["token_accuracy_by_position"]]
+    found["pairless"] = [a for r in records for a in by_length(r.config.task, r.config.task_params)["pairless"]]
     return found
 
 

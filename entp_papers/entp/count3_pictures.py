@@ -1,7 +1,9 @@
 """Pictures of notebook 03: a comparison over training, per token-forward and by prefix length."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from entp_lib.experiments import figures
@@ -9,8 +11,26 @@ from entp_lib.experiments.frames import curves
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import positions
 from entp_papers.entp.logged import ARMS, spent
+from entp_papers.entp.pairless import lookup
 
 ALT = "Token accuracy against steps, against token-forwards, and at the end by prefix length, by arm."
+MODE = dict(color=figures.PALETTE["baseline"], ls="--", label="mode baseline")
+PAIRLESS = dict(color=figures.PALETTE["baseline"], ls="-.", label="no pair looked at")
+
+
+def guesses(ax, params: Mapping[str, Any], score: str = "token_accuracy", task: str = "counting") -> None:
+    """Draw across ``ax`` what the commonest answer at each position scores, and what whoever looks at no pair does."""
+    found = lookup(task, params)[0]
+    for name, look in (("mode", MODE), ("pairless", PAIRLESS)):
+        ax.axhline(found[name][score], **look)
+
+
+def guesses_by_length(ax, by_n: pd.DataFrame) -> None:
+    """Draw both against the prefix length: columns ``baseline`` and ``pairless`` of ``positions``."""
+    means = by_n.groupby("position")[["baseline", "pairless"]].mean()
+    for name, look in (("baseline", MODE), ("pairless", PAIRLESS)):
+        ax.plot(means.index, means[name], **look)
+    ax.set_xticks(means.index[:: 1 + len(means) // 8])
 
 
 def courses(records: Sequence[Record], title: str, beyond: Sequence[str] = ()) -> Figure:
@@ -31,9 +51,9 @@ def courses(records: Sequence[Record], title: str, beyond: Sequence[str] = ()) -
         figures.seed_curves(ax, table, x, "token_accuracy", xlabel=label, ylabel="token accuracy", at=at)
         figures.tell_apart(ax)
     axes[1].set_xscale("log")
-    guess = by_n.groupby("position")["baseline"].mean()
-    axes[2].plot(guess.index, guess, ls="--", color=figures.PALETTE["baseline"], label="mode baseline")
-    axes[2].set_xticks(guess.index[:: 1 + len(guess) // 8])
+    for ax in axes[:2]:
+        guesses(ax, records[0].config.task_params)
+    guesses_by_length(axes[2], by_n)
     figures.legend_beside(axes[2])
     axes[0].set_title(f"{title}, {figures.tier_note(records)}")
     return fig

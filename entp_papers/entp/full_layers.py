@@ -21,7 +21,7 @@ from entp_lib.experiments.experiment import (
     planned,
     select,
 )
-from entp_lib.experiments.frames import levels, paired, summary
+from entp_lib.experiments.frames import paired, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval, ratio_interval
@@ -110,17 +110,12 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     if not at_steps:
         return []
     table = summary(at_steps)
-    floor, means = table["baseline_token_accuracy"].mean(), table.groupby("arm")["token_accuracy"].mean()
-    ends = dict(  # by all arms together: nothing is compared where all have begun nothing, or have it all
-        distance=plateau.ALL if (means < floor + plateau.FLOOR).all() else 0.0,
-        from_top=plateau.ALL if (means > plateau.CEILING).all() else 0.0,
-    )
     for full in (4, 2):
         arms = arm_name(full), arm_name(0)
-        values = paired(table, "token_accuracy", *arms)
-        stand = levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, **ends)
+        values = paired(table, "token_accuracy", *arms).tolist()
+        standing = dict(levels=plateau.stand(table, "token_accuracy", arms), barred=plateau.pairless(at_steps, arms))
         used = tuple(name_of(r) for r in select(at_steps, arm=arms))
-        found.append(Measurement(f"L-{full}-0", values.tolist(), at_steps[0].config.tier, used, levels=stand))
+        found.append(Measurement(f"L-{full}-0", values, at_steps[0].config.tier, used, **standing))
     return found
 
 

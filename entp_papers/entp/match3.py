@@ -1,19 +1,21 @@
 """Match3′ (§6.4, Table 2) and the three differences from Count3, each alone."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.experiments.changes import LONGER
 from entp_lib.experiments.experiment import Experiment, PlannedRun, Tier, compute_ratio, name_of, select, twins
-from entp_lib.experiments.frames import by_position, levels, paired, published, summary
+from entp_lib.experiments.frames import levels, paired, published, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
 from entp_lib.tasks import Triplets
+from entp_papers.entp.pairless import within
 
 NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
 BEGUN = 0.02  # at overnight, by its design: an arm closer to the majority has not begun, and bars its variant
@@ -159,11 +161,16 @@ def stuck(records: Sequence[Record]) -> pd.DataFrame:
     return found.replace({"variant": VARIANT_NAMES}).round(3).reset_index(drop=True)
 
 
-def not_begun(rows: pd.DataFrame, arms: Sequence[str]) -> str:
-    """Which arms of a variant are at the majority, by the design of ``overnight``; empty if none."""
+def not_begun(rows: pd.DataFrame, arms: Sequence[str], params: Mapping[str, Any]) -> str:
+    """Which arms of a variant are at the majority, by the design of ``overnight``, or that none finds pairs; or empty.
+
+    ``params``: the variant's task. That a pair was found takes as much above the pairless bound as the design asks.
+    """
     means = rows.groupby("arm")["above_baseline"].mean()
-    late = [arm for arm in arms if exceeds(BEGUN, means.get(arm, BEGUN))]
-    return f"within {BEGUN} of the majority: {', '.join(late)}" if late else ""
+    late = [arm for arm in arms if means.get(arm, BEGUN) < BEGUN]
+    if late:
+        return f"within {BEGUN} of the majority: {', '.join(late)}"
+    return within(rows[rows["arm"].isin(arms)].groupby("arm")["token_accuracy"].mean(), "triplets", params, BEGUN)
 
 
 def unfinished(base: pd.DataFrame) -> str:
@@ -173,21 +180,6 @@ def unfinished(base: pd.DataFrame) -> str:
     return f"too little trained to tell: a longer schedule adds {more:.2f} of the sequences" if more > ADDED else ""
 
 
-def short_alone(records: Sequence[Record], variant: str) -> str:
-    """Whether every arm is at the majority at all prefixes longer than half the sequence; the words of a bar, or empty.
-
-    A mean over prefixes is above the majority where two short ones are learned, of which no gap at length can tell.
-    Added after the results of ``overnight`` were seen, where it bars the growing modulus.
-    """
-    runs = select(records, variant=variant, arm=ARMS)
-    rows = by_position(runs, {"score": "token_accuracy_by_position"})
-    majority = [score for r in runs for score in r.metrics["baseline"]["token_accuracy_by_position"]]
-    leads = rows.assign(above=rows["score"] - majority).groupby(["arm", "position"])["above"].mean()
-    half = rows["position"].max() // 2
-    long = leads[leads.index.get_level_values("position") > half]
-    return f"within {BEGUN} of the majority at every prefix longer than {half}" if exceeds(BEGUN, long).all() else ""
-
-
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Table 2, ENTP's lead at equal steps, and the three differences, from paired final values."""
     if not records:
@@ -195,6 +187,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     table, tier = variant_table(records), records[0].config.tier
 
     base = table[table["variant"] == "match3"]
+    params = {r.labels["variant"]: r.config.task_params for r in records}
 
     def claim(name: str, values: pd.Series, stand: tuple = (), barred: str = "", **labels) -> Measurement:
         ids = tuple(name_of(r) for r in select(records, **labels))
@@ -204,7 +197,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     for metric, name in METRICS.items():
         floor = base[f"baseline_{metric}"].mean()
         stand = levels(base, metric, ARMS, floor=floor, ceiling=1.0, distance=NEAR)
-        late = not_begun(base, ARMS)
+        late = not_begun(base, ARMS, params["match3"])
         found.append(claim(name, gap(base, "match3", metric), stand, late, variant="match3", arm=ARMS))
     printed = published("entp", "match3").set_index("architecture")["sequence_accuracy"]
     for name in ARMS if tier != "quick" else ():  # Table 2 is the end of the course, quick its beginning
@@ -215,7 +208,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         if (table["variant"] == name).any():
             rows = table[table["variant"] == name]
             change = (gap(table, name) - gap(table, "match3")).dropna()
-            late = not_begun(rows, ARMS) or not_begun(base, ARMS) or short_alone(records, name)
+            late = not_begun(rows, ARMS, params[name]) or not_begun(base, ARMS, params["match3"])
             floor = rows["baseline_token_accuracy"].mean()
             stand = levels(rows, "token_accuracy", ARMS, floor=floor, ceiling=1.0, distance=NEAR)
             found.append(claim(f"M3-{name}", change, stand, late, variant=("match3", name), arm=ARMS))

@@ -14,7 +14,7 @@ Letters: B sequences, n length of a prefix, C cells of what a predictor knows, A
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from torch import Tensor
 from entp_lib import paths
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, PlannedRun, no_claims, planned_study
-from entp_lib.records.store import Store
+from entp_lib.records.store import Record, Store
 from entp_lib.tasks import Chain, Counting, Task, Triplets, build_task, generator_for
 from entp_lib.tasks.chain import traces
 from entp_lib.tasks.counting import next_symbols
@@ -209,6 +209,25 @@ def by_length(task: str, params: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(lookup(task, params)[1]).set_index("n")
 
 
+def overview(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per task: accuracy of the mode, of the anchor alone and of the bound, and the bound's loss in nats.
+
+    In brackets, of what was simulated, the bound fitted on one half and scored on the other.
+    """
+    names = {"counting": "Count", "triplets": "Match3′", "chain": "prompts of Count3"}
+    rows = {}
+    for r in records:
+        task, params, found = r.config.params["task"], r.config.params["params"], r.metrics
+        name = names[task] + (str(params["order"]) if task == "counting" else "")
+        row = {predictor: f"{found[predictor]['token_accuracy']:.3f}" for predictor in ("mode", "last", "pairless")}
+        row["loss"] = f"{found['pairless']['loss']:.3f}"
+        for column, score in (("pairless", "token_accuracy"), ("loss", "loss")):
+            apart = found["pairless"].get(f"held_out_{score}")
+            row[column] += f" ({apart:.3f})" if apart is not None else ""
+        rows[name, ", ".join(f"{k} {v}" for k, v in params.items() if k not in ("order", "first_scored"))] = row
+    return pd.DataFrame.from_dict(rows, orient="index").sort_index()
+
+
 COUNTING = (  # length, seed_length, symbols, first_scored: what has run, is planned or is the paper's
     (10, 4, 10, 5),
     (10, 6, 10, 7),
@@ -222,6 +241,7 @@ COUNTING = (  # length, seed_length, symbols, first_scored: what has run, is pla
     (8, 3, 8, 4),
     (5, 3, 10, 3),
     (8, 4, 10, 4),
+    (16, 8, 64, 9),
 )
 CONTROLS = ((10, 4, 10, 5), (5, 3, 10, 3), (8, 4, 10, 4))  # the same for Count2
 MATCH3 = dict(length=8, symbols=11, modulus=11)

@@ -15,13 +15,12 @@ from entp_lib.experiments.experiment import name_of, select
 from entp_lib.experiments.frames import by_position, gap_table, levels, paired, paired_within, summary
 from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.records.store import Record
-from entp_lib.statistics import exceeds, first_at, reaches
+from entp_lib.statistics import exceeds, first_at
+from entp_papers.entp.pairless import within
 
 REACHED = 0.95  # held-out token accuracy whose first evaluation is timed
 LEARNED = 0.90  # sequence accuracy that is no failure, if every seed has it
-CEILING = 0.99  # mean sequence accuracy that leaves nothing to compare, if both arms have it
-FLOOR = 0.05  # of token accuracy above the mode baseline; two arms below it have not begun
-ALL = 2.0  # a distance that takes every accuracy in
+NEAR = 0.02  # of accuracy: closer to the mode baseline counts as being there
 
 
 def arrivals(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame:
@@ -52,18 +51,15 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def stand(table: pd.DataFrame, metric: str, arms: Sequence[str]) -> tuple[Level, ...]:
-    """Where two arms stand in a metric, both ends of it as far away as the rule has it: all or nothing.
+    """Where arms stand in a metric between the mode baseline and 1."""
+    return levels(table, metric, arms, floor=table[f"baseline_{metric}"].mean(), ceiling=1.0, distance=NEAR)
 
-    Nothing can be compared if both have ``CEILING`` of the sequences, or neither has left the mode baseline.
-    """
-    means = table[table["arm"].isin(arms)].groupby("arm")[["token_accuracy", "sequence_accuracy"]].mean()
-    mode = table["baseline_token_accuracy"].mean()
-    low = bool(exceeds(mode + FLOOR, means["token_accuracy"]).all())
-    high = bool(reaches(means["sequence_accuracy"], CEILING).all())
-    floor = table[f"baseline_{metric}"].mean()
-    return levels(
-        table, metric, arms, floor=floor, ceiling=1.0, distance=ALL if low else 0.0, from_top=ALL if high else 0.0
-    )
+
+def pairless(records: Sequence[Record], arms: Sequence[str]) -> str:
+    """Why a comparison of arms on Count3 says nothing of pairs: none is beyond the pairless bound; else empty."""
+    chosen = select(records, arm=tuple(arms))
+    config, table = chosen[0].config, summary(chosen)
+    return within(table.groupby("arm")["token_accuracy"].mean(), config.task, config.task_params)
 
 
 def leads(records: Sequence[Record], claims: Mapping[str, str]) -> list[Measurement]:
@@ -72,9 +68,10 @@ def leads(records: Sequence[Record], claims: Mapping[str, str]) -> list[Measurem
         return []
     table, tier, found = summary(records), records[0].config.tier, []
     for claim, other in claims.items():
-        values = paired(table, "token_accuracy", "entp", other).tolist()
-        used = tuple(name_of(r) for r in select(records, arm=(other, "entp")))
-        found.append(Measurement(claim, values, tier, used, levels=stand(table, "token_accuracy", (other, "entp"))))
+        values, arms = paired(table, "token_accuracy", "entp", other).tolist(), (other, "entp")
+        used = tuple(name_of(r) for r in select(records, arm=arms))
+        standing = dict(levels=stand(table, "token_accuracy", arms), barred=pairless(records, arms))
+        found.append(Measurement(claim, values, tier, used, **standing))
     return found
 
 
@@ -156,5 +153,5 @@ def growth(records: Sequence[Record]) -> list[Measurement]:
     if not len(values):
         return []
     used = tuple(name_of(r) for r in select(records, arm=arms))
-    standing = stand(summary(records), "token_accuracy", arms)
-    return [Measurement("F2-unseen-parity", values.tolist(), records[0].config.tier, used, levels=standing)]
+    standing = dict(levels=stand(summary(records), "token_accuracy", arms), barred=pairless(records, arms))
+    return [Measurement("F2-unseen-parity", values.tolist(), records[0].config.tier, used, **standing)]

@@ -143,11 +143,11 @@ def test_below_five_pairs_a_row_concludes_nothing(values):
 
 def test_an_open_row_says_why():
     """Guessing outweighs the number of pairs; an interval that decides, or includes zero, needs no word."""
-    low, half, high = (Level(x, 0.0, 1.0, 0.1) for x in (0.05, 0.5, 0.95))
+    low, half, high = (Level(x, 0.0, 1.0, 0.1) for x in (0.05, 0.5, 0.99))
     cases = [
         ([0.1] * 4, (), "4 of 5 pairs"),
         ([0.1] * 4, (low, low), "no side is above guessing"),
-        ([0.1] * 5, (high, high), "every side is at the best score"),
+        ([0.1] * 5, (high, high), "a side is nearer to its ceiling than the margin"),
         ([0.1, 0.11, 0.12, 0.11, 0.1], (low, half), ""),
         ([0.1, -0.1, 0.1, -0.1, 0.1], (), ""),
     ]
@@ -260,9 +260,12 @@ def level(score, floor=FLOOR, ceiling=CEILING):
         ((level(0.21), level(0.2)), False),  # neither has left what guessing gets
         ((level(0.1), level(0.2)), False),  # worse than guessing is no better
         ((level(0.21), level(0.3)), True),
-        ((level(0.99), level(0.995)), False),  # both at one ceiling
-        ((level(0.99), level(0.9)), True),
-        ((level(1.0, 1.0, 0.0), level(0.99, 1.0, 0.0)), False),  # errors: the floor is above
+        ((level(0.99), level(0.995)), False),  # neither leaves the other room to lead by the margin of 0.02
+        ((level(0.99), level(0.975)), False),  # nor does one: that they are level was decided beforehand
+        ((level(0.975), level(0.97)), True),
+        ((level(0.99), level(0.9)), True),  # which is behind by more than that all the same
+        ((level(0.01, 1.0, 0.0), level(0.02, 1.0, 0.0)), False),  # errors: the floor is above
+        ((level(1.0, 1.0, 0.0), level(0.99, 1.0, 0.0)), False),
         ((level(1.0, 1.0, 0.0), level(0.5, 1.0, 0.0)), True),
         ((), True),
     ],
@@ -316,6 +319,20 @@ def test_an_id_stands_in_one_row_of_all_papers(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "reference", lambda: tmp_path)
     with pytest.raises(ValueError, match="the id 'A.2' stands in more than one row"):
         claims.reference_claims()
+
+
+def test_how_near_a_ceiling_is_is_measured_by_the_margin_of_the_claim():
+    """F2-sequences has 0.05, F2-tokens 0.02; a row without a margin goes by the distance of its levels."""
+    values, sides = [0.01, 0.02, 0.03, 0.02, 0.01], (Level(0.96, 0.0, 1.0, 0.0), Level(0.98, 0.0, 1.0, 0.0))
+    claimed = ("F2-sequences", "F2-tokens", "F2-unseen-parity")
+    rows = judge([Measurement(c, values, "quick", levels=sides) for c in claimed], only_measured=True).set_index("id")
+    assert rows["why"].to_dict() == {
+        "F2-sequences": "a side is nearer to its ceiling than the margin",
+        "F2-tokens": "",
+        "F2-unseen-parity": "",
+    }
+    near = Measurement("F2-unseen-parity", values, "quick", levels=[Level(s.score, 0.0, 1.0, 0.05) for s in sides])
+    assert near.idle and near.begun
 
 
 def test_chance_is_named_beside_the_intervals():

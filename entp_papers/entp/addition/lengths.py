@@ -124,8 +124,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     stand = levels(by_digits(records, "last"), "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
     found = [Measurement("F6-length", values.tolist(), tier, ids, levels=stand, barred=bar(records, "last", arms))]
     if records[0].config.task_params.get("view") == "windows":  # answers alone leave later positions as they began
-        characters = paired(chosen(scores(records), BEST_ANSWERS), "token_error", *arms).tolist()
-        found.append(Measurement("F6-characters", characters, tier, ids, barred=unlearned(records)))
+        table = chosen(scores(records), BEST_ANSWERS)
+        characters = paired(table, "token_error", *arms).tolist()
+        stand = levels(table, "token_error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
+        found.append(Measurement("F6-characters", characters, tier, ids, levels=stand, barred=unlearned(records)))
     return found
 
 

@@ -19,6 +19,7 @@ from entp_lib.experiments.frames import levels, paired
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.records.store import Record
 from entp_lib.tasks import Counting
+from entp_papers.entp.pairless import within
 from entp_papers.entp.pretrained.weights import check_readable
 
 NOTEBOOK = "05_pretrained"
@@ -163,8 +164,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     for claim, (metric, *arms) in PAIRS.items():
         floor = scores[f"baseline_{metric}"].mean()
         stand = levels(scores, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
-        used = tuple(name_of(r) for r in select(records, arm=tuple(arms)))
-        found.append(Measurement(claim, paired(scores, metric, *arms).tolist(), tier, used, levels=stand))
+        used, means = select(records, arm=tuple(arms)), scores[scores["arm"].isin(arms)].groupby("arm")[metric].mean()
+        standing = dict(levels=stand, barred=within(means, "counting", used[0].config.params["task"]))
+        values, names = paired(scores, metric, *arms).tolist(), tuple(map(name_of, used))
+        found.append(Measurement(claim, values, tier, names, **standing))
     return found
 
 

@@ -21,6 +21,7 @@ from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.records.store import Record
 from entp_lib.tasks import Counting
 from entp_lib.validation import require
+from entp_papers.entp.pairless import within
 from entp_papers.entp.pretrained.encoder_experiment import NEAR, NOTEBOOK, plain
 from entp_papers.entp.pretrained.weights import check_readable
 
@@ -187,9 +188,12 @@ def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
     stand = tuple(
         Level(part["token_accuracy"].mean(), part["baseline_token_accuracy"].mean(), 1.0, NEAR) for part in (hard, easy)
     )
+    tasks = [record.config.params["task"] for n in ORDERS for record in select(tuned, task=n, arm="code")[:1]]
+    asked = zip((hard, easy), sorted(tasks, key=lambda task: -task["order"]), strict=True)
+    beyond = [within([part["token_accuracy"].mean()], "counting", task) for part, task in asked]
     return [
         Measurement("F4-llm", fails, tier, both, barred=barred),
-        Measurement("C1-llm", gap, tier, both, levels=stand),
+        Measurement("C1-llm", gap, tier, both, levels=stand, barred="; ".join(beyond) if all(beyond) else ""),
     ]
 
 
@@ -239,7 +243,9 @@ def measure_lifted(records: Sequence[Record]) -> list[Measurement]:
     stand = levels(scores, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=NEAR)
     used = tuple(name_of(r) for r in select(records, arm=arms))
     values = paired(scores, "token_accuracy", *arms).tolist()
-    return [Measurement("F4-lifted", values, records[0].config.tier, used, levels=stand)]
+    means = scores[scores["arm"].isin(arms)].groupby("arm")["token_accuracy"].mean()
+    barred = within(means, "counting", records[0].config.params["task"])
+    return [Measurement("F4-lifted", values, records[0].config.tier, used, levels=stand, barred=barred)]
 
 
 PRETRAINED_PROMPTS = Experiment(

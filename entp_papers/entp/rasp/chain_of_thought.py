@@ -10,6 +10,7 @@ from entp_lib.experiments.frames import levels, paired, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.records.store import Record
 from entp_lib.tasks import Chain
+from entp_papers.entp.pairless import within
 
 # ``train`` is that of the trace. The direct answer is trained three times as many steps: its rows are a
 # third as long, so that both process the same number of tokens.
@@ -92,7 +93,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     rows = table(records)
     floor = rows.loc[rows["arm"] == "direct", "baseline_sequence_accuracy"].mean()
     stand = levels(rows, "answer", ("trace", "direct"), floor=floor, ceiling=1.0, distance=NEAR)
-    return [Measurement("6.4-trained", gaps(records).tolist(), records[0].config.tier, ids, levels=stand)]
+    barred = within(rows.groupby("arm")["answer"].mean(), "chain", records[0].config.task_params)
+    return [
+        Measurement("6.4-trained", gaps(records).tolist(), records[0].config.tier, ids, levels=stand, barred=barred)
+    ]
 
 
 CHAIN_OF_THOUGHT = Experiment(

@@ -15,6 +15,7 @@ from entp_lib.experiments.frames import paired, summary
 from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.records.store import Record
 from entp_lib.tasks import Counting
+from entp_papers.entp.pairless import within
 
 SHALLOW = 2
 NEAR = 0.02  # of accuracy: closer to the mode baseline, or to 1, counts as being there
@@ -118,11 +119,13 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     deep = by_depth(records)
     arms = (int(deep["layers"].max()), SHALLOW)  # a single layer is ENTP's own
     gain = paired(deep, "token_accuracy", *arms, by="layers")
-    used = tuple(name_of(r) for r in select(records, length=int(deep["length"].iloc[0]), layers=arms))
+    used = select(records, length=int(deep["length"].iloc[0]), layers=arms)
     rows = deep[deep["layers"].isin(arms)].groupby("layers")
     means = rows[["token_accuracy", "baseline_token_accuracy"]].mean()
     stand = tuple(Level(score, baseline, 1.0, NEAR) for score, baseline in means.itertuples(index=False))
-    return [Measurement("6.2-depth", gain.tolist(), records[0].config.tier, used, levels=stand)]
+    names, config = tuple(map(name_of, used)), used[0].config
+    barred = within(means["token_accuracy"], config.task, config.task_params)
+    return [Measurement("6.2-depth", gain.tolist(), config.tier, names, levels=stand, barred=barred)]
 
 
 DEPTH = Experiment(

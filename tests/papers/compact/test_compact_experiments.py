@@ -243,7 +243,11 @@ def test_the_share_that_is_recalled_falls_only_where_it_could(shares, verdict):
 
 @pytest.mark.parametrize(
     ("one", "two", "why"),
-    [(0.31, 0.8, ""), (0.31, 0.36, "no side is above guessing"), (0.97, 0.98, "every side is at the best score")],
+    [
+        (0.31, 0.8, ""),
+        (0.31, 0.36, "no side is above guessing"),
+        (0.97, 0.98, "a side is nearer to its ceiling than the margin"),
+    ],
 )
 def test_depths_are_compared_where_one_of_them_does_more_than_guess(one, two, why):
     runs = abstraction.ABSTRACTION.plan("overnight", 0)
@@ -304,7 +308,11 @@ def test_index_hints_are_compared_in_their_own_format():
 
 @pytest.mark.parametrize(
     ("decoder", "entp", "why"),
-    [(0.0, 1.0, ""), (0.01, 0.02, "no side is above guessing"), (0.97, 1.0, "every side is at the best score")],
+    [
+        (0.0, 1.0, ""),
+        (0.01, 0.02, "no side is above guessing"),
+        (0.97, 1.0, "a side is nearer to its ceiling than the margin"),
+    ],
 )
 def test_more_seeds_of_relative_positions_are_compared_at_the_trained_length(decoder, entp, why):
     runs = length_seeds.LENGTH_SEEDS.plan("overnight", 0)

@@ -268,16 +268,20 @@ def test_a_decoder_at_equal_compute_has_entps_token_forwards_on_match3_alone():
 @pytest.mark.parametrize(
     ("tokens", "said"),
     [
-        (dict(decoder=0.70, entp=0.70), dict.fromkeys(("T2-tokens", "M3-count"), "")),
+        (dict(decoder=0.95, entp=0.96), dict.fromkeys(("T2-tokens", "M3-count"), "")),
+        (
+            dict(decoder=0.94, entp=0.93),
+            dict.fromkeys(("T2-tokens", "M3-count"), "no arm is 0.02 above the pairless bound, 0.924"),
+        ),
         (
             dict(decoder=0.615, entp=0.70),
             dict.fromkeys(("T2-tokens", "M3-count"), "within 0.02 of the majority: decoder"),
         ),
-        (dict(decoder=0.995, entp=0.999), {"M3-count": "every side is at the best score"}),
+        (dict(decoder=0.995, entp=0.999), {"M3-count": "a side is nearer to its ceiling than the margin"}),
     ],
 )
 def test_match3_is_judged_by_its_design_at_every_tier(tokens, said):
-    """An arm within two points of the majority bars its variant, both at the ceiling tell nothing; so at every tier.
+    """An arm within two points of the majority bars its variant, as do two that find no pairs; so at every tier.
 
     A bar that held overnight alone would let shorter runs stand for those it bars.
     """
@@ -298,31 +302,20 @@ def test_match3_is_judged_by_its_design_at_every_tier(tokens, said):
 
 
 @pytest.mark.parametrize(
-    ("long", "said"), [(0.01, "within 0.02 of the majority at every prefix longer than 2"), (0.05, "")]
-)
-def test_a_variant_learned_at_short_prefixes_alone_is_barred(long, said):
-    runs = [r for r in EXPERIMENTS["match3"].plan("overnight") if r.labels["variant"] == "modulus"]
-    scores = dict(position=[1, 2, 3, 4], token_accuracy_by_position=[0.9, 0.9, 0.6, 0.6 + long])
-    metrics = scores | {"baseline": {"token_accuracy_by_position": [0.6] * 4}}
-    records = EXPERIMENTS["match3"].labelled([Record("match3", 1, run.config, metrics, {}, {}) for run in runs], runs)
-    assert match3.short_alone(records, "modulus") == said
-
-
-@pytest.mark.parametrize(
     ("name", "claim"), [("count3", "C1-count2"), ("depth", "6.2-depth"), ("chain_of_thought", "6.4-trained")]
 )
-@pytest.mark.parametrize(("above", "idle"), [(0.0, "no side is above guessing"), (0.3, "")])
+@pytest.mark.parametrize(("above", "idle"), [(0.0, "no arm is 0.05 above the pairless bound"), (0.45, "")])
 def test_models_at_the_baseline_are_not_equal_within_the_margin(name, claim, above, idle):
     """That two models which learned nothing differ by nothing answers no question."""
     experiment, records = EXPERIMENTS[name], []
     runs = experiment.plan("quick")
     for run in runs:
         baseline = {"token_accuracy": 0.4, "sequence_accuracy": 0.01, "loss": 2.0}
-        metrics = {"token_accuracy": 0.4 + above, "sequence_accuracy": 0.01 + above, "loss": 1.0, "baseline": baseline}
+        metrics = {"token_accuracy": 0.4 + above, "sequence_accuracy": 0.4 + above, "loss": 1.0, "baseline": baseline}
         where = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)
         records.append(Record(name, 1, run.config, metrics, {}, {**where, "device": "cpu"}))
     found = {m.claim: m for m in experiment.measure(experiment.labelled(records, runs))}
-    assert found[claim].idle == idle
+    assert found[claim].idle.partition(",")[0] == idle
 
 
 @pytest.mark.parametrize(("longer", "why"), [(0.60, "a longer schedule adds 0.10 of the sequences"), (0.54, "")])
