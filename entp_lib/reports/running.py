@@ -99,7 +99,7 @@ def run_notebooks(options, given: dict) -> int:
     """``run`` with its options for notebooks already checked."""
     from entp_lib import paths
     from entp_lib.records.store import Store
-    from entp_lib.reports import estimates, ledger, readme
+    from entp_lib.reports import estimates, findings, ledger, readme
     from entp_lib.reports import notebooks as launcher
 
     if options.tier == "overnight" and not asks_for_other_runs(options):
@@ -117,8 +117,9 @@ def run_notebooks(options, given: dict) -> int:
     if not options.cluster:  # whose machines nothing here measures
         estimates.announce_runs(what, plan.todo, options.jobs or 0, options.yes, limit)
     results = launcher.run_all(plan)
+    judged = None
     if options.tier != "smoke" and not Store().read_only:
-        ledger.write_ledger(folder=None if plan.in_place else paths.new_figures().parent)
+        judged = ledger.write_ledger(folder=None if plan.in_place else paths.new_figures().parent)
     if options.update:
         readme.write()
     print(launcher.table(results))
@@ -127,6 +128,8 @@ def run_notebooks(options, given: dict) -> int:
         print(
             f"\nfigures and ledger of this run: {paths.relative(beside)} and {paths.relative(beside.parent)}/claims.csv"
         )
+    if judged is not None and not options.only:
+        print(f"\n{findings.headline(judged)}\n\nWhere to look next: ./run_all.sh --lab, or docs/findings.md")
     failed = [r for r in results if r.status != "ok"]
     for result in failed:
         print(f"{result.notebook}: {result.error}", file=sys.stderr)
