@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = os.path.realpath(sys.executable)  # the interpreter below this environment: it can make another one offline
@@ -438,3 +439,24 @@ def test_help_needs_no_packages():
     done = subprocess.run([*command, "run", "--help"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "--time-limit" in done.stdout
+
+
+PROBE = """
+import torch
+from numpy._core._multiarray_umath import __cpu_dispatch__ as known, __cpu_features__ as has
+
+def test_nothing_beyond_sse():
+    assert torch.backends.cpu.get_cpu_capability() == "DEFAULT"
+    assert not any(has[name] for name in known), "numpy"
+"""
+
+
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="it has nothing beyond SSE")
+def test_other_processors_are_obeyed_and_told_in_a_table(tmp_path):
+    (tmp_path / "test_probe.py").write_text(PROBE)
+    command = [ROOT / "tools" / "processors.sh", "-n0", tmp_path / "test_probe.py"]
+    environ = os.environ | {"SETS": "AVX2 SSE", "PYTHON": sys.executable, "MKL_ENABLE_INSTRUCTIONS": "AVX512"}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("AVX2 ", "SSE "))]
+    assert done.returncode == 1 and "1 failed" in rows[0] and "torch AVX2" in rows[0]
+    assert "1 passed" in rows[1] and "torch DEFAULT, numpy baseline, OpenBLAS Nehalem" in rows[1] and len(rows) == 2

@@ -14,6 +14,7 @@ from entp_lib.reports.sound import check_sound
 from entp_lib.validation import ConfigError, from_dict, one_of, require
 
 OVERVIEW = "00"
+FIRST_OWN, AFTER_OWN = 50, 90  # numbers of notebooks that are one's own
 CLASS_NEEDS = ("dataclasses", "typing", "entp_lib.experiments.parameters", "entp_lib.validation")
 
 
@@ -35,6 +36,11 @@ def notebook_paths(only: str = "") -> list[Path]:
     for name, number in zip(wanted, numbers, strict=False):
         require(number in found, f"no notebook {name}; there are {', '.join(found)}")
     return [found[number] for number in sorted(set(numbers), key=lambda n: (n == OVERVIEW, n))]
+
+
+def is_own(notebook: Path) -> bool:
+    """Whether a notebook's number is one of those that are left to the user."""
+    return notebook.name[:2].isdigit() and FIRST_OWN <= int(notebook.name[:2]) < AFTER_OWN
 
 
 def check(only: str, given: dict[str, Any], extra: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from entp_lib.files import read_text, write_atomically
 from entp_lib.records.store import Store
 from entp_lib.reports import cost_page, elsewhere, findings, findings_page, notebooks, pictures
 from entp_lib.reports.ledger import ledger
-from entp_lib.reports.starting import FIRST_OWN
+from entp_lib.reports.options import FIRST_OWN
 from entp_lib.reports.tables import markdown
 from entp_lib.validation import ConfigError
 

@@ -42,7 +42,14 @@ def add_parser(commands) -> None:
     run.add_argument("--mixed", action="store_true", help="with --cluster: workers may have other versions")
     run.add_argument("--list", action="store_true", help="list notebooks, experiments and their records")
     run.add_argument("--update", action="store_true", help="re-execute the committed notebooks in place")
-    run.add_argument("--lab", action="store_true", help="open JupyterLab on the overview")
+    run.add_argument("--lab", action="store_true", help="open JupyterLab on working copies of the notebooks, in lab/")
+    run.add_argument(
+        "--reset",
+        nargs="?",
+        const="",
+        metavar="03,06",
+        help="with --lab: make the working copies (of these notebooks, else all) anew; your edits of them are lost",
+    )
     run.add_argument("--port", type=int, metavar="N", help="with --lab: the port it listens on")
     run.add_argument("--site", action="store_true", help="build the site from the committed notebooks and open it")
     run.add_argument("--no-browser", action="store_true", help="with --lab or --site: only print its address")
@@ -53,10 +60,11 @@ def run_command(options) -> int:
     from entp_lib.reports import lab
     from entp_lib.reports import options as checks
 
-    check_alone(options, "lab", ("port", "no_browser"))
+    check_alone(options, "lab", ("port", "no_browser", "reset"))
     check_alone(options, "site", ("no_browser",))
     check_alone(options, "list")
     require(options.lab or options.port is None, "--port goes with --lab")
+    require(options.lab or options.reset is None, "--reset goes with --lab")
     require(options.port is None or 0 < options.port < 65536, f"--port {options.port}: must be from 1 to 65535")
     require(options.lab or options.site or not options.no_browser, "--no-browser goes with --lab or --site")
     if options.site:
@@ -64,7 +72,8 @@ def run_command(options) -> int:
 
         return site.site_command(options)
     if options.lab:
-        lab.open_lab(options.port, not options.no_browser)
+        reset = [] if options.reset is None else checks.notebook_paths(options.reset)
+        lab.open_lab(options.port, not options.no_browser, reset)
     require(options.jobs is None or options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
     given = {"tier": options.tier, "jobs": options.jobs, "fresh": options.fresh or None}
     given["time_limit"] = noted_seconds(options.time_limit) or None

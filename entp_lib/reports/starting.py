@@ -10,10 +10,11 @@ from string import Template
 
 from entp_lib import paths
 from entp_lib.files import read_text, write_atomically
+from entp_lib.reports.lab import METADATA
+from entp_lib.reports.options import AFTER_OWN, FIRST_OWN
 from entp_lib.validation import ConfigError, one_of, require
 
 TEMPLATES = Path(__file__).parent / "templates"
-FIRST_OWN, AFTER_OWN = 50, 90  # numbers of notebooks that are one's own
 NAMES_IN_TEMPLATES = ("Tensor", "Batch", "Task", "SHAPE", "TIERS", "EXPERIMENTS")  # taken there
 
 
@@ -212,7 +213,5 @@ def notebook_text(words: dict[str, str]) -> str:
                 "metadata": {"tags": kind.split()[1:]} if kind.split()[1:] else {},
             }
         cells.append(cell)
-    from entp_lib.reports.lab import METADATA
-
     book = {"cells": cells, "metadata": METADATA, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(book, indent=1, ensure_ascii=False) + "\n"

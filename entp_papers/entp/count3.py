@@ -64,7 +64,7 @@ TIERS = {
         ),
         2,
     ),
-    # The largest reduced Count3 that two cores learn within ten minutes (docs/JOURNAL.md has the search). It has only
+    # The largest reduced Count3 that two cores learn within ten minutes (docs/journal has the search). It has only
     # 10^4 seeds, so a fifth of them is kept for evaluation.
     "quick": Tier(
         dict(length=10, seed_length=4, symbols=10, held_out=0.2),

@@ -1,6 +1,6 @@
 """Runs that decide what earlier ones left open: text on all positions, Match3′ to its end, and a gate for Count3.
 
-Their designs, with hypotheses and rules, were written before their first runs (docs/JOURNAL.md).
+Their designs, with hypotheses and rules, were written before their first runs (docs/journal).
 """
 
 import math

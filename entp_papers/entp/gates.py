@@ -2,7 +2,7 @@
 
 Count3 at length 24, where ENTP learns from a few random prefixes of each of many sequences, and addition trained to
 four digits. Whether five pairs follow, and by which numbers, was written down before the first of these runs
-(docs/JOURNAL.md); what the gate gives is the result if it stays shut. That of addition did; that of length 24 opened,
+(docs/journal); what the gate gives is the result if it stays shut. That of addition did; that of length 24 opened,
 so that its five pairs are planned here too.
 """
 

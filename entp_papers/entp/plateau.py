@@ -1,7 +1,7 @@
 """Count3 trained to its end: does a decoder fail, who arrives first, has a curve flattened, does the gap grow with n?
 
 The questions that the ``overnight`` tier asks of Count3. Their rules were written down before the runs
-(docs/JOURNAL.md): a run that never reaches the timed accuracy counts with the end of its schedule, and a pair in which
+(docs/journal): a run that never reaches the timed accuracy counts with the end of its schedule, and a pair in which
 neither run reaches it is dropped.
 """
 

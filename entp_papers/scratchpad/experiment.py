@@ -151,7 +151,7 @@ SHIFT = dict(
 )
 DECODERS = [arm for arm, (_, architecture) in ARMS.items() if architecture == "decoder"]
 # ENTP takes three times a decoder's time for a step, and addition learns its trained lengths in none of the schedules
-# that quick has room for (docs/JOURNAL.md): both wait for the night.
+# that quick has room for (docs/journal): both wait for the night.
 TRAINED: dict[str, dict[str, dict[str, Any]]] = {
     "smoke": {
         "parity": dict(

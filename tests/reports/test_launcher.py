@@ -2,7 +2,6 @@
 
 import functools
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -414,6 +413,8 @@ def test_bad_time_limits_are_named(text):
         (["run", "--lab", "--tier", "quick"], "--lab does not take --tier"),
         (["run", "--list", "--only", "03"], "--list does not take --only"),
         (["run", "--port", "9000"], "--port goes with --lab"),
+        (["run", "--reset"], "--reset goes with --lab"),
+        (["run", "--lab", "--reset", "77"], "no notebook 77"),
         (["run", "--lab", "--port", "99999999"], "--port 99999999: must be from 1 to 65535"),
         (["run", "--lab", "--yes", "--mixed"], "--lab does not take --yes, --mixed"),
         (["run", "--only", "03", "--tier", "quick", "-p", "tier=smoke"], "tier: given as an option and by -p"),
@@ -510,39 +511,6 @@ def test_a_record_that_is_a_link_to_nowhere_is_named(tmp_path, monkeypatch, caps
     (tmp_path / "records" / "count3" / ("a" * 16 + ".json")).symlink_to("nowhere")
     assert cli.main(["records"]) == 1
     assert "is not there (a link that leads nowhere?)\n0 records are sound, 1 are not" in capsys.readouterr().out
-
-
-def test_lab_needs_jupyter(monkeypatch, capsys):
-    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    assert cli.main(["run", "--lab"]) == 2 and "jupyter-lab is not installed" in capsys.readouterr().err
-
-
-def test_lab_takes_a_port_and_no_browser(monkeypatch):
-    called = []
-    monkeypatch.setattr("os.execv", lambda program, command: called.append(command) or sys.exit(0))
-    monkeypatch.chdir(paths.root())
-    with pytest.raises(SystemExit):
-        cli.main(["run", "--lab", "--port", "9876", "--no-browser"])
-    assert {"--port=9876", "--no-browser", f"--ServerApp.root_dir={paths.root()}"} <= set(called[0])
-
-
-def test_saving_in_lab_keeps_the_metadata_of_committed_notebooks(tmp_path):
-    """JupyterLab's own way to disk: what differs after opening and saving is nothing."""
-    import asyncio
-
-    from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
-
-    source = launcher.notebook_paths("06")[0]
-    (tmp_path / "notebooks").mkdir()
-    copy = shutil.copy(source, tmp_path / "notebooks" / source.name)
-    manager = AsyncLargeFileManager(root_dir=str(tmp_path), pre_save_hook="entp_lib.reports.lab.clean_before_saving")
-    name = f"notebooks/{source.name}"
-    model = asyncio.run(manager.get(name))
-    model["content"]["metadata"]["language_info"] = {"name": "python", "version": "3.99", "file_extension": ".py"}
-    model["content"]["metadata"]["kernelspec"]["display_name"] = "Python 3 (ipykernel)"
-    model["content"]["cells"][1]["metadata"]["collapsed"] = False
-    asyncio.run(manager.save(model, name))
-    assert Path(copy).read_bytes() == source.read_bytes()
 
 
 def test_executed_copies_link_to_the_projects_figures(tmp_path, monkeypatch):

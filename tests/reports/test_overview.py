@@ -17,8 +17,7 @@ from entp_lib.experiments import claims, ledger_figures, png_files
 from entp_lib.reports import overview
 from entp_lib.reports.findings import VERDICT_WORDS
 from entp_lib.reports.ledger import ledger, papers_claims
-from entp_lib.reports.options import notebook_paths
-from entp_lib.reports.starting import AFTER_OWN, FIRST_OWN
+from entp_lib.reports.options import is_own, notebook_paths
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +95,7 @@ def test_every_notebook_is_listed_once_with_what_it_asks():
     assert [stem for stem, _, _ in rows] == [path.stem for path in found] and not Tags(text).open
     for (stem, title, asks), path in zip(rows, found, strict=True):
         assert title.startswith(f"{stem[:2]} · ") and 20 < len(asks) < 160
-        if not FIRST_OWN <= int(stem[:2]) < AFTER_OWN:
+        if not is_own(path):
             first = json.loads(path.read_text(encoding="utf-8"))["cells"][0]
             assert html.unescape(asks) == first["metadata"]["asks"]
 

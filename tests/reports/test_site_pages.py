@@ -7,7 +7,7 @@ import pytest
 from entp_lib.reports.site import api, checks, links, notebook_pages
 from entp_papers.entp import playing
 
-KNOWN = {"README.md", "docs/JOURNAL.md", "notebooks/03_count3.ipynb", "notebooks/04_rasp.ipynb"}
+KNOWN = {"README.md", "docs/journal/README.md", "notebooks/03_count3.ipynb", "notebooks/04_rasp.ipynb"}
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 8 + (640).to_bytes(4, "big") + (480).to_bytes(4, "big")).decode()
 
 
@@ -29,9 +29,9 @@ def test_links_lead_to_pages_or_lose_their_target(text, expected):
 
 
 def test_links_of_a_notebook_start_from_its_folder():
-    text = "[04](04_rasp.ipynb#The-programs) and [journal](../docs/JOURNAL.md)"
+    text = "[04](04_rasp.ipynb#The-programs) and [journal](../docs/journal/README.md)"
     found = links.relinked(text, "notebooks/03_count3.ipynb", "notebooks/03_count3.html", KNOWN)
-    assert found == '<a href="04_rasp.html#The-programs">04</a> and <a href="../docs/JOURNAL.html">journal</a>'
+    assert found == '<a href="04_rasp.html#The-programs">04</a> and <a href="../docs/journal/README.html">journal</a>'
 
 
 def test_headings_get_jupyters_places_and_code_none():

@@ -22,7 +22,7 @@ def page_of(path: str) -> str | None:
         return "index.html"
     if path == "docs/findings.md":
         return "findings.html"
-    if path == "CONTRIBUTING.md" or re.fullmatch(r"docs/[\w-]+\.md", path):
+    if path == "CONTRIBUTING.md" or re.fullmatch(r"docs/(journal/)?[\w-]+\.md", path):
         return path.removesuffix(".md") + ".html"
     if re.fullmatch(r"notebooks/\d\d_\w+\.ipynb", path):
         return path.removesuffix(".ipynb") + ".html"

@@ -15,6 +15,8 @@ from entp_lib.reports.site.links import relinked
 
 SHORT = tuple(head for head in ledger_page.HEADS if head != "records")
 
+JOURNAL = "docs/journal/README"  # its index
+
 
 def start(known: set[str], plays: dict[str, str]) -> str:
     """The first page: README without what only GitHub needs, and what there is to play with."""
@@ -32,12 +34,14 @@ def toctrees(known: set[str], plays: dict[str, str]) -> str:
     """The table of contents at the side."""
     docs = sorted(path.removesuffix(".md") for path in known if path.startswith("docs/") and path != "docs/findings.md")
     first = [name for name in ("docs/starting", "CONTRIBUTING", "docs/library") if name in (*docs, "CONTRIBUTING")]
-    others = [name for name in docs if name not in first and name != "docs/JOURNAL"]
+    journal = [name for name in docs if name.startswith("docs/journal/") and name != JOURNAL]
+    others = [name for name in docs if name not in (*first, JOURNAL, *journal)]
     groups = {
-        "Found": ["findings", "gallery", *(f"papers/{name}" for name in papers()), *others, "docs/JOURNAL"],
+        "Found": ["findings", "gallery", *(f"papers/{name}" for name in papers()), *others, JOURNAL],
         "Play": [f"play/{name}" for name in plays],
         "Notebooks": [path.removesuffix(".ipynb") for path in sorted(known) if path.endswith(".ipynb")],
         "Begin": [*first, "api/index"],
+        "Journal": journal,
     }
     parts = [
         f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {c}\n\n" + "\n".join(g) + "\n```\n"

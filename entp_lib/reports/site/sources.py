@@ -50,7 +50,7 @@ suppress_warnings = ["myst.header", "mystnb.lexer"]
 def known_files() -> set[str]:
     """The files of the repository that the site has pages of."""
     root = paths.root()
-    found = {"README.md", "CONTRIBUTING.md", *(str(p.relative_to(root)) for p in (root / "docs").glob("*.md"))}
+    found = {"README.md", "CONTRIBUTING.md", *(str(p.relative_to(root)) for p in (root / "docs").rglob("*.md"))}
     return found | {f"notebooks/{p.name}" for p in sorted_notebooks()}
 
 

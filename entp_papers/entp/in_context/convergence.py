@@ -1,6 +1,6 @@
 """Where the curves of notebook 08 end: which are flat, and what late points say beside all points.
 
-The rules were written down before the runs of the ``overnight`` tier (docs/JOURNAL.md). A comparison whose arms are
+The rules were written down before the runs of the ``overnight`` tier (docs/journal). A comparison whose arms are
 flat is one of where they end; any other is one after so many steps, and is said to be.
 """
 

@@ -171,5 +171,5 @@ class SlowerRuns:
 
 
 # After ``in_context`` overnight, where one of ENTP's five seeds learned sparse functions: at a third of its rate, and
-# for twice the steps (docs/JOURNAL.md has the pilots).
+# for twice the steps (docs/journal has the pilots).
 SLOWER = {"smoke": SlowerRuns(6, 1e-3), "overnight": SlowerRuns(20_000, 1e-3)}

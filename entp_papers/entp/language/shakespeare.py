@@ -8,7 +8,7 @@ The authors' logs (one seed, no text about them) have lowest validation losses o
 decoder, at step 3,600, and of 1.625 for ENTP. What they do not say is inferred: characters, 65 of them, from the loss
 at the start; block 64, batch 64 and rates from 5e-4 to 5e-5, the defaults of their code; a warm-up of 100 steps from
 the loss after 16; the end, ten evaluations after the lowest, from where all eight logs stop. The length of the decay
-is a guess, and so is the validation text: docs/JOURNAL.md says what speaks against the last tenth. A decoder takes the
+is a guess, and so is the validation text: docs/journal says what speaks against the last tenth. A decoder takes the
 better part of an hour on one core, ENTP wants a GPU.
 """
 
@@ -69,7 +69,7 @@ def beside_authors(store: Store) -> pd.DataFrame:
         table.loc[name, "ours"] = lowest
         table.loc[name, "our step"] = record.curves["step"][record.curves["loss"].index(lowest)]
     table = table.reindex(columns=["authors", "their step", "ours", "our step"]).astype(float)
-    return table.assign(difference=table["ours"] - table["authors"]).map(to_figures)
+    return table.assign(difference=table["ours"] - table["authors"]).map(to_figures, decimals=4)
 
 
 def training_differences(store: Store, after: int = 300) -> pd.DataFrame:
@@ -79,7 +79,7 @@ def training_differences(store: Store, after: int = 300) -> pd.DataFrame:
     differences = (both.reindex(columns=["ours", "authors"]).diff(axis=1)["authors"] * -1).dropna()
     of = differences.groupby("architecture")
     found = {"mean": of.mean(), "largest": of.agg(lambda d: d.abs().max()), "points": of.size()}
-    return pd.DataFrame(found).map(to_figures)
+    return pd.DataFrame(found).map(to_figures, decimals=4)
 
 
 def courses(store: Store) -> pd.DataFrame:
