@@ -41,9 +41,9 @@ def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "
     if unlike := [key for key in operate if key not in each]:
         found = rates(alike) or rates(complete(Store(), device))
         each |= {key: operate[key] / statistics.median(found) for key in unlike if found}
-    told = sum(counts[key] for key in each)
-    total = sum(each[key] * counts[key] for key in each) / max(1, min(jobs, told))
-    return max(total, *each.values(), 0.0), len(configs) - told
+    known = sum(counts[key] for key in each)
+    total = sum(each[key] * counts[key] for key in each) / max(1, min(jobs, known))
+    return max(total, *each.values(), 0.0), len(configs) - known
 
 
 def complete(store: Store, device: str, experiments: set[str] | None = None) -> Iterator[Record]:
