@@ -129,7 +129,7 @@ def started(where: str) -> Iterator[tuple[str, Any]]:
 
 
 def slurm_cluster(options: dict[str, str]) -> Any:
-    """A scheduler here, over TLS, and jobs of one worker each; anything richer stands in Dask's jobqueue.slurm.
+    """A scheduler here, over TLS, and jobs of one worker each; anything richer is a matter of Dask's jobqueue.slurm.
 
     A worker hands its run over five minutes before its job's time limit.
     """
@@ -200,7 +200,7 @@ def published(where: str, mixed: bool = False) -> Iterator[None]:
         refresh = library("dask").config.refresh  # what Dask took from the environment
         with mock.patch.dict(os.environ, changes):
             refresh()
-            with connected(address, mixed):  # a mistake is told now, not by each notebook
+            with connected(address, mixed):  # a mistake ends this command, not each notebook
                 pass
             yield
         refresh()
@@ -347,7 +347,7 @@ def compute(expected, config, version, root, deadline, how, given) -> tuple[str,
 
     worker = get_worker()
     check(describe(worker), expected, f"worker {worker.address}")
-    key, told = worker.get_current_task(), [0.0]
+    key, last = worker.get_current_task(), [0.0]
     store = store_for(root)
     for name, content in given.items():
         path = store.weights_path(*name.split("/"))
@@ -358,8 +358,8 @@ def compute(expected, config, version, root, deadline, how, given) -> tuple[str,
         torch.cuda.set_device(int(worker.name) % torch.cuda.device_count())
 
     def tell(step: int) -> None:
-        if time.monotonic() - told[0] > TELL_SECONDS:
-            told[0] = time.monotonic()
+        if time.monotonic() - last[0] > TELL_SECONDS:
+            last[0] = time.monotonic()
             worker.log_event(STEPS, (key, step))
 
     def at_work() -> bool:

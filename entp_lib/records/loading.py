@@ -37,7 +37,7 @@ def load_run(name: str | Path, store: Store | None = None) -> tuple[RunConfig, T
 
 
 def find_weights(name: str | Path, store: Store | None = None) -> Path:
-    """The file of weights that a run's name, or its own path, stands for. ConfigError as ``load_model``."""
+    """The file of weights of a run's name, or of its own path. ConfigError as ``load_model``."""
     name = str(name)
     if name.endswith(".safetensors"):
         require(Path(name).is_file(), f"{name}: no such file of weights")

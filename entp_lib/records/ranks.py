@@ -78,10 +78,10 @@ class Ranks(Team):
     def follow(self) -> int:
         """Train along with the leader until it ends; the exit status."""
         while True:
-            told = self.lead(lambda: None)
-            if told is None:
+            run = self.lead(lambda: None)
+            if run is None:
                 return 0
-            config, device, threads = told
+            config, device, threads = run
             torch.set_num_threads(threads)
             with contextlib.suppress(LeaderError), stopping.defer_signals():
                 train(config_from(config), device=own_device(device), team=self, stop=stopping.REQUEST.made)

@@ -53,7 +53,7 @@ class StudyCheckpoint:
 
     ``config``: what tells the study from others. ``set_aside``: called with a damaged checkpoint and what is wrong with
     it. ``process``: this process's provenance, for the list of those that worked on the study. ``deadline`` is on
-    ``time.monotonic``; ``stop`` is asked between steps; ``on_step`` is told each. ``deferred``: a stack on which
+    ``time.monotonic``; ``stop`` is asked between steps; ``on_step`` is called with each. ``deferred``: a stack on which
     requests to end are deferred from the first step on; whoever computes the study closes it after the record is saved.
     """
 

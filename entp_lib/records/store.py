@@ -36,7 +36,7 @@ class RecordError(OneLine, RuntimeError):
 
 @dataclass(frozen=True)
 class Record:
-    """What one run left behind. ``metrics`` are final values, ``curves`` lists over training or over cases.
+    """Result of one run. ``metrics`` are final values, ``curves`` lists over training or over cases.
 
     ``labels`` are no part of the file: the experiment that asks for a record gives it those of the run it planned.
     """
@@ -113,7 +113,7 @@ def check_content(record: "Record") -> None:
     """ConfigError unless metrics, curves and provenance are of the types and sizes that its kind of run writes."""
     metrics, curves, where = record.metrics, record.curves, record.provenance
     trained, complete = isinstance(record.config, RunConfig), record.status == "complete"
-    check_fields("provenance", where, PROVENANCE, (*ALWAYS, "steps") if trained else ALWAYS)
+    check_fields("provenance", where, PROVENANCE, (*ALWAYS, "steps") if trained or not complete else ALWAYS)
     for process in where.get("earlier_processes", []):
         require(isinstance(process, dict), f"provenance.earlier_processes = {process!r:.40}: must be dictionaries")
         check_fields("provenance.earlier_processes", process, PROVENANCE)

@@ -392,7 +392,7 @@ class Workers(SpawnContext):
 
 
 def local_processes(jobs: int, board: MutableSequence[int] = ()) -> cf.ProcessPoolExecutor:
-    """Worker processes that end when they are told to and not by an interrupt; they write their steps to ``board``."""
+    """Worker processes that end when they are asked to and not by an interrupt; they write their steps to ``board``."""
     return cf.ProcessPoolExecutor(jobs, mp_context=Workers(), initializer=progress.listen, initargs=(board,))
 
 

@@ -22,10 +22,9 @@ from entp_lib.files import own_name, remove_stale, write_atomically
 from entp_lib.records.progress import EVENTS_VARIABLE, read_events
 from entp_lib.reports.failures import in_words
 from entp_lib.reports.lab import clean
-from entp_lib.validation import require
 
 KERNEL = "python3"
-LONGEST_FOLDER = 60  # characters
+SHORT = "/tmp" if os.access("/tmp", os.W_OK) else None  # folder for sockets, whose paths the system limits
 REPORT_SECONDS = 30.0  # between progress lines where the output is no terminal
 
 
@@ -70,13 +69,13 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
         copy, events = Path(folder) / notebook.name, Path(folder) / "events"
         result = Result(notebook.stem, "ok", 0.0, copy=paths.relative(final))
         with (
-            folder_of_sockets() as sockets,
+            tempfile.TemporaryDirectory(dir=SHORT, prefix="entp-") as sockets,
             kernel_environment(events, job.figures),
             contextlib.nullcontext() if quiet else Watcher(notebook.stem, events),
         ):
             try:
                 # Kernels on sockets of the file system, in a folder of their own: no ports to race for, and no
-                # warning about open ones. Socket paths must be short, so the folder is the system's.
+                # warning about open ones.
                 place = {"transport": "ipc", "ip": str(Path(sockets) / "kernel")}
                 papermill.execute_notebook(
                     str(notebook),
@@ -180,7 +179,7 @@ def execute_side_by_side(jobs: Sequence[Job], at_a_time: int, threads: int) -> I
     place.mkdir(parents=True, exist_ok=True)
     with (  # both go with what a process that is ended leaves in them
         tempfile.TemporaryDirectory(dir=place, prefix=own_name(".run")) as scratch,
-        folder_of_sockets() as sockets,
+        tempfile.TemporaryDirectory(dir=SHORT, prefix="entp-") as sockets,
     ):
         context = multiprocessing.get_context("spawn")
         pool = cf.ProcessPoolExecutor(at_a_time, context, leave_terminal, (threads, sockets))
@@ -212,20 +211,6 @@ def end_with_parent() -> None:
     """End this process when the one that started it is gone."""
     multiprocessing.parent_process().join()
     os._exit(1)
-
-
-def folder_of_sockets() -> tempfile.TemporaryDirectory:
-    """A folder for a kernel's sockets, whose paths the system limits to about 100 characters.
-
-    ConfigError where no folder for temporary files is short enough. What killed processes left is removed.
-    """
-    short = next((f for f in (tempfile.gettempdir(), "/tmp") if len(f) <= LONGEST_FOLDER and os.access(f, os.W_OK)), "")
-    require(
-        bool(short),
-        f"TMPDIR = {tempfile.gettempdir()}: {LONGEST_FOLDER} characters at most, as kernels have sockets there",
-    )
-    remove_stale(Path(short), "entp-sockets-*")
-    return tempfile.TemporaryDirectory(dir=short, prefix=own_name("entp-sockets"))
 
 
 @contextlib.contextmanager

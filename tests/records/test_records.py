@@ -162,7 +162,7 @@ def test_content_that_no_run_writes_is_named_with_the_record(store, record, name
 
 
 def test_a_partial_record_has_no_metrics_yet(store, record):
-    part = dataclasses.replace(record, metrics={}, curves={}, status="partial")
+    part = dataclasses.replace(record, metrics={}, curves={}, status="partial")  # of its first minute
     store.save(part)
     assert store.find(record.config, 1) == part
 

@@ -7,72 +7,60 @@ from made_up import sound
 
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.operations import training_operations
-from entp_lib.records.store import Record, Store
+from entp_lib.records.store import Record
 from entp_lib.reports import estimates
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
 
-def test_short_runs_are_not_measured(small_run, monkeypatch):
-    monkeypatch.setattr(estimates, "measured_rate", lambda *_: 1 / 0)
-    assert estimates.expected([small_run()], 1).seconds == 0.0 and estimates.expected([], 2).seconds == 0.0
+def test_short_runs_need_no_records(small_run, monkeypatch, store):
+    monkeypatch.setattr(estimates, "complete", lambda *_: 1 / 0)
+    assert estimates.expected([small_run()], 1, store) == (0.0, 0)
+    estimates.announce_runs("no runs", [], 1, False)
 
 
-def test_a_mixture_is_weighed_by_what_each_costs(monkeypatch):
-    """The paper's tier on a CPU, at a rate that is given: seconds are operations over the rate, spread over cores."""
-    runs = COUNT3.configs("paper", 1)
-    monkeypatch.setattr(estimates, "measured_rate", lambda *_: 1e10)
-    total = sum(map(estimates.operations, runs))
-    assert estimates.expected(runs, 1).seconds == pytest.approx(total / 1e10)
-    longest = max(map(estimates.operations, runs))
-    assert estimates.expected(runs, 100).seconds == pytest.approx(longest / 1e10)
-    five = COUNT3.configs("paper", 5)
-    assert estimates.expected(five, 1).seconds == pytest.approx(5 * total / 1e10)
-
-
-def took(config, version, seconds):
+def took(config, seconds):
     """A complete record that says how long its run took."""
     about = {"wall_seconds": 2 * seconds, "cpu_seconds": seconds, "steps": 1}
-    return sound(Record(config.experiment, version, config, {}, {}, about))
+    return sound(Record(config.experiment, 1, config, {}, {}, about))
 
 
-def test_records_tell_how_long_runs_like_them_take(small_run, tmp_path, monkeypatch, capsys):
-    """Runs and studies that differ in seeds alone take what their records took; what has none is measured or untold."""
+def test_records_tell_how_long_runs_like_them_take(store, capsys):
+    """Runs and studies that differ in seeds alone take what their records took."""
     study = StudyConfig("compact", "quick", "triplets", {"width": 8, "graph_seed": 3})
     again = dataclasses.replace(study, params={"width": 8, "graph_seed": 4}, model_seed=1)
-    wider = dataclasses.replace(study, params={"width": 16, "graph_seed": 3})
-    run, store = small_run("entp"), Store(tmp_path, read_only=False)
-    for config, seconds in ((study, 600.0), (again, 800.0), (run, 100.0)):
-        store.save(took(config, 1, seconds))
-    store.path("compact", "0" * 16).write_text("{")  # a damaged one tells nothing
-    monkeypatch.setattr(estimates, "measured_rate", lambda *_: 1 / 0)
     third = dataclasses.replace(study, model_seed=2)
-    found = estimates.expected([third, again, dataclasses.replace(run, model_seed=7), wider], 1, store=store)
-    assert found == estimates.Estimate(700.0 * 2 + 100.0, 0, 1)
-    assert estimates.expected([third, again], 2, store=store).seconds == 700.0
+    wider = dataclasses.replace(study, params={"width": 16, "graph_seed": 3})
+    for config, seconds in ((study, 600.0), (again, 800.0)):
+        store.save(took(config, seconds))
+    store.path("compact", "0" * 16).write_text("{")  # a damaged one tells nothing
+    assert estimates.expected([third, again, wider], 1, store) == (1400.0, 1)
+    assert estimates.expected([third, again], 2, store) == (700.0, 0)
+    assert estimates.expected([wider], 2, store) == (0.0, 1)
     estimates.announce_runs("3 runs", [third, again, wider], 1, True, store=store)
-    assert "3 runs (1 of them studies or without their data" in (said := capsys.readouterr().err)
-    assert "about 23 minutes on this machine, by the records of such runs" in said
-    assert estimates.expected([third], 1, device="cuda", store=store) == estimates.Estimate(left_out=1)
-
-    dear = COUNT3.configs("paper", 1)[:2]
-    monkeypatch.setattr(estimates, "measured_rate", lambda *_: 1e10)
-    assert estimates.expected([*dear, third], 1, store=store).measured == 2
-    estimates.announce_runs("3 runs", [dataclasses.replace(third), *dear], 1, True, store=store)
-    assert "by the first steps of 2 and the records of runs like the others" in capsys.readouterr().err
+    assert "3 runs (1 of them unlike any" in (said := capsys.readouterr().err) and "about 23 minutes" in said
+    assert estimates.expected([third], 1, store, "cuda") == (0.0, 1)
 
 
-def test_evaluation_is_counted(small_run):
-    run = small_run("entp")
-    more = dataclasses.replace(run, train=dataclasses.replace(run.train, eval_sequences=64, final_eval_sequences=128))
-    extra = estimates.operations(more) - estimates.operations(run)
-    sequence = training_operations(run) / 3 / run.train.batch_size / run.train.steps
-    assert extra == pytest.approx(sequence * (3 * 32 + 2 * 64))
+def test_other_runs_take_their_multiply_adds_at_the_rate_of_records(store):
+    """Of their experiment's, whatever their size and architecture; on a GPU of runs on a GPU."""
+    quick, paper = COUNT3.configs("quick", 1), COUNT3.configs("paper", 1)
+    rate = 1e9
+    for config in quick:
+        store.save(took(config, training_operations(config) / rate))
+    costs = [training_operations(config) / rate for config in paper]
+    assert estimates.expected(paper, 1, store) == (pytest.approx(sum(costs)), 0)
+    assert estimates.expected(paper, 100, store) == (pytest.approx(max(costs)), 0)
+    assert estimates.expected(paper, 1, store, "cuda")[1] == len(paper)  # the project has no records of a GPU
+    gpu = took(dataclasses.replace(quick[0], tier="gpu"), training_operations(quick[0]) / rate)
+    gpu.provenance["packed_attention"] = gpu.provenance.pop("cpu_seconds")  # as runs on a GPU say it
+    store.save(gpu)
+    assert estimates.expected(paper, 1, store, "cuda") == (pytest.approx(2 * sum(costs)), 0)  # by the clock
 
 
-def test_the_rate_is_that_of_real_steps(small_run):
-    run = small_run("entp", steps=200, batch_size=64)
-    assert 1e5 < estimates.measured_rate(run) < 1e13
+def test_a_store_without_records_goes_by_those_of_the_project(store):
+    seconds, unlike = estimates.expected(COUNT3.configs("overnight"), 2, store)
+    assert 600 < seconds < 1e5 and unlike == 0
 
 
 def terminal(monkeypatch, there):
@@ -84,7 +72,7 @@ def test_above_an_hour_it_is_asked_about(monkeypatch, capsys, answer):
     terminal(monkeypatch, True)
     with pytest.raises(ConfigError, match="not started; --yes starts it"):
         estimates.announce("6 runs", 7200, False, lambda _: answer)
-    assert "6 runs: about 2.0 hours on this machine" in capsys.readouterr().err
+    assert "6 runs: about 2.0 hours" in capsys.readouterr().err
     estimates.announce("6 runs", 7200, False, lambda _: "y")
 
 

@@ -13,7 +13,6 @@ from papermill.exceptions import PapermillExecutionError
 from entp_lib.reports import execution
 from entp_lib.reports.failures import in_words
 from entp_lib.reports.notebooks import OWN_WORDS
-from entp_lib.validation import ConfigError
 
 
 def test_an_error_with_words_keeps_them():
@@ -85,10 +84,3 @@ def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_trac
         told, shown = f"{error.ename}: {error.evalue}", "\n".join(error.traceback).splitlines()
         assert error.output_type == "error" and told.startswith(words)
         assert shown == [told] if error.ename in OWN_WORDS else len(shown) > 5
-
-
-def test_no_folder_that_is_short_enough_is_named(monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", "/" + "x" * 100)
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(ConfigError, match="TMPDIR = /x+: 60 characters at most"):
-        execution.folder_of_sockets()

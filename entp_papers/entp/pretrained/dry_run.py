@@ -139,5 +139,5 @@ def dry_run_study(
                 log.append("killed here; the same command again:")
                 metrics["scores"] = FineTuning(*run, **options).answer()
                 metrics |= {"requests": loopback.requests[:60], "uploads": len(loopback.files)}
-    require(KEY_OF_THE_DRY_RUN not in "\n".join(log), "the key stands in the log")
+    require(KEY_OF_THE_DRY_RUN not in "\n".join(log), "the key is in the log")
     return metrics | {"log": log}, {}

@@ -1,7 +1,7 @@
 """Fine-tuning over a provider's API with the official ``openai`` client (appendix C.1: batch 4, rate multiplier 10).
 
 Files in the chat format are written from the task, checked and priced. Every step that costs is written down before the
-next, so that a run that was killed goes on. The key comes from the environment alone and stands in no file or error.
+next, so that a run that was killed goes on. The key comes from the environment alone and is in no file or error.
 """
 
 import hashlib
@@ -88,7 +88,7 @@ def estimate(train: Path, test: Path, model: str, epochs: int = 3) -> dict[str, 
     price = table.set_index("model").loc[model]
     taught, asked = read_examples(train), read_examples(test, fewest=1)
     both = {json.dumps(e) for e in taught} & {json.dumps(e) for e in asked}
-    require(not both, f"{len(both)} examples stand in {train.name} and in {test.name}: the test would be of memory")
+    require(not both, f"{len(both)} examples are in {train.name} and in {test.name}: the test would be of memory")
     sizes = [sum(count_tokens(m["content"]) for m in e) for e in taught]
     long = f"{train.name}: an example of {max(sizes)} tokens; at most {MOST_TOKENS} are taken"
     require(max(sizes) <= MOST_TOKENS, long)
@@ -137,7 +137,7 @@ class FineTuning:
         self.state = self.read_state({"model": model, "train": checksum, "epochs": epochs, "answers": {}})
 
     def read_state(self, fresh: dict[str, Any]) -> dict[str, Any]:
-        """What an earlier run left; ConfigError where that is damaged, or was another fine-tuning."""
+        """State that an earlier run left; ConfigError where that is damaged, or was another fine-tuning."""
         if not self.path.exists():
             return fresh
         try:
@@ -161,7 +161,7 @@ class FineTuning:
         return text.replace(self.key, "[key]")
 
     def ask(self, what: str, request: Callable[[], Any]) -> Any:
-        """What ``request`` returns; ProviderError in one line without the key, whatever fails or comes back."""
+        """Result of ``request``; ProviderError in one line without the key, whatever fails or comes back."""
         try:
             return request()
         except Exception as error:

@@ -95,7 +95,7 @@ def test_the_price_is_tokens_times_the_table(files, monkeypatch):
 def test_a_model_without_a_price_and_a_test_of_memory_are_errors(files):
     with pytest.raises(ConfigError, match="model .*= 'gpt-9': must be one of gpt-4o-2024-08-06"):
         chat.estimate(*files, "gpt-9")
-    with pytest.raises(ConfigError, match="12 examples stand in train.jsonl and in train.jsonl"):
+    with pytest.raises(ConfigError, match="12 examples are in train.jsonl and in train.jsonl"):
         chat.estimate(files[0], files[0], MODEL)
 
 
