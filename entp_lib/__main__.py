@@ -7,17 +7,27 @@ import sys
 from entp_lib.config import TIERS
 from entp_lib.report import continuing, own_data_command, own_text_command, running, scale, starting, training
 from entp_lib.report.limits import check_limits, seconds
-from entp_lib.strict import require
+from entp_lib.strict import printable, require
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse and run one command; a mistake of the user's is one line on stderr and exit status 2."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Printable())
     parser = build_parser()
     options = parser.parse_args(arguments)
     from entp_lib.report.endings import exit_status
 
     return exit_status(lambda: options.command(options))
+
+
+class Printable(logging.Filter):
+    """Has what is logged, names of files in it, without a terminal's control characters."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = printable(record.getMessage()), ()
+        return True
 
 
 class Parser(argparse.ArgumentParser):
@@ -128,7 +138,7 @@ def records_command(_) -> int:
             good += 1
         except RecordError as error:
             bad.append(str(error))
-    print("\n".join([*bad, f"{good} records are sound, {len(bad)} are not"]))
+    print(printable("\n".join([*bad, f"{good} records are sound, {len(bad)} are not"])))
     return 1 if bad else 0
 
 
