@@ -22,6 +22,7 @@ from entp_lib.corpora import TOKENIZERS, characters_of, source_of
 from entp_lib.files import write_atomically
 from entp_lib.models import build_model
 from entp_lib.report.continuing import tokenizer_path
+from entp_lib.report.own_data import check_memory
 from entp_lib.runs.records import Record, Store
 from entp_lib.strict import one_of, require
 from entp_lib.tasks import Text, build_task, generator_for
@@ -105,6 +106,7 @@ def configs(
     task = Text(**params)
     task.prepare()  # a text that is too short is said before anything starts
     model = ModelConfig.from_size(size, architecture="decoder", vocab_size=task.vocab_size, max_length=task.length)
+    check_memory(model, batch_size, f"size = {size!r}")
     base = RunConfig("own_text", "quick", "text", params, model, train)
     return [run.config for run in twins(base, architectures, seeds)]
 
