@@ -17,12 +17,14 @@ from entp_lib.reports import (
     training,
 )
 from entp_lib.reports.limits import add_native, check_limits, seconds
-from entp_lib.validation import require
+from entp_lib.validation import printable, require
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse and run one command; a mistake of the user's is one line on stderr and exit status 2."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Printable())
     parser = build_parser()
     options = parser.parse_args(arguments)
     if getattr(options, "native", False):
@@ -30,6 +32,14 @@ def main(arguments: list[str] | None = None) -> int:
     from entp_lib.reports.endings import exit_status
 
     return exit_status(lambda: options.command(options))
+
+
+class Printable(logging.Filter):
+    """Has what is logged, names of files in it, without a terminal's control characters."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = printable(record.getMessage()), ()
+        return True
 
 
 class Parser(argparse.ArgumentParser):

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import re
 import types
 import typing
 from typing import Any, Literal
@@ -26,6 +27,11 @@ def require(condition: bool, message: str) -> None:
     """Raise ``ConfigError(message)`` unless ``condition`` holds."""
     if not condition:
         raise ConfigError(message)
+
+
+def printable(text: str) -> str:
+    """A text as a terminal may be given it: control characters but line feeds and tabs as their escapes."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], text)
 
 
 def one_of(name: str, value: Any, allowed: typing.Iterable[Any]) -> None:

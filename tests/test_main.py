@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import shutil
 import signal
@@ -210,3 +211,11 @@ def test_a_terminal_of_few_signs_and_a_reader_that_leaves_early_are_no_errors(re
     early = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     early.stdout.close()
     assert early.communicate(timeout=120)[1] == b"" and early.returncode == 141
+
+
+def test_names_are_printed_without_a_terminals_control_characters(results, capsys):
+    (results / "records" / "count3" / "\x1b[31mred.json").write_text("{}")
+    assert cli.main(["records"]) == 1
+    assert "\x1b" not in (said := capsys.readouterr().out) and "\\x1b[31mred.json" in said
+    logged = logging.LogRecord("x", logging.WARNING, "", 0, "%s is\tdamaged\n\x9b", ("\x1b[31mred",), None)
+    assert cli.Printable().filter(logged) and logged.getMessage() == "\\x1b[31mred is\tdamaged\n\\x9b"

@@ -138,6 +138,12 @@ def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
         table["rule"] = table["rule"].astype(object).fillna("") if "rule" in table else ""
         for row in table[~table["rule"].isin(("", *RULES))].itertuples():
             raise ConfigError(f"{path}: {row.id} has the rule {row.rule!r}: it may be {' or '.join(RULES)}, or empty")
+        for name in ("sign", "paper_value", "margin"):
+            number, what = pd.to_numeric(table[name], errors="coerce"), "a number"
+            if name == "sign":
+                number, what = number.where(number.isin((-1, 0, 1))), "1, -1 or 0"
+            for _, row in table[table[name].notna() & number.isna()].iterrows():
+                raise ConfigError(f"{path}: {row['id']} has the {name} {row[name]!r}: must be {what}, or empty")
         table.insert(0, "paper", path.parent.name)
         tables.append(table)
     require(bool(tables), f"{paths.reference()} has no paper's claims.csv")

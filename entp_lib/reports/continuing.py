@@ -2,10 +2,12 @@
 
 import argparse
 import json
+import logging
 from pathlib import Path
 
 from entp_lib.validation import ConfigError, require
 
+log = logging.getLogger(__name__)
 NUMBERED = ("counting",)  # tasks whose tokens are numbers, the next of which is what the model predicts
 
 
@@ -145,6 +147,9 @@ def continued(
     row, room = torch.tensor([ids]), model.cfg.max_length
     try:
         fits = min(tokens, max(0, room - len(ids) + 1))  # so many without the window moving
+        if fits < tokens:
+            text = "the model's length of %d is reached after %d new tokens: further ones see the last %d tokens alone"
+            log.warning(text, room, fits, room)
         if fits:
             row = generate(model, row, fits, temperature=temperature, top_p=top_p, generator=generator)
         for _ in range(tokens - fits):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from entp_lib.records import stopping
 from entp_lib.records.stopping import Terminated
 from entp_lib.records.store import RecordError
-from entp_lib.validation import ConfigError
+from entp_lib.validation import ConfigError, printable
 
 MISTAKE = 2
 log = logging.getLogger(__name__)
@@ -26,14 +26,14 @@ def exit_status(command: Callable[[], int]) -> int:
             sys.stdout.flush()
         return status
     except (ConfigError, RecordError) as error:
-        print(f"entp_lib: {error}", file=sys.stderr)
+        print(printable(f"entp_lib: {error}"), file=sys.stderr)
         return MISTAKE
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        print(f"entp_lib: {error.strerror or error}{where}", file=sys.stderr)
+        print(printable(f"entp_lib: {error.strerror or error}{where}"), file=sys.stderr)
         log.debug("where it was", exc_info=True)
         return MISTAKE
     except KeyboardInterrupt as interrupt:

@@ -90,7 +90,8 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
                 partial = sum(e.get("partial", 0) for e in read_events(events) if e["event"] == "records")
                 result.status, result.error = "failed", in_words(error.ename, error.evalue, error.traceback, partial)
             except Exception as error:  # a kernel that died, not a cell that failed: the next notebook still runs
-                result.status, result.error = "failed", f"{type(error).__name__}: {error}"
+                where = f": {paths.relative(copy)}" if isinstance(error, OSError) and not error.filename else ""
+                result.status, result.error = "failed", f"{type(error).__name__}: {error}{where}"
             finally:
                 if copy.exists():
                     os.replace(copy, final)
@@ -290,10 +291,7 @@ def install(executed: Path, notebook: Path) -> None:
     for shown in (o.get("data", {}) for c in content.cells for o in c.get("outputs", [])):
         if "image/png" in shown:
             shown["image/png"] = base64.b64encode(lean(base64.b64decode(shown["image/png"]))).decode()
-    content = nbformat.from_dict(content)
-    temporary = notebook.with_suffix(".tmp")
-    nbformat.write(content, temporary)
-    os.replace(temporary, notebook)
+    write_atomically(notebook, f"{nbformat.writes(nbformat.from_dict(content))}\n".encode())
 
 
 def duration(seconds: float | None) -> str:

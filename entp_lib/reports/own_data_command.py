@@ -1,10 +1,12 @@
 """The command ``data``: both models on sequences of one's own. It imports nothing that takes a second."""
 
 import argparse
+from pathlib import Path
 
 from entp_lib import paths
 from entp_lib.reports.limits import add_run_options, check_limits
 from entp_lib.reports.training import run_sweep
+from entp_lib.validation import printable
 
 
 def add_parser(commands) -> None:
@@ -39,9 +41,11 @@ def data_command(options) -> int:
     Store(results).check_writable()
     names = "held_out steps batch_size max_lr seeds shape".split()
     configs = own_data.configs(options.file, options.architecture, **{n: getattr(options, n) for n in names})
-    done = run_sweep(options, configs, own_data.VERSION, results, options.file)
+    done = run_sweep(options, configs, own_data.VERSION, results, printable(Path(options.file).name))
     if done.complete or not done.failures:
         print(own_data.report(done.complete))
+    if drawn := own_data.picture(done.complete, Store(results).root / "figures" / "data.png"):
+        print(f"\npicture: {paths.relative(drawn)}")
     for record in done.complete:
         print(f"\n{record.config.model.architecture}, seed {record.config.model_seed}")
         if Store(results).weights_path(record.experiment, record.id).exists():

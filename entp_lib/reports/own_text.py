@@ -23,6 +23,7 @@ from entp_lib.files import write_atomically
 from entp_lib.models import build_model
 from entp_lib.records.store import Record, Store
 from entp_lib.reports.continuing import tokenizer_path
+from entp_lib.reports.own_data import check_memory
 from entp_lib.tasks import Text, build_task, generator_for
 from entp_lib.training.checkpoints import load_checkpoint
 from entp_lib.training.loop import make_optimizer
@@ -105,6 +106,7 @@ def configs(
     task = Text(**params)
     task.prepare()  # a text that is too short is said before anything starts
     model = ModelConfig.from_size(size, architecture="decoder", vocab_size=task.vocab_size, max_length=task.length)
+    check_memory(model, batch_size, f"size = {size!r}")
     base = RunConfig("own_text", "quick", "text", params, model, train)
     return [run.config for run in twins(base, architectures, seeds)]
 

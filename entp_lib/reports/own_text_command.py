@@ -6,7 +6,7 @@ from pathlib import Path
 from entp_lib import paths
 from entp_lib.reports.limits import add_run_options, check_limits
 from entp_lib.reports.training import run_sweep
-from entp_lib.validation import require
+from entp_lib.validation import printable, require
 
 
 def add_parser(commands) -> None:
@@ -61,7 +61,7 @@ def text_command(options) -> int:
         **own_text.settings(options),
     )
     device = device_for("paper")  # a GPU if there is one
-    done = run_sweep(options, configs, own_text.VERSION, results, Path(options.file).name, device=device)
+    done = run_sweep(options, configs, own_text.VERSION, results, printable(Path(options.file).name), device=device)
     print(own_text.report(done.records, Store(results)))
     own_text_ending.show(done.records, own_text.courses(done.records), Store(results))
     return 1 if done.failures else 0

@@ -45,7 +45,7 @@ def records_command(options) -> int:
             wrong.append(str(error))
     unlike = unlike_siblings(sound)
     wrong += [f"record {name}: {why}" for name, why in unlike.items()]
-    print("\n".join([*wrong, f"{len(sound) - len(unlike)} records are sound, {len(wrong)} are not"]))
+    print(printable("\n".join([*wrong, f"{len(sound) - len(unlike)} records are sound, {len(wrong)} are not"])))
     return 1 if wrong else 0
 
 

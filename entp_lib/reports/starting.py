@@ -70,11 +70,12 @@ def check_name(kind: str, name: str, taken) -> None:
 def new_task(name: str) -> list[Path]:
     """Write a task, its test and its line in the registry: the files. ConfigError where the name will not do."""
     from entp_lib import tasks
+    from entp_lib.registry import EXPERIMENTS
     from entp_lib.tasks import TASKS
 
     root = paths.root()
     module, test = root / "entp_lib" / "tasks" / f"{name}.py", root / "tests" / "tasks" / f"test_{name}.py"
-    check_name("task", name, {*TASKS, *(path.stem for path in module.parent.glob("*.py")), "tasks"})
+    check_name("task", name, {*TASKS, *EXPERIMENTS, *(path.stem for path in module.parent.glob("*.py")), "tasks"})
     cls = name.title().replace("_", "")
     free = not keyword.iskeyword(cls) and cls not in {*vars(tasks), *NAMES_IN_TEMPLATES}
     require(free, f"task {name!r}: its class would be {cls}, which is another's name; take another name")

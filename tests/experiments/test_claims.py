@@ -311,6 +311,25 @@ def test_where_every_seed_must_meet_a_bar_one_that_does_not_leaves_it_open(value
     assert claims.answer_of_every(values, "learns", "stays below") == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [
+        ("sign", "up", "1, -1 or 0"),
+        ("sign", 2, "1, -1 or 0"),
+        ("margin", "some", "a number"),
+        ("paper_value", "x", "a n"),
+    ],
+)
+def test_a_cell_that_is_no_number_is_named(tmp_path, monkeypatch, name, value, right):
+    table = pd.read_csv(paths.reference() / "entp" / "claims.csv", dtype=object)
+    table.loc[3, name] = value
+    (tmp_path / "entp").mkdir()
+    table.to_csv(tmp_path / "entp" / "claims.csv", index=False)
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path)
+    with pytest.raises(claims.ConfigError, match=f"{table.loc[3, 'id']} has the {name} .?{value}.*: must be {right}"):
+        claims.reference_claims()
+
+
 def test_an_id_stands_in_one_row_of_all_papers(tmp_path, monkeypatch):
     text = (paths.reference() / "entp" / "claims.csv").read_text()
     for paper in ("one", "two"):

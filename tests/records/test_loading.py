@@ -121,9 +121,12 @@ def test_the_first_example_of_the_docs_runs_in_a_fresh_clone(monkeypatch, tmp_pa
     assert (entp, decoder) == ("entp", "decoder") and float(high) > 0.95 and float(low) < 0.85
 
 
-def test_a_sequence_goes_on_beyond_the_models_length(trained):
+def test_a_sequence_goes_on_beyond_the_models_length_and_says_so(trained, caplog):
     config, model = load_run(f"count3/{trained[1].id}", trained[0])
+    continued(config, model, "3 1 4", 6, temperature=0)
+    assert not caplog.messages
     text = continued(config, model, "3 1 4", 12, temperature=0)
+    assert "the model's length of 8 is reached after 6 new tokens" in caplog.text
     ids = [int(part) for part in text.split()]
     assert len(ids) == 15 and ids[:3] == [3, 1, 4] and max(ids) < 8
     assert continued(config, model, "3 1 4", 5, temperature=1.0, seed=1) == continued(

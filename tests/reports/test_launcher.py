@@ -2,6 +2,7 @@
 
 import functools
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import limits, options
 from entp_lib.reports import notebooks as launcher
-from entp_lib.reports.execution import FOLDED, link_figures, note_parameters
+from entp_lib.reports.execution import FOLDED, install, link_figures, note_parameters
 from entp_lib.reports.lab import clean
 from entp_lib.reports.planned import Planned, planned
 from entp_lib.validation import ConfigError
@@ -211,6 +212,21 @@ def test_a_failure_for_want_of_runs_says_how_many_are_missing(folder, monkeypatc
     first, second = launcher.run_all(launcher.plan(options={"tier": "quick"}))
     assert first.error.startswith("4 of 10 runs are complete, too few for this notebook; the same command continues")
     assert "KeyError: 'token_accuracy'" in first.error and second.error == "ConfigError: no such thing"
+
+
+def test_a_disk_that_is_full_during_an_update_leaves_the_notebook_as_it_was(folder, tmp_path):
+    write_notebook(tmp_path, "executed", "print('x')\n" * 2000)
+    notebook = write_notebook(folder, "03_x", "1")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # what a file may have, in place of a disk
+    try:
+        with pytest.raises(OSError) as error:
+            install(tmp_path / "executed.ipynb", notebook)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.filename == str(notebook)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,14 @@
 """``data FILE``: both models on sequences of one's own, from the command line to a table."""
 
+import re
+import subprocess
+import sys
+
 import pytest
 
+from entp_lib import paths
 from entp_lib.__main__ import main
+from entp_lib.tasks.table_files import read
 
 ROWS = "sequence,wanted\n" + "".join(f"{a} + {b} = {(a + b) % 10},5\n" for a in range(10) for b in range(10))
 
@@ -69,8 +75,10 @@ def test_a_share_is_not_held_out_of_a_file_that_names_its_parts(own_file, capsys
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--shape", "1/1/99999999"], "shape = '1/1/99999999': training it takes 1,788,139,"),
-        (["--shape", "2000000000/1/8"], "shape = '2000000000/1/8': training it takes 22,888 GiB or more"),
+        (["--shape", "1/1/99999999"], "shape = '1/1/99999999': training takes 1,788,139,"),
+        (["--shape", "999999/1/8"], "shape = '999999/1/8': at most 1000 layers"),
+        (["--shape", f"1/1/{'9' * 5000}"], "write layers/heads/width"),
+        (["--batch-size", "1000000000000"], "batch_size = 1000000000000: training takes 2,861,023 GiB or more"),
         (["--shape", "big"], "shape = 'big': write layers/heads/width"),
         (["--architecture", "encodr"], "architecture = 'encodr': must be one of"),
         (["--held-out", "0.9"], "held_out = 0.9: must be a share"),
@@ -85,6 +93,60 @@ def test_what_it_lacks_is_one_line(own_file, capsys, options, message):
     assert message in said and said.count("\n") == 1
 
 
-def test_a_file_that_is_not_there_is_one_line(own_file, capsys):
-    assert main(["data", str(own_file) + ".csv"]) == 2
-    assert capsys.readouterr().err.endswith("sums.csv.csv: no such file\n")
+def test_a_batch_of_text_that_no_memory_holds_is_one_line(own_file, capsys):
+    own_file.write_text("so it goes\n\n" * 2000)
+    assert main(["text", str(own_file), "--batch-size", "1000000000000"]) == 2
+    assert "batch_size = 1000000000000: training takes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "shown"), [("absent.csv", "absent.csv"), ("\x1b[31mred.csv", "\\x1b[31mred.csv")])
+def test_a_file_that_is_not_there_is_one_line(own_file, capsys, name, shown):
+    assert main(["data", str(own_file.with_name(name))]) == 2
+    assert capsys.readouterr().err.endswith(f"{shown}: no such file\n")
+
+
+def test_a_link_to_itself_is_one_line(own_file, capsys):
+    own_file.unlink()
+    own_file.symlink_to(own_file)
+    assert main(["data", str(own_file)]) == 2
+    assert capsys.readouterr().err.endswith("sums.csv: no such file\n")
+
+
+def test_a_table_of_numbers_is_told_the_format(own_file, capsys):
+    own_file.write_text("a,b,c\n1,2,3\n")
+    assert main(["data", str(own_file)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "its first line has a, b, c; write tokens with spaces between them" in line
+    assert "'sequence,wanted' above '1 2 + 3 4 = 4 6,7-8'" in line and "docs/starting.md" in line
+
+
+SMALL = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
+
+
+def test_where_a_constant_guess_is_better_is_said_and_drawn(own_file, tmp_path, capsys):
+    """Of digits that are drawn at random nobody knows the next; a sign between them is known without a look."""
+    own_file.write_text("sequence\n" + "".join(f"{a} + {b}\n" for a in range(10) for b in (*range(10), 7)))
+    assert main(["data", str(own_file), *SMALL]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"No model beats the constant guess: loss \d\.\d\d against \d\.\d\d, token_accuracy 0", said)
+    assert "No model beats it at these tokens of a sequence (validation): 2 3. If nothing could predict them" in said
+    drawn = tmp_path / "results" / "own" / "figures" / "data.png"
+    assert f"picture: {drawn}" in said and drawn.read_bytes()[1:4] == b"PNG"
+
+
+def test_the_examples_of_the_docs_make_files_that_are_trained_on(own_file, tmp_path, capsys, monkeypatch):
+    text = (paths.root() / "docs" / "starting.md").read_text(encoding="utf-8")
+    section = text.split("## Sequences of your own")[1].split("\n## ")[0]
+    lines = [line[4:] for line in section.splitlines() if line.startswith("    ")]
+    monkeypatch.chdir(tmp_path)
+    making = (
+        "\n".join(lines[3:]).replace(".venv/bin/python -m entp_lib", "echo").replace(".venv/bin/python", sys.executable)
+    )
+    done = subprocess.run(["bash", "-euc", making], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for asked, parts in (("sorting.csv", "validation"), ("sums.npz", "1600 train, 200 validation, 200 test")):
+        assert f"data {asked}" in done.stdout
+        assert main(["data", asked, *SMALL]) == 0
+        assert parts in capsys.readouterr().out
+    (tmp_path / "mine.csv").write_text("\n".join(lines[:3]))
+    assert read(tmp_path / "mine.csv").words == ("+", "1", "2", "3", "4", "5", "6", "7", "=")

@@ -85,6 +85,7 @@ def test_a_second_notebook_goes_beside_the_first(copy):
     [
         (["task", "counting"], "exists"),
         (["task", "tasks"], "exists"),
+        (["task", "count3"], "exists"),
         (["task", "3d"], "identifier"),
         (["task", "My-Task"], "identifier"),
         (["task", "lambda"], "identifier"),
