@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from entp_lib.records.store import Record
+    from entp_lib.validation import printable
 
 FEWEST = 3  # siblings that say what their kind of run writes
 NUMBER, NOTHING = "a number", "None"
