@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from entp_lib.records.store import Record
-    from entp_lib.validation import printable
 
 FEWEST = 3  # siblings that say what their kind of run writes
 NUMBER, NOTHING = "a number", "None"
@@ -29,7 +28,7 @@ def add_parser(commands) -> None:
 def records_command(options) -> int:
     from entp_lib.records.store import RecordError, Store
     from entp_lib.reports.campaign import versions
-    from entp_lib.validation import require
+    from entp_lib.validation import printable, require
 
     known, store = versions(), Store(options.results, read_only=True)
     folder, sound, wrong = store.root / "records", [], []
