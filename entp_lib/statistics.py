@@ -16,16 +16,22 @@ EDGE = 1e-9  # closer to a bar, a value is on it
 NOTHING = 1e-12  # a difference of means that is smaller is none
 
 
-def to_figures(value: Any, figures: int = SHOWN) -> Any:
+def to_figures(value: Any, figures: int = SHOWN, decimals: int = 400) -> Any:
     """A float, or each of an array (as a new one), to so many significant figures; everything else as it is.
 
     By way of ``SURE`` figures, so that half a unit of the last place, too, is rounded alike on every processor.
+    ``decimals``: at most so many behind the point.
     """
     if isinstance(value, np.ndarray):
-        return np.vectorize(to_figures, otypes=[value.dtype])(value, figures) if value.dtype.kind == "f" else value
+        return (
+            np.vectorize(to_figures, otypes=[value.dtype])(value, figures, decimals)
+            if value.dtype.kind == "f"
+            else value
+        )
     if not isinstance(value, float) or not math.isfinite(value):
         return value
-    return float(f"{float(f'{value:.{max(figures, SURE)}g}'):.{figures}g}")
+    digits, exponent = f"{value:.{SURE - 1}e}".split("e")
+    return round(float(f"{digits}e{exponent}"), min(decimals, figures - 1 - int(exponent)))
 
 
 def sure(*values: float) -> tuple[float, ...]:

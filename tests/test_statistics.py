@@ -143,6 +143,11 @@ def test_arrays_and_frames_are_shown_in_four_figures_and_whole_numbers_as_they_a
     assert table.to_dict("list") == {"a": [0.1235, 2.0], "b": ["x", "y"], "c": [123456, 7], "d": [True, False]}
 
 
+def test_fewer_decimals_are_rounded_once():
+    """0.3765 would be 0.376, had it been brought to four figures first."""
+    assert [to_figures(x, decimals=3) for x in (0.376523, 12.3456, 198712.6, 0.00012)] == [0.377, 12.35, 198700.0, 0.0]
+
+
 @given(st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.9987]), min_size=2, max_size=5), st.data())
 def test_intervals_are_the_same_of_values_that_differ_in_last_digits(values, data):
     moved = [value * (1 + data.draw(st.integers(-4, 4)) * 2.0**-52) for value in values]

@@ -105,7 +105,7 @@ def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
     both["in standard errors"] = (both["mean"] - both["error"]) / errors**0.5
     renamed = both.rename(columns={"mean": "ours", "error": "authors", "sd": "our SD", "error_sd": "their SD"})
     columns = ["model", "logged", "format", "n_train", "arm", "ours", "our SD", "seeds", "on seen"]
-    return renamed[[*columns, "authors", "their SD", "their seeds", "in standard errors"]].round(4).map(to_figures)
+    return renamed[[*columns, "authors", "their SD", "their seeds", "in standard errors"]].map(to_figures, decimals=4)
 
 
 def gaps_beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
@@ -161,4 +161,4 @@ def costs(table: pd.DataFrame) -> pd.DataFrame:
     alike = chosen(table, "last").groupby([*by, "arm"], sort=False)[costs].mean()
     times = alike / alike.xs("decoder", level="arm").reindex(alike.index.droplevel("arm")).to_numpy()
     means, times = (found.groupby(["model", "arm"], sort=False).mean() for found in (alike, times))
-    return means.map(to_figures).join(times.round(2).add_suffix(", times the decoder's"))
+    return means.map(to_figures, decimals=1).join(times.round(2).add_suffix(", times the decoder's"))

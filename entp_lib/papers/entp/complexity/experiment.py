@@ -150,7 +150,7 @@ def fits(records: Sequence[Record], longest_only: int = 5) -> pd.DataFrame:
                 "counted, 6 D": complexity.crossover(cfg) if name == "encoder" else math.nan,
                 "worst": np.abs(fitted(c, lengths) / y - 1).max(),
             }
-    return pd.DataFrame.from_dict(rows, orient="index").map(to_figures)
+    return pd.DataFrame.from_dict(rows, orient="index").map(to_figures, decimals=3)
 
 
 def exponent(table: pd.DataFrame, by: str, column: str, **fixed: int) -> float:

@@ -136,7 +136,7 @@ def refutations(record: Record, kinds: str) -> pd.DataFrame:
     names = ("models", "refuted", "difference", "ratio")
     table = pd.DataFrame({name: record.curves[f"{kinds}_{name}"] for name in names}, record.curves[f"{kinds}_kind"])
     named = {"difference": "smallest difference", "ratio": "smallest difference / guaranteed"}
-    return table.rename(columns=named).map(to_figures)
+    return table.rename(columns=named).map(to_figures, decimals=3)
 
 
 def learned(records: Sequence[Record]) -> pd.DataFrame:
@@ -157,7 +157,7 @@ def learned(records: Sequence[Record]) -> pd.DataFrame:
                 "guaranteed": m["refutation"].get("guaranteed", float("nan")),
             }
         )
-    return pd.DataFrame(rows).map(to_figures)
+    return pd.DataFrame(rows).map(to_figures, decimals=3)
 
 
 def forced(direction: str, distances: Sequence[float], points: int = 41) -> np.ndarray:

@@ -69,7 +69,7 @@ def beside_authors(store: Store) -> pd.DataFrame:
         table.loc[name, "ours"] = lowest
         table.loc[name, "our step"] = record.curves["step"][record.curves["loss"].index(lowest)]
     table = table.reindex(columns=["authors", "their step", "ours", "our step"]).astype(float)
-    return table.assign(difference=table["ours"] - table["authors"]).map(to_figures)
+    return table.assign(difference=table["ours"] - table["authors"]).map(to_figures, decimals=4)
 
 
 def training_differences(store: Store, after: int = 300) -> pd.DataFrame:
@@ -79,7 +79,7 @@ def training_differences(store: Store, after: int = 300) -> pd.DataFrame:
     differences = (both.reindex(columns=["ours", "authors"]).diff(axis=1)["authors"] * -1).dropna()
     of = differences.groupby("architecture")
     found = {"mean": of.mean(), "largest": of.agg(lambda d: d.abs().max()), "points": of.size()}
-    return pd.DataFrame(found).map(to_figures)
+    return pd.DataFrame(found).map(to_figures, decimals=4)
 
 
 def courses(store: Store) -> pd.DataFrame:

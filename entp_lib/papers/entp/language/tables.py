@@ -132,7 +132,11 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
             row |= gap_table({0: values}).loc[0].rename({"mean": "decoder − ENTP"}).to_dict()
             row |= {k: counts[f"{k}, {name}"].mean() for k in ("bigram", "trigram") if len(counts)}
             rows[f"{within[0]} to {within[-1]}", budget] = row
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["prefix lengths", "budget"]).map(to_figures)
+    return (
+        pd.DataFrame.from_dict(rows, orient="index")
+        .rename_axis(["prefix lengths", "budget"])
+        .map(to_figures, decimals=4)
+    )
 
 
 def gap_by_position(records: Sequence[Record], decoder: str) -> pd.DataFrame:
