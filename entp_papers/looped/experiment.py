@@ -6,7 +6,7 @@ from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, PlannedRun, planned_study
 from entp_lib.experiments.measurements import Check
 from entp_lib.records.store import Record
-from entp_papers.looped import verdicts
+from entp_papers.looped.results import verdicts
 
 HALVES = [round(10 ** (-k / 2), 15) for k in range(2, 25)]  # two values of δ per power of 10
 
@@ -87,7 +87,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 def measure(records: Sequence[Record]) -> list[Check]:
     """Every lemma, corollary and theorem of the text, once all studies are there."""
     whole = {record.config.study for record in records} == set(TIERS["quick"])
-    return verdicts.verdicts(records) if whole else []
+    return verdicts(records) if whole else []
 
 
 LOOPED = Experiment(

@@ -1,4 +1,4 @@
-"""The proof by test: programs on the machine beside the interpreter, and circuits on every input."""
+"""The SUBLEQ machine compared with its interpreter after every pass, and its circuits on every input."""
 
 from typing import Any
 
@@ -6,26 +6,26 @@ import numpy as np
 import torch
 
 from entp_lib.validation import one_of, require
-from entp_papers.looped import programs
+from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
-from entp_papers.looped.circuits import add_words, branch, correct_errors, flag_of_word
-from entp_papers.looped.copying import Copying
-from entp_papers.looped.interpreter import interpret, step
-from entp_papers.looped.minsky import COLLATZ, DOUBLE, THIRD, compile_counters
-from entp_papers.looped.plan import LayerPlan, Rows
-from entp_papers.looped.program import Program, states
-from entp_papers.looped.programs import random_program
-from entp_papers.looped.run import compare, machine
-from entp_papers.looped.subleq import Shape, SubleqMachine
-from entp_papers.looped.words import to_bits, to_unsigned
-
-Study = tuple[dict[str, Any], dict[str, list]]
-PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
+from entp_papers.looped.circuits import to_bits, to_unsigned
+from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, compile_counters, random_programs
+from entp_papers.looped.running import Comparison, compare, interpret, step
+from entp_papers.looped.studies import Study, columns, largest, precision
+from entp_papers.looped.subleq import Program, Shape, SubleqMachine, states
+from entp_papers.looped.weights import LayerPlan, Rows
 
 
-def precision(name: str) -> torch.dtype:
-    one_of("precision", name, PRECISIONS)
-    return PRECISIONS[name]
+def compared(found: list[Comparison]) -> dict[str, Any]:
+    """Passes, wrong ones and the largest deviation of several comparisons."""
+    passes, wrong = sum(f.passes for f in found), sum(f.wrong_passes for f in found)
+    return {"passes": passes, "wrong": wrong, "deviation": max(f.deviation for f in found)}
+
+
+def totals(rows: list[dict]) -> dict[str, Any]:
+    """Sums over rows, and their largest deviation."""
+    sums = {name: sum(row[name] for row in rows) for name in ("programs", "passes", "wrong")}
+    return sums | {"deviation": max(row["deviation"] for row in rows)}
 
 
 def random_programs_study(
@@ -41,48 +41,21 @@ def random_programs_study(
     for s, (bits, cells, commands, count) in enumerate(shapes):
         require(count >= 1, f"programs = {count}: must be at least 1")
         shape = Shape(bits, cells, commands)
-        made = [random_program(shape, 10**6 * (data_seed * 1000 + s) + i) for i in range(count)]
+        made = random_programs(shape, count, 10**6 * (data_seed * 1000 + s))
+        sizes = {"bits": bits, "cells": cells, "commands": commands, "tokens": shape.tokens}
         for name in precisions:
             on = SubleqMachine(shape, precision(name))
             before = on.weights_hash()
             found = [compare(on, made[i : i + chunk], steps, fast=True) for i in range(0, count, chunk)]
             same_weights &= on.weights_hash() == before
-            rows.append(
-                {
-                    "bits": bits,
-                    "cells": cells,
-                    "commands": commands,
-                    "tokens": shape.tokens,
-                    "precision": name,
-                    "programs": count,
-                    "passes": sum(f.passes for f in found),
-                    "wrong": sum(f.wrong_passes for f in found),
-                    "deviation": max(f.deviation for f in found),
-                }
-            )
+            rows.append({**sizes, "precision": name, "programs": count, **compared(found)})
     return totals(rows) | {"same_weights": same_weights}, columns(rows)
-
-
-def columns(rows: list[dict]) -> dict[str, list]:
-    """A list per name, from a dictionary per row."""
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
-def totals(rows: list[dict]) -> dict[str, Any]:
-    return {
-        "programs": sum(row["programs"] for row in rows),
-        "passes": sum(row["passes"] for row in rows),
-        "wrong": sum(row["wrong"] for row in rows),
-        "deviation": max(row["deviation"] for row in rows),
-    }
 
 
 def named_programs(count3_length: int) -> dict[str, list[Program]]:
     """All programs of the library with a few inputs each."""
     lists = ([5, -3, 8, 0, 2], [1, 2], [9, 9, -9])
-    starts = [{"x": x, "half": 0, "triple": 0} for x in (1, 6, 7)]
-    draw = np.random.default_rng(0)
-    values = draw.integers(0, 20, (2, count3_length)).tolist()
+    values = np.random.default_rng(0).integers(0, 20, (2, count3_length)).tolist()
     return {
         "add": [programs.add(3, 4), programs.add(-20, 7), programs.add(30_000, 2_767)],
         "multiply": [programs.multiply(*pair) for pair in ((7, 9), (12, 20), (127, 5))],
@@ -95,7 +68,7 @@ def named_programs(count3_length: int) -> dict[str, list[Program]]:
         "sort": [programs.sort(v) for v in lists],
         "doubling (counters)": [compile_counters(DOUBLE, {"x": x, "y": 0}) for x in (0, 9)],
         "division by 3 (counters)": [compile_counters(THIRD, {"x": x, "q": 0}) for x in (7, 20)],
-        "Collatz step (counters)": [compile_counters(COLLATZ, start) for start in starts],
+        "Collatz step (counters)": [compile_counters(COLLATZ, {"x": x, "half": 0, "triple": 0}) for x in (1, 6, 7)],
         "Count3": [programs.count3(v) for v in values],
     }
 
@@ -105,7 +78,7 @@ def library_study(
 ) -> Study:
     """Every program of the library until it halts, and 3 passes more; a row per program and precision.
 
-    The inputs of a program run side by side, each as long as the longest. ``only`` names some of the programs.
+    The inputs of a program run in one batch, each as long as the longest. ``only`` names some of the programs.
     """
     rows: list[dict] = []
     library = named_programs(count3_length)
@@ -119,37 +92,22 @@ def library_study(
         shape = Shape(made[0].bits, max(s.cells for s in shapes), max(s.commands for s in shapes))
         for kind in precisions:
             found = compare(SubleqMachine(shape, precision(kind)), made, steps + 3, fast=True)
-            rows.append(
-                {
-                    "program": name,
-                    "precision": kind,
-                    "programs": len(made),
-                    "tokens": shape.tokens,
-                    "longest": steps,
-                    "passes": found.passes,
-                    "wrong": found.wrong_passes,
-                    "deviation": found.deviation,
-                }
-            )
+            row = {"program": name, "precision": kind, "programs": len(made), "tokens": shape.tokens, "longest": steps}
+            rows.append(row | compared([found]))
     return totals(rows), columns(rows)
-
-
-def tried(right: torch.Tensor) -> dict[str, int]:
-    return {"tried": right.numel(), "wrong": int((~right).sum())}
 
 
 def circuits_study(most_bits: int = 8, random_pairs: int = 100_000, flag_bits: int = 10, pointer: int = 6) -> Study:
     """Adders, flags, branches and error correction on every input there is, or many; a row per circuit, in fp32."""
     rows = []
 
-    def built(plan: LayerPlan, width: int):
-        return plan.build_feed_forward(width, torch.float32)
+    def outputs(plan: LayerPlan, *parts: torch.Tensor) -> torch.Tensor:
+        state = torch.cat([p.float() for p in parts], 1)
+        return plan.build_feed_forward(state.shape[1], torch.float32)(state)
 
-    def state(*parts: torch.Tensor) -> torch.Tensor:
-        return torch.cat([p.float() for p in parts], 1)
-
-    def note(circuit: str, right: torch.Tensor, units: int) -> None:
-        rows.append({"circuit": circuit, **tried(right), "hidden": units})
+    def note(circuit: str, right: torch.Tensor, plan: LayerPlan) -> None:
+        wrong = int((~right).sum())
+        rows.append({"circuit": circuit, "tried": right.numel(), "wrong": wrong, "hidden": len(plan.units)})
 
     for bits in [*range(2, most_bits + 1), 16]:
         if bits <= most_bits:
@@ -157,31 +115,27 @@ def circuits_study(most_bits: int = 8, random_pairs: int = 100_000, flag_bits: i
         else:
             x, y = torch.randint(2**bits, (2, random_pairs), generator=torch.Generator().manual_seed(0))
         plan = LayerPlan("add")
-        add_words(plan, range(bits), range(bits), range(bits, 2 * bits), 2 * bits)
-        ff = built(plan, 2 * bits + 1)
-        total = to_unsigned(ff(state(to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1)))[:, :bits])
-        note(f"adder, {bits} bits", total == (x + y) % 2**bits, len(plan.units))
+        circuits.add_words(plan, range(bits), range(bits), range(bits, 2 * bits), 2 * bits)
+        found = outputs(plan, to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1))
+        note(f"adder, {bits} bits", to_unsigned(found[:, :bits]) == (x + y) % 2**bits, plan)
     for bits in range(2, flag_bits + 1):
         plan, values = LayerPlan("flag"), torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
-        flag_of_word(plan, bits, range(bits))
-        found = built(plan, bits + 1)(state(to_bits(values, bits), torch.zeros(len(values), 1)))[:, -1]
-        note(f"flag, {bits} bits", found == (values <= 0).float(), len(plan.units))
-    rows_, plan = Rows(), LayerPlan("branch")
-    for part, size in (("counter", pointer), ("following", pointer), ("target", pointer), ("flag", 1), ("bit", 1)):
-        rows_.add(part, size)
-    branch(plan, rows_["counter"], rows_["following"], rows_["target"], rows_["flag"][0], rows_["bit"][0])
+        circuits.flag_of_word(plan, bits, range(bits))
+        found = outputs(plan, to_bits(values, bits), torch.zeros(len(values), 1))[:, -1]
+        note(f"flag, {bits} bits", found == (values <= 0).float(), plan)
+    plan, parts = LayerPlan("branch"), Rows(counter=pointer, following=pointer, target=pointer, flag=1, bit=1)
+    circuits.branch(plan, parts, parts["target"], parts["bit"][0])
     stay, jump, flag = torch.cartesian_prod(torch.arange(2**pointer), torch.arange(2**pointer), torch.arange(2)).T
-    x = state(*(to_bits(v, pointer) for v in (stay - 1, stay, jump)), flag[:, None], torch.ones(len(flag), 1))
-    chosen = to_unsigned(built(plan, rows_.width)(x)[:, :pointer])
-    note(f"branch, {pointer} bits", chosen == torch.where(flag == 1, jump, stay), len(plan.units))
+    before = [to_bits(v, pointer) for v in (stay - 1, stay, jump)]
+    chosen = to_unsigned(outputs(plan, *before, flag[:, None], torch.ones(len(flag), 1))[:, :pointer])
+    note(f"branch, {pointer} bits", chosen == torch.where(flag == 1, jump, stay), plan)
     plan = LayerPlan("correct")
-    correct_errors(plan, [0])
+    circuits.correct_errors(plan, [0])
     noise = torch.linspace(-0.249, 0.249, 1001)
     for level in (-1.0, 0.0, 1.0):
-        found = built(plan, 1)((level + noise)[:, None])[:, 0]
-        note(f"error correction of {level:g} ± 0.249", (found - level).abs() < 1e-6, len(plan.units))
-    metrics = {"tried": sum(r["tried"] for r in rows), "wrong": sum(r["wrong"] for r in rows)}
-    return metrics, columns(rows)
+        found = outputs(plan, (level + noise)[:, None])[:, 0]
+        note(f"error correction of {level:g} ± 0.249", (found - level).abs() < 1e-6, plan)
+    return {name: sum(r[name] for r in rows) for name in ("tried", "wrong")}, columns(rows)
 
 
 def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, data_seed: int = 0) -> Study:
@@ -193,9 +147,8 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, da
     """
     require(cases >= 1, f"cases = {cases}: must be at least 1")
     require(most_tokens >= 8, f"most_tokens = {most_tokens}: must be at least 8")
-    settings = [("read", "C large", False), ("read", "C small", False)]
-    settings += [("write", "C large", False), ("write", "C small", False), ("write", "as printed", True)]
-    found = {setting: [0.0, 0.0] for setting in settings}
+    settings = [("read", "C large"), ("read", "C small"), ("write", "C large"), ("write", "C small")]
+    found = {setting: [0.0, 0.0] for setting in [*settings, ("write", "as printed")]}
     generator = torch.Generator().manual_seed(data_seed)
     for _ in range(cases):
         n = int(torch.randint(8, most_tokens + 1, (), generator=generator))
@@ -203,57 +156,30 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, da
         memory = torch.randn(4, n, d, generator=generator, dtype=torch.float64)
         held = torch.randn(4, d, generator=generator, dtype=torch.float64)
         pointers = torch.randint(1, n, (4,), generator=generator)
-        largest = 4 * float(torch.maximum(memory.abs().max(), held.abs().max()))
-        for setting in settings:
-            operation, size, printed = setting
-            stack = Copying(operation, n, d, largest / 100 if size == "C small" else largest, printed=printed)
+        enough = 4 * max(largest(memory), largest(held))
+        for (operation, setting), (error, again) in found.items():
+            bound, printed = enough / 100 if setting == "C small" else enough, setting == "as printed"
+            stack = circuits.Copying(operation, n, d, bound, printed=printed)
             x = stack.encode(memory, held, pointers)
             after = stack(x)
-            error = float((after - stack.expected(x, pointers)).abs().max())
-            again = float((stack(after) - after).abs().max())
-            found[setting] = [max(found[setting][0], error), max(found[setting][1], again)]
+            error = max(error, largest(after - stack.expected(x, pointers)))
+            found[operation, setting] = [error, max(again, largest(stack(after) - after))]
     rows = [
-        {"operation": operation, "setting": size, "error": error, "again": again}
-        for (operation, size, _), (error, again) in found.items()
+        {"operation": operation, "setting": setting, "error": error, "again": again}
+        for (operation, setting), (error, again) in found.items()
     ]
-    largest = max(r["error"] for r in rows if r["setting"] == "C large")
-    return {"cases": 4 * cases, "largest_error": largest}, columns(rows)
+    error = max(r["error"] for r in rows if r["setting"] == "C large")
+    return {"cases": 4 * cases, "largest_error": error}, columns(rows)
 
 
 def drift_study(steps: int, heats: list[float], cold_steps: int = 200, bits: int = 8, data_seed: int = 0) -> Study:
-    """One program for ``steps`` passes beside the interpreter in fp32; and what errors do without correction, by λ.
+    """One program for ``steps`` passes compared with the interpreter in fp32; then errors without correction, by λ.
 
-    Curves, by λ and with or without layer 9: the first pass at which words or counters are wrong, 0 for none in
-    ``cold_steps``; and the largest deviation of a coordinate after the first pass.
+    The program never halts: it counts down, wraps around, and counts how often it passed 0. Curves, by λ and with or
+    without layer 9: the first pass at which words or counters are wrong, 0 for none in ``cold_steps``; and the largest
+    deviation of a coordinate after the first pass.
     """
-    program = counting_program(bits)
-    on = machine(program, torch.float32)
-    wrong = follow(on, program, steps)
-    rows = []
-    shape = Shape(bits, 10, 10)
-    made = [random_program(shape, 10**6 * data_seed + i) for i in range(20)]
-    for heat in heats:
-        for corrected in (True, False):
-            cold = SubleqMachine(shape, heat=heat, corrected=corrected)
-            found = compare(cold, made, cold_steps, exact=False, fast=True)
-            first = [f for f in found.first_wrong if f]
-            one = compare(cold, made, 1, fast=True)
-            rows.append(
-                {
-                    "heat": heat,
-                    "corrected": corrected,
-                    "wrong": found.wrong_programs,
-                    "programs": found.programs,
-                    "first_wrong": min(first, default=0),
-                    "deviation": one.deviation,
-                }
-            )
-    return {"steps": steps, "wrong": wrong, "tokens": program.shape.tokens}, columns(rows)
-
-
-def counting_program(bits: int) -> Program:
-    """A program that never halts: it counts down, wraps around, and counts how often it passed 0."""
-    return assemble(
+    program = assemble(
         f"""bits {bits}
         cell x = 3
         cell rounds
@@ -266,11 +192,22 @@ def counting_program(bits: int) -> Program:
             goto loop
         """
     )
+    wrong, rows, shape = wrong_passes(program, steps), [], Shape(bits, 10, 10)
+    made = random_programs(shape, 20, 10**6 * data_seed)
+    for heat in heats:
+        for corrected in (True, False):
+            cold = SubleqMachine(shape, heat=heat, corrected=corrected)
+            found = compare(cold, made, cold_steps, exact=False, fast=True)
+            row = {"heat": heat, "corrected": corrected, "wrong": found.wrong_programs, "programs": found.programs}
+            row["first_wrong"] = min((f for f in found.first_wrong if f), default=0)
+            rows.append(row | {"deviation": compare(cold, made, 1, fast=True).deviation})
+    return {"steps": steps, "wrong": wrong, "tokens": program.shape.tokens}, columns(rows)
 
 
 @torch.inference_mode()
-def follow(on: SubleqMachine, program: Program, steps: int) -> int:
-    """Passes after which the whole state differs from the interpreter's, which goes one step per pass."""
+def wrong_passes(program: Program, steps: int) -> int:
+    """Passes in fp32 after which the whole state differs from the interpreter's, which goes one step per pass."""
+    on = program.machine(torch.float32)
     shape, x, wrong = on.shape, states(on, [program]), 0
     expected, word, counter = x.clone(), on.rows.slice("word"), on.rows.slice("counter")
     words = to_bits(torch.arange(2**shape.bits), shape.bits, on.dtype)
@@ -284,3 +221,20 @@ def follow(on: SubleqMachine, program: Program, steps: int) -> int:
         x = on(x)
         wrong += not torch.equal(x, expected)
     return wrong
+
+
+def restricted_study(programs: int = 20, steps: int = 20, sizes: list[int] | None = None, data_seed: int = 0) -> Study:
+    """Restricted and full attention (§5.2): passes that differ in any bit, and scores computed, by n.
+
+    Scores are counted per head: n² with full attention, 3 n - 2 with the restricted one, n of the scratchpad and two
+    of every other token.
+    """
+    rows: list[dict] = []
+    for n in sizes or [21, 65, 257]:
+        shape = Shape.of_tokens(8, n)
+        made = random_programs(shape, programs, 10**6 * data_seed)
+        for name in ("fp32", "fp64"):
+            found = compare(SubleqMachine(shape, precision(name)), made, steps, "restricted", fast=True)
+            row = {"tokens": n, "precision": name, "passes": found.passes, "wrong": found.wrong_passes}
+            rows.append(row | {"scores_full": n * n, "scores_restricted": 3 * n - 2})
+    return {name: sum(r[name] for r in rows) for name in ("passes", "wrong")}, columns(rows)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from entp_papers.looped import pictures
-from entp_papers.looped.studies.shown import multiply_study
+from entp_papers.looped.studies.attention import multiply_study
 
 
 @pytest.fixture(scope="module")
