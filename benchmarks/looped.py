@@ -1,6 +1,6 @@
-"""Speed of the looped computer: passes per second by length, batch and precision, beside numpy with the same weights.
+"""Speed of the looped computer: passes per second by length, batch and precision, and of numpy with the same weights.
 
-    python -m benchmarks.looped            # prints the table, and 1,000 random programs for 50 passes beside its limit
+    python -m benchmarks.looped            # prints the table, and 1,000 random programs for 50 passes with their limit
 
 All rows are measured in one run on all cores that torch gets; the restricted form is exact (``docs``: notebook 11).
 """
@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from entp_papers.looped.programs import random_programs
-from entp_papers.looped.studies.attention import speed_study
+from entp_papers.looped.studies.errata import speed_study
 from entp_papers.looped.subleq import Shape, SubleqMachine, states
 
 LIMIT = 20.0  # seconds for 1,000 programs of 50 passes, n about 20

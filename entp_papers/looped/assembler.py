@@ -1,4 +1,4 @@
-"""An assembler for SUBLEQ with cells, constants, labels and macros, and a disassembler.
+"""An assembler for SUBLEQ with cells, constants, labels and macros.
 
     # multiply by repeated addition
     bits 16
@@ -213,21 +213,3 @@ class Assembler:
             self.check(inside, f"{name} is out of range, {match[1]} has {size} cells, 0 to {size - 1}")
         self.check(name in self.cells, f"unknown cell {name!r}{near(name, self.cells)}")
         return self.cells[name]
-
-
-def disassemble(program: Program) -> str:
-    """A text that assembles to the same program, with its names where it has any."""
-    names = {place: name for name, place in program.cells.items() if NAME.fullmatch(name)}
-    names |= {ZERO: "ZERO", MINUS_ONE: "MINUS_ONE"}
-    labels = {place: name for name, place in program.lines.items()}
-    labels |= {i: f"line_{i}" for _, _, i in program.code if i not in labels}
-    lines = [f"bits {program.bits}"]
-    for i, value in enumerate(program.memory[2:], 2):
-        names.setdefault(i, f"cell_{i}")
-        lines.append(f"cell {names[i]} = {value}")
-    for i, (a, b, c) in enumerate(program.code[:-1]):
-        if i in labels:
-            lines.append(f"{labels[i]}:")
-        target = "halt" if c == program.last else "next" if c == i + 1 else labels[c]
-        lines.append(f"    subleq {names[a]} {names[b]} {target}")
-    return "\n".join(lines) + "\n"

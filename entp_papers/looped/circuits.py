@@ -1,4 +1,4 @@
-"""Integers as ±1 bits, and what layers compute on them: adders (Lemma 1), flags, branches, copies, error correction.
+"""Integers as ±1 bits and circuits on them: adders (Lemma 1), flags, branches, copies, error correction.
 
 Pointers (§4.1) and two's complement words (§5.1) have their least significant bit first. Every circuit writes ReLU
 units into a ``LayerPlan`` and leaves a token alone whose rows, and whose scratchpad bit, are 0. ``Copying`` and
@@ -17,6 +17,7 @@ from entp_lib.validation import one_of, require
 from entp_papers.looped.layers import Stack
 from entp_papers.looped.weights import LayerPlan, Rows, paired, same
 
+Word = Sequence[int]  # coordinates of bits
 MOST_BITS = 20  # an adder's sums stay below 2^(bits + 2), its gates below 2^(bits + 3): exact in fp32
 
 
@@ -31,12 +32,12 @@ def to_bits(values: Tensor, bits: int, dtype: torch.dtype = torch.float64) -> Te
 
 
 def to_unsigned(bits_X: Tensor) -> Tensor:
-    """The integers from 0 to 2^bits - 1 that ±1 bits (..., bits) stand for."""
+    """The integers from 0 to 2^bits - 1 of ±1 bits (..., bits)."""
     return ((bits_X > 0).long() << torch.arange(bits_X.shape[-1])).sum(-1)
 
 
 def to_signed(bits_X: Tensor) -> Tensor:
-    """The integers that two's complement words (..., bits) stand for."""
+    """The integers of two's complement words (..., bits)."""
     return to_unsigned(bits_X) - ((bits_X[..., -1] > 0).long() << bits_X.shape[-1])
 
 
@@ -59,19 +60,13 @@ def check_word(name: str, value: int, bits: int) -> None:
 
 
 def add_words(
-    plan: LayerPlan,
-    out: Sequence[int],
-    x: Sequence[int],
-    y: Sequence[int] | None,
-    scratchpad: int,
-    constant: int = 0,
-    in_place: bool = True,
+    plan: LayerPlan, out: Word, x: Word, y: Word | None, scratchpad: int, constant: int = 0, in_place: bool = True
 ) -> None:
     """out := x + y + constant mod 2^d in one hidden layer (Lemma 1); ``y`` None stands for 0. Bits are ±1.
 
     With S_j the sum of the lowest j + 1 bits of all terms, bit j is [S_j >= 2^j] - [S_j >= 2·2^j] + [S_j >= 3·2^j].
-    At most 6 units per bit, 2 to remove what ``out`` held if ``in_place`` says that it is one of the terms, 1 for the
-    -1 of ±1 bits; a term of 0 saves 2.
+    At most 6 units per bit, 2 to remove the old value of ``out`` if it is one of the terms (``in_place``), 1 for the -1
+    of ±1 bits; a term of 0 saves 2.
     """
     for j, target in enumerate(out):
         terms, bias = {}, 0.0
@@ -89,7 +84,7 @@ def add_words(
             plan.clear([target])
 
 
-def flag_of_word(plan: LayerPlan, flag: int, word: Sequence[int], printed: bool = False) -> None:
+def flag_of_word(plan: LayerPlan, flag: int, word: Word, printed: bool = False) -> None:
     """Add to ``flag`` whether a word is at most 0 (eq. 4): its sign bit is set, or all of its bits are -1.
 
     ``printed`` takes 1 + N as the paper prints it instead of 1 - N.
@@ -109,7 +104,7 @@ def flag_of_number(plan: LayerPlan, flag: int, number: int, where: int) -> None:
     plan.unit({number: 1.0}, {flag: 1.0}, -1.0)
 
 
-def branch(plan: LayerPlan, rows: Rows, target: Sequence[int], scratchpad: int, printed: bool = False) -> None:
+def branch(plan: LayerPlan, rows: Rows, target: Word, scratchpad: int, printed: bool = False) -> None:
     """counter := target if flag else following (§4.3): 2 relu(following - flag) + 2 relu(target - (1 - flag)) - 1.
 
     ``rows`` names counter, following and flag. The -1 is written only where the scratchpad bit is; ``printed`` writes
@@ -126,12 +121,12 @@ def branch(plan: LayerPlan, rows: Rows, target: Sequence[int], scratchpad: int, 
         plan.clear([out])
 
 
-def correct_errors(plan: LayerPlan, rows: Sequence[int]) -> None:
+def correct_errors(plan: LayerPlan, rows: Word) -> None:
     """Round every row to the nearest of -1, 0 and 1 (step 6), right for errors of at most 1/4.
 
-    The paper's formula and what removes the residual, as one piecewise linear function without a constant. Near 0 it is
-    -x, near ±1 it is ±1 - x: all factors are powers of 2, so that the sum is free of rounding, and what is added to x
-    makes it exactly -1, 0 or 1 however small the error was. The printed constants would absorb it.
+    The paper's formula and the removal of the residual as one piecewise linear function without a constant. Near 0 it
+    is -x, near ±1 it is ±1 - x: all factors are powers of 2, so that sums are free of rounding and the result is
+    exactly -1, 0 or 1 however small the error was. The printed constants would absorb it.
     """
     for i in rows:
         plan.clear([i])
@@ -140,12 +135,10 @@ def correct_errors(plan: LayerPlan, rows: Sequence[int]) -> None:
             plan.unit({i: sign}, {i: -2 * sign}, -0.75)
 
 
-def copy_to_scratchpad(
-    plan: LayerPlan, target: Sequence[int], blend: Sequence[int], scratchpad: int, bound: float = 4.0
-) -> None:
+def copy_to_scratchpad(plan: LayerPlan, target: Word, blend: Word, scratchpad: int, bound: float = 4.0) -> None:
     """The feed-forward half of ``read`` (Lemma 2): target := 2 blend - target in the scratchpad, blend := 0.
 
-    ``blend`` holds the mean of what was read and of what ``target`` holds. ``bound`` is the lemma's C: it must exceed
+    ``blend`` holds the mean of the value read and of that in ``target``. ``bound`` is the lemma's C: it must exceed
     twice the difference of blend and target, which is at most twice the largest value.
     """
     for t, b in zip(target, blend, strict=True):
@@ -155,7 +148,7 @@ def copy_to_scratchpad(
 
 
 def copy_to_memory(
-    plan: LayerPlan, target: Sequence[int], blend: Sequence[int], scratchpad: int, bound: float = 4.0, printed=False
+    plan: LayerPlan, target: Word, blend: Word, scratchpad: int, bound: float = 4.0, printed: bool = False
 ) -> None:
     """The feed-forward half of ``write`` (Lemma 3): target := 2 blend - target outside the scratchpad, blend := 0.
 

@@ -4,7 +4,7 @@
     f(X)    = Attn(X) + W_2 relu(W_1 Attn(X) + b_1) + b_2         (1b)
 
 No LayerNorm, no 1/√width, no causal mask: an encoder. The paper writes a token as a column of X, here it is a row of
-x_BTD. V_h has the rank of what a head copies and is stored as two factors, ``value`` and ``out``.
+x_BTD. V_h has the rank of the values that a head copies and is stored as two factors, ``value`` and ``out``.
 
 Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, P scratchpad tokens.
 """
@@ -67,7 +67,7 @@ class Attention(nn.Module):
     def attend_restricted(self, x_BTD: Tensor, v_BHTV: Tensor, P: int) -> Tensor:
         """Attention where the first P tokens see all and any other token sees itself and the first P (§5.2).
 
-        λ is applied to finished scores: sums of ±1 are exact, and what is tied must stay tied.
+        λ is applied to finished scores: sums of ±1 are exact, and ties must stay ties.
         """
         q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
         heat_H11 = self.temperature_H.view(-1, 1, 1)
@@ -112,14 +112,10 @@ class SparseFeedForward(nn.Module):
             self.register_buffer("b_in", dense.fc_in.bias.detach().clone())
             self.register_buffer("w_out", w_out_DF[writes_D].T.contiguous())
             return
-        depth = int(torch.bincount(own_F).max())
-        place = {int(d): i for i, d in enumerate(self.reads)}
-        units = torch.zeros(3, depth, len(self.reads), dtype=w_in_FD.dtype)
-        filled = [0] * len(self.reads)
-        for f, d in enumerate(own_F.tolist()):
-            i = place[d]
-            units[:, filled[i], i] = torch.stack([w_in_FD[f, d], dense.fc_in.bias[f].detach(), w_out_DF[d, f]])
-            filled[i] += 1
+        units = torch.zeros(3, int(torch.bincount(own_F).max()), len(self.reads), dtype=w_in_FD.dtype)
+        for i, d in enumerate(self.reads):
+            own = own_F == d
+            units[:, : own.sum(), i] = torch.stack([w_in_FD[own, d], dense.fc_in.bias.detach()[own], w_out_DF[d, own]])
         self.register_buffer("units", units)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
@@ -129,9 +125,8 @@ class SparseFeedForward(nn.Module):
             for w_in, b_in, w_out in zip(*self.units, strict=True):
                 change.addcmul_(torch.addcmul(b_in, z, w_in).relu_(), w_out)
         else:
-            change = torch.addmm(
-                self.bias_out, torch.addmm(self.b_in, z.flatten(0, 1), self.w_in).relu_(), self.w_out
-            ).view(*x_BTD.shape[:2], -1)
+            hidden = torch.addmm(self.b_in, z.flatten(0, 1), self.w_in).relu_()
+            change = torch.addmm(self.bias_out, hidden, self.w_out).view(*x_BTD.shape[:2], -1)
         return x_BTD.index_add(-1, self.writes, change)
 
 

@@ -3,7 +3,7 @@
     SUBLEQ(a, b, c):  mem[b] = mem[b] - mem[a];  if mem[b] <= 0 goto c, else to the next instruction
 
 The tokens are one scratchpad token, the memory, a word each, and the commands. Nothing but 0 and ±1 is in the state
-between passes, bits as in ``words``. The last command points to itself: halting is a fixed point of the pass.
+between passes, bits as in ``circuits``. The last command points to itself: halting is a fixed point of the pass.
 
 The paper's steps add up to more than nine layers, or to fewer, as they are read; this schedule has nine:
 

@@ -1,4 +1,4 @@
-"""Weights written by name: what a layer is to do becomes heads and ReLU units, and these become matrices.
+"""Weights written by name: heads and ReLU units over named coordinates, which become matrices.
 
 ``Rows`` names the coordinates of a token (the paper's rows of X). ``Terms`` is a linear function of a token or a
 direction in its state: weights by coordinate. Everything that is added is linear or a ReLU of something linear, so a
@@ -105,6 +105,11 @@ class LayerPlan:
     def build(self, width: int, dtype: torch.dtype = torch.float64) -> Layer:
         """The layer's matrices, zero where nothing was written."""
         return Layer(self.build_attention(width, dtype), self.build_feed_forward(width, dtype), self.says)
+
+    def on(self, *parts: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+        """The feed-forward half on tokens (..., D) whose coordinates are given part by part."""
+        x = torch.cat([part.to(dtype) for part in parts], -1)
+        return self.build_feed_forward(x.shape[-1], dtype)(x)
 
     def build_attention(self, width: int, dtype: torch.dtype = torch.float64) -> Attention | None:
         """Query, key, value and output matrices; None without heads."""

@@ -2,7 +2,7 @@
 
 The supplied text has the proofs of Lemma 8 only; the others are our constructions within the stated numbers of layers.
 
-Products come from a softmax that is nearly linear (Lemma 7). For scores δ s_i, small, beside one score of C, large,
+Products come from a softmax that is nearly linear (Lemma 7). For scores δ s_i, small, and one score of C, large,
 softmax weighs token i with about e^-C (1 + δ s_i). With values (e^C / δ) e_i the mean is s_i + 1/δ: 1/δ is subtracted,
 which the paper's [x + ε, *] leaves out. The error is
 

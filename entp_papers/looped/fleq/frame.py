@@ -18,7 +18,7 @@ from entp_lib.validation import require
 from entp_papers.looped.layers import Stack
 from entp_papers.looped.weights import LayerPlan, Rows, Terms, paired
 
-FAR = 200.0  # a score that is lower by this much is not seen: e^-200 is lost beside anything
+FAR = 200.0  # a score that is lower by this much is not seen: e^-200 vanishes in any sum
 HEAT = 64.0  # λ of heads that choose; their scores differ by 1 at least
 BOUND = 4096.0  # the G of gates: data must stay below. A power of 2, so that integers pass them exactly
 ROLES = ("a", "b", "c")
@@ -73,7 +73,7 @@ class Frame:
         self.head(plan, [by_role, *paired(self.slot, self.slot), self.others_rest(c)], values)
 
     def clear_c(self, plan: LayerPlan, data: range) -> None:
-        """Forget what C's tokens held."""
+        """Set C's tokens to 0."""
         for i in data:
             plan.add_where({i: -1.0}, {i: 1.0}, [self.role["c"]], BOUND)
 
@@ -115,7 +115,7 @@ class BlockStack(Stack):
         self.block, self.frame, self.dtype = block, frame, dtype
 
     def encode(self, a_Bdd: Tensor, b_Bdd: Tensor, c_Bdd: Tensor | None = None) -> Tensor:
-        """State (B, S, D) of batches of matrices; ``c_Bdd`` is what C's tokens held before."""
+        """State (B, S, D) of batches of matrices; ``c_Bdd`` are the former contents of C's tokens."""
         frame, block, d = self.frame, self.block, self.frame.d
         x_BSD = torch.zeros(len(a_Bdd), frame.tokens, self.width, dtype=self.dtype)
         for t, i, value in (*frame.constants, *block.constants):

@@ -10,19 +10,19 @@ token holds the counter and reads the command, its column of A or B, or writes i
     5 … 4 + max l_i  the blocks
     then: collect C from block m; write it; read the flag; choose the next counter and clear; correct the counter
 
-d_h and d_w are masks, a bit per row and column, of what is read and of what is written. Data are real numbers of less
+d_h and d_w are masks, a bit per row and column, for reading and writing. Data are real numbers of less
 than ``BOUND``; only the counter is corrected.
 
 Letters: B batch, S tokens of the scratchpad, T tokens, D width, I items, C commands, d size of matrices, L pointer bits
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from entp_lib.validation import check_types, require
+from entp_lib.validation import require
 from entp_papers.looped.circuits import (
     add_words,
     branch,
@@ -39,22 +39,16 @@ from entp_papers.looped.weights import LayerPlan, paired
 POINTERS = ("a", "b", "c", "flag", "goto")
 
 
-@dataclass(frozen=True)
-class FleqShape:
+class FleqShape(NamedTuple):
     """``d`` × ``d`` matrices, ``items`` of them in memory, ``commands`` commands."""
 
     d: int
     items: int
     commands: int
 
-    def __post_init__(self):
-        check_types(self)
-        for name in ("d", "items", "commands"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
-
     @property
     def pointer(self) -> int:
-        """L: bits that tell all items and commands apart; at least 2, so that scores differ by 2."""
+        """L: bits that distinguish all items and commands; at least 2, so that scores differ by 2."""
         return max(2, pointer_bits(self.items + self.commands))
 
 

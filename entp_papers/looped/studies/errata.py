@@ -1,19 +1,22 @@
-"""Errata E1 to E12, the printed form and what holds as counts that tell them apart, and sizes of built machines."""
+"""Errata E1 to E12 as counts for the printed and the corrected form; size, speed and one run of the machine."""
 
 import math
+import time
 
 import numpy as np
 import torch
 from numpy import ndarray
 
+from entp_lib.validation import require
 from entp_papers.looped.circuits import add_words, branch, flag_of_word, pointer_bits, to_bits, to_unsigned, wrap
 from entp_papers.looped.fleq import algorithms
 from entp_papers.looped.fleq.blocks import inverse_sum
 from entp_papers.looped.fleq.programs import fleq
-from entp_papers.looped.programs import multiply, random_programs
-from entp_papers.looped.running import compare
-from entp_papers.looped.studies import Study, columns, largest
-from entp_papers.looped.subleq import Shape, SubleqMachine, machine_rows
+from entp_papers.looped.layers import transcribe
+from entp_papers.looped.programs import multiply, random_program, random_programs
+from entp_papers.looped.running import compare, run
+from entp_papers.looped.studies import Study, columns, largest, precision
+from entp_papers.looped.subleq import Shape, SubleqMachine, machine_rows, states
 from entp_papers.looped.weights import LayerPlan, Rows
 
 FORMS = ("printed", "corrected")
@@ -22,12 +25,11 @@ FORMS = ("printed", "corrected")
 def flags(bits: int = 8) -> dict[str, int]:
     """E1: words whose flag is wrong by equation (4) as printed, 1 + N, and corrected, 1 - N; of 2^bits words."""
     values = torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
-    state = torch.cat([to_bits(values, bits), torch.zeros(len(values), 1)], 1)
     wrong = {}
     for name in FORMS:
         plan = LayerPlan(name)
         flag_of_word(plan, bits, range(bits), printed=name == "printed")
-        found = plan.build_feed_forward(bits + 1)(state)[:, -1]
+        found = plan.on(to_bits(values, bits), torch.zeros(len(values), 1))[:, -1]
         wrong[name] = int((found != (values <= 0)).sum())
     return {**wrong, "of": len(values)}
 
@@ -47,7 +49,7 @@ def branch_elsewhere(bits: int = 4) -> dict[str, float]:
     for name in FORMS:
         rows, plan = Rows(counter=bits, following=bits, target=bits, flag=1, bit=1), LayerPlan(name)
         branch(plan, rows, rows["target"], rows["bit"][0], name == "printed")
-        left[name] = largest(plan.build_feed_forward(rows.width)(torch.zeros(1, rows.width, dtype=torch.float64)))
+        left[name] = largest(plan.on(torch.zeros(1, rows.width)))
     return left
 
 
@@ -116,9 +118,8 @@ def adder_outputs(bits: int = 6) -> dict[str, int]:
     for name, width in zip(FORMS, (bits, bits + 1), strict=True):
         plan = LayerPlan(name)
         add_words(plan, range(width), range(width), range(width, 2 * width), 2 * width)
-        state = torch.cat([to_bits(x, width), to_bits(y, width), torch.ones(len(x), 1)], 1)
-        total = to_unsigned(plan.build_feed_forward(2 * width + 1)(state)[:, :width])
-        wrong[name] = int((total != x + y).sum())
+        total = plan.on(to_bits(x, width), to_bits(y, width), torch.ones(len(x), 1))[:, :width]
+        wrong[name] = int((to_unsigned(total) != x + y).sum())
     return {**wrong, "of": len(x)}
 
 
@@ -158,7 +159,7 @@ def branch_rule(x: int = 6, y: int = 4) -> dict[str, int]:
 
 
 def errata_study(seed: int = 0) -> Study:
-    """Every erratum, the printed and the corrected form; the functions above say what the numbers are."""
+    """Every erratum, the printed and the corrected form; the functions above explain the numbers."""
     return {
         "E1": flags(),
         "E2": machine_with("write"),
@@ -178,7 +179,7 @@ def errata_study(seed: int = 0) -> Study:
 def sizes_study(tokens: list[int], bits: int = 8) -> Study:
     """Layers, heads, width and hidden units counted from built weights: SUBLEQ by n, FLEQ machines by their functions.
 
-    Metrics: by name, what the paper states (layers, heads) and what was built; for FLEQ machines also the heads of each
+    Metrics: by name, layers and heads by the paper and as built; for FLEQ machines also the heads of each
     block, whose sum Theorem 2 allows.
     """
     rows: list[dict] = []
@@ -199,3 +200,65 @@ def sizes_study(tokens: list[int], bits: int = 8) -> Study:
         by_block = {function: block.heads for function, block in zip(machine.functions, machine.blocks, strict=True)}
         built[name] = {"paper_layers": layers, "paper_heads": heads, **machine.size(), "blocks": by_block}
     return {"machines": built}, columns(rows)
+
+
+def multiply_study(x: int, y: int, bits: int = 8) -> Study:
+    """x · y step by step: words and counter after every pass, and to which token the scratchpad attends, by layer.
+
+    Metrics: the names of cells, the commands, the product, and for the state before the first pass all of its entries.
+    Curves: ``line`` and ``memory``, a list of words, by pass; ``attends``, by pass and head that attends, the token.
+    """
+    program = multiply(x, y, bits)
+    trace = run(program)
+    names = {place: name for name, place in program.cells.items()}
+    attends: list[list[int]] = [[]]
+    heads: list[str] = []
+    for step in range(1, trace.steps + 1):
+        found = [(f"{says}, head {h + 1}", w) for says, ws in trace.attention(step).items() for h, w in enumerate(ws)]
+        heads = [name for name, _ in found]
+        # the scratchpad sees itself and its target, half and half: the target is the other one
+        attends.append([int(w[0, 1:].argmax()) + 1 for _, w in found])
+    metrics = {
+        "product": trace["product"],
+        "cells": [names.get(i, str(i)) for i in range(len(program.memory))],
+        "code": [list(c) for c in program.code],
+        "heads": heads,
+        "rows": {name: [r.start, r.stop] for name, r in trace.machine.rows.places.items()},
+        "state": trace.states[0][0].tolist(),
+        "last_state": trace.states[-1][0].tolist(),
+        "steps": trace.steps,
+    }
+    return metrics, {"line": trace.lines, "memory": [list(m) for m in trace.memories], "attends": attends}
+
+
+def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3, bits: int = 8) -> Study:
+    """Passes per second by n, batch, precision and form, and of the numpy transcription; wall-clock, one program each.
+
+    Forms: dense matrices, the sparse one, sparse with restricted attention, numpy (batch 1, fp64).
+    """
+    require(seconds > 0, f"seconds = {seconds}: must be above 0")
+    rows: list[dict] = []
+
+    def note(n: int, batch: int, kind: str, form: str, step) -> None:
+        step()
+        count, start = 0, time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            step()
+            count += 1
+        rate = batch * count / (time.perf_counter() - start)
+        rows.append({"tokens": n, "batch": batch, "precision": kind, "form": form, "passes_per_second": rate})
+
+    with torch.inference_mode():
+        for n in tokens:
+            shape = Shape.of_tokens(bits, n)
+            for kind in ("fp32", "fp64"):
+                on = SubleqMachine(shape, precision(kind))
+                thin = on.sparse()
+                for batch in batches:
+                    x = states(on, random_programs(shape, batch))
+                    note(n, batch, kind, "dense", lambda on=on, x=x: on(x))
+                    note(n, batch, kind, "sparse", lambda thin=thin, x=x: thin(x))
+                    note(n, batch, kind, "sparse, restricted", lambda thin=thin, x=x: thin(x, "restricted"))
+            apply, state = transcribe(on), states(on, [random_program(shape, 0)])[0].numpy().T
+            note(n, 1, "fp64", "numpy", lambda apply=apply, state=state: apply(state))
+    return {}, columns(rows)

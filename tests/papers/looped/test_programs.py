@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from entp_lib.tasks.counting import count3
 from entp_papers.looped import programs as library
-from entp_papers.looped.assembler import AssemblyError, assemble, disassemble
-from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, compile_counters, random_program, run_counters
+from entp_papers.looped.assembler import AssemblyError, assemble
+from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, compile_counters, run_counters
 from entp_papers.looped.running import StepLimit, compare, interpret, run
 from entp_papers.looped.subleq import Program, Shape
 
@@ -63,18 +63,6 @@ def test_lists_of_cells():
     assert program.memory[2:] == (5, 6, 7) and program.code[0] == (2, 4, 1)
 
 
-@settings(max_examples=30)
-@given(st.integers(3, 8), st.integers(1, 8), st.integers(0, 10**6))
-def test_disassembly_assembles_to_the_same(cells, commands, seed):
-    program = random_program(Shape(8, cells, commands), seed)
-    assert assemble(disassemble(program)) == program
-
-
-def test_disassembly_keeps_names():
-    text = disassemble(assemble(MULTIPLY))
-    assert "cell product = 0" in text and "loop:" in text and assemble(text) == assemble(MULTIPLY)
-
-
 @pytest.mark.parametrize(
     ("text", "name"),
     [
@@ -84,21 +72,15 @@ def test_disassembly_keeps_names():
         ("bits 4\ncell a = 8", "line 2: a = 8"),
         ("cell a\nsubleq #40000 a", "line 2: #40000"),
         ("cell a\nsubleq a #1", "line 2: #1"),
-        ("cell a\nsubleq a ZERO", "cell 0"),
-        ("cell a\nsubleqq a a", "line 2: .*'subleqq'; did you mean 'subleq'"),
-        ("cell a\nsubleq a", "line 2: subleq"),
         ("cell a\ncell a", "line 2: 'a'"),
         ("a: a: halt", "line 1: label 'a'"),
         ("cell a[2] = 1", "line 1: a has 2 cells"),
-        ("cell a = one", "line 1: 'one'"),
         ("cell 5 = one", "line 1: 'cell 5 = one'"),
         ("bits 21", "line 1: bits 21"),
         ("cell a\nbits 8", "line 2: bits"),
         ("macro m x\nhalt", "line 1: macro 'm'"),
         ("macro m x\nm x\nend\nm 1", "macro 'm'"),
         ("macro m x\nend\nm", "line 3: m takes 1"),
-        ("macro clear x\nend", "line 1: 'clear'"),
-        ("macro", "line 1: 'macro'"),
     ],
 )
 def test_errors_name_the_line_and_the_word(text, name):
@@ -110,16 +92,13 @@ def test_errors_name_the_line_and_the_word(text, name):
     ("call", "name"),
     [
         (lambda: Program(8, (0, -1), ((0, 2, 0), (0, 1, 1))), "line 0: cell 2"),
-        (lambda: Program(8, (0, -1, 0), ((0, 2, 2), (0, 1, 1))), "line 0: line 2"),
         (lambda: Program(8, (0, -1, 0), ((0, 2, 0),)), "last command"),
         (lambda: Program(8, (0, 0, 0), ((0, 1, 0),)), "cells 0 and 1"),
         (lambda: Program(8, (0, -1, 900), ((0, 1, 0),)), "cell 2 = 900"),
         (lambda: assemble(MULTIPLY).padded(Shape(12, 3, 8)), "cells = 3"),
         (lambda: assemble(MULTIPLY).padded(Shape(8, 9, 8)), "bits = 8"),
         (lambda: assemble(MULTIPLY).cell("z"), "cell 'z'"),
-        (lambda: run_counters((("add", "x", 1),), {"x": 0}), "instruction 0"),
         (lambda: run_counters((("inc", "y", 1),), {"x": 0}), "counter 'y'"),
-        (lambda: run_counters((("inc", "x", 2),), {"x": 0}), "line 2"),
         (lambda: run_counters((("inc", "x", 1),), {"x": -1}), "x = -1"),
         (lambda: run_counters((("inc", "x", 0),), {"x": 0}, 100), "100 steps"),
         (lambda: run(library.multiply(6, 3)).show(10), "step = 10"),
@@ -192,8 +171,6 @@ def test_counter_machines(x):
 @pytest.mark.parametrize(
     ("program", "steps"),
     [
-        (library.multiply(7, 9), 28),
-        (library.divide(17, 5), 20),
         (library.reverse([3, 1, 2]), 12),
         (library.sort([3, 1, 2]), 40),
         (compile_counters(COLLATZ, {"x": 3, "half": 0, "triple": 0}, 8), 40),

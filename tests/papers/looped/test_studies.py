@@ -24,12 +24,9 @@ def rows_of(curves):
     return [dict(zip(curves, values, strict=True)) for values in zip(*curves.values(), strict=True)]
 
 
-def test_every_tier_runs_every_study():
+def test_all_results_are_plain_and_come_again(found):
     for tier in ("smoke", "quick"):
         assert {c.study for c in LOOPED.configs(tier)} == {name for name in STUDIES if name.startswith("looped_")}
-
-
-def test_results_are_plain_and_come_again(found):
     for name, (metrics, curves) in found.items():
         text = json.dumps([metrics, curves], allow_nan=False)
         assert len({len(values) for values in curves.values()}) == 1
@@ -86,13 +83,11 @@ def test_multiplication_and_speed(found):
     assert min(speed["passes_per_second"]) > 0
 
 
-@pytest.mark.parametrize("levels", [0, 3, 6])
-def test_sawtooth_has_the_error_of_its_depth(levels):
+def test_squares_by_depth_and_by_attention():
+    """A network of k levels errs by 4^-(k + 1); two layers of attention by δ with one head, by δ² with two."""
     x = np.linspace(0, 1, 4097)
-    assert np.abs(sawtooth_square(x, levels) - x**2).max() == pytest.approx(2.0 ** (-2 * levels - 2), rel=1e-9)
-
-
-def test_attention_squares_in_two_layers():
+    for levels in (0, 3, 6):
+        assert np.abs(sawtooth_square(x, levels) - x**2).max() == pytest.approx(4.0 ** (-levels - 1), rel=1e-9)
     x = np.linspace(-1, 1, 101)
     assert np.abs(attention_square(x, 1e-4) - x**2).max() < 1e-7
     one = [np.abs(attention_square(x, delta, symmetric=False) - x**2).max() for delta in (1e-3, 1e-4)]

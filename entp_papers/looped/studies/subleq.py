@@ -1,5 +1,6 @@
-"""The SUBLEQ machine compared with its interpreter after every pass, and its circuits on every input."""
+"""The SUBLEQ machine compared with its interpreter after every pass, its circuits on every input, its attention."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,11 @@ import torch
 from entp_lib.validation import one_of, require
 from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
-from entp_papers.looped.circuits import to_bits, to_unsigned
+from entp_papers.looped.circuits import pointer_bits, temperature, to_bits, to_unsigned
 from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, compile_counters, random_programs
-from entp_papers.looped.running import Comparison, compare, interpret, step
+from entp_papers.looped.running import PLACES, Comparison, compare, interpret, masked_run, step
 from entp_papers.looped.studies import Study, columns, largest, precision
-from entp_papers.looped.subleq import Program, Shape, SubleqMachine, states
+from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_error, states
 from entp_papers.looped.weights import LayerPlan, Rows
 
 
@@ -101,10 +102,6 @@ def circuits_study(most_bits: int = 8, random_pairs: int = 100_000, flag_bits: i
     """Adders, flags, branches and error correction on every input there is, or many; a row per circuit, in fp32."""
     rows = []
 
-    def outputs(plan: LayerPlan, *parts: torch.Tensor) -> torch.Tensor:
-        state = torch.cat([p.float() for p in parts], 1)
-        return plan.build_feed_forward(state.shape[1], torch.float32)(state)
-
     def note(circuit: str, right: torch.Tensor, plan: LayerPlan) -> None:
         wrong = int((~right).sum())
         rows.append({"circuit": circuit, "tried": right.numel(), "wrong": wrong, "hidden": len(plan.units)})
@@ -116,24 +113,24 @@ def circuits_study(most_bits: int = 8, random_pairs: int = 100_000, flag_bits: i
             x, y = torch.randint(2**bits, (2, random_pairs), generator=torch.Generator().manual_seed(0))
         plan = LayerPlan("add")
         circuits.add_words(plan, range(bits), range(bits), range(bits, 2 * bits), 2 * bits)
-        found = outputs(plan, to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1))
+        found = plan.on(to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1), dtype=torch.float32)
         note(f"adder, {bits} bits", to_unsigned(found[:, :bits]) == (x + y) % 2**bits, plan)
     for bits in range(2, flag_bits + 1):
         plan, values = LayerPlan("flag"), torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
         circuits.flag_of_word(plan, bits, range(bits))
-        found = outputs(plan, to_bits(values, bits), torch.zeros(len(values), 1))[:, -1]
+        found = plan.on(to_bits(values, bits), torch.zeros(len(values), 1), dtype=torch.float32)[:, -1]
         note(f"flag, {bits} bits", found == (values <= 0).float(), plan)
     plan, parts = LayerPlan("branch"), Rows(counter=pointer, following=pointer, target=pointer, flag=1, bit=1)
     circuits.branch(plan, parts, parts["target"], parts["bit"][0])
     stay, jump, flag = torch.cartesian_prod(torch.arange(2**pointer), torch.arange(2**pointer), torch.arange(2)).T
-    before = [to_bits(v, pointer) for v in (stay - 1, stay, jump)]
-    chosen = to_unsigned(outputs(plan, *before, flag[:, None], torch.ones(len(flag), 1))[:, :pointer])
+    before = [*(to_bits(v, pointer) for v in (stay - 1, stay, jump)), flag[:, None], torch.ones(len(flag), 1)]
+    chosen = to_unsigned(plan.on(*before, dtype=torch.float32)[:, :pointer])
     note(f"branch, {pointer} bits", chosen == torch.where(flag == 1, jump, stay), plan)
     plan = LayerPlan("correct")
     circuits.correct_errors(plan, [0])
     noise = torch.linspace(-0.249, 0.249, 1001)
     for level in (-1.0, 0.0, 1.0):
-        found = outputs(plan, (level + noise)[:, None])[:, 0]
+        found = plan.on((level + noise)[:, None], dtype=torch.float32)[:, 0]
         note(f"error correction of {level:g} ± 0.249", (found - level).abs() < 1e-6, plan)
     return {name: sum(r[name] for r in rows) for name in ("tried", "wrong")}, columns(rows)
 
@@ -238,3 +235,61 @@ def restricted_study(programs: int = 20, steps: int = 20, sizes: list[int] | Non
             row = {"tokens": n, "precision": name, "passes": found.passes, "wrong": found.wrong_passes}
             rows.append(row | {"scores_full": n * n, "scores_restricted": 3 * n - 2})
     return {name: sum(r[name] for r in rows) for name in ("passes", "wrong")}, columns(rows)
+
+
+def temperature_study(
+    bits: list[int], heats: list[float], programs: int = 40, steps: int = 20, tokens: int = 21, data_seed: int = 0
+) -> Study:
+    """Share of random programs whose words and counters are right after every pass, by λ, word width and layer 9.
+
+    Metrics: by width, the smallest λ tried from which on no program goes wrong, and ln(n³ / ε) for ε = 10^-3 and for
+    the ε that the width needs (``largest_error``).
+    """
+    require(len(heats) > 0, "heats is empty: at least one temperature")
+    rows: list[dict] = []
+    metrics: dict[str, Any] = {"bound_at_1e-3": temperature(tokens, 1e-3), "enough": {}, "bound": {}}
+    for width in bits:
+        shape = Shape.of_tokens(width, tokens)
+        made = random_programs(shape, programs, 10**6 * data_seed)
+        for corrected in (True, False):
+            for heat in heats:
+                on = SubleqMachine(shape, heat=heat, corrected=corrected)
+                right = 1 - compare(on, made, steps, exact=False, fast=True).wrong_programs / programs
+                rows.append({"bits": width, "corrected": corrected, "heat": heat, "right": right})
+        wrong = [r["heat"] for r in rows if r["bits"] == width and r["corrected"] and r["right"] < 1]
+        above = [h for h in heats if h > max(wrong, default=-math.inf)]
+        metrics["enough"][str(width)] = min(above, default=None)
+        metrics["bound"][str(width)] = temperature(tokens, largest_error(width))
+    return metrics, columns(rows)
+
+
+def off_target_study(tokens: list[int], heats: list[float]) -> Study:
+    """The largest attention weight off the targets over all pointers, and (n - 1) e^-2λ, by n and λ.
+
+    Every token attends by its own code, as in ``read`` (Lemma 2). Metrics: whether the bound held everywhere, and by n
+    the largest weight at the paper's λ for ε = 10^-3, which must be below ε.
+    """
+    rows: list[dict] = []
+    for n in tokens:
+        p = to_bits(torch.arange(n), pointer_bits(n))
+        products = p @ p.T
+        for heat in [*heats, temperature(n, 1e-3)]:
+            shifted = (heat * (products - products.diagonal()[:, None])).exp()
+            off = shifted.fill_diagonal_(0.0).sum(1)  # where the target has e^0
+            bound = (n - 1) * math.exp(-2 * heat)
+            rows.append({"tokens": n, "heat": heat, "off": float((off / (1 + off)).max()), "bound": bound})
+    inside = all(r["off"] <= r["bound"] * (1 + 1e-9) for r in rows)
+    at_bound = {str(n): next(r["off"] for r in reversed(rows) if r["tokens"] == n) for n in tokens}
+    return {"within_bound": inside, "at_lemma_2": at_bound}, columns(rows)
+
+
+def masks_study(programs: int = 50, steps: int = 20, bits: int = 8, tokens: int = 17, data_seed: int = 0) -> Study:
+    """The same weights with full and with causal attention, the scratchpad first and last; a row each (X3)."""
+    shape = Shape.of_tokens(bits, tokens)
+    made, on = random_programs(shape, programs, 10**6 * data_seed), SubleqMachine(shape)
+    rows = [
+        {"pattern": pattern, "scratchpad": place, **masked_run(on, made, steps, pattern, place)}
+        for pattern in ("full", "causal")
+        for place in PLACES
+    ]
+    return {"programs": programs, "steps": steps}, columns(rows)
