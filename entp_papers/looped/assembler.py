@@ -1,4 +1,4 @@
-"""An assembler for SUBLEQ with cells, constants, labels and macros, and a disassembler.
+"""An assembler for SUBLEQ with cells, constants, labels and macros.
 
     # multiply by repeated addition
     bits 16
@@ -29,81 +29,26 @@ program, and so does a last command that halts. Everything after # and a space i
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from entp_lib.validation import ConfigError
-from entp_papers.looped.program import MINUS_ONE, ZERO, Program
-from entp_papers.looped.words import MOST_BITS, check_word
+from entp_papers.looped.circuits import MOST_BITS, check_word
+from entp_papers.looped.subleq import MINUS_ONE, ZERO, Program
 
 DEEPEST = 20  # macros within macros
 NAME = re.compile(r"@?[A-Za-z_]\w*")
 CELL = re.compile(r"cell\s+([A-Za-z_]\w*)(?:\[(\w+)\])?(?:\s*=\s*(.+))?")
 CONST = re.compile(r"const\s+([A-Za-z_]\w*)\s*=\s*(\S+)")
-WORDS = ("subleq", "goto", "halt", "clear")
+BITS = re.compile(r"bits\s+(\S+)")
+OPERANDS = {"subleq": (2, 3), "goto": (1,), "halt": (0,), "clear": (1,)}
 
 
 class AssemblyError(ConfigError):
     """A text that is no program; the message starts with the line it is about."""
 
 
-@dataclass
-class Macro:
-    parameters: list[str]
-    body: list[tuple[int, str]] = field(default_factory=list)
-
-
-@dataclass
-class Assembly:
-    """What has been read so far."""
-
-    bits: int = 16
-    memory: list[int] = field(default_factory=lambda: [0, -1])
-    cells: dict[str, int] = field(default_factory=lambda: {"ZERO": ZERO, "MINUS_ONE": MINUS_ONE})
-    constants: dict[str, int] = field(default_factory=dict)
-    macros: dict[str, Macro] = field(default_factory=dict)
-    labels: dict[str, int] = field(default_factory=dict)
-    code: list[tuple[int, str, str, str]] = field(default_factory=list)
-    uses: int = 0
-
-
 def assemble(text: str) -> Program:
     """The program that ``text`` describes. Raises AssemblyError, which names the line and what would be right."""
-    state = Assembly()
-    collecting: tuple[str, int] | None = None
-    statements = []
-    for number, line in enumerate(text.splitlines(), 1):
-        line = re.sub(r"(^|\s)#(\s.*)?$", "", line.rstrip()).strip()
-        if not line:
-            continue
-        word = line.split()[0]
-        if collecting:
-            if word == "end":
-                collecting = None
-            else:
-                state.macros[collecting[0]].body.append((number, line))
-        elif word == "macro":
-            collecting = (declare_macro(state, number, line), number)
-        elif word in ("cell", "const", "bits"):
-            declare(state, number, line)
-        else:
-            statements.append((number, line))
-    if collecting:
-        raise AssemblyError(f"line {collecting[1]}: macro {collecting[0]!r} has no end")
-    for number, line in statements:
-        read_statement(state, number, line, {}, 0)
-    return link(state)
-
-
-def number_of(state: Assembly, line: int, text: str) -> int:
-    """A number or a constant's name."""
-    if text in state.constants:
-        return state.constants[text]
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise AssemblyError(
-            f"line {line}: {text!r} is neither a number nor a constant{near(text, state.constants)}"
-        ) from None
+    return Assembler().program(text)
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -112,155 +57,159 @@ def near(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
-def declare(state: Assembly, line: int, text: str) -> None:
-    """``bits``, ``cell`` and ``const``."""
-    if match := CONST.fullmatch(text):
-        name_is_free(state, line, match[1])
-        state.constants[match[1]] = number_of(state, line, match[2])
-    elif match := CELL.fullmatch(text):
-        name, size, values = match.groups()
-        count = number_of(state, line, size) if size else 1
-        given = [number_of(state, line, v) for v in re.split(r"[\s,]+", values)] if values else []
-        if count < 1 or len(given) not in (0, count):
-            raise AssemblyError(
-                f"line {line}: {name} has {count} cells and {len(given)} values: give all of them or none"
-            )
-        for i, value in enumerate(given or [0] * count):
-            name_is_free(state, line, f"{name}[{i}]" if size else name)
-            new_cell(state, line, f"{name}[{i}]" if size else name, value)
-    elif match := re.fullmatch(r"bits\s+(\S+)", text):
-        state.bits = number_of(state, line, match[1])
-        if not 2 <= state.bits <= MOST_BITS:
-            raise AssemblyError(f"line {line}: bits {state.bits}: must be from 2 to {MOST_BITS}")
-        if len(state.memory) > 2:
-            raise AssemblyError(f"line {line}: bits must come before the first cell")
-    else:
-        raise AssemblyError(
-            f"line {line}: {text!r} is not understood: cell name = value, const NAME = number, or bits N"
-        )
+class Assembler:
+    """Cells, constants, macros, labels and commands read so far; ``line`` is the one that is being read."""
 
+    def __init__(self):
+        self.line, self.bits, self.memory = 0, 16, [0, -1]
+        self.cells = {"ZERO": ZERO, "MINUS_ONE": MINUS_ONE}
+        self.constants: dict[str, int] = {}
+        self.macros: dict[str, tuple[list[str], list[tuple[int, str]]]] = {}  # parameters, numbered lines
+        self.labels: dict[str, int] = {}
+        self.code: list[tuple[int, str, str, str]] = []  # line, a, b and c as written
+        self.uses = 0  # of macros
 
-def name_is_free(state: Assembly, line: int, name: str) -> None:
-    if name in state.cells or name in state.constants:
-        raise AssemblyError(f"line {line}: {name!r} exists already")
+    def check(self, condition: bool, message: str) -> None:
+        """Raise AssemblyError about the current line unless ``condition`` holds."""
+        if not condition:
+            raise AssemblyError(f"line {self.line}: {message}")
 
+    def program(self, text: str) -> Program:
+        """Declarations and macros first, then the statements, then places for names."""
+        macro, statements = "", []
+        for number, line in enumerate(text.splitlines(), 1):
+            line = re.sub(r"(^|\s)#(\s.*)?$", "", line.rstrip()).strip()
+            word = line.split()[0] if line else ""
+            if not word:
+                continue
+            if macro:
+                if word == "end":
+                    macro = ""
+                else:
+                    self.macros[macro][1].append((number, line))
+                continue
+            self.line = number
+            if word == "macro":
+                macro = self.declare_macro(line)
+            elif word in ("cell", "const", "bits"):
+                self.declare(line)
+            else:
+                statements.append((number, line))
+        self.check(not macro, f"macro {macro!r} has no end")
+        for self.line, line in statements:
+            self.read(line, {}, 0)
+        return self.link()
 
-def new_cell(state: Assembly, line: int, name: str, value: int) -> int:
-    try:
-        check_word(f"line {line}: {name}", value, state.bits)
-    except ConfigError as error:
-        raise AssemblyError(str(error)) from None
-    state.cells[name] = len(state.memory)
-    state.memory.append(value)
-    return state.cells[name]
+    def number(self, text: str) -> int:
+        """A number or a constant's name."""
+        if text in self.constants:
+            return self.constants[text]
+        try:
+            return int(text, 0)
+        except ValueError:
+            hint = near(text, self.constants)
+            raise AssemblyError(f"line {self.line}: {text!r} is neither a number nor a constant{hint}") from None
 
+    def declare(self, text: str) -> None:
+        """``bits``, ``cell`` and ``const``."""
+        if match := CONST.fullmatch(text):
+            self.name_is_free(match[1])
+            self.constants[match[1]] = self.number(match[2])
+        elif match := CELL.fullmatch(text):
+            name, size, values = match.groups()
+            count = self.number(size) if size else 1
+            given = [self.number(v) for v in re.split(r"[\s,]+", values)] if values else []
+            right = count >= 1 and len(given) in (0, count)
+            self.check(right, f"{name} has {count} cells and {len(given)} values: give all of them or none")
+            for i, value in enumerate(given or [0] * count):
+                cell = f"{name}[{i}]" if size else name
+                self.name_is_free(cell)
+                self.new_cell(cell, value)
+        elif match := BITS.fullmatch(text):
+            self.bits = self.number(match[1])
+            self.check(2 <= self.bits <= MOST_BITS, f"bits {self.bits}: must be from 2 to {MOST_BITS}")
+            self.check(len(self.memory) == 2, "bits must come before the first cell")
+        else:
+            self.check(False, f"{text!r} is not understood: cell name = value, const NAME = number, or bits N")
 
-def declare_macro(state: Assembly, line: int, text: str) -> str:
-    _, *names = text.split()
-    if not names or not all(NAME.fullmatch(n) for n in names):
-        raise AssemblyError(f"line {line}: {text!r} is not understood: macro name parameter parameter …")
-    if names[0] in (*WORDS, *state.macros):
-        raise AssemblyError(f"line {line}: {names[0]!r} exists already")
-    state.macros[names[0]] = Macro(names[1:])
-    return names[0]
+    def name_is_free(self, name: str) -> None:
+        self.check(name not in self.cells and name not in self.constants, f"{name!r} exists already")
 
+    def new_cell(self, name: str, value: int) -> int:
+        """The place of one cell more, with its initial value."""
+        try:
+            check_word(f"line {self.line}: {name}", value, self.bits)
+        except ConfigError as error:
+            raise AssemblyError(str(error)) from None
+        self.cells[name] = len(self.memory)
+        self.memory.append(value)
+        return self.cells[name]
 
-def read_statement(state: Assembly, line: int, text: str, given: dict[str, str], depth: int) -> None:
-    """Labels, commands and uses of macros; ``given`` replaces a macro's parameters and local labels."""
-    while match := re.match(r"(@?[A-Za-z_]\w*)\s*:\s*", text):
-        label = given.get(match[1], match[1])
-        if label in state.labels:
-            raise AssemblyError(f"line {line}: label {label!r} exists already")
-        state.labels[label] = len(state.code)
-        text = text[match.end() :]
-    if not text:
-        return
-    word, *operands = text.split()
-    operands = [given.get(o, o) for o in operands]
-    if word in WORDS:
-        state.code.append((line, *command(line, word, operands)))
-        return
-    if word not in state.macros:
-        raise AssemblyError(f"line {line}: unknown command {word!r}{near(word, (*WORDS, *state.macros))}")
-    macro = state.macros[word]
-    if len(operands) != len(macro.parameters):
-        raise AssemblyError(f"line {line}: {word} takes {len(macro.parameters)} operands, {len(operands)} are given")
-    if depth == DEEPEST:
-        raise AssemblyError(f"line {line}: macro {word!r} uses macros more than {DEEPEST} deep: does it use itself?")
-    state.uses += 1
-    inner = dict(zip(macro.parameters, operands, strict=True))
-    for _, body in macro.body:
-        for label in re.findall(r"@\w+", body):
-            inner.setdefault(label, f"{label[1:]}__{state.uses}")
-    for number, body in macro.body:
-        read_statement(state, number, body, inner, depth + 1)
+    def declare_macro(self, text: str) -> str:
+        """The macro's name, its body still empty."""
+        _, *names = text.split()
+        right = names and all(NAME.fullmatch(n) for n in names)
+        self.check(bool(right), f"{text!r} is not understood: macro name parameter parameter …")
+        self.check(names[0] not in (*OPERANDS, *self.macros), f"{names[0]!r} exists already")
+        self.macros[names[0]] = (names[1:], [])
+        return names[0]
 
+    def read(self, text: str, given: dict[str, str], depth: int) -> None:
+        """Labels, commands and uses of macros; ``given`` replaces a macro's parameters and local labels."""
+        while match := re.match(r"(@?[A-Za-z_]\w*)\s*:\s*", text):
+            label = given.get(match[1], match[1])
+            self.check(label not in self.labels, f"label {label!r} exists already")
+            self.labels[label] = len(self.code)
+            text = text[match.end() :]
+        if not text:
+            return
+        word, *operands = text.split()
+        operands = [given.get(o, o) for o in operands]
+        known = (*OPERANDS, *self.macros)
+        self.check(word in known, f"unknown command {word!r}{near(word, known)}")
+        takes = OPERANDS[word] if word in OPERANDS else (len(self.macros[word][0]),)
+        said = f"{word} takes {' or '.join(map(str, takes))} operands, {len(operands)} are given"
+        self.check(len(operands) in takes, said)
+        if word == "subleq":
+            a, b, c = operands if len(operands) == 3 else (*operands, "next")
+            self.code.append((self.line, a, b, c))
+        elif word == "clear":
+            self.code.append((self.line, operands[0], operands[0], "next"))
+        elif word in OPERANDS:  # goto, halt
+            self.code.append((self.line, "ZERO", "MINUS_ONE", operands[0] if operands else "halt"))
+        else:
+            self.check(depth < DEEPEST, f"macro {word!r} uses macros more than {DEEPEST} deep: does it use itself?")
+            self.uses += 1
+            parameters, body = self.macros[word]
+            inner = dict(zip(parameters, operands, strict=True))
+            for label in re.findall(r"@\w+", "\n".join(line for _, line in body)):
+                inner.setdefault(label, f"{label[1:]}__{self.uses}")
+            for self.line, line in body:
+                self.read(line, inner, depth + 1)
 
-def command(line: int, word: str, operands: list[str]) -> tuple[str, str, str]:
-    """(a, b, c) as they are written, for each of the commands."""
-    wanted = {"subleq": (2, 3), "goto": (1,), "halt": (0,), "clear": (1,)}[word]
-    if len(operands) not in wanted:
-        raise AssemblyError(
-            f"line {line}: {word} takes {' or '.join(map(str, wanted))} operands, {len(operands)} are given"
-        )
-    if word == "goto":
-        return "ZERO", "MINUS_ONE", operands[0]
-    if word == "halt":
-        return "ZERO", "MINUS_ONE", "halt"
-    if word == "clear":
-        return operands[0], operands[0], "next"
-    return operands[0], operands[1], operands[2] if len(operands) == 3 else "next"
+    def link(self) -> Program:
+        """Names become places; the command that halts is appended."""
+        last, code = len(self.code), []
+        for i, (line, a, b, c) in enumerate(self.code):
+            self.line = line
+            self.check(not b.startswith("#"), f"{b} is a constant and cannot be written to: name a cell")
+            target = {"next": i + 1, "halt": last}.get(c, self.labels.get(c))
+            self.check(target is not None, f"unknown label {c!r}{near(c, self.labels)}")
+            code.append((self.cell(a), self.cell(b), target))
+        try:
+            return Program(self.bits, tuple(self.memory), (*code, (ZERO, MINUS_ONE, last)), self.cells, self.labels)
+        except ConfigError as error:
+            raise AssemblyError(str(error)) from None
 
-
-def link(state: Assembly) -> Program:
-    """Names become places; the command that halts is appended."""
-    last = len(state.code)
-    code = []
-    for i, (line, a, b, c) in enumerate(state.code):
-        if b.startswith("#"):
-            raise AssemblyError(f"line {line}: {b} is a constant and cannot be written to: name a cell")
-        target = {"next": i + 1, "halt": last}.get(c, state.labels.get(c))
-        if target is None:
-            raise AssemblyError(f"line {line}: unknown label {c!r}{near(c, state.labels)}")
-        code.append((cell_of(state, line, a), cell_of(state, line, b), target))
-    try:
-        return Program(
-            state.bits, tuple(state.memory), (*code, (ZERO, MINUS_ONE, last)), dict(state.cells), dict(state.labels)
-        )
-    except AssemblyError:
-        raise
-    except ConfigError as error:
-        raise AssemblyError(str(error)) from None
-
-
-def cell_of(state: Assembly, line: int, name: str) -> int:
-    """A cell by name, list[index] with a constant index, or #number, for which a cell is made on first use."""
-    if name.startswith("#"):
-        value = number_of(state, line, name[1:])
-        return state.cells[f"#{value}"] if f"#{value}" in state.cells else new_cell(state, line, f"#{value}", value)
-    if match := re.fullmatch(r"(\w+)\[(\w+)\]", name):
-        name = f"{match[1]}[{number_of(state, line, match[2])}]"
-        if name not in state.cells and f"{match[1]}[0]" in state.cells:
-            size = sum(c.startswith(f"{match[1]}[") for c in state.cells)
-            raise AssemblyError(f"line {line}: {name} is out of range, {match[1]} has {size} cells, 0 to {size - 1}")
-    if name not in state.cells:
-        raise AssemblyError(f"line {line}: unknown cell {name!r}{near(name, state.cells)}")
-    return state.cells[name]
-
-
-def disassemble(program: Program) -> str:
-    """A text that assembles to the same program, with its names where it has any."""
-    names = {place: name for name, place in program.cells.items() if NAME.fullmatch(name)}
-    names |= {ZERO: "ZERO", MINUS_ONE: "MINUS_ONE"}
-    labels = {place: name for name, place in program.lines.items()}
-    labels |= {i: f"line_{i}" for _, _, i in program.code if i not in labels}
-    lines = [f"bits {program.bits}"]
-    for i, value in enumerate(program.memory[2:], 2):
-        names.setdefault(i, f"cell_{i}")
-        lines.append(f"cell {names[i]} = {value}")
-    for i, (a, b, c) in enumerate(program.code[:-1]):
-        if i in labels:
-            lines.append(f"{labels[i]}:")
-        target = "halt" if c == program.last else "next" if c == i + 1 else labels[c]
-        lines.append(f"    subleq {names[a]} {names[b]} {target}")
-    return "\n".join(lines) + "\n"
+    def cell(self, name: str) -> int:
+        """A cell by name, list[index] with a constant index, or #number, for which a cell is made on first use."""
+        if name.startswith("#"):
+            value = self.number(name[1:])
+            return self.cells[f"#{value}"] if f"#{value}" in self.cells else self.new_cell(f"#{value}", value)
+        if match := re.fullmatch(r"(\w+)\[(\w+)\]", name):
+            name = f"{match[1]}[{self.number(match[2])}]"
+            size = sum(c.startswith(f"{match[1]}[") for c in self.cells)
+            inside = name in self.cells or not size
+            self.check(inside, f"{name} is out of range, {match[1]} has {size} cells, 0 to {size - 1}")
+        self.check(name in self.cells, f"unknown cell {name!r}{near(name, self.cells)}")
+        return self.cells[name]

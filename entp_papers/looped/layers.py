@@ -4,14 +4,17 @@
     f(X)    = Attn(X) + W_2 relu(W_1 Attn(X) + b_1) + b_2         (1b)
 
 No LayerNorm, no 1/√width, no causal mask: an encoder. The paper writes a token as a column of X, here it is a row of
-x_BTD. V_h has the rank of what a head copies and is stored as two factors, ``value`` and ``out``.
+x_BTD. V_h has the rank of the values that a head copies and is stored as two factors, ``value`` and ``out``.
 
 Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, P scratchpad tokens.
 """
 
 import hashlib
+from collections.abc import Callable
 
+import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor, nn
 
 from entp_lib.validation import one_of
@@ -64,7 +67,7 @@ class Attention(nn.Module):
     def attend_restricted(self, x_BTD: Tensor, v_BHTV: Tensor, P: int) -> Tensor:
         """Attention where the first P tokens see all and any other token sees itself and the first P (§5.2).
 
-        λ is applied to finished scores: sums of ±1 are exact, and what is tied must stay tied.
+        λ is applied to finished scores: sums of ±1 are exact, and ties must stay ties.
         """
         q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
         heat_H11 = self.temperature_H.view(-1, 1, 1)
@@ -109,14 +112,10 @@ class SparseFeedForward(nn.Module):
             self.register_buffer("b_in", dense.fc_in.bias.detach().clone())
             self.register_buffer("w_out", w_out_DF[writes_D].T.contiguous())
             return
-        depth = int(torch.bincount(own_F).max())
-        place = {int(d): i for i, d in enumerate(self.reads)}
-        units = torch.zeros(3, depth, len(self.reads), dtype=w_in_FD.dtype)
-        filled = [0] * len(self.reads)
-        for f, d in enumerate(own_F.tolist()):
-            i = place[d]
-            units[:, filled[i], i] = torch.stack([w_in_FD[f, d], dense.fc_in.bias[f].detach(), w_out_DF[d, f]])
-            filled[i] += 1
+        units = torch.zeros(3, int(torch.bincount(own_F).max()), len(self.reads), dtype=w_in_FD.dtype)
+        for i, d in enumerate(self.reads):
+            own = own_F == d
+            units[:, : own.sum(), i] = torch.stack([w_in_FD[own, d], dense.fc_in.bias.detach()[own], w_out_DF[d, own]])
         self.register_buffer("units", units)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
@@ -126,14 +125,13 @@ class SparseFeedForward(nn.Module):
             for w_in, b_in, w_out in zip(*self.units, strict=True):
                 change.addcmul_(torch.addcmul(b_in, z, w_in).relu_(), w_out)
         else:
-            change = torch.addmm(
-                self.bias_out, torch.addmm(self.b_in, z.flatten(0, 1), self.w_in).relu_(), self.w_out
-            ).view(*x_BTD.shape[:2], -1)
+            hidden = torch.addmm(self.b_in, z.flatten(0, 1), self.w_in).relu_()
+            change = torch.addmm(self.bias_out, hidden, self.w_out).view(*x_BTD.shape[:2], -1)
         return x_BTD.index_add(-1, self.writes, change)
 
 
 class Layer(nn.Module):
-    """One Transformer layer; ``says`` is what it does, in words. Either half may be missing (weights all zero)."""
+    """One Transformer layer; ``says`` is its purpose in words. Either half may be missing (weights all zero)."""
 
     def __init__(self, attention: Attention | None, feed_forward: nn.Module | None, says: str):
         super().__init__()
@@ -143,9 +141,6 @@ class Layer(nn.Module):
         if self.attention is not None:
             x_BTD = self.attention(x_BTD, pattern, scratchpad)
         return x_BTD if self.feed_forward is None else self.feed_forward(x_BTD)
-
-    def extra_repr(self) -> str:
-        return self.says
 
 
 class Stack(nn.Module):
@@ -165,24 +160,20 @@ class Stack(nn.Module):
             x_BTD = layer(x_BTD, pattern, self.scratchpad)
         return x_BTD
 
-    @property
-    def most_heads(self) -> int:
-        return max((layer.attention.heads for layer in self.layers if layer.attention is not None), default=0)
-
-    @property
-    def most_units(self) -> int:
-        sizes = [m.fc_in.out_features for m in self.modules() if isinstance(m, FeedForward)]
-        return max(sizes, default=0)
+    def sparse(self) -> "Stack":
+        """The same function with every ``FeedForward`` as a ``SparseFeedForward``; attention is shared."""
+        halves = [(m.attention, m.feed_forward, m.says) for m in self.layers]
+        thin = [Layer(a, None if ff is None else SparseFeedForward(ff), says) for a, ff, says in halves]
+        return Stack(thin, self.width, self.scratchpad)
 
     def size(self) -> dict[str, int]:
         """Layers, heads (of the layer that has most), width, hidden units and weights, counted."""
-        weights = sum(p.numel() for p in self.parameters())
         return {
             "layers": len(self.layers),
-            "heads": self.most_heads,
+            "heads": max((m.heads for m in self.modules() if isinstance(m, Attention)), default=0),
             "width": self.width,
-            "hidden": self.most_units,
-            "weights": weights,
+            "hidden": max((m.fc_in.out_features for m in self.modules() if isinstance(m, FeedForward)), default=0),
+            "weights": sum(p.numel() for p in self.parameters()),
         }
 
     def weights_hash(self) -> str:
@@ -194,10 +185,33 @@ class Stack(nn.Module):
         return digest.hexdigest()[:16]
 
 
-def sparse(stack: Stack) -> Stack:
-    """The same function with every ``FeedForward`` as a ``SparseFeedForward``; attention is shared."""
+def transcribe(stack: Stack) -> Callable[[ndarray], ndarray]:
+    """Equation (1) in numpy, a token per column as in the paper: one pass over X (D, T), the oracle of the tests."""
+
+    def weight(linear: nn.Linear) -> ndarray:
+        return linear.weight.detach().numpy()
+
     layers = []
     for layer in stack.layers:
-        dense = layer.feed_forward
-        layers.append(Layer(layer.attention, SparseFeedForward(dense) if dense is not None else None, layer.says))
-    return Stack(layers, stack.width, stack.scratchpad)
+        heads = []
+        if (attention := layer.attention) is not None:
+            H = attention.heads
+            q, k, v = (np.split(weight(m), H) for m in (attention.query, attention.key, attention.value))
+            out = np.split(weight(attention.out), H, axis=1)
+            heads = list(zip(q, k, v, out, attention.temperature_H.tolist(), strict=True))
+        layers.append((heads, layer.feed_forward))
+
+    def apply(x_DT: ndarray) -> ndarray:
+        for heads, ff in layers:
+            attended = x_DT.copy()
+            for q_KD, k_KD, v_VD, out_DV, heat in heads:
+                s_TT = heat * ((k_KD @ x_DT).T @ (q_KD @ x_DT))
+                s_TT = np.exp(s_TT - s_TT.max(0))
+                attended += out_DV @ (v_VD @ x_DT) @ (s_TT / s_TT.sum(0))
+            if ff is not None:
+                b_1, b_2 = (m.bias.detach().numpy()[:, None] for m in (ff.fc_in, ff.fc_out))
+                attended += weight(ff.fc_out) @ np.maximum(weight(ff.fc_in) @ attended + b_1, 0) + b_2
+            x_DT = attended
+        return x_DT
+
+    return apply

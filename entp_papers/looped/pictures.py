@@ -1,6 +1,6 @@
 """A program running, as pictures: the state, the words of the memory by pass, and an animation.
 
-All take what ``multiply_study`` returns, so that they can be drawn from a record.
+All take the metrics and curves of ``multiply_study``, so that they can be drawn from a record.
 """
 
 import io
@@ -37,7 +37,7 @@ def spread(places: Sequence[float], apart: float) -> list[float]:
 
 
 def draw_state(ax: Axes, metrics: Mapping[str, Any], which: str = "state") -> None:
-    """The state X as the paper has it, a token per column: -1 blue, 0 white, 1 orange; names of the rows beside it.
+    """The state X as the paper has it, a token per column: -1 blue, 0 white, 1 orange; names of the rows at its left.
 
     Names of low rows are moved apart so that none lies on another.
     """
@@ -48,20 +48,10 @@ def draw_state(ax: Axes, metrics: Mapping[str, Any], which: str = "state") -> No
     centres, apart = [(start + stop - 1) / 2 for start, stop in places.values()], len(x_DT) / 18
     ax.set_yticks(centres, [""] * len(centres))
     for name, centre, at in zip(places, centres, spread(centres, apart), strict=True):
-        ax.annotate(
-            name,
-            (0, centre),
-            (-0.06, at),
-            xycoords=ax.get_yaxis_transform(),
-            textcoords=ax.get_yaxis_transform(),
-            fontsize=7,
-            ha="right",
-            va="center",
-            arrowprops={"arrowstyle": "-", "lw": 0.5, "color": "grey", "shrinkA": 0, "shrinkB": 0},
-        )
-    key = [
-        Patch(fc=BITS(value), ec="grey", lw=0.4, label=text) for value, text in ((0.0, "-1"), (0.5, "0"), (1.0, "1"))
-    ]
+        line = {"arrowstyle": "-", "lw": 0.5, "color": "grey", "shrinkA": 0, "shrinkB": 0}
+        place = {"xycoords": ax.get_yaxis_transform(), "textcoords": ax.get_yaxis_transform()}
+        ax.annotate(name, (0, centre), (-0.06, at), fontsize=7, ha="right", va="center", arrowprops=line, **place)
+    key = [Patch(fc=BITS((bit + 1) / 2), ec="grey", lw=0.4, label=str(bit)) for bit in (-1, 0, 1)]
     ax.legend(handles=key, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.1), handlelength=1)
     for start, stop in places.values():
         for edge in (start, stop):
@@ -90,7 +80,7 @@ def draw_down_to(ax: Axes, x: Sequence[float], y: Sequence[float], floor: float,
 
 
 def draw_memory(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Sequence]) -> None:
-    """Words by pass, a row per cell, written out; what a pass changed is marked, and below it the line that ran."""
+    """Words by pass, a row per cell, written out; changes of a pass are marked, and its line is below."""
     memory_TC = np.array(curves["memory"])
     changed_TC = np.zeros_like(memory_TC, dtype=float)
     changed_TC[1:] = memory_TC[1:] != memory_TC[:-1]

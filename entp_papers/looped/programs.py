@@ -1,16 +1,23 @@
-"""Programs for the SUBLEQ machine: arithmetic, lists, Count3, and random ones.
+"""Programs for the SUBLEQ machine: arithmetic, lists, Count3, random ones, and counter machines compiled to SUBLEQ.
 
 Memory and commands are apart and no command computes an address, so a list is walked by moving it past a fixed cell,
 or by writing the loop out. Every function returns a ``Program`` whose results are cells by name.
+
+A counter program (footnote 2: with unbounded words, two counters are enough to be universal) is a list by line:
+
+    ("inc", counter, to)              add 1, go to line ``to``
+    ("dec", counter, to, if_zero)     go to ``if_zero`` if the counter is 0, else subtract 1 and go to ``to``
+
+A line number equal to the length of the list halts. The supplied text ends before the paper's Appendix C: this is our
+compiler. With words of N bits the machine has finitely many states, so that universality needs N to grow.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from entp_lib.validation import require
 from entp_papers.looped.assembler import assemble
-from entp_papers.looped.program import MINUS_ONE, ZERO, Program
-from entp_papers.looped.subleq import Shape
+from entp_papers.looped.subleq import MINUS_ONE, ZERO, Program, Shape
 
 # t is a cell that any macro may overwrite.
 MACROS = """
@@ -34,38 +41,37 @@ end
 """
 
 
+def written(bits: int, cells: Mapping[str, int | Sequence[int]], text: str, macros: str = MACROS) -> Program:
+    """The program of a text over cells and lists of cells, with their initial values; ``macros`` go before it."""
+    lines = [f"bits {bits}"]
+    for name, value in cells.items():
+        if isinstance(value, int):
+            lines.append(f"cell {name} = {value}")
+        else:
+            lines.append(f"cell {name}[{len(value)}] = {' '.join(map(str, value))}")
+    return assemble("\n".join([*lines, macros, text]))
+
+
 def add(x: int, y: int, bits: int = 16) -> Program:
     """y := x + y."""
-    return assemble(f"bits {bits}\ncell x = {x}\ncell y = {y}\n{MACROS}\nadd x y\n")
+    return written(bits, {"x": x, "y": y}, "add x y")
 
 
 def multiply(x: int, y: int, bits: int = 16) -> Program:
     """product := x · y for y > 0 by repeated addition: five commands with the one that halts, as short as it gets."""
-    return assemble(
-        f"""bits {bits}
-        cell x = {x}
-        cell y = {y}
-        cell product
-        cell minus_x
+    text = """
             subleq x minus_x
         loop:
             subleq minus_x product
             subleq #1 y halt
             goto loop
-        """
-    )
+    """
+    return written(bits, {"x": x, "y": y, "product": 0, "minus_x": 0}, text, macros="")
 
 
 def divide(x: int, y: int, bits: int = 16) -> Program:
     """quotient and remainder of x >= 0 by y > 0."""
-    return assemble(
-        f"""bits {bits}
-        cell x = {x}
-        cell y = {y}
-        cell quotient
-        cell remainder
-        cell minus_y
-        {MACROS}
+    text = """
             move x remainder
             subleq y minus_y
         loop:
@@ -78,19 +84,13 @@ def divide(x: int, y: int, bits: int = 16) -> Program:
             halt
         exact:
             increment quotient
-        """
-    )
+    """
+    return written(bits, {"x": x, "y": y, "quotient": 0, "remainder": 0, "minus_y": 0}, text)
 
 
 def factorial(n: int, bits: int = 16) -> Program:
     """result := n!."""
-    return assemble(
-        f"""bits {bits}
-        cell n = {n}
-        cell result = 1
-        cell product
-        cell count
-        {MACROS}
+    text = """
         loop:
             subleq ZERO n halt
             clear product
@@ -103,19 +103,13 @@ def factorial(n: int, bits: int = 16) -> Program:
             move product result
             subleq #1 n halt
             goto loop
-        """
-    )
+    """
+    return written(bits, {"n": n, "result": 1, "product": 0, "count": 0}, text)
 
 
 def fibonacci(n: int, bits: int = 16) -> Program:
     """a := the n-th Fibonacci number, 0 for n = 0."""
-    return assemble(
-        f"""bits {bits}
-        cell n = {n}
-        cell a = 0
-        cell b = 1
-        cell both
-        {MACROS}
+    text = """
         loop:
             subleq ZERO n halt
             move a both
@@ -124,18 +118,13 @@ def fibonacci(n: int, bits: int = 16) -> Program:
             move both b
             subleq #1 n halt
             goto loop
-        """
-    )
+    """
+    return written(bits, {"n": n, "a": 0, "b": 1, "both": 0}, text)
 
 
 def gcd(x: int, y: int, bits: int = 16) -> Program:
     """x := greatest common divisor of x > 0 and y > 0, by subtraction."""
-    return assemble(
-        f"""bits {bits}
-        cell x = {x}
-        cell y = {y}
-        cell difference
-        {MACROS}
+    text = """
         loop:
             move x difference
             subleq y difference not_greater
@@ -145,21 +134,15 @@ def gcd(x: int, y: int, bits: int = 16) -> Program:
             to_if_not_negative halt difference
             subleq x y
             goto loop
-        """
-    )
-
-
-def cell_list(name: str, values: Sequence[int]) -> str:
-    return f"cell {name}[{len(values)}] = {' '.join(map(str, values))}\n"
+    """
+    return written(bits, {"x": x, "y": y, "difference": 0}, text)
 
 
 def reverse(values: Sequence[int], bits: int = 16) -> Program:
     """list := the values in reverse."""
-    n = len(values)
-    swaps = "".join(
-        f"move list[{i}] u\nmove list[{n - 1 - i}] list[{i}]\nmove u list[{n - 1 - i}]\n" for i in range(n // 2)
-    )
-    return assemble(f"bits {bits}\n{cell_list('list', values)}cell u\n{MACROS}{swaps}")
+    pairs = [(i, len(values) - 1 - i) for i in range(len(values) // 2)]
+    swaps = "".join(f"move list[{i}] u\nmove list[{j}] list[{i}]\nmove u list[{j}]\n" for i, j in pairs)
+    return written(bits, {"list": values, "u": 0}, swaps)
 
 
 def search(values: Sequence[int], key: int, bits: int = 16) -> Program:
@@ -169,21 +152,12 @@ def search(values: Sequence[int], key: int, bits: int = 16) -> Program:
         lines.append(f"move list[{i}] difference\nsubleq key difference maybe_{i}\ngoto not_{i}")
         lines.append(f"maybe_{i}: to_if_not_negative found_{i} difference\ngoto not_{i}")
         lines.append(f"found_{i}: move #{i} place\nhalt\nnot_{i}:")
-    text = "\n".join(lines)
-    return assemble(
-        f"bits {bits}\n{cell_list('list', values)}cell key = {key}\ncell place = -1\ncell difference\n{MACROS}{text}\n"
-    )
+    return written(bits, {"list": values, "key": key, "place": -1, "difference": 0}, "\n".join(lines))
 
 
 def sort(values: Sequence[int], bits: int = 16) -> Program:
     """list := the values in ascending order, by bubble sort. Differences of values must fit into a word."""
-    n = len(values)
-    order = "".join(f"order list[{i}] list[{i + 1}]\n" for last in range(n - 1, 0, -1) for i in range(last))
-    return assemble(
-        f"""bits {bits}
-        {cell_list("list", values)}
-        cell u
-        {MACROS}
+    macro = """
         macro order a b
             move a u
             subleq b u @fine
@@ -192,9 +166,9 @@ def sort(values: Sequence[int], bits: int = 16) -> Program:
             move u b
         @fine:
         end
-        {order}
-        """
-    )
+    """
+    order = [f"order list[{i}] list[{i + 1}]" for last in range(len(values) - 1, 0, -1) for i in range(last)]
+    return written(bits, {"list": values, "u": 0}, "\n".join([macro, *order]))
 
 
 def count3(values: Sequence[int], bits: int = 10) -> Program:
@@ -210,21 +184,11 @@ def count3(values: Sequence[int], bits: int = 10) -> Program:
         return f"move {name}[0] u\n{moves}move u {name}[{n - 1}]\n"
 
     copies = "".join(f"move x[{i}] y[{i}]\n" for i in range(n))
-    return assemble(
-        f"""bits {bits}
-        const N = {n}
-        {cell_list("x", values)}
-        cell y[{n}]
-        cell last
-        cell i = {n}
-        cell j = {n}
-        cell sum
-        cell count
-        cell u
-        {MACROS}
-        macro reduce v      # v := v mod N for v >= 0
+    cells = {"x": values, "y": [0] * n, "last": 0, "i": n, "j": n, "sum": 0, "count": 0, "u": 0}
+    text = f"""
+        macro reduce v      # v := v mod n for v >= 0
         @again:
-            subleq #N v @low
+            subleq #{n} v @low
             goto @again
         @low:
             to_if_not_negative @done v
@@ -239,9 +203,9 @@ def count3(values: Sequence[int], bits: int = 10) -> Program:
         counted:
             move x[{n - 1}] last
             {copies}
-            move #N i
+            move #{n} i
         outer:
-            move #N j
+            move #{n} j
         inner:
             move x[0] sum
             add y[0] sum
@@ -261,8 +225,8 @@ def count3(values: Sequence[int], bits: int = 10) -> Program:
             goto outer
         finished:
             reduce count
-        """
-    )
+    """
+    return written(bits, cells, text)
 
 
 def random_program(shape: Shape, seed: int) -> Program:
@@ -277,3 +241,91 @@ def random_program(shape: Shape, seed: int) -> Program:
     ]
     halt = (ZERO, MINUS_ONE, shape.commands - 1)
     return Program(shape.bits, (0, -1, *memory), (*code, halt))
+
+
+def random_programs(shape: Shape, count: int, seed: int = 0) -> list[Program]:
+    """``random_program`` for ``count`` seeds from ``seed`` on."""
+    return [random_program(shape, seed + i) for i in range(count)]
+
+
+Instruction = tuple
+
+# x := 2 x, by way of y
+DOUBLE = (("dec", "x", 1, 3), ("inc", "y", 2), ("inc", "y", 0), ("dec", "y", 4, 5), ("inc", "x", 3))
+# q := x div 3, x := x mod 3
+THIRD = (
+    ("dec", "x", 1, 6),
+    ("dec", "x", 2, 4),
+    ("dec", "x", 3, 5),
+    ("inc", "q", 0),
+    ("inc", "x", 6),
+    ("inc", "x", 4),
+)
+# x := x / 2 if x is even, else 3 x + 1, the half and the triple grown side by side
+COLLATZ = (
+    ("dec", "x", 1, 8),  # two at a time: half += 1, triple += 6
+    ("inc", "triple", 2),
+    ("inc", "triple", 3),
+    ("inc", "triple", 4),
+    ("dec", "x", 5, 12),  # was odd
+    ("inc", "triple", 6),
+    ("inc", "triple", 7),
+    ("inc", "triple", 15),
+    ("dec", "half", 9, 10),  # was even: x := half
+    ("inc", "x", 8),
+    ("dec", "triple", 10, 11),
+    ("dec", "half", 11, 16),
+    ("inc", "triple", 13),  # 3 x + 1
+    ("dec", "triple", 14, 11),
+    ("inc", "x", 13),
+    ("inc", "half", 0),
+)
+
+
+def check_counters(code: Sequence[Instruction], counters: Mapping[str, int]) -> None:
+    """Raise ConfigError for an unknown instruction or counter, a line that does not exist, a negative start."""
+    for i, (name, counter, *targets) in enumerate(code):
+        require(
+            (name, len(targets)) in (("inc", 1), ("dec", 2)),
+            f"instruction {i}: {code[i]}: must be ('inc', counter, to) or ('dec', counter, to, if_zero)",
+        )
+        known = f"instruction {i}: counter {counter!r} has no start; there are {', '.join(counters)}"
+        require(counter in counters, known)
+        for target in targets:
+            require(0 <= target <= len(code), f"instruction {i}: line {target}: must be from 0 to {len(code)}")
+    for name, value in counters.items():
+        require(value >= 0, f"{name} = {value}: a counter starts at 0 or more")
+
+
+def run_counters(code: Sequence[Instruction], counters: Mapping[str, int], steps: int = 100_000) -> dict[str, int]:
+    """The counters when the program halts, by a plain loop. Raises ConfigError where it has not after ``steps``."""
+    check_counters(code, counters)
+    held, line = dict(counters), 0
+    for _ in range(steps):
+        if line == len(code):
+            return held
+        name, counter, to, *if_zero = code[line]
+        if name == "inc":
+            held[counter] += 1
+        elif held[counter] == 0:
+            to = if_zero[0]
+        else:
+            held[counter] -= 1
+        line = to
+    require(line == len(code), f"no halt within {steps} steps; at line {line} with {held}")
+    return held
+
+
+def compile_counters(code: Sequence[Instruction], counters: Mapping[str, int], bits: int = 16) -> Program:
+    """The SUBLEQ program: two commands for ``inc``, three for ``dec``. Counters are cells of the same names."""
+    check_counters(code, counters)
+    label = [*(f"line_{i}" for i in range(len(code))), "halt"]
+    lines = []
+    for i, (name, counter, to, *if_zero) in enumerate(code):
+        lines.append(f"line_{i}:")
+        if name == "inc":
+            lines.append(f"subleq MINUS_ONE {counter}")
+        else:
+            lines += [f"subleq ZERO {counter} {label[if_zero[0]]}", f"subleq #1 {counter} {label[to]}"]
+        lines.append(f"goto {label[to]}")
+    return written(bits, counters, "\n".join(lines), macros="")

@@ -1,7 +1,7 @@
 """FLEQ programs: the calculator, Newton's inverse, power iteration, and learning by gradient descent (§7 to §9).
 
 The supplied text has the calculator (Algorithm 3) and the pseudocode of Newton's method (Algorithm 4); the other
-programs are ours. mul(P, Q) is P^T Q, so that a matrix is kept transposed where it is to stand on the left.
+programs are ours. mul(P, Q) is P^T Q, so that a matrix on the left of a product is kept transposed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,21 @@ import torch
 from torch import Tensor
 
 from entp_lib.validation import one_of, require
-from entp_papers.looped.fleq.arithmetic import diagonal_block, multiple_block, sum_block, transpose_block
+from entp_papers.looped.fleq.blocks import (
+    SIGMOID,
+    diagonal_block,
+    inverse_sum,
+    multiple_block,
+    product_block,
+    sigmoid_block,
+    sqrt_sum,
+    sum_block,
+    transpose_block,
+)
 from entp_papers.looped.fleq.frame import Maker
-from entp_papers.looped.fleq.product import product_block
-from entp_papers.looped.fleq.program import FleqProgram, fleq
-from entp_papers.looped.fleq.sigmoids import SIGMOID, inverse_sum, sigmoid_block, sqrt_sum
+from entp_papers.looped.fleq.programs import FleqProgram, fleq
 
-COUNT = "count = add(count, one); if count <= 0 goto loop"
+COUNT = "count = add(count, one); if count <= 0 goto loop"  # from 1 - rounds
 
 
 def linear_functions(delta: float = 1e-7, symmetric: bool = False) -> dict[str, Maker]:
@@ -44,14 +52,7 @@ def calculator_functions(m: int, low: float = 0.1, high: float = 10.0) -> dict[s
 def calculator(values: Sequence[float], functions: Mapping[str, Maker]) -> FleqProgram:
     """Algorithm 3: t = √(1 / ((a + b - c) d)) / 100."""
     require(len(values) == 4, f"values = {values}: must be a, b, c and d")
-    text = """
-        t = add(p, q)
-        t = sub(t, r)
-        t = mul(t, s)
-        t = inv(t)
-        t = sqrt(t)
-        t = perc(t)
-    """
+    text = "t = add(p, q)\nt = sub(t, r)\nt = mul(t, s)\nt = inv(t)\nt = sqrt(t)\nt = perc(t)"
     return fleq(text, 1, {**dict(zip("pqrs", values, strict=True)), "t": 0.0}, functions)
 
 
@@ -89,7 +90,7 @@ def newton_inverse(
 
 
 def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, functions: Mapping[str, Maker]) -> FleqProgram:
-    """b ← A b / ‖A b‖, ``rounds`` times. Needs inv and sqrt; ‖A b‖² must stay within what they are built for."""
+    """b ← A b / ‖A b‖, ``rounds`` times. Needs inv and sqrt; ‖A b‖² must stay in their ranges."""
     require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
     text = f"""
         At = transp(A)
@@ -107,7 +108,7 @@ def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, functions: Mapping[s
 
 
 def power_functions(m: int, low: float = 0.05, high: float = 2.0) -> dict[str, Maker]:
-    """What power iteration needs: the root of [0, high], the inverse of [√low, √high] (a root is at least √low)."""
+    """Functions of power iteration: the root of [0, high], the inverse of [√low, √high] (a root is at least √low)."""
     return linear_functions() | {
         "sqrt": sigmoid_block(sqrt_sum(m, high), 1, torch.sqrt),
         "inv": sigmoid_block(inverse_sum(m, low**0.5, high**0.5), 1, torch.reciprocal),
@@ -142,7 +143,7 @@ def least_squares(
     Without a ridge there must be k examples at least: in directions that A does not have, Newton doubles errors.
     """
     k, n = x_kn.shape
-    items: dict = {name: 0.0 for name in ("G", "Xt", "P", "v", "u", "W", "Wt", "T", "w")}
+    items: dict = dict.fromkeys(("G", "Xt", "P", "v", "u", "W", "Wt", "T", "w"), 0.0)
     lines = []
     for i, start in enumerate(range(0, n, k)):
         items[f"X{i}"], items[f"y{i}"] = x_kn[:, start : start + k], y_n[start : start + k]
@@ -151,9 +152,7 @@ def least_squares(
     items["G"] = ridge * torch.eye(k)
     scale = 1 / float(gram.abs().sum(0).max()) ** 2
     items |= {"scaled": scale * torch.eye(k), "two": 2 * torch.eye(k), "count": 1.0 - rounds}
-    text = (
-        "\n".join(lines)
-        + f"""
+    lines.append(f"""
         W = mul(G, scaled)
     loop:
         T = mul(G, W)
@@ -162,24 +161,17 @@ def least_squares(
         W = mul(Wt, T)
         {COUNT}
         Wt = transp(W)
-        w = mul(Wt, v)
-    """
-    )
-    return fleq(text, k, items, functions)
+        w = mul(Wt, v)""")
+    return fleq("\n".join(lines), k, items, functions)
 
 
 def learning_functions(delta: float = 1e-7) -> dict[str, Maker]:
-    """What back-propagation needs: the linear functions, the sigmoid of every entry, a vector as a diagonal matrix."""
+    """Functions of back-propagation: linear ones, the sigmoid of every entry, a vector as a diagonal matrix."""
     return linear_functions(delta) | {"sigmoid": sigmoid_block(SIGMOID), "diag": diagonal_block()}
 
 
 def back_propagation(
-    w_hk: Tensor,
-    v_h: Tensor,
-    samples: Sequence[tuple[Tensor, float]],
-    rate: float,
-    rounds: int,
-    functions: Mapping[str, Maker],
+    w_hk: Tensor, v_h: Tensor, samples: Sequence[tuple[Tensor, float]], rate: float, rounds: int, functions
 ) -> FleqProgram:
     """Stochastic gradient descent on (v · σ(W x) - y)² / 2 (Lemma 15), ``rounds`` times through the samples in turn.
 
@@ -188,7 +180,7 @@ def back_propagation(
     require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
     h, d = len(w_hk), max(w_hk.shape)
     items = {"Wt": w_hk.T, "v": v_h, "ones": torch.ones(h), "rate": rate * torch.eye(d), "count": 1.0 - rounds}
-    items |= {name: 0.0 for name in ("z", "h", "ht", "o", "e", "s", "D", "st", "g", "xt", "dW", "dv")}
+    items |= dict.fromkeys(("z", "h", "ht", "o", "e", "s", "D", "st", "g", "xt", "dW", "dv"), 0.0)
     lines = []
     for i, (x, y) in enumerate(samples):
         items[f"x{i}"], items[f"y{i}"] = x, float(y)

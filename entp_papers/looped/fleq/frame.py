@@ -1,10 +1,10 @@
-"""What the function blocks of FLEQ have in common (Definition 1, eq. 10): where A, B and C are, and how they are read.
+"""Rows, tokens and contract that all function blocks of FLEQ share (Definition 1, eq. 10).
 
 A matrix has a token per column. Tokens 0 to d - 1 hold A, the next d hold B, the next d hold C = f(A, B), in d rows of
 the block's own; further tokens are the block's to use, and the last one, the rest token, holds 0 in every row that
 changes. Tokens of a block are ``inside``; in the machine there are others, memory and commands, which are ``outside``.
 
-Letters: d largest height and width of a matrix, S tokens inside, T tokens, D width.
+Letters: B batch, d largest height and width of a matrix, S tokens inside, T tokens, D width.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,16 +12,21 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from entp_lib.validation import require
 from entp_papers.looped.layers import Stack
-from entp_papers.looped.plan import LayerPlan, Rows, Terms
+from entp_papers.looped.weights import LayerPlan, Rows, Terms, paired
 
-FAR = 200.0  # a score that is lower by this much is not seen: e^-200 is lost beside anything
+FAR = 200.0  # a score that is lower by this much is not seen: e^-200 vanishes in any sum
 HEAT = 64.0  # λ of heads that choose; their scores differ by 1 at least
 BOUND = 4096.0  # the G of gates: data must stay below. A power of 2, so that integers pass them exactly
-
 ROLES = ("a", "b", "c")
+
+
+def tokens_needed(d: int) -> int:
+    """Tokens inside that suffice for every block: three matrices, or the d² of a transpose, and the rest token."""
+    return max(3 * d, d * d) + 1
 
 
 class Frame:
@@ -30,27 +35,25 @@ class Frame:
     ``tokens`` counts those inside: at least 3 d + 1. ``constants`` has (token, coordinate, value), never changed.
     """
 
-    def __init__(self, d: int, tokens: int, rows: Rows | None = None):
+    def __init__(self, d: int, tokens: int):
         require(d >= 1, f"d = {d}: must be at least 1")
         require(tokens >= 3 * d + 1, f"tokens = {tokens}: must be at least 3 d + 1 = {3 * d + 1}")
-        self.d, self.tokens, self.rows = d, tokens, rows or Rows()
-        self.constants: list[tuple[int, int, float]] = []
-        (self.inside,), (self.outside,) = self.rows.add("inside"), self.rows.add("outside")
+        self.d, self.tokens, self.rows = d, tokens, Rows()
+        (self.inside,), (self.outside,) = self.rows.extend(inside=1, outside=1)
         self.role = {name: self.rows.add(f"in_{name}")[0] for name in ROLES}
-        (self.rest,) = self.rows.add("rest")
-        self.slot = self.rows.add("slot", d)
-        self.constants += [(t, self.inside, 1.0) for t in range(tokens)]
+        (self.rest,), self.slot = self.rows.extend(rest=1, slot=d)
+        self.constants = [(t, self.inside, 1.0) for t in range(tokens)]
         self.constants.append((tokens - 1, self.rest, 1.0))
         for i, name in enumerate(ROLES):
             for j in range(d):
                 self.constants += [(i * d + j, self.role[name], 1.0), (i * d + j, self.slot[j], 1.0)]
 
+    def add(self, block: str, **sizes: int) -> list[range]:
+        """Rows of a block's own, named after it."""
+        return self.rows.extend(**{f"{block}.{part}": size for part, size in sizes.items()})
+
     def head(
-        self,
-        plan: LayerPlan,
-        scores: list[tuple[Terms, Terms]],
-        values: list[tuple[Terms, Terms]],
-        heat: float = HEAT,
+        self, plan: LayerPlan, scores: list[tuple[Terms, Terms]], values: list[tuple[Terms, Terms]], heat: float = HEAT
     ) -> None:
         """A head whose tokens inside do not see those outside, nor the other way round.
 
@@ -59,41 +62,34 @@ class Frame:
         apart = [({self.inside: -FAR / heat}, {self.outside: 1.0}), ({self.outside: -FAR / heat}, {self.inside: 1.0})]
         plan.head(scores + apart, values, heat)
 
-    def others_rest(self, readers: Terms) -> tuple[Terms, Terms]:
-        """The score that sends every token inside but the ``readers`` to the rest token."""
-        query = {self.inside: 4.0}
-        for i, w in readers.items():
-            query[i] = query.get(i, 0.0) - 4.0 * w
-        return query, {self.rest: 1.0}
+    def others_rest(self, reader: int) -> tuple[Terms, Terms]:
+        """The score that sends every token inside to the rest token, but those where the row ``reader`` is 1."""
+        return {self.inside: 4.0, reader: -4.0}, {self.rest: 1.0}
 
-    def gather(self, plan: LayerPlan, sources: Sequence[str], values: list[tuple[Terms, Terms]]) -> None:
+    def read_columns(self, plan: LayerPlan, sources: Sequence[str], values: list[tuple[Terms, Terms]]) -> None:
         """C's tokens attend to the tokens of the same column in ``sources``, equally; all others to the rest token."""
         c = self.role["c"]
         by_role = ({c: 1.0}, {self.role[s]: 1.0 for s in sources})
-        by_slot = [({i: 1.0}, {i: 1.0}) for i in self.slot]
-        self.head(plan, [by_role, *by_slot, self.others_rest({c: 1.0})], values)
+        self.head(plan, [by_role, *paired(self.slot, self.slot), self.others_rest(c)], values)
 
     def clear_c(self, plan: LayerPlan, data: range) -> None:
-        """Forget what C's tokens held."""
+        """Set C's tokens to 0."""
         for i in data:
             plan.add_where({i: -1.0}, {i: 1.0}, [self.role["c"]], BOUND)
 
 
 @dataclass
 class Block:
-    """A function as Transformer layers: its rows within a frame, its layers, and what it computes.
+    """A function as Transformer layers within a frame.
 
-    ``data`` are the rows of A, B and C, ``temporary`` what it leaves behind, ``private`` all rows that it added.
-    ``exact`` is the function on matrices (d, d), for the interpreter and the tests.
+    ``data`` are the rows of A, B and C, ``temporary`` those that must be 0 afterwards. ``exact`` is the function on
+    matrices (..., d, d), for the interpreter and the tests. ``constants`` are as in ``Frame``.
     """
 
-    name: str
-    frame: Frame
     data: range
     temporary: list[range]
     plans: list[LayerPlan]
     exact: Callable[[Tensor, Tensor], Tensor]
-    private: int = 0
     constants: list[tuple[int, int, float]] = field(default_factory=list)
 
     @property
@@ -111,29 +107,28 @@ Maker = Callable[[Frame, str], Block]
 class BlockStack(Stack):
     """One block by itself, as a Transformer of its own."""
 
-    def __init__(self, maker: Maker, d: int, tokens: int = 0, dtype: torch.dtype = torch.float64):
-        frame = Frame(d, max(tokens, tokens_needed(d)))
+    def __init__(self, maker: Maker, d: int, dtype: torch.dtype = torch.float64):
+        frame = Frame(d, tokens_needed(d))
         block = maker(frame, "f")
         width = frame.rows.width
         super().__init__([plan.build(width, dtype) for plan in block.plans], width, frame.tokens)
         self.block, self.frame, self.dtype = block, frame, dtype
 
     def encode(self, a_Bdd: Tensor, b_Bdd: Tensor, c_Bdd: Tensor | None = None) -> Tensor:
-        """State (B, S, D) of batches of matrices; ``c_Bdd`` is what C's tokens held before."""
+        """State (B, S, D) of batches of matrices; ``c_Bdd`` are the former contents of C's tokens."""
         frame, block, d = self.frame, self.block, self.frame.d
-        x_BTD = torch.zeros(len(a_Bdd), frame.tokens, self.width, dtype=self.dtype)
+        x_BSD = torch.zeros(len(a_Bdd), frame.tokens, self.width, dtype=self.dtype)
         for t, i, value in (*frame.constants, *block.constants):
-            x_BTD[:, t, i] = value
-        data = slice(block.data.start, block.data.stop)
+            x_BSD[:, t, i] = value
         for k, matrix in enumerate((a_Bdd, b_Bdd, c_Bdd)):
             if matrix is not None:
-                x_BTD[:, k * d : (k + 1) * d, data] = matrix.transpose(1, 2).to(self.dtype)
-        return x_BTD
+                x_BSD[:, k * d : (k + 1) * d, block.data.start : block.data.stop] = matrix.mT.to(self.dtype)
+        return x_BSD
 
-    def matrix(self, x_BTD: Tensor, role: str) -> Tensor:
+    def matrix(self, x_BSD: Tensor, role: str) -> Tensor:
         """A, B or C (B, d, d) of a state."""
         start, data = ROLES.index(role) * self.frame.d, self.block.data
-        return x_BTD[:, start : start + self.frame.d, data.start : data.stop].transpose(1, 2)
+        return x_BSD[:, start : start + self.frame.d, data.start : data.stop].mT
 
     @torch.inference_mode()
     def apply(self, a_Bdd: Tensor, b_Bdd: Tensor) -> Tensor:
@@ -141,6 +136,34 @@ class BlockStack(Stack):
         return self.matrix(self(self.encode(a_Bdd, b_Bdd)), "c")
 
 
-def tokens_needed(d: int) -> int:
-    """Tokens inside that suffice for every block: three matrices, or the d² of a transpose, and the rest token."""
-    return max(3 * d, d * d) + 1
+def violations(maker: Maker, d: int, seed: int = 0) -> dict[str, float]:
+    """The largest deviation from each term of Definition 1, by name, over random matrices.
+
+    error: C from the exact function · inputs: A and B afterwards · previous: C for another content of C before ·
+    left_behind: temporary rows afterwards · together: C of one pair alone and within the batch.
+    """
+    stack = BlockStack(maker, d)
+    generator = torch.Generator().manual_seed(seed)
+    a, b, before = torch.randn(3, 4, d, d, generator=generator, dtype=torch.float64)
+    after = stack(stack.encode(a, b, before))
+    c, again = stack.matrix(after, "c"), stack.apply(a, b)
+
+    def largest(difference: Tensor) -> float:
+        return float(difference.abs().max())
+
+    return {
+        "error": largest(c - stack.block.exact(a, b)),
+        "inputs": max(largest(stack.matrix(after, "a") - a), largest(stack.matrix(after, "b") - b)),
+        "previous": largest(again - c),
+        "left_behind": max(largest(after[..., r.start : r.stop]) for r in stack.block.temporary),
+        "together": largest(stack.apply(a[:1], b[:1])[0] - again[0]),
+    }
+
+
+def padding_error(maker: Maker, small: int, large: int, seed: int = 0) -> float:
+    """How far f of matrices in a corner of larger ones is from f of themselves, zeros around them included."""
+    generator = torch.Generator().manual_seed(seed)
+    a, b = torch.randn(2, 3, small, small, generator=generator, dtype=torch.float64)
+    room = (0, large - small, 0, large - small)
+    wide = BlockStack(maker, large).apply(pad(a, room), pad(b, room))
+    return float((wide - pad(BlockStack(maker, small).apply(a, b), room)).abs().max())

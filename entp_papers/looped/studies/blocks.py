@@ -1,19 +1,25 @@
 """The errors of function blocks: products by δ, sums of sigmoids by m, transposes, the contract, x² by depth."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from numpy import ndarray
 
-from entp_papers.looped.depth import attention_square, sawtooth_square
-from entp_papers.looped.fleq.arithmetic import diagonal_block, multiple_block, sum_block, transpose_block
-from entp_papers.looped.fleq.contract import padding_error, violations
-from entp_papers.looped.fleq.frame import BlockStack, Maker
-from entp_papers.looped.fleq.product import product_block
-from entp_papers.looped.fleq.sigmoids import SIGMOID, inverse_sum, selected_block, sigmoid_block, sqrt_sum
-from entp_papers.looped.permutation import transpose, transposer
-from entp_papers.looped.studies.exact import Study, columns, precision
+from entp_lib.validation import require
+from entp_papers.looped.circuits import transpose, transposer
+from entp_papers.looped.fleq.blocks import (
+    SIGMOID,
+    diagonal_block,
+    inverse_sum,
+    multiple_block,
+    product_block,
+    selected_block,
+    sigmoid_block,
+    sqrt_sum,
+    sum_block,
+    transpose_block,
+)
+from entp_papers.looped.fleq.frame import BlockStack, Maker, padding_error, violations
+from entp_papers.looped.studies import PRECISIONS, Study, columns, largest, slope
 
 
 def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 20, data_seed: int = 0) -> Study:
@@ -24,57 +30,35 @@ def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 
     generator = torch.Generator().manual_seed(data_seed)
     a, b = torch.rand(2, pairs, d, d, generator=generator, dtype=torch.float64).mul(2).sub(1)
     exact = a.transpose(1, 2) @ b
-    largest = float(exact.abs().max())
+    top = largest(exact)
+    cases = [("delta", delta, 50.0, kind, heads) for kind in ("fp64", "fp32") for heads in (1, 2) for delta in deltas]
+    cases += [("sink", 1e-4, sink, "fp64", 1) for sink in sinks]
     rows: list[dict] = []
+    for by, delta, sink, kind, heads in cases:
+        dtype = PRECISIONS[kind]
+        stack = BlockStack(product_block(delta=delta, sink=sink, symmetric=heads == 2), d, dtype)
+        row = {"by": by, "delta": delta, "sink": sink, "precision": kind, "heads": heads}
+        row["error"] = largest(stack.apply(a, b).double() - exact)
+        rows.append(row | {"predicted": delta * top**2 / 2 + torch.finfo(dtype).eps / 2 / delta})
 
-    def note(by: str, delta: float, sink: float, kind: str, symmetric: bool) -> None:
-        stack = BlockStack(product_block(delta=delta, sink=sink, symmetric=symmetric), d, dtype=precision(kind))
-        error = float((stack.apply(a, b).double() - exact).abs().max())
-        u = torch.finfo(precision(kind)).eps / 2
-        rows.append(
-            {
-                "by": by,
-                "delta": delta,
-                "sink": sink,
-                "precision": kind,
-                "heads": 2 if symmetric else 1,
-                "error": error,
-                "predicted": delta * largest**2 / 2 + u / delta,
-            }
-        )
+    def by_delta(kind: str, heads: int) -> list[dict]:
+        return [r for r in rows if (r["by"], r["precision"], r["heads"]) == ("delta", kind, heads)]
 
-    for kind in ("fp64", "fp32"):
-        for symmetric in (False, True):
-            for delta in deltas:
-                note("delta", delta, 50.0, kind, symmetric)
-    for sink in sinks:
-        note("sink", 1e-4, sink, "fp64", False)
-    best = {}
-    for kind in ("fp64", "fp32"):
-        for heads in (1, 2):
-            best[f"{kind}, {heads} heads"] = min(
-                r["error"] for r in rows if r["by"] == "delta" and (r["precision"], r["heads"]) == (kind, heads)
-            )
-    one = [r for r in rows if r["by"] == "delta" and r["precision"] == "fp64" and r["heads"] == 1]
-    rising = [r for r in one if r["delta"] >= 1e-6]
-    falling = [r for r in one if r["delta"] <= 1e-10]
-    metrics = {"best": best, "largest_product": largest, "slope_above": slope(rising), "slope_below": slope(falling)}
+    one = by_delta("fp64", 1)
+    metrics = {
+        "best": {
+            f"{kind}, {heads} heads": min(r["error"] for r in by_delta(kind, heads))
+            for kind in ("fp64", "fp32")
+            for heads in (1, 2)
+        },
+        "largest_product": top,
+        "slope_above": slope([r for r in one if r["delta"] >= 1e-6]),
+        "slope_below": slope([r for r in one if r["delta"] <= 1e-10]),
+    }
     return metrics, columns(rows)
 
 
-def slope(rows: list[dict], x: str = "delta", y: str = "error") -> float:
-    """Of log y against log x, by least squares; 0 for fewer than two points."""
-    if len(rows) < 2:
-        return 0.0
-    return float(np.polyfit(np.log([r[x] for r in rows]), np.log([r[y] for r in rows]), 1)[0])
-
-
-TARGETS: dict[str, Callable[[ndarray], ndarray]] = {
-    "sin": np.sin,
-    "x²": np.square,
-    "exp": np.exp,
-    "tanh": np.tanh,
-}
+TARGETS = {"sin": np.sin, "x²": np.square, "exp": np.exp, "tanh": np.tanh}
 
 
 def sigmoids_study(terms: list[int], data_seed: int = 0) -> Study:
@@ -104,10 +88,6 @@ def sigmoids_study(terms: list[int], data_seed: int = 0) -> Study:
     return {"slopes": slopes, "lemma_5": lemma_5_errors(terms, data_seed)}, columns(rows)
 
 
-def largest(x: ndarray) -> float:
-    return float(np.abs(x).max())
-
-
 def lemma_5_errors(terms: list[int], seed: int) -> dict[str, float]:
     """How far Lemma 5's block, three functions of two numbers, is from its sum; by the number of terms up to 200."""
     found = {}
@@ -117,7 +97,7 @@ def lemma_5_errors(terms: list[int], seed: int) -> dict[str, float]:
         e = torch.eye(3, dtype=torch.float64)[:, :, None].expand(3, 3, 3) * torch.tensor([1.0, 0, 0]).double()
         x = torch.from_numpy(draw.normal(size=(3, 3, 3)))
         y = stack.apply(e, x)[:, 0, 0] - stack.block.exact(e, x)[:, 0, 0]
-        found[str(m)] = float(y.abs().max())
+        found[str(m)] = largest(y)
     return found
 
 
@@ -126,15 +106,12 @@ def transpose_study(sizes: list[int], one_layer: list[int], data_seed: int = 0) 
     generator, rows = torch.Generator().manual_seed(data_seed), []
     for d in sizes:
         stack, a = BlockStack(transpose_block(), d), torch.randn(4, d, d, generator=generator, dtype=torch.float64)
-        error = float((stack.apply(a, a) - a.transpose(1, 2)).abs().max())
-        rows.append(
-            {"d": d, "construction": "Lemma 6", **shape_of(stack), "tokens": stack.frame.tokens, "error": error}
-        )
+        row = {"d": d, "construction": "Lemma 6", **shape_of(stack), "tokens": stack.frame.tokens}
+        rows.append(row | {"error": largest(stack.apply(a, a) - a.mT)})
     for d in one_layer:
         a = torch.randn(1, d, d, generator=generator, dtype=torch.float64)
-        error = float((transpose(a) - a.transpose(1, 2)).abs().max())
-        stack = transposer(d)[0]
-        rows.append({"d": d, "construction": "one layer", **shape_of(stack), "tokens": d * d, "error": error})
+        row = {"d": d, "construction": "one layer", **shape_of(transposer(d)[0]), "tokens": d * d}
+        rows.append(row | {"error": largest(transpose(a) - a.mT)})
     return {"largest_error": max(r["error"] for r in rows)}, columns(rows)
 
 
@@ -143,37 +120,53 @@ def shape_of(stack) -> dict[str, int]:
     return {name: size[name] for name in ("layers", "heads", "width")}
 
 
-def makers() -> dict[str, Maker]:
-    """Every block, under the name of what it computes."""
-    return {
-        "A + B": sum_block(),
-        "A - B": sum_block(-1.0),
-        "A / 100": multiple_block(0.01),
-        "A^T": transpose_block(),
-        "A^T B": product_block(),
-        "B^T A": product_block("b", "a"),
-        "A^T A": product_block("a", "a"),
-        "B^T B": product_block("b", "b"),
-        "A^T B, two heads": product_block(symmetric=True, delta=1e-5),
-        "σ(A)": sigmoid_block(SIGMOID),
-        "√A": sigmoid_block(sqrt_sum(50), 1),
-        "diagonal": diagonal_block(),
-    }
+MAKERS: dict[str, Maker] = {
+    "A + B": sum_block(),
+    "A - B": sum_block(-1.0),
+    "A / 100": multiple_block(0.01),
+    "A^T": transpose_block(),
+    "A^T B": product_block(),
+    "B^T A": product_block("b", "a"),
+    "A^T A": product_block("a", "a"),
+    "B^T B": product_block("b", "b"),
+    "A^T B, two heads": product_block(symmetric=True, delta=1e-5),
+    "σ(A)": sigmoid_block(SIGMOID),
+    "√A": sigmoid_block(sqrt_sum(50), 1),
+    "diagonal": diagonal_block(),
+}
 
 
 def contract_study(sizes: list[int], data_seed: int = 0) -> Study:
     """Definition 1 for every block and d: the largest deviation from each term, with layers, heads and width."""
     rows: list[dict] = []
-    for name, maker in makers().items():
+    for name, maker in MAKERS.items():
         for d in sizes:
-            stack = BlockStack(maker, d)
-            # a function of 0 that is not 0 fills the padding: those are not asked for it
-            pads = name not in ("σ(A)", "√A")
-            padding = padding_error(maker, d, d + 2, data_seed) if pads else 0.0
             found = violations(maker, d, data_seed)
-            rows.append({"block": name, "d": d, **shape_of(stack), **found, "padding": padding})
+            # a function of 0 that is not 0 fills the padding: those are not asked for it
+            padding = 0.0 if name in ("σ(A)", "√A") else padding_error(maker, d, d + 2, data_seed)
+            rows.append({"block": name, "d": d, **shape_of(BlockStack(maker, d)), **found, "padding": padding})
     terms = ("inputs", "left_behind", "together")
     return {"kept": all(r[t] < 1e-9 for r in rows for t in terms)}, columns(rows)
+
+
+def sawtooth_square(x: ndarray, levels: int) -> ndarray:
+    """x² on [0, 1] as x - Σ_k g_k(x) / 4^k with g_k the tooth function applied k times: a ReLU network of that depth.
+
+    The error is 4^-(levels + 1) at most: at the middle of the finest teeth.
+    """
+    require(levels >= 0, f"levels = {levels}: must not be negative")
+    result, tooth = x.copy(), x
+    for k in range(1, levels + 1):
+        tooth = 2 * np.maximum(tooth, 0) - 4 * np.maximum(tooth - 0.5, 0) + 2 * np.maximum(tooth - 1, 0)
+        result = result - tooth / 4**k
+    return result
+
+
+def attention_square(x: ndarray, delta: float, symmetric: bool = True) -> ndarray:
+    """x² as the product of x with itself (§6.3): two layers, one head or two."""
+    stack = BlockStack(product_block("a", "a", delta=delta, symmetric=symmetric), 1)
+    a = torch.from_numpy(x).view(-1, 1, 1)
+    return stack.apply(a, torch.zeros_like(a))[:, 0, 0].numpy()
 
 
 def depth_study(levels: list[int], deltas: list[float], points: int, units: int = 1024) -> Study:
@@ -183,22 +176,20 @@ def depth_study(levels: list[int], deltas: list[float], points: int, units: int 
     ``units``: of the one hidden layer whose ReLUs join as many points of x² by lines, ``one_wide_layer`` its error.
     """
     x = np.linspace(0, 1, points)
+    relu = [largest(sawtooth_square(x, k) - x**2) for k in levels]
+    attention = [largest(attention_square(x, delta) - x**2) for delta in deltas]
     rows = [
-        {"kind": "ReLU network", "layers": k, "delta": 0.0, "error": largest(sawtooth_square(x, k) - x**2)}
-        for k in levels
+        {"kind": "ReLU network", "layers": k, "delta": 0.0, "error": error}
+        for k, error in zip(levels, relu, strict=True)
+    ] + [
+        {"kind": "attention", "layers": 2, "delta": delta, "error": error}
+        for delta, error in zip(deltas, attention, strict=True)
     ]
-    for delta in deltas:
-        error = largest(attention_square(x, delta) - x**2)
-        rows.append({"kind": "attention", "layers": 2, "delta": delta, "error": error})
-    best = min(r["error"] for r in rows if r["kind"] == "attention")
-    deep = next((r["layers"] for r in rows if r["kind"] == "ReLU network" and r["error"] <= best), None)
-    relu = [r["error"] for r in rows if r["kind"] == "ReLU network"]
-    factor = (relu[0] / relu[-1]) ** (1 / (levels[-1] - levels[0]))
     knots = np.linspace(0, 1, units + 1)
     metrics = {
-        "best_attention": best,
-        "levels_for_the_same": deep,
-        "factor_of_a_level": factor,
+        "best_attention": min(attention),
+        "levels_for_the_same": next((k for k, e in zip(levels, relu, strict=True) if e <= min(attention)), None),
+        "factor_of_a_level": (relu[0] / relu[-1]) ** (1 / (levels[-1] - levels[0])),
         "one_wide_layer": largest(np.interp(x, knots, knots**2) - x**2),
     }
     return metrics, columns(rows)

@@ -1,4 +1,4 @@
-"""FLEQ programs as text, their interpreter, and running them on the machine.
+"""FLEQ programs as text or at random, their interpreter, and running them on the machine.
 
     product = mul(A, B)             mem[product] = A^T B
     count = add(count, one)
@@ -11,7 +11,7 @@ exist in every program: flags that always and never jump, and a place for result
 halts.
 """
 
-import difflib
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,12 +20,14 @@ import torch
 from torch import Tensor
 
 from entp_lib.validation import ConfigError, require
+from entp_papers.looped.assembler import near
 from entp_papers.looped.fleq.frame import BOUND, Frame, Maker, tokens_needed
 from entp_papers.looped.fleq.machine import FleqMachine, FleqShape
 
 CALL = re.compile(r"(\w+)\s*=\s*(\w+)\(\s*(\w+)\s*(?:,\s*(\w+)\s*)?\)\s*(?:\[(\d+)x(\d+)\])?")
 BRANCH = re.compile(r"if\s+(\w+)\s*<=\s*0\s+goto\s+(\w+)")
 RESERVED = {"zero": 0.0, "one": 1.0, "nowhere": 0.0}
+LARGEST = 30.0  # entry of a random program on the way: products square what they are given
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,9 @@ class FleqProgram:
     def last(self) -> int:
         return len(self.code) - 1
 
-    def machine(self, dtype: torch.dtype = torch.float64) -> FleqMachine:
+    def machine(self) -> FleqMachine:
         """A machine that it fits."""
-        return FleqMachine(self.shape, self.functions, dtype)
+        return FleqMachine(self.shape, self.functions)
 
 
 def square(value: Tensor | float | list, d: int) -> Tensor:
@@ -72,11 +74,6 @@ def square(value: Tensor | float | list, d: int) -> Tensor:
     require(bool(x.isfinite().all()), "a value is not finite")
     require(float(x.abs().max()) < BOUND, f"a value of {float(x.abs().max()):g} is too large: must be below {BOUND:g}")
     return torch.nn.functional.pad(x, (0, d - x.shape[1], 0, d - x.shape[0]))
-
-
-def near(name: str, known) -> str:
-    found = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {found[0]!r}?" if found else f"; there are {', '.join(known)}"
 
 
 def fleq(text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapping[str, Maker]) -> FleqProgram:
@@ -96,16 +93,17 @@ def fleq(text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapp
             statements.append((number, line))
     labels["halt"] = len(statements)
     code = [read(number, line, d, held, labels, functions) for number, line in statements]
-    idle = next(iter(functions))
-    code.append(Command(idle, "zero", "zero", "nowhere", "zero", len(statements), d, d))
+    code.append(Command(next(iter(functions)), "zero", "zero", "nowhere", "zero", len(statements), d, d))
     return FleqProgram(d, held, tuple(code), functions)
 
 
 def read(number: int, line: str, d: int, items, labels: dict[str, int], functions) -> Command:
     """One command."""
+    kinds = {"item": items, "function": functions, "label": labels}
 
-    def known(kind: str, name: str, names) -> str:
-        require(name in names, f"line {number}: unknown {kind} {name!r}{near(name, names)}")
+    def known(kind: str, name: str) -> str:
+        hint = near(name, kinds[kind]) or f"; there are {', '.join(kinds[kind])}"
+        require(name in kinds[kind], f"line {number}: unknown {kind} {name!r}{hint}")
         return name
 
     first, _, rest = (part.strip() for part in line.partition(";"))
@@ -114,14 +112,14 @@ def read(number: int, line: str, d: int, items, labels: dict[str, int], function
         raise ConfigError(f"line {number}: {line!r} is not understood: c = f(a, b), or if flag <= 0 goto label")
     function, a, b, c, height, width = next(iter(functions)), "zero", "zero", "nowhere", d, d
     if call:
-        c, function = known("item", call[1], items), known("function", call[2], functions)
-        a, b = known("item", call[3], items), known("item", call[4] or "zero", items)
+        c, function = known("item", call[1]), known("function", call[2])
+        a, b = known("item", call[3]), known("item", call[4] or "zero")
         require(c not in ("zero", "one"), f"line {number}: {c} must keep its value")
         height, width = int(call[5] or d), int(call[6] or d)
         require(1 <= height <= d and 1 <= width <= d, f"line {number}: {height}x{width}: must be from 1x1 to {d}x{d}")
     flag, goto = "one", 0
     if jump:
-        flag, goto = known("item", jump[1], items), labels[known("label", jump[2], labels)]
+        flag, goto = known("item", jump[1]), labels[known("label", jump[2])]
     return Command(function, a, b, c, flag, goto, height, width)
 
 
@@ -143,30 +141,20 @@ class FleqRun:
 
 def interpret(program: FleqProgram, steps: int = 2000) -> FleqRun:
     """Run by calling the exact functions. Raises ConfigError where it has not halted after ``steps``."""
-    exact = {}
+    d, frame = program.d, Frame(program.d, tokens_needed(program.d))
+    exact = {name: maker(frame, name).exact for name, maker in program.functions.items()}
     items, line = dict(program.items), 0
     seen, lines = [dict(items)], [0]
-    blocks = program_blocks(program)
-    for _ in range(steps):
-        if line == program.last:
-            return FleqRun(seen, lines)
+    while line != program.last:
+        require(len(lines) <= steps, f"no halt within {steps} steps: at line {line} of 0 to {program.last}")
         command = program.code[line]
-        mask = (torch.arange(program.d) < command.height)[:, None] & (torch.arange(program.d) < command.width)
-        f = exact.setdefault(command.function, blocks[command.function])
-        value = f(items[command.a] * mask, items[command.b] * mask)
+        mask = (torch.arange(d) < command.height)[:, None] & (torch.arange(d) < command.width)
+        value = exact[command.function](items[command.a] * mask, items[command.b] * mask)
         items[command.c] = torch.where(mask, value, 0.0)  # beyond the mask a function may not be finite
         line = command.goto if items[command.flag][0, 0] <= 0 else line + 1
         seen.append(dict(items))
         lines.append(line)
-    require(line == program.last, f"no halt within {steps} steps: at line {line} of 0 to {program.last}")
     return FleqRun(seen, lines)
-
-
-def program_blocks(program: FleqProgram) -> dict:
-    """The exact function of every block, by name."""
-    return {
-        name: maker(Frame(program.d, tokens_needed(program.d)), name).exact for name, maker in program.functions.items()
-    }
 
 
 def encode(machine: FleqMachine, programs: list[FleqProgram]) -> Tensor:
@@ -190,31 +178,21 @@ def encode(machine: FleqMachine, programs: list[FleqProgram]) -> Tensor:
 
 
 @torch.inference_mode()
-def run(
-    program: FleqProgram,
-    machine: FleqMachine | None = None,
-    steps: int = 2000,
-    fast: bool = True,
-    must_halt: bool = True,
-) -> FleqRun:
-    """Run on the machine until it halts, with its sparse form if ``fast``.
+def run(program: FleqProgram, machine: FleqMachine | None = None, steps: int = 2000, must_halt: bool = True) -> FleqRun:
+    """Run on the machine's sparse form until it halts.
 
     Raises ConfigError where it has not halted after ``steps`` passes, or where values have grown beyond all bounds;
     without ``must_halt`` the run so far is returned.
     """
     machine = machine or program.machine()
-    stack = machine.sparse() if fast else machine
-    x, names = encode(machine, [program]), list(program.items)
+    stack, x, names = machine.sparse(), encode(machine, [program]), list(program.items)
     seen, lines = [dict(program.items)], [0]
-    for _ in range(steps):
-        if lines[-1] == program.last:
-            break
+    while lines[-1] != program.last and len(lines) <= steps:
         x = stack(x)
         if not bool(x.isfinite().all()):
             require(not must_halt, f"after {len(lines)} passes values are not finite: data must stay below {BOUND:g}")
             break
-        line = int(machine.counters(x))
-        lines.append(program.last if line >= program.last else line)
+        lines.append(min(int(machine.counters(x)), program.last))
         seen.append(dict(zip(names, machine.memory(x)[0], strict=False)))
     halted = lines[-1] == program.last
     require(halted or not must_halt, f"no halt within {steps} passes: at line {lines[-1]} of 0 to {program.last}")
@@ -225,15 +203,14 @@ def run(
 def run_together(
     programs: list[FleqProgram], machine: FleqMachine, name: str, steps: int = 2000, chunk: int = 25
 ) -> Tensor:
-    """The item ``name`` (programs, d, d) after all programs have halted, ``chunk`` of them side by side.
+    """The item ``name`` (programs, d, d) after all programs have halted, ``chunk`` of them in a batch.
 
     Raises ConfigError where one has not halted after ``steps`` passes.
     """
     stack, found = machine.sparse(), []
     for start in range(0, len(programs), chunk):
         part = programs[start : start + chunk]
-        x, halted = encode(machine, part), False
-        last = torch.tensor([p.last for p in part])
+        x, last = encode(machine, part), torch.tensor([p.last for p in part])
         for _ in range(steps):
             x = stack(x)
             halted = bool((machine.counters(x) >= last).all())
@@ -243,3 +220,30 @@ def run_together(
         places = torch.tensor([list(p.items).index(name) for p in part])
         found.append(machine.memory(x)[torch.arange(len(part)), places])
     return torch.cat(found)
+
+
+def random_fleq(d: int, commands: int, seed: int, functions: Mapping[str, Maker], apart: bool = False) -> FleqProgram:
+    """A program of so many commands: calls, some of them with a branch ahead, and a loop of three rounds around all.
+
+    Programs whose values grow beyond ``LARGEST``, by the interpreter, are drawn again. ``apart`` writes the same
+    program with every branch as a command of its own (Corollary 1).
+    """
+    require(commands >= 2, f"commands = {commands}: must be at least 2")
+    names = [f"m{i}" for i in range(4)]
+    for attempt in range(1000):
+        draw = random.Random(f"{seed} {attempt}")
+        generator = torch.Generator().manual_seed(1000 * seed + attempt)
+        items = {name: torch.randn(d, d, generator=generator, dtype=torch.float64) / d for name in names}
+        lines = ["loop:"]
+        for i in range(commands - 1):
+            call = f"{draw.choice(names)} = {draw.choice(list(functions))}({draw.choice(names)}, {draw.choice(names)})"
+            jump = f"; if {draw.choice(('sign', 'one'))} <= 0 goto at_{draw.randint(i + 1, commands - 1)}"
+            lines.append(f"at_{i}: {call}{jump if draw.random() < 0.3 else ''}")
+        lines.append(f"at_{commands - 1}: count = add(count, one); if count <= 0 goto loop")
+        items |= {"count": -2.0, "sign": float(draw.choice((-1, 1)))}
+        text = "\n".join(lines)
+        program = fleq(text.replace("; if", "\nif") if apart else text, d, items, functions)
+        largest = max(float(v.abs().max()) for held in interpret(program).items for v in held.values())
+        if largest <= LARGEST:
+            return program
+    raise RuntimeError(f"no program of {commands} commands whose values stay below {LARGEST} was found")

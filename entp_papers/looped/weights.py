@@ -1,4 +1,4 @@
-"""Weights written by name: what a layer is to do becomes heads and ReLU units, and these become matrices.
+"""Weights written by name: heads and ReLU units over named coordinates, which become matrices.
 
 ``Rows`` names the coordinates of a token (the paper's rows of X). ``Terms`` is a linear function of a token or a
 direction in its state: weights by coordinate. Everything that is added is linear or a ReLU of something linear, so a
@@ -9,7 +9,6 @@ Letters: D width, H heads, K key width, V value width, F hidden units.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 import torch
 
@@ -20,11 +19,12 @@ Terms = dict[int, float]
 
 
 class Rows:
-    """Names of coordinates, in the order in which they were added."""
+    """Names of coordinates, in the order in which they were added; ``sizes`` are the first ones."""
 
-    def __init__(self):
+    def __init__(self, **sizes: int):
         self.places: dict[str, range] = {}
         self.width = 0
+        self.extend(**sizes)
 
     def add(self, name: str, size: int = 1) -> range:
         """The next ``size`` coordinates, under ``name``. Raises ConfigError for a name that is taken."""
@@ -33,43 +33,43 @@ class Rows:
         self.width += size
         return self.places[name]
 
+    def extend(self, **sizes: int) -> list[range]:
+        """Add several names with their sizes."""
+        return [self.add(name, size) for name, size in sizes.items()]
+
     def __getitem__(self, name: str) -> range:
         return self.places[name]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.places
-
-    def slice(self, *names: str) -> slice:
-        """The coordinates of names that lie beside each other."""
-        first, last = self.places[names[0]], self.places[names[-1]]
-        return slice(first.start, last.stop)
+    def slice(self, name: str) -> slice:
+        """The coordinates of a name, as an index of the last axis of a state."""
+        return slice(self.places[name].start, self.places[name].stop)
 
 
-def same(*rows: Iterable[int], weight: float = 1.0) -> list[Terms]:
+def same(*rows: Iterable[int]) -> list[Terms]:
     """One Terms per place, each the sum of the rows at that place: ``same(a, b)[i]`` is a_i + b_i."""
-    return [dict.fromkeys(places, weight) for places in zip(*rows, strict=True)]
+    return [dict.fromkeys(places, 1.0) for places in zip(*rows, strict=True)]
 
 
-@dataclass
-class Head:
-    """Σ query · key are its scores before λ; each (value, target) adds the mean of value to target."""
-
-    scores: list[tuple[Terms, Terms]]
-    values: list[tuple[Terms, Terms]]
-    temperature: float
+def paired(first: Iterable[int], second: Iterable[int], weight: float = 1.0) -> list[tuple[Terms, Terms]]:
+    """(weight · first_i, second_i) by place: queries with their keys, or values with their targets."""
+    return [({x: weight}, {y: 1.0}) for x, y in zip(first, second, strict=True)]
 
 
-@dataclass
 class LayerPlan:
-    """One layer while it is being written; ``build`` makes the matrices."""
+    """One layer while it is being written; ``build`` makes the matrices.
 
-    says: str
-    heads: list[Head] = field(default_factory=list)
-    units: list[tuple[Terms, float, Terms]] = field(default_factory=list)
-    constant: Terms = field(default_factory=dict)
+    ``heads`` has (scores, values, temperature) and ``units`` (source, bias, target).
+    """
+
+    def __init__(self, says: str):
+        self.says = says
+        self.heads: list[tuple[list[tuple[Terms, Terms]], list[tuple[Terms, Terms]], float]] = []
+        self.units: list[tuple[Terms, float, Terms]] = []
+        self.constant: Terms = {}
 
     def head(self, scores: list[tuple[Terms, Terms]], values: list[tuple[Terms, Terms]], temperature: float) -> None:
-        self.heads.append(Head(scores, values, temperature))
+        """A head: Σ query · key are its scores before λ; each (value, target) adds the mean of value to target."""
+        self.heads.append((scores, values, temperature))
 
     def unit(self, source: Terms, target: Terms, bias: float = 0.0) -> None:
         """Add relu(source + bias) times ``target``."""
@@ -77,9 +77,8 @@ class LayerPlan:
 
     def add(self, source: Terms, target: Terms) -> None:
         """Add the linear ``source`` times ``target``."""
-        negative = {i: -w for i, w in source.items()}
         self.unit(source, target)
-        self.unit(negative, {i: -w for i, w in target.items()})
+        self.unit({i: -w for i, w in source.items()}, {i: -w for i, w in target.items()})
 
     def scale(self, rows: Iterable[int], factor: float) -> None:
         """Multiply each of the rows."""
@@ -92,48 +91,45 @@ class LayerPlan:
 
     def add_where(self, source: Terms, target: Terms, gates: Sequence[int], bound: float) -> None:
         """Add ``source`` times ``target`` where every gate is 1; 0 where one is 0, if |source| <= ``bound``."""
-        gate = dict.fromkeys(gates, bound)
-        bias = -bound * len(gates)
         for sign in (1.0, -1.0):
             terms = {i: sign * w for i, w in source.items()}
-            for i, w in gate.items():
-                terms[i] = terms.get(i, 0.0) + w
-            self.unit(terms, {i: sign * w for i, w in target.items()}, bias)
+            for i in dict.fromkeys(gates):
+                terms[i] = terms.get(i, 0.0) + bound
+            self.unit(terms, {i: sign * w for i, w in target.items()}, -bound * len(gates))
 
     def step(self, source: Terms, target: Terms, bias: float = 0.0) -> None:
         """Add ``target`` where the integer source + bias is at least 0."""
         self.unit(source, target, bias + 1.0)
         self.unit(source, {i: -w for i, w in target.items()}, bias)
 
-    def take(self, other: "LayerPlan") -> None:
-        """Do what ``other`` does as well, in the same layer."""
-        self.heads += other.heads
-        self.units += other.units
-        for i, w in other.constant.items():
-            self.constant[i] = self.constant.get(i, 0.0) + w
-
     def build(self, width: int, dtype: torch.dtype = torch.float64) -> Layer:
         """The layer's matrices, zero where nothing was written."""
         return Layer(self.build_attention(width, dtype), self.build_feed_forward(width, dtype), self.says)
 
-    def build_attention(self, width: int, dtype: torch.dtype) -> Attention | None:
+    def on(self, *parts: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+        """The feed-forward half on tokens (..., D) whose coordinates are given part by part."""
+        x = torch.cat([part.to(dtype) for part in parts], -1)
+        return self.build_feed_forward(x.shape[-1], dtype)(x)
+
+    def build_attention(self, width: int, dtype: torch.dtype = torch.float64) -> Attention | None:
+        """Query, key, value and output matrices; None without heads."""
         if not self.heads:
             return None
-        key_width = max(len(h.scores) for h in self.heads)
-        value_width = max(len(h.values) for h in self.heads)
+        key_width = max(len(scores) for scores, _, _ in self.heads)
+        value_width = max(len(values) for _, values, _ in self.heads)
         attention = zeroed(Attention(width, len(self.heads), key_width, value_width), dtype)
-        query, key = attention.query.weight, attention.key.weight
-        for h, head in enumerate(self.heads):
-            attention.temperature_H[h] = head.temperature
-            for k, (query_terms, key_terms) in enumerate(head.scores, h * key_width):
-                put(query[k], query_terms)
-                put(key[k], key_terms)
-            for v, (value_terms, target) in enumerate(head.values, h * value_width):
-                put(attention.value.weight[v], value_terms)
+        for h, (scores, values, temperature) in enumerate(self.heads):
+            attention.temperature_H[h] = temperature
+            for k, (query, key) in enumerate(scores, h * key_width):
+                put(attention.query.weight[k], query)
+                put(attention.key.weight[k], key)
+            for v, (value, target) in enumerate(values, h * value_width):
+                put(attention.value.weight[v], value)
                 put(attention.out.weight[:, v], target)
         return attention
 
-    def build_feed_forward(self, width: int, dtype: torch.dtype) -> FeedForward | None:
+    def build_feed_forward(self, width: int, dtype: torch.dtype = torch.float64) -> FeedForward | None:
+        """Both matrices and biases; None without units and constants."""
         if not self.units and not self.constant:
             return None
         ff = zeroed(FeedForward(width, len(self.units)), dtype)
