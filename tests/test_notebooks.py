@@ -1,6 +1,7 @@
 """The committed notebooks: clean, executed, and running live at the smoke tier."""
 
 import ast
+import json
 import math
 import re
 
@@ -14,7 +15,7 @@ from entp_lib import paths
 from entp_lib.experiments import claims, png_files
 from entp_lib.experiments.parameters import OPTIONAL, NotebookParameters
 from entp_lib.reports import notebooks as launcher
-from entp_lib.reports import options, readme
+from entp_lib.reports import options, readme, vega
 from entp_lib.reports.execution import Job, execute
 
 NOTEBOOKS = launcher.notebook_paths()
@@ -79,6 +80,20 @@ def test_no_paths_and_no_logic(path):
             assert not isinstance(node, ast.FunctionDef), f"a function in {path.name}: its place is entp_lib"
             if isinstance(node, ast.ClassDef):
                 assert [ast.unparse(base) for base in node.bases] == ["NotebookParameters"]
+
+
+FRACTION = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?:e[-+]?\d+)?(?![\w.])")
+
+
+@names
+def test_what_it_shows_has_at_most_four_figures(path):
+    """More would be compared with what another processor computes, and last digits differ."""
+    outputs = [o for c in code_cells(path) for o in c.outputs]
+    shown = [str(o.get("text", "")) + str(o.get("data", {}).get("text/plain", "")) for o in outputs]
+    shown += [json.dumps(o.data[vega.MIME]) for o in outputs if vega.MIME in o.get("data", {})]
+    numbers = {number.replace(",", "") for text in shown for number in FRACTION.findall(text)}
+    figures = {number: re.sub(r"e.*|\D", "", number).strip("0") for number in numbers if float(number) % 1}
+    assert not [number for number, digits in figures.items() if len(digits) > 4]
 
 
 @pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.name < "50"], ids=lambda p: p.stem)
