@@ -155,7 +155,7 @@ def test_one_layer_transposes_a_vectorised_matrix(d):
     ("call", "name"),
     [
         (lambda: random_stack()(X, "casual"), "pattern"),
-        (lambda: Rows(a=1).add("a"), "'a'"),
+        (lambda: Rows(a=1).add(a=2), "'a'"),
         (lambda: check_word("x", 8, 4), "x = 8"),
         (lambda: check_word("x", -9, 4), "x = -9"),
         (lambda: circuits.Copying("reed", 4, 1, 4.0), "operation"),
