@@ -19,15 +19,11 @@ def canonical(symbols):
     return tuple(order.index(s) for s in symbols)
 
 
-def test_the_paper_s_templates_are_903():
-    assert len(all_templates(8, 3)) == len(set(all_templates(8, 3))) == 903
-
-
-@pytest.mark.parametrize("length, variables", [(4, 2), (5, 3), (6, 3)])
-def test_templates_by_brute_force(length, variables):
+@pytest.mark.parametrize("length, variables, count", [(4, 2, 6), (6, 3, 75), (8, 3, 903)])
+def test_templates_by_brute_force(length, variables, count):
     every = itertools.product(range(variables), repeat=length)
     kept = {canonical(s) for s in every if len(set(s)) == variables and s[-1] in s[:-1]}
-    assert set(all_templates(length, variables)) == kept
+    assert set(all_templates(length, variables)) == kept and len(all_templates(length, variables)) == count
 
 
 def test_sequences_are_instantiations_and_their_variables():
@@ -106,11 +102,11 @@ def test_floor_by_position_by_counting_every_sequence():
 @pytest.mark.parametrize(
     "values, named",
     [
-        (dict(template_length=3), "template_length = 3: must exceed variables = 3"),
-        (dict(digits=2), "digits = 2"),
-        (dict(instances=1), "instances = 1"),
-        (dict(template_length=4, held_out=0.05), "one side would have none"),
-        (dict(scored="sampled", sample=44), "sample = 44"),
+        (dict(template_length=3), "template_length"),
+        (dict(digits=2), "digits"),
+        (dict(instances=1), "instances"),
+        (dict(template_length=4, held_out=0.05), "held_out"),
+        (dict(scored="sampled", sample=44), "sample"),
     ],
 )
 def test_bad_input(values, named):
