@@ -6,15 +6,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import (
-    Experiment,
-    PlannedRun,
-    by_seed,
-    name_of,
-    no_claims,
-    planned_study,
-    select,
-)
+from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, name_of, no_claims, planned_study, select
 from entp_lib.experiments.measurements import Check, Level, Measurement
 from entp_lib.records.store import Record
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor

@@ -23,6 +23,7 @@ from entp_papers.compact.graph_studies import ACTIVATIONS
 NAME, WALKS_NAME = "compact_activations", "compact_walk_activations"
 NOTEBOOK = "12_compact_transformers"
 DEPTHS, WIRINGS = (1, 2, 4), ("published", "described")
+WALKED = ("rrelu", "softmax")  # activations of the models of walks
 LABELS = ("wiring", "size", "n_layers", "activation", "seed")
 END = 0.2  # share of the counts that say where a run ends
 ARRIVED = 0.9  # of the share that can be recalled
@@ -56,7 +57,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_walks(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Walks with RReLU and Softmax at every depth and number of walks, seeds outermost."""
-    return planned(tier, WALK_TIERS.get(tier), seeds, ("",), ("rrelu", "softmax"))
+    return planned(tier, WALK_TIERS.get(tier), seeds, ("",), WALKED)
 
 
 def planned(
@@ -114,23 +115,15 @@ def overview(records: Sequence[Record]) -> pd.DataFrame:
     return means
 
 
-def by_activation(records: Sequence[Record], measure: str) -> pd.DataFrame:
-    """A measure of ``table``, of epochs the natural logarithm, mean over sizes and depths: seeds by activations."""
+def lead(records: Sequence[Record], measure: str, first: str, *others: str) -> list[float]:
+    """A measure of ``table`` with the ``first`` activation less its mean with the others, a value per seed.
+
+    Of epochs the natural logarithm; a mean over sizes and depths.
+    """
     rows = table(records)
     values = rows[measure].map(math.log) if measure == "epochs" else rows[measure]
-    return rows.assign(value=values).groupby(["seed", "activation"])["value"].mean(skipna=False).unstack("activation")
-
-
-def softmax_less_others(records: Sequence[Record], measure: str) -> list[float]:
-    """A measure with Softmax less the mean of the other activations, a value per seed."""
-    wide = by_activation(records, measure)
-    return (wide["softmax"] - wide.drop(columns="softmax").mean(axis=1)).tolist()
-
-
-def rrelu_less_softmax(records: Sequence[Record], measure: str) -> list[float]:
-    """A measure with RReLU less that with Softmax, a value per seed."""
-    wide = by_activation(records, measure)
-    return (wide["rrelu"] - wide["softmax"]).tolist()
+    wide = rows.assign(value=values).groupby(["seed", "activation"])["value"].mean(skipna=False).unstack("activation")
+    return (wide[first] - wide[list(others)].mean(axis=1)).tolist()
 
 
 def deepest_less_one(records: Sequence[Record], measure: str = "end") -> list[float]:
@@ -154,11 +147,12 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         return []
     tier, names = records[0].config.tier, tuple(map(name_of, published))
     final, low, high = mean_interval(deepest_less_one(published, "final"))
-    remark, two = f"in the last epoch alone {final:+.4f}, {low:+.4f} to {high:+.4f}", ("rrelu", "softmax")
-    speed, barred = rrelu_less_softmax(published, "epochs"), late(select(published, activation=two))
+    remark = f"in the last epoch alone {final:+.4f}, {low:+.4f} to {high:+.4f}"
+    softmax = {measure: lead(published, measure, "softmax", "gelu", "relu", "rrelu") for measure in ("end", "spread")}
+    speed, barred = lead(published, "epochs", *WALKED), late(select(published, activation=WALKED))
     return [
-        Measurement("CT-activation", softmax_less_others(published, "end"), tier, names),
-        Measurement("CT-activation-steady", softmax_less_others(published, "spread"), tier, names),
+        Measurement("CT-activation", softmax["end"], tier, names),
+        Measurement("CT-activation-steady", softmax["spread"], tier, names),
         Measurement("CT-activation-speed", speed, tier, names, barred=barred),
         Measurement("CT-activation-depth", deepest_less_one(published), tier, names, remark=remark),
     ]
@@ -170,11 +164,10 @@ def measure_walks(records: Sequence[Record]) -> list[Measurement]:
         return []
     tier, names = records[0].config.tier, tuple(map(name_of, records))
     shallow, deep = select(records, n_layers=(1, 2)), select(records, n_layers=4)
-    speed = rrelu_less_softmax(records, "epochs")
     return [
-        Measurement("CT-walks-speed", speed, tier, names, barred=late(records)),
-        Measurement("CT-walks-level", rrelu_less_softmax(shallow, "end"), tier, tuple(map(name_of, shallow))),
-        Measurement("CT-walks-depth", rrelu_less_softmax(deep, "end"), tier, tuple(map(name_of, deep))),
+        Measurement("CT-walks-speed", lead(records, "epochs", *WALKED), tier, names, barred=late(records)),
+        Measurement("CT-walks-level", lead(shallow, "end", *WALKED), tier, tuple(map(name_of, shallow))),
+        Measurement("CT-walks-depth", lead(deep, "end", *WALKED), tier, tuple(map(name_of, deep))),
     ]
 
 

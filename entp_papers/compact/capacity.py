@@ -189,7 +189,7 @@ def negative_binomial(records: Sequence[Record], tier: str) -> Observation:
     if "attention" not in found:
         return Observation("CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names)
     alone, epochs = found["attention"].metrics, found["attention"].curves["epochs"]
-    p_value = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"]).p_value
+    p_value = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"])["p_value"]
     seen = (
         f"attention alone: p = {p_value:.1g}, and {alone['fit']['p_value']:.2g} without the {alone['unfinished']} of "
         f"{alone['runs']} runs that did not get there in time"
@@ -216,8 +216,8 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
         names = tuple(name_of(r) for r in select(records, part=part))
         return Observation(claim, "inconclusive", tier, why, seen, records=names)
 
-    fitted, (*_, measured) = forms(records), points(records).T
-    r2 = {name: laws.quality(measured, values)["r2"] for name, values in laws.left_out(points(records)).items()}
+    fitted, found = forms(records), points(records)
+    r2 = {name: laws.quality(found[:, 3], values)["r2"] for name, values in laws.left_out(found).items()}
     widest, rising = two_measures(records).iloc[-1], with_larger_batches(records)
     below = {right: abs(laws.chance_below(2048, 128, right) - 0.96) < 0.005 for right in (24, 25)}
     corrected = below[24] and math.isclose(laws.chance_from(2048, 128, 40), 2.8e-7, rel_tol=0.03)

@@ -100,8 +100,8 @@ def quality(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     }
 
 
-def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, seed: int = 0, near: Parameters | None = None):
-    """``Parameters`` by least squares from random starting points, and from ``near``.
+def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parameters | None = None) -> Parameters:
+    """The capacity model by least squares from random starting points, and from ``near``.
 
     Columns of ``points_P4``: width, heads, length, measured capacity. Saturation and slope are fitted together, so that
     a point belongs to whichever branch it lies on. ConfigError for fewer than 8 points.
@@ -121,7 +121,7 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, seed: int = 
     ranges = ((-0.3, 0.1), (0.1, 1.5), (-0.5, 1.0), (-0.5, 0.5), (0.0, 0.5), (0.2, 1.0))
     units = np.array([per_width, 1, 1, 1, per_width, top, top])
     scale = [per_width, 0.1, 0.5, 0.5, per_width, top, top]
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     drawn = [astuple(near)] if near else []
     for _ in range(starts):
         first = 10 ** generator.uniform(-0.5, 1.0)
@@ -137,7 +137,7 @@ def cubic_terms(widths: np.ndarray, heads: np.ndarray, lengths: np.ndarray) -> n
     return np.stack(terms, 1)
 
 
-def left_out(points_P4: np.ndarray, folds: int = 8, form: Form = "min", seed: int = 0) -> dict[str, np.ndarray]:
+def left_out(points_P4: np.ndarray, folds: int = 8) -> dict[str, np.ndarray]:
     """Cross-validated predictions of the capacity model and of a cubic polynomial, each point from the other folds.
 
     Raises ConfigError where the folds leave fewer than 21 points to fit the polynomial's 20 terms.
@@ -149,29 +149,14 @@ def left_out(points_P4: np.ndarray, folds: int = 8, form: Form = "min", seed: in
     *shapes, measured = points_P4.T
     terms = cubic_terms(*shapes)
     predicted = {"capacity_model": np.zeros(count), "cubic": np.zeros(count)}
-    whole = fit(points_P4, form, seed=seed)  # only a starting point: held-out points have no part in a fold's fit
-    for held in np.array_split(np.random.default_rng(seed).permutation(count), folds):
+    whole = fit(points_P4)  # only a starting point: held-out points have no part in a fold's fit
+    for held in np.array_split(np.random.default_rng(0).permutation(count), folds):
         kept = np.setdiff1d(np.arange(count), held)
-        law = fit(points_P4[kept], form, starts=1, seed=seed, near=whole)
-        predicted["capacity_model"][held] = capacity(law, *(x[held] for x in shapes), form)
+        law = fit(points_P4[kept], starts=1, near=whole)
+        predicted["capacity_model"][held] = capacity(law, *(x[held] for x in shapes))
         weights = np.linalg.lstsq(terms[kept], measured[kept], rcond=None)[0]
         predicted["cubic"][held] = terms[held] @ weights
     return predicted
-
-
-@dataclass(frozen=True)
-class BinomialFit:
-    """The negative binomial (r, p), and how well it describes the numbers of epochs."""
-
-    r: float
-    p: float
-    chi_square: float
-    degrees: int
-    p_value: float
-    log_likelihood: float
-    poisson_log_likelihood: float
-    mean: float
-    variance: float
 
 
 def overdispersed(epochs: Sequence[float]) -> bool:
@@ -187,12 +172,14 @@ def by_moments(epochs: Sequence[float]) -> tuple[float, float]:
     return float(mean**2 / (variance - mean)), float(mean / variance)
 
 
-def fit_epochs(epochs: Sequence[int], bins: int = 10, unfinished: int = 0, limit: int | None = None) -> BinomialFit:
-    """Maximum likelihood of the negative binomial over runs that took ``epochs`` each, with a chi-square test.
+def fit_epochs(
+    epochs: Sequence[int], bins: int = 10, unfinished: int = 0, limit: int | None = None
+) -> dict[str, float]:
+    """The negative binomial (``r``, ``p``) of maximum likelihood over runs that took ``epochs`` each, and its fit.
 
-    The test has ``bins`` intervals of about equal probability; two degrees of freedom go to r and p. ``unfinished``
-    runs took more than ``limit`` epochs: they enter the likelihood as that and are an interval of their own. Raises
-    ConfigError where there is too little to fit, and for unfinished runs without a limit.
+    The chi-square test has ``bins`` intervals of about equal probability; two degrees of freedom go to r and p.
+    ``unfinished`` runs took more than ``limit`` epochs: they enter the likelihood as that and are an interval of their
+    own. Raises ConfigError where there is too little to fit, and for unfinished runs without a limit.
     """
     from scipy import optimize, stats
 
@@ -223,17 +210,17 @@ def fit_epochs(epochs: Sequence[int], bins: int = 10, unfinished: int = 0, limit
     require(degrees >= 1, f"bins = {bins}: too few different numbers of epochs to test a fit")
     chi_square = float(((observed - expected) ** 2 / expected).sum())
     mean = float(values.mean())
-    return BinomialFit(
-        r=r,
-        p=p,
-        chi_square=chi_square,
-        degrees=degrees,
-        p_value=float(stats.chi2.sf(chi_square, degrees)),
-        log_likelihood=-float(best.fun),
-        poisson_log_likelihood=float(stats.poisson(mean).logpmf(values).sum()),
-        mean=mean,
-        variance=float(values.var(ddof=1)),
-    )
+    return {
+        "r": r,
+        "p": p,
+        "chi_square": chi_square,
+        "degrees": degrees,
+        "p_value": float(stats.chi2.sf(chi_square, degrees)),
+        "log_likelihood": -float(best.fun),
+        "poisson_log_likelihood": float(stats.poisson(mean).logpmf(values).sum()),
+        "mean": mean,
+        "variance": float(values.var(ddof=1)),
+    }
 
 
 def density(epochs: Sequence[int], r: float, p: float) -> np.ndarray:

@@ -345,7 +345,7 @@ def shatter_study(
     metrics = {
         "runs": runs,
         "unfinished": runs - len(epochs),
-        "fit": vars(laws.fit_epochs(epochs)) if enough else None,
+        "fit": laws.fit_epochs(epochs) if enough else None,
         "moments": list(laws.by_moments(epochs)) if enough else None,
         "parameters": parameter_count(cfg),
         "mean_best": float(outcome.best_R.double().mean()),
