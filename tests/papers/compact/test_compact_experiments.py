@@ -78,21 +78,6 @@ def test_capacity_of_smoke_runs():
 
 
 @pytest.mark.parametrize(
-    ("steps", "epochs", "rises"),
-    [([1, 2, 3, 4], [4, 3, 2, 1], (True, False)), ([1, 3, 2, 4], [1, 2, 2, 3], (False, True))],
-)
-def test_capacity_by_batch_size_at_equal_steps_and_at_equal_epochs(steps, epochs, rises):
-    best = {"steps": steps, "epochs": epochs}
-    sizes = capacity.TIERS["quick"]["batches"]
-
-    def contents(run):
-        return {"best": best[run.labels["equal"]][sizes.index(run.labels["batch_size"])]}, {}
-
-    found = capacity.with_larger_batches(records_of(CAPACITY, "quick", contents, part="batch"))
-    assert (found["steps"], found["epochs"]) == rises
-
-
-@pytest.mark.parametrize(
     ("shares", "verdict"),
     [
         ((1.0, 1.0, 1.0), "uninformative"),
@@ -242,20 +227,6 @@ def test_tables_of_lengths_have_the_formats_of_each_tier_and_digits_in_order():
         assert list(shown[tier].columns) == [(a, n) for a in lengths.ARCHITECTURES for n in digits]
     assert shown["overnight"].loc[("padded", "none"), ("entp", 5)].startswith("1.00")
     assert sorted(scheme for family in lengths.FAMILIES.values() for scheme in family) == sorted(SCHEMES)
-
-
-@pytest.mark.parametrize(
-    ("tier", "digits", "seeds", "beyond"), [("quick", 2, "3 to 5 seeds", "3"), ("overnight", 5, "1 to 5 seeds", "7")]
-)
-def test_the_figure_s_words_name_the_training_and_the_schemes_that_keep_half(tier, digits, seeds, beyond):
-    def tokens(labels, factor):
-        coupled = (labels["positions"], labels["architecture"]) == ("coupled", "decoder")
-        return 0.9 if factor == 1 or (coupled and factor <= 1.5) else 0.4
-
-    records = sums(LENGTHS, tier, at_trained, tokens)
-    assert lengths.heading(records) == f"to {digits} digits\n{tier}, {seeds}"
-    assert lengths.reach(records).endswith(f"beyond training: coupled (decoder) to {beyond} digits")
-    assert lengths.reach(records, 0.95).endswith("none")
 
 
 def test_quick_is_shown_with_a_tier_that_lacks_its_arms(store):

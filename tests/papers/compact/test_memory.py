@@ -54,27 +54,18 @@ def test_equals_plain_attention(n_layers, architecture, shape):
     torch.testing.assert_close(logits(cfg), logits(cfg, plain), rtol=1e-10, atol=1e-10)
 
 
-def test_with_one_layer_decoder_and_entp_are_one_function_and_with_two_they_are_not():
-    one, two = (
-        [logits(MemoryConfig(width=12, symbols=9, n_layers=n, architecture=a)) for a in ("decoder", "entp")]
-        for n in (1, 2)
-    )
-    assert torch.equal(*one) and (two[0] - two[1]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("feed_forward", ["trained", "identity", "none"])
-@pytest.mark.parametrize("attention_weights", ["all", "query_key"])
-def test_parameter_count_is_the_number_of_trained_weights(feed_forward, attention_weights):
-    shape = dict(feed_forward=feed_forward, attention_weights=attention_weights)
-    cfg = MemoryConfig(width=12, head_width=5, n_layers=2, **shape)
-    assert memory.parameter_count(cfg) == sum(
-        w.numel() for w in memory.trained_weights(cfg, torch.Generator()).values()
-    )
-
-
-def test_the_512_parameters_of_figure_8():
-    for shape in (dict(head_width=16, attention_weights="query_key"), dict(head_width=8)):
-        assert memory.parameter_count(MemoryConfig(width=16, feed_forward="none", **shape)) == 512
+@pytest.mark.parametrize(
+    "shape, count",
+    [
+        (dict(width=16, head_width=16, feed_forward="none", attention_weights="query_key"), 512),  # figure 8's
+        (dict(width=16, head_width=8, feed_forward="none"), 512),
+        (dict(width=12, head_width=5, n_heads=3, n_layers=2), 2 * (4 * 12 * 15 + 8 * 144 + 60)),
+    ],
+)
+def test_parameter_count_is_the_number_of_trained_weights(shape, count):
+    cfg = MemoryConfig(**shape)
+    trained = memory.trained_weights(cfg, torch.Generator())
+    assert memory.parameter_count(cfg) == sum(w.numel() for w in trained.values()) == count
 
 
 def libraries(runs, sequences=24):
@@ -111,14 +102,6 @@ def test_epochs_by_steps_and_libraries_that_grow_without_changing():
     assert torch.equal(memory.random_library(CFG, 20, 3)[:8], memory.random_library(CFG, 8, 3))
 
 
-def test_untrained_models_recall_what_guessing_does():
-    cfg, seeds = MemoryConfig(symbols=32, length=8, width=16, head_width=8), list(range(50))
-    drawn = torch.stack([memory.random_library(cfg, 1024, seed) for seed in seeds])
-    right_R = memory.recalled(cfg, *memory.stacked(cfg, seeds), drawn).double()
-    error = (1024 / 32 * (1 - 1 / 32) / len(seeds)) ** 0.5
-    assert abs(float(right_R.mean()) - 1024 / 32) < 3 * error
-
-
 def test_capacity_is_deterministic_plain_and_one_function_with_one_layer():
     first = memory.capacity_study(MODEL, SCHEDULE, 48, runs=2, seed=3)
     assert first == memory.capacity_study({**MODEL, "architecture": "entp"}, SCHEDULE, 48, runs=2, seed=3)
@@ -129,7 +112,7 @@ def test_capacity_is_deterministic_plain_and_one_function_with_one_layer():
 
 
 def test_the_largest_library_lies_where_recall_ends():
-    schedule, small = dict(steps=300, batch_size=64, rate=1e-2, count_every=10), dict(width=6, feed_forward="none")
+    schedule, small = dict(steps=120, batch_size=64, rate=3e-2, count_every=10), dict(width=6, feed_forward="none")
     metrics, curves = memory.largest_library_study({**MODEL, **small}, schedule, [2, 4, 400, 500, 600], runs=2)
     assert metrics["bounded"] and metrics["best"] in (2, 4) and curves["size"] == [2, 4, 400, 500]
     assert curves["right"][0] == 2 and curves["right"][2] < 400

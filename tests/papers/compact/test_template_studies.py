@@ -126,14 +126,6 @@ def test_uniform_attention_gives_every_aligned_place_its_share():
     torch.testing.assert_close(mass, torch.full_like(mass, sum(1 / (4 + place + 1) for place in range(3)) / 3))
 
 
-def test_heads_are_examined_on_plain_and_deterministic_numbers():
-    model = network()[0].train()
-    found = [template_studies.examine_heads(model, Templates(**TASK), torch.Generator().manual_seed(3)) for _ in "12"]
-    assert found[0] == found[1] and model.training
-    assert len(found[0]["mass"]) == 2 and len(found[0]["without"][0]) == 2
-    assert found[0]["strongest"] == max(x for layer in found[0]["mass"] for head in layer for x in head)
-
-
 @pytest.mark.parametrize("study", [abstraction_study, last_token_study])
 @pytest.mark.parametrize(
     "task, changes, named",

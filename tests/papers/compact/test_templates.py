@@ -38,13 +38,6 @@ def test_sequences_are_instantiations_and_their_variables():
         assert row[32:] == [digit for p in parts for digit in dict.fromkeys(p)]
 
 
-def test_the_example_of_the_text():
-    # AABBCCAC with (3, 1, 7) is 33117737, and 317 follows
-    template, digits = canonical("AABBCCAC"), (3, 1, 7)
-    assert template in all_templates(8, 3)
-    assert "".join(str(digits[v]) for v in template) == "33117737"
-
-
 def test_evaluation_has_templates_of_its_own():
     task = Templates(template_length=5, instances=2)
     apart = {tuple(t) for t in task.sides()[1].tolist()}
@@ -54,28 +47,23 @@ def test_evaluation_has_templates_of_its_own():
         assert {canonical(r) in apart for r in rows} == {expected}
 
 
-def test_what_is_scored():
+def test_scored_positions():
     generator = torch.Generator().manual_seed(0)
-    assert Templates(scored="last").batch(generator, 3).wanted_BT[0].nonzero().flatten().tolist() == [30]
-    assert Templates(scored="matching").batch(generator, 3).wanted_BT[0].nonzero().flatten().tolist() == [
-        *range(31, 43)
-    ]
+    for scored, places in (("last", [30]), ("matching", [*range(31, 43)])):
+        assert Templates(scored=scored).batch(generator, 3).wanted_BT[0].nonzero().flatten().tolist() == places
     sampled = Templates(scored="sampled", sample=5)
     assert (sampled.batch(generator, 30).wanted_BT.sum(1) == 5).all()
     assert sampled.batch(generator, 30).wanted_BT.any(0).sum() > 30
     assert sampled.batch(generator, 3, evaluating=True).wanted_BT.all()
     batch = Templates(scored="last").batch(generator, 20)
-    text = torch.cat([batch.inputs_BT[:, :1], batch.targets_BT], 1)
-    assert torch.equal(batch.targets_N, text[:, 31])
+    assert torch.equal(batch.targets_N, batch.targets_BT[:, 30])
 
 
 def test_floor_of_the_paper():
-    task = Templates(held_out=0.0)
     every = torch.tensor(all_templates(8, 3))
-    assert templates.bayes_floor(task, every) == pytest.approx(0.686, abs=5e-4)
-    assert templates.bayes_floor(task, every) == pytest.approx(
-        (math.log(903) + 4 * math.log(9 * 8 * 7) - math.log(9)) / 43, abs=1e-12
-    )
+    expected = (math.log(903) + 4 * math.log(9 * 8 * 7) - math.log(9)) / 43
+    assert templates.bayes_floor(Templates(held_out=0.0), every) == pytest.approx(expected, abs=1e-12)
+    assert expected == pytest.approx(0.686, abs=5e-4)
     assert templates.bayes_floor(Templates(), Templates().sides()[0]) == pytest.approx(0.681, abs=5e-4)
     assert templates.bayes_floor(Templates(digits=10), every) == pytest.approx(0.717, abs=5e-4)
 
