@@ -67,6 +67,8 @@ FINDINGS = (
         "ENTP learns it, decoders do not (share of right tokens, ENTP − decoder)",
         ("F2-tokens",),
         (
+            ("F3-log-steps", "fewer steps in the authors' log"),
+            ("F3-log-compute", "more multiply-adds there"),
             ("F2-speed", "steps to 0.95 of the tokens"),
             ("F2-unseen-sets", "sets never trained on"),
             ("F2-long-all", "new sequences of length 24"),
