@@ -4,6 +4,7 @@
 #   format     ruff format --check
 #   tests      pytest on tests/, on at most 4 cores
 #   notebooks  nbval executes the notebooks and compares them with their stored outputs
+#   the same   on x86 once more without what processors have beyond SSE, since stored outputs must not depend on it
 # All of them run, whatever fails; the exit status is 0 if all pass.
 # With arguments, which go to the pytest of the tests step, notebooks are left out:
 #   ./run_tests.sh -k count3        ./run_tests.sh tests/test_shell.py
@@ -30,7 +31,7 @@ step() {
     status="failed ($?)"
     failed=$((failed + 1))
   fi
-  table+=$(printf '%-10s %-12s %6d s' "$name" "$status" $((SECONDS - start)))$'\n'
+  table+=$(printf '%-13s %-12s %6d s' "$name" "$status" $((SECONDS - start)))$'\n'
 }
 
 python() { .venv/bin/python "$@"; }
@@ -59,6 +60,7 @@ step format python -m ruff format --check .
 step tests python -m pytest ${parallel[@]+"${parallel[@]}"} ${where[@]+"${where[@]}"} "$@"
 if [ $# -eq 0 ]; then
   step notebooks python -m pytest --nbval --nbval-current-env -p no:cacheprovider "${parallel[@]}" notebooks/
+  step 'the same, SSE' env SETS=SSE PYTHON=.venv/bin/python tools/processors.sh notebooks/
 fi
 
 printf '\n%s\n%d passed, %d failed\n' "$table" "$passed" "$failed"

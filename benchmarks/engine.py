@@ -30,8 +30,8 @@ from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model
 from entp_lib.models.decoding import generate
 from entp_lib.models.entp import micro_batch_tokens, token_forwards
-from entp_lib.runs.provenance import device_name
-from entp_lib.runs.sweeps import available_cores
+from entp_lib.records.provenance import device_name
+from entp_lib.records.sweeps import available_cores
 from entp_lib.tasks import Addition, Batch, LongAddition, generator_for
 
 VOCAB, COLUMNS = 64, "case size dtype device against ratio_median ratio_min ratio_max peak_memory_ratio".split()
@@ -312,7 +312,7 @@ def pretrained_encoder(device: str, quick: bool) -> list[dict]:
         from transformers import BertConfig, BertModel
     except ImportError:
         return []
-    from entp_lib.papers.entp.pretrained.adapter import Adapted
+    from entp_papers.entp.pretrained.adapter import Adapted
 
     width, layers, length, batch = (128, 2, 16, 4) if quick else (384, 6, 32, 8)
     shape = dict(hidden_size=width, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=4 * width)

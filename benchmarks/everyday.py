@@ -17,9 +17,9 @@ import time
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.report import notebooks as launcher
-from entp_lib.runs.provenance import device_name
-from entp_lib.runs.sweeps import available_cores
+from entp_lib.records.provenance import device_name
+from entp_lib.records.sweeps import available_cores
+from entp_lib.reports import notebooks as launcher
 
 
 def seconds(command: list[str], repeat: int = 1, **environment: str) -> float:
@@ -43,7 +43,7 @@ def tracked_megabytes() -> float:
 
 def measure(tests: bool) -> pd.DataFrame:
     """One row per promise: what, measured, unit, limit."""
-    imports = {"import entp_lib.runs": "import entp_lib.runs", "import all a notebook needs": IMPORT_ALL}
+    imports = {"import entp_lib.records": "import entp_lib.records", "import all a notebook needs": IMPORT_ALL}
     rows = [(name, seconds([sys.executable, "-c", code], repeat=5), "s", 3) for name, code in imports.items()]
     for path in launcher.notebook_paths():
         with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +58,7 @@ def measure(tests: bool) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["what", "measured", "unit", "limit"])
 
 
-IMPORT_ALL = "import entp_lib.papers, entp_lib.collection.figures, entp_lib.collection.claims, entp_lib.training"
+IMPORT_ALL = "import entp_papers, entp_lib.experiments.figures, entp_lib.experiments.claims, entp_lib.training"
 
 
 def main() -> None:

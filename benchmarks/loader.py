@@ -19,10 +19,10 @@ import torch
 from benchmarks.engine import seconds
 from entp_lib.config import RunConfig
 from entp_lib.models import build_model
-from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
-from entp_lib.runs.provenance import device_name
+from entp_lib.records.provenance import device_name
 from entp_lib.tasks import Text, generator_for
 from entp_lib.training.loop import STEPS_PER_DRAW, make_optimizer, optimise
+from entp_papers.entp.language.experiment import OPENWEBTEXT
 
 WANTED = 20
 

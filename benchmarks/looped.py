@@ -1,6 +1,6 @@
-"""Speed of the looped computer: passes per second by length, batch and precision, beside numpy with the same weights.
+"""Speed of the looped computer: passes per second by length, batch and precision, and of numpy with the same weights.
 
-    python -m benchmarks.looped            # prints the table, and 1,000 random programs for 50 passes beside its limit
+    python -m benchmarks.looped            # prints the table, and 1,000 random programs for 50 passes with their limit
 
 All rows are measured in one run on all cores that torch gets; the restricted form is exact (``docs``: notebook 11).
 """
@@ -11,10 +11,9 @@ import time
 import pandas as pd
 import torch
 
-from entp_lib.papers.looped import Shape, SubleqMachine
-from entp_lib.papers.looped.program import states
-from entp_lib.papers.looped.programs import random_program
-from entp_lib.papers.looped.studies.shown import speed_study
+from entp_papers.looped.programs import random_programs
+from entp_papers.looped.studies.errata import speed_study
+from entp_papers.looped.subleq import Shape, SubleqMachine, states
 
 LIMIT = 20.0  # seconds for 1,000 programs of 50 passes, n about 20
 
@@ -24,7 +23,7 @@ def thousand_programs(programs: int = 1000, steps: int = 50, chunk: int = 50) ->
     """Seconds for ``steps`` passes of random programs on 21 tokens, fp32, the sparse form."""
     shape = Shape(8, 10, 10)
     on = SubleqMachine(shape, torch.float32)
-    stack, x = on.sparse(), states(on, [random_program(shape, seed) for seed in range(programs)])
+    stack, x = on.sparse(), states(on, random_programs(shape, programs))
     began = time.perf_counter()
     for part in x.split(chunk):
         for _ in range(steps):

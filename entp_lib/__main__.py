@@ -6,21 +6,40 @@ import sys
 
 from entp_lib import arithmetic
 from entp_lib.config import TIERS
-from entp_lib.report import continuing, own_data_command, own_text_command, running, scale, starting, training
-from entp_lib.report.limits import add_native, check_limits, seconds
-from entp_lib.strict import require
+from entp_lib.reports import (
+    campaign_command,
+    continuing,
+    own_data_command,
+    own_text_command,
+    records_command,
+    running,
+    starting,
+    training,
+)
+from entp_lib.reports.limits import add_native, check_limits, seconds
+from entp_lib.validation import printable, require
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse and run one command; a mistake of the user's is one line on stderr and exit status 2."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Printable())
     parser = build_parser()
     options = parser.parse_args(arguments)
     if getattr(options, "native", False):
         arithmetic.restart_native()
-    from entp_lib.report.endings import exit_status
+    from entp_lib.reports.endings import exit_status
 
     return exit_status(lambda: options.command(options))
+
+
+class Printable(logging.Filter):
+    """Has what is logged, names of files in it, without a terminal's control characters."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = printable(record.getMessage()), ()
+        return True
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     running.add_parser(commands)
     training.add_parser(commands)
-    scale.add_parsers(commands)
+    campaign_command.add_parser(commands)
     tier = commands.add_parser(
         "tier",
         help="complete a whole tier's records without notebooks, at lowest priority",
@@ -63,8 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
     own_data_command.add_parser(commands)
     claims = commands.add_parser("claims", help="recompute claims.csv and questions.csv and print them")
     claims.set_defaults(command=claims_command)
-    records = commands.add_parser("records", help="verify every record and list the damaged ones")
-    records.set_defaults(command=records_command)
+    records_command.add_parser(commands)
     again = commands.add_parser(
         "verify",
         help="compute some records of an experiment again and compare them with what is stored",
@@ -90,8 +108,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def tier_command(options) -> int:
-    from entp_lib.report import tiers
-    from entp_lib.report.options import notebook_paths
+    from entp_lib.reports import tiers
+    from entp_lib.reports.options import notebook_paths
 
     check_limits(options)
     only = [path.name[:2] for path in notebook_paths(options.only)] if options.only else []
@@ -103,9 +121,9 @@ def tier_command(options) -> int:
 
 
 def claims_command(_) -> int:
-    from entp_lib.collection import claims
-    from entp_lib.report import ledger
-    from entp_lib.runs.records import Store
+    from entp_lib.experiments import claims
+    from entp_lib.records.store import Store
+    from entp_lib.reports import ledger
 
     # damaged records are named, not passed over
     table, columns = ledger.write_ledger(Store(read_only=True)), ["ours", "95 % interval", "tier", "seeds", "where"]
@@ -116,33 +134,13 @@ def claims_command(_) -> int:
     return 0
 
 
-def records_command(_) -> int:
-    from entp_lib.report.campaign import versions
-    from entp_lib.runs.records import RecordError, Store
-
-    known = versions()
-    store, good, bad = Store(read_only=True), 0, []
-    for path in sorted((store.root / "records").glob("*/*.json")):
-        try:
-            record = store.load(path.parent.name, path.stem)
-            if record is None:
-                raise RecordError(f"record {path.name} is not there (a link that leads nowhere?)")
-            if known.get(record.experiment) != record.version:
-                raise RecordError(f"record {path.name} belongs to no current experiment")
-            good += 1
-        except RecordError as error:
-            bad.append(str(error))
-    print("\n".join([*bad, f"{good} records are sound, {len(bad)} are not"]))
-    return 1 if bad else 0
-
-
 def verify_command(options) -> int:
     from tqdm.auto import tqdm
 
-    from entp_lib.papers import EXPERIMENTS
-    from entp_lib.runs import verification
-    from entp_lib.runs.records import Store
-    from entp_lib.strict import one_of
+    from entp_lib.records import verification
+    from entp_lib.records.store import Store
+    from entp_lib.registry import EXPERIMENTS
+    from entp_lib.validation import one_of
 
     one_of("experiment", options.experiment, EXPERIMENTS)
     experiment, store, found = EXPERIMENTS[options.experiment], Store(read_only=True), []
@@ -174,7 +172,7 @@ def corpus_command(options) -> int:
 
 
 def readme_command(options) -> int:
-    from entp_lib.report import readme
+    from entp_lib.reports import readme
 
     if options.check:
         found = readme.outdated()

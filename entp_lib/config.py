@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
-from entp_lib.strict import check_plain, check_types, from_dict, one_of, require
+from entp_lib.validation import check_plain, check_types, from_dict, one_of, require
 
 TIERS = ("smoke", "quick", "overnight", "gpu", "paper")
 BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
@@ -248,7 +248,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """A record that ``train`` does not make: a function of ``entp_lib.runs.studies.STUDIES`` and its JSON arguments."""
+    """A record that ``train`` does not make: a function of ``entp_lib.registry.STUDIES`` and its JSON arguments."""
 
     experiment: str
     tier: Literal["smoke", "quick", "overnight", "gpu", "paper"]
@@ -263,7 +263,7 @@ class StudyConfig:
 
     @property
     def steps(self) -> int:
-        """What its parameters call so, or epochs; else 1. Which studies train in such steps, ``KEPT`` says."""
+        """What its parameters call so, or epochs; else 1. ``RESUMABLE`` of their paper says which train so."""
         for found in (self.params, self.params.get("train_config"), self.params.get("train")):
             for name in ("steps", "epochs") if isinstance(found, dict) else ():
                 if isinstance(found.get(name), int):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from entp_lib.strict import ConfigError, require
+from entp_lib.validation import ConfigError, require
 
 if TYPE_CHECKING:
     import pandas as pd

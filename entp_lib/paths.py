@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from entp_lib.strict import require
+from entp_lib.validation import require
 
 NEW_FIGURES_VARIABLE = "ENTP_NEW_FIGURES"
 HOME_VARIABLE = "ENTP_HOME"

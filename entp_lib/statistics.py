@@ -1,9 +1,52 @@
-"""Intervals, paired tests and look-ups on curves: the only place where they are computed."""
+"""Intervals, paired tests and look-ups on curves: the only place where they are computed.
 
+Logarithms, fits and products of matrices differ in their last digits from one processor's instructions to another's.
+So intervals come without these digits, what is shown goes ``to_figures``, and a value on a bar does not exceed it.
+"""
+
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
+
+SHOWN, SURE = 4, 10  # significant figures of what is shown, and of what is the same on every processor
+EDGE = 1e-9  # closer to a bar, a value is on it
+NOTHING = 1e-12  # a difference of means that is smaller is none
+
+
+def to_figures(value: Any, figures: int = SHOWN, decimals: int = 400) -> Any:
+    """A float, or each of an array (as a new one), to so many significant figures; everything else as it is.
+
+    By way of ``SURE`` figures, so that half a unit of the last place, too, is rounded alike on every processor.
+    ``decimals``: at most so many behind the point.
+    """
+    if isinstance(value, np.ndarray):
+        return (
+            np.vectorize(to_figures, otypes=[value.dtype])(value, figures, decimals)
+            if value.dtype.kind == "f"
+            else value
+        )
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    digits, exponent = f"{value:.{SURE - 1}e}".split("e")
+    return round(float(f"{digits}e{exponent}"), min(decimals, figures - 1 - int(exponent)))
+
+
+def sure(*values: float) -> tuple[float, ...]:
+    """The values to ``SURE`` figures; what is next to nothing is 0, whose sign would be the processor's."""
+    return tuple(0.0 if abs(value) < NOTHING else to_figures(float(value), SURE) for value in values)
+
+
+def exceeds(value: Any, bar: Any) -> Any:
+    """Whether a value (or each of an array) is above a bar by more than ``EDGE``: closer, it is on the bar."""
+    return value - bar > EDGE
+
+
+def reaches(value: Any, bar: Any) -> Any:
+    """Whether a value (or each of an array) is above a bar or on it, as ``exceeds`` has it; NaN reaches none."""
+    return value - bar >= -EDGE
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
@@ -15,10 +58,10 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     values = checked(values, confidence)
     mean = float(values.mean()) if len(values) else float("nan")
     if len(values) < 2:
-        return mean, float("nan"), float("nan")
+        return sure(mean, math.nan, math.nan)
     error = values.std(ddof=1) / np.sqrt(len(values))
     half = stdtrit(len(values) - 1, (1 + confidence) / 2) * error
-    return mean, float(mean - half), float(mean + half)
+    return sure(mean, mean - half, mean + half)
 
 
 def welch_interval(
@@ -33,13 +76,13 @@ def welch_interval(
     checked((), confidence)
     gap = mean - other
     if min(n, m) < 2:
-        return gap, float("nan"), float("nan")
+        return sure(gap, math.nan, math.nan)
     parts = np.array([sd**2 / n, other_sd**2 / m])
     if not parts.any():
-        return gap, gap, gap
+        return sure(gap, gap, gap)
     freedom = parts.sum() ** 2 / (parts**2 / [n - 1, m - 1]).sum()
     half = stdtrit(freedom, (1 + confidence) / 2) * np.sqrt(parts.sum())
-    return gap, float(gap - half), float(gap + half)
+    return sure(gap, gap - half, gap + half)
 
 
 def p_value(mean: float, low: float, high: float, pairs: int, confidence: float = 0.95) -> float:
@@ -53,7 +96,7 @@ def p_value(mean: float, low: float, high: float, pairs: int, confidence: float 
     if half == 0:
         return float(mean == 0)
     t = mean / half * stdtrit(pairs - 1, (1 + confidence) / 2)
-    return float(2 * stdtr(pairs - 1, -abs(t)))
+    return to_figures(float(2 * stdtr(pairs - 1, -abs(t))), SURE)
 
 
 def holm(p_values: Sequence[float], level: float = 0.05) -> np.ndarray:
@@ -64,7 +107,7 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> np.ndarray:
     p = np.asarray(p_values, dtype=float)
     kept, tested = np.zeros(len(p), dtype=bool), int(np.isfinite(p).sum())
     for rank, index in enumerate(np.argsort(np.where(np.isfinite(p), p, np.inf), kind="stable")[:tested]):
-        if p[index] > level / (tested - rank):
+        if exceeds(p[index], level / (tested - rank)):
             break
         kept[index] = True
     return kept
@@ -85,16 +128,16 @@ def ratio_interval(
     if not len(above) or below.mean() == 0:
         return float("nan"), float("nan"), float("nan")
     top, bottom = above.mean(), below.mean()
-    ratio = float(top / bottom)
+    ratio = top / bottom
     if len(above) < 2:
-        return ratio, float("nan"), float("nan")
+        return sure(ratio, math.nan, math.nan)
     t2 = stdtrit(len(above) - 1, (1 + confidence) / 2) ** 2
     (of_top, of_both), (_, of_bottom) = t2 * np.cov(above, below, ddof=1) / len(above)
     lead, half, last = bottom**2 - of_bottom, top * bottom - of_both, top**2 - of_top
     if lead <= 0:
-        return ratio, float("nan"), float("nan")
+        return sure(ratio, math.nan, math.nan)
     root = np.sqrt(max(half**2 - lead * last, 0.0))
-    return ratio, float((half - root) / lead), float((half + root) / lead)
+    return sure(ratio, (half - root) / lead, (half + root) / lead)
 
 
 def checked(values: Sequence[float], confidence: float) -> np.ndarray:

@@ -26,7 +26,8 @@ class Browser:
     def __init__(self, folder: Path):
         flags = "--headless --no-sandbox --disable-gpu --remote-debugging-port=0 --no-first-run --disable-extensions"
         flags += (
-            " --disable-background-networking --disable-component-update --disable-sync --allow-file-access-from-files"
+            " --disable-background-networking --disable-component-update --disable-sync --disable-quic"
+            " --allow-file-access-from-files"
         )
         self.process = subprocess.Popen(
             [program(), *flags.split(), f"--user-data-dir={folder}", "about:blank"],
@@ -125,9 +126,18 @@ class Browser:
         wish = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[wish])
 
-    def open(self, page: Path) -> None:
-        """Go to a page and wait until it has loaded."""
-        self.call("Page.navigate", until="Page.loadEventFired", url=page.as_uri())
+    def open(self, page: Path | str) -> None:
+        """Go to a page, a file or an address, and wait until it has loaded."""
+        url = page if isinstance(page, str) else page.as_uri()
+        self.call("Page.navigate", until="Page.loadEventFired", url=url)
+
+    def wait(self, expression: str, seconds: float = 120) -> None:
+        """Wait until a JavaScript expression is true. TimeoutError names it where it does not become so."""
+        end = time.monotonic() + seconds
+        while not self.ask(f"!!({expression})"):
+            if time.monotonic() > end:
+                raise TimeoutError(expression)
+            time.sleep(0.3)
 
     def ask(self, expression: str):
         """The value of a JavaScript expression, promises awaited."""

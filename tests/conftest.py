@@ -7,7 +7,7 @@ from hypothesis import settings
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.models import build_model
-from entp_lib.runs.records import Store
+from entp_lib.records.store import Store
 
 settings.register_profile("any machine", deadline=None)  # a first call or a busy core may be slow
 settings.load_profile("any machine")

@@ -19,7 +19,7 @@ def digest(data: bytes) -> str:
 
 def plans() -> dict[str, str]:
     from entp_lib.config import TIERS, config_id
-    from entp_lib.papers import EXPERIMENTS
+    from entp_lib.registry import EXPERIMENTS
 
     found = {}
     for name, experiment in EXPERIMENTS.items():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import ModelConfig, config_id, from_dict, to_dict
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 
 def config(architecture="entp", n_layers=4, **rest):

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from entp_lib import arithmetic
-from entp_lib.runs.execution import run
-from entp_lib.runs.provenance import arithmetic_of
-from entp_lib.runs.verification import verify
+from entp_lib.records.execution import run
+from entp_lib.records.provenance import arithmetic_of
+from entp_lib.records.verification import verify
 
 needs_avx2 = pytest.mark.skipif(not arithmetic.has_avx2(), reason="no AVX2 here")
 ASK = "import entp_lib.arithmetic as a, torch; print(a.in_force(), torch.backends.cpu.get_cpu_capability())"

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from entp_lib.collection.parameters import NotebookParameters, notebook_parameters
 from entp_lib.config import (
     ARCHITECTURES,
     TIERS,
@@ -23,7 +22,8 @@ from entp_lib.config import (
     config_id,
     to_dict,
 )
-from entp_lib.strict import ConfigError, from_dict
+from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters
+from entp_lib.validation import ConfigError, from_dict
 
 MODEL = dict(architecture="entp", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4)
 RUN = dict(experiment="e", tier="quick", task="counting", task_params={}, model=MODEL, train={"steps": 9})

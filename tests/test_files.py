@@ -11,7 +11,7 @@ import pytest
 
 from entp_lib import files
 from entp_lib.files import locked, own_name, read_json_lines, read_table, read_text, remove_stale
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 TABLE = "id,value\na,1\nb,2\n"
 

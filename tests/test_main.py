@@ -1,21 +1,24 @@
 """The command line: whatever it finds, it says so in a line; nothing it looks at is changed by looking."""
 
 import errno
+import json
+import logging
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.config import config_id
-from entp_lib.papers import EXPERIMENTS
-from entp_lib.report import ledger, readme
-from entp_lib.runs.records import Store
+from entp_lib.records.store import Store, checksum
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.reports import ledger, readme
 
 
 @pytest.fixture
@@ -71,6 +74,41 @@ def test_a_damaged_record_is_one_line_and_stays_where_it_is(results, capsys, how
     assert cli.main(["records"]) == 1
     assert f"record {path}" in capsys.readouterr().out
     assert {p: p.lstat().st_mtime_ns for p in sorted(results.rglob("*"))} == before
+
+
+def forge(path, change):
+    """Change a record and give it the checksum that fits."""
+    body = json.loads(path.read_text())
+    body.pop("checksum")
+    change(body)
+    path.write_text(json.dumps(body | {"checksum": checksum(body)}))
+
+
+def test_a_record_unlike_its_siblings_is_named(results, capsys):
+    """What a study writes its siblings alone know."""
+    one, two, three = sorted((results / "records" / "complexity").iterdir())[:3]
+    forge(one, lambda body: body["metrics"].pop("seconds_per_token", body["metrics"].popitem()))
+    forge(two, lambda body: body["curves"].update({name: ["text"] for name in body["curves"]}))
+    forge(three, lambda body: body["metrics"].update({name: {} for name in body["metrics"]}))
+    assert cli.main(["records"]) == 1
+    told = capsys.readouterr().out.strip().splitlines()
+    assert len(told) == 4 and told[-1].endswith("records are sound, 3 are not")
+    assert all(any(path.stem in line for line in told) for path in (one, two, three))
+    assert cli.main(["claims"]) == 2
+    (line,) = lines(capsys)
+    assert "the records of complexity lack what is measured of them" in line and "entp_lib records" in line
+
+
+def test_foreign_results_are_looked_at_before_they_are_copied(results, capsys, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    path = Path(shutil.copytree(results / "records", other / "records")) / "count3" / a_record(results).name
+    os.mkfifo(path.with_name("0123456789abcdef.json"))
+    forge(path, lambda body: body["metrics"].update(token_accuracy=7.5))
+    assert cli.main(["records", str(other)]) == 1
+    *told, last = capsys.readouterr().out.strip().splitlines()
+    assert len(told) == 2 and path.stem in told[0] and "7.5" in told[0] and "no regular file" in told[1]
+    assert last.endswith("records are sound, 2 are not") and cli.main(["records"]) == 0
+    assert cli.main(["records", str(other / "records")]) == 2
 
 
 def test_listing_goes_on_beside_a_damaged_record(results, capsys, caplog):
@@ -173,3 +211,11 @@ def test_a_terminal_of_few_signs_and_a_reader_that_leaves_early_are_no_errors(re
     early = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     early.stdout.close()
     assert early.communicate(timeout=120)[1] == b"" and early.returncode == 141
+
+
+def test_names_are_printed_without_a_terminals_control_characters(results, capsys):
+    (results / "records" / "count3" / "\x1b[31mred.json").write_text("{}")
+    assert cli.main(["records"]) == 1
+    assert "\x1b" not in (said := capsys.readouterr().out) and "\\x1b[31mred.json" in said
+    logged = logging.LogRecord("x", logging.WARNING, "", 0, "%s is\tdamaged\n\x9b", ("\x1b[31mred",), None)
+    assert cli.Printable().filter(logged) and logged.getMessage() == "\\x1b[31mred is\tdamaged\n\\x9b"

@@ -1,6 +1,7 @@
 """The committed notebooks: clean, executed, and running live at the smoke tier."""
 
 import ast
+import json
 import math
 import re
 
@@ -8,13 +9,14 @@ import nbformat
 import pandas as pd
 import papermill
 import pytest
+from PIL import Image
 
 from entp_lib import paths
-from entp_lib.collection import claims, png_files
-from entp_lib.collection.parameters import OPTIONAL, NotebookParameters
-from entp_lib.report import notebooks as launcher
-from entp_lib.report import options, readme
-from entp_lib.report.execution import Job, execute
+from entp_lib.experiments import claims, png_files
+from entp_lib.experiments.parameters import OPTIONAL, NotebookParameters
+from entp_lib.reports import notebooks as launcher
+from entp_lib.reports import options, readme, vega
+from entp_lib.reports.execution import Job, execute
 
 NOTEBOOKS = launcher.notebook_paths()
 names = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -78,6 +80,20 @@ def test_no_paths_and_no_logic(path):
             assert not isinstance(node, ast.FunctionDef), f"a function in {path.name}: its place is entp_lib"
             if isinstance(node, ast.ClassDef):
                 assert [ast.unparse(base) for base in node.bases] == ["NotebookParameters"]
+
+
+FRACTION = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?:e[-+]?\d+)?(?![\w.])")
+
+
+@names
+def test_what_it_shows_has_at_most_four_figures(path):
+    """More would be compared with what another processor computes, and last digits differ."""
+    outputs = [o for c in code_cells(path) for o in c.outputs]
+    shown = [str(o.get("text", "")) + str(o.get("data", {}).get("text/plain", "")) for o in outputs]
+    shown += [json.dumps(o.data[vega.MIME]) for o in outputs if vega.MIME in o.get("data", {})]
+    numbers = {number.replace(",", "") for text in shown for number in FRACTION.findall(text)}
+    figures = {number: re.sub(r"e.*|\D", "", number).strip("0") for number in numbers if float(number) % 1}
+    assert not [number for number, digits in figures.items() if len(digits) > 4]
 
 
 @pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.name < "50"], ids=lambda p: p.stem)
@@ -159,6 +175,29 @@ def test_runs_live_at_the_smoke_tier(path, tmp_path, monkeypatch):
     made = list((tmp_path / "results" / "smoke" / "figures").glob("*.png"))
     assert len(made) == result.figures and not (tmp_path / "figures").exists()
     assert path.read_bytes() == before and (tmp_path / "results" / "executed" / path.name).exists()
+
+
+WITH_CHANGES = [p for p in NOTEBOOKS if "changes" in options.defaults(p)]
+
+
+@pytest.mark.parametrize("path", WITH_CHANGES, ids=lambda p: p.stem)
+def test_what_is_changed_never_mixes_with_what_is_committed(path):
+    """Stored records of other tiers are shown through ``committed``, which gives none beside changed runs."""
+    source = "\n".join(c.source for c in code_cells(path))
+    assert ".stored(" not in source and ".best(" not in source
+    assert source.index("show_beside_committed(") < source.index("save_figure(")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("path", WITH_CHANGES, ids=lambda p: p.stem)
+def test_every_figure_of_changed_runs_is_of_these_alone(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    parameters = {"tier": "smoke", "jobs": 1, "changes": {"train.steps": 8}}
+    result = execute(Job(path, parameters, paths.new_figures()))
+    assert (result.status, result.error, result.reused) == ("ok", "", 0)
+    texts = [Image.open(p).text["Description"] for p in (tmp_path / "results" / "smoke" / "figures").glob("*.png")]
+    assert len(texts) == result.figures and all("[tier smoke, changed: train.steps = 8; " in text for text in texts)
 
 
 def test_a_misspelt_parameter_fails_even_where_papermill_only_warns(tmp_path, caplog):

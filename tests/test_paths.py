@@ -17,8 +17,8 @@ import entp_lib
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.models import build_model
 from entp_lib.models.decoding import generate
-from entp_lib.runs.records import Store
-from entp_lib.runs.sweeps import sweep
+from entp_lib.records.store import Store
+from entp_lib.records.sweeps import sweep
 
 assert entp_lib.__file__.startswith(sys.argv[1]), entp_lib.__file__
 shape = ModelConfig("entp", 2, 2, 16, 8, 8)

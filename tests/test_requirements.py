@@ -47,7 +47,7 @@ def third_party(folder: str) -> set[str]:
                 modules.add(node.module.partition(".")[0])
     installed = metadata.packages_distributions()
     named = {normal(d) for m in modules - sys.stdlib_module_names for d in installed.get(m, [m])}
-    return named - {"entp-lib", "benchmarks", "conftest", "browser"}
+    return named - {"entp-lib", "entp-papers", "benchmarks", "conftest", "browser", "golden", "made-up"}
 
 
 def installed_with(names) -> dict[str, str]:
@@ -81,6 +81,7 @@ def test_pins_fit_every_build_of_torch():
     ("folder", "extras"),
     [
         ("entp_lib", ["notebooks", "language", "cluster", "pretrained", "site"]),
+        ("entp_papers", ["notebooks", "language", "cluster", "pretrained", "site"]),
         ("tests", list(EXTRAS)),
         ("benchmarks", list(EXTRAS)),
     ],
@@ -97,22 +98,21 @@ def test_records_are_computed_without_jupyter_or_figures():
     )
     blocked = [m for m, ds in metadata.packages_distributions().items() if {normal(d) for d in ds} & only_for_notebooks]
     drawing = (
-        "collection.figures",
-        "collection.ledger_figures",
-        "collection.notes",
-        "papers.entp.addition.pictures",
-        "papers.looped.pictures",
-        "papers.entp.count3_pictures",
-        "papers.scratchpad.pictures",
-        "report.playground",
-        "report.vega",
+        "entp_lib.experiments.figures",
+        "entp_lib.experiments.ledger_figures",
+        "entp_lib.experiments.notes",
+        "entp_lib.reports.vega",
+        "entp_papers.entp.addition.pictures",
+        "entp_papers.entp.count3_pictures",
+        "entp_papers.entp.playground",
+        "entp_papers.looped.pictures",
+        "entp_papers.scratchpad.pictures",
     )
-    drawing = tuple(f"entp_lib.{name}" for name in drawing)
     code = f"""if True:
         import importlib, pkgutil, sys
         sys.modules |= dict.fromkeys({blocked!r})  # importing one of them fails
-        import entp_lib
-        for module in pkgutil.walk_packages(entp_lib.__path__, "entp_lib."):
-            if module.name not in {drawing!r}:
-                importlib.import_module(module.name)"""
+        for package in (importlib.import_module(name) for name in ("entp_lib", "entp_papers")):
+            for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+                if module.name not in {drawing!r}:
+                    importlib.import_module(module.name)"""
     subprocess.run([sys.executable, "-c", code], check=True, cwd=paths.root())

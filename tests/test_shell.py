@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = os.path.realpath(sys.executable)  # the interpreter below this environment: it can make another one offline
@@ -359,11 +360,12 @@ def test_directory_not_writable(bare):
 
 @pytest.fixture
 def checked(project) -> Project:
-    """The shared project with a ruff, a pytest and an import-linter that print how they were called."""
+    """The shared project with a ruff, a pytest, an import-linter, other processors that print how they are called."""
     for name in ("ruff", "pytest"):
         (project.root / name).mkdir(exist_ok=True)
         (project.root / name / "__main__.py").write_text(STUB)
     (project.root / ".venv" / "bin" / "lint-imports").write_text(STUB)
+    script(project.root / "tools" / "processors.sh", 'exec "$PYTHON" pytest/__main__.py "$SETS" "$@"')
     return project
 
 
@@ -373,22 +375,23 @@ def calls(done: subprocess.CompletedProcess) -> list[str]:
 
 def test_every_check_runs_in_its_environment(checked, tmp_path):
     done = checked.run(script="run_tests.sh", cwd=tmp_path, MPLBACKEND="agg")
-    lint, form, tests, notebooks = calls(done)
+    lint, form, tests, notebooks, again = calls(done)
     assert (lint, form) == ("__main__.py|check|.", "__main__.py|format|--check|.")
     assert tests == "__main__.py|-n|logical|--maxprocesses|4|--dist|loadscope|tests"
     assert "|--nbval|--nbval-current-env|-p|no:cacheprovider|" in notebooks and notebooks.endswith("|notebooks/")
-    assert done.stdout.count("\nread-only 1 None 1\n") == 4
-    assert done.stdout.splitlines()[-1] == "4 passed, 0 failed"
+    assert again == "__main__.py|SSE|notebooks/"
+    assert done.stdout.count("\nread-only 1 None 1\n") == 5
+    assert done.stdout.splitlines()[-1] == "5 passed, 0 failed"
     assert done.returncode == 0
 
 
 def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
     done = checked.run(script="run_tests.sh", STUB_EXIT=3, OMP_NUM_THREADS=2)
-    assert len(calls(done)) == 4
-    assert done.stdout.count("\nread-only 1 None 2\n") == 5  # what broke the contract is shown
+    assert len(calls(done)) == 5
+    assert done.stdout.count("\nread-only 1 None 2\n") == 6  # what broke the contract is shown
     assert "\nlint-imports|--no-logo|--no-cache\n" in done.stdout
-    assert "notebooks  failed (3)" in done.stdout
-    assert done.stdout.splitlines()[-1] == "0 passed, 4 failed"
+    assert "notebooks     failed (3)" in done.stdout
+    assert done.stdout.splitlines()[-1] == "0 passed, 5 failed"
     assert done.returncode == 1
 
 
@@ -436,3 +439,24 @@ def test_help_needs_no_packages():
     done = subprocess.run([*command, "run", "--help"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "--time-limit" in done.stdout
+
+
+PROBE = """
+import torch
+from numpy._core._multiarray_umath import __cpu_dispatch__ as known, __cpu_features__ as has
+
+def test_nothing_beyond_sse():
+    assert torch.backends.cpu.get_cpu_capability() == "DEFAULT"
+    assert not any(has[name] for name in known), "numpy"
+"""
+
+
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="it has nothing beyond SSE")
+def test_other_processors_are_obeyed_and_told_in_a_table(tmp_path):
+    (tmp_path / "test_probe.py").write_text(PROBE)
+    command = [ROOT / "tools" / "processors.sh", "-n0", tmp_path / "test_probe.py"]
+    environ = os.environ | {"SETS": "AVX2 SSE", "PYTHON": sys.executable, "MKL_ENABLE_INSTRUCTIONS": "AVX512"}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("AVX2 ", "SSE "))]
+    assert done.returncode == 1 and "1 failed" in rows[0] and "torch AVX2" in rows[0]
+    assert "1 passed" in rows[1] and "torch DEFAULT, numpy baseline, OpenBLAS Nehalem" in rows[1] and len(rows) == 2

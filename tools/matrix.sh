@@ -43,7 +43,7 @@ for pair in "${pairs[@]}"; do
     row "$python" "$torch" "torch does not start: $(tail -n 1 "$log" | cut -c 1-90)" && continue
   fi
   # shellcheck disable=SC2086
-  "$folder/bin/python" -m pytest -q -p no:cacheprovider ${TESTS:-tests/models tests/tasks tests/training tests/runs tests/test_config.py} \
+  "$folder/bin/python" -m pytest -q -p no:cacheprovider ${TESTS:-tests/models tests/tasks tests/training tests/records tests/test_config.py} \
     >>"$log" 2>&1
   row "$python" "$torch" "$(tail -n 1 "$log")"
 done

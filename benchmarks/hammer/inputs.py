@@ -12,19 +12,19 @@ import pandas as pd
 
 from benchmarks.hammer.attacks import TEXT, Tally, environment_of
 from entp_lib import paths
-from entp_lib.collection.claims import judge
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig, config_id
 from entp_lib.corpora import Recipe, open_tokens, source_of
-from entp_lib.papers.entp.downstream.pronouns import items
-from entp_lib.report.notebooks import defaults
-from entp_lib.runs.execution import run, weights_of
-from entp_lib.runs.generations import begin_or_continue, generation_path
-from entp_lib.runs.progress import read_events
-from entp_lib.runs.records import RecordError, Store
-from entp_lib.strict import ConfigError
+from entp_lib.experiments.claims import judge
+from entp_lib.records.execution import run
+from entp_lib.records.loading import weights_of
+from entp_lib.records.progress import read_events
+from entp_lib.records.store import RecordError, Store
+from entp_lib.reports.notebooks import defaults
 from entp_lib.tasks.clutrr import from_csv
 from entp_lib.training.loop import train
 from entp_lib.training.weights import trained_model
+from entp_lib.validation import ConfigError
+from entp_papers.entp.downstream.pronouns import items
 
 
 def turned(path: Path) -> None:
@@ -131,11 +131,6 @@ def loaded(at: Path) -> Any:
     return record and record.metrics
 
 
-def made_token(at: Path) -> Path:
-    begin_or_continue(store_of(at), "hammer", ["a"])
-    return generation_path(store_of(at), "hammer", ["a"])
-
-
 def made_tokens(at: Path) -> Path:
     written(at, "text.txt", TEXT)
     tokens_of(at)
@@ -188,7 +183,6 @@ KINDS = {
         lambda at: [p.tolist() for p in trained_model(weights_of(store_of(at), name()))[1].parameters()],
         exact=True,
     ),
-    "token of a generation": Kind(made_token, lambda at: len(begin_or_continue(store_of(at), "hammer", ["a"])), True),
     "tokens' list": Kind(made_tokens, tokens_of, exact=True),
     "tokens": Kind(lambda at: made_tokens(at).with_name("train.bin"), tokens_of, exact=True),
     "text": Kind(lambda at: written(at, "a.txt", TEXT), texts_of("a.txt")),

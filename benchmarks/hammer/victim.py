@@ -1,14 +1,13 @@
 """A command of the library in a process that is told where to die: ``python -m benchmarks.hammer.victim PLAN …``.
 
 PLAN is JSON: ``file`` and ``point`` name where (a file of which kind, when it is written or when it has its place),
-``signal`` what then kills this process, or ``error`` what the disk says instead; ``clock`` makes the clock on the wall
-run so many times too fast. Checkpoints are written at every step. It says "ready" when the command begins.
+``signal`` what then kills this process, or ``error`` what the disk says instead. Checkpoints are written at every step.
+It says "ready" when the command begins.
 """
 
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 from entp_lib import __main__ as cli
@@ -42,7 +41,7 @@ def strike(plan: dict, kind: str, point: str, path: str) -> None:
 def arm(plan: dict) -> None:
     """Put the plan between the library and the system."""
     loop.CHECKPOINT_SECONDS = 0.0
-    sync, replace, clock, begun = os.fsync, os.replace, time.time, time.time()
+    sync, replace = os.fsync, os.replace
 
     def fsync(handle: int) -> None:
         path = os.readlink(f"/proc/self/fd/{handle}")
@@ -55,8 +54,6 @@ def arm(plan: dict) -> None:
         strike(plan, kind_of(str(target)), "in place", str(target))
 
     os.fsync, os.replace = fsync, replaced
-    if plan.get("clock"):
-        time.time = lambda: begun + (clock() - begun) * plan["clock"]
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from entp_lib import paths
 from entp_lib.corpora.sources import ParquetFiles, TextFile, file_checksum, source_of
 from entp_lib.corpora.tokenizers import TOKENIZERS, Tokenizer, learn, restore, vocabulary_size
 from entp_lib.files import locked, remove_stale
-from entp_lib.strict import one_of, require
+from entp_lib.validation import one_of, require
 
 FORMAT = 2  # raise it when the same corpus would now give other tokens
 PARTS = ("train", "validation")

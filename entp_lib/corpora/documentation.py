@@ -17,7 +17,7 @@ from pathlib import Path
 
 from entp_lib import paths
 from entp_lib.files import locked, write_atomically
-from entp_lib.strict import ConfigError, require
+from entp_lib.validation import ConfigError, require
 
 # Import name -> distribution.
 PACKAGES = {

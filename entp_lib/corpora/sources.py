@@ -18,7 +18,7 @@ from typing import Any
 
 from entp_lib import paths
 from entp_lib.corpora.documentation import DOCUMENT_END, embedded_file
-from entp_lib.strict import ConfigError, require
+from entp_lib.validation import ConfigError, require
 
 CHUNK = 2**20
 LONGEST_PIECE = 4096  # characters after which a running text is cut even where no line is blank

@@ -10,7 +10,7 @@ import numpy as np
 
 from entp_lib.corpora.documentation import DOCUMENT_END
 from entp_lib.corpora.sources import ParquetFiles, TextFile, library
-from entp_lib.strict import ConfigError, one_of, require
+from entp_lib.validation import ConfigError, one_of, require
 
 GPT2_USED, GPT2_PADDED = 50_257, 50_304  # nanoGPT rounds the vocabulary up to a multiple of 64
 END_TOKEN = "<|endoftext|>"

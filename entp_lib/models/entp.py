@@ -21,7 +21,7 @@ from entp_lib.models import grouping, packing
 from entp_lib.models.kernels import Groups
 from entp_lib.models.packing import Rows
 from entp_lib.models.relations import Relations
-from entp_lib.strict import one_of
+from entp_lib.validation import one_of
 
 # Entries (tokens times width) that a part holds unless a budget is given.
 MICRO_BATCH_ENTRIES = {"cpu": 2**20, "cuda": 2**26}

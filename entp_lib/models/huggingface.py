@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from entp_lib.models.transformer import Transformer
-from entp_lib.strict import require
+from entp_lib.validation import require
 
 GELU = ("gelu_new", "gelu_pytorch_tanh")  # the tanh approximation, under two names
 

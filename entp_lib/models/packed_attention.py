@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from entp_lib.strict import one_of
+from entp_lib.validation import one_of
 
 WAYS = ("masked", "flex", "variable")
 VARIABLE = "ENTP_PACKED_ATTENTION"  # so that processes which are started later do the same

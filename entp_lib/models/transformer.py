@@ -16,7 +16,7 @@ from entp_lib.models.arguments import after_prompts, check_inputs, check_relatio
 from entp_lib.models.entp import Part
 from entp_lib.models.positions import SCHEMES
 from entp_lib.models.relations import Relations, Rotation, relations_of, rotate
-from entp_lib.strict import ConfigError, require
+from entp_lib.validation import ConfigError, require
 
 METHODS = {"fast": None, "grouped": False, "packed": True}  # of computing ENTP: whether prefixes are packed in rows
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from entp_lib.strict import from_dict, one_of
 from entp_lib.tasks.addition import Addition
 from entp_lib.tasks.base import Batch, CheckpointRule, Task, generator_for, loss_curve, seed_from
 from entp_lib.tasks.chain import Chain
@@ -14,6 +13,7 @@ from entp_lib.tasks.long_addition import LongAddition
 from entp_lib.tasks.table import Table
 from entp_lib.tasks.text import Text
 from entp_lib.tasks.triplets import Triplets
+from entp_lib.validation import from_dict, one_of
 
 TASKS = {
     "addition": Addition,

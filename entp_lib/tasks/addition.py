@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.strict import check_types, require
 from entp_lib.tasks.base import Batch, CheckpointRule, Task, loss_curve
 from entp_lib.tasks.fixed import FixedData
+from entp_lib.validation import check_types, require
 
 CHARACTERS = "0123456789+=$\n"
 IDS = {c: i for i, c in enumerate(CHARACTERS)}

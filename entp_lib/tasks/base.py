@@ -135,6 +135,10 @@ class Task:
             "highest_accuracy": CheckpointRule("sequence_accuracy", highest=True),
         }
 
+    def constants_T(self) -> Tensor:
+        """Of real targets, the best guess at each position without a look at the input, (T,): zero in most tasks."""
+        return torch.zeros(self.length)
+
     def wanted_sample(self) -> Tensor:
         """``wanted_BT`` of a few training sequences: enough to count what a run computes."""
         return self.batch(generator_for("cpu", "wanted"), 8).wanted_BT

@@ -14,8 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.strict import check_types, require
 from entp_lib.tasks.base import Batch, Task, kept_apart
+from entp_lib.validation import check_types, require
 
 MOST_LISTED = 4096  # prompts of a length; of more, either side has some
 

@@ -34,11 +34,11 @@ from entp_lib.config import canonical_json
 from entp_lib.corpora.sources import library
 from entp_lib.corpora.tokenizers import Tokenizer, restore
 from entp_lib.files import read_table
-from entp_lib.strict import ConfigError, check_types, from_dict, require
 from entp_lib.tasks import family_stories, kinship
 from entp_lib.tasks.base import Batch, generator_for
 from entp_lib.tasks.fixed import PARTS, FixedData
 from entp_lib.tasks.text import Text
+from entp_lib.validation import ConfigError, check_types, from_dict, require
 
 DROPPED = (1, 9, 12, 13, 20)  # by number, those with -in-law, which GPT-2 writes in several tokens
 RELATIONS = tuple(label for i, label in enumerate(kinship.LABELS) if i not in DROPPED)
@@ -52,6 +52,7 @@ HUB_CHECKSUMS = {
     "test": "e95851a26d1f2149ebca7a38ae192a04899fdaeaa2de028addacec73692d1fb5",
 }
 EMBEDDED = {"validation": 960, "test": 1728}  # stories: whole rounds of answers and lengths
+LONGEST_QUERY = 200  # characters; Python's parser does not survive any number of brackets or signs
 FITTING = 0.2  # share of embedded stories that must not be too long, else there would be no end of looking for more
 
 
@@ -295,7 +296,7 @@ def published(part: str) -> list[Example]:
 
 def from_csv(source: str, part: str) -> list[Example]:
     """A part of CSV files with the published columns."""
-    path = paths.root() / source.format(part=part)
+    path = paths.root() / source.replace("{part}", part)
     require(path.is_file(), f"source = {source!r}: there is no {path}; source = 'embedded' needs no files")
     return from_frame(read_table(path, COLUMNS), str(path))
 
@@ -311,12 +312,15 @@ def from_frame(table: pd.DataFrame, where: str) -> list[Example]:
             f"{where}, line {line}: target_text {row.target_text!r} must be one of {', '.join(kinship.LABELS)}",
         )
         try:
+            if len(row.query) > LONGEST_QUERY:
+                raise ValueError("no pair of names")
             first, second = ast.literal_eval(row.query)
             chain = int(re.fullmatch(r"task_\d+\.(\d+)", row.task_name)[1])
             found.append(Example(prompt(row.story, first, second), row.target_text, chain))
         except (ValueError, SyntaxError, TypeError, AttributeError) as error:  # of empty cells too
             raise ConfigError(
-                f"{where}, line {line}: story {row.story!r}, query {row.query!r} and task_name {row.task_name!r} must "
+                f"{where}, line {line}: story {row.story!r:.80}, query {row.query!r:.80} and task_name "
+                f"{row.task_name!r:.80} must "
                 "be a text, a pair of names like \"('Ann', 'Bob')\", and a chain's length like 'task_1.3'"
             ) from error
     return found

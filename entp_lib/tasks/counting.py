@@ -17,8 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.strict import check_types, one_of, require
 from entp_lib.tasks.base import Batch, Task, kept_apart
+from entp_lib.validation import check_types, one_of, require
 
 
 def count3_quadratic(x: Sequence[int]) -> int:

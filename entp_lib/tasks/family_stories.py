@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from entp_lib.strict import require
 from entp_lib.tasks.kinship import COMPOSED, KIND_OF, KINDS, LABELS
+from entp_lib.validation import require
 
 # Every sentence says by a noun what {b} is to {a}, and so the gender of {b}, and by a pronoun the gender of {a}.
 TEMPLATES = {

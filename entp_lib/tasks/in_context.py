@@ -19,8 +19,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.strict import check_types, one_of, require
 from entp_lib.tasks.base import Batch, Task
+from entp_lib.validation import check_types, one_of, require
 
 MAX_DEPTH = 16  # a tree holds 2^depth leaves for each prompt
 PAPER_POINTS = {"linear": 40, "sparse": 40, "network": 100, "tree": 100}

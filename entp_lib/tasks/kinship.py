@@ -12,7 +12,7 @@ Letters: a and b people, k edges of a chain.
 import itertools
 from collections.abc import Sequence
 
-from entp_lib.strict import require
+from entp_lib.validation import require
 
 # Label for a man and for a woman, by kind. There is no brother-in-law among the 21.
 KINDS = {

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from entp_lib.strict import check_types, require
 from entp_lib.tasks.addition import Sums, digits
+from entp_lib.validation import check_types, require
 
 MOST_TESTED = 18  # digits: a longer sum would not fit into 64 bits
 FEWEST = 20  # examples of a part: their text must be longer than a window

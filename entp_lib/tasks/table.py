@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.strict import check_types, require
 from entp_lib.tasks.base import Batch
 from entp_lib.tasks.fixed import PARTS, FixedData
 from entp_lib.tasks.table_files import Contents, read
+from entp_lib.validation import check_types, require
 
 MAX_WORDS = 100  # of a vocabulary that a record lists
 
@@ -108,6 +108,12 @@ class Table(FixedData):
         inputs_BT, targets_BT, wanted_BT, prompts_B = (torch.from_numpy(x[rows_B]).to(device) for x in arrays)
         return Batch(inputs_BT, targets_BT, wanted_BT, prompts_B)
 
+    def constants_T(self) -> Tensor:
+        """The mean target of each position in training."""
+        found, rows = self.contents, self.parts["train"]
+        wanted_PT = found.wanted[rows]
+        return torch.from_numpy(np.sum(found.targets[rows], 0, where=wanted_PT) / np.maximum(1, wanted_PT.sum(0)))
+
     def facts(self) -> dict[str, Any]:
         """Under ``data``: the file's name and checksum, the examples of each part, and a small vocabulary's words."""
         found = self.contents
@@ -117,7 +123,8 @@ class Table(FixedData):
 
     def named(self) -> "Table":
         """The same task with its whole path and its checksum, as a record should name it."""
-        return dataclasses.replace(self, file=str(Path(self.file).resolve()), checksum=opened(self.file)[1])
+        checksum = opened(self.file)[1]  # a file that is not there is named before its path is resolved
+        return dataclasses.replace(self, file=str(Path(self.file).resolve()), checksum=checksum)
 
 
 def opened(file: str) -> tuple[Contents, str]:

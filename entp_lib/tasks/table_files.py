@@ -12,11 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from entp_lib.strict import ConfigError, require
 from entp_lib.tasks.fixed import PARTS
+from entp_lib.validation import ConfigError, require
 
 COLUMNS = ("sequence", "wanted", "targets", "part")
 ARRAYS = ("sequences", "wanted", "targets", "part")
+FORMAT = (
+    "write tokens with spaces between them and say which to predict, as in a first line 'sequence,wanted' above "
+    "'1 2 + 3 4 = 4 6,7-8'; real numbers go into an .npz file (docs/starting.md has both)"
+)
 LARGEST = 2**20  # of a symbol: a model has an embedding for every number up to it
 
 
@@ -60,7 +64,11 @@ def read_csv(path: Path) -> Contents:
         reader = csv.DictReader(file, strict=True)  # a quote that is never closed would swallow lines
         names = reader.fieldnames or []
         unknown = [name for name in names if name not in COLUMNS]
-        require("sequence" in names, f"{path}: must have a column 'sequence', its first line has {', '.join(names)}")
+        found = ", ".join(names)
+        right = (
+            f"{path}: must have a column 'sequence', its first line has {found[:60]}{'…' * (len(found) > 60)}; {FORMAT}"
+        )
+        require("sequence" in names, right)
         require(not unknown, f"{path}: unknown column {unknown and unknown[0]!r}; known: {', '.join(COLUMNS)}")
         require(len(set(names)) == len(names), f"{path}: a column stands twice in the first line: {', '.join(names)}")
         rows, lines = [], []

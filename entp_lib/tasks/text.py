@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from entp_lib.corpora import Recipe, Tokens, open_tokens, vocabulary_size
 from entp_lib.models.decoding import generate
-from entp_lib.strict import check_types, require
 from entp_lib.tasks.base import Batch, Task, generator_for
+from entp_lib.validation import check_types, require
 
 SAMPLES, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 3, 100, 0.8
 

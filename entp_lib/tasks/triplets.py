@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from entp_lib.strict import check_types, one_of, require
 from entp_lib.tasks.base import Batch, Task
+from entp_lib.validation import check_types, one_of, require
 
 
 def triplet_label(x: Sequence[int], modulus: int, anchor: str, output: str) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from entp_lib.strict import one_of, require
 from entp_lib.tasks import Batch, Task, generator_for
+from entp_lib.validation import one_of, require
 
 EVAL_BATCH = 256
 EVAL_LOGITS = 2**27  # entries of a batch's logits, which a large vocabulary would fill the memory with
@@ -163,12 +163,13 @@ class Totals:
 
 
 def constant_baseline(task: Task, sequences: int, *seed_parts: int | str, device: str = "cpu") -> dict[str, Any]:
-    """What the best guess scores that does not look at the input: the mode, or zero where targets are real."""
+    """What the best guess scores that does not look at the input: the mode, or the task's ``constants_T``, if real."""
     if not task.continuous:
         return mode_baseline(task, sequences, *seed_parts, device=device)
     totals = totals_for(task, device)
     for batch in batches(task, sequences, device, "baseline", *seed_parts):
-        totals.add(task, batch, torch.zeros_like(batch.targets_N)[:, None], detailed=True)
+        constants_T = task.constants_T().to(batch.targets_BT)
+        totals.add(task, batch, constants_T[batch.wanted_BT.nonzero()[:, 1]][:, None], detailed=True)
     return totals.result(detailed=True)
 
 

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from entp_lib.config import RunConfig, TrainConfig
 from entp_lib.models import build_model
 from entp_lib.models.entp import token_forwards
-from entp_lib.strict import require
 from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, seed_from
 from entp_lib.training.checkpoints import State, Weights, learned, load_checkpoint, save_checkpoint
 from entp_lib.training.evaluation import constant_baseline, evaluate
 from entp_lib.training.shards import Alone, Team
 from entp_lib.training.weights import start_from
+from entp_lib.validation import require
 
 STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper; a curriculum moves between draws
 CHECKPOINT_SECONDS = 60.0

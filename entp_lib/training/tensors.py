@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.files import write_atomically
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 
 class DamagedFileError(ConfigError):
@@ -42,6 +43,8 @@ def read_tensors(path: Path, header_names: set[str]) -> tuple[dict[str, Tensor],
 
     DamagedFileError where the file is missing or unreadable, or where a single bit is not as it was written.
     """
+    if os.path.exists(path) and not os.path.isfile(path):  # a device or a pipe would be read for ever
+        raise damaged(path, "is no regular file")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}

@@ -19,7 +19,7 @@ from entp_lib.corpora import Recipe, cache, open_tokens, sources
 from entp_lib.corpora.cache import permuted
 from entp_lib.corpora.sources import OpenWebText, TextFile, source_of
 from entp_lib.corpora.tokenizers import Bytes
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 SPEECHES = "".join(f"Speaker {i}:\nWords of the speech number {i}, für alle → 語.\n\n" for i in range(300))
 

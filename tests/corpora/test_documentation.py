@@ -8,7 +8,7 @@ import pytest
 
 from entp_lib.__main__ import main
 from entp_lib.corpora import TextFile, documentation, source_of
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from entp_lib.corpora.tokenizers import BPE, GPT2, Bytes, Characters, learned_pairs, vocabulary_size
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 SPEECHES = "".join(f"Speaker {i}:\nWords of the speech number {i}, für alle → 語.\n\n" for i in range(300))
 

@@ -10,7 +10,7 @@ import torch
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 PROMPTS = torch.tensor([1, 3, 6])
 

@@ -17,7 +17,7 @@ from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model, entp, grouping, kernels, packing, parameter_count
 from entp_lib.models.huggingface import copy_gpt2
 from entp_lib.models.transformer import Transformer, prefix_mask
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 
 def tokens(batch=3, length=8, seed=0, vocab=11):

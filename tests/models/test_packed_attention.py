@@ -5,7 +5,7 @@ import torch
 
 from entp_lib.models import packed_attention
 from entp_lib.models.packed_attention import WAYS, attend, choice_study, starts_of
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 
 def packed(rows=3, tokens=9, dtype=torch.float64):

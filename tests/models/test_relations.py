@@ -16,7 +16,7 @@ from entp_lib.config import ModelConfig
 from entp_lib.models import build_model, entp, kernels
 from entp_lib.models.decoding import Cache, cached_logits, generate
 from entp_lib.models.positions import SCHEMES, alibi
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
 
 LENGTH = 7
 

@@ -4,9 +4,9 @@ import importlib.util
 
 import pytest
 
-from entp_lib.collection.parameters import NotebookParameters
-from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp.downstream.experiment import train_missing
+from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.registry import EXPERIMENTS
+from entp_papers.entp.downstream.experiment import train_missing
 
 SMOKE = NotebookParameters(tier="smoke", jobs=1)
 

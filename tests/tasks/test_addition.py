@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import Addition, generator_for
 from entp_lib.tasks import addition as module
 from entp_lib.training.loop import train
+from entp_lib.validation import ConfigError
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.booleans())

@@ -5,15 +5,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lib.collection.experiment import name_of
-from entp_lib.papers.entp.rasp import chain_of_thought, depth
-from entp_lib.papers.entp.rasp.chain_of_thought import CHAIN_OF_THOUGHT
-from entp_lib.papers.entp.rasp.depth import DEPTH
-from entp_lib.papers.entp.rasp.programs import EOS, generate_chain_of_thought
-from entp_lib.runs.records import Record
-from entp_lib.strict import ConfigError
+from entp_lib.experiments.experiment import name_of
+from entp_lib.records.store import Record
 from entp_lib.tasks import Chain, generator_for
 from entp_lib.tasks.counting import count3
+from entp_lib.validation import ConfigError
+from entp_papers.entp.rasp import chain_of_thought, depth
+from entp_papers.entp.rasp.chain_of_thought import CHAIN_OF_THOUGHT
+from entp_papers.entp.rasp.depth import DEPTH
+from entp_papers.entp.rasp.programs import EOS, generate_chain_of_thought
 
 
 @given(longest=st.integers(2, 9), symbols=st.integers(4, 12), seed=st.integers(0, 99))

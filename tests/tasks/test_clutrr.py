@@ -13,10 +13,10 @@ import torch
 from entp_lib import paths
 from entp_lib.config import ARCHITECTURES, canonical_json
 from entp_lib.corpora.tokenizers import Bytes
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import Clutrr, family_stories, generator_for, kinship
 from entp_lib.tasks import clutrr as module
 from entp_lib.training.evaluation import batches, constant_baseline, evaluate
+from entp_lib.validation import ConfigError
 
 SHARED = paths.root().parent / "shared" / "data"
 SMALL = dict(n_train=60, longest_train=3, longest_test=5)
@@ -197,6 +197,8 @@ def test_a_tokenizer_that_was_learned_comes_from_its_corpus(tmp_path):
         ("query", "Ann and Bob", "line 4: .*query 'Ann and Bob'"),
         ("task_name", "chain 3", "line 4: .*task_name 'chain 3'"),
         ("story", None, "line 4: story nan"),
+        ("query", "-" * 100_000 + "1", "line 4: .{,200}query '-+ and task_name 'task_1.{,200}$"),
+        ("query", "-" * 900 + "1", "line 4: "),
     ],
 )
 def test_what_cannot_be_read_is_named_by_its_line(files, column, value, message):
@@ -204,6 +206,11 @@ def test_what_cannot_be_read_is_named_by_its_line(files, column, value, message)
     cells.loc[2, column] = value
     with pytest.raises(ConfigError, match=message):
         Clutrr(files(cells), n_train=1).examples("train")
+
+
+def test_braces_in_the_path_of_files_are_only_braces(tmp_path):
+    with pytest.raises(ConfigError, match=r"there is no .*\{y\}\{ train.csv; source = 'embedded'"):
+        Clutrr(f"{tmp_path}/{{y}}{{ {{part}}.csv").examples("train")
 
 
 def test_missing_columns_and_files_are_named(tmp_path):

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from entp_lib.config import ModelConfig
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import InContext, build_task, generator_for
 from entp_lib.tasks.in_context import FUNCTIONS, PAPER_POINTS
 from entp_lib.training.evaluation import constant_baseline, evaluate
 from entp_lib.training.loop import train, training_batches
+from entp_lib.validation import ConfigError
 
 every_function = pytest.mark.parametrize("function", list(FUNCTIONS))
 SMALL = dict(dims=6, points=9, hidden=8, depth=3)

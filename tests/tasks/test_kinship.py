@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import family_stories, kinship
 from entp_lib.tasks.family_stories import TEMPLATES, Family
 from entp_lib.tasks.kinship import COMPOSED, INVERSE, KIND_OF, KINDS, LABELS
+from entp_lib.validation import ConfigError
 
 
 def take(count, **options):

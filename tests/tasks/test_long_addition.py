@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import LongAddition, build_task, generator_for
 from entp_lib.tasks import addition as text_of
 from entp_lib.tasks import long_addition as module
+from entp_lib.validation import ConfigError
 
 SMALL = dict(n_train=3000, n_validation=500, n_test=2000, trained_digits=4, tested_digits=6)
 

@@ -9,11 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.runs.execution import run
-from entp_lib.strict import ConfigError
+from entp_lib.records.execution import run
 from entp_lib.tasks import Table, generator_for
 from entp_lib.tasks.fixed import PARTS
 from entp_lib.tasks.table import split
+from entp_lib.training.evaluation import constant_baseline
+from entp_lib.validation import ConfigError
 
 SUMS = "sequence,wanted\n" + "".join(
     f"{a} + {b} = {' '.join(str(a + b))},5-{4 + len(str(a + b))}\n" for a in range(8) for b in range(8)
@@ -118,6 +119,14 @@ def test_real_numbers_are_a_task_of_squared_errors(tmp_path, store):
     params = {"file": task.file, "checksum": task.checksum}
     record = run(RunConfig("own_data", "quick", "table", params, ModelConfig("entp", **shape), train), 1, store=store)
     assert record.status == "complete" and "lowest_loss" in record.metrics["test"]
+
+
+def test_the_constant_guess_of_real_numbers_is_their_mean(tmp_path):
+    targets = 100 + np.random.default_rng(0).normal(size=(400, 3)) + np.array([0, 50, 0])
+    wanted = np.array([[True, True, False]] * 400)
+    np.savez(tmp_path / "own.npz", sequences=targets[:, :, None], targets=targets, wanted=wanted)
+    baseline = constant_baseline(Table(str(tmp_path / "own.npz")), 100, 0)
+    assert baseline["loss_by_position"] == pytest.approx([1, 1], abs=0.6)
 
 
 def test_numbers_with_leading_zeros_are_words(tmp_path):

@@ -5,11 +5,11 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import TASKS, Counting, Triplets, build_task, generator_for, seed_from
 from entp_lib.tasks.counting import count2, count3, count3_pairs, count3_quadratic, next_symbols
 from entp_lib.tasks.triplets import triplet_label
 from entp_lib.training.evaluation import batches, mode_baseline
+from entp_lib.validation import ConfigError
 
 FIGURE_2 = [int(x) for x in (
     "4 41 1 40 44 26 38 34 44 0 58 46 10 10 24 49 6 3 8 10 0 18 12 2 6 1 12 18 4 20 13 2 6 18 1 16 22 33 30 6 2 21 22 "

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.runs.execution import run
-from entp_lib.strict import ConfigError
+from entp_lib.records.execution import run
 from entp_lib.tasks import Batch, Task, Text, generator_for
 from entp_lib.training import evaluation
 from entp_lib.training.evaluation import batches, mode_baseline
 from entp_lib.training.loop import learning_rate, train
+from entp_lib.validation import ConfigError
 
 LINES = [f"line {i:03} of a text that nobody wrote\n\n" for i in range(100)]
 

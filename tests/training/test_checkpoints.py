@@ -2,18 +2,24 @@
 
 import json
 import math
+import os
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
 
+from entp_lib.config import canonical_json, config_id, to_dict
 from entp_lib.models import build_model
+from entp_lib.training import weights as weights_module
 from entp_lib.training.checkpoints import load_checkpoint, read_checkpoint, state_from, weights_from_checkpoint
 from entp_lib.training.loop import make_optimizer, train
 from entp_lib.training.tensors import DamagedFileError, read_tensors, save_tensors
 from entp_lib.training.weights import save_weights, trained_model
 
-NAME = "test/0123456789abcdef"
+
+def name_of(config):
+    return f"test/{config_id(config, 1)}"
 
 
 @pytest.fixture
@@ -31,7 +37,7 @@ def checkpoint(config, tmp_path):
 @pytest.fixture
 def weights(config, tmp_path):
     path = tmp_path / "run.weights.safetensors"
-    save_weights(path, config, build_model(config.model), NAME)
+    save_weights(path, config, build_model(config.model), name_of(config))
     return path
 
 
@@ -60,12 +66,12 @@ def test_no_turned_bit_of_a_checkpoint_goes_unnoticed(config, checkpoint):
             pytest.fail(f"a bit of byte {place} of {len(data)} was turned and nobody saw")
 
 
-def test_no_turned_bit_of_weights_goes_unnoticed(weights):
+def test_no_turned_bit_of_weights_goes_unnoticed(config, weights):
     data = weights.read_bytes()
     for place, damaged in flips(data, 60):
         weights.write_bytes(damaged)
         with pytest.raises(DamagedFileError, match="weights .*run.weights.safetensors"):
-            trained_model(weights, NAME)
+            trained_model(weights, name_of(config))
             pytest.fail(f"a bit of byte {place} of {len(data)} was turned and nobody saw")
 
 
@@ -135,28 +141,84 @@ def test_a_state_needs_finite_times(config, checkpoint):
         state_from(vars(state) | {"wall_seconds": math.inf}, config)
 
 
-def test_weights_of_another_run_are_refused_by_name(small_run, weights):
-    assert trained_model(weights)[0] == trained_model(weights, NAME)[0]
-    with pytest.raises(DamagedFileError, match="holds the weights of test/0123.*, not those of test/f"):
+def test_weights_of_another_run_are_refused_by_name(config, weights):
+    assert trained_model(weights)[0] == trained_model(weights, name_of(config))[0]
+    with pytest.raises(DamagedFileError, match="holds the weights of test/.*, not those of test/fedc"):
         trained_model(weights, "test/fedcba9876543210")
 
 
-def test_weights_of_another_shape_than_their_configuration_are_refused(small_run, tmp_path):
+def another_seed(config, tensors):
+    return replace(config, model_seed=7), tensors
+
+
+def another_experiment(config, tensors):
+    return replace(config, experiment="other"), tensors
+
+
+def one_value(value):
+    def change(config, tensors):
+        tensors["blocks.1.fc_in.weight"][3, 2] = value
+        return config, tensors
+
+    return change
+
+
+def shape(**fields):
+    return lambda config, tensors: (replace(config, model=replace(config.model, **fields)), tensors)
+
+
+HOSTILE = {
+    "another seed": (another_seed, "names the run test/"),
+    "another experiment": (another_experiment, "names the run test/"),
+    "NaN": (one_value(math.nan), "blocks.1.fc_in.weight that are not finite"),
+    "infinity": (one_value(math.inf), "blocks.1.fc_in.weight that are not finite"),
+    "another width": (shape(width=32), "width = 32"),
+    "huge width": (shape(width=2**20), "width = 1048576"),
+    "huge width and heads": (shape(width=2**40, n_heads=2**40), "width = 1099511627776"),
+    "huge vocabulary": (shape(vocab_size=2**62), "vocab_size = 4611686018427387904|4611686018427387904, 16"),
+    "many layers": (shape(n_layers=10**9), "n_layers = 1000000000"),
+    "huge length": (shape(max_length=2**62), "4611686018427387904"),
+    "more layers": (shape(n_layers=3), "lacks blocks.2"),
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_weights_that_are_not_those_of_their_run_are_refused_before_a_model_is_built(
+    config, weights, tmp_path, monkeypatch, how
+):
+    change, why = HOSTILE[how]
+    found, tensors = change(config, read_tensors(weights, {"config", "run"})[0])
+    name = name_of(config if why.startswith("names") else found)
+    save_tensors(weights, tensors, {"config": canonical_json(to_dict(found)), "run": name})
+    real = weights_module.build_model
+    monkeypatch.setattr(
+        weights_module,
+        "build_model",
+        lambda cfg, device="": real(cfg, device=device) if device else pytest.fail("built"),
+    )
+    for given in ("", name):
+        with pytest.raises(DamagedFileError, match=why) as raised:
+            trained_model(weights, given)
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_not_read(tmp_path, kind):
     path = tmp_path / "run.weights.safetensors"
-    save_weights(path, small_run(), build_model(small_run(model=dict(width=32)).model), NAME)
-    with pytest.raises(DamagedFileError, match=r"as .* where the model has"):
-        trained_model(path, NAME)
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    with pytest.raises(DamagedFileError, match="no regular file"):
+        trained_model(path)
 
 
 def test_the_end_of_a_run_yields_its_weights_and_its_middle_does_not(config, checkpoint, tmp_path):
     path = tmp_path / "run.weights.safetensors"
-    assert weights_from_checkpoint(checkpoint, path, config, NAME)
-    _, model = trained_model(path, NAME)
+    assert weights_from_checkpoint(checkpoint, path, config, name_of(config))
+    _, model = trained_model(path, name_of(config))
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), train(config).model.parameters(), strict=True))
     path.unlink()
     checkpoint.unlink()
     train(config, checkpoint=checkpoint, deadline=0.0)
-    assert not weights_from_checkpoint(checkpoint, path, config, NAME) and not path.exists()
+    assert not weights_from_checkpoint(checkpoint, path, config, name_of(config)) and not path.exists()
 
 
 def test_a_worker_can_send_the_error_of_a_damaged_file(tmp_path):

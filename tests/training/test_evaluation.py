@@ -1,7 +1,6 @@
-"""Scores against brute force, baselines with known answers, intervals against scipy."""
+"""Scores against brute force, baselines with known answers."""
 
 import math
-import statistics
 
 import pytest
 import torch
@@ -10,21 +9,10 @@ from scipy import stats
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
-from entp_lib.statistics import (
-    first_at,
-    holm,
-    mcnemar,
-    mean_interval,
-    p_value,
-    proportion_interval,
-    ratio_interval,
-    value_at,
-    welch_interval,
-)
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import Batch, Counting, Task, Triplets
 from entp_lib.tasks.counting import count3
 from entp_lib.training.evaluation import batches, constant_baseline, evaluate, mode_baseline
+from entp_lib.validation import ConfigError
 
 
 class Weighted(Task):
@@ -141,90 +129,6 @@ def test_mode_baseline_of_triplets():
     assert found["loss"] < math.log(2) and len(found["token_accuracy_by_position"]) == 6
 
 
-def test_p_values_are_those_of_the_paired_t_test_behind_an_interval():
-    for values in ([0.3, 0.1, 0.25, -0.02, 0.2], [-1.0, -1.2, -0.9], [0.01, -0.02, 0.015, 0.0]):
-        interval = mean_interval(values)
-        assert p_value(*interval, len(values)) == pytest.approx(stats.ttest_1samp(values, 0).pvalue)
-    assert p_value(*mean_interval([2.0, 2.0]), 2) == 0.0 and p_value(0.0, 0.0, 0.0, 5) == 1.0
-    assert math.isnan(p_value(0.3, math.nan, math.nan, 1)) and math.isnan(p_value(math.nan, math.nan, math.nan, 5))
-
-
-def test_holm_steps_down_and_stops_at_the_first_that_fails():
-    assert holm([0.01, 0.04, 0.03, 0.005]).tolist() == [True, False, False, True]  # 0.03 > 0.05 / 2
-    assert holm([0.02, 0.02, 0.04]).tolist() == [False, False, False]  # 0.02 > 0.05 / 3 stops all
-    assert holm([0.01, math.nan, 0.04]).tolist() == [True, False, True]  # two tested
-    assert holm([0.06], level=0.1).tolist() == [True] and holm([]).tolist() == []
-
-
-def test_welch_interval_is_scipys():
-    first, second = [0.3, 0.5, 0.1, 0.4], [0.9, 0.2, 0.7]
-    about = [(statistics.mean(x), statistics.stdev(x), len(x)) for x in (first, second)]
-    for confidence in (0.95, 0.5):
-        known = stats.ttest_ind(first, second, equal_var=False).confidence_interval(confidence)
-        mean, low, high = welch_interval(*about, confidence)
-        assert (low, high) == pytest.approx((known.low, known.high)) and mean == pytest.approx(0.325 - 0.6)
-    assert welch_interval((0.5, 0.0, 3), (0.2, 0.0, 3)) == (0.3, 0.3, 0.3)
-    alone = welch_interval((0.5, math.nan, 1), (0.2, 0.1, 3))
-    assert alone[0] == 0.3 and all(math.isnan(x) for x in alone[1:])
-
-
-def test_mean_interval_is_students():
-    values = [0.1, 0.4, 0.2, 0.3, 0.35]
-    mean, low, high = mean_interval(values)
-    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert (mean, low, high) == pytest.approx((sum(values) / 5, expected.low, expected.high))
-    narrow = mean_interval(values, 0.5)
-    assert low < narrow[1] < mean < narrow[2] < high
-    assert mean_interval([2.0, 2.0]) == (2.0, 2.0, 2.0) and mean_interval([0.3])[0] == 0.3
-    assert all(math.isnan(x) for x in mean_interval([0.3])[1:]) and math.isnan(mean_interval([])[0])
-
-
-def test_at_the_ends_of_a_ratio_the_interval_of_the_difference_touches_zero():
-    """Fieller's interval has every r for which the t interval of above − r · below includes zero."""
-    above, below = [0.1, 0.14, 0.09, 0.12, 0.13], [0.2, 0.25, 0.22, 0.18, 0.3]
-    ratio, low, high = ratio_interval(above, below)
-    assert ratio == pytest.approx(sum(above) / sum(below)) and low < ratio < high
-    for end, side in ((low, 1), (high, 2)):
-        rest = [a - end * b for a, b in zip(above, below, strict=True)]
-        assert mean_interval(rest)[side] == pytest.approx(0.0, abs=1e-12)
-    assert ratio_interval(below, below) == pytest.approx((1.0, 1.0, 1.0), abs=1e-6)
-
-
-def test_a_ratio_without_bounds_has_none():
-    """Over a mean whose interval includes zero, of one pair, and of none."""
-    for above, below in (([0.1, 0.2, 0.3], [-0.1, 0.2, 0.1]), ([0.1], [0.2])):
-        ratio, *ends = ratio_interval(above, below)
-        assert ratio == pytest.approx(sum(above) / sum(below)) and all(map(math.isnan, ends))
-    assert all(map(math.isnan, [*ratio_interval([], []), *ratio_interval([1.0, 2.0], [0.0, 0.0])]))
-    with pytest.raises(ValueError, match="2 values over 1"):
-        ratio_interval([0.1, 0.2], [0.2])
-
-
-def test_proportion_interval_holds_its_share_and_stays_within_0_and_1():
-    low, high = proportion_interval(38, 100)
-    assert 0.28 < low < 0.38 < high < 0.49
-    z = stats.norm.ppf(0.975)  # Wilson: where a proportion p lies exactly z standard errors from 0.38
-    for p in (low, high):
-        assert abs(0.38 - p) / math.sqrt(p * (1 - p) / 100) == pytest.approx(z)
-    narrow = proportion_interval(38, 100, 0.5)
-    assert low < narrow[0] < narrow[1] < high
-    assert proportion_interval(0, 10)[0] == 0 and proportion_interval(10, 10)[1] == 1
-
-
-def test_curves_are_read_at_a_threshold_and_at_a_budget():
-    curves = {"step": [10, 20, 30], "seconds": [1.0, 2.5, 4.0], "token_accuracy": [0.2, None, 0.9]}
-    assert first_at(curves, "token_accuracy", 0.9) == 30
-    assert first_at(curves, "token_accuracy", 0.15, "seconds") == 1.0
-    assert first_at(curves, "token_accuracy", 0.95) is None
-    assert first_at({"step": [1, 2, 3], "loss": [0.1, 0.7, 0.5]}, "loss", 0.5) == 2  # the first time counts
-    assert first_at({"step": [], "loss": []}, "loss", 0.5) is value_at({"step": [], "loss": []}, "loss", 5, "step")
-    assert value_at(curves, "token_accuracy", 99.0, "seconds") == 0.9
-    assert value_at(curves, "token_accuracy", 20, "step") is None  # the point itself counts, and it is empty
-    assert value_at(curves, "token_accuracy", 4.0, "seconds") == 0.9
-    assert value_at(curves, "token_accuracy", 1.9, "seconds") == 0.2
-    assert value_at(curves, "token_accuracy", 0.9, "seconds") is None
-
-
 class Line(Task):
     """y = 2x of two numbers a row, the second alone scored."""
 
@@ -260,18 +164,3 @@ def test_what_cannot_be_evaluated_is_named_and_leaves_the_model_as_it_was():
     with pytest.raises(ConfigError, match="precision = 'bfloat16'.*did you mean 'bf16'"):
         evaluate(model, task, 1, precision="bfloat16")
     assert model.training
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: mean_interval([1, 2, 3], 95), "confidence = 95"),
-        (lambda: mean_interval([1, 2, 3], -0.5), "confidence = -0.5"),
-        (lambda: mean_interval([[1, 2], [3, 4]]), r"shape \(2, 2\)"),
-        (lambda: ratio_interval([1, 2], [1, 2], 1), "confidence = 1"),
-        (lambda: mcnemar(-3, 3), "must not be negative"),
-    ],
-)
-def test_nonsense_has_no_interval(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from entp_lib import paths
 from entp_lib.config import ModelConfig, config_from, config_id, to_dict
 from entp_lib.models import build_model
-from entp_lib.runs.execution import run
-from entp_lib.runs.records import Store
-from entp_lib.strict import ConfigError
+from entp_lib.records.execution import run
+from entp_lib.records.store import Store
 from entp_lib.tasks import Batch
 from entp_lib.training import loop
 from entp_lib.training.loop import train
 from entp_lib.training.shards import Team, cut
+from entp_lib.validation import ConfigError
 
 
 def batch_of(wanted_BT):
@@ -83,9 +83,9 @@ def test_more_ranks_than_sequences_are_refused(small_run, shards):
 RANK = """\
 import json, os, sys
 from entp_lib.config import config_from
-from entp_lib.runs import ranks, stopping
-from entp_lib.runs.execution import run
-from entp_lib.runs.records import Store
+from entp_lib.records import ranks, stopping
+from entp_lib.records.execution import run
+from entp_lib.records.store import Store
 from entp_lib.training import loop
 
 loop.CHECKPOINT_SECONDS = float(sys.argv[4])

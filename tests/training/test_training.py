@@ -11,7 +11,6 @@ import torch
 
 from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.models import build_model
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import TASKS, Counting, build_task, seed_from
 from entp_lib.tasks.text import Text
 from entp_lib.training.checkpoints import State, load_checkpoint
@@ -27,6 +26,7 @@ from entp_lib.training.loop import (
     train,
     training_batches,
 )
+from entp_lib.validation import ConfigError
 
 TIMES = ("seconds",)
 

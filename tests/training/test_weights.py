@@ -8,13 +8,14 @@ import torch
 
 from entp_lib import paths
 from entp_lib.config import ARCHITECTURES, config_from, config_id, to_dict
-from entp_lib.papers.entp.count3 import COUNT3
-from entp_lib.runs.execution import run, weights_of
-from entp_lib.runs.sweeps import SweepError, sweep
-from entp_lib.strict import ConfigError
+from entp_lib.records.execution import run
+from entp_lib.records.loading import weights_of
+from entp_lib.records.sweeps import SweepError, sweep
 from entp_lib.tasks import TASKS, Counting
 from entp_lib.training.loop import train
 from entp_lib.training.weights import trained_model
+from entp_lib.validation import ConfigError
+from entp_papers.entp.count3 import COUNT3
 
 NAME = "test/0123456789abcdef"
 

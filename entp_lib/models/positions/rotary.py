@@ -9,7 +9,7 @@ from torch import Tensor
 
 from entp_lib.config import ModelConfig
 from entp_lib.models.positions.base import Positions
-from entp_lib.strict import require
+from entp_lib.validation import require
 
 BASE = 10_000.0
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from entp_lib.collection.experiment import Experiment
-from entp_lib.runs.records import Record
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.records.store import Record
 
 COUNTS = ("token_forwards", "steps", "train_seconds", "wall_seconds", "peak_memory_bytes")
 

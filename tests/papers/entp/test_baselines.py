@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from entp_lib.papers.entp.in_context import baselines
-from entp_lib.papers.entp.in_context.baselines import BASELINES, baselines_study, missing, predictions
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import InContext, generator_for
 from entp_lib.tasks.in_context import FUNCTIONS
 from entp_lib.training.evaluation import evaluate
+from entp_lib.validation import ConfigError
+from entp_papers.entp.in_context import baselines
+from entp_papers.entp.in_context.baselines import BASELINES, baselines_study, missing, predictions
 
 
 def prompts(function="linear", size=20, **changes):
@@ -131,7 +131,7 @@ def test_what_is_not_installed_is_named(monkeypatch):
 
 def test_importing_them_needs_no_extra_library():
     """A bare server has torch, numpy, pandas and scipy."""
-    module = "entp_lib.papers.entp.in_context.baselines"
+    module = "entp_papers.entp.in_context.baselines"
     code = f"import sys, {module}; assert not {{'sklearn', 'xgboost', 'matplotlib'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 

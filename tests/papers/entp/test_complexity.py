@@ -12,7 +12,7 @@ from entp_lib.config import ModelConfig
 from entp_lib.models import build_model, kernels
 from entp_lib.models import costs as complexity
 from entp_lib.models.decoding import Cache, cached_logits
-from entp_lib.papers.entp.complexity.attention import printed_attention, streaming_attention
+from entp_papers.entp.complexity.attention import printed_attention, streaming_attention
 
 
 def config(architecture="entp", layers=3, width=32, heads=4):

@@ -7,11 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entp_lib.collection.parameters import NotebookParameters
+from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.models.decoding import generate
-from entp_lib.papers.entp.rasp import checks as count3_checks
-from entp_lib.papers.entp.rasp import experiment
-from entp_lib.papers.entp.rasp.constructed import (
+from entp_lib.records.store import Store
+from entp_lib.tasks.counting import count3, next_symbols
+from entp_papers.entp.rasp import checks as count3_checks
+from entp_papers.entp.rasp import experiment
+from entp_papers.entp.rasp.constructed import (
     PLACE,
     constructed_count3,
     division_digits,
@@ -20,9 +22,7 @@ from entp_lib.papers.entp.rasp.constructed import (
     run_by_layer,
     wrong_answers,
 )
-from entp_lib.papers.entp.rasp.experiment import RASP
-from entp_lib.runs.records import Store
-from entp_lib.tasks.counting import count3, next_symbols
+from entp_papers.entp.rasp.experiment import RASP
 
 MODEL = constructed_count3(12, 40)
 

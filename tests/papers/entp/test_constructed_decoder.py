@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from entp_lib.config import ModelConfig
 from entp_lib.models.decoding import generate
 from entp_lib.models.transformer import Block, Transformer, build_model
-from entp_lib.papers.entp.rasp.constructed import wrong_answers
-from entp_lib.papers.entp.rasp.constructed_decoder import (
+from entp_lib.tasks.counting import count3_quadratic, next_symbols
+from entp_lib.validation import ConfigError
+from entp_papers.entp.rasp.constructed import wrong_answers
+from entp_papers.entp.rasp.constructed_decoder import (
     count3_decoder,
     hard_sequences,
     longest_held,
     parts,
     smallest_decoder,
 )
-from entp_lib.strict import ConfigError
-from entp_lib.tasks.counting import count3_quadratic, next_symbols
 
 CFG = smallest_decoder(40, 12)
 MODEL = count3_decoder(CFG)

@@ -1,10 +1,12 @@
 """Where curves in context end: flatness by fifths of the steps, late points, and what is said of a comparison."""
 
 import pytest
+from made_up import sound
 
-from entp_lib.collection.claims import judge
-from entp_lib.papers.entp.in_context import convergence, flat
-from entp_lib.papers.entp.in_context.experiment import (
+from entp_lib.experiments.claims import judge
+from entp_lib.records.store import Record, Store
+from entp_papers.entp.in_context import convergence, flat
+from entp_papers.entp.in_context.experiment import (
     IN_CONTEXT,
     IN_CONTEXT_BASELINES,
     late_error,
@@ -12,7 +14,6 @@ from entp_lib.papers.entp.in_context.experiment import (
     table,
     task_of,
 )
-from entp_lib.runs.records import Record, Store
 
 FIVE = range(5)
 COST = dict(steps=1, token_forwards=1, train_seconds=1.0, wall_seconds=1.0, peak_memory_bytes=1, device="x")
@@ -145,7 +146,7 @@ def test_classes_that_a_tier_lacks_are_taken_from_quick(tmp_path):
     assert convergence.with_quick(IN_CONTEXT, night, store) == night
     for run in IN_CONTEXT.plan("quick", 0):
         labels = {name: run.labels[name] for name in ("arm", "seed", "function")}
-        store.save(fake(**labels, tier="quick"))
+        store.save(sound(fake(**labels, tier="quick")))
     found = convergence.with_quick(IN_CONTEXT, night, store)
     assert found[:2] == night and {r.labels["function"] for r in found[2:]} == {"network", "tree"}
     assert {r.config.tier for r in found[2:]} == {"quick"} and len(found) == 2 + 20

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.models import costs as complexity
-from entp_lib.papers.entp.complexity import experiment as study
-from entp_lib.papers.entp.complexity import measurements as costs
-from entp_lib.papers.entp.complexity.experiment import COMPLEXITY
-from entp_lib.runs.records import Store
-from entp_lib.strict import ConfigError
+from entp_lib.records.store import Store
+from entp_lib.validation import ConfigError
+from entp_papers.entp.complexity import experiment as study
+from entp_papers.entp.complexity import measurements as costs
+from entp_papers.entp.complexity.experiment import COMPLEXITY
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_a_whole_sequence_is_counted_by_formulas_that_hold(records, monkeypatch)
 
 
 def test_algorithm_1_as_printed_is_attention_and_one_that_is_not_is_refuted(records, monkeypatch):
-    monkeypatch.setattr("entp_lib.papers.entp.complexity.attention.printed_attention", lambda q, k, v: v.mean(0))
+    monkeypatch.setattr("entp_papers.entp.complexity.attention.printed_attention", lambda q, k, v: v.mean(0))
     *_, algorithm_1 = COMPLEXITY.measure(records)
     assert algorithm_1.verdict == "refuted"
 

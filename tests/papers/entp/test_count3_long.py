@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from entp_lib.collection import claims
-from entp_lib.collection.changes import compute_ratio
-from entp_lib.collection.operations import training_operations
-from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp.count3_long import COUNT3_LONG_ALL
+from entp_lib.experiments import claims
+from entp_lib.experiments.changes import compute_ratio
+from entp_lib.experiments.operations import training_operations
+from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks import build_task
+from entp_papers.entp.count3_long import COUNT3_LONG_ALL
 
 
 def test_the_decoder_with_more_steps_is_that_of_the_pairs_and_has_half_of_entps_operations():

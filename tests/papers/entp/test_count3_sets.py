@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from entp_lib.collection import claims
-from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp import count3
-from entp_lib.papers.entp.count3_sets import COUNT3_REPEATS, COUNT3_SETS, COUNT3_UNSEEN_SETS, repeats_study, seen
-from entp_lib.report.ledger import ledger
-from entp_lib.strict import ConfigError
+from entp_lib.experiments import claims
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.reports.ledger import ledger
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import IN_OTHER_ORDERS
 from entp_lib.tasks.counting import count3 as count3_of
+from entp_lib.validation import ConfigError
+from entp_papers.entp import count3
+from entp_papers.entp.count3_sets import COUNT3_REPEATS, COUNT3_SETS, COUNT3_UNSEEN_SETS, repeats_study, seen
 
 SMALL = dict(length=6, seed_length=3, symbols=4, held_out=0.3)
 

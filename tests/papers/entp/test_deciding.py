@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from entp_lib.collection.operations import training_operations
-from entp_lib.papers.entp import deciding
-from entp_lib.runs.execution import run
-from entp_lib.strict import ConfigError
+from entp_lib.experiments.operations import training_operations
+from entp_lib.records.execution import run
 from entp_lib.tasks import build_task, generator_for
+from entp_lib.validation import ConfigError
+from entp_papers.entp import deciding
 
 
 def by_arm(runs):

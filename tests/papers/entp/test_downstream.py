@@ -6,19 +6,19 @@ import pandas as pd
 import pytest
 
 from entp_lib import paths
-from entp_lib.collection.experiment import Experiment, planned
-from entp_lib.collection.parameters import NotebookParameters
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
-from entp_lib.papers.entp.downstream import experiment as downstream
-from entp_lib.papers.entp.language.experiment import OPENWEBTEXT
-from entp_lib.runs.execution import weights_of
-from entp_lib.runs.records import Record, Store
-from entp_lib.runs.sweeps import sweep
+from entp_lib.experiments.experiment import Experiment, planned
+from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.records.loading import weights_of
+from entp_lib.records.store import Record, Store
+from entp_lib.records.sweeps import sweep
 from entp_lib.statistics import mcnemar
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import clutrr
 from entp_lib.training.loop import check_fit
 from entp_lib.training.weights import trained_model
+from entp_lib.validation import ConfigError
+from entp_papers.entp.downstream import experiment as downstream
+from entp_papers.entp.language.experiment import OPENWEBTEXT
 
 VERSION = 3  # of the made-up text experiment
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from entp_lib.collection import claims
-from entp_lib.collection.experiment import cost, own, select, spent
-from entp_lib.collection.frames import published
-from entp_lib.collection.operations import training_operations
 from entp_lib.config import StudyConfig, config_id
-from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp.equal_operations import BUDGETS, COMPARISONS, EQUAL_OPERATIONS, OPERATIONS, budgets
-from entp_lib.runs.records import Store
-from entp_lib.runs.sweeps import sweep
+from entp_lib.experiments import claims
+from entp_lib.experiments.experiment import cost, own, select, spent
+from entp_lib.experiments.frames import published
+from entp_lib.experiments.operations import training_operations
+from entp_lib.records.store import Store
+from entp_lib.records.sweeps import sweep
+from entp_lib.registry import EXPERIMENTS
+from entp_papers.entp.equal_operations import BUDGETS, COMPARISONS, EQUAL_OPERATIONS, OPERATIONS, budgets
 
 NAMES = [experiment.name for experiment in OPERATIONS]
 

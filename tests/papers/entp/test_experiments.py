@@ -4,22 +4,22 @@ import dataclasses
 import inspect
 
 import pytest
+from made_up import sound
 
-from entp_lib.collection.experiment import Experiment, no_claims, planned, select
-from entp_lib.collection.frames import at_equal_compute, curves, gap_table, mean_table, paired, summary
-from entp_lib.collection.measurements import Measurement
-from entp_lib.collection.parameters import NotebookParameters
-from entp_lib.collection.settings import differing_settings
 from entp_lib.config import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
-from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp import count3, gates, match3
-from entp_lib.papers.entp.count3_long import COUNT3_LONG_ALL
-from entp_lib.papers.entp.equal_operations import OPERATIONS
-from entp_lib.runs.records import Record, Store
-from entp_lib.runs.studies import study_named
-from entp_lib.strict import ConfigError
+from entp_lib.experiments.experiment import Experiment, no_claims, planned, select
+from entp_lib.experiments.frames import at_equal_compute, curves, gap_table, mean_table, paired, summary
+from entp_lib.experiments.measurements import Measurement
+from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.settings import differing_settings
+from entp_lib.records.store import Record, Store
+from entp_lib.registry import EXPERIMENTS, STUDIES
 from entp_lib.tasks import Triplets, build_task
 from entp_lib.training.loop import check_fit
+from entp_lib.validation import ConfigError
+from entp_papers.entp import count3, gates, match3
+from entp_papers.entp.count3_long import COUNT3_LONG_ALL
+from entp_papers.entp.equal_operations import OPERATIONS
 
 CONFIGS = {n: [c for tier in TIERS for c in e.configs(tier, 1)] for n, e in EXPERIMENTS.items()}
 TRAINED = {n: e for n, e in EXPERIMENTS.items() if any(isinstance(c, RunConfig) for c in CONFIGS[n])}
@@ -36,7 +36,7 @@ def test_studies_name_what_there_is(experiment, tier):
     for config in configs:
         assert config.tier == tier
         assert_its_own_or_planned_by_its_owner(config, experiment)
-        inspect.signature(study_named(config.study)).bind(**config.params)
+        inspect.signature(STUDIES.named(config.study)).bind(**config.params)
 
 
 def assert_its_own_or_planned_by_its_owner(config, experiment):
@@ -119,7 +119,7 @@ def made_up(small_run):
         curves |= {"token_forwards": [x * 100 for x in seconds], "sequence_accuracy": [0.0, 0.1, 0.2]}
         cost = dict(steps=30, token_forwards=300, train_seconds=3.0, wall_seconds=4.0, peak_memory_bytes=1, device="x")
         labels = planned(config, task="count3").labels
-        return Record("test", 1, config, metrics, curves, cost, status, labels)
+        return sound(Record("test", 1, config, metrics, curves, cost, status, labels))
 
     return make
 

@@ -9,19 +9,19 @@ import pandas as pd
 import pytest
 
 from entp_lib import paths
-from entp_lib.collection import claims, figures
-from entp_lib.collection.experiment import name_of
-from entp_lib.collection.frames import interval_table
 from entp_lib.config import SIZES
+from entp_lib.experiments import claims, figures
+from entp_lib.experiments.experiment import name_of
+from entp_lib.experiments.frames import interval_table
 from entp_lib.models.entp import token_forwards
-from entp_lib.papers.entp.addition import experiment as module
-from entp_lib.papers.entp.addition import lengths, pictures, tables, tiers
-from entp_lib.papers.entp.addition.experiment import ADDITION
-from entp_lib.papers.entp.addition.lengths import LENGTHS
-from entp_lib.runs.records import Record
+from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import Addition, LongAddition, build_task, generator_for
+from entp_lib.validation import ConfigError
+from entp_papers.entp.addition import experiment as module
+from entp_papers.entp.addition import lengths, pictures, tables, tiers
+from entp_papers.entp.addition.experiment import ADDITION
+from entp_papers.entp.addition.lengths import LENGTHS
 
 RULES = ("last", "lowest_loss", "highest_accuracy")
 

@@ -8,13 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from entp_lib.collection import claims
-from entp_lib.collection.frames import at_equal_compute
-from entp_lib.collection.parameters import NotebookParameters
-from entp_lib.papers.entp.in_context import convergence
-from entp_lib.papers.entp.in_context import tables as in_context_tables
-from entp_lib.papers.entp.in_context.baselines import BASELINES, baselines_study
-from entp_lib.papers.entp.in_context.experiment import (
+from entp_lib.experiments import claims
+from entp_lib.experiments.frames import at_equal_compute
+from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.records.store import Record
+from entp_lib.tasks import InContext
+from entp_papers.entp.in_context import convergence
+from entp_papers.entp.in_context import tables as in_context_tables
+from entp_papers.entp.in_context.baselines import BASELINES, baselines_study
+from entp_papers.entp.in_context.experiment import (
     CLAIMS,
     IN_CONTEXT,
     IN_CONTEXT_BASELINES,
@@ -27,9 +29,7 @@ from entp_lib.papers.entp.in_context.experiment import (
     table,
     task_of,
 )
-from entp_lib.papers.entp.in_context.tiers import ALL, TIERS
-from entp_lib.runs.records import Record
-from entp_lib.tasks import InContext
+from entp_papers.entp.in_context.tiers import ALL, TIERS
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
-from entp_lib.papers.entp.expressivity.attention import (
+from entp_papers.entp.expressivity.attention import (
     AttentionStack,
     causal_model,
     refute_decoder,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp import full_layers
-from entp_lib.papers.entp.full_layers import EQUAL_FORWARDS, EQUAL_STEPS
-from entp_lib.runs.records import Record
+from entp_lib.records.store import Record
+from entp_lib.registry import EXPERIMENTS
+from entp_papers.entp import full_layers
+from entp_papers.entp.full_layers import EQUAL_FORWARDS, EQUAL_STEPS
 
 FULL_LAYER_RUNS = EXPERIMENTS["full_layers"]
 COST = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)

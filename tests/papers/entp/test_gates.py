@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from entp_lib.models.entp import token_forwards
-from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp import gates
-from entp_lib.runs.records import Record
+from entp_lib.records.store import Record
+from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.base import Task
+from entp_papers.entp import gates
 
 
 def counted(arm_and_course, mode=0.102):

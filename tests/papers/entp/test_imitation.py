@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 import torch
 
-from entp_lib.collection.experiment import select
-from entp_lib.collection.parameters import NotebookParameters
-from entp_lib.papers.entp.expressivity import checks, imitation, masking
-from entp_lib.papers.entp.expressivity import experiment as study
-from entp_lib.papers.entp.expressivity.attention import AttentionStack, causal_model, refute_encoder
-from entp_lib.papers.entp.expressivity.experiment import EXPRESSIVITY
-from entp_lib.runs.records import Store
-from entp_lib.strict import ConfigError
+from entp_lib.experiments.experiment import select
+from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.records.store import Store
+from entp_lib.validation import ConfigError
+from entp_papers.entp.expressivity import checks, imitation, masking
+from entp_papers.entp.expressivity import experiment as study
+from entp_papers.entp.expressivity.attention import AttentionStack, causal_model, refute_encoder
+from entp_papers.entp.expressivity.experiment import EXPRESSIVITY
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from entp_lib.collection.frames import published
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.frames import published
 from entp_lib.models import costs
-from entp_lib.papers.entp import count3_pictures, logged
-from entp_lib.papers.entp.logged import AUTHORS_LOG, logged_study, ratios, spent
-from entp_lib.runs.records import Record, Store
-from entp_lib.strict import ConfigError
+from entp_lib.records.store import Record, Store
+from entp_lib.validation import ConfigError
+from entp_papers.entp import count3_pictures, logged
+from entp_papers.entp.logged import AUTHORS_LOG, logged_study, ratios, spent
 
 
 def records(steps=None):

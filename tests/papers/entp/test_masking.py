@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_lib.papers.entp.expressivity import masking
-from entp_lib.papers.entp.expressivity.masking import (
+from entp_papers.entp.expressivity import masking
+from entp_papers.entp.expressivity.masking import (
     augmentation,
     dimension_table,
     dimensions_needed,

@@ -6,15 +6,15 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from entp_lib.collection.experiment import no_claims
 from entp_lib.config import RunConfig, config_id
-from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp import pairless
-from entp_lib.papers.entp.pairless import COUNT3_BOUNDS, bounds_study
-from entp_lib.runs.records import Store
-from entp_lib.strict import ConfigError
+from entp_lib.experiments.experiment import no_claims
+from entp_lib.records.store import Store
+from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.tasks.triplets import triplet_label
+from entp_lib.validation import ConfigError
+from entp_papers.entp import pairless
+from entp_papers.entp.pairless import COUNT3_BOUNDS, bounds_study
 
 
 def by_hand(prefixes, knows):

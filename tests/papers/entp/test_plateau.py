@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from entp_lib.collection.claims import judge
-from entp_lib.collection.experiment import select
-from entp_lib.papers import EXPERIMENTS
-from entp_lib.papers.entp import match3, plateau
-from entp_lib.runs.records import Record
+from entp_lib.experiments.claims import judge
+from entp_lib.experiments.experiment import select
+from entp_lib.records.store import Record
+from entp_lib.registry import EXPERIMENTS
+from entp_papers.entp import match3, plateau
 
 
 def fake(run, course, sequence, by_n):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from entp_lib.papers.entp.rasp import interpreter as rasp
-from entp_lib.papers.entp.rasp import programs
+from entp_papers.entp.rasp import interpreter as rasp
+from entp_papers.entp.rasp import programs
 
 # Figure 2's seed, and the first element it generates
 FIGURE_2, NEXT = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46, 10, 10, 24, 49], 6

@@ -5,15 +5,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from entp_lib.collection.experiment import select
-from entp_lib.papers.entp import shortcut
-from entp_lib.papers.entp.count3 import COUNT3
-from entp_lib.papers.entp.pairless import diagonal
-from entp_lib.papers.entp.shortcut import COUNT3_PROBE, probe, scorings, table
-from entp_lib.runs.records import Record, Store
-from entp_lib.strict import ConfigError
+from entp_lib.experiments.experiment import select
+from entp_lib.records.store import Record, Store
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3
+from entp_lib.validation import ConfigError
+from entp_papers.entp import shortcut
+from entp_papers.entp.count3 import COUNT3
+from entp_papers.entp.pairless import diagonal
+from entp_papers.entp.shortcut import COUNT3_PROBE, probe, scorings, table
 
 TASK = Counting(length=10, seed_length=4, symbols=10)
 

@@ -12,12 +12,12 @@ from scipy import stats
 
 from entp_lib.config import ARCHITECTURES, ModelConfig, StudyConfig
 from entp_lib.corpora.tokenizers import Bytes
-from entp_lib.papers.entp.downstream import pronouns as module
-from entp_lib.papers.entp.downstream.pronouns import Item
-from entp_lib.runs.execution import run
-from entp_lib.runs.sweeps import SweepError, sweep
+from entp_lib.records.execution import run
+from entp_lib.records.sweeps import SweepError, sweep
 from entp_lib.statistics import mcnemar, proportion_interval
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.entp.downstream import pronouns as module
+from entp_papers.entp.downstream.pronouns import Item
 
 ROW = {"sentence": "Ann thanked Bob, because _ helped.", "option1": "Ann", "option2": "Bob", "answer": "2"}
 

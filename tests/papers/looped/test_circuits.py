@@ -1,162 +1,166 @@
-"""Adders, flags, branches and error correction, exhaustively where the inputs can be listed."""
+"""Layers and circuits: equation (1) against its transcription, adders, flags, branches, copies, error correction."""
 
-import itertools
-
+import numpy as np
 import pytest
 import torch
 
-from entp_lib.papers.looped.circuits import (
-    add_words,
-    branch,
-    copy_to_memory,
-    copy_to_scratchpad,
-    correct_errors,
-    flag_of_number,
-    flag_of_word,
-)
-from entp_lib.papers.looped.plan import LayerPlan, Rows
-from entp_lib.papers.looped.words import check_word, pointer_bits, to_bits, to_signed, to_unsigned, wrap
+from entp_lib.validation import ConfigError
+from entp_papers.looped import circuits
+from entp_papers.looped.circuits import check_word, to_bits, to_unsigned, transpose, transposer
+from entp_papers.looped.layers import Attention, FeedForward, Layer, SparseFeedForward, Stack, transcribe
+from entp_papers.looped.weights import LayerPlan, Rows
+
+X = torch.randn(2, 6, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+DTYPES = [torch.float32, torch.float64]
 
 
-def rows_of(**sizes):
-    rows = Rows()
-    for name, size in sizes.items():
-        rows.add(name, size)
-    return rows
+def random_stack():
+    g = torch.Generator().manual_seed(0)
+    made = []
+    for i in range(3):
+        attention, ff = Attention(7, 2, 3, 4).double(), FeedForward(7, 5).double()
+        for p in (*attention.parameters(), *ff.parameters()):
+            p.data = torch.randn(p.shape, generator=g, dtype=torch.float64) / 3
+        attention.temperature_H = torch.tensor([1.0, 0.5 + i], dtype=torch.float64)
+        made.append(Layer(attention, ff, f"layer {i}"))
+    return Stack(made, 7)
 
 
-def built(plan, rows, dtype=torch.float64):
-    return plan.build_feed_forward(rows.width, dtype)
+def test_a_stack_equals_its_transcription_and_its_sparse_form():
+    stack = random_stack()
+    y, apply = stack(X), transcribe(stack)
+    for b in range(2):
+        np.testing.assert_allclose(apply(X[b].numpy().T).T, y[b].numpy(), rtol=0, atol=1e-12)
+    torch.testing.assert_close(stack.sparse()(X), y, rtol=0, atol=1e-12)
 
 
-def adder(bits, dtype=torch.float64):
-    rows, plan = rows_of(x=bits, y=bits, bit=1), LayerPlan("add")
-    add_words(plan, rows["x"], rows["x"], rows["y"], rows["bit"][0])
-    return built(plan, rows, dtype)
+def test_the_hash_changes_with_a_weight_and_zero_weights_are_the_identity():
+    stack = random_stack()
+    before = stack.weights_hash()
+    stack.layers[0].attention.key.weight[0, 0] += 1e-9
+    assert stack.weights_hash() != before == random_stack().weights_hash()
+    for p in stack.parameters():
+        p.zero_()
+    assert torch.equal(stack(X), X)
 
 
-def added(ff, x, y, bits):
-    dtype = ff.fc_in.weight.dtype
-    state = torch.cat([to_bits(x, bits, dtype), to_bits(y, bits, dtype), torch.ones(len(x), 1, dtype=dtype)], 1)
-    return to_unsigned(ff(state)[:, :bits]), ff(state)
+def test_a_causal_mask_hides_what_follows():
+    attention = random_stack().layers[1].attention
+    for pattern in ("full", "causal"):
+        torch.testing.assert_close(attention.weights(X, pattern).sum(-1), torch.ones(2, 2, 6, dtype=torch.float64))
+    assert attention.weights(X, "causal").triu(1).abs().max() == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("bits", range(2, 9))
-def test_adder_is_exact_for_every_pair(bits, dtype):
-    x, y = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits)).T
-    total, state = added(adder(bits, dtype), x, y, bits)
-    assert torch.equal(total, (x + y) % 2**bits)
+def test_restricted_attention_sees_itself_and_the_scratchpad():
+    """Equal to full attention with every other score set to minus infinity."""
+    attention = random_stack().layers[1].attention
+    q, k = attention.queries_and_keys(X)
+    s = q @ k.transpose(-1, -2) * attention.temperature_H.view(-1, 1, 1)
+    seen = torch.eye(6, dtype=torch.bool)
+    seen[:2], seen[:, :2] = True, True
+    weights = s.masked_fill(~seen, -torch.inf).softmax(-1)
+    v = attention.value(X).view(2, 6, 2, -1).transpose(1, 2)
+    expected = X + attention.out((weights @ v).transpose(1, 2).reshape(2, 6, -1))
+    torch.testing.assert_close(attention(X, "restricted", 2), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_sparse_feed_forward_is_the_same_function(alone):
+    plan = LayerPlan("test")
+    plan.clear([1, 4])
+    plan.unit({4: 2.0}, {4: 0.5}, 0.25)
+    plan.constant = {4: -1.0}
+    if not alone:
+        plan.unit({1: 1.0, 2: -1.0}, {6: 3.0})
+    dense = plan.build_feed_forward(7)
+    thin = SparseFeedForward(dense)
+    assert thin.by_coordinate == alone
+    torch.testing.assert_close(thin(X), dense(X), rtol=0, atol=1e-14)
+
+
+def test_a_value_is_added_where_all_gates_are_open():
+    plan = LayerPlan("test")
+    plan.add_where({0: 2.0}, {3: 1.0}, [1, 2], bound=10.0)
+    for a, b in ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)):
+        for value in (-4.9, 0.3):
+            found = plan.on(torch.tensor([value, a, b, 0.0]).double())[3]
+            assert found == pytest.approx(2 * value if a == b == 1 else 0, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bits", [2, 5, 8, 16])
+def test_adder_is_exact(bits, dtype):
+    """For every pair, of 16 bits for many; with 8 units per bit (Lemma 1) and one for the -1 of ±1 bits."""
+    if bits <= 8:
+        x, y = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits)).T
+    else:
+        x, y = torch.randint(2**bits, (2, 20_000), generator=torch.Generator().manual_seed(0))
+    plan = LayerPlan("add")
+    circuits.add_words(plan, range(bits), range(bits), range(bits, 2 * bits), 2 * bits)
+    state = plan.on(to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1), dtype=dtype)
+    assert torch.equal(to_unsigned(state[:, :bits]), (x + y) % 2**bits)
     assert torch.equal(state.abs(), torch.ones_like(state))  # nothing but ±1, to the last bit
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_adder_of_sixteen_bits(dtype):
-    x, y = torch.randint(2**16, (2, 20_000), generator=torch.Generator().manual_seed(0))
-    assert torch.equal(added(adder(16, dtype), x, y, 16)[0], (x + y) % 2**16)
-
-
-@pytest.mark.parametrize("bits", [4, 16])
-def test_adder_has_the_hidden_units_of_lemma_1(bits):
-    """8 per bit, and one per bit for the -1 of ±1 bits."""
-    assert adder(bits).fc_in.out_features == 9 * bits
+    assert len(plan.units) == 9 * bits
 
 
 @pytest.mark.parametrize("bits", [3, 8])
 def test_increment(bits):
-    rows, plan = rows_of(x=bits, out=bits, bit=1), LayerPlan("increment")
-    add_words(plan, rows["out"], rows["x"], None, rows["bit"][0], constant=1, in_place=False)
-    x = torch.arange(2**bits)
-    state = torch.cat([to_bits(x, bits), torch.zeros(len(x), bits), torch.ones(len(x), 1)], 1)
-    assert torch.equal(to_unsigned(built(plan, rows)(state)[:, bits : 2 * bits]), (x + 1) % 2**bits)
-    assert not built(plan, rows)(torch.zeros(1, rows.width, dtype=torch.float64)).any()  # other tokens stay 0
+    plan, x = LayerPlan("increment"), torch.arange(2**bits)
+    circuits.add_words(plan, range(bits, 2 * bits), range(bits), None, 2 * bits, constant=1, in_place=False)
+    found = plan.on(to_bits(x, bits), torch.zeros(len(x), bits), torch.ones(len(x), 1))
+    assert torch.equal(to_unsigned(found[:, bits : 2 * bits]), (x + 1) % 2**bits)
+    assert not plan.on(torch.zeros(1, 2 * bits + 1)).any()  # other tokens stay 0
 
 
-@pytest.mark.parametrize("bits", range(2, 11))
-def test_flag_is_whether_a_word_is_at_most_zero(bits):
-    rows, plan = rows_of(word=bits, flag=1), LayerPlan("flag")
-    flag_of_word(plan, rows["flag"][0], rows["word"])
-    values = torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
-    state = torch.cat([to_bits(values, bits), torch.zeros(len(values), 1)], 1)
-    assert torch.equal(built(plan, rows)(state)[:, -1], (values <= 0).double())
+def test_flag_of_a_number():
+    plan, values = LayerPlan("flag"), torch.arange(-5, 6)
+    circuits.flag_of_number(plan, 2, 0, 1)
+    found = plan.on(values[:, None], torch.ones(11, 1), torch.zeros(11, 1))
+    assert torch.equal(found[:, -1], (values <= 0).double())
 
 
-def test_flag_of_an_integer():
-    rows, plan = rows_of(number=1, where=1, flag=1), LayerPlan("flag")
-    flag_of_number(plan, 2, 0, 1)
-    values = torch.arange(-5.0, 6.0, dtype=torch.float64)
-    state = torch.stack([values, torch.ones(11), torch.zeros(11)], 1)
-    assert torch.equal(built(plan, rows)(state)[:, 2], (values <= 0).double())
-
-
-@pytest.mark.parametrize("bits", [2, 4, 6])
-def test_branch_for_every_pointer(bits):
-    rows, plan = rows_of(counter=bits, following=bits, target=bits, flag=1, bit=1), LayerPlan("branch")
-    branch(plan, rows["counter"], rows["following"], rows["target"], rows["flag"][0], rows["bit"][0])
-    stay, jump, flag = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits), torch.arange(2)).T
-    state = torch.cat(
-        [to_bits(stay - 1, bits), to_bits(stay, bits), to_bits(jump, bits), flag[:, None], torch.ones(len(flag), 1)], 1
-    ).double()
-    assert torch.equal(to_unsigned(built(plan, rows)(state)[:, :bits]), torch.where(flag == 1, jump, stay))
-    assert not built(plan, rows)(torch.zeros(1, rows.width, dtype=torch.float64)).any()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("noise", [1e-14, 1e-9, 1e-4, 0.249])
-def test_error_correction_removes_errors(noise, dtype):
-    rows, plan = rows_of(x=300), LayerPlan("correct")
-    correct_errors(plan, rows["x"])
-    right = torch.arange(300).to(dtype) % 3 - 1
-    noisy = right + noise * (2 * torch.rand(300, generator=torch.Generator().manual_seed(0)).to(dtype) - 1)
-    corrected = built(plan, rows, dtype)(noisy)
-    torch.testing.assert_close(corrected, right, rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-15)
-    assert torch.equal(built(plan, rows, dtype)(right), right)
-
-
-@pytest.mark.parametrize("error,corrected", [(0.26, False), (0.25, True), (-0.25, True), (-0.26, False)])
-def test_error_correction_fails_beyond_its_tolerance(error, corrected):
-    rows, plan = rows_of(x=3), LayerPlan("correct")
-    correct_errors(plan, rows["x"])
-    right = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)
-    distance = (built(plan, rows)(right + error) - right).abs().max()
-    assert (distance < 1e-12) == corrected
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("noise", "removed"), [(1e-14, True), (1e-4, True), (0.25, True), (0.26, False)])
+def test_error_correction_removes_errors_up_to_a_quarter(noise, removed, dtype):
+    plan, right = LayerPlan("correct"), torch.arange(30).to(dtype) % 3 - 1
+    circuits.correct_errors(plan, range(30))
+    assert torch.equal(plan.on(right, dtype=dtype), right)
+    for error in (noise, -noise):
+        left = float((plan.on(right + error, dtype=dtype) - right).abs().max())
+        assert (left < (1e-6 if dtype == torch.float32 else 1e-12)) == removed
 
 
 def test_copies_need_a_bound_above_twice_the_largest_difference():
-    """With C too small a copy to the scratchpad changes other tokens as well."""
-    rows = rows_of(target=1, blend=1, bit=1)
-    state = torch.tensor([[0.0, 3.0, 0.0], [1.0, 2.0, 1.0]], dtype=torch.float64)  # a memory token and the scratchpad
-    for bound, right in ((7.0, True), (5.0, False)):
+    """With C too small a copy to the scratchpad changes other tokens, too; a copy to memory writes everywhere else."""
+    for bound, other in ((7.0, 0.0), (5.0, 1.0)):
         plan = LayerPlan("read")
-        copy_to_scratchpad(plan, rows["target"], rows["blend"], rows["bit"][0], bound)
-        after = built(plan, rows)(state)
-        assert after[1].tolist() == [3.0, 0.0, 1.0]
-        assert (after[0].tolist() == [0.0, 0.0, 0.0]) == right
+        circuits.copy_to_scratchpad(plan, [0], [1], 2, bound)
+        after = plan.on(torch.tensor([[0.0, 3.0, 0.0], [1.0, 2.0, 1.0]]))  # a memory token and the scratchpad
+        assert after.tolist() == [[other, 0.0, 0.0], [3.0, 0.0, 1.0]]
+    plan = LayerPlan("write")
+    circuits.copy_to_memory(plan, [0], [1], 2)
+    after = plan.on(torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0]]))
+    assert after.tolist() == [[-1.0, 0.0, 0.0], [1.0, 0.0, 1.0]]
 
 
-def test_copy_to_memory_writes_everywhere_else():
-    rows, plan = rows_of(target=1, blend=1, bit=1), LayerPlan("write")
-    copy_to_memory(plan, rows["target"], rows["blend"], rows["bit"][0])
-    state = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0]], dtype=torch.float64)
-    assert built(plan, rows)(state).tolist() == [[-1.0, 0.0, 0.0], [1.0, 0.0, 1.0]]
+@pytest.mark.parametrize("d", [2, 7])
+def test_one_layer_transposes_a_vectorised_matrix(d):
+    a = torch.randn(2, d, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(transpose(a), a.mT, rtol=0, atol=1e-9)
+    size = transposer(30)[0].size()  # the paper's example
+    assert (size["layers"], size["heads"], size["width"]) == (1, 1, 22)
 
 
-@pytest.mark.parametrize("tokens", [2, 3, 16, 17, 1000])
-def test_pointers_differ_by_at_least_two(tokens):
-    """p_i · p_i = L, and p_i · p_j is at most L - 2 (the paper prints L - 1); the bound is met."""
-    L = pointer_bits(tokens)
-    p = to_bits(torch.arange(tokens), L)
-    products = p @ p.T
-    assert torch.equal(products.diagonal(), torch.full((tokens,), L, dtype=torch.float64))
-    assert products.fill_diagonal_(-L).max() == L - 2
-
-
-@pytest.mark.parametrize("bits", [2, 5, 16])
-def test_words_and_bits(bits):
-    values = torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
-    assert torch.equal(to_signed(to_bits(values, bits)), values)
-    assert all(wrap(int(v) + 2**bits, bits) == v for v in values[:50])
-    for value, fits in itertools.product((-(2 ** (bits - 1)) - 1, 2 ** (bits - 1)), (False,)):
-        with pytest.raises(ValueError, match=f"word of {bits} bits"):
-            check_word("x", value, bits)
-        assert not fits
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: random_stack()(X, "casual"), "pattern"),
+        (lambda: Rows(a=1).add(a=2), "'a'"),
+        (lambda: check_word("x", 8, 4), "x = 8"),
+        (lambda: check_word("x", -9, 4), "x = -9"),
+        (lambda: circuits.Copying("reed", 4, 1, 4.0), "operation"),
+    ],
+)
+def test_mistakes_are_named(call, name):
+    with pytest.raises(ConfigError, match=name):
+        call()

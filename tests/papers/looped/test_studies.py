@@ -1,79 +1,49 @@
-"""Every study runs at a small size, gives the same twice, and says what it is there to say."""
+"""Every study runs at the smoke tier with plain results; what the results must show; errata at small sizes."""
 
 import json
 
+import numpy as np
 import pytest
 
-from entp_lib.papers.looped.experiment import LOOPED
-from entp_lib.runs.studies import STUDIES as NAMED
-from entp_lib.runs.studies import study_named
-from entp_lib.strict import ConfigError
+from entp_lib.registry import STUDIES
+from entp_lib.validation import ConfigError
+from entp_papers.looped.experiment import LOOPED, TIERS
+from entp_papers.looped.studies import errata
+from entp_papers.looped.studies.blocks import attention_square, sawtooth_square
 
-SMALL = {
-    "looped_random_programs": dict(shapes=[[4, 5, 6, 4], [8, 8, 8, 4]], steps=6, precisions=["fp32", "fp64"]),
-    "looped_circuits": dict(most_bits=3, random_pairs=100, flag_bits=4, pointer=2),
-    "looped_copying": dict(cases=4, most_tokens=20, most_numbers=3),
-    "looped_drift": dict(steps=50, heats=[3.0, 10.0], cold_steps=8),
-    "looped_temperature": dict(bits=[4, 8], heats=[1.0, 12.0], programs=5, steps=5),
-    "looped_off_target": dict(tokens=[16, 64], heats=[1.0, 4.0]),
-    "looped_masks": dict(programs=4, steps=4),
-    "looped_restricted": dict(programs=2, steps=4, sizes=[21]),
-    "looped_product": dict(d=2, deltas=[1e-3, 1e-5, 1e-7, 1e-10, 1e-11], sinks=[10.0, 40.0], pairs=3),
-    "looped_sigmoids": dict(terms=[10, 30]),
-    "looped_transpose": dict(sizes=[2, 3], one_layer=[4]),
-    "looped_contract": dict(sizes=[2]),
-    "looped_depth": dict(levels=[0, 1, 14], deltas=[1e-2, 1e-4], points=100_003),
-    "looped_fleq": dict(programs=1, commands=5),
-    "looped_calculator": dict(terms=[10, 40], inputs=12),
-    "looped_newton": dict(d=2, rounds=8, matrices=1),
-    "looped_power": dict(d=2, rounds=4, terms=20),
-    "looped_regression": dict(features=2, examples=3, steps=4, rate=0.1),
-    "looped_back_propagation": dict(inputs=2, hidden=2, samples=2, rounds=2, rate=0.2),
-    "looped_least_squares": dict(dimension=2, most_examples=3, prompts=2, rounds=20),
-    "looped_sizes": dict(tokens=[16, 64]),
-    "looped_multiply": dict(x=3, y=2),
-}
-STUDIES = {name: study_named(name) for name in NAMED if name.startswith("looped_")}
-NOT_TWICE = ("looped_speed",)  # wall-clock
+SMOKE = TIERS["smoke"]
+TWICE = ("product", "masks", "regression", "drift", "copying")
 
 
 @pytest.fixture(scope="module")
 def found():
-    return {name: STUDIES[name](**params) for name, params in SMALL.items()}
+    return {name.removeprefix("looped_"): STUDIES[name](**SMOKE[name]) for name in SMOKE if name != "looped_errata"}
 
 
 def rows_of(curves):
     return [dict(zip(curves, values, strict=True)) for values in zip(*curves.values(), strict=True)]
 
 
-def test_all_studies_but_slow_ones_are_here():
-    assert set(STUDIES) - set(SMALL) == {"looped_library", "looped_errata", *NOT_TWICE}
-
-
-def test_every_tier_runs_every_study():
+def test_all_results_are_plain_and_come_again(found):
     for tier in ("smoke", "quick"):
-        assert {config.study for config in LOOPED.configs(tier)} == set(STUDIES)
+        assert {c.study for c in LOOPED.configs(tier)} == {name for name in STUDIES if name.startswith("looped_")}
+    for name, (metrics, curves) in found.items():
+        text = json.dumps([metrics, curves], allow_nan=False)
+        assert len({len(values) for values in curves.values()}) == 1
+        if name in TWICE:
+            assert json.dumps(STUDIES[f"looped_{name}"](**SMOKE[f"looped_{name}"])) == text
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_results_are_plain_and_come_again(name, found):
-    metrics, curves = found[name]
-    text = json.dumps([metrics, curves], allow_nan=False)
-    assert len({len(values) for values in curves.values()}) == 1
-    if name in ("looped_product", "looped_masks", "looped_regression", "looped_drift"):
-        assert json.dumps(STUDIES[name](**SMALL[name])) == text
-
-
-def test_proofs_by_test_find_nothing_wrong(found):
-    for name in ("looped_random_programs", "looped_circuits", "looped_drift", "looped_restricted"):
+def test_nothing_is_wrong(found):
+    for name in ("random_programs", "library", "circuits", "drift", "restricted"):
         assert found[name][0]["wrong"] == 0
-    assert found["looped_random_programs"][0]["same_weights"]
-    assert found["looped_contract"][0]["kept"]
-    assert found["looped_fleq"][0]["wrong_branches"] == 0 and found["looped_fleq"][0]["largest_error"] < 1e-4
+    assert STUDIES["looped_circuits"](most_bits=2, random_pairs=10, flag_bits=10, pointer=5)[0]["wrong"] == 0
+    assert found["random_programs"][0]["same_weights"] and found["contract"][0]["kept"]
+    assert found["fleq"][0]["wrong_branches"] == 0 and found["fleq"][0]["largest_error"] < 1e-4
 
 
-def test_copying(found):
-    metrics, curves = found["looped_copying"]
+def test_copies_are_exact_for_a_large_bound_only(found):
+    metrics, curves = found["copying"]
     errors = {(r["operation"], r["setting"]): r["error"] for r in rows_of(curves)}
     assert metrics["largest_error"] < 1e-9
     assert min(errors["read", "C small"], errors["write", "C small"], errors["write", "as printed"]) > 0.01
@@ -81,62 +51,88 @@ def test_copying(found):
 
 
 def test_temperature(found):
-    assert found["looped_off_target"][0]["within_bound"]
-    cold = [r["right"] for r in rows_of(found["looped_temperature"][1]) if r["heat"] == 1.0]
-    assert max(cold) < 0.5 and found["looped_temperature"][0]["enough"] == {"4": 12.0, "8": 12.0}
-
-
-def test_masks(found):
-    rows = rows_of(found["looped_masks"][1])
-    assert [r["memory"] == pytest.approx(1) for r in rows] == [True, True, False, False]
+    assert found["off_target"][0]["within_bound"]
+    cold = [r["right"] for r in rows_of(found["temperature"][1]) if r["heat"] == 2.0]
+    assert max(cold) < 0.5 and found["temperature"][0]["enough"] == {"4": 12.0, "8": 12.0}
 
 
 def test_errors_of_functions(found):
-    product, sigmoids = found["looped_product"][0], found["looped_sigmoids"][0]
+    product, sigmoids = found["product"][0], found["sigmoids"][0]
     assert product["slope_above"] == pytest.approx(1, abs=0.05) and product["slope_below"] < -0.5
-    assert all(slope < -0.5 for slope in sigmoids["slopes"].values())
-    assert max(sigmoids["lemma_5"].values()) < 1e-10
-    assert found["looped_depth"][0]["levels_for_the_same"] == 14
+    assert all(slope < -0.5 for slope in sigmoids["slopes"].values()) and max(sigmoids["lemma_5"].values()) < 1e-10
+    assert found["calculator"][0]["slope"] < -0.5
+    assert found["depth"][0]["levels_for_the_same"] == 14
 
 
-def test_learning_equals_torch(found):
-    for name in ("looped_regression", "looped_back_propagation"):
+def test_learning_and_algorithms_equal_torch(found):
+    for name in ("regression", "back_propagation"):
         metrics = found[name][0]
         assert metrics["largest_difference"] < 1e-4 and metrics["loss_last"] < metrics["loss_first"]
-    assert found["looped_calculator"][0]["slope"] < -0.5
-    residual = found["looped_newton"][0]["largest_residual"]
-    assert residual["transposed, machine"] < 1e-3
-    assert found["looped_power"][0]["cosine"] > 0.9
-    power = found["looped_power"][1]
-    assert power["sine"] == pytest.approx([(1 - cosine**2) ** 0.5 for cosine in power["cosine"]], rel=1e-6)
-    assert found["looped_least_squares"][0]["largest_difference"] < 1e-4
+    assert found["least_squares"][0]["largest_difference"] < 1e-4
+    assert found["newton"][0]["largest_residual"]["transposed, machine"] < 1e-3
+    metrics, power = found["power"]
+    assert metrics["cosine"] > 0.9
+    assert power["sine"] == pytest.approx([(1 - cosine**2) ** 0.5 for cosine in power["cosine"]], abs=1e-6)
 
 
-def test_multiply_step_by_step(found):
-    metrics, curves = found["looped_multiply"]
+def test_multiplication_and_speed(found):
+    metrics, curves = found["multiply"]
     assert metrics["product"] == 6 and len(curves["memory"]) == metrics["steps"] + 1
     assert len(curves["attends"][1]) == len(metrics["heads"]) == 4
+    speed = found["speed"][1]
+    assert set(speed["form"]) == {"dense", "sparse", "sparse, restricted", "numpy"}
+    assert min(speed["passes_per_second"]) > 0
 
 
-def test_speed_compares_all_forms():
-    _, curves = STUDIES["looped_speed"](tokens=[9], batches=[1], seconds=1e-4)
-    assert set(curves["form"]) == {"dense", "sparse", "sparse, restricted", "numpy"}
-    assert min(curves["passes_per_second"]) > 0
+def test_squares_by_depth_and_by_attention():
+    """A network of k levels errs by 4^-(k + 1); two layers of attention by δ with one head, by δ² with two."""
+    x = np.linspace(0, 1, 4097)
+    for levels in (0, 3, 6):
+        assert np.abs(sawtooth_square(x, levels) - x**2).max() == pytest.approx(4.0 ** (-levels - 1), rel=1e-9)
+    x = np.linspace(-1, 1, 101)
+    assert np.abs(attention_square(x, 1e-4) - x**2).max() < 1e-7
+    one = [np.abs(attention_square(x, delta, symmetric=False) - x**2).max() for delta in (1e-3, 1e-4)]
+    assert one[0] / one[1] == pytest.approx(10, rel=0.05)
+
+
+def test_errata_of_the_machine():
+    assert errata.flags(5) == {"printed": 32, "corrected": 0, "of": 32}
+    for formula in ("write", "branch"):
+        assert errata.machine_with(formula, 5, 5) == {"printed": 5, "corrected": 0, "of": 5}
+    assert errata.branch_elsewhere() == {"printed": 1.0, "corrected": 0.0}
+    assert errata.pointers(64) == {"largest": 4, "printed": 5, "corrected": 4}
+    assert errata.rows_of_state(20, 8) == {"printed": 65, "corrected": 102}
+    assert errata.layers_of_steps() == {"step 3 as 3": 10, "step 3 as 0": 7, "built": 9}
+    assert errata.adder_outputs(4) == {"printed": 120, "corrected": 0, "of": 256}  # half of all pairs but the diagonal
+    assert errata.branch_rule() == {"product": 24, "corrected": 24, "printed": 30}
+
+
+def test_errata_of_the_functions():
+    softmax = errata.linear_softmax()
+    assert softmax["printed"] > 0.9 and softmax["corrected"] < 1e-5
+    newton = errata.newton_starts(30)
+    assert newton["corrected"] == newton["printed, symmetric"] == 30
+    assert newton["tame"] - 3 <= newton["printed"] <= newton["tame"] < 20
+    heads = errata.heads_of_inverse()
+    assert heads["table 1"] < heads["theorem 2"] == heads["built"]
+    needed = errata.sigmoids_needed(0.1)
+    assert 1 < needed["sigmoids"] <= needed["scale"]
 
 
 @pytest.mark.parametrize(
-    "name,params,message",
+    ("study", "changed", "name"),
     [
-        ("looped_random_programs", dict(shapes=[[4, 5, 6, 0]], steps=1, precisions=[]), "programs = 0"),
-        ("looped_random_programs", dict(shapes=[[4, 5, 6, 1]], steps=1, precisions=["fp16"]), "'fp16'"),
-        ("looped_power", dict(d=2, rounds=1, terms=5, gap=1.0), "gap = 1.0"),
-        ("looped_temperature", dict(bits=[4], heats=[]), "heats is empty"),
-        ("looped_fleq", dict(programs=0, commands=5), "programs = 0"),
-        ("looped_back_propagation", dict(inputs=2, hidden=2, samples=0, rounds=1, rate=0.1), "samples = 0"),
-        ("looped_least_squares", dict(dimension=2, most_examples=2, prompts=1, rounds=1, ridge=0.0), "ridge = 0.0"),
-        ("looped_speed", dict(tokens=[9], batches=[1], seconds=0.0), "seconds = 0.0"),
+        ("random_programs", dict(shapes=[[4, 5, 6, 0]]), "programs = 0"),
+        ("random_programs", dict(precisions=["fp16"]), "precision = 'fp16'"),
+        ("library", dict(only=["ad"]), "only = 'ad'"),
+        ("power", dict(gap=1.0), "gap = 1.0"),
+        ("temperature", dict(heats=[]), "heats"),
+        ("fleq", dict(programs=0), "programs = 0"),
+        ("back_propagation", dict(samples=0), "samples = 0"),
+        ("least_squares", dict(ridge=0.0), "ridge = 0.0"),
+        ("speed", dict(seconds=0.0), "seconds = 0.0"),
     ],
 )
-def test_impossible_parameters(name, params, message):
-    with pytest.raises(ConfigError, match=message):
-        STUDIES[name](**params)
+def test_impossible_parameters_are_named(study, changed, name):
+    with pytest.raises(ConfigError, match=name):
+        STUDIES[f"looped_{study}"](**SMOKE[f"looped_{study}"] | changed)

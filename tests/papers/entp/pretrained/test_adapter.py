@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entp_lib.papers.entp.pretrained.adapter import Adapted, symbol_tokens
-from entp_lib.papers.entp.pretrained.tiny import tokenizer
-from entp_lib.papers.entp.pretrained.weights import without_dropout
-from entp_lib.strict import ConfigError
+from entp_lib.validation import ConfigError
+from entp_papers.entp.pretrained.adapter import Adapted, symbol_tokens
+from entp_papers.entp.pretrained.tiny import tokenizer
+from entp_papers.entp.pretrained.weights import without_dropout
 
 transformers = pytest.importorskip("transformers")
 SYMBOLS, LENGTH = 7, 6

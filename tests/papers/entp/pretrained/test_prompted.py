@@ -7,12 +7,12 @@ import io
 import pytest
 import torch
 
-from entp_lib.papers.entp.pretrained import lora, weights
-from entp_lib.papers.entp.pretrained.prompted import Prompted, PromptTask, shared_tokens, write
-from entp_lib.papers.entp.pretrained.prompts import CODE, as_list, examples, judged, question, read_answer, tally
-from entp_lib.strict import ConfigError
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count2, count3
+from entp_lib.validation import ConfigError
+from entp_papers.entp.pretrained import lora, weights
+from entp_papers.entp.pretrained.prompted import Prompted, PromptTask, shared_tokens, write
+from entp_papers.entp.pretrained.prompts import CODE, as_list, examples, judged, question, read_answer, tally
 
 pytest.importorskip("transformers")
 

@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from entp_lib.collection import claims
-from entp_lib.collection.frames import paired
 from entp_lib.config import StudyConfig
-from entp_lib.papers.entp.pretrained import bert, encoder_experiment, language_experiment, lora, weights
-from entp_lib.papers.entp.pretrained.adapter import Adapted
-from entp_lib.papers.entp.pretrained.parameters import Parameters, of_model
-from entp_lib.runs.execution import run
-from entp_lib.runs.records import Record, Store
-from entp_lib.strict import ConfigError
+from entp_lib.experiments import claims
+from entp_lib.experiments.frames import paired
+from entp_lib.records.execution import run
+from entp_lib.records.store import Record, Store
 from entp_lib.training.checkpoints import checkpoint_step
+from entp_lib.validation import ConfigError
+from entp_papers.entp.pretrained import bert, encoder_experiment, language_experiment, lora, weights
+from entp_papers.entp.pretrained.adapter import Adapted
+from entp_papers.entp.pretrained.parameters import Parameters, of_model
 
 pytest.importorskip("transformers")
 TASK = dict(length=5, seed_length=2, symbols=6)
@@ -104,7 +104,7 @@ def test_a_model_that_cannot_be_had_is_one_line(monkeypatch, tmp_path):
 
 def test_a_model_that_cannot_be_had_is_said_once_before_any_run(monkeypatch, tmp_path, store):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("entp_lib.collection.experiment.sweep", lambda *_, **__: pytest.fail("a run was begun"))
+    monkeypatch.setattr("entp_lib.experiments.experiment.sweep", lambda *_, **__: pytest.fail("a run was begun"))
     for experiment in (encoder_experiment.PRETRAINED_ENCODER, language_experiment.PRETRAINED_PROMPTS):
         with pytest.raises(ConfigError, match="neither 'minilm' nor 'smollm2', nor a folder"):
             of_model(experiment, str(tmp_path)).collect(Parameters(tier="quick", jobs=1), store)

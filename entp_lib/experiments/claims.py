@@ -1,0 +1,283 @@
+"""Claims and questions: what a paper says, what we measured, and a verdict by rule. It computes nothing of its own.
+
+What each paper says is the table ``results/reference/<paper>/claims.csv``. What we get are the measurements that
+experiments take from their records. No verdict is typed: that of a comparison follows from
+its paired interval, and an experiment decides the others by rules of its own.
+
+A row's ``kind`` says how it is judged. ``theory``: a statement that was checked. ``empirical``: a comparison that the
+paper claims. ``question``: one of our own (equal multiply-adds, fair checkpoints, one difference), in a table apart.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import pandas as pd
+
+from entp_lib import paths
+from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, Observation
+from entp_lib.files import read_table
+from entp_lib.records.store import Record, Store
+from entp_lib.statistics import exceeds, mean_interval, reaches
+from entp_lib.validation import ConfigError, require
+
+COLUMNS = "id kind source statement paper_value our_value low high unit tier seeds verdict why notebook records".split()
+EMPIRICAL_VERDICTS = ("reproduced", "same direction", "not reproduced", "inconclusive", "uninformative")
+THEORY_VERDICTS = ("verified", "verified with correction", "refuted", "unproved")
+VERDICTS = (*EMPIRICAL_VERDICTS, *THEORY_VERDICTS, "not attempted")
+# Of questions, beside the two words that each row has of its own.
+EQUAL, OPEN, UNINFORMATIVE = "equal within the margin", "open", "uninformative"
+NO_WORSE, EVERY_SEED = RULES = ("no worse", "every seed")  # how a row is judged where not by its interval's sides
+CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
+
+
+def verdict(
+    mean: float,
+    low: float,
+    high: float,
+    *,
+    pairs: int,
+    sign: float,
+    paper_value: float,
+    margin: float,
+    paper_settings: bool,
+    informative: bool = True,
+    no_worse: bool = False,
+) -> str:
+    """The verdict on an empirical claim, from the 95 % interval of its paired differences.
+
+    ``sign``: the direction the paper claims, +1 or -1, or 0 where it claims that nothing differs. ``margin``:
+    differences below it count as equivalence; NaN where none is stated. ``no_worse``: the paper claims no more than
+    that nothing is lost in that direction, so that only a loss above the margin contradicts it.
+    """
+    if not informative:
+        return UNINFORMATIVE
+    if pairs < MIN_PAIRS or not math.isfinite(low):
+        return "inconclusive"
+    found = direction(low, high, sign, margin, no_worse)
+    shown = found == "same direction" or (sign != 0 and exceeds(min(sign * low, sign * high), 0))
+    inside = reaches(paper_value, low) and reaches(high, paper_value)
+    return "reproduced" if shown and paper_settings and inside else found
+
+
+def direction(low: float, high: float, sign: float, margin: float, no_worse: bool) -> str:
+    """``verdict`` on the claim's direction alone, whatever its value.
+
+    An end of the interval that is on a bar, as ``exceeds`` has it, does not exclude it.
+    """
+    if no_worse:
+        worst, best = sorted((sign * low, sign * high))
+        allowed = margin if margin > 0 else 0.0
+        if exceeds(worst, -allowed):
+            return "same direction"
+        return "not reproduced" if exceeds(-allowed, best) else "inconclusive"
+    equivalent = within(low, high, margin)
+    if sign == 0:
+        if equivalent:
+            return "same direction"
+        return "not reproduced" if exceeds(low, 0) or exceeds(0, high) else "inconclusive"
+    if equivalent:  # also where the interval excludes zero: at a ceiling half a point can do that and decides nothing
+        return "not reproduced"
+    worst, best = sorted((sign * low, sign * high))
+    if exceeds(worst, 0):
+        return "same direction"
+    return "not reproduced" if exceeds(0, best) else "inconclusive"
+
+
+def within(low: float, high: float, margin: float) -> bool:
+    """Whether an interval lies inside ±``margin``, touching neither end; never where no margin is stated."""
+    return margin > 0 and exceeds(low, -margin) and exceeds(margin, high)
+
+
+def answer_of_every(values: Sequence[float], positive: str, negative: str) -> str:
+    """The answer where every seed must be on one side of zero, which counts as above; else ``OPEN``."""
+    if len(values) < MIN_PAIRS:
+        return OPEN
+    if all(reaches(v, 0) for v in values):
+        return positive
+    return negative if all(exceeds(0, v) for v in values) else OPEN
+
+
+def answer(
+    low: float, high: float, *, pairs: int, margin: float, positive: str, negative: str, informative: bool = True
+) -> str:
+    """A question's answer: a word for each sign of the interval, ``EQUAL``, ``OPEN`` or ``UNINFORMATIVE``."""
+    if not informative:
+        return UNINFORMATIVE
+    if pairs < MIN_PAIRS or not math.isfinite(low):
+        return OPEN
+    if within(low, high, margin):
+        return EQUAL
+    if exceeds(low, 0):
+        return positive
+    return negative if exceeds(0, high) else OPEN
+
+
+def reference_claims() -> pd.DataFrame:
+    """The claims of all papers: paper, id, kind, source, statement, paper_value, unit, sign, margin, notebook, section.
+
+    ``section`` is the heading in the notebook under which the claim is looked at; empty while there is none.
+    ``positive``, ``negative``: of questions, what a difference above or below zero says. ConfigError where two rows, of
+    whatever papers, share an id. ``rule``, which a table may lack: ``no worse`` where the paper claims no more than
+    that, ``every seed`` of a question that all seeds must answer alike.
+    """
+    files = sorted(paths.reference().glob("*/claims.csv"))
+    return read_claims(*((path, path.stat().st_mtime_ns) for path in files)).copy()
+
+
+@lru_cache(maxsize=4)
+def read_claims(*files: tuple[Path, int]) -> pd.DataFrame:
+    """The claims in ``files``, each with the time of its last change, so that a table is read once."""
+    columns = "id kind source statement paper_value unit sign margin notebook section positive negative".split()
+    needed = ("id", "kind", "source", "statement", "notebook")  # the last of these are missing where a line is cut
+    tables = []
+    for path, _ in files:
+        table = read_table(path, columns, unique="id", needed=needed, dtype={"id": str, "notebook": str})
+        table["rule"] = table["rule"].astype(object).fillna("") if "rule" in table else ""
+        for row in table[~table["rule"].isin(("", *RULES))].itertuples():
+            raise ConfigError(f"{path}: {row.id} has the rule {row.rule!r}: it may be {' or '.join(RULES)}, or empty")
+        for name in ("sign", "paper_value", "margin"):
+            number, what = pd.to_numeric(table[name], errors="coerce"), "a number"
+            if name == "sign":
+                number, what = number.where(number.isin((-1, 0, 1))), "1, -1 or 0"
+            for _, row in table[table[name].notna() & number.isna()].iterrows():
+                raise ConfigError(f"{path}: {row['id']} has the {name} {row[name]!r}: must be {what}, or empty")
+        table.insert(0, "paper", path.parent.name)
+        tables.append(table)
+    require(bool(tables), f"{paths.reference()} has no paper's claims.csv")
+    claims = pd.concat(tables, ignore_index=True)
+    twice = claims["id"][claims["id"].duplicated()]
+    require(twice.empty, f"results/reference: the id {twice.min()!r} stands in more than one row of claims")
+    return claims
+
+
+def judge(measurements: Sequence[Measurement | Check | Observation], only_measured: bool = False) -> pd.DataFrame:
+    """Verdicts on measurements: all claims and questions, or only those that were measured."""
+    measured = {m.claim: m for m in measurements}
+    claims = reference_claims()
+    unknown = sorted(set(measured) - set(claims["id"]))
+    if unknown:
+        raise ConfigError(f"measured claims that results/reference does not list: {', '.join(unknown)}")
+    if only_measured:
+        claims = claims[claims["id"].isin(measured)]
+    rows = [row_of(claim, measured.get(claim["id"])) for claim in claims.to_dict("records")]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def row_of(claim: dict, measurement: Measurement | Check | Observation | None) -> dict:
+    """One line of the ledger; a correction or a remark goes with the statement that it belongs to."""
+    row = {name: claim.get(name) for name in COLUMNS} | dict.fromkeys(("our_value", "low", "high"), math.nan)
+    if isinstance(measurement, Check):
+        if measurement.verdict == "verified with correction":
+            row["statement"] = f"{claim['statement']} [corrected: {measurement.correction}]"
+        elif measurement.remark:
+            row["statement"] = f"{claim['statement']} [{measurement.remark}]"
+        records = " ".join(measurement.records)
+        checked = {"tier": measurement.tier, "seeds": 0, "records": records, "verdict": measurement.verdict}
+        return row | checked | {"why": ""}
+    if isinstance(measurement, Observation):
+        seen = f"{claim['statement']} [{measurement.seen}]" if measurement.seen else claim["statement"]
+        about = {"tier": measurement.tier, "seeds": measurement.runs, "records": " ".join(measurement.records)}
+        return row | about | {"statement": seen, "verdict": measurement.found, "why": measurement.why}
+    if measurement is None or not len(measurement.values):
+        return row | {"verdict": "not attempted", "why": "", "tier": "", "records": "", "seeds": 0}
+    measurement = replace(measurement, margin=claim["margin"])
+    if measurement.paper_value is not None:
+        row["paper_value"] = measurement.paper_value
+    if measurement.remark:
+        row["statement"] = f"{claim['statement']} [{measurement.remark}]"
+    mean, low, high = mean_interval(measurement.values)
+    common = dict(pairs=len(measurement.values), margin=claim["margin"], informative=measurement.informative)
+    if claim["kind"] == "question" and claim["rule"] == EVERY_SEED:
+        found = answer_of_every(measurement.values, claim["positive"], claim["negative"])
+    elif claim["kind"] == "question":
+        found = answer(low, high, positive=claim["positive"], negative=claim["negative"], **common)
+    else:
+        of_paper = dict(sign=claim["sign"], paper_value=row["paper_value"], no_worse=claim["rule"] == NO_WORSE)
+        found = verdict(mean, low, high, paper_settings=measurement.paper_settings, **common, **of_paper)
+    return row | {
+        "our_value": mean,
+        "low": low,
+        "high": high,
+        "tier": measurement.tier,
+        "seeds": len(measurement.values),
+        "records": " ".join(measurement.records),
+        "verdict": found,
+        "why": measurement.undecided,
+    }
+
+
+def multiplicity(judged: pd.DataFrame) -> str:
+    """How many intervals a table has, how many of them exclude zero, and how many would by chance, in a sentence.
+
+    Left out are rows that compare nothing, for a reason beside them, and those that are judged by a ``rule``: nobody
+    would suppose zero there.
+    """
+    measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")]
+    rules = reference_claims().set_index("id")["rule"]
+    measured = measured[measured["id"].map(rules) == ""]
+    excluding = (exceeds(measured["low"], 0) | exceeds(0, measured["high"])).sum()
+    return (
+        f"{len(measured)} intervals of 95 % over {MIN_PAIRS} pairs or more; {excluding} exclude zero, where about "
+        f"{CHANCE * len(measured):.1f} would by chance if nothing differed"
+    )
+
+
+def shared_verdict(judged: pd.DataFrame, claims: Sequence[str]) -> str:
+    """What rows of a ledger say of one finding: the verdict that all of them share, else each row's own.
+
+    ``reproduced`` counts as ``same direction``; rows that are missing as ``not attempted``.
+    """
+    found = judged.set_index("id")["verdict"].replace("reproduced", "same direction").to_dict()
+    verdicts = {claim: found.get(claim, "not attempted") for claim in claims}
+    if len(set(verdicts.values())) == 1:
+        return f"{verdicts[claims[0]]} in all of {', '.join(claims)}"
+    return "mixed: " + ", ".join(f"{claim} {verdict}" for claim, verdict in verdicts.items())
+
+
+def link(claim: str) -> str:
+    """Where a claim is looked at, as a Markdown link from the project's root."""
+    row = reference_claims().set_index("id").loc[claim]
+    anchor = "" if pd.isna(row["section"]) else "#" + row["section"].replace(" ", "-")
+    return f"[{row['notebook'][:2]}](<notebooks/{row['notebook']}.ipynb{anchor}>)"
+
+
+def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Record]:
+    """The records that the rows of a ledger rest on, each once."""
+    store = store or Store()
+    names = dict.fromkeys(name for row in table["records"] for name in str(row).split())
+    found = (store.load(*name.split("/")) for name in names)
+    return [record for record in found if record is not None]
+
+
+def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """The ledger as people read it: values and intervals as short text, no ids of records.
+
+    What keeps a row open, and caveats, stand in brackets behind its verdict. ``margin``: below it a difference counts
+    as none, in the unit of the claim; empty where a claim states none.
+    """
+
+    def number(value: float) -> str:
+        if pd.isna(value):
+            return ""
+        return f"{value:+.4f}" if 0 < abs(value) < 0.0005 else f"{value:+.3f}"
+
+    out = table.copy()
+    out["paper"] = [number(v) for v in table["paper_value"]]
+    out["ours"] = [number(v) for v in table["our_value"]]
+    out["95 % interval"] = [
+        "" if pd.isna(a) else f"{number(a)} to {number(b)}" for a, b in zip(table["low"], table["high"], strict=True)
+    ]
+    out["tier"] = table["tier"].fillna("")
+    beside = [name for name in ("why", "caveats") if name in table]
+    texts = table[beside].to_dict("split")["data"]
+    notes = ["; ".join(text for text in row if isinstance(text, str) and text) for row in texts]
+    out["verdict"] = [f"{v} ({note})" if note else v for v, note in zip(table["verdict"], notes, strict=True)]
+    known = reference_claims().set_index("id").reindex(table["id"])
+    out["margin"] = ["" if pd.isna(margin) else f"±{margin:g}" for margin in known["margin"]]
+    sections = known["section"].fillna("")
+    out["where"] = [f"{c.notebook[:2]} · {sections[c.id]}" for c in table.itertuples()]
+    wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "margin", "unit", "tier", "seeds"]
+    return out[["id", *wanted, "verdict"]].set_index("id")

@@ -1,0 +1,362 @@
+"""What an experiment is: a named set of labelled runs by tier, and how a notebook asks for their records."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from entp_lib import paths
+from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, TrainConfig, config_id
+from entp_lib.experiments.changes import changed, texts
+from entp_lib.experiments.changes import compute_ratio as compute_ratio
+from entp_lib.experiments.ends import still_improving
+from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, weight
+from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.records.store import OWN, DividedStore, Record, RecordError, Store
+from entp_lib.records.sweeps import Sweep, sweep
+from entp_lib.validation import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One tier of an experiment whose runs share task, model and schedule, and its number of seeds."""
+
+    task: dict[str, Any]
+    model: dict[str, Any]
+    train: TrainConfig
+    seeds: int
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run as an experiment plans it: its configuration, and the labels that tell it from its siblings.
+
+    Labels say what no configuration can: which arm of a comparison a run is. They go with its record into every frame.
+    """
+
+    config: RunConfig | StudyConfig
+    labels: dict[str, Any] = field(default_factory=dict)
+
+
+def planned(config: RunConfig, **labels: Any) -> PlannedRun:
+    """A training run with the labels every one has (``arm`` is the architecture unless given) and its own."""
+    architecture = config.model.architecture
+    common = {"arm": architecture, "architecture": architecture, "seed": config.model_seed, "tier": config.tier}
+    return PlannedRun(config, {**common, **labels})
+
+
+def planned_study(config: StudyConfig, **labels: Any) -> PlannedRun:
+    """A study with its labels."""
+    return PlannedRun(config, {"study": config.study, "seed": config.model_seed, "tier": config.tier, **labels})
+
+
+def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any) -> list[PlannedRun]:
+    """``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
+    return [
+        planned(
+            replace(base, model=replace(base.model, architecture=architecture), model_seed=seed, data_seed=seed),
+            **labels,
+        )
+        for seed in range(seeds)
+        for architecture in architectures
+    ]
+
+
+def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The runs with seeds outermost, so that what a time limit leaves is paired."""
+    return sorted(runs, key=lambda run: run.labels["seed"])
+
+
+def nothing_to_ask(configs: Sequence[RunConfig | StudyConfig]) -> None:
+    """What an experiment asks before its runs start where they need nothing from elsewhere."""
+
+
+class NoRuns(ConfigError):
+    """A tier that an experiment does not have."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named set of runs. ``plan(tier, seeds)`` lists them, nothing for a tier it does not have.
+
+    A change to ``version`` abandons all earlier records: raise it when the same configuration would now give
+    another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable`` and
+    ``seeded``: whether a notebook's ``changes`` and its number of seeds are for it; one that is not changeable is left
+    out of a notebook with changes. Runs of another experiment among those of ``plan``, with its configurations, are
+    what the experiment's own are compared with: their records are that experiment's. The first run is the experiment's
+    own. ``moving``: what is said of runs that were not at rest at their last step, empty where all were.
+    ``ready`` is asked once of the runs without a record, before any starts: ConfigError where what they need is not
+    there, in place of the same failure run after run. ``of_figures``: labels of those runs of the paper's tier that
+    its figures show, where it has others too. ``shown_if_stored``: its notebook shows what is stored and computes it at
+    no tier but those that have it, and are asked for by name (``collect_if_any``).
+    """
+
+    name: str
+    version: int
+    title: str
+    notebook: str
+    plan: Callable[[str, int], list[PlannedRun]]
+    measure: Callable[[Sequence[Record]], list[Measurement | Check]]
+    jobs: int = 0
+    changeable: bool = True
+    seeded: bool = True
+    moving: Callable[[Sequence[Record]], str] = still_improving
+    ready: Callable[[Sequence[RunConfig | StudyConfig]], None] = nothing_to_ask
+    of_figures: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    shown_if_stored: bool = False
+
+    def __post_init__(self):
+        if self.measure is not no_claims:
+            object.__setattr__(self, "measure", telling_changes(self.measure))
+
+    def configs(self, tier: str, seeds: int = 0) -> list[RunConfig | StudyConfig]:
+        """The configurations of a tier; ``seeds`` 0: as many as the tier has."""
+        return [run.config for run in self.plan(tier, seeds)]
+
+    def labelled(self, records: Sequence[Record], runs: Sequence[PlannedRun]) -> list[Record]:
+        """``records`` with the labels of the runs that planned them, found by configuration."""
+        labels = {config_id(run.config, self.version): run.labels for run in runs}
+        return [replace(record, labels=labels[record.id]) for record in records]
+
+    def stored(self, store: Store, tier: str, seeds: int = 0) -> list[Record] | None:
+        """The complete records of a tier, labelled, or None if one is missing or the tier has none.
+
+        ``seeds`` 0: those of its own number; if that is below the pairs that a verdict takes, and the records of so
+        many are there too, of these. More never count, so that nobody adds seeds until a verdict pleases.
+        """
+        found = self.found(store, self.plan(tier, seeds))
+        if found and not seeds and self.seeded and seeds_of(found) < MIN_PAIRS:
+            return self.found(store, self.plan(tier, MIN_PAIRS)) or found
+        return found
+
+    def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record] | None:
+        """The complete records of ``runs``, labelled, or None if one is missing or there are no runs."""
+        found = []
+        for run in runs:
+            record = store.find(run.config, self.version)
+            if record is None or record.status != "complete":
+                return None
+            found.append(record)
+        return self.labelled(found, runs) or None
+
+    def more_seeds(self, store: Store, tier: str) -> bool:
+        """Whether a tier counts with more seeds than its own number, as in ``stored``."""
+        return len(self.stored(store, tier) or []) > len(self.plan(tier, 0))
+
+    def missing(self, store: Store, tier: str) -> list[RunConfig | StudyConfig]:
+        """The configurations of a tier whose records are not complete, in the order of the plan."""
+        found = ((config, store.find(config, self.version)) for config in self.configs(tier))
+        return [config for config, record in found if record is None or record.status != "complete"]
+
+    def best_tier(self, store: Store, seeds: int = 0) -> str | None:
+        """The tier of ``best``; None if none is whole."""
+        records = self.best(store, seeds)
+        return records[0].config.tier if records else None
+
+    def best(self, store: Store, seeds: int = 0) -> list[Record]:
+        """The records of the best tier there is; empty if none is whole.
+
+        That is the highest whole tier with the seeds that a verdict takes, as in the ledger; without one the highest.
+        """
+        highest = []
+        for tier in BEST_FIRST:
+            records = self.stored(store, tier, seeds) or []
+            if seeds_of(records) >= MIN_PAIRS:
+                return records
+            highest = highest or records
+        return highest
+
+    def wanted(self, parameters: NotebookParameters, store: Store | None = None) -> tuple[Store, list[PlannedRun]]:
+        """The store and the runs that a notebook's parameters ask for.
+
+        ``best``: those of the best whole tier, else of ``quick``. Smoke runs have a store of their own. An experiment
+        that a laptop does in full has no tier above ``quick`` and gives that one for it. ``changes`` are made to the
+        runs of ``quick`` where no tier is named, and those runs have a store of their own; so have, among the others,
+        the runs that are not of the tier with its own number of seeds. No runs where changes are not for the
+        experiment. Raises NoRuns where the tier has none, ConfigError for changes that do not fit.
+        """
+        tier = parameters.tier
+        if tier == "smoke":
+            store = Store(paths.results() / "smoke", read_only=False)
+        store = store or Store()
+        changes = parameters.changes
+        if changes and not self.changeable:
+            return store, []
+        seeds = parameters.seeds if self.seeded else 0
+        if tier == "best":
+            recomputed = parameters.fresh or changes
+            tier = "quick" if recomputed else self.best_tier(store, seeds) or "quick"
+        if tier in BEST_FIRST and not self.plan(tier, seeds):
+            tier = "quick"
+        counted = MIN_PAIRS if not changes and self.more_seeds(store, tier) else 0
+        runs = self.plan(tier, seeds or counted)
+        if not runs:
+            asked = tier if parameters.tier == "best" else parameters.tier
+            raise NoRuns(f"tier = {asked!r}: experiment {self.name} has no runs at this tier")
+        own = changed(runs, changes)
+        if tier == "smoke":
+            return store, own
+        if own != runs:
+            return Store(store.root / OWN, store.read_only), own
+        planned = {config_id(config, self.version) for config in self.configs(tier, counted)}
+        if all(config_id(run.config, self.version) in planned for run in runs):
+            return store, runs
+        return DividedStore(store, planned), runs
+
+    def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
+        """The records that a notebook's parameters ask for, labelled, computed where they are missing.
+
+        Where changes are not for the experiment there are none, and a printed line says so.
+        """
+        store, runs = self.wanted(parameters, store)
+        if not runs:
+            print(self.left_out(parameters, store))
+            return Sweep()
+        if parameters.tier == "best":
+            self.tell_of_higher(store, runs[0].config.tier)
+        return self.compute(runs, parameters, store, parameters.fresh)
+
+    def tell_of_higher(self, store: Store, shown: str) -> None:
+        """Warn of whole tiers above the one that is shown, which have too few seeds for a verdict."""
+        for tier in BEST_FIRST[: BEST_FIRST.index(shown)]:
+            if few := seeds_of(self.stored(store, tier) or []):
+                text = "%s: shown is tier %s; tier %s has %d of the %d seeds that a verdict takes: tier = %r shows it"
+                log.warning(text, self.name, shown, tier, few, MIN_PAIRS, tier)
+
+    def collect_if_any(self, parameters: NotebookParameters, store: Store | None = None) -> list[Record]:
+        """The complete records of an experiment that only some tiers have, labelled.
+
+        ``best`` shows what is stored and computes nothing; another tier, and ``quick`` where there are changes, is
+        collected if the experiment has it. Where there are none a printed line says why.
+        """
+        tier = "quick" if parameters.changes and parameters.tier == "best" else parameters.tier
+        if tier != "best" and self.plan(tier, parameters.seeds):
+            return self.collect(parameters, store).complete
+        found = self.best(store or Store(), parameters.seeds) if tier == "best" else []
+        if not found:
+            print(self.left_out(parameters, store))
+        return found
+
+    def left_out(self, parameters: NotebookParameters, store: Store | None = None) -> str:
+        """Why a notebook with these parameters shows nothing of the experiment, in a line."""
+        stored = self.best_tier(store or Store())
+        if parameters.changes:
+            why = "the changes are not made to its runs"
+        elif stored:
+            why = f"its runs are stored at tier {stored}; tier = 'best' and seeds = 0 show them"
+        else:
+            tier = next((tier for tier in reversed(BEST_FIRST) if self.plan(tier, 0)), parameters.tier)
+            why = f"not run yet; to run it: ./run_all.sh --tier {tier} --only {self.notebook[:2]}"
+        return f"left out: {self.title} ({why})"
+
+    def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Measurement | Check]:
+        """What ``records`` measure, and for claims that they do not touch, stored ones of their tier or below do.
+
+        Where ``records`` are those of a whole tier, a lower one's also stand for a claim about which they can conclude
+        less, as in the ledger: from fewer pairs than it takes, or from models that have not begun to learn. No others
+        stand beside those of changed runs.
+        """
+        found = {m.claim: m for m in self.measure(records)}
+        if texts(records):
+            return list(found.values())
+        tier = records[0].config.tier if records else "smoke"
+        ids = {record.id for record in records}
+        whole = tier != "smoke" and all(config_id(c, self.version) in ids for c in self.configs(tier))
+        below = BEST_FIRST[BEST_FIRST.index(tier) :] if tier in BEST_FIRST else ("quick",)
+        touched = set(found)
+        for lower in below:  # the highest first, so that of equals it stays
+            for m in self.measure(self.stored(store or Store(), lower) or []):
+                replaces = whole or m.claim not in touched
+                if m.claim not in found or (replaces and weight(m) > weight(found[m.claim])):
+                    found[m.claim] = m
+        return list(found.values())
+
+    def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
+        """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""
+        tier = runs[0].config.tier
+        configs = [run.config for run in runs]
+        self.ready([c for c in configs if fresh or store.find(c, self.version) is None])
+        done = sweep(
+            configs,
+            self.version,
+            store=store,
+            fresh=fresh,
+            jobs=parameters.jobs
+            or self.jobs
+            or (1 if tier == "smoke" else 0),  # starting processes would cost more than the runs
+            time_limit=parameters.time_limit,
+            label=f"{self.name} {tier}",
+        )
+        done.records = self.labelled(done.records, runs)
+        return done
+
+
+def telling_changes(measure: Callable[[Sequence[Record]], list]) -> Callable[[Sequence[Record]], list]:
+    """``measure`` for records that may be of changed runs: their tier says so, and nothing of them is the paper's.
+
+    RecordError where the records lack what is measured of them.
+    """
+
+    def measured(records: Sequence[Record]) -> list[Measurement | Check]:
+        try:
+            found = measure(records)
+        except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            names = ", ".join(sorted({r.experiment for r in records}))
+            why = f"{type(error).__name__}: {error}"
+            hint = f"`{paths.program()} records` compares each with its siblings"
+            raise RecordError(f"the records of {names} lack what is measured of them ({why}); {hint}") from error
+        if not any(r.labels.get("changed") for r in records):
+            return found
+        plain = {"paper_settings": False}
+        return [replace(m, tier=f"{m.tier}, changed", **(plain if isinstance(m, Measurement) else {})) for m in found]
+
+    return measured
+
+
+def no_claims(records: Sequence[Record]) -> list[Measurement]:
+    """What an experiment measures whose records are shown in tables and figures and decide no claim."""
+    return []
+
+
+def cost(experiment: Experiment, tier: str, store: Store) -> float | None:
+    """Seconds that an experiment's records took at a tier, all runs added; None without records."""
+    records = experiment.stored(store, tier)
+    return sum(map(spent, own(experiment, records))) if records else None
+
+
+def seeds_of(records: Sequence[Record]) -> int:
+    """How many random seeds records have."""
+    return len({record.config.model_seed for record in records})
+
+
+def own(experiment: Experiment, records: Sequence[Record]) -> list[Record]:
+    """The records that are the experiment's, without those of others that it compares them with."""
+    return [record for record in records if record.experiment == experiment.name]
+
+
+def spent(record: Record) -> float:
+    """Seconds that a run took: of the processor on a CPU, if its record has them, else by the clock.
+
+    The clock of a crowded machine counts several times as many; beside a GPU the processor mostly waits.
+    """
+    where = record.provenance
+    return (where.get("cpu_seconds") if record.config.tier in ON_CPU else None) or where["wall_seconds"]
+
+
+def name_of(record: Record) -> str:
+    """How claims and figures name the record they rest on."""
+    return f"{record.experiment}/{record.id}"
+
+
+def select(records: Sequence[Record], **labels: Any) -> list[Record]:
+    """The records that carry all of these labels; a tuple of values means any of them."""
+
+    def fits(record: Record) -> bool:
+        return all(
+            record.labels.get(name) in value if isinstance(value, tuple) else record.labels.get(name) == value
+            for name, value in labels.items()
+        )
+
+    return [record for record in records if fits(record)]

@@ -1,0 +1,148 @@
+"""What experiments hand in for a claim: measurements, checks and observations; ``claims`` judges them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from entp_lib.statistics import exceeds
+
+MIN_PAIRS = 5
+
+
+@dataclass(frozen=True)
+class Level:
+    """How far one side of a comparison has come: its mean score, between what guessing gets and the best there is.
+
+    ``floor`` may lie above ``ceiling``, as for errors. Closer than ``distance`` to the floor counts as being there.
+    """
+
+    score: float
+    floor: float
+    ceiling: float
+    distance: float
+
+    @property
+    def at_floor(self) -> bool:
+        up = 1 if self.ceiling > self.floor else -1
+        return exceeds(self.distance, up * (self.score - self.floor))
+
+    @property
+    def room(self) -> float:
+        """The distance to the ceiling, that is by how much another could be ahead."""
+        up = 1 if self.ceiling > self.floor else -1
+        return up * (self.ceiling - self.score)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Our side of one claim: a value per seed, paired differences where the claim compares two models.
+
+    ``paper_settings``: whether task, model and training are the paper's own, without which nothing counts as
+    reproduced. ``levels``: where the sides of the comparison stand; without them every measurement informs. ``barred``:
+    why nothing can be compared by a rule of the experiment's own, in a few words; empty where it can. ``paper_value``:
+    the paper's over the settings that were measured, where the claim's own is a mean over more; ``remark`` says so.
+    ``margin``: below it a difference counts as none; the claim's, once it is judged.
+    """
+
+    claim: str
+    values: Sequence[float]
+    tier: str
+    records: Sequence[str] = field(default_factory=tuple)
+    paper_settings: bool = False
+    levels: Sequence[Level] = field(default_factory=tuple)
+    barred: str = ""
+    paper_value: float | None = None
+    remark: str = ""
+    margin: float = math.nan
+
+    @property
+    def idle(self) -> str:
+        """Why nothing can be compared: a rule bars it, all sides are at the floor, or a ceiling decides; else empty."""
+        if self.barred:
+            return self.barred
+        if self.levels and all(v.at_floor for v in self.levels):
+            return "no side is above guessing"
+        return "a side is nearer to its ceiling than the margin" if self.at_ceiling else ""
+
+    @property
+    def at_ceiling(self) -> bool:
+        """Whether a side leaves the other no room to lead by the margin (where none is stated, by its distance).
+
+        That tells nothing unless the sides are further apart than that all the same.
+        """
+        rooms = [v.room for v in self.levels]
+        near = self.margin if self.margin > 0 else max((v.distance for v in self.levels), default=0.0)
+        return bool(rooms) and min(rooms) < near and max(rooms) - min(rooms) <= near
+
+    @property
+    def begun(self) -> bool:
+        """False where nothing can be compared because too little was learned: then a smaller tier may say more."""
+        return not self.barred and not (self.levels and all(v.at_floor for v in self.levels))
+
+    @property
+    def informative(self) -> bool:
+        """Whether at least one side has left the floor, and no ceiling decides."""
+        return not self.idle
+
+    @property
+    def undecided(self) -> str:
+        """What keeps it from a verdict, as ``idle`` or too few pairs; empty where the interval decides."""
+        pairs = len(self.values)
+        few = f"{pairs} of {MIN_PAIRS} pairs" if pairs < MIN_PAIRS else ""
+        scoreless = sum(math.isnan(value) for value in self.values)
+        return self.idle or few or (f"{scoreless} of {pairs} pairs without a score" if scoreless else "")
+
+
+@dataclass(frozen=True)
+class Check:
+    """Our side of one theoretical claim: whether the statement holds in everything that was tried.
+
+    ``printed``: as the paper states it; None where that could not be decided, as for a conjecture. ``corrected``: as
+    ``correction`` words it, None where there is no corrected statement. ``remark``: what a reader should know of a
+    statement that holds.
+    """
+
+    claim: str
+    printed: bool | None
+    tier: str
+    corrected: bool | None = None
+    correction: str = ""
+    records: Sequence[str] = field(default_factory=tuple)
+    remark: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """By rule: a statement that fails is refuted, unless its correction holds."""
+        if self.printed is None:
+            return "unproved"
+        if self.printed:
+            return "verified"
+        return "verified with correction" if self.corrected else "refuted"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Our side of an empirical claim that no interval over seeds decides: of one run a setting, or of a whole sample.
+
+    ``found``: the verdict, one of an empirical claim's; ``why``: what keeps it open, empty where it decides. ``seen``:
+    what was found, which goes with the statement. ``runs``: how many each side has.
+    """
+
+    claim: str
+    found: Literal["same direction", "not reproduced", "inconclusive", "uninformative"]
+    tier: str
+    why: str = ""
+    seen: str = ""
+    runs: int = 1
+    records: Sequence[str] = field(default_factory=tuple)
+
+
+def weight(measurement: Measurement | Check | Observation) -> tuple[bool, bool]:
+    """What lets a measurement stand for its claim before those of other tiers: that it can conclude, then its pairs."""
+    if isinstance(measurement, Check):
+        return True, True
+    if isinstance(measurement, Observation):
+        return measurement.found != "uninformative", not measurement.why
+    enough = len(measurement.values) >= MIN_PAIRS
+    return enough and measurement.begun, enough

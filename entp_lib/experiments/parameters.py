@@ -1,0 +1,126 @@
+"""What notebooks accept in their parameters cells, checked before anything runs."""
+
+import ast
+import dataclasses
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from entp_lib.config import TIERS, ModelConfig, TrainConfig
+from entp_lib.validation import ConfigError, check_types, from_dict, one_of, require
+
+MAX_SEEDS = 1000
+OPTIONAL = ("changes",)  # what a parameters cell may leave out
+PARTS = ("task", "model", "train")
+FOLLOWS = ("vocab_size", "max_length", "input_dim", "output_dim")  # of a model: its task decides
+INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind the parameters cell
+
+
+@dataclass(frozen=True)
+class NotebookParameters:
+    """What every notebook accepts in its parameters cell; notebooks with more of them subclass it.
+
+    ``tier``: ``best`` shows the best records there are and computes what has none at ``quick``; ``smoke``,
+    ``quick``, ``gpu`` or ``paper`` asks for that one. ``seeds`` = 0: as many as the tier has. ``fresh`` computes
+    again what has a record. ``jobs`` = 0: one run per core at a time. ``time_limit``: seconds for the
+    notebook's runs, 0 for none; a run cut short is marked partial and is continued by the next call. ``changes``:
+    other values for the runs' settings, as {"task.length": 14, "model.width": 96, "train.steps": 400}; such runs have
+    records of their own that no claim counts. Only notebooks that train have it (``OPTIONAL``).
+    """
+
+    tier: str = "best"
+    seeds: int = 0
+    fresh: bool = False
+    jobs: int = 0
+    time_limit: float = 0.0
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        check_types(self)
+        one_of("tier", self.tier, ("best", *TIERS))
+        require(
+            __debug__,
+            "Python runs with -O or PYTHONOPTIMIZE, which turns the checks in notebooks off: start it without",
+        )
+        require(
+            0 <= self.seeds <= MAX_SEEDS, f"seeds = {self.seeds}: must be from 0 (the tier's own number) to {MAX_SEEDS}"
+        )
+        require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
+        require(0 <= self.time_limit < math.inf, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
+        check_names(self.changes)
+
+    @property
+    def as_committed(self) -> bool:
+        """Whether they ask for what committed notebooks show: the best records, all of them, and nothing changed."""
+        return (self.tier, self.seeds, self.fresh, self.changes) == ("best", 0, False, {})
+
+
+def check_names(changes: dict[str, Any]) -> None:
+    """ConfigError for a name that is not ``task.``, ``model.`` or ``train.`` and a field, or that is the task's."""
+    for name in changes:
+        part, dot, field = name.partition(".")
+        require(
+            bool(dot and field) and part in PARTS,
+            f"changes: {name!r}: write it as task.{name}, model.{name} or train.{name}"
+            if not dot
+            else f"changes: {name!r}: must begin with {', '.join(p + '.' for p in PARTS)}",
+        )
+        if part != "task":
+            known = [f.name for f in dataclasses.fields(ModelConfig if part == "model" else TrainConfig)]
+            near = difflib.get_close_matches(field, known, 1)
+            hint = f"did you mean {part}.{near[0]}?" if near else f"known: {', '.join(known)}"
+            require(field in known, f"changes: unknown name {name!r}; {hint}")
+        require(name != "model.architecture", "changes: 'model.architecture' is what is compared, and stays")
+        require(part != "model" or field not in FOLLOWS, f"changes: {name!r} follows from the task: change that")
+
+
+def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
+    """The parameters of a notebook from its own ``globals()``, read after the parameters cell.
+
+    In a kernel these are the names that the parameters cell, and papermill's cell behind it, assign, with the values
+    that they have now: other names, which other cells left behind in this run of the notebook or in an earlier one, do
+    not count. Elsewhere every plain value counts.
+    A name that is no parameter is an error, since papermill alone would inject a misspelt name and go on.
+    """
+    names = [f.name for f in dataclasses.fields(cls)]
+    cells = values.get("In")
+    if isinstance(cells, list) and any(cells):
+        assigned = assigned_in(parameter_cells(cells, names))
+        given = {name: values[name] for name in assigned if name in values and not name.startswith("_")}
+    else:
+        plain = (bool, int, float, str, list, tuple, dict, type(None))
+        given = {name: v for name, v in values.items() if not name.startswith("_") and isinstance(v, plain)}
+        given = {name: v for name, v in given.items() if name not in ("In", "Out")}
+    try:
+        parameters = from_dict(cls, given)
+    except ConfigError as error:
+        raise ConfigError(f"{error} (this notebook's parameters: {', '.join(names)})") from None
+    missing = [name for name in names if name not in given and name not in OPTIONAL]
+    require(not missing, f"the parameters cell lacks {', '.join(missing)}")
+    return parameters
+
+
+def parameter_cells(cells: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Of the executed ``cells``: the latest that assigns most of ``names``, and papermill's if it comes next."""
+
+    def rank(i: int) -> tuple[int, int]:
+        return 0 if cells[i].startswith(INJECTED) else len(set(names) & set(assigned_in([cells[i]]))), i
+
+    found = max(range(len(cells)), key=rank)
+    return [cells[found], *(cell for cell in cells[found + 1 : found + 2] if cell.startswith(INJECTED))]
+
+
+def assigned_in(cells: Sequence[str]) -> list[str]:
+    """Names that plain assignments at the top level of the cells bind; a cell that is no Python has none."""
+    found: dict[str, None] = {}
+    for cell in cells:
+        try:
+            body = ast.parse(cell).body
+        except SyntaxError:  # magics
+            continue
+        targets = [t for node in body if isinstance(node, ast.Assign) for t in node.targets]
+        targets += [node.target for node in body if isinstance(node, ast.AnnAssign) and node.value is not None]
+        found |= {t.id: None for t in targets if isinstance(t, ast.Name)}
+    return list(found)

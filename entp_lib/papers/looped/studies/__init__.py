@@ -1,1 +1,0 @@
-"""What notebook 11 shows, each as a function of JSON arguments that returns (metrics, curves); named in ``runs``."""

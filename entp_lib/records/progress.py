@@ -1,0 +1,113 @@
+"""Progress of a sweep: a bar over the steps of its runs, and the same as events for whoever started the process.
+
+``ENTP_EVENTS`` names a file to which the library appends one JSON line per event (progress of a sweep, records
+used, figures written): that is how ``run_all.sh`` sees into a notebook.
+"""
+
+import contextlib
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, MutableSequence, Sequence
+from pathlib import Path
+
+from tqdm.auto import tqdm
+
+EVENTS_VARIABLE = "ENTP_EVENTS"
+UPDATE_SECONDS = 0.5
+LOGGED_SECONDS = 60.0  # between lines of progress where they go to a file
+LISTENERS: list[Callable[[int, int], None]] = []  # at most one: who hears of a run's steps in this process
+log = logging.getLogger(__name__)
+
+
+def event(kind: str, **fields) -> None:
+    """Append an event for whoever started this process; nothing happens where nobody asked for it.
+
+    A file that cannot be written costs the watcher a line and the work nothing.
+    """
+    if path := os.environ.get(EVENTS_VARIABLE):
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"event": kind, **fields}) + "\n")
+        except OSError as error:
+            log.debug("event %s was not written: %s", kind, error)
+
+
+def read_events(path: Path) -> list[dict]:
+    """All whole lines of an events file so far; one that a full disk cut short is left out."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return [entry for entry in found if isinstance(entry, dict) and "event" in entry]
+
+
+def listen(board: MutableSequence[int]) -> None:
+    """Write the steps of this process's runs to ``board``: what a worker process does when it begins."""
+    LISTENERS[:] = [board.__setitem__] if board else []
+
+
+def tell(place: int, step: int) -> None:
+    """Say that the run at ``place`` in its sweep has made ``step`` steps."""
+    for listener in LISTENERS:
+        listener(place, step)
+
+
+def shared_board(size: int) -> MutableSequence[int]:
+    """Zeros that worker processes share with this one; where memory cannot be shared, this one's alone."""
+    try:
+        return multiprocessing.get_context("spawn").RawArray("q", size)
+    except OSError as error:
+        log.debug("steps of workers are not seen: %s", error)
+        return [0] * size
+
+
+def drawn_in_place() -> bool:
+    """Whether a bar can replace itself: on a terminal or in a notebook, not in a file or a pipe."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+class Meter:
+    """One bar over all steps of a sweep (in a log a line a minute), and the same as events.
+
+    ``steps``: of each run. ``board``: how many each has made.
+    """
+
+    def __init__(self, steps: Sequence[int], label: str):
+        self.steps, self.label, self.total = steps, label, sum(steps)
+        self.board, self.finished, self.updated = shared_board(len(steps)), 0, 0.0
+        shown = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
+        logged = {} if drawn_in_place() else dict(mininterval=LOGGED_SECONDS, miniters=1)
+        end = "\n" if logged else ""
+        self.bar = tqdm(total=self.total, desc=label, bar_format=shown + end, leave=False, **logged)
+
+    def __enter__(self) -> "Meter":
+        LISTENERS[:] = [self.hear]
+        return self
+
+    def __exit__(self, *_) -> None:
+        LISTENERS.clear()
+        self.bar.close()
+
+    def hear(self, place: int, step: int) -> None:
+        """Note a run's step, and show it where the last look was half a second ago."""
+        self.board[place] = step
+        if time.monotonic() - self.updated > UPDATE_SECONDS:
+            self.update()
+
+    def end(self, place: int) -> None:
+        """Note that a run has ended, well or not."""
+        self.board[place] = self.steps[place]
+        self.finished += 1
+        self.update()
+
+    def update(self) -> None:
+        self.updated = time.monotonic()
+        done = sum(map(min, self.board, self.steps))
+        self.bar.update(max(0, done - self.bar.n))
+        counts = dict(done=done, total=self.total, runs=len(self.steps), finished=self.finished)
+        event("progress", label=self.label, **counts)

@@ -1,0 +1,220 @@
+"""Where and with what a run was made: commit, sources, versions, device, threads, memory, and what that may decide."""
+
+import contextlib
+import datetime
+import functools
+import hashlib
+import importlib.metadata
+import logging
+import math
+import os
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from entp_lib import arithmetic, paths
+from entp_lib.models import packed_attention
+
+if TYPE_CHECKING:
+    from entp_lib.records.store import Record
+
+PACKAGES = ("entp_lib", "entp_papers")
+BUSY = 0.9  # a run that got less of a core than this had company, or waited for something
+log = logging.getLogger(__name__)
+
+
+def provenance(device: str, threads: int) -> dict[str, Any]:
+    """Where and with what a run is made, as of its start: code, versions, machine, threads, start time (UTC).
+
+    ``cpu_capability`` is the instruction set that torch uses; results differ with it in the last bits. ``arithmetic``
+    says whether all libraries were held to AVX2 (``entp_lib.arithmetic``).
+    """
+    commit, dirty, named = CODE
+    return {
+        "commit": commit,
+        "dirty": dirty,
+        "sources": named,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("torch", "numpy")},
+        },
+        "device": device_name(device),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "arithmetic": arithmetic.in_force(),
+        "threads": threads,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "load_at_start": load_average(),
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **({"packed_attention": packed_attention.in_use()} if device.startswith("cuda") else {}),
+    }
+
+
+def load_average() -> float | None:
+    """Processes that wanted a core during the last minute, on average; None where the system does not say."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return None
+
+
+@functools.cache
+def sources() -> str:
+    """Sixteen hexadecimal digits that change with any source file of both packages, as this process first saw them."""
+    root = Path(__file__).resolve().parent.parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def git_state() -> tuple[str, bool | None]:
+    """(commit, whether the code differs from it); ("unknown", None) where the project is no repository of its own.
+
+    A machine that gets the files without the repository may be told the commit by ``ENTP_COMMIT``.
+    """
+    if os.environ.get("ENTP_COMMIT"):
+        return os.environ["ENTP_COMMIT"], None
+    root = paths.root()
+    # without optional locks: a status that refreshes the index would get in the way of a commit made meanwhile
+    git = ["git", "--no-optional-locks", "-C", str(root)]
+    try:
+        top, commit = subprocess.run(
+            [*git, "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.split("\n")[:2]
+        if Path(top).resolve() != root:  # unpacked inside another repository, whose commit says nothing of this code
+            return "unknown", None
+        changes = subprocess.run(
+            [*git, "status", "--porcelain", "--", *PACKAGES], capture_output=True, text=True, check=True
+        )
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return "unknown", None
+    return commit.strip()[:12], bool(changes.stdout.strip())
+
+
+CODE = (*git_state(), sources())  # of what this process imports: a commit or an edit made later is not what it runs
+
+
+def processes(record: "Record") -> list[dict[str, Any]]:
+    """Every process that worked on a record, in order, as their provenance; a run that was never cut has one."""
+    return [*record.provenance.get("earlier_processes", []), record.provenance]
+
+
+def dirty_records(records: Iterable["Record"]) -> list["Record"]:
+    """Those of ``records`` that were made, or begun, by code which differs from the commit they name.
+
+    No verdict should rest on them unsaid: nobody can compute them again from that commit.
+    """
+    return [r for r in records if any(p.get("dirty") for p in processes(r))]
+
+
+def arithmetic_of(record: "Record") -> str:
+    """The arithmetic that a record was computed with; one without the field is taken at its ``cpu_capability``."""
+    where = record.provenance
+    portable = where.get("cpu_capability") == arithmetic.AVX2
+    return where.get("arithmetic", arithmetic.AVX2 if portable else arithmetic.NATIVE)
+
+
+def machines(records: Iterable["Record"]) -> set[tuple[str, str, int]]:
+    """(device, instruction set, threads) of every process behind ``records``; "" where an older record does not say.
+
+    Twins whose machines differ are still paired, but not to the last bit.
+    """
+    return {
+        (p["device"], p.get("cpu_capability", ""), p["threads"]) for r in records for p in processes(r) if "device" in p
+    }
+
+
+def disturbed_records(records: Iterable["Record"]) -> list["Record"]:
+    """Those of ``records`` whose seconds are not their own: they shared their cores, so no claim may rest on them.
+
+    Either the processor gave clearly less time than passed, or more processes than there are cores wanted one.
+    Records that do not say (they are older) are not among them.
+    """
+    return [r for r in records if any(map(shared_cores, processes(r)))]
+
+
+def caveats(records: Iterable["Record"]) -> list[str]:
+    """What should be said beside a verdict that rests on ``records``: changed code, several machines, shared cores."""
+    records = list(records)
+    counts = {"made by code that differs from its commit": dirty_records(records)}
+    counts["timed on cores that were shared"] = disturbed_records(records)
+    said = [f"{len(found)} of {len(records)} records {why}" for why, found in counts.items() if found]
+    known = {machine for machine in machines(records) if machine[1]}  # older records do not say which they are
+    if len(known) > 1:
+        said.append(
+            f"from {len(known)} kinds of machine: " + "; ".join(f"{d}, {c}, {n} thr." for d, c, n in sorted(known))
+        )
+    return said
+
+
+def pairs_apart(records: Iterable["Record"]) -> str:
+    """What a paired comparison of ``records`` should say of twins that were made apart; empty where none were.
+
+    Twins share both seeds. Apart means another processor, another instruction set, or other sources; what an older
+    record does not say counts as alike.
+    """
+    pairs: dict[tuple[int, int], list[list[dict[str, Any]]]] = {}
+    for record in records:
+        pairs.setdefault((record.config.model_seed, record.config.data_seed), []).append(processes(record))
+    said = []
+    for name, words in (("device", "processors"), ("cpu_capability", "instruction sets"), ("sources", "sources")):
+        made = [[{p[name] for p in of_run if p.get(name)} for of_run in found] for found in pairs.values()]
+        apart = sum(len(found) > 1 and len(set().union(*found)) > 1 for found in made)
+        lone = sum(len(found) == 1 and len(found[0]) > 1 for found in made)
+        if apart:
+            said.append(f"{apart} of {len(pairs)} pairs from different {words}")
+        if lone:
+            said.append(f"{lone} of {len(pairs)} runs continued with other {words}")
+    return "; ".join(said)
+
+
+def shared_cores(where: dict[str, Any]) -> bool:
+    """Whether a run with this provenance had less than its cores to itself."""
+    given, passed = where.get("cpu_seconds"), where.get("wall_seconds")
+    if given is not None and passed and given < BUSY * passed:
+        return True
+    loads = [where.get(name) or 0.0 for name in ("load_at_start", "load_at_end")]
+    return max(loads) > where.get("cores", math.inf) + 0.5  # the load average trails and counts this run too
+
+
+def device_name(device: str) -> str:
+    """The GPU's name, or the processor's."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def reset_peak_memory(device: str) -> None:
+    """Start counting the peak anew, where the system can."""
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+        return
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        log.debug("peak memory is that of the whole process: this system cannot reset it")
+
+
+def peak_memory(device: str) -> int:
+    """Peak bytes since ``reset_peak_memory``: allocated on the GPU, or resident in this process."""
+    if device.startswith("cuda"):
+        return torch.cuda.max_memory_allocated()
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        log.debug("no /proc here")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

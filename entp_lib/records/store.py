@@ -1,0 +1,351 @@
+"""The results store: one JSON file per run, written atomically, checksummed, with its provenance.
+
+Nothing else is a result. A record lies at ``results/records/<experiment>/<id>.json``, where the id is the hash of
+its configuration and the experiment's version.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import stat
+import tempfile
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from entp_lib import paths
+from entp_lib.config import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
+from entp_lib.files import locked, remove_stale, write_atomically
+from entp_lib.validation import ConfigError, OneLine, check_types, describe, matches, one_of, require
+
+STATUSES = ("complete", "partial")
+OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
+LARGEST_FILE = 2**24  # bytes of a record
+READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
+log = logging.getLogger(__name__)
+
+
+class RecordError(OneLine, RuntimeError):
+    """A record that is missing, damaged or cannot be written; the message names it."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Result of one run. ``metrics`` are final values, ``curves`` lists over training or over cases.
+
+    ``labels`` are no part of the file: the experiment that asks for a record gives it those of the run it planned.
+    """
+
+    experiment: str
+    version: int
+    config: RunConfig | StudyConfig
+    metrics: dict[str, Any]
+    curves: dict[str, list]
+    provenance: dict[str, Any]
+    status: str = "complete"
+    labels: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def id(self) -> str:
+        return config_id(self.config, self.version)
+
+    def to_json(self) -> str:
+        """The file's text: one line per key, numbers with six significant digits, closed by the checksum."""
+        body = {
+            "experiment": self.experiment,
+            "version": self.version,
+            "config": to_dict(self.config),
+            "metrics": rounded(self.metrics),
+            "curves": rounded(self.curves),
+            "provenance": rounded(self.provenance),
+            "status": self.status,
+        }
+        body["checksum"] = checksum(body)
+        lines = [f"{json.dumps(key)}: {canonical_json(value)}" for key, value in body.items()]
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Record":
+        """The record in ``text``; RecordError where it is truncated, edited, malformed or not what a run writes."""
+        try:
+            body = json.loads(text)
+            claimed = body.pop("checksum")
+            if claimed != checksum(body):
+                raise RecordError("its checksum does not match its content (edited by hand?)")
+            body["config"] = config_from(body["config"])
+            record = cls(**body)
+            check_types(record)
+            one_of("status", record.status, STATUSES)
+            check_content(record)
+            return record
+        except ConfigError as error:
+            raise RecordError(str(error)) from error
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+            raise RecordError(f"it cannot be read ({type(error).__name__}: {error})") from error
+
+
+# Types of what a record says of its making, where it says it; and of what a training run finds at its end.
+PROVENANCE = {
+    **dict.fromkeys(("commit", "started", "device", "sources", "cpu_capability", "arithmetic"), str),
+    **dict.fromkeys(("threads", "cores", "steps", "token_forwards", "peak_memory_bytes", "from_step"), int),
+    **dict.fromkeys(("wall_seconds", "cpu_seconds", "train_seconds"), float),
+    **dict.fromkeys(("load_at_start", "load_at_end"), float | None),
+    **{"versions": dict[str, Any], "dirty": bool | None, "earlier_processes": list},
+}
+TRAINED = {
+    "loss": float | None,
+    "sequences": int,
+    "baseline": dict[str, Any],
+    "position": list,
+    "loss_by_position": list,
+}
+ALWAYS = ("commit", "started", "device", "threads", "versions", "wall_seconds")
+CURVES = ("step", "token_forwards", "seconds", "train_loss", "loss")
+LARGEST = 1e30  # of all numbers
+
+
+def check_content(record: "Record") -> None:
+    """ConfigError unless metrics, curves and provenance are of the types and sizes that its kind of run writes."""
+    metrics, curves, where = record.metrics, record.curves, record.provenance
+    trained, complete = isinstance(record.config, RunConfig), record.status == "complete"
+    check_fields("provenance", where, PROVENANCE, (*ALWAYS, "steps") if trained or not complete else ALWAYS)
+    for process in where.get("earlier_processes", []):
+        require(isinstance(process, dict), f"provenance.earlier_processes = {process!r:.40}: must be dictionaries")
+        check_fields("provenance.earlier_processes", process, PROVENANCE)
+    for name, curve in curves.items():
+        require(isinstance(curve, list), f"curves.{name} = {curve!r:.40}: must be a list")
+    if trained and complete:
+        check_fields("metrics", metrics, TRAINED, TRAINED)
+        for name in CURVES:
+            require(name in curves, f"curves.{name} is missing")
+        lengths = {name: len(curve) for name, curve in curves.items()}
+        require(len(set(lengths.values())) == 1, f"curves differ in their lengths: {lengths}")
+        positions = len(metrics["position"])
+        for name in (name for name in metrics if name.endswith("_by_position")):
+            alike = isinstance(metrics[name], list) and len(metrics[name]) == positions
+            require(
+                alike, f"metrics.{name} = {metrics[name]!r:.40}: must have a value for each of {positions} positions"
+            )
+    require(bool(metrics or curves) or not complete, "metrics and curves are both empty")
+    check_numbers("metrics", metrics)
+    check_numbers("curves", curves)
+    check_numbers("provenance", where)
+
+
+def check_fields(where: str, values: dict[str, Any], types: dict[str, Any], needed: Collection[str] = ()) -> None:
+    """ConfigError where a needed name is missing, or a known one has a value of another type."""
+    for name in needed:
+        require(name in values, f"{where}.{name} is missing")
+    for name, value in values.items():
+        if name in types and not matches(value, types[name]):
+            raise ConfigError(f"{where}.{name} = {value!r:.40}: must be {describe(types[name])}")
+
+
+def check_numbers(name: str, value: Any, score: bool = False) -> None:
+    """ConfigError for a number beyond ``LARGEST``, and for what is called an accuracy unless it is from 0 to 1."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            check_numbers(f"{name}.{key}", inner, "accuracy" in key or (score and key.isdigit()))  # or by length
+    elif isinstance(value, list):
+        plain = value and {*map(type, value)} <= {int, float}  # of so many only the extremes are looked at
+        for inner in (min(value), max(value)) if plain else value:
+            check_numbers(name, inner, score)
+    elif score and not (value is None or (type(value) in (int, float) and 0 <= value <= 1)):
+        raise ConfigError(f"{name} = {value!r:.40}: must be a number from 0 to 1")
+    elif type(value) in (int, float) and not -LARGEST <= value <= LARGEST:
+        raise ConfigError(f"{name} = {value!r:.40}: must be within {LARGEST:g}")
+
+
+def is_complete(record: Record | None) -> bool:
+    """Whether there is a record, of a run that came to its end."""
+    return record is not None and record.status == "complete"
+
+
+class Store:
+    """Records below ``root`` (default: the project's ``results``). Safe for several processes at once.
+
+    ``read_only`` (default: from the environment variable ``ENTP_RECORDS``) turns a missing or damaged record into
+    a RecordError instead of hours of training. Looking at a store never changes it, and a record that did not change
+    since it was last looked at is read once; whoever gets it must not change it.
+    """
+
+    def __init__(self, root: Path | str | None = None, read_only: bool | None = None):
+        self.root = Path(root).absolute() if root is not None else paths.results()  # whoever computes may be elsewhere
+        if read_only is None:
+            read_only = os.environ.get(READ_ONLY_VARIABLE) == "read-only"
+        self.read_only = read_only
+        self.seen: dict[Path, tuple[tuple[int, ...], Record | str]] = {}  # or what is wrong with it
+        self.said: set[str] = set()
+
+    def place(self, experiment: str, record_id: str) -> Path:
+        """The folder that a run's record, checkpoints, weights and lock lie below."""
+        return self.root
+
+    def path(self, experiment: str, record_id: str) -> Path:
+        return self.place(experiment, record_id) / "records" / experiment / f"{record_id}.json"
+
+    def checkpoint_path(self, experiment: str, record_id: str) -> Path:
+        """Where a run in progress leaves its state."""
+        return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.safetensors"
+
+    def weights_path(self, experiment: str, record_id: str) -> Path:
+        return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
+
+    def load(self, experiment: str, record_id: str) -> Record | None:
+        """The record, or None where there is none. A damaged one is named in a warning and counts as missing."""
+        try:
+            return self.read(experiment, record_id)
+        except RecordError as error:
+            if self.read_only:
+                raise
+            if str(error) not in self.said:
+                self.said.add(str(error))
+                log.warning("%s. It is not used; a computed one takes its place.", error)
+            return None
+
+    def read(self, experiment: str, record_id: str) -> Record | None:
+        """The record, or None where there is none. RecordError where it is damaged: unreadable, edited or renamed."""
+        path = self.path(experiment, record_id)
+        try:
+            state = path.stat()
+            if not stat.S_ISREG(state.st_mode) or state.st_size > LARGEST_FILE:
+                raise OSError(0, "no regular file" if state.st_size <= LARGEST_FILE else "larger than any record")
+            signature = (state.st_ino, state.st_mtime_ns, state.st_size)
+            if self.seen.get(path, ((), None))[0] != signature:
+                self.seen[path] = (signature, parsed(path, experiment, record_id))
+            found = self.seen[path][1]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            found = f"it cannot be read ({error.strerror})"
+        if isinstance(found, str):
+            raise RecordError(f"record {paths.relative(path)}: {found}")
+        return found
+
+    def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
+        """The record of a configuration, complete or partial, or None."""
+        return self.load(config.experiment, config_id(config, version))
+
+    def all(self, experiment: str, version: int | None = None) -> list[Record]:
+        """Every readable record of an experiment, in the order of their ids."""
+        folder = self.root / "records" / experiment
+        found = (self.load(experiment, path.stem) for path in sorted(folder.glob("*.json")))
+        return [r for r in found if r is not None and version in (None, r.version)]
+
+    def save(self, record: Record) -> Path:
+        """Write a record in place of an older one of its id, all or nothing; a partial one replaces no complete one.
+
+        A damaged one in its place is set aside with a warning. Raises OSError where nothing can be written.
+        """
+        if self.read_only:
+            raise RecordError(f"the store is read-only: {record.experiment}/{record.id} was not written")
+        path = self.path(record.experiment, record.id)
+        try:
+            before = self.read(record.experiment, record.id)
+            if record.status == "partial" and is_complete(before):
+                return path
+        except RecordError as error:
+            self.set_aside(path, str(error))
+        write_atomically(path, record.to_json().encode())
+        return path
+
+    def set_aside(self, path: Path, why: str) -> None:
+        """Move a damaged file out of the way, keeping it for whoever wants to look. Only under its run's lock.
+
+        ``why`` names the file. Raises OSError where it cannot be moved.
+        """
+        name, count = f"{path.parent.name}-{path.name}", 1
+        target = self.root / "set_aside" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        while os.path.lexists(target):  # each is kept, also the second of a name
+            count += 1
+            target = target.with_name(f"{name}.{count}")
+        os.replace(path, target)
+        log.warning("%s. It is kept as %s and not used.", why, paths.relative(target))
+
+    @contextlib.contextmanager
+    def lock(self, experiment: str, record_id: str) -> Iterator[None]:
+        """Held while a record is computed, so that two processes never compute it twice; nothing where read-only.
+
+        Whoever has to wait for it says so after a few seconds.
+        """
+        if self.read_only:
+            yield
+            return
+        path = self.place(experiment, record_id) / "locks" / f"{experiment}-{record_id}.lock"
+        with locked(path, f"it computes {experiment}/{record_id}"):
+            yield
+
+    def remove_leftovers(self, experiment: str) -> None:
+        """Remove what killed processes left half written among an experiment's files."""
+        remove_stale(self.root / "records" / experiment, ".*.json.*")
+        remove_stale(self.root / "checkpoints" / experiment, ".*.safetensors.*")
+        remove_stale(self.root, ".*.csv.*")
+
+    def check_writable(self) -> None:
+        """Raise RecordError, before any compute is spent, where records could not be written."""
+        folder = self.root / "records"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return
+        except OSError as error:
+            raise RecordError(f"results cannot be written to {folder}: {error.strerror or error}") from error
+
+
+class DividedStore(Store):
+    """The project's store for the runs ``planned`` (ids) and whatever it has; ``own`` below it for all others.
+
+    So that runs nobody planned, as with more seeds than the tier has, leave no records among the committed ones. Runs
+    are found by their configurations; ``all`` lists those in ``own`` alone.
+    """
+
+    def __init__(self, project: Store, planned: Collection[str]):
+        super().__init__(project.root / OWN, project.read_only)
+        self.project, self.planned = project, frozenset(planned)
+
+    def place(self, experiment: str, record_id: str) -> Path:
+        theirs = record_id in self.planned or self.project.path(experiment, record_id).exists()
+        return self.project.root if theirs else self.root
+
+    def remove_leftovers(self, experiment: str) -> None:
+        self.project.remove_leftovers(experiment)
+        super().remove_leftovers(experiment)
+
+    def check_writable(self) -> None:
+        self.project.check_writable()
+        super().check_writable()
+
+
+def parsed(path: Path, experiment: str, record_id: str) -> "Record | str":
+    """The record in a file, or what is wrong with it. Raises OSError."""
+    try:
+        record = Record.from_json(path.read_bytes().decode("utf-8", errors="replace"))
+    except RecordError as error:
+        return str(error)
+    if record.experiment != experiment:
+        return f"it belongs to the experiment {record.experiment} (moved?)"
+    if record.id != record_id:
+        return f"its configuration belongs to the id {record.id} (renamed?)"
+    return record
+
+
+def checksum(body: dict[str, Any]) -> str:
+    """SHA-256 of a record's content, the checksum itself left out."""
+    return hashlib.sha256(canonical_json(body).encode()).hexdigest()
+
+
+def rounded(value: Any) -> Any:
+    """Floats to six significant digits, through lists and dictionaries; NaN and infinities become None."""
+    if isinstance(value, dict):
+        return {key: rounded(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(v) for v in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value

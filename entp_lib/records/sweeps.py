@@ -1,0 +1,416 @@
+"""From configurations to records: cached, resumable, several at once, one failure never losing the others."""
+
+import concurrent.futures as cf
+import contextlib
+import functools
+import logging
+import math
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
+
+import torch
+
+from entp_lib.config import ON_CPU, RunConfig, canonical_json, config_id
+from entp_lib.models.transformer import check_device
+from entp_lib.records import cluster, progress, stopping
+from entp_lib.records.execution import (
+    Config,
+    check_can_compute,
+    device_for,
+    finish_interrupted_save,
+    local_deadline,
+    progress_steps,
+    run,
+)
+from entp_lib.records.provenance import device_name
+from entp_lib.records.store import Record, Store, is_complete
+from entp_lib.validation import OneLine, check_types, require
+
+POLL_SECONDS = 0.5
+KILLED = "a worker process was killed, perhaps for lack of memory; what was saved before is kept"
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Sweep:
+    """Records of a sweep in the order of the configurations, and what failed."""
+
+    records: list[Record] = field(default_factory=list)
+    failures: list[tuple[Config, str]] = field(default_factory=list)
+    reused: int = 0
+    computed: int = 0
+
+    @property
+    def complete(self) -> list[Record]:
+        """The records that ran to their end: the only ones a verdict may use."""
+        return [r for r in self.records if is_complete(r)]
+
+
+class SweepError(OneLine, RuntimeError):
+    """Some runs of a sweep failed; the others' records are safe. ``sweep`` holds what there is."""
+
+    def __init__(self, sweep: Sweep):
+        self.sweep = sweep
+        total = sweep.reused + sweep.computed + len(sweep.failures)
+        alike: dict[str, list[str]] = {}  # a missing corpus fails all runs in the same words
+        for config, why in sweep.failures:
+            alike.setdefault(why, []).append(f"{config.experiment} {config.label}")
+        more = {why: f" and {len(names) - 1} more" if len(names) > 1 else "" for why, names in alike.items()}
+        lines = [f"  {names[0]}{more[why]}: {why}" for why, names in alike.items()]
+        super().__init__("\n".join([f"{len(sweep.failures)} of {total} runs failed:", *lines]))
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """How a sweep goes about its runs; nothing here decides what they find.
+
+    ``jobs`` = 0: as many processes as cores on a CPU, one on a GPU. ``time_limit``: seconds for the whole sweep, 0 for
+    none. ``device``: one for all runs; None lets each worker choose by the run's tier. ``fresh``: compute the runs of
+    the first one's experiment again from the beginning, each record staying until its successor is complete; what they
+    are only compared with stays. ``label`` names the sweep where its progress is shown. ``cluster``: where runs are
+    computed instead of here (``entp_lib.records.cluster``; default: what ENTP_CLUSTER says), unless ``jobs`` is 1;
+    ``mixed``: its workers may have other versions.
+    """
+
+    fresh: bool = False
+    jobs: int = 0
+    time_limit: float = 0.0
+    device: str | None = None
+    threads: int = 1
+    label: str = ""
+    cluster: str = ""
+    mixed: bool = False
+
+    def __post_init__(self):
+        check_types(self)
+        require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
+        require(0 <= self.time_limit < math.inf, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
+        require(self.threads >= 1, f"threads = {self.threads}: must be at least 1")
+        if self.cluster:
+            cluster.parsed(self.cluster)
+
+
+def sweep(
+    configs: Sequence[Config],
+    version: int,
+    *,
+    store: Store | None = None,
+    executor: cf.Executor | None = None,
+    **options,
+) -> Sweep:
+    """Records of all ``configs``: those that exist are reused, the others computed, several at once.
+
+    ``options``: those of ``SweepOptions``. ``executor``: any ``concurrent.futures`` executor in place of local
+    processes, Dask's too; a worker that leaves its records elsewhere is no matter, they are saved here.
+
+    Raises SweepError at the end if runs failed, RecordError at once if the store is read-only and a record is missing,
+    or if it cannot be written, and ConfigError for options that make no sense, or if the tier needs a GPU and there
+    is none.
+    """
+    store, options = store or Store(), SweepOptions(**options)
+    by_id = {config_id(config, version): config for config in configs}
+    again = {i for i, c in by_id.items() if options.fresh and c.experiment == configs[0].experiment}
+    stored = {i: record for i, c in by_id.items() if (record := store.find(c, version)) is not None}
+    found = {i: record for i, record in stored.items() if is_complete(record) and i not in again}
+    for record in found.values():
+        finish_interrupted_save(store, record)
+    todo = {i: config for i, config in by_id.items() if i not in found}
+    result = Sweep(reused=len(found))
+    if todo:
+        check_can_compute(list(todo.values()), version, store)
+        if executor is None and not options.cluster:
+            if options.device:
+                check_device(options.device)
+            todo = run_order(todo, stored.values(), options.device or usual_device(todo.values()))
+        for i in again:  # from the beginning
+            with store.lock(todo[i].experiment, i):
+                store.checkpoint_path(todo[i].experiment, i).unlink(missing_ok=True)
+        pool = Pool(todo, version, store, options, again)
+        try:
+            pool.compute(executor)
+        except stopping.Terminated:
+            raise
+        except KeyboardInterrupt:
+            raise stopping.Stopped(
+                f"{len(found) + len(pool.found)} of {len(by_id)} runs are complete and kept; run it again, "
+                "and the others go on from their last checkpoints"
+            ) from None
+        result.computed, result.failures = len(pool.found), pool.failures
+        found |= pool.found
+    result.records = [found[i] for i in by_id if i in found]
+    partial = len(result.records) - len(result.complete)
+    counts = dict(reused=result.reused, computed=result.computed, failed=len(result.failures), partial=partial)
+    progress.event("records", **counts)
+    if result.failures:
+        raise SweepError(result)
+    return result
+
+
+def usual_device(configs: Iterable[Config]) -> str:
+    """The device for runs if nobody names one: the GPU from tier ``gpu`` on, where torch sees one."""
+    on_gpu = torch.cuda.is_available() and any(config.tier not in ON_CPU for config in configs)
+    return "cuda" if on_gpu else "cpu"
+
+
+def run_order(todo: Mapping[str, Config], stored: Iterable[Record], device: str) -> dict[str, Config]:
+    """``todo`` with those first whose twins were made on this machine, those last whose twins were made on another.
+
+    Twins share the experiment and both seeds, as claims pair them. ``stored``: the records there are, complete or
+    partial. Within each group the order stays. A record that does not say where it was made counts as none.
+    """
+
+    def pair(config: Config) -> str:
+        trained = isinstance(config, RunConfig)
+        return canonical_json([config.experiment, config.model_seed, config.data_seed]) if trained else ""
+
+    here = (device_name(device), torch.backends.cpu.get_cpu_capability())
+    place: dict[str, int] = {}  # -1 here, 1 elsewhere
+    for record in stored:
+        name, capability = record.provenance.get("device"), record.provenance.get("cpu_capability")
+        if pair(record.config) and name and (capability or name != here[0]):
+            found = -1 if (name, capability) == here else 1
+            place[pair(record.config)] = min(found, place.get(pair(record.config), 1))
+    return dict(sorted(todo.items(), key=lambda item: place.get(pair(item[1]), 0)))
+
+
+class Pool:
+    """Runs of a sweep while processes, a cluster or an executor compute them: handed out, watched, taken in.
+
+    ``found`` and ``failures`` are what it ends with: every run is in one of them, unless the sweep is stopped.
+    """
+
+    def __init__(
+        self, todo: Mapping[str, Config], version: int, store: Store, options: SweepOptions, again: set[str]
+    ) -> None:
+        self.todo, self.version, self.store, self.options, self.again = todo, version, store, options, again
+        self.places = {i: place for place, i in enumerate(todo)}
+        self.ended: set[str] = set()
+        self.found: dict[str, Record] = {}
+        self.failures: list[tuple[Config, str]] = []
+        limit = options.time_limit
+        self.deadline = time.time() + limit if limit else None  # on the wall, which other machines have too
+
+    @property
+    def missing(self) -> list[str]:
+        """Runs that have neither ended nor failed, in their order."""
+        return [i for i in self.todo if i not in self.ended]
+
+    def compute(self, executor: cf.Executor | None) -> None:
+        """Run everything, on ``executor``, on the cluster that the options name, or here."""
+        options, jobs = self.options, 0
+        where = "" if options.jobs == 1 else options.cluster or os.environ.get(cluster.VARIABLE, "")
+        with contextlib.ExitStack() as stack:
+            if executor is not None:
+                executor = cluster.adopted(executor)
+            elif where:
+                executor = stack.enter_context(cluster.connected(where, options.mixed))
+            else:
+                devices = {options.device or device_for(c.tier) for c in self.todo.values()}  # one error, not one a run
+                jobs = min(options.jobs or (available_cores() if devices == {"cpu"} else 1), len(self.todo))
+                executor = InProcess() if jobs == 1 else None
+            for experiment in {config.experiment for config in self.todo.values()}:
+                self.store.remove_leftovers(experiment)
+            steps = [progress_steps(config) for config in self.todo.values()]
+            self.meter = stack.enter_context(progress.Meter(steps, options.label))
+            if executor is not None:
+                self.watch(executor)
+            while self.missing:
+                jobs = self.watch_processes(jobs)
+
+    def watch_processes(self, jobs: int) -> int:
+        """Compute what is missing in so many local processes; with how many to go on where one was killed.
+
+        A kill ends all of them: the others go on in new ones, one fewer at a time, as memory may be short. With
+        a single process it is known whose fault it was.
+        """
+        processes = local_processes(jobs, self.meter.board)
+        try:
+            lost = self.watch(processes, survives=True)
+        except BaseException:
+            for process in list(processes._processes.values()):  # records and checkpoints are written atomically
+                process.terminate()
+            raise
+        finally:
+            processes.shutdown(wait=True, cancel_futures=True)
+        if lost and jobs == 1:
+            self.fail(self.missing[0], KILLED)
+        elif lost:
+            log.warning("a worker process was killed, perhaps for lack of memory; going on with %d at a time", jobs - 1)
+        return max(1, jobs - 1)
+
+    def watch(self, executor: cf.Executor, survives: bool = False) -> bool:
+        """Have ``executor`` compute what is missing, as many runs at a time as it has room for.
+
+        ``survives``: a run that is lost with its worker is no failure yet. Whether one was lost.
+        """
+        waiting, futures, lost = self.missing, {}, False
+        try:
+            while waiting or futures:
+                room = executor.room() if hasattr(executor, "room") else len(self.todo)
+                while waiting and not lost and len(futures) < room:
+                    try:
+                        futures[executor.submit(execute, *self.arguments(waiting[0]))] = waiting[0]
+                        waiting.pop(0)
+                    except cf.BrokenExecutor:
+                        if not survives:
+                            raise
+                        lost = True
+                if lost and not futures:
+                    break
+                if not futures:  # a cluster whose workers are yet to come
+                    time.sleep(POLL_SECONDS)
+                done, _ = cf.wait(futures, timeout=POLL_SECONDS, return_when=cf.FIRST_COMPLETED)
+                for future in done:  # a future holds its result: let go of it when that is taken
+                    i = futures.pop(future)
+                    if survives and isinstance(future.exception(), cf.BrokenExecutor):
+                        lost = True
+                    else:
+                        self.collect(i, future)
+                self.meter.update()
+                if room == 0 and self.deadline is not None and time.time() >= self.deadline:
+                    break  # the time is over, and nobody is there to end the runs
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        if not survives:
+            for future in futures:
+                future.cancel()
+            for i in (*futures.values(), *waiting):
+                self.fail(i, "the time limit passed, and the cluster has no worker")
+        return lost
+
+    def arguments(self, i: str) -> tuple:
+        """The arguments of ``execute`` for a run."""
+        config, options = self.todo[i], self.options
+        how = dict(fresh=i in self.again, device=options.device, threads=options.threads)
+        return config, self.version, str(self.store.place(config.experiment, i)), self.places[i], self.deadline, how
+
+    def collect(self, i: str, future: cf.Future) -> None:
+        """Take one finished run's record, saved here if the worker's store is another, or its failure in words."""
+        try:
+            record: Record = future.result()
+            here = self.store.find(self.todo[i], self.version)
+            if here != record and (i in self.again or not is_complete(here)):
+                self.store.save(record)
+            self.found[i] = record
+            self.end(i)
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            self.fail(i, f"{error.strerror or error}{where}; what was saved before is kept")
+        except cluster.RunLost as error:
+            self.fail(i, str(error))
+        except cf.BrokenExecutor:
+            self.fail(i, KILLED)
+        except Exception as error:
+            log.debug("run %s failed", i, exc_info=True)
+            self.fail(i, f"{type(error).__name__}: {error}")
+
+    def fail(self, i: str, why: str) -> None:
+        self.failures.append((self.todo[i], why))
+        self.end(i)
+
+    def end(self, i: str) -> None:
+        self.ended.add(i)
+        self.meter.end(self.places[i])
+
+
+def execute(config: Config, version: int, root: str, place: int, deadline: float | None, how: dict[str, Any]) -> Record:
+    """One run in whatever process or thread an executor chose.
+
+    ``place``: of the run in its sweep, for its progress. ``deadline``: on ``time.time``. ``how``: options of ``run``;
+    without a device the worker's own machine decides.
+    """
+    with ends_with_parent():
+        return run(
+            config,
+            version,
+            store=Store(root, read_only=False),  # whoever called has checked, and may be another process
+            deadline=local_deadline(deadline),
+            on_step=functools.partial(progress.tell, place),
+            **how,
+        )
+
+
+@contextlib.contextmanager
+def ends_with_parent() -> Iterator[None]:
+    """In a worker process: a kill of the process that started it ends it, and leaves no half files.
+
+    A SIGTERM ends it too, behind the step it is at and with a checkpoint.
+    """
+    if multiprocessing.parent_process() is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    watch_parent()
+    try:
+        with stopping.handled():
+            yield
+    except stopping.Terminated:
+        os._exit(128 + signal.SIGTERM)  # as an exception it would be taken for the run's result
+
+
+@functools.cache  # a process computes many runs
+def watch_parent() -> None:
+    """End this worker when the process that started it is gone, so that a kill leaves no orphans computing."""
+
+    def leave() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=leave, daemon=True).start()
+
+
+class Worker(SpawnProcess):
+    """A process that an interrupt does not reach, not even while it starts: whoever started it will end it.
+
+    A terminal, and JupyterLab, send an interrupt to all processes of a group. A worker would end in the middle of a
+    step with a traceback, where the SIGTERM that follows lets it leave a checkpoint.
+    """
+
+    def start(self) -> None:
+        if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+            super().start()
+            return
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a process inherits what is ignored
+        try:
+            super().start()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class Workers(SpawnContext):
+    """Spawned processes: a forked copy of a process that has used threads or CUDA may hang."""
+
+    Process = Worker
+
+
+def local_processes(jobs: int, board: MutableSequence[int] = ()) -> cf.ProcessPoolExecutor:
+    """Worker processes that end when they are asked to and not by an interrupt; they write their steps to ``board``."""
+    return cf.ProcessPoolExecutor(jobs, mp_context=Workers(), initializer=progress.listen, initargs=(board,))
+
+
+def available_cores() -> int:
+    """Cores this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class InProcess(cf.Executor):
+    """An executor that runs at once, in this process: for a single job, and for the GPU."""
+
+    def room(self) -> int:
+        return 1
+
+    def submit(self, fn, /, *args, **kwargs) -> cf.Future:
+        future = cf.Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future

@@ -1,0 +1,199 @@
+"""Whether a record says what its configuration gives: computed again, elsewhere if need be, and compared.
+
+It is computed in the record's own arithmetic (``entp_lib.arithmetic``), with which a run ended bit for bit where it did
+on every machine tried. Another instruction set rounds otherwise and training carries that on: a model at its plateau
+ends within a bound, one in mid-course somewhere else, as another seed would. There a run is held against the seeds.
+"""
+
+import copy
+import math
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from entp_lib import arithmetic
+from entp_lib.config import ON_CPU, StudyConfig, family
+from entp_lib.records.execution import run
+from entp_lib.records.loading import weights_of
+from entp_lib.records.provenance import arithmetic_of
+from entp_lib.records.store import Record, Store
+from entp_lib.records.sweeps import local_processes
+from entp_lib.validation import require
+
+BOUND = 0.02  # of a score between 0 and 1; of a larger number, as a share of it
+OUTCOMES = ("identical", "within the bound", "within the seeds", "differs")
+TIMES = ("seconds", "_bytes")  # how names of what no two computations have in common end
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A stored record beside the same computed again. ``largest``: the largest difference, and ``where`` it is.
+
+    ``of_seeds``: how far each final score of runs that differ in their seeds alone lies apart, where there are two.
+    """
+
+    stored: Record
+    computed: Record
+    largest: float
+    where: str
+    of_seeds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> str:
+        """``identical`` in every number and text, ``within the bound`` in every number, or ``differs``.
+
+        ``within the seeds``: computed by another processor or torch, no final score further off than seeds are.
+        """
+        if self.largest == 0 and not self.where:
+            return "identical"
+        if self.largest <= BOUND:
+            return "within the bound"
+        elsewhere = rounding(self.stored) != rounding(self.computed) and math.isfinite(self.largest)
+        return "within the seeds" if elsewhere and self.of_seeds and not self.beyond_seeds else "differs"
+
+    @property
+    def beyond_seeds(self) -> bool:
+        """Whether a final score is further off than those of seeds lie apart."""
+        mine, theirs = scores(self.stored), scores(self.computed)
+        return any(abs(mine[name] - theirs[name]) > between for name, between in self.of_seeds.items())
+
+
+def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
+    """So many of the complete ``records``, drawn by a seed. ConfigError where there are not so many."""
+    complete = sorted((r for r in records if r.status == "complete"), key=lambda r: r.id)
+    require(count >= 1, f"sample = {count}: must be at least 1")
+    require(count <= len(complete), f"sample = {count}: there are {len(complete)} complete records")
+    return random.Random(seed).sample(complete, count)
+
+
+def scores(record: Record) -> dict[str, float]:
+    """The final scores of a record: its numbers, not those of its parts, and no times."""
+    metrics = record.metrics.items()
+    return {name: value for name, value in metrics if type(value) in (int, float) and not name.endswith(TIMES)}
+
+
+def between_seeds(record: Record, others: Sequence[Record]) -> dict[str, float]:
+    """How far the final scores of those ``others`` that differ from ``record`` in their seeds alone lie apart."""
+    alike = [scores(r) for r in others if r.status == "complete" and family(r.config) == family(record.config)]
+    if len(alike) < 2:
+        return {}
+    shared = set.intersection(*map(set, alike))
+    return {name: max(s[name] for s in alike) - min(s[name] for s in alike) for name in shared}
+
+
+def verify(
+    record: Record, store: Store, on_step: Callable[[int], None] | None = None, others: Sequence[Record] = ()
+) -> Comparison:
+    """Compute ``record`` again in its own arithmetic and compare; in another process where this one has another.
+
+    Otherwise as ``verify_here``; the other process tells no steps.
+    """
+    wanted = arithmetic_of(record)
+    if record.config.tier not in ON_CPU or wanted == arithmetic.in_force() or not arithmetic.has_avx2():
+        return verify_here(record, store, on_step, others)
+    with arithmetic.for_new_processes(wanted), local_processes(1) as pool:
+        return pool.submit(verify_here, record, store, None, others).result()
+
+
+def verify_here(
+    record: Record, store: Store, on_step: Callable[[int], None] | None = None, others: Sequence[Record] = ()
+) -> Comparison:
+    """Compute ``record`` again in a store of its own and compare; what it starts from is taken from ``store``.
+
+    Nothing in ``store`` changes. ``on_step`` is told each step that was made; ``others`` are the experiment's records,
+    of which those of other seeds tell what another processor may change. ConfigError where weights that it starts from
+    are missing there.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        apart = Store(Path(folder), read_only=False)
+        untouched = copy.copy(store)
+        untouched.read_only = True  # damaged weights stay where they are
+        needed = record.config.params.get("weights") if isinstance(record.config, StudyConfig) else None
+        for name in filter(None, (needed, getattr(record.config, "start_from", ""))):
+            source, target = weights_of(untouched, name), apart.weights_path(*name.split("/"))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        threads = record.provenance.get("threads", 1)
+        computed = run(record.config, record.version, store=apart, threads=threads, on_step=on_step)
+    return replace(compare(record, computed), of_seeds=between_seeds(record, others))
+
+
+def report(found: Sequence[Comparison]) -> str:
+    """A table of comparisons, and how many of each outcome."""
+    rows = [("record", "stored on", "computed on", "largest difference", "outcome")]
+    for f in found:
+        largest = f"{f.largest:.2g} in {f.where}" if f.where else "none"
+        rows.append((f.stored.id, machine(f.stored), machine(f.computed), largest, f.outcome))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    same, close, seeds, other = (sum(f.outcome == outcome for f in found) for outcome in OUTCOMES)
+    lines.append(
+        f"{same} of {len(found)} records are identical, {close} within {BOUND} in every number, {seeds + other} not"
+    )
+    if seeds:
+        lines.append(f"{seeds} of these, on another processor or torch, end no further off in any score than seeds are")
+    return "\n".join(lines)
+
+
+def rounding(record: Record) -> tuple[str, ...]:
+    """What decides how a record's numbers were rounded: processor, arithmetic, torch."""
+    where = record.provenance
+    return where.get("device", ""), arithmetic_of(record), where.get("versions", {}).get("torch", "")
+
+
+def machine(record: Record) -> str:
+    """What decides the last bits of a record, in a few words: processor, instruction set, torch, sources."""
+    where = record.provenance
+    parts = (
+        where.get("device", ""),
+        where.get("cpu_capability", ""),
+        f"torch {where.get('versions', {}).get('torch', '?')}",
+        f"sources {where.get('sources', '?')}",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def compare(stored: Record, computed: Record) -> Comparison:
+    """The largest difference between the numbers of two records, times aside, and where it is."""
+    mine, theirs = (dict(numbers({"metrics": r.metrics, "curves": r.curves})) for r in (stored, computed))
+    if mine.keys() != theirs.keys():
+        return Comparison(stored, computed, math.inf, min(mine.keys() ^ theirs.keys()))
+    differences = {name: difference(value, theirs[name]) for name, value in mine.items()}
+    where = max(differences, key=differences.get, default="")
+    texts = "" if same_texts(stored, computed) else "texts"
+    return Comparison(stored, computed, differences.get(where, 0.0), where if differences.get(where) else texts)
+
+
+def numbers(value: Any, name: str = "") -> Iterator[tuple[str, float | None]]:
+    """Every number in nested dictionaries and lists, by its path; those that measure times or memory left out."""
+    if isinstance(value, dict):
+        for key, v in value.items():
+            if isinstance(v, dict) or not str(key).endswith(TIMES):
+                yield from numbers(v, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list):
+        for i, v in enumerate(value):
+            yield from numbers(v, f"{name}[{i}]")
+    elif value is None or isinstance(value, (int, float)):
+        yield name, value
+
+
+def difference(a: float | None, b: float | None) -> float:
+    """How far two numbers are apart: as they are up to 1, as a share of the larger one above; None only equals None."""
+    if a is None or b is None:
+        return 0.0 if a is b else math.inf
+    return abs(a - b) / max(1.0, abs(a), abs(b))
+
+
+def same_texts(stored: Record, computed: Record) -> bool:
+    """Whether all that is no number agrees too, such as generated samples."""
+
+    def texts(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: texts(v) for key, v in value.items()}
+        return [texts(v) for v in value] if isinstance(value, list) else value if isinstance(value, str) else None
+
+    return all(texts(getattr(stored, part)) == texts(getattr(computed, part)) for part in ("metrics", "curves"))

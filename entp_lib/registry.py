@@ -1,0 +1,87 @@
+"""Experiments and studies by the names that records carry, each loaded with its own paper's modules when asked for.
+
+A paper is a folder of the package ``entp_papers``. Its ``__init__`` holds literals alone: ``EXPERIMENTS`` and
+``STUDIES``, name to "module:attribute", and where it has them ``RESUMABLE`` and ``NIGHTLY_ORDER``. A folder without
+``EXPERIMENTS`` has one experiment a module, named as the module and, in capitals, as the variable that holds it.
+"""
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from entp_lib.validation import one_of, require
+
+PAPERS = "entp_papers"
+
+
+class Lazy(Mapping[str, Any]):
+    """Objects by name, imported when one is asked for; iterating over names imports nothing."""
+
+    def __init__(self, what: str, places: Callable[[], dict[str, str]]):
+        self.what, self.places = what, functools.cache(places)
+
+    def __getitem__(self, name: str) -> Any:
+        module, _, attribute = self.places()[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places())
+
+    def __len__(self) -> int:
+        return len(self.places())
+
+    def named(self, name: str) -> Any:
+        """The object of this name; ConfigError for an unknown one."""
+        one_of(self.what, name, self.places())
+        return self[name]
+
+
+@functools.cache
+def papers() -> dict[str, ModuleType]:
+    """Every paper's package by its folder's name, in the order of the reports, then of the alphabet."""
+    package = importlib.import_module(PAPERS)
+    names = [found.name for found in pkgutil.iter_modules(package.__path__) if found.ispkg]
+    order = [*package.ORDER, *sorted(set(names) - set(package.ORDER))]
+    return {name: importlib.import_module(f"{PAPERS}.{name}") for name in order}
+
+
+def listed(paper: ModuleType, table: str) -> dict[str, str]:
+    """A table of a paper; of one without ``EXPERIMENTS`` its modules."""
+    if table == "EXPERIMENTS" and not hasattr(paper, table):
+        found = [m.name for m in pkgutil.iter_modules(paper.__path__)]
+        require(bool(found), f"{paper.__name__}: a paper's folder without experiments")
+        return {name: f"{name}:{name.upper()}" for name in found}
+    return getattr(paper, table, {})
+
+
+def places(table: str) -> dict[str, str]:
+    """ "module:attribute" by name, of all papers; ConfigError for a name that two of them have."""
+    found: dict[str, str] = {}
+    for paper in papers().values():
+        for name, place in listed(paper, table).items():
+            require(name not in found, f"{paper.__name__}: {name} is a name in {found.get(name)}, too")
+            found[name] = f"{paper.__name__}.{place}"
+    return found
+
+
+def in_all(name: str) -> tuple[str, ...]:
+    """The entries of a tuple that papers may have, of all of them."""
+    return tuple(entry for paper in papers().values() for entry in getattr(paper, name, ()))
+
+
+OWN_STUDIES = {"packed_attention": "entp_lib.models.packed_attention:choice_study"}
+EXPERIMENTS = Lazy("experiment", lambda: places("EXPERIMENTS"))
+STUDIES = Lazy("study", lambda: OWN_STUDIES | places("STUDIES"))
+
+
+def nightly_order() -> tuple[str, ...]:
+    """Experiments with runs at long tiers, in the order in which these are made."""
+    return in_all("NIGHTLY_ORDER")
+
+
+def resumable(study: str) -> bool:
+    """Whether a study has a training loop that continues from a checkpoint and reports its steps."""
+    return study in in_all("RESUMABLE")

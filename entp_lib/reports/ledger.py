@@ -1,0 +1,107 @@
+"""The ledger of all papers, derived from the records: what papers claim, and apart from it our own questions."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from entp_lib.config import BEST_FIRST, RunConfig
+from entp_lib.experiments.claims import judge, reference_claims
+from entp_lib.experiments.experiment import Experiment, name_of, select
+from entp_lib.experiments.measurements import Check, Measurement, Observation, weight
+from entp_lib.experiments.settings import differing_settings
+from entp_lib.files import write_atomically
+from entp_lib.records.provenance import dirty_records, pairs_apart
+from entp_lib.records.store import Record, Store
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.tasks import build_task
+
+# Units of claims that compare last weights.
+SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared error")
+
+
+def ledger(store: Store | None = None) -> pd.DataFrame:
+    """Every claim and question with its verdict, recomputed from the records; what nothing measures: not attempted.
+
+    A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
+    has enough pairs, else on the highest that measures it. Columns beside those of ``claims.csv``: ``scale``, the
+    distance from what guessing gets to the best there is in the unit of the row (NaN where that is not known).
+    ``differs`` says which of its settings are not those of the paper, ``caveats`` what should stand beside its verdict:
+    code that no commit has, twins that were made apart, models that were still improving. No row rests on seconds.
+    """
+    store = store or Store()
+    found: dict[str, list[tuple[Measurement | Check, str, str]]] = {}
+    for experiment in EXPERIMENTS.values():
+        for tier in BEST_FIRST:
+            records = experiment.stored(store, tier) or []
+            named = {name_of(record): record for record in records}
+            for m in experiment.measure(records):
+                used = [record for name, record in named.items() if name in m.records]
+                about = differing(experiment, used, m), caveats_of(experiment, used, m)
+                found.setdefault(m.claim, []).append((m, *about))
+    # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
+    best = [max(ms, key=lambda m: weight(m[0])) for ms in found.values()]  # the first of equals: the highest tier
+    table = judge([m for m, _, _ in best])
+    about = {m.claim: texts for m, *texts in best}
+    differs, caveats = zip(*(about.get(claim, ("", "")) for claim in table["id"]), strict=True)
+    measured = {m.claim: m for m, _, _ in best if isinstance(m, Measurement)}
+    return table.assign(
+        differs=differs,
+        caveats=caveats,
+        scale=[scale(measured.get(row.id), row.unit) for row in table.itertuples()],
+    )
+
+
+def scale(measurement: Measurement | None, unit: str) -> float:
+    """The distance from floor to ceiling of a measurement; 1 for accuracies and errors without levels, else NaN."""
+    if measurement is not None and measurement.levels:
+        level = measurement.levels[0]
+        return abs(level.ceiling - level.floor)
+    return 1.0 if unit in ("accuracy", "error") else math.nan
+
+
+def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:
+    """What should stand beside the verdict on a measurement that rests on the records ``used``.
+
+    A check or an observation, which pair nothing, may rest on any machine.
+
+    That models were not at rest is said where they are compared by a score, not by how soon they have one; a task's own
+    caveat everywhere.
+    """
+    dirty = len(dirty_records(used))
+    said = [f"{dirty} of {len(used)} records by code that no commit has"] if dirty else []
+    if isinstance(measurement, Measurement):
+        by_score = reference_claims().set_index("id")["unit"].get(measurement.claim) in SCORES
+        of_task = {str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)}
+        of_task = dict.fromkeys(build_task(c.task, c.task_params).caveat for c in of_task.values())
+        said += [text for text in [*of_task, pairs_apart(used), experiment.moving(used) if by_score else ""] if text]
+    return "; ".join(said)
+
+
+def differing(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:
+    """Which settings of the runs ``used`` by a measurement are not the paper's; empty where no runs are compared."""
+    if not isinstance(measurement, Measurement):
+        return ""
+    planned = experiment.plan("paper", 1)
+    return differing_settings(used, select(planned, **experiment.of_figures) or planned)
+
+
+def papers_claims(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a ledger that judge what a paper says."""
+    return table[table["kind"] != "question"]
+
+
+def questions(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a ledger that answer questions of our own."""
+    return table[table["kind"] == "question"]
+
+
+def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.DataFrame:
+    """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``, by default ``results/``."""
+    store = store or Store()
+    table = ledger(store)
+    for name, part in (("claims", papers_claims(table)), ("questions", questions(table))):
+        text = part.drop(columns=["kind", "scale"]).to_csv(index=False, float_format="%.6g")
+        write_atomically((folder or store.root) / f"{name}.csv", text.encode())
+    return table

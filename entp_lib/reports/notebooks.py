@@ -1,0 +1,153 @@
+"""Running the notebooks: what is asked for is checked first, then executed, and a table closes."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from entp_lib import paths
+from entp_lib.config import BEST_FIRST
+from entp_lib.experiments.experiment import Experiment, cost
+from entp_lib.records.execution import Config
+from entp_lib.records.store import Store
+from entp_lib.records.sweeps import available_cores
+from entp_lib.reports.execution import Job, Result, duration, execute, execute_side_by_side
+from entp_lib.reports.options import OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
+from entp_lib.reports.planned import common, common_names, planned
+from entp_lib.validation import require
+
+LEDGER_SHOWN = (OVERVIEW, "90")  # notebooks that show the whole ledger, and change with any of its rows
+AT_A_TIME = 4  # notebooks side by side, at most
+OWN_WORDS = ("ConfigError", "RecordError", "SweepError")  # errors that say themselves what is wrong
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a command executes. ``settled``: the notebooks all of whose runs have records, which may go side by side;
+    one with a parameter of its own, which may ask for others, is not among them.
+
+    ``in_place``: figures and ledger belong to the project, because they show its best records; else they go beside
+    the executed copies. ``todo``: the runs that it will compute.
+    """
+
+    jobs: list[Job]
+    settled: list[Job]
+    in_place: bool
+    todo: Sequence[Config] = ()
+
+
+def plan(
+    *, only: str = "", options: dict[str, Any] | None = None, extra: Sequence[str] = (), update: bool = False
+) -> Plan:
+    """What to execute, with every parameter of every notebook checked.
+
+    ``options`` go to every notebook, ``extra`` (texts name=value) to those that were asked for. ``update`` puts the
+    copies in the place of the committed notebooks, the overview's with them. ConfigError names what does not fit.
+    """
+    options = options or {}
+    own = dict(parse_parameter(text) for text in extra)
+    require(not (update and (options or own)), "--update takes no other option: it runs the notebooks as committed")
+    notebooks = notebook_paths(only)
+    if update:
+        notebooks = list(dict.fromkeys([*notebooks, *(p for p in notebook_paths() if p.name.startswith(LEDGER_SHOWN))]))
+    parameters = checked_for_all(options, own, notebooks)
+    whole = [defaults(p) | given for p, given in zip(notebooks, parameters, strict=True)]
+    found = [planned(p.stem, values) for p, values in zip(notebooks, whole, strict=True)]
+    missing = [runs.missing for runs in found]
+    edited = not all(common(values).as_committed for values in whole)  # in the notebook itself, as JupyterLab does
+    in_place = update or not (own or edited or options.keys() - {"jobs"} or any(missing))
+    figures = paths.figures() if in_place else paths.new_figures()
+    jobs = [Job(path, given, figures, update) for path, given in zip(notebooks, parameters, strict=True)]
+    overview = [job.notebook.name.startswith(OVERVIEW) for job in jobs]
+    asked = [bool(given.keys() - common_names()) for given in parameters]  # of its own: who knows for which runs
+    told = zip(jobs, missing, overview, asked, strict=True)
+    settled = [job for job, lacks, last, others in told if not (lacks or last or others)]
+    return Plan(jobs, settled, in_place, [config for runs in found for config in runs.todo])
+
+
+def run_all(plan: Plan) -> list[Result]:
+    """Execute a plan, going on where a notebook fails, and return a line for each, in the plan's order.
+
+    Where nothing has to be computed, as many notebooks at a time as there are cores, at most 4; the others follow one
+    after another, since their runs take all cores, and the overview last.
+    """
+    at_a_time = min(AT_A_TIME, available_cores(), len(plan.settled))
+    first = plan.settled if at_a_time > 1 else []
+    results: dict[str, Result] = {}
+
+    def say(text: str, job: Job, number: int) -> None:
+        print(f"[{number}/{len(plan.jobs)}] {job.notebook.stem}{text}", file=sys.stderr, flush=True)
+
+    threads = available_cores() // max(1, at_a_time)
+    for job, result in execute_side_by_side(first, at_a_time, threads) if first else ():
+        results[result.notebook] = explained(job, result)
+        say(f", {result.seconds:.0f} s", job, len(results))
+    for job in (job for job in plan.jobs if job not in first):
+        say("", job, len(results) + 1)
+        results[job.notebook.stem] = explained(job, execute(job))
+    return [results[job.notebook.stem] for job in plan.jobs]
+
+
+def explained(job: Job, result: Result) -> Result:
+    """The result, its error told: one in a cell that needed more runs than there are says how many are missing."""
+    if not result.error:
+        return result
+    runs = planned(job.notebook.stem, defaults(job.notebook) | job.parameters | {"fresh": False})
+    if runs.missing and not result.error.startswith(OWN_WORDS):
+        again = "the same command" + (" without --fresh" if job.parameters.get("fresh") else "")
+        result.error = (
+            f"{runs.complete} of {runs.total} runs are complete, too few for this notebook; "
+            f"{again} continues with the others (it ended in {result.error})"
+        )
+    print(f"  failed: {result.error}", file=sys.stderr, flush=True)
+    return result
+
+
+def table(results: Sequence[Result]) -> str:
+    """The closing table."""
+    frame = pd.DataFrame(
+        {
+            "notebook": r.notebook,
+            "status": r.status,
+            "seconds": f"{r.seconds:.1f}",
+            "records reused": r.reused,
+            "computed": r.computed,
+            "figures": r.figures,
+            "executed copy": r.copy,
+        }
+        for r in results
+    )
+    return frame.to_string(index=False)
+
+
+def there(store: Store, experiment: Experiment, tier: str) -> str:
+    """A tier of which there are records, with how many where some are missing; nothing where there are none."""
+    configs = experiment.configs(tier)
+    missing = len(experiment.missing(store, tier))
+    if missing == len(configs):
+        return ""
+    return f"{tier} ({len(configs) - missing} of {len(configs)})" if missing else tier
+
+
+def listing() -> str:
+    """What there is: each notebook with its experiments, the tiers of which there are records, and the cost of one."""
+    from entp_lib.registry import EXPERIMENTS
+
+    store = Store()
+    rows = []
+    for path in notebook_paths():
+        for e in (e for e in EXPERIMENTS.values() if e.notebook == path.stem):
+            told = [there(store, e, t) for t in reversed(BEST_FIRST)]
+            rows.append(
+                {
+                    "notebook": path.stem,
+                    "experiment": e.name,
+                    "records at": ", ".join(filter(None, told)) or "none",
+                    "quick takes one core": duration(cost(e, "quick", store)) if e.plan("quick", 0) else "no quick",
+                }
+            )
+    frame = pd.DataFrame(rows)
+    others = [p.stem for p in notebook_paths() if p.stem not in set(frame["notebook"])]
+    return frame.to_string(index=False) + f"\nwithout runs of their own: {', '.join(others) or 'none'}"

@@ -1,0 +1,101 @@
+"""README's generated parts, between markers, and the generated pages of ``docs/``, from the ledger and the records."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from entp_lib import paths
+from entp_lib.experiments import claims
+from entp_lib.files import read_text, write_atomically
+from entp_lib.records.store import Store
+from entp_lib.reports import cost_page, elsewhere, findings, findings_page, notebooks, pictures
+from entp_lib.reports.ledger import ledger
+from entp_lib.reports.options import FIRST_OWN
+from entp_lib.validation import ConfigError
+
+
+def findings_part(table: pd.DataFrame) -> str:
+    """The answer in three sentences, and the figure of comparisons."""
+    alt = "ENTP's lead over a decoder on ten tasks, at equal steps and at equal multiply-adds"
+    return f"{findings.headline(table)}\n\n![{alt}](figures/00_full_attention.png)"
+
+
+def notebooks_part(_: pd.DataFrame) -> str:
+    """The notebooks, linked, and what a missing number stands for."""
+    links = [f"[{p.stem[:2]} {p.stem[3:].replace('_', ' ')}](notebooks/{p.name})" for p in sorted_notebooks()]
+    return " · ".join(links) + ".\n" + missing_numbers()
+
+
+def sorted_notebooks() -> list[Path]:
+    """The committed notebooks in the order of their numbers."""
+    return sorted(notebooks.notebook_paths())
+
+
+def missing_numbers() -> str:
+    """A sentence on numbers that no notebook has: those that a paper's claims wait for, and those of nothing."""
+    there = {path.stem[:2] for path in sorted_notebooks()}
+    waiting = {name[:2]: name for name in claims.reference_claims()["notebook"] if name[:2] not in there}
+    numbers = [f"{n:02d}" for n in range(max(n for n in map(int, there) if n < FIRST_OWN))]
+    gaps = sorted({*waiting, *(n for n in numbers if n not in there)})
+    if not gaps:
+        return ""
+    named = ", ".join(f"{n} ({waiting[n][3:].replace('_', ' ')})" if n in waiting else n for n in gaps)
+    return f"Not written yet: {named}; the claims they would judge count as not attempted."
+
+
+PARTS: dict[str, Callable[[pd.DataFrame], str]] = {
+    "findings": findings_part,
+    "notebooks": notebooks_part,
+    "elsewhere": lambda table: elsewhere.links(elsewhere.repository()),
+}
+PAGES: dict[str, Callable[[pd.DataFrame, Store], str]] = {
+    "docs/findings.md": findings_page.page,
+    "docs/costs.md": cost_page.page,
+    "docs/pictures/attention.svg": lambda table, store: pictures.attention(),
+}
+
+
+def markers(text: str) -> dict[str, re.Pattern]:
+    """What finds each generated part in ``text``. ConfigError where a marker is missing."""
+    patterns = {
+        name: re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL) for name in PARTS
+    }
+    for name, pattern in patterns.items():
+        if not pattern.search(text):
+            raise ConfigError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
+    return patterns
+
+
+def render(text: str, table: pd.DataFrame) -> str:
+    """``text`` with its generated parts as the ledger ``table`` has them. ConfigError where a marker is missing."""
+    for name, pattern in markers(text).items():
+        part = PARTS[name](table)
+        text = pattern.sub(lambda m, part=part: m[1] + part + m[2], text)
+    return text
+
+
+def outdated() -> list[str]:
+    """Which generated files differ from what the records say now, README first; missing ones are among them."""
+    store = Store(read_only=True)
+    readme = read_text(paths.readme())
+    markers(readme)  # a mistake there is told before the ledger is computed
+    table = ledger(store)
+    found = [] if readme == render(readme, table) else ["README.md"]
+    for name, make in PAGES.items():
+        path = paths.root() / name
+        if not path.exists() or read_text(path) != make(table, store):
+            found.append(name)
+    return found
+
+
+def write() -> None:
+    """Bring README.md and the generated pages up to date."""
+    path, store = paths.readme(), Store(read_only=True)
+    text = read_text(path)
+    markers(text)
+    table = ledger(store)
+    write_atomically(path, render(text, table).encode())
+    for name, make in PAGES.items():
+        write_atomically(paths.root() / name, make(table, store).encode())

@@ -1,0 +1,175 @@
+"""Pictures with sliders in notebooks: Vega-Lite 5, which JupyterLab draws itself, untrusted and without a network.
+
+Each is shown with a PNG of one of its states beside it, for readers that draw no Vega-Lite. JupyterLab 4.6 does not
+draw version 6.
+"""
+
+import io
+from typing import Any
+
+import pandas as pd
+
+from entp_lib.architectures import ARCHITECTURES
+from entp_lib.experiments.figures import NAMES, round_drawn
+from entp_lib.experiments.ledger_figures import VERDICT_COLOURS
+from entp_lib.statistics import to_figures
+
+MIME = "application/vnd.vegalite.v5+json"
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"  # a name, which nothing fetches
+
+
+def show(spec: dict[str, Any], png: bytes, alt: str) -> None:
+    """Display a specification, with a PNG and words for whoever cannot draw it."""
+    from IPython.display import display
+
+    data = {MIME: spec, "image/png": png, "text/plain": alt}
+    display(data, raw=True, metadata={"image/png": {"alt": alt}})
+
+
+def png(figure) -> bytes:
+    """A figure as a PNG of 64 colours, at the size it is read at: notebooks must stay small."""
+    from PIL import Image
+
+    round_drawn(figure)
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=90)
+    with Image.open(drawn) as image:
+        image.convert("RGB").quantize(64).save(small, format="PNG", optimize=True)
+    return small.getvalue()
+
+
+def slider(name: str, low: float, high: float, value: float, words: str, step: float = 1) -> dict[str, Any]:
+    """A parameter with a slider."""
+    return {
+        "name": name,
+        "value": value,
+        "bind": {"input": "range", "min": low, "max": high, "step": step, "name": words},
+    }
+
+
+def attention(table: dict[str, Any]) -> dict[str, Any]:
+    """Who looks at whom in every prefix, model beside model; sliders for prefix and layer. ``table``: of ``playing``.
+
+    Means over heads. Of the constructed model the layer that selects the positions that count stands at every layer.
+    """
+    rows = []
+    for model in table["models"]:
+        layers = range(len(model["maps"][0])) if model["name"] != "constructed" else [-6]
+        for place, layer in enumerate(layers):
+            for n, maps in enumerate(model["maps"], 1):
+                heads = maps[layer]
+                for i in range(n):
+                    for j in range(n):
+                        mean = round(sum(h[i][j] for h in heads) / len(heads))
+                        if mean:
+                            rows.append([model["name"], place + 1 if layer >= 0 else 0, n, i + 1, j + 1, mean])
+    length = len(table["tokens"])
+    places = list(range(1, length + 1))
+    lines = [
+        "m,l,n,i,j,v",
+        *(",".join(map(str, row)) for row in rows),
+    ]  # one text: as rows it would be ten times as long
+    kinds = [m["name"] for m in table["models"]]
+    return {
+        "$schema": SCHEMA,
+        "description": "Attention of every prefix of a Count3 sequence; a row looks at a column.",
+        "data": {"values": "\n".join(lines), "format": {"type": "csv"}},
+        "params": [slider("prefix", 1, length, length - 3, "prefix "), slider("layer", 1, 3, 3, "layer ")],
+        "transform": [{"filter": "datum.n == prefix && (datum.l == layer || datum.l == 0)"}],
+        "mark": {"type": "rect", "tooltip": True},
+        "width": 200,
+        "height": 200,
+        "encoding": {
+            "column": {"field": "m", "type": "nominal", "title": None, "sort": kinds},
+            "x": {"field": "j", "type": "ordinal", "title": "at whom", "scale": {"domain": places}},
+            "y": {"field": "i", "type": "ordinal", "title": "who looks", "scale": {"domain": places}},
+            "color": {
+                "field": "m",
+                "type": "nominal",
+                "legend": None,
+                "scale": {"domain": kinds, "range": colours(kinds)},
+            },
+            "opacity": {"field": "v", "type": "quantitative", "scale": {"domain": [0, 100]}, "title": "per cent"},
+        },
+    }
+
+
+def colours(names: list[str]) -> list[str]:
+    """The colour of each architecture; green for what is none."""
+    return [ARCHITECTURES[name].colour if name in ARCHITECTURES else "#009E73" for name in names]
+
+
+def costs() -> dict[str, Any]:
+    """Multiply-adds of a sequence against its length, decoder and ENTP, with sliders for width and layers.
+
+    The sums over 1 to n of the formulas of ``entp_lib.models.costs``, output layer left out. A parameter must not be
+    called ``width`` or ``height``: those are the picture's own.
+    """
+    one, two = "datum.n * (datum.n + 1) / 2", "datum.n * (datum.n + 1) * (2 * datum.n + 1) / 6"
+    entp = f"layers * (12 * {one} * pow(2, 2 * logwidth) + 2 * {two} * pow(2, logwidth))"
+    decoder = f"layers * (12 * datum.n * pow(2, 2 * logwidth) + 2 * {one} * pow(2, logwidth))"
+    kinds = ["decoder", "entp"]
+    return {
+        "$schema": SCHEMA,
+        "description": "What a sequence costs, decoder and ENTP, against its length.",
+        "data": {"values": [{"n": 2**k, "kind": kind} for k in range(3, 15) for kind in kinds]},
+        "params": [slider("logwidth", 4, 13, 9, "log2 of the width "), slider("layers", 1, 48, 6, "layers ")],
+        "transform": [{"calculate": f"datum.kind == 'entp' ? {entp} : {decoder}", "as": "work"}],
+        "mark": {"type": "line", "point": True, "tooltip": True},
+        "width": 420,
+        "height": 260,
+        "encoding": {
+            "x": {"field": "n", "type": "quantitative", "scale": {"type": "log", "base": 2}, "title": "tokens"},
+            "y": {
+                "field": "work",
+                "type": "quantitative",
+                "scale": {"type": "log"},
+                "title": "multiply-adds of a sequence",
+            },
+            "color": {
+                "field": "kind",
+                "type": "nominal",
+                "title": None,
+                "scale": {"domain": kinds, "range": colours(kinds)},
+            },
+        },
+    }
+
+
+def intervals(ledger: pd.DataFrame) -> dict[str, Any]:
+    """The ledger's measured claims: interval, mean and the paper's value, rounded, told where one points."""
+    measured = ledger[(ledger["kind"] == "empirical") & ledger["our_value"].notna()]
+    names = ["id", "statement", "unit", "our_value", "low", "high", "paper_value", "verdict", "tier", "seeds"]
+    rows = measured[names].astype(object).where(measured[names].notna(), None).to_dict("records")
+    rows = [{name: as_browsers_write(to_figures(value)) for name, value in row.items()} for row in rows]
+    scale = {"domain": list(VERDICT_COLOURS), "range": list(VERDICT_COLOURS.values())}
+    tooltip = [{"field": name} for name in names]
+    y = {"field": "id", "type": "nominal", "sort": None, "title": None}
+    colour = {"field": "verdict", "type": "nominal", "scale": scale, "title": None}
+
+    def layer(mark: dict, field: str, **more: Any) -> dict[str, Any]:
+        title = "difference that the claim is about, each row in its own unit"
+        x = {"field": field, "type": "quantitative", "title": title}
+        return {"mark": mark, "encoding": {"x": x, "y": y, "tooltip": tooltip, **more}}
+
+    return {
+        "$schema": SCHEMA,
+        "description": "Our mean and 95 % interval and the paper's value, for every measured claim.",
+        "data": {"values": rows},
+        "width": 460,
+        "layer": [
+            layer({"type": "rule", "strokeWidth": 3}, "low", x2={"field": "high"}, color=colour),
+            layer({"type": "point", "filled": True, "size": 60}, "our_value", color=colour),
+            layer({"type": "text", "text": "×", "fontSize": 15}, "paper_value"),
+        ],
+    }
+
+
+def as_browsers_write(value: Any) -> Any:
+    """A whole number without its point, so that JupyterLab, which has one kind of number, saves what it opened."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def label(kind: str) -> str:
+    """What people call an architecture."""
+    return NAMES.get(kind, kind)

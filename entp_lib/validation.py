@@ -1,0 +1,143 @@
+"""Errors in the user's words, and frozen dataclasses built strictly: an unknown name or a wrong type is an error."""
+
+import dataclasses
+import difflib
+import functools
+import math
+import re
+import types
+import typing
+from typing import Any, Literal
+
+type_hints = functools.cache(typing.get_type_hints)  # of a class: they are resolved anew at every call
+
+
+class OneLine:
+    """A mix-in for errors whose message says everything: a notebook shows it in place of a traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # what IPython asks an exception for
+        return [f"{type(self).__name__}: {self}"]
+
+
+class ConfigError(OneLine, ValueError):
+    """A parameter that cannot be right; the message names it, its value and what would be right."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ``ConfigError(message)`` unless ``condition`` holds."""
+    if not condition:
+        raise ConfigError(message)
+
+
+def printable(text: str) -> str:
+    """A text as a terminal may be given it: control characters but line feeds and tabs as their escapes."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], text)
+
+
+def one_of(name: str, value: Any, allowed: typing.Iterable[Any]) -> None:
+    """Raise unless ``value`` is one of ``allowed``, suggesting the nearest name."""
+    allowed = list(allowed)
+    if value not in allowed:
+        near = difflib.get_close_matches(str(value), map(str, allowed), 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}{hint}")
+
+
+def from_dict(cls, values: dict[str, Any], where: str = ""):
+    """Build the frozen dataclass ``cls`` from a mapping, recursively; unknown or missing names raise."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    hints = type_hints(cls)
+    for name in values:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(fields)}"
+            raise ConfigError(f"unknown parameter {where}{name!r}{hint}")
+    built = {}
+    for name, value in values.items():
+        kind = hints[name]
+        if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+            value = from_dict(kind, value, f"{name}.")
+        elif typing.get_origin(kind) is tuple and isinstance(value, list):
+            value = tuple(value)
+        built[name] = value
+    for name, f in fields.items():
+        missing = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        require(name in built or not missing, f"parameter {where}{name!r} is missing")
+    return cls(**built)
+
+
+def check_types(config) -> None:
+    """Raise ``ConfigError`` where a field of a dataclass does not hold its annotated type.
+
+    An int passes as a float and is stored as one; a bool never passes as a number.
+    """
+    hints = type_hints(type(config))
+    for name in (f.name for f in dataclasses.fields(config)):
+        kind, value = hints[name], getattr(config, name)
+        if kind in (float, float | None) and type(value) is int:
+            object.__setattr__(config, name, float(value))
+        elif kind == tuple[float, float] and matches(value, kind):
+            object.__setattr__(config, name, tuple(map(float, value)))
+        elif not matches(value, kind):
+            raise ConfigError(f"{name} = {value!r} ({type(value).__name__}): must be {describe(kind)}")
+
+
+def check_plain(name: str, value: Any) -> None:
+    """Raise ``ConfigError`` unless JSON can hold ``value``, as a record must: NumPy's and torch's numbers it cannot."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            require(type(key) is str, f"{name}: the name {key!r} ({type(key).__name__}) must be a text")
+            check_plain(f"{name}[{key!r}]", inner)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            check_plain(f"{name}[{number}]", inner)
+    else:
+        plain = value is None or type(value) in (str, int, float, bool)
+        kind = type(value).__name__
+        require(plain, f"{name} = {value!r} ({kind}): must be a plain number, text, list or dictionary")
+        require(type(value) is not float or math.isfinite(value), f"{name} = {value!r}: must be finite")
+
+
+def matches(value: Any, kind: Any) -> bool:
+    """Whether ``value`` has the type ``kind``, for the annotations that configurations use."""
+    if kind is Any:
+        return True
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind is type(None):
+        return value is None
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return any(matches(value, a) for a in args)
+    if origin is Literal:
+        return any(value == a and type(value) is type(a) for a in args)
+    if origin is tuple:
+        if len(args) == 2 and args[1] is Ellipsis:
+            return isinstance(value, tuple) and all(matches(v, args[0]) for v in value)
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(args)
+            and all(matches(v, a) for v, a in zip(value, args, strict=True))
+        )
+    if origin is dict:
+        return isinstance(value, dict) and all(matches(k, args[0]) for k in value)
+    return isinstance(value, kind)
+
+
+def describe(kind: Any) -> str:
+    """An annotation in words, for messages."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(a) for a in args)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(describe(a) for a in args)
+    names = {
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        bool: "True or False",
+        type(None): "None",
+    }
+    return names.get(kind, str(kind).replace("typing.", ""))

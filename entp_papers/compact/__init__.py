@@ -1,0 +1,45 @@
+"""What compact Transformers memorise, and how they abstract and extrapolate (Härmä et al., Electronics 2026)."""
+
+# Of this folder, as "module:attribute", by the name that records carry.
+EXPERIMENTS = {
+    "compact_capacity": "capacity:CAPACITY",
+    "compact_graph": "knowledge:GRAPH",
+    "compact_real_graph": "knowledge:REAL_GRAPH",
+    "compact_activations": "activations:ACTIVATION_RUNS",
+    "compact_walk_activations": "activations:WALK_ACTIVATIONS",
+    "compact_abstraction": "abstraction:ABSTRACTION",
+    "compact_last_token": "abstraction:LAST_TOKEN",
+    "compact_lengths": "lengths:LENGTHS",
+    "compact_length_seeds": "lengths:LENGTH_SEEDS",
+}
+
+# Functions of JSON arguments that return (metrics, curves).
+STUDIES = {
+    "compact_capacity": "memory:capacity_study",
+    "compact_largest_library": "memory:largest_library_study",
+    "compact_shatter": "memory:shatter_study",
+    "compact_triplets": "graph_studies:triplets_study",
+    "compact_walks": "graph_studies:walks_study",
+    "compact_abstraction": "template_studies:abstraction_study",
+    "compact_last_token": "template_studies:last_token_study",
+    "compact_addition": "addition:addition_study",
+}
+
+# Studies with a training loop that continues from a checkpoint (``entp_lib.records.resuming``).
+RESUMABLE = (
+    "compact_triplets",
+    "compact_walks",
+    "compact_abstraction",
+    "compact_last_token",
+    "compact_addition",
+)
+
+# In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
+NIGHTLY_ORDER = (
+    "compact_activations",
+    "compact_lengths",
+    "compact_walk_activations",
+    "compact_abstraction",
+    "compact_length_seeds",
+    "compact_last_token",
+)

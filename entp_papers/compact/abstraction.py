@@ -1,0 +1,205 @@
+"""Abstraction from templates (§3.3, §4.3): the runs of every tier, tables of them, and their part in the claims."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from entp_lib.config import StudyConfig
+from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, name_of, no_claims, planned_study, select
+from entp_lib.experiments.measurements import Check, Level, Measurement
+from entp_lib.records.store import Record
+from entp_papers.compact.templates import Templates, all_templates, bayes_floor
+
+NAME, LAST_TOKEN_NAME = "compact_abstraction", "compact_last_token"
+NOTEBOOK = "12_compact_transformers"
+GUESS, NEAR = 1 / 3, 0.05  # accuracy of a guess among three variables; closer to it, or to 1, counts as being there
+
+# By tier: the task; every arm as (architecture, layers, heads, scored positions) with its seeds; what all share. ENTP
+# runs a prefix for each scored position, so that it trains on some of them, drawn at random, and has a twin that does.
+ALL_SHAPES = {
+    (architecture, n_layers, n_heads, scored): 5
+    for architecture, scored in (("decoder", "all"), ("decoder", "sampled"), ("entp", "sampled"))
+    for n_layers, n_heads in ((1, 8), (2, 4), (3, 2))
+}
+TIERS: dict[str, dict[str, Any]] = {
+    "smoke": dict(
+        task=dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3, sample=4),
+        shapes={
+            ("decoder", 1, 2, "all"): 1,
+            ("decoder", 2, 2, "all"): 1,
+            ("decoder", 2, 2, "sampled"): 1,
+            ("entp", 2, 2, "sampled"): 1,
+        },
+        shared=dict(width=16, steps=4, batch_size=8, evaluations=2, sequences=16),
+    ),
+    "quick": dict(
+        task=dict(template_length=6),
+        shapes={
+            ("decoder", 1, 8, "all"): 5,
+            ("decoder", 2, 4, "all"): 5,
+            ("decoder", 3, 2, "all"): 5,
+            ("decoder", 2, 4, "sampled"): 5,
+            ("entp", 2, 4, "sampled"): 5,
+        },
+        shared=dict(width=48, steps=1200, evaluations=12, sequences=128),
+    ),
+    # The paper's width and a fifth of its steps, for the question that five pairs can answer in a night.
+    "overnight": dict(
+        task=dict(),
+        shapes={("decoder", 1, 8, "all"): 5, ("decoder", 2, 4, "all"): 5},
+        shared=dict(width=128, steps=20_000, evaluations=40),
+    ),
+    "gpu": dict(task=dict(), shapes=ALL_SHAPES, shared=dict(width=128, steps=20_000)),
+    "paper": dict(task=dict(), shapes=ALL_SHAPES, shared=dict(width=128, steps=100_000)),
+}
+# Runs of the same seeds measured while they learn, (n_layers, n_heads, seed, steps): until just after two thirds of
+# the last tokens are right, as far as the runs of ``compact_abstraction`` had shown it.
+LAST_TOKEN_RUNS: dict[str, Sequence[tuple[int, int, int, int]]] = {
+    "smoke": ((1, 2, 0, 4),),
+    "overnight": ((1, 8, 0, 8000), (1, 8, 2, 8000), (2, 4, 4, 3000)),
+}
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Every arm of the tier and its seeds, seeds outermost."""
+    if tier not in TIERS:
+        return []
+    t, found = TIERS[tier], []
+    for (architecture, n_layers, n_heads, scored), count in t["shapes"].items():
+        for seed in range(seeds or count):
+            shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
+            params = dict(task={**t["task"], "scored": scored}, seed=seed, **shape, **t["shared"])
+            config = StudyConfig(NAME, tier, "compact_abstraction", params, seed, seed)
+            found.append(planned_study(config, scored=scored, **shape))
+    return by_seed(found)
+
+
+def plan_last_token(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The runs of the tier, whatever ``seeds`` is: each has a seed of its own."""
+    found = []
+    for n_layers, n_heads, seed, steps in LAST_TOKEN_RUNS.get(tier, ()):
+        shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
+        shared = dict(width=TIERS[tier]["shared"]["width"], steps=steps, evaluations=min(32, steps))
+        params = dict(task=TIERS[tier]["task"], seed=seed, **shape, **shared)
+        config = StudyConfig(LAST_TOKEN_NAME, tier, "compact_last_token", params, seed, seed)
+        found.append(planned_study(config, **shape))
+    return found
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per run: loss and floor, the two accuracies by side, the strongest head, accuracy without the best."""
+    return pd.DataFrame(
+        {
+            **{k: r.labels[k] for k in ("architecture", "n_layers", "n_heads", "scored", "seed")},
+            "loss": r.metrics["seen"]["loss"],
+            "floor": r.metrics["floor"],
+            "last_seen": r.metrics["last"]["seen"],
+            "last_held_out": r.metrics["last"]["held_out"],
+            "matching_held_out": r.metrics["matching"]["held_out"],
+            "strongest_head": r.metrics["heads"]["strongest"],
+            "accuracy": r.metrics["heads"]["accuracy"],
+            "without_best": min(min(layer) for layer in r.metrics["heads"]["without"]),
+        }
+        for r in records
+    )
+
+
+def by_position(records: Sequence[Record]) -> pd.DataFrame:
+    """Long: loss on templates of training by prefix length, and the exact floor."""
+    parts = [
+        pd.DataFrame(
+            {
+                **{k: r.labels[k] for k in ("architecture", "n_layers", "scored", "seed")},
+                "position": r.metrics["seen"]["position"],
+                "loss": r.metrics["seen"]["loss_by_position"],
+                "floor": r.metrics["floor_by_position"],
+            }
+        )
+        for r in records
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def stretches(records: Sequence[Record], low: float = 0.55, high: float = 0.75) -> pd.DataFrame:
+    """Means of ``compact_last_token`` by run over the evaluations at which ``last`` is from ``low`` to ``high``."""
+    parts = [
+        pd.DataFrame(r.curves).assign(n_layers=r.labels["n_layers"], seed=r.labels["seed"], rule=r.metrics["rule"])
+        for r in records
+    ]
+    rows = pd.concat(parts, ignore_index=True)
+    means = {name: (name, "mean") for name in ("last", "rule", "repeating", "others", "copied")}
+    there = rows[rows["last"].between(low, high)].groupby(["n_layers", "seed"])
+    return there.agg(evaluations=("step", "size"), **means)
+
+
+def gain(rows: pd.DataFrame, column: str, by: str, first: Any, second: Any) -> list[float]:
+    """A column of ``table`` at ``first`` less that at ``second`` of ``by``, paired by seed; empty if one is missing."""
+    wide = rows.pivot_table(index="seed", columns=by, values=column)
+    return (wide[first] - wide[second]).dropna().tolist() if {first, second} <= set(wide) else []
+
+
+def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
+    """How far each arm among the rows of ``table`` is from guessing and from 1, at the last held-out token."""
+    means = rows.groupby(["architecture", "n_layers"])["last_held_out"].mean()
+    return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
+
+
+def measure(records: Sequence[Record]) -> list[Measurement | Check]:
+    """The floor of 0.686 nats exactly; last-token accuracy of two layers over one, and of three over two, by seed."""
+    if not records:
+        return []
+    tier = records[0].config.tier
+    task = Templates(held_out=0.0)
+    floor = bayes_floor(task, task.sides()[0])
+    decoders, sampled = select(records, architecture="decoder", scored="all"), select(records, scored="sampled")
+    rows, ids = table(decoders), tuple(name_of(r) for r in decoders)
+    means = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
+    depths, above = ", ".join(map(str, means.index)), ", ".join(f"{m:.2f}" for m in means)
+    succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]["seed"]  # of others nothing is said
+    heads = rows[rows["seed"].isin(succeeded)]
+    one = rows[rows["n_layers"] == 1].sort_values("seed")["matching_held_out"]
+
+    def deeper(claim: str, shallow: int, deep: int) -> Measurement:
+        values = gain(rows, "last_held_out", "n_layers", deep, shallow)
+        return Measurement(claim, values, tier, ids, levels=levels(rows[rows["n_layers"].isin((shallow, deep))]))
+
+    found = [
+        Check("CT-templates", len(all_templates(8, 3)) == 903, tier, records=ids),
+        Check(
+            "CT-floor",
+            abs(floor - 0.68) < 0.01,
+            tier,
+            records=ids,
+            remark=f"decoders of {depths} layers end {above} above it",
+        ),
+        deeper("CT-depth-2", 1, 2),
+        Measurement("CT-matching", (one - 1).tolist(), tier, ids),
+        Measurement("CT-abstraction-head", gain(heads, "strongest_head", "n_layers", 2, 1), tier, ids),
+    ]
+    if 3 in set(rows["n_layers"]):
+        found.append(deeper("CT-depth-3", 2, 3))
+    if sampled:
+        two = table(select(sampled, n_layers=2))
+        values = gain(two, "last_held_out", "architecture", "entp", "decoder")
+        names = tuple(name_of(r) for r in sampled)
+        found.append(Measurement("CT-entp-depth", values, tier, names, levels=levels(two)))
+    return found
+
+
+ABSTRACTION = Experiment(
+    NAME,
+    version=1,
+    title="Abstraction from instantiations of a template",
+    notebook=NOTEBOOK,
+    plan=plan,
+    measure=measure,
+)
+LAST_TOKEN = Experiment(
+    LAST_TOKEN_NAME,
+    version=1,
+    title="What two thirds of the last tokens are",
+    notebook=NOTEBOOK,
+    plan=plan_last_token,
+    measure=no_claims,
+)

@@ -1,0 +1,225 @@
+"""A knowledge graph as triplets and as walks (§2.2), synthetic or read from files, and ceilings of recall on it.
+
+The paper's graph is SNOMED, which needs a licence. Here are a synthetic graph with the traits that matter for
+memorising (few relations for most concepts and many for some, about thirty relation types, several targets for some
+pairs), and three small real ones that the ``pykeen`` package holds as plain files. These are read from its folder
+without importing it.
+
+A ceiling is the largest share that any model of restricted sight can recall: one that sees only a key, the same for
+several items with different answers, is right at most on the commonest answer of each key. Attention among the shuffled
+rows of a batch adds nothing to that: which other rows there are says nothing about the relation of one's own.
+
+Letters: M triplets, P pairs (concept, relation), W walks, T tokens.
+"""
+
+import hashlib
+import importlib.util
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from entp_lib.validation import ConfigError, check_types, one_of, require
+
+REAL = ("kinships", "nations", "umls")
+PARTS = ("train.txt", "valid.txt", "test.txt")
+# Table 3: triplets trained on, and how many of them were recalled.
+TABLE_3 = {50_000: 46_811, 60_000: 55_455, 70_000: 63_773, 80_000: 71_706, 90_000: 78_517, 100_000: 86_776}
+ONE_LAYER = {100_000: 88_240}  # §3.2.3, width 16: the most that the paper recalls of so many
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Different triplets (M, 3) of concept, relation and target; concepts and targets share their ids."""
+
+    triplets: np.ndarray
+    n_concepts: int
+    n_relations: int
+
+    @property
+    def checksum(self) -> str:
+        """Of the triplets, sixteen hexadecimal digits."""
+        return hashlib.sha256(np.ascontiguousarray(self.triplets, dtype="<i8").tobytes()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """A graph's traits. Relations, targets and the relations per concept follow Zipf's law with ``exponent``.
+
+    ``relations_per_concept`` is a mean; ``several`` the chance of one more target for a pair, again and again.
+    """
+
+    concepts: int = 3600
+    relations: int = 30
+    relations_per_concept: float = 3.0
+    several: float = 0.3
+    exponent: float = 1.0
+
+    def __post_init__(self):
+        check_types(self)
+        require(self.concepts >= 10, f"concepts = {self.concepts}: must be at least 10")
+        require(self.relations >= 1, f"relations = {self.relations}: must be at least 1")
+        require(
+            1 <= self.relations_per_concept <= self.relations,
+            f"relations_per_concept = {self.relations_per_concept}: must be from 1 to relations = {self.relations}",
+        )
+        require(0 <= self.several <= 0.9, f"several = {self.several}: must be a chance from 0 to 0.9")
+        require(self.exponent > 0, f"exponent = {self.exponent}: must be above 0")
+
+
+def zipf(count: int, exponent: float) -> np.ndarray:
+    """Chances of ``count`` ranks, proportional to rank^-exponent."""
+    weights = np.arange(1, count + 1, dtype=float) ** -exponent
+    return weights / weights.sum()
+
+
+def synthetic(traits: Synthetic, seed: int = 0) -> Graph:
+    """A graph drawn from its traits; the same for the same seed."""
+    generator = np.random.default_rng(seed)
+    popularity = zipf(traits.concepts, traits.exponent)[generator.permutation(traits.concepts)]
+    numbers, frequent = np.arange(1, traits.relations + 1), zipf(traits.relations, traits.exponent)
+    # chances of having 1, 2, … relations: Zipf's times x^number, with the x, by bisection, that gives the mean
+    low, high = -20.0, 20.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        chances = frequent * np.exp(middle * (numbers - numbers.mean()))
+        chances /= chances.sum()
+        low, high = (middle, high) if (chances * numbers).sum() < traits.relations_per_concept else (low, middle)
+    found = set()
+    for concept in range(traits.concepts):
+        count = generator.choice(numbers, p=chances)
+        for relation in generator.choice(traits.relations, size=count, replace=False, p=frequent):
+            targets = generator.geometric(1 - traits.several)
+            for target in generator.choice(traits.concepts, size=targets, p=popularity):
+                found.add((concept, int(relation), int(target)))
+    return Graph(np.array(sorted(found)), traits.concepts, traits.relations)
+
+
+def read_graph(paths: Iterable[Path]) -> Graph:
+    """The triplets of text files of three columns, separated by tabs, as one graph.
+
+    Raises ConfigError naming the file and line where there are not three columns, or the missing file.
+    """
+    rows = set()
+    for path in paths:
+        require(path.is_file(), f"graph file {path}: there is no such file")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            columns = line.split("\t")
+            require(
+                len(columns) == 3 and all(columns),
+                f"graph file {path.name}, line {number}: {len(columns)} columns; "
+                "must be three, separated by tabs: concept, relation, target",
+            )
+            rows.add(tuple(columns))
+    require(len(rows) > 0, "the graph files hold no triplet")
+    concepts = {name: i for i, name in enumerate(sorted({r[0] for r in rows} | {r[2] for r in rows}))}
+    relations = {name: i for i, name in enumerate(sorted({r[1] for r in rows}))}
+    triplets = sorted((concepts[a], relations[r], concepts[b]) for a, r, b in rows)
+    return Graph(np.array(triplets), len(concepts), len(relations))
+
+
+def real(name: str) -> Graph:
+    """Kinships, Nations or UMLS, all parts together. Raises ConfigError where ``pykeen`` is not installed."""
+    one_of("graph", name, REAL)
+    package = importlib.util.find_spec("pykeen")  # finds the package without importing it
+    for place in (package.submodule_search_locations or ()) if package else ():
+        files = [Path(place) / "datasets" / name / part for part in PARTS]
+        if all(file.is_file() for file in files):
+            return read_graph(files)
+    raise ConfigError(f"graph = {name!r}: its files come with the package pykeen, which is not installed")
+
+
+def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
+    """``size`` triplets (P, 3) of different (concept, relation), one target drawn where there are several (§2.2.2).
+
+    Raises ConfigError where the graph has fewer pairs. A smaller set is the first part of a larger one.
+    """
+    generator = np.random.default_rng(seed)
+    shuffled = graph.triplets[generator.permutation(len(graph.triplets))]
+    _, first = np.unique(shuffled[:, :2], axis=0, return_index=True)
+    require(1 <= size <= len(first), f"size = {size}: the graph has {len(first)} pairs of concept and relation")
+    return shuffled[generator.permutation(first)[:size]]
+
+
+def walks(graph: Graph, count: int, fewest: int = 3, most: int = 5, seed: int = 0) -> np.ndarray:
+    """(W, 2 most + 1) tokens node, edge, node, …, filled up with 0 (§2.2.3).
+
+    Every edge may be walked backwards, under a label of its own. A walk visits no node twice, and ends after a number
+    of edges drawn from ``fewest`` to ``most`` or where no new neighbour is left. The paper first cuts out what lies
+    within five edges of the start: a walk of at most five edges never leaves that, so it is not done here.
+    Tokens: 0 fills up, then concepts, then relations, then relations backwards.
+    """
+    require(count >= 1, f"count = {count}: must be at least 1")
+    require(1 <= fewest <= most, f"fewest = {fewest}, most = {most}: must be at least 1, in this order")
+    generator = np.random.default_rng(seed)
+    neighbours: list[list[tuple[int, int]]] = [[] for _ in range(graph.n_concepts)]
+    for concept, relation, target in graph.triplets.tolist():
+        neighbours[concept].append((relation, target))
+        neighbours[target].append((graph.n_relations + relation, concept))
+    tokens = np.zeros((count, 2 * most + 1), dtype=np.int64)
+    for row in tokens:
+        node = int(generator.integers(graph.n_concepts))
+        row[0], visited = 1 + node, {node}
+        for edge in range(int(generator.integers(fewest, most + 1))):
+            onward = [step for step in neighbours[node] if step[1] not in visited]
+            if not onward:
+                break
+            relation, node = onward[int(generator.integers(len(onward)))]
+            visited.add(node)
+            row[2 * edge + 1], row[2 * edge + 2] = 1 + graph.n_concepts + relation, 1 + node
+    return tokens
+
+
+def walk_vocabulary(graph: Graph) -> int:
+    """Number of tokens of a graph's walks, the filling included."""
+    return 1 + graph.n_concepts + 2 * graph.n_relations
+
+
+def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
+    """Largest share of items that a function of the key alone gets right: sum of each key's commonest answer, / n."""
+    counts: dict[Hashable, Counter] = defaultdict(Counter)
+    for key, answer in zip(keys, answers, strict=True):
+        counts[key][answer] += 1
+    total = sum(sum(c.values()) for c in counts.values())
+    require(total > 0, "no items: a ceiling needs at least one")
+    return sum(max(c.values()) for c in counts.values()) / total
+
+
+def concept_ceiling(triplets_P3: np.ndarray) -> float:
+    """Largest share of the triplets that a model can recall which never sees the relation."""
+    return ceiling(triplets_P3[:, 0].tolist(), triplets_P3[:, 2].tolist())
+
+
+def walk_ceiling(tokens_WT: np.ndarray) -> float:
+    """Largest share of the nodes of walks that all before them tells: equal beginnings may go on differently."""
+    items = [
+        (tuple(row[:place]), row[place])
+        for row in tokens_WT.tolist()
+        for place in range(2, len(row), 2)
+        if row[place] != 0
+    ]
+    return ceiling(*zip(*items, strict=True))
+
+
+def expected_ceiling(concepts: float, size):
+    """Expected share of different concepts among ``size`` triplets over so many equally likely concepts.
+
+    C (1 - exp(-n / C)) / n: the ceiling of a model that sees the concept alone, where a concept's targets differ.
+    """
+    size = np.asarray(size, float)
+    return concepts * -np.expm1(-size / concepts) / size
+
+
+def fitted_concepts(recalled: Iterable[tuple[int, float]] = (*TABLE_3.items(), *ONE_LAYER.items())) -> float:
+    """The smallest number of concepts under which no published number of recalled triplets lies above the ceiling.
+
+    ``recalled``: pairs of triplets trained on and recalled. A ceiling through their middle would lie below some.
+    """
+    from scipy import optimize
+
+    def exceeded(log_concepts: float, size: float, count: float) -> float:
+        return float(expected_ceiling(np.exp(log_concepts), size)) - count / size
+
+    return max(float(np.exp(optimize.brentq(exceeded, 5.0, 25.0, args=pair))) for pair in recalled)

@@ -1,0 +1,24 @@
+"""Encoder-only and decoder-only models: a primer, its bugs, its parts rightly built, and three objectives compared."""
+
+# Of this folder, as "module:attribute", by the name that records carry.
+EXPERIMENTS = {
+    "encoder_decoder": "experiment:ENCODER_DECODER",
+    "objectives": "experiment:OBJECTIVES",
+}
+
+# Functions of JSON arguments that return (metrics, curves).
+STUDIES = {
+    "encoder_decoder_bugs": "bugs:bugs_study",
+    "encoder_decoder_parity": "libraries:parity_study",
+    "encoder_decoder_masking": "libraries:masking_study",
+    "encoder_decoder_losses": "computing:losses_study",
+    "encoder_decoder_sampling": "computing:sampling_study",
+    "encoder_decoder_caches": "computing:caches_study",
+    "encoder_decoder_costs": "computing:costs_study",
+    "encoder_decoder_permutations": "computing:permutations_study",
+    "encoder_decoder_coordinates": "computing:coordinates_study",
+    "encoder_decoder_objective": "objectives:objective_study",
+}
+
+# Studies with a training loop that continues from a checkpoint (``entp_lib.records.resuming``).
+RESUMABLE = ("encoder_decoder_objective",)

@@ -1,0 +1,264 @@
+"""The corrected parts against PyTorch's and ``transformers``' own, with the same random weights, in double precision.
+
+``transformers`` is needed by its own comparisons alone, and imported there.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from entp_lib.config import ModelConfig
+from entp_lib.models import build_model
+from entp_lib.models.huggingface import copy_gpt2
+from entp_lib.validation import ConfigError, one_of
+from entp_papers.encoder_decoder.bugs import drawn_attention, states, torch_attention
+from entp_papers.encoder_decoder.layers import Shape, Stack, random_stack
+from entp_papers.encoder_decoder.losses import MaskedBatch, Masking, mask_tokens
+
+VOCABULARY, PLACES = 29, 12
+
+
+def transformers() -> Any:
+    """The library. ConfigError where it is not installed."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(
+            "transformers is not installed: pip install transformers, or compare with torch alone"
+        ) from error
+    return transformers
+
+
+def texts(rows: int = 3, length: int = 9, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Token ids (B, T), and which of them are no padding: rows of different lengths."""
+    tokens_BT = torch.randint(VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
+    return tokens_BT, torch.arange(length) < torch.arange(length, length - 2 * rows, -2)[:, None]
+
+
+def largest(a: Tensor, b: Tensor) -> float:
+    return float((a - b).detach().abs().max())
+
+
+def causal_mask(length: int) -> Tensor:
+    """Boolean (T, T): True where attention is allowed."""
+    return torch.ones(length, length, dtype=torch.bool).tril()
+
+
+def multihead_attention(causal: bool) -> float:
+    """The library's attention against torch.nn.MultiheadAttention."""
+    attention, x_BTD = drawn_attention(), states()
+    allowed = causal_mask(x_BTD.shape[1]) if causal else None
+    ours = attention(*attention.project(x_BTD), allowed, causal=False)
+    hidden = ~allowed if causal else None
+    return largest(ours, torch_attention(attention)(x_BTD, x_BTD, x_BTD, attn_mask=hidden, need_weights=False)[0])
+
+
+@torch.no_grad()
+def torch_layer(causal: bool) -> float:
+    """A whole post-norm layer against torch.nn.TransformerEncoderLayer: ReLU for the encoder, GELU for the decoder."""
+    shape = Shape(1, 4, 16, 40, 1, 0, causal=causal, activation="gelu" if causal else "relu")
+    ours, x_BTD = random_stack(shape, 3).layers[0], states()
+    theirs = nn.TransformerEncoderLayer(16, 4, 40, 0.0, shape.activation, batch_first=True, dtype=torch.float64).eval()
+    theirs.self_attn.in_proj_weight.copy_(ours.attention.qkv.weight)
+    theirs.self_attn.in_proj_bias.copy_(ours.attention.qkv.bias)
+    pairs = [(theirs.self_attn.out_proj, ours.attention.out), (theirs.linear1, ours.fc_in)]
+    pairs += [(theirs.linear2, ours.fc_out), (theirs.norm1, ours.norm_1), (theirs.norm2, ours.norm_2)]
+    for other, mine in pairs:
+        other.load_state_dict(mine.state_dict())
+    allowed = causal_mask(x_BTD.shape[1]) if causal else None
+    return largest(ours(x_BTD, allowed), theirs(x_BTD, src_mask=~allowed if causal else None))
+
+
+@torch.no_grad()
+def bert_pair(seed: int = 0) -> tuple[nn.Module, Stack]:
+    """A BERT of ``transformers``, and our post-norm encoder with the same random weights.
+
+    BERT's embedding of the first segment becomes zero: here are no segments.
+    """
+    config = transformers().BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=40,
+        max_position_embeddings=PLACES,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        attn_implementation="eager",
+    )
+    theirs = transformers().BertModel(config, add_pooling_layer=False).double().eval()
+    shape = Shape(3, 4, 16, 40, VOCABULARY, PLACES, activation="gelu", norm_eps=1e-12, input_norm=True)
+    ours, table = random_stack(shape, seed), theirs.embeddings
+    table.token_type_embeddings.weight.zero_()
+    pairs = [(table.word_embeddings, ours.embedding), (table.position_embeddings, ours.positions)]
+    pairs += [(table.LayerNorm, ours.input_norm)]
+    for other, mine in zip(theirs.encoder.layer, ours.layers, strict=True):
+        parts = zip(mine.attention.qkv.weight.chunk(3), mine.attention.qkv.bias.chunk(3), strict=True)
+        heads = other.attention.self
+        for linear, (weight, bias) in zip((heads.query, heads.key, heads.value), parts, strict=True):
+            linear.weight.copy_(weight)
+            linear.bias.copy_(bias)
+        pairs += [(other.attention.output.dense, mine.attention.out), (other.attention.output.LayerNorm, mine.norm_1)]
+        pairs += [(other.intermediate.dense, mine.fc_in), (other.output.dense, mine.fc_out)]
+        pairs += [(other.output.LayerNorm, mine.norm_2)]
+    for other, mine in pairs:
+        other.load_state_dict(mine.state_dict())
+    return theirs, ours
+
+
+def bert(padded: bool) -> float:
+    """Our encoder against BERT, at every token that is no padding."""
+    (theirs, ours), (tokens_BT, visible_BT) = bert_pair(), texts()
+    if not padded:
+        return largest(ours(tokens_BT), theirs(tokens_BT).last_hidden_state)
+    expected = theirs(tokens_BT, attention_mask=visible_BT.long()).last_hidden_state
+    return largest(ours(tokens_BT, visible_BT)[visible_BT], expected[visible_BT])
+
+
+def gpt2() -> float:
+    """The library's decoder against GPT-2 with the same random weights: logits at every token."""
+    theirs_of, (tokens_BT, _) = transformers(), texts()
+    config = theirs_of.GPT2Config(
+        vocab_size=VOCABULARY,
+        n_positions=PLACES,
+        n_embd=16,
+        n_layer=3,
+        n_head=4,
+        initializer_range=0.3,
+        bos_token_id=0,
+        eos_token_id=0,
+        attn_implementation="eager",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        theirs = theirs_of.GPT2LMHeadModel(config).double().eval()
+    model = build_model(ModelConfig("decoder", 3, 4, 16, VOCABULARY, PLACES)).double().eval()
+    copy_gpt2(theirs.transformer, model)
+    return largest(model(tokens_BT).view(*tokens_BT.shape, -1), theirs(tokens_BT).logits)
+
+
+PARTS: dict[str, dict[str, Callable[[], float]]] = {
+    "torch": {
+        "attention, nn.MultiheadAttention": lambda: multihead_attention(False),
+        "causal attention, nn.MultiheadAttention": lambda: multihead_attention(True),
+        "encoder layer, nn.TransformerEncoderLayer": lambda: torch_layer(False),
+        "decoder layer, nn.TransformerEncoderLayer": lambda: torch_layer(True),
+    },
+    "transformers": {
+        "encoder of three layers, BertModel": lambda: bert(False),
+        "the same with padding, BertModel": lambda: bert(True),
+        "decoder of three layers, GPT2LMHeadModel": gpt2,
+    },
+}
+
+
+def properties() -> dict[str, float]:
+    """Largest changes: what an encoder without positions does to a permutation, and who sees a changed later token."""
+    tokens_BT, _ = texts()
+    order = torch.randperm(tokens_BT.shape[1], generator=torch.Generator().manual_seed(1))
+    bag = random_stack(Shape(2, 4, 16, 40, VOCABULARY, 0), 5)
+    later = tokens_BT.clone()
+    later[:, -1] = (later[:, -1] + 1) % VOCABULARY
+    found = {"permuted encoder without positions": largest(bag(tokens_BT)[:, order], bag(tokens_BT[:, order]))}
+    for name, causal in (("encoder", False), ("decoder", True)):
+        stack = random_stack(Shape(2, 4, 16, 40, VOCABULARY, PLACES, causal=causal), 5)
+        found[f"{name}, a later token changed"] = largest(stack(tokens_BT)[:, :-1], stack(later)[:, :-1])
+    return found
+
+
+@torch.no_grad()
+def parity_study(libraries: Sequence[str]) -> tuple[dict[str, Any], dict[str, list]]:
+    """The largest difference of every part from its library's. ConfigError for a library that is not installed."""
+    for name in libraries:
+        one_of("library", name, PARTS)
+    found = [(library, part, compare()) for library in libraries for part, compare in PARTS[library].items()]
+    rows = dict(zip(("library", "part", "difference"), map(list, zip(*found, strict=True)), strict=True))
+    return {"largest_difference": max(rows["difference"]), "properties": properties()}, rows
+
+
+# --- Masked batches --------------------------------------------------------------------------------------------------
+
+
+class SpecialTokens:
+    """The part of a tokenizer that the collator of ``transformers`` needs, for ids alone."""
+
+    mask_token = "[MASK]"
+
+    def __init__(self, masking: Masking):
+        self.masking = masking
+
+    def __len__(self) -> int:
+        return self.masking.vocab_size
+
+    def convert_tokens_to_ids(self, token: str) -> int:
+        return self.masking.mask_token
+
+
+def collated(tokens_BT: Tensor, masking: Masking, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Inputs and labels by the collator of ``transformers``, from the same generator."""
+    collator = transformers().DataCollatorForLanguageModeling(
+        SpecialTokens(masking), mlm_probability=masking.share, seed=0
+    )
+    collator.generator = generator
+    special_BT = torch.isin(tokens_BT, torch.tensor(masking.special))
+    return collator.torch_mask_tokens(tokens_BT.clone(), special_BT)
+
+
+def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[dict[str, Any]]:
+    """By rate: how many of how many, the nominal share, and by how many standard deviations it differs.
+
+    A drawn token equals the old one once in as many as may be drawn, so that kept ones are a little more.
+    """
+    ordinary_BT, selected_BT = ~torch.isin(tokens_BT, torch.tensor(masking.special)), batch.selected_BT
+    masked_BT, same_BT = batch.inputs_BT == masking.mask_token, batch.inputs_BT == tokens_BT
+    same = masking.drawn / len(masking.ordinary())
+    found = []
+    for rate, hits, share in (
+        ("selected", selected_BT[ordinary_BT], masking.share),
+        ("masked", masked_BT[selected_BT], masking.masked),
+        ("drawn", (~masked_BT & ~same_BT)[selected_BT], masking.drawn - same),
+        ("kept", same_BT[selected_BT], 1 - masking.masked - masking.drawn + same),
+    ):
+        of, count = hits.numel(), int(hits.sum())
+        spread = (of * share * (1 - share)) ** 0.5
+        sigmas = (count - of * share) / spread if spread else 0.0
+        share_found = count / max(1, of)
+        found.append(dict(rate=rate, count=count, of=of, share=share_found, nominal=share, sigmas=sigmas))
+    return found
+
+
+def masking_study(tokens: int, libraries: Sequence[str], seed: int = 0) -> tuple[dict[str, Any], dict[str, list]]:
+    """Rates over so many random tokens, a tenth of them special, and the collator's for comparison.
+
+    Metrics: counts of events that must not happen (a special token selected, an unselected one changed, a label that is
+    another than the original, a special token drawn), and whether the collator, from the same generator, selects and
+    masks the same.
+    """
+    masking = Masking(vocab_size=1000, mask_token=999, special=(998, 999))
+    generator = torch.Generator().manual_seed(seed)
+    tokens_BT = torch.randint(998, (-(-tokens // 100), 100), generator=generator)
+    tokens_BT[:, ::10] = 998
+    batch = mask_tokens(tokens_BT, masking, torch.Generator().manual_seed(seed + 1), padding=998)
+    special_BT, selected_BT = tokens_BT == 998, batch.selected_BT
+    metrics: dict[str, Any] = {
+        "tokens": tokens_BT.numel(),
+        "special_selected": int((selected_BT & special_BT).sum()),
+        "unselected_changed": int(((batch.inputs_BT != tokens_BT) & ~selected_BT).sum()),
+        "labels_not_the_original": int((batch.labels_BT != tokens_BT)[selected_BT].sum()),
+        "special_drawn": int((batch.inputs_BT == 998)[~special_BT].sum()),
+        "padding_seen": int((batch.visible_BT & special_BT).sum()),
+    }
+    rows = [{"by": "ours", **row} for row in rates(tokens_BT, batch, masking)]
+    largest_sigma = max(abs(row["sigmas"]) for row in rows)
+    if "transformers" in libraries:
+        inputs_BT, labels_BT = collated(tokens_BT, masking, torch.Generator().manual_seed(seed + 1))
+        metrics["same_selected"] = torch.equal(labels_BT, batch.labels_BT)
+        masked = [x == masking.mask_token for x in (inputs_BT, batch.inputs_BT)]
+        metrics["masked_apart"] = int((masked[0] != masked[1]).sum())
+        metrics["special_drawn_by_transformers"] = int((inputs_BT == 998)[~special_BT].sum())
+        theirs = MaskedBatch(inputs_BT, labels_BT, batch.visible_BT)
+        rows += [{"by": "transformers", **row} for row in rates(tokens_BT, theirs, masking)]
+    metrics["largest_sigma"] = largest_sigma
+    return metrics, {name: [row[name] for row in rows] for name in rows[0]}

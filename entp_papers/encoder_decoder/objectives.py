@@ -1,0 +1,324 @@
+"""One backbone, three objectives (§2.2, §3.2): masked, causal and ENTP's training on the same windows of text.
+
+All models have the same weights at the start and the same shape; the vocabulary has one token more than the text's, the
+mask token. The masked model predicts the next token at an appended mask token. All also predict a token in the middle
+of a window, and are fine-tuned to find the one token of a window that was replaced, a misprint.
+
+Letters: B batch, T tokens, W = T + 1 tokens of a window, C candidates, V vocabulary.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.models import Transformer, build_model
+from entp_lib.models.entp import token_forwards
+from entp_lib.records import resuming
+from entp_lib.tasks import Text
+from entp_lib.tasks.base import generator_for, seed_from
+from entp_lib.training.loop import TrainingError, learning_rate, make_optimizer
+from entp_lib.validation import check_types, from_dict, require
+from entp_papers.encoder_decoder.losses import (
+    Masking,
+    appended_mask,
+    full_states,
+    mask_tokens,
+    masked_loss,
+    prefix_loss,
+)
+
+Labelled = tuple[Tensor, Tensor]  # windows (B, W) and the places of their misprints (B,)
+
+EVAL_BATCH = 256
+OBJECTIVES = ("masked", "causal", "entp")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An objective, the sizes of model and tests, and ``text``, parameters of the task ``Text``.
+
+    Of these ``prefixes`` concerns ENTP alone. ``labelled``: windows for fine-tuning, learned ``epochs`` times;
+    ``tested``: windows for every score at the end; ``curve_windows``: for those on the way; ``candidates``: windows
+    that a causal model fills in by trying all tokens.
+    """
+
+    objective: Literal["masked", "causal", "entp"]
+    text: dict[str, Any]
+    n_layers: int = 2
+    n_heads: int = 4
+    width: int = 64
+    positions: str = "learned"
+    share: float = 0.15
+    labelled: int = 1024
+    epochs: int = 4
+    tune_lr: float = 1e-3
+    tested: int = 512
+    curve_windows: int = 128
+    candidates: int = 64
+
+    def __post_init__(self):
+        check_types(self)
+        for name in ("labelled", "epochs", "tested", "curve_windows"):
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        few = 0 <= self.candidates <= self.tested
+        require(few, f"candidates = {self.candidates}: must be 0 to tested = {self.tested}")
+        require(self.tune_lr > 0, f"tune_lr = {self.tune_lr}: must be above 0")
+        require(self.task().context >= 2, f"context = {self.task().context}: must be at least 2")
+        self.masking()
+
+    def task(self) -> Text:
+        """The text. ConfigError for parameters that it does not have."""
+        return from_dict(Text, self.text, "text.")
+
+    def masking(self) -> Masking:
+        """The mask token is the one behind the text's vocabulary."""
+        mask = self.task().vocab_size
+        return Masking(mask + 1, mask, (mask,), self.share)
+
+    def model(self) -> ModelConfig:
+        """The backbone: a masked model has ENTP's weights and reads a whole window at a time."""
+        name = "decoder" if self.objective == "causal" else "entp"
+        shape = (self.n_layers, self.n_heads, self.width, self.masking().vocab_size, self.task().context + 1)
+        return ModelConfig(name, *shape, positions=self.positions)
+
+
+def windows(task: Text, count: int, *seed: int | str, evaluating: bool = False) -> tuple[Tensor, Tensor]:
+    """Windows (B, T + 1), the same for the same seed whatever is scored, and the prefixes to be scored (B, T)."""
+    batch = task.batch(generator_for("cpu", *seed), count, evaluating)
+    return torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], 1), batch.wanted_BT
+
+
+def step_losses(
+    setting: Setting, model: Transformer, window_BW: Tensor, wanted_BT: Tensor, *seed: int | str
+) -> Iterator[Tensor]:
+    """The loss of one step in parts to be added up, each with its own gradient."""
+    if setting.objective == "masked":
+        yield masked_loss(model, mask_tokens(window_BW, setting.masking(), generator_for("cpu", "mask", *seed)))
+        return
+    if setting.objective == "causal":  # every position costs a decoder nothing more
+        wanted_BT = torch.ones_like(wanted_BT)
+    for part in model.plan(wanted_BT):
+        share = int(part.wanted_BT.sum()) / int(wanted_BT.sum())
+        yield prefix_loss(model, window_BW[:, :-1], window_BW[:, 1:], part) * share
+
+
+def train(
+    setting: Setting, schedule: TrainConfig, model_seed: int, data_seed: int
+) -> tuple[Transformer, dict[str, list], dict[str, float]]:
+    """A trained model, its curves, and what it cost: ``token_forwards`` and ``cpu_seconds`` without evaluation.
+
+    Windows depend on ``data_seed`` and the step alone. Raises TrainingError where the loss stops being finite.
+    """
+    task = setting.task()
+    task.prepare()
+    model = build_model(setting.model(), seed_from("model", model_seed)).train()
+    optimizer = make_optimizer(model, schedule)
+    shown = windows(task, setting.curve_windows, "curve", data_seed, evaluating=True)[0]
+    curves: dict[str, list] = {"step": [], "train_loss": [], "next_token_loss": []}
+    spent = {"token_forwards": 0, "cpu_seconds": 0.0, "loss": 0.0, "steps": 0}  # the last two since the curves' point
+    for step in resuming.steps(resuming.Progress(curves, spent), schedule.steps, model, optimizer):
+        begun = time.process_time()
+        window_BW, wanted_BT = windows(task, schedule.batch_size, "objectives", data_seed, step)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, schedule)
+        loss = 0.0
+        for part in step_losses(setting, model, window_BW, wanted_BT, data_seed, step):
+            part.backward()
+            loss += float(part.detach())
+        if not math.isfinite(loss):
+            raise TrainingError(f"the {setting.objective} loss is {loss} at step {step}; a lower max_lr may help")
+        if schedule.grad_clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), schedule.grad_clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        spent["cpu_seconds"] += time.process_time() - begun
+        spent["token_forwards"] += forwards(setting, wanted_BT)
+        spent["loss"], spent["steps"] = spent["loss"] + loss, spent["steps"] + 1
+        if step % schedule.eval_every == 0 or step == schedule.steps:
+            curves["step"].append(step)
+            curves["train_loss"].append(spent["loss"] / spent["steps"])
+            curves["next_token_loss"].append(float(next_token_losses(setting, model, shown).mean()))
+            spent["loss"], spent["steps"] = 0.0, 0
+    return model.eval(), curves, {name: spent[name] for name in ("token_forwards", "cpu_seconds")}
+
+
+def forwards(setting: Setting, wanted_BT: Tensor) -> int:
+    """Tokens that one step sends through the stack; a masked model reads a window's last token too."""
+    if setting.objective == "masked":
+        return wanted_BT.numel() + len(wanted_BT)
+    return token_forwards("entp" if setting.objective == "entp" else "decoder", wanted_BT)
+
+
+def in_batches(score: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    return torch.cat([score(part) for part in rows.split(EVAL_BATCH)])
+
+
+@torch.no_grad()
+def next_token_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+    """Loss (B, T) of every next token after its prefix, in nats, each model asked in its own way.
+
+    The mask token is left out of what a model may answer: it never comes.
+    """
+    model.eval()
+    found = in_batches(lambda rows: losses_of(setting, model, rows), window_BW)
+    model.train()
+    return found
+
+
+def losses_of(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+    mask, targets_BT = setting.masking().mask_token, window_BW[:, 1:]
+    if setting.objective == "masked":
+        lengths = range(1, window_BW.shape[1])
+        logits_BTV = torch.stack([appended_mask(model, window_BW[:, :t], mask) for t in lengths], 1)
+    else:
+        logits_BTV = model(window_BW[:, :-1]).view(*targets_BT.shape, -1)
+    return F.cross_entropy(logits_BTV[..., :mask].transpose(1, 2), targets_BT, reduction="none")
+
+
+@torch.no_grad()
+def middle_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+    """Loss (B,) of the token in the middle: a masked model sees both sides of it, the others the left one."""
+    middle = window_BW.shape[1] // 2
+    if setting.objective != "masked":
+        return next_token_losses(setting, model, window_BW[:, : middle + 1])[:, -1]
+    mask = setting.masking().mask_token
+    hidden_BW = window_BW.clone()
+    hidden_BW[:, middle] = mask
+    logits_BV = in_batches(lambda rows: model.head(full_states(model, rows)[:, middle]), hidden_BW)
+    return F.cross_entropy(logits_BV[:, :mask], window_BW[:, middle], reduction="none")
+
+
+@torch.no_grad()
+def candidate_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+    """Loss (B,) of the middle token by a causal model that tries every token there and reads on to the window's end.
+
+    By Bayes' rule p(x_i | both sides) is p(window with x_i) over the sum for all candidates: C passes in place of one.
+    """
+    middle, vocabulary = window_BW.shape[1] // 2, setting.task().vocab_size
+    found = []
+    for window_W in window_BW:
+        tried_CW = window_W.repeat(vocabulary, 1)
+        tried_CW[:, middle] = torch.arange(vocabulary)
+        log_p_C = -losses_of(setting, model, tried_CW)[:, middle - 1 :].sum(1)
+        found.append(-F.log_softmax(log_p_C, 0)[window_W[middle]])
+    return torch.stack(found)
+
+
+def ngram_losses(task: Text, window_BW: Tensor, most: int = 4_000_000) -> dict[str, float]:
+    """Loss of counted frequencies of single tokens and of pairs, from the first ``most`` of training, in nats."""
+    tokens = np.asarray(task.tokens().part("train")[:most]).astype(np.int64)
+    size = task.vocab_size
+    pairs = np.bincount(tokens[:-1] * size + tokens[1:], minlength=size * size).reshape(size, size) + 0.0
+    single = pairs.sum(0) + 0.5
+    single /= single.sum()
+    pairs = (pairs + 5 * single) / (pairs.sum(1, keepdims=True) + 5)  # pairs that never came as single tokens
+    before, after = window_BW[:, :-1].numpy(), window_BW[:, 1:].numpy()
+    return {"unigram": float(-np.log(single[after]).mean()), "bigram": float(-np.log(pairs[before, after]).mean())}
+
+
+def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
+    """Each window with one token, at a place drawn uniformly, replaced by a different one that the windows have.
+
+    ConfigError where the windows have one kind of token only.
+    """
+    generator, (rows, length) = generator_for("cpu", "misprints", *seed), window_BT.shape
+    kinds = window_BT.unique()
+    require(len(kinds) >= 2, f"windows of {len(kinds)} kind of token: a misprint needs another one")
+    place_B = torch.randint(length, (rows,), generator=generator)
+    before_B = window_BT[torch.arange(rows), place_B]
+    all_N = window_BT.flatten()
+    other_B = all_N[torch.randint(len(all_N), (rows,), generator=generator)]  # as often as they come
+    while (same_B := other_B == before_B).any():
+        other_B[same_B] = all_N[torch.randint(len(all_N), (int(same_B.sum()),), generator=generator)]
+    changed_BT = window_BT.clone()
+    changed_BT[torch.arange(rows), place_B] = other_B
+    return changed_BT, place_B
+
+
+class Pointer(nn.Module):
+    """Scores (B, W) of every place: a linear map of final states, causal where the model is a decoder.
+
+    A softmax over the places says where the misprint is. All weights are trained.
+    """
+
+    def __init__(self, model: Transformer, seed: int):
+        super().__init__()
+        self.model, self.score = model, nn.Linear(model.cfg.width, 1)
+        with torch.no_grad():
+            self.score.weight.normal_(0, 0.02, generator=torch.Generator().manual_seed(seed))
+            self.score.bias.zero_()
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        states_BTD = full_states(self.model, tokens_BT, causal=self.model.cfg.architecture == "decoder")
+        return self.score(states_BTD)[..., 0]
+
+
+def fine_tuned(
+    model: Transformer, learned: Labelled, asked: Labelled, *, epochs: int, lr: float, batch_size: int, seed: int
+) -> float:
+    """Share of the asked windows whose misprint has the largest score, after learning all weights; rate falls to 0."""
+    pointer = Pointer(model, seed_from("score", seed)).train()
+    optimizer = torch.optim.AdamW(pointer.parameters(), lr=lr, weight_decay=0.01)
+    windows_BT, places_B = learned
+    steps, step = epochs * -(-len(windows_BT) // batch_size), 0
+    for epoch in range(epochs):
+        order = torch.randperm(len(windows_BT), generator=generator_for("cpu", "misprint order", seed, epoch))
+        for pick in order.split(batch_size):
+            for group in optimizer.param_groups:
+                group["lr"] = lr * (1 - step / steps)
+            F.cross_entropy(pointer(windows_BT[pick]), places_B[pick]).backward()
+            nn.utils.clip_grad_norm_(pointer.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            step += 1
+    pointer.eval()
+    with torch.no_grad():
+        parts = zip(*(x.split(256) for x in asked), strict=True)
+        return sum(int((pointer(part).argmax(-1) == places).sum()) for part, places in parts) / len(asked[1])
+
+
+def objective_study(
+    setting: dict[str, Any], train_config: dict[str, Any], model_seed: int, data_seed: int
+) -> tuple[dict[str, Any], dict[str, list]]:
+    """One model trained, tested and fine-tuned; for comparison, fine-tuned alike, one that was not trained before.
+
+    Metrics: losses in nats on the same windows for every objective, the ``accuracy`` of finding misprints, and
+    ``fresh_accuracy`` of weights not trained before. Curves by step, and the next token's loss by length of the prefix.
+    """
+    chosen, schedule = from_dict(Setting, setting, "setting."), from_dict(TrainConfig, train_config, "train_config.")
+    model, curves, spent = train(chosen, schedule, model_seed, data_seed)
+    task = chosen.task()
+    shown_BW = windows(task, chosen.tested, "final", data_seed, evaluating=True)[0]
+    by_position_T = next_token_losses(chosen, model, shown_BW).double().mean(0)
+    middle_B, few_BW = middle_losses(chosen, model, shown_BW).double(), shown_BW[: chosen.candidates]
+    candidate_loss = None
+    if chosen.objective == "causal" and len(few_BW):
+        candidate_loss = float(candidate_losses(chosen, model, few_BW).double().mean())
+    metrics: dict[str, Any] = {
+        "next_token_loss": float(by_position_T.mean()),
+        "middle_loss": float(middle_B.mean()),
+        "middle_loss_few": float(middle_B[: len(few_BW)].mean()) if len(few_BW) else None,
+        "candidate_loss": candidate_loss,
+        "train_loss": curves["train_loss"][-1],
+        **ngram_losses(task, shown_BW),
+        **spent,
+        **task.facts(),
+    }
+    starts = {"accuracy": model}
+    if chosen.objective != "entp":  # its fresh weights and attention are those of a masked model
+        starts["fresh_accuracy"] = build_model(chosen.model(), seed_from("model", model_seed))
+    learned = misprinted(windows(task, chosen.labelled, "tune", data_seed)[0], "tune", data_seed)
+    tested = misprinted(windows(task, chosen.tested, "test", data_seed, evaluating=True)[0], "test", data_seed)
+    options = dict(epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=data_seed)
+    for name, start in starts.items():
+        metrics[name] = fine_tuned(start, learned, tested, **options)
+    curves |= {"prefix": list(range(1, len(by_position_T) + 1)), "loss_by_prefix": by_position_T.tolist()}
+    return metrics, curves

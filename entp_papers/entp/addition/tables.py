@@ -1,0 +1,164 @@
+"""Frames of the addition experiments: means, paired tests, cells, curves, costs, and the authors' logs."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from entp_lib.experiments.frames import curves, gap_table, interval_table, published
+from entp_lib.records.store import Record
+from entp_lib.statistics import mean_interval, to_figures, welch_interval
+from entp_papers.entp.addition.experiment import chosen, comparable, gaps, pooled, scores, to_999
+from entp_papers.entp.addition.tiers import ARMS
+
+TWINS = ("decoder", "entp")
+ENDS = ("", ", low", ", high")
+
+
+def with_more_examples(table: pd.DataFrame) -> pd.DataFrame:
+    """Change of the error from the fewest to the most examples, paired by seed, by arm: mean, 95 % interval, seeds.
+
+    Beside it the mean error of the last weights on the training examples themselves, at every size.
+    """
+    rows = {}
+    for arm, part in table.groupby("arm", sort=False):
+        wide = part.pivot(index="seed", columns="n_train", values="error").dropna()
+        mean, low, high = mean_interval(wide.iloc[:, -1] - wide.iloc[:, 0])
+        seen = part.groupby("n_train")["seen_error"].mean()
+        rows[ARMS[arm]] = {"change of the error": mean, "low": low, "high": high, "seeds": len(wide)}
+        rows[ARMS[arm]] |= {f"error on the {n:,} seen": seen[n] for n in seen.index}
+    return pd.DataFrame.from_dict(rows, orient="index").round(3)
+
+
+def paired_tests(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
+    """``gap_table`` of ``gaps`` by size and pooled: above zero is where the second arm is ahead."""
+    found, left = gaps(table, first, second), gaps(comparable(table, first, second), first, second)
+    columns = {f"{n:,}": values.dropna() for n, values in found.items()}
+    name = "all sizes" if len(left.columns) in (0, len(columns)) else "sizes that compare"
+    columns[name] = pooled(left if len(left.columns) else found)
+    return gap_table(columns).rename_axis("n_train").round(4)
+
+
+def authors() -> pd.DataFrame:
+    """The authors' logged runs: mean test error, population SD and seeds by model, format, architecture and size."""
+    return published("entp", "addition")
+
+
+def authors_seen_runs(model: str = "small") -> pd.DataFrame:
+    """The authors' runs of a model whose error on their training examples was logged, up to 5,000 of them, a row each.
+
+    Columns: format, n_train, seed, arm, ``seen_error`` and ``test_error``, both of the weights of lowest text loss.
+    """
+    return published("entp", "addition_seen").query("model == @model").rename(columns={"architecture": "arm"})
+
+
+def authors_seen(model: str = "small") -> pd.DataFrame:
+    """Errors of ``authors_seen_runs`` by format and size, and decoder − ENTP on the examples seen and on the test.
+
+    ``left`` is the part of the test difference that is none on the examples seen, paired by seed, with its 95 % t
+    interval; ``above zero`` counts the seeds in which it is ENTP's.
+    """
+    rows = {}
+    for key, part in authors_seen_runs(model).groupby(["format", "n_train"]):
+        wide = part.pivot(index="seed", columns="arm", values=["seen_error", "test_error"])
+        seen, test = (wide[name]["decoder"] - wide[name]["entp"] for name in ("seen_error", "test_error"))
+        left = test - seen
+        means = wide.mean()
+        rows[key] = {
+            **{f"seen, {ARMS[arm]}": means["seen_error", arm] for arm in TWINS},
+            **{f"test, {ARMS[arm]}": means["test_error", arm] for arm in TWINS},
+            **{"seen, difference": seen.mean(), "test, difference": test.mean()},
+            **dict(zip(("left", "low", "high"), mean_interval(left), strict=True)),
+            "above zero": f"{int((left > 0).sum())} of {len(left)}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["format", "n_train"]).round(3)
+
+
+def authors_checkpoints() -> pd.DataFrame:
+    """Validation accuracy in the authors' logs at the lowest validation loss and at its best, by format and model."""
+    found = published("entp", "addition_checkpoints").set_index(["format", "model", "architecture"])
+    return found[["at_lowest_loss", "best"]].unstack("architecture")
+
+
+def authors_means(model: str, form: str) -> pd.DataFrame:
+    """The authors' mean errors of a model and format by size, as ``arm_curves`` draws them, a SD to each side."""
+    found = authors().query("model == @model and format == @form")
+    found = found.rename(columns={"error": "mean", "architecture": "arm"})
+    return found.assign(low=found["mean"] - found["error_sd"], high=found["mean"] + found["error_sd"])
+
+
+def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
+    """Our mean error beside the authors', and the difference in standard errors, theirs and ours together.
+
+    Only sums up to 999, as theirs. Rows of our models by that name, of any other beside the authors' Small.
+    ``on seen``: our mean error on the training examples, by the last weights.
+    """
+    same = to_999(records)
+    if not same:
+        return pd.DataFrame()
+    table, by = chosen(scores(same), rule), ["model", "format", "arm", "n_train"]
+    seen = interval_table(table, "seen_error", by)[[*by, "mean"]].rename(columns={"mean": "on seen"})
+    ours = interval_table(table, "error", by).merge(seen)
+    ours["logged"] = ours["model"].where(ours["model"].isin(authors()["model"]), "small")
+    theirs = authors().rename(columns={"model": "logged", "architecture": "arm", "seeds": "their seeds"})
+    both = ours.merge(theirs, on=["logged", "format", "arm", "n_train"])
+    errors = both["sd"] ** 2 / both["seeds"] + both["error_sd"] ** 2 / (both["their seeds"] - 1)  # population SD
+    both["in standard errors"] = (both["mean"] - both["error"]) / errors**0.5
+    renamed = both.rename(columns={"mean": "ours", "error": "authors", "sd": "our SD", "error_sd": "their SD"})
+    columns = ["model", "logged", "format", "n_train", "arm", "ours", "our SD", "seeds", "on seen"]
+    return renamed[[*columns, "authors", "their SD", "their seeds", "in standard errors"]].map(to_figures, decimals=4)
+
+
+def gaps_beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
+    """Decoder − ENTP in test error by format and size: ours, paired by seed, and that of the authors' Small.
+
+    Only runs of their task and model. Ours has the paired t interval, theirs Welch's, from means and deviations.
+    """
+    same = [r for r in to_999(records) if r.labels["model"] == "small"]
+    if not same:
+        return pd.DataFrame()
+    table, rows = chosen(scores(same), rule), {}
+    logged = authors().query("model == 'small'").set_index(["format", "n_train", "architecture"])
+    for form, part in table.groupby("format", sort=False):
+        for size, values in gaps(part).items():
+            if (form, size, "entp") not in logged.index:
+                continue
+            ours, theirs = mean_interval(values.dropna()), []
+            for arm in TWINS:
+                mean, sd, seeds = logged.loc[(form, size, arm), ["error", "error_sd", "seeds"]]
+                theirs.append((mean, sd * (seeds / (seeds - 1)) ** 0.5, seeds))  # theirs is a population SD
+            found = {"ours": ours, "authors": welch_interval(*theirs)}
+            rows[form, size] = {
+                f"{whose}{name}": x for whose, t in found.items() for name, x in zip(ENDS, t, strict=True)
+            }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["format", "n_train"]).round(3)
+
+
+def by_group(records: Sequence[Record], rule: str) -> pd.DataFrame:
+    """Test error of every run by the task's groups (digits and carries, or digits): columns of ``scores``, ``group``.
+
+    ConfigError for a rule that they do not have.
+    """
+    parts = []
+    for r, row in zip(records, chosen(scores(records), rule).to_dict("records"), strict=True):
+        groups = r.metrics["test"][rule]["groups"]
+        errors = {name: 1 - found["right"] / found["sequences"] for name, found in groups.items()}
+        parts.append(pd.DataFrame({**row, "group": list(errors), "error": list(errors.values())}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def curves_of(records: Sequence[Record]) -> pd.DataFrame:
+    """``curves`` with the validation error of whole answers."""
+    course = curves(records)
+    return course.assign(error=1 - course["sequence_accuracy"])
+
+
+def costs(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean token-forwards and training seconds of a run by model and arm, and both as multiples of the decoder's.
+
+    The multiples are of the decoder on the same format and size, averaged over those that an arm has.
+    """
+    costs, by = ["token_forwards", "train_seconds"], ["model", "format", "n_train"]
+    alike = chosen(table, "last").groupby([*by, "arm"], sort=False)[costs].mean()
+    times = alike / alike.xs("decoder", level="arm").reindex(alike.index.droplevel("arm")).to_numpy()
+    means, times = (found.groupby(["model", "arm"], sort=False).mean() for found in (alike, times))
+    return means.map(to_figures, decimals=1).join(times.round(2).add_suffix(", times the decoder's"))

@@ -1,0 +1,322 @@
+"""What next tokens cost (§5, Table 1, appendix D): measured by length for several shapes, and judged."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from entp_lib.config import SIZES, ModelConfig, StudyConfig
+from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study
+from entp_lib.experiments.measurements import Check
+from entp_lib.models import costs as complexity
+from entp_lib.records.store import Record
+from entp_lib.statistics import reaches, to_figures
+from entp_papers.entp.complexity.attention import printed_error
+from entp_papers.entp.complexity.measurements import VOCABULARY
+
+BYTES = 4  # of an fp32 entry
+# A share of the paper's own measure n D that transient memory may take before "O(n D)" stops being a fair summary,
+# in entries: residual stream, normed input, queries, keys and values, hidden layer before and after its GELU.
+MOST_PER_TOKEN = 20
+
+NARROW = dict(n_layers=2, n_heads=1, width=16)  # attention outweighs the linear maps from n = 96 on
+OCTAVES = [2**k for k in range(4, 13)]
+HALVES = sorted([*OCTAVES, *(3 * 2**k for k in range(3, 11))])
+SHORT = [128, 256]
+
+TIERS: dict[str, list[dict]] = {
+    "smoke": [
+        dict(
+            n_layers=2,
+            n_heads=1,
+            width=8,
+            lengths=[8, 16, 32, 64],
+            sequence_lengths=[8, 16],
+            rounds=1,
+            sequence_rounds=1,
+        ),
+        dict(n_layers=2, n_heads=1, width=32, lengths=[8, 16], sequence_lengths=[8], rounds=1, sequence_rounds=1),
+        dict(n_layers=3, n_heads=1, width=8, lengths=[8, 16], sequence_lengths=[8], rounds=1, sequence_rounds=1),
+    ],
+    "quick": [
+        dict(**NARROW, lengths=HALVES, sequence_lengths=[32, 64, 128, 256, 512, 1024], rounds=9, sequence_rounds=2),
+        dict(
+            **SIZES["small"], lengths=OCTAVES[:-1], sequence_lengths=[16, 32, 64, 128, 256], rounds=9, sequence_rounds=2
+        ),
+        dict(**SIZES["medium"], lengths=OCTAVES[:-1], sequence_lengths=[16, 32, 64, 128], rounds=5, sequence_rounds=2),
+        *(
+            dict(
+                n_layers=2, n_heads=d // 16, width=d, lengths=SHORT, sequence_lengths=[64], rounds=5, sequence_rounds=5
+            )
+            for d in (32, 64, 128, 256, 512)
+        ),
+        *(
+            dict(n_layers=n, n_heads=4, width=64, lengths=SHORT, sequence_lengths=[64], rounds=5, sequence_rounds=5)
+            for n in (1, 3, 4, 6, 8)
+        ),
+    ],
+}
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """One study per shape; ``seeds`` changes nothing, for costs do not depend on weights."""
+    studies = [StudyConfig("complexity", tier, "costs", params) for params in TIERS.get(tier, [])]
+    return [planned_study(config, shape="{n_layers}/{n_heads}/{width}".format(**config.params)) for config in studies]
+
+
+def shape_of(record: Record) -> ModelConfig:
+    """The model whose costs a record holds."""
+    p = record.config.params
+    longest = max(*p["lengths"], *p["sequence_lengths"])
+    return ModelConfig("entp", p["n_layers"], p["n_heads"], p["width"], VOCABULARY, longest)
+
+
+def per_token(records: Sequence[Record]) -> pd.DataFrame:
+    """Long: one row per shape and length, costs of the next token after ``length`` of them."""
+    return frame(records, "length", ("encoder", "decoder"))
+
+
+def per_sequence(records: Sequence[Record]) -> pd.DataFrame:
+    """Long: one row per shape and length, costs of all next tokens of a sequence of ``length``."""
+    return frame(records, "sequence_length", ("fast", "loop", "decoder_pass")).rename(
+        columns={"sequence_length": "length"}
+    )
+
+
+def frame(records: Sequence[Record], length: str, names: Sequence[str]) -> pd.DataFrame:
+    parts = []
+    for record in records:
+        p = record.config.params
+        columns = [c for c in record.curves if c.startswith(tuple(f"{name}_" for name in names))]
+        columns = [c for c in columns if len(record.curves[c]) == len(record.curves[length])]
+        if length == "length":
+            columns = [c for c in columns if not c.startswith("decoder_pass")]
+        shape = {"shape": record.labels["shape"], "L": p["n_layers"], "H": p["n_heads"], "D": p["width"]}
+        parts.append(pd.DataFrame({**shape, **{c: record.curves[c] for c in [length, *columns]}}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def slopes(lengths: Sequence[int], values: Sequence[float]) -> pd.DataFrame:
+    """Exponent d log value / d log n between lengths an octave apart, at their geometric mean."""
+    known = dict(zip(lengths, values, strict=True))
+    pairs = [(n, 2 * n) for n in lengths if 2 * n in known]
+    return pd.DataFrame(
+        {"length": [math.sqrt(a * b) for a, b in pairs], "slope": [math.log2(known[b] / known[a]) for a, b in pairs]}
+    )
+
+
+def fit(lengths: Sequence[int], values: Sequence[float], powers: Sequence[int]) -> dict[int, float]:
+    """Coefficients c_p ≥ 0 of value = Σ c_p n^p with the least squared relative error."""
+    n, y = np.asarray(lengths, float), np.asarray(values, float)
+    design = np.stack([n**p / y for p in powers], 1)
+    scale = design.max(0)
+    from scipy.optimize import nnls  # slow to import, and needed here alone
+
+    found, _ = nnls(design / scale, np.ones(len(n)))
+    return dict(zip(powers, found / scale, strict=True))
+
+
+def fitted(coefficients: dict[int, float], lengths: Sequence[int]) -> np.ndarray:
+    """The values of a ``fit`` at the given lengths."""
+    return sum(c * np.asarray(lengths, float) ** p for p, c in coefficients.items())
+
+
+def fits(records: Sequence[Record], longest_only: int = 5) -> pd.DataFrame:
+    """Both terms of the time per token for shapes with at least ``longest_only`` lengths, as rates and crossovers.
+
+    Encoder c₀ + c₁ n + c₂ n²: c₁ is the linear maps' share, 12 D² L multiply-adds, c₂ attention's, 2 D L. ``linear``
+    and ``attention`` are the rates (multiply-adds per second) that these imply; ``crossover`` is c₁ / c₂, beside the
+    counted one. Decoder c₀ + c₁ n. ``worst`` is the largest relative error of a fit.
+    """
+    rows = {}
+    for record in records:
+        cfg, curves = shape_of(record), record.curves
+        lengths = curves["length"]
+        if len(lengths) < longest_only:
+            continue
+        for name, powers in (("encoder", (0, 1, 2)), ("decoder", (0, 1))):
+            y = np.asarray(curves[f"{name}_seconds"])
+            c = fit(lengths, y, powers)
+            linear = 12 * cfg.width**2 * cfg.n_layers / c[1] if name == "encoder" and c[1] else math.nan
+            last = c[powers[-1]]
+            rows[record.labels["shape"], name] = {
+                "fixed (ms)": 1e3 * c[0],
+                "per n (µs)": 1e6 * c[1],
+                "per n² (ns)": 1e9 * c.get(2, math.nan),
+                "linear maps (10⁹/s)": linear / 1e9,
+                "attention (10⁹/s)": 2 * cfg.width * cfg.n_layers / last / 1e9 if last else math.nan,
+                "crossover measured": c[1] / c[2] if c.get(2) else math.nan,
+                "counted, 6 D": complexity.crossover(cfg) if name == "encoder" else math.nan,
+                "worst": np.abs(fitted(c, lengths) / y - 1).max(),
+            }
+    return pd.DataFrame.from_dict(rows, orient="index").map(to_figures, decimals=3)
+
+
+def exponent(table: pd.DataFrame, by: str, column: str, **fixed: int) -> float:
+    """Exponent of ``column`` in ``by`` (n as ``length``, D or L), between its ends, where the others are fixed."""
+    for name, value in fixed.items():
+        table = table[table[name] == value]
+    part = table.groupby(by)[column].mean()  # heads change no count
+    first, last = part.index[0], part.index[-1]
+    return math.log(part[last] / part[first]) / math.log(last / first)
+
+
+def formulas_hold(records: Sequence[Record]) -> pd.DataFrame:
+    """For each counted quantity, at how many points it equals the formula of ``entp_lib.models.costs``."""
+    formulas: dict[str, tuple[str, Callable[[ModelConfig, int], int]]] = {
+        "encoder_operations": ("length", complexity.encoder_token),
+        "decoder_operations": ("length", complexity.decoder_token),
+        "decoder_pass_operations": ("sequence_length", complexity.decoder_pass),
+        "decoder_persistent": ("length", lambda cfg, n: BYTES * 2 * n * cfg.width * cfg.n_layers),
+    }
+    rows = {}
+    for name, (length, formula) in formulas.items():
+        same = [
+            value == formula(shape_of(r), n)
+            for r in records
+            for n, value in zip(r.curves[length], r.curves[name], strict=True)
+        ]
+        rows[name] = {"points": len(same), "equal": sum(same)}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def table_1(records: Sequence[Record]) -> pd.DataFrame:
+    """What Table 1 says of each cost, as exponents in n, D and L, and the exponents found.
+
+    Operations and persistent memory are counted, transient memory is measured from tensors. n: at the narrowest
+    shape, between its longest lengths; D and L: at the shortest common length.
+    """
+    tokens = per_token(records)
+    narrow = tokens[tokens["D"] == tokens["D"].min()]
+    narrow = narrow[narrow["L"] == narrow["L"].min()].sort_values("length")
+    longest = narrow[narrow["length"] >= narrow["length"].max() / 2]
+    n = sorted(set.intersection(*(set(part["length"]) for _, part in tokens.groupby("shape"))))[0]
+    layers = tokens[tokens["length"] == n].groupby("D")["L"].nunique()
+    wide = tokens[tokens["length"] == n].groupby("L")["D"].nunique()
+    same_depth, same_width = int(wide.idxmax()), int(layers.idxmax())
+    rows = {}
+    for what, column, printed in (
+        ("encoder, operations", "encoder_operations", (2, 1, 1)),
+        ("decoder, operations", "decoder_operations", (1, 1, 1)),
+        ("decoder, persistent bytes", "decoder_persistent", (1, 1, 1)),
+        ("encoder, transient bytes", "encoder_transient", (1, 1, 0)),
+        ("decoder, transient bytes", "decoder_transient", (0, 1, 0)),
+    ):
+        rows[what] = {
+            **{f"{letter}, Table 1": p for letter, p in zip("nDL", printed, strict=True)},
+            "n, found": exponent(longest, "length", column),
+            "D, found": exponent(tokens, "D", column, length=n, L=same_depth),
+            "L, found": exponent(tokens, "L", column, length=n, D=same_width),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+MOST_VECTORS = 5  # of D numbers of 8 bytes, that Algorithm 1 may hold at a time
+REMARK = "in floating point the largest score must be taken out of exp first, which otherwise overflows"
+
+
+def measure(records: Sequence[Record]) -> list[Check]:
+    """Table 1, judged as printed and with the linear maps' n D² L added to the time, and Algorithm 1.
+
+    As printed it holds if no exponent found exceeds the printed one by a quarter. The correction holds if every count
+    equals its formula L (12 n D² + 2 n² D), persistent memory is 2 n D L entries, and transient memory stays within
+    ``MOST_PER_TOKEN`` n D entries for the encoder and D entries for the decoder at every shape and length. Algorithm 1
+    holds if it is attention to rounding and what is live for it does not grow with n.
+    """
+    if not records:
+        return []
+    found, tokens = table_1(records), per_token(records)
+    printed = all(reaches(found[f"{x}, Table 1"] + 0.25, found[f"{x}, found"]).all() for x in "nDL")
+    exact = formulas_hold(records)
+    entries = tokens["D"] * BYTES * MOST_PER_TOKEN
+    fixed = BYTES * VOCABULARY  # the output itself
+    corrected = (
+        (exact["points"] == exact["equal"]).all()
+        and (tokens["encoder_transient"] <= entries * tokens["length"] + fixed).all()
+        and (tokens["decoder_transient"] <= entries + fixed).all()
+    )
+    ids = tuple(name_of(r) for r in records)
+    correction = "time L (12 n D² + 2 n² D) for the encoder and L (12 D² + 2 n D) for the decoder; see the erratum"
+    tier = records[0].config.tier
+    flat = all(len(set(r.curves["streamed_transient"])) == 1 for r in records)
+    close = all(r.metrics["streamed_error"] < 1e-12 for r in records)
+    few = all(max(r.curves["streamed_transient"]) <= MOST_VECTORS * 8 * r.config.params["width"] for r in records)
+    right = (exact["points"] == exact["equal"]).all()
+    decoder, entp = sequence_exponents()
+    counted = f"counted, n to 32,768: exponents {decoder:.2f} and {entp:.2f}"
+    grows = bool(right and abs(decoder - 2) < 0.1 and abs(entp - 3) < 0.1)
+    return [
+        Check("T1", bool(printed), tier, bool(corrected), correction, ids),
+        Check("T1-sequence", grows, tier, records=ids, remark=counted),
+        Check("D-1", flat and few and close and printed_error() < 1e-12, tier, records=ids, remark=REMARK),
+    ]
+
+
+def sequence_exponents(longest: int = 2**15) -> tuple[float, float]:
+    """Exponents in n of what decoder and ENTP take to generate n tokens one by one, from half of ``longest`` on."""
+    cfg = ModelConfig("entp", 1, 1, 64, VOCABULARY, longest)
+    found = []
+    for each in (complexity.decoder_token, complexity.encoder_token):
+        half, whole = (sum(each(cfg, n) for n in range(1, last + 1)) for last in (longest // 2, longest))
+        found.append(math.log2(whole / half))
+    return found[0], found[1]
+
+
+def all_tokens(n_layers: int, width: int, n: int, method: str) -> int:
+    """Multiply-adds for all n next tokens of a sequence by "fast", "loop" or "decoder"; heads of width 64 or one."""
+    cfg = ModelConfig("entp", n_layers, max(1, width // 64), width, VOCABULARY, n)
+    lengths = range(1, n + 1)
+    return {
+        "fast": lambda: complexity.entp_fast(cfg, lengths, n),
+        "loop": lambda: complexity.entp_loop(cfg, lengths),
+        "decoder": lambda: complexity.decoder_pass(cfg, n),
+    }[method]()
+
+
+def training_seconds(n_layers: int, width: int, n: int, batch: int, rate: float, method: str) -> float:
+    """Seconds of a training step on ``batch`` sequences of n at ``rate`` multiply-adds/s; backward counts twice."""
+    return 3 * batch * all_tokens(n_layers, width, n, method) / rate
+
+
+GRID = tuple(round(2 ** (k / 2)) for k in range(8, 23))  # 16 to 2,048 in half octaves
+
+
+def training_grid(n_layers: int, rate: float, batch: int, method: str) -> pd.DataFrame:
+    """``training_seconds`` for widths (a row each, multiples of 64) and lengths (a column each)."""
+    return pd.DataFrame(
+        {n: {d: training_seconds(n_layers, d, n, batch, rate, method) for d in range(64, 1025, 64)} for n in GRID}
+    )
+
+
+def relative_cost(n_layers: int, width: int) -> pd.DataFrame:
+    """ENTP's operations for all next tokens as a multiple of a decoder's pass, by length and method."""
+    counts = {m: [all_tokens(n_layers, width, n, m) for n in GRID] for m in ("fast", "loop", "decoder")}
+    table = pd.DataFrame(counts, index=pd.Index(GRID, name="length"))
+    return table[["fast", "loop"]].div(table["decoder"], axis=0)
+
+
+def rates(records: Sequence[Record]) -> pd.DataFrame:
+    """Multiply-adds per second of each method on each shape's longest sequence."""
+    rows = {}
+    for record in records:
+        cfg, curves = shape_of(record), record.curves
+        n = curves["sequence_length"][-1]
+        counts = {
+            "fast": complexity.entp_fast(cfg, range(1, n + 1), n),
+            "loop": complexity.entp_loop(cfg, range(1, n + 1)),
+            "decoder_pass": complexity.decoder_pass(cfg, n),
+        }
+        rows[record.labels["shape"]] = {"n": n, **{k: v / curves[f"{k}_seconds"][-1] for k, v in counts.items()}}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+COMPLEXITY = Experiment(
+    name="complexity",
+    version=1,
+    title="Time and memory of next tokens",
+    notebook="02_complexity",
+    plan=plan,
+    measure=measure,
+    jobs=1,
+)

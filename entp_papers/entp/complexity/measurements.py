@@ -1,0 +1,216 @@
+"""What next tokens cost, measured: seconds, live tensors and counted operations by length (§5, Table 1).
+
+Per token: an encoder runs its stack over the whole prefix, a decoder over one position beside its cache. Per sequence,
+all next tokens at once: ENTP by the definition's loop and by ``entp_lib.models.entp.fast``, a decoder in one pass.
+Memory is counted from tensors, not read from the process: ``persistent`` is what a cache holds between tokens,
+``transient`` the most that is live beside it while a token is computed, parameters left out.
+"""
+
+import math
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
+
+from entp_lib.config import ModelConfig
+from entp_lib.models import Transformer, build_model
+from entp_lib.models.costs import counted
+from entp_lib.models.decoding import Cache, cached_logits
+from entp_lib.validation import require
+from entp_papers.entp.complexity.attention import streaming_attention
+
+VOCABULARY = 64
+SHORTEST = 0.01  # seconds that one timing lasts at least; shorter calls are repeated within it
+STREAMED = 1024  # Algorithm 1 is a Python loop over keys: checked up to this length
+
+
+class LiveTensors(TorchDispatchMode):
+    """Counts bytes of tensors alive that were made inside the context: ``live`` now, ``peak`` at most.
+
+    Buffers that a kernel uses inside itself are no tensors and are not seen.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.live = self.peak = 0
+        self.known = WeakIdKeyDictionary()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        for tensor in tensors_in((args, kwargs)):
+            self.known.setdefault(tensor.untyped_storage(), True)  # made outside, or counted before
+        out = func(*args, **(kwargs or {}))
+        for tensor in tensors_in(out):
+            storage = tensor.untyped_storage()
+            if storage not in self.known:
+                self.known[storage] = True
+                self.add(storage.nbytes())
+                weakref.finalize(storage, self.add, -storage.nbytes())
+        return out
+
+    def add(self, size: int) -> None:
+        self.live += size
+        self.peak = max(self.peak, self.live)
+
+
+def tensors_in(tree) -> list[Tensor]:
+    return [x for x in tree_leaves(tree) if isinstance(x, Tensor)]
+
+
+def peak_bytes(call: Callable[[], Any]) -> int:
+    """Most bytes of tensors alive at a time that ``call`` made."""
+    with LiveTensors() as tensors:
+        call()
+    return tensors.peak
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    """Seconds of one call, the mean over as many as fill ``SHORTEST``."""
+    calls, begun = 0, time.perf_counter()
+    while True:
+        call()
+        calls += 1
+        passed = time.perf_counter() - begun
+        if passed >= SHORTEST:
+            return passed / calls
+
+
+class Subjects:
+    """The computations that are measured, for one shape, as calls by length; ``device`` meta counts only."""
+
+    def __init__(self, cfg: ModelConfig, seed: int = 0, device: str = "cpu"):
+        self.device = device
+        self.decoder = build_model(replace(cfg, architecture="decoder"), seed, device).eval()
+        self.encoder = build_model(replace(cfg, architecture="entp"), seed, device).eval()
+        self.tokens_T = torch.zeros(cfg.max_length, dtype=torch.long, device=device)
+        if device != "meta":
+            generator = torch.Generator().manual_seed(seed)
+            self.tokens_T = torch.randint(VOCABULARY, (cfg.max_length,), generator=generator)
+
+    def encoder_token(self, n: int) -> Callable[[], Tensor]:
+        """The next token after n by the definition: the unmasked stack over all of them."""
+        model, tokens_BT = self.encoder, self.tokens_T[None, :n]
+
+        def call() -> Tensor:
+            x = model.embed(tokens_BT)
+            for block in model.blocks:
+                x = block(x)
+            return model.head(model.ln_f(x[:, -1]))
+
+        return call
+
+    def decoder_token(self, n: int) -> Callable[[], Tensor]:
+        """The next token after n, of which n - 1 are in the cache (what it holds does not matter here)."""
+        cache, last = Cache(self.decoder, 1, n), self.tokens_T[None, n - 1 : n]
+
+        def call() -> Tensor:
+            cache.length = n - 1
+            return cached_logits(self.decoder, last, cache)
+
+        return call
+
+    def decoder_pass(self, n: int) -> Callable[[], Tensor]:
+        """All n next tokens of a decoder in one masked pass."""
+        model, tokens_BT = self.decoder, self.tokens_T[None, :n]
+        return lambda: model.head(model.ln_f(model.one_pass(model.embed(tokens_BT), None)))
+
+    def entp(self, n: int, method: str) -> Callable[[], Tensor]:
+        """All n next tokens of ENTP, by "reference" (the loop) or "fast"."""
+        model, tokens_BT = self.encoder, self.tokens_T[None, :n]
+        everything = torch.ones_like(tokens_BT, dtype=torch.bool)
+
+        def call() -> Tensor:
+            model.entp_method = method
+            return model(tokens_BT, everything)
+
+        return call
+
+
+@torch.no_grad()
+def measure(
+    n_layers: int,
+    n_heads: int,
+    width: int,
+    lengths: Sequence[int],
+    sequence_lengths: Sequence[int],
+    rounds: int,
+    sequence_rounds: int,
+    seed: int = 0,
+) -> tuple[dict[str, Any], dict[str, list]]:
+    """(metrics, curves) of one shape: costs per token at ``lengths``, per sequence at ``sequence_lengths``.
+
+    Times are the lowest of ``rounds`` (s), each of which goes through all lengths and methods in turn; memory is in
+    bytes, ``_dense`` where the matrix of scores is formed; operations are multiply-adds. Raises ConfigError for
+    lengths below 2, none, or rounds below 1.
+    """
+    require(len(lengths) > 0 and min(*lengths, *sequence_lengths, 2) >= 2, f"lengths = {lengths}: must be 2 or more")
+    for name, value in (("rounds", rounds), ("sequence_rounds", sequence_rounds)):
+        require(value >= 1, f"{name} = {value}: must be at least 1")
+    longest = max(*lengths, *sequence_lengths)
+    cfg = ModelConfig("entp", n_layers, n_heads, width, VOCABULARY, longest)
+    subjects, shapes = Subjects(cfg, seed), Subjects(cfg, device="meta")
+    token = {"encoder": subjects.encoder_token, "decoder": subjects.decoder_token}
+    sequence = {
+        "fast": lambda n: subjects.entp(n, "fast"),
+        "loop": lambda n: subjects.entp(n, "reference"),
+        "decoder_pass": subjects.decoder_pass,
+    }
+    curves: dict[str, list] = {"length": list(lengths), "sequence_length": list(sequence_lengths)}
+    timed = timings({name: (make, lengths) for name, make in token.items()}, rounds)
+    timed |= timings({name: (make, sequence_lengths) for name, make in sequence.items()}, sequence_rounds)
+    curves |= {f"{name}_seconds": values for name, values in timed.items()}
+    for name, make in token.items():
+        curves[f"{name}_transient"] = [peak_bytes(make(n)) for n in lengths]
+    for name, make in sequence.items():
+        curves[f"{name}_transient"] = [peak_bytes(make(n)) for n in sequence_lengths]
+    with sdpa_kernel(SDPBackend.MATH):
+        curves["encoder_transient_dense"] = [peak_bytes(subjects.encoder_token(n)) for n in lengths]
+    curves["decoder_persistent"] = [cache_bytes(subjects.decoder, n) for n in lengths]
+    curves["encoder_operations"] = [counted(shapes.encoder_token(n)) for n in lengths]
+    curves["decoder_operations"] = [counted(shapes.decoder_token(n)) for n in lengths]
+    curves["decoder_pass_operations"] = [counted(shapes.decoder_pass(n)) for n in sequence_lengths]
+    streamed = [algorithm_1(n, width, seed) for n in lengths if n <= STREAMED]
+    curves["streamed_length"] = [n for n in lengths if n <= STREAMED]
+    curves["streamed_transient"] = [size for _, size in streamed]
+    metrics = {"streamed_error": max((error for error, _ in streamed), default=0.0)}
+    metrics["fast_error"] = fast_error(subjects, max(sequence_lengths))
+    return metrics, curves
+
+
+def timings(subjects: dict[str, tuple[Callable, Sequence[int]]], rounds: int) -> dict[str, list[float]]:
+    """Lowest seconds over rounds of each subject at each of its lengths, after one call that is not counted."""
+    calls = {(name, n): make(n) for name, (make, lengths) in subjects.items() for n in lengths}
+    best = dict.fromkeys(calls, math.inf)
+    for call in calls.values():
+        call()
+    for _ in range(rounds):
+        for key, call in calls.items():
+            best[key] = min(best[key], seconds_of(call))
+    return {name: [best[name, n] for n in lengths] for name, (_, lengths) in subjects.items()}
+
+
+def cache_bytes(model: Transformer, n: int) -> int:
+    """Bytes of the tensors that a decoder keeps between tokens."""
+    return Cache(model, 1, n).kv.untyped_storage().nbytes()
+
+
+def algorithm_1(n: int, width: int, seed: int) -> tuple[float, int]:
+    """Algorithm 1 on n random keys: largest error against softmax attention in fp64, and its transient bytes."""
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(s, generator=generator, dtype=torch.float64) for s in ((width,), (n, width), (n, width)))
+    error = (streaming_attention(q, k, v) - F.softmax(k @ q / width**0.5, 0) @ v).abs().max()
+    return float(error), peak_bytes(lambda: streaming_attention(q, k, v))
+
+
+def fast_error(subjects: Subjects, n: int) -> float:
+    """Largest difference of logits between the loop and the fast method, relative to the largest logit."""
+    loop, fast = subjects.entp(n, "reference")(), subjects.entp(n, "fast")()
+    return float((loop - fast).abs().max() / loop.abs().max())

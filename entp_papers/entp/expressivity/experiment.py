@@ -1,0 +1,223 @@
+"""What encoders and decoders can express (§3, §4, appendices A and B): checks, refutations, training against them."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from entp_lib.config import StudyConfig
+from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.experiments.measurements import Check
+from entp_lib.models.transformer import prefix_mask
+from entp_lib.records.store import Record
+from entp_lib.statistics import exceeds, to_figures
+from entp_papers.entp.expressivity.imitation import causal_outputs, function_of
+
+EXACT = 1e-10  # relative error in fp64 up to which two results count as equal
+POLYNOMIAL = 0.8  # exponent of n from which on dimensions do not grow like log n
+ROWS = [["4"], ["7/4", "9/4"], ["23/18", "17/18", "16/9"]]  # coefficients of x_1 ... x_t, appendix A.5
+SEEDS = 3
+
+CHECKS: dict[str, dict] = {
+    "smoke": dict(models=10, simulated_lengths=[4, 8], mask_lengths=[4, 16], dimension_lengths=[16, 32, 64]),
+    "quick": dict(
+        models=200,
+        simulated_lengths=[4, 8, 16, 32, 64],
+        mask_lengths=[4, 16, 64, 256],
+        dimension_lengths=[16, 32, 64, 128, 256],
+    ),
+}
+# Positions that stay where they are, on pairs: the line crosses the box below a distance of 2. Trained ones, on
+# triples: with pairs alone p1 = p2 would cost nothing.
+STEPS = {"smoke": 10, "quick": 1000}
+DISTANCES = {"smoke": [1.0, 3.0], "quick": [0.0, 0.5, 1.0, 1.75, 3.0]}
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The checks, then per direction the candidates with fixed positions and, per seed, with trained ones."""
+    if tier not in CHECKS:
+        return []
+    found = [planned_study(StudyConfig("expressivity", tier, "expressivity", CHECKS[tier]))]
+    for direction in ("encoder", "decoder"):
+        fixed = [dict(length=2, distance=distance, seed=0) for distance in DISTANCES[tier]]
+        trained = [dict(length=3, seed=seed) for seed in range(seeds or (1 if tier == "smoke" else SEEDS))]
+        for params in fixed + trained:
+            params = dict(direction=direction, steps=STEPS[tier], **params)
+            seed = params["seed"]
+            config = StudyConfig("expressivity", tier, "imitation", params, model_seed=seed, data_seed=seed)
+            labels = dict(direction=direction, positions="fixed" if "distance" in params else "trained")
+            found.append(planned_study(config, **labels))
+    return found
+
+
+def checks_of(records: Sequence[Record]) -> Record | None:
+    """The record of the checks among those of the experiment."""
+    return next(iter(select(records, study="expressivity")), None)
+
+
+def measure(records: Sequence[Record]) -> list[Check]:
+    """The statements of §4 and appendix A, judged by what was found of them.
+
+    - A.2, A.3, A.4: verified if equal within ``EXACT``; A.3 also needs that two layers differ.
+    - 4.1, 4.2: verified if every model tried, trained ones included, is refuted by at least what the proof guarantees,
+      while the theorem's own function is not; 4.1 also needs its rows in exact arithmetic.
+    - F1-approximation: verified if a whole decoder and single attentions are simulated within ``EXACT``.
+    - F1-logarithmic: fails if the dimensions that random vectors need grow at least like n^``POLYNOMIAL``, else open;
+      the correction holds if one dimension suffices at every length tried, and if what a dyadic tree needs grows
+      slower, between the two longest, than n and than what random vectors need.
+    """
+    record = checks_of(records)
+    if record is None:
+        return []
+    if not all(select(records, study="imitation", direction=d) for d in ("encoder", "decoder")):
+        return []  # models that were trained against the theorems are part of it
+    m, c, tier = record.metrics, record.curves, record.config.tier
+    own = (name_of(record),)
+
+    def refuted(kinds: str, direction: str) -> tuple[bool, tuple[str, ...]]:
+        trained = [
+            r
+            for r in select(records, study="imitation", direction=direction)
+            if direction == "encoder" or r.metrics["distance"] != 0
+        ]
+        holds = c[f"{kinds}_refuted"] == c[f"{kinds}_models"] and m["control_refuted"] == 0
+        holds = holds and all(r.metrics["refutation"]["refuted"] for r in trained)
+        return holds, own + tuple(name_of(r) for r in trained)
+
+    encoders, encoder_records = refuted("encoders", "encoder")
+    decoders, decoder_records = refuted("decoders", "decoder")
+    one_layer = max(m["a3_output_error"], m["a3_gradient_error"]) <= EXACT and m["a3_two_layers"] > EXACT
+    rational = m["rational_rows"] == ROWS and m["rational_error"] <= EXACT
+    simulated = max(*c["simulated_error"], *c["mask_exact"]) <= EXACT
+    within = m["tolerance"] * (1 + 1e-6)
+    one_dimension = set(c["dimensions_geometric"]) == {1} and max(c["geometric_score_error"]) <= within
+    slower = exceeds(min(1.0, last_exponent(record, "random")), last_exponent(record, "dyadic"))
+    correction = (
+        "random vectors need dimensions like n log n, a dyadic tree (log n)³; one dimension suffices if hidden scores "
+        "may fall without bound, at the price of numeric range"
+    )
+    return [
+        Check("A.2", m["a2_error"] <= EXACT, tier, records=own),
+        Check("A.3", one_layer, tier, records=own),
+        Check("A.4", m["a4_error"] <= EXACT, tier, records=own),
+        Check("4.1", encoders and rational, tier, records=encoder_records),
+        Check("4.2", decoders, tier, records=decoder_records),
+        Check("F1-approximation", simulated, tier, records=own),
+        Check(
+            "F1-logarithmic",
+            False if m["exponent_random"] >= POLYNOMIAL else None,
+            tier,
+            one_dimension and slower,
+            correction,
+            own,
+        ),
+    ]
+
+
+def equalities(record: Record) -> pd.DataFrame:
+    """What appendices A.2 to A.4 say is equal, and by how much it is not: relative errors in fp64, as text."""
+    m = record.metrics
+    rows = {
+        "A.2: a decoder is its own causal model": m["a2_error"],
+        "A.3: one layer, same weights: equal outputs": m["a3_output_error"],
+        "A.3: one layer: equal gradients of all weights": m["a3_gradient_error"],
+        "A.3: two layers: smallest difference": m["a3_two_layers"],
+        "A.4: formulas against matrices": m["a4_error"],
+    }
+    table = pd.DataFrame({"largest relative error": {name: f"{value:.0e}" for name, value in rows.items()}})
+    table.insert(0, "models", record.config.params["models"])
+    return table
+
+
+def refutations(record: Record, kinds: str) -> pd.DataFrame:
+    """Of "encoders" or "decoders" by kind: tried, refuted, smallest difference, and its ratio to what is guaranteed."""
+    names = ("models", "refuted", "difference", "ratio")
+    table = pd.DataFrame({name: record.curves[f"{kinds}_{name}"] for name in names}, record.curves[f"{kinds}_kind"])
+    named = {"difference": "smallest difference", "ratio": "smallest difference / guaranteed"}
+    return table.rename(columns=named).map(to_figures, decimals=3)
+
+
+def learned(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per trained candidate: positions, errors inside the box, and what the proofs force there and anywhere."""
+    rows = []
+    for r in select(records, study="imitation"):
+        m = r.metrics
+        rows.append(
+            {
+                "model": r.labels["direction"],
+                "positions": r.labels["positions"],
+                "seed": r.labels["seed"],
+                "p2 − p1": m["distance"],
+                "error before": m["box_before"],
+                **{f"output {t}": error for t, error in enumerate(m["box_error_by_position"], 1)},
+                "forced in the box": m["forced_in_box"],
+                "refuted by": m["refutation"].get("difference", float("nan")),
+                "guaranteed": m["refutation"].get("guaranteed", float("nan")),
+            }
+        )
+    return pd.DataFrame(rows).map(to_figures, decimals=3)
+
+
+def forced(direction: str, distances: Sequence[float], points: int = 41) -> np.ndarray:
+    """The largest error that the line forces inside the box of pairs, by p2 - p1; 0 where it misses the box."""
+    d_M1 = torch.tensor(distances, dtype=torch.float64)[:, None]
+    low_M1, high_M1 = (d_M1 - 1).clamp(min=-1), (d_M1 + 1).clamp(max=1)
+    x1_MP = low_M1 + (high_M1 - low_M1) * torch.linspace(0, 1, points, dtype=torch.float64)
+    y_BT = causal_outputs(function_of(direction), torch.stack([x1_MP, x1_MP - d_M1], -1).flatten(0, 1))
+    halves_MP = (y_BT[:, 0] - y_BT[:, 1]).abs().view_as(x1_MP) / 2
+    return torch.where(low_M1 <= high_M1, halves_MP, 0.0).amax(1).detach().numpy()
+
+
+def mask_errors(record: Record) -> pd.DataFrame:
+    """Largest output errors of simulated causal attention by n and kind, as text; values lie in [-1, 1]."""
+    c = record.curves
+    return pd.DataFrame(
+        {
+            "exact, n entries": [f"{e:.0e}" for e in c["mask_exact"]],
+            "exact, n − 1": [f"{e:.0e}" for e in c["mask_one_less"]],
+            "random vectors, n": [f"{e:.2f}" for e in c["mask_random"]],
+            "geometric": [f"{e:.0e}" for e in c["mask_geometric"]],
+            "entries of the geometric": c["mask_geometric_entries"],
+        },
+        index=pd.Index(c["mask_n"], name="n"),
+    )
+
+
+def last_exponent(record: Record, kind: str) -> float:
+    """Exponent of n in the dimensions that a kind of mask needs, between the two longest lengths."""
+    n, d = (record.curves[f"dimensions_{name}"][-2:] for name in ("n", kind))
+    return math.log(d[1] / d[0]) / math.log(n[1] / n[0])
+
+
+def attention_patterns(length: int, prompt: int) -> dict[str, np.ndarray]:
+    """Figures 1 and 8 as matrices: who (row) attends to whom (column), 0 not, 1 causally, 2 within a prompt or prefix.
+
+    "encoder–decoder" has 3 where the output attends to the encoded prompt. "ENTP, t" is the t-th prefix, computed from
+    scratch, of which only the last row is read.
+    """
+
+    def mask(open_until: int) -> np.ndarray:
+        return prefix_mask(torch.tensor([open_until]), length)[0, 0].numpy().astype(int)
+
+    causal, prefix = mask(0), mask(prompt)
+    prefix[:prompt, :prompt] *= 2
+    crossed = prefix.copy()
+    crossed[prompt:, :prompt] *= 3
+    found = {"decoder": causal, "prefix decoder": prefix, "encoder–decoder": crossed}
+    for t in range(1, length + 1):
+        whole = np.zeros((length, length), int)
+        whole[:t, :t] = 2 * mask(t)[:t, :t]
+        found[f"ENTP, {t}"] = whole
+    return found
+
+
+EXPRESSIVITY = Experiment(
+    name="expressivity",
+    version=1,
+    title="Expressive power of encoders and decoders",
+    notebook="01_expressivity",
+    plan=plan,
+    measure=measure,
+)

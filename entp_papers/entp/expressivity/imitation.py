@@ -1,0 +1,182 @@
+"""Training against theorems 4.1 and 4.2: what an encoder can learn of the decoder, and a decoder of the encoder.
+
+Both proofs force an error on a line of the input plane, y1 + p1 = y2 + p2, that is x1 - x2 = p2 - p1: there a
+candidate's first output on (x1) equals its second on (x1, x2), while the function's differ. One of the two is off by
+half of that: by 9/8 |p1 - p2| in theorem 4.1, by beta/2 |p1 - p2| in theorem 4.2. Training has two ways out: positions
+so far apart that the line misses the trained box, or so near that the bound vanishes. With p1 = p2 theorem 4.1 forces
+1/6 |x1 - x2| on the third output instead, which does not see tokens 1 and 2 change places; theorem 4.2 says nothing.
+
+Letters: B batch, T tokens, D width inside (inputs have width 1), L layers.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from entp_lib.validation import one_of, require
+from entp_papers.entp.expressivity.attention import (
+    AttentionStack,
+    refute_decoder,
+    refute_encoder,
+    theorem_4_1_decoder,
+    theorem_4_2_encoder,
+)
+
+DIRECTIONS = {"encoder": "theorem 4.1", "decoder": "theorem 4.2"}  # what is trained, and what says that it must fail
+POINTS = 60  # of a loss curve, at most
+REACH, GRID = 4.0, 41  # the plane is shown from -REACH to REACH at GRID points a side
+BATCH = 128
+TRIES = 4096  # sequences inside the box by which the error is measured
+
+
+class Candidate(nn.Module):
+    """An encoder or a decoder on real numbers: x_t + p_t, a linear map to ``width``, a stack with MLPs, and one back.
+
+    Wider inside than the theorems' own models (D = 1 all through), and refuted by the same proofs, which use only that
+    x_t and p_t enter by their sum. ``distance``: p_2 - p_1, of positions that stay as they are; None: positions start
+    normal and are trained.
+    """
+
+    def __init__(self, causal: bool, distance: float | None, seed: int, width: int = 8, n_layers: int = 2):
+        super().__init__()
+        generator = Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        p_TD = normal(3, 1)
+        if distance is not None:
+            p_TD = distance * torch.tensor([[-0.5], [0.5], [1.5]], dtype=torch.float64)
+        self.positions_TD = nn.Parameter(p_TD, requires_grad=distance is None)
+        self.w_in_1D, self.b_in_D, self.w_out_D1 = (
+            nn.Parameter(w) for w in (normal(1, width), normal(width), normal(width, 1) / width)
+        )
+        self.stack = AttentionStack(width, n_layers, causal=causal, mlp_width=4 * width, seed=seed)
+
+    def encode(self, x_TD: Tensor) -> Tensor:
+        """Outputs (T, 1) of one sequence (T, 1)."""
+        x_TD = x_TD + self.positions_TD[: len(x_TD)]
+        return self.stack.encode(x_TD @ self.w_in_1D + self.b_in_D) @ self.w_out_D1
+
+
+def causal_outputs(model, x_BT: Tensor) -> Tensor:
+    """T_f of many sequences of numbers at once, (B, T); one pass for a decoder, which is its own causal model."""
+    encode = torch.vmap(model.encode)
+    stack = getattr(model, "stack", model)
+    if stack.causal:
+        return encode(x_BT[:, :, None])[:, :, 0]
+    return torch.stack([encode(x_BT[:, :t, None])[:, -1, 0] for t in range(1, x_BT.shape[1] + 1)], 1)
+
+
+def function_of(direction: str) -> AttentionStack:
+    """What a candidate of this direction is to imitate: the other architecture's function, at width 1."""
+    one_of("direction", direction, DIRECTIONS)
+    return theorem_4_1_decoder(1) if direction == "encoder" else theorem_4_2_encoder(1)
+
+
+def boxes(batch: int, length: int, generator: Generator) -> Tensor:
+    """Sequences (B, T) drawn uniformly from [-1, 1]^T."""
+    return 2 * torch.rand(batch, length, generator=generator, dtype=torch.float64) - 1
+
+
+def train(model: Candidate, function: AttentionStack, length: int, steps: int, seed: int) -> Iterator[float]:
+    """The squared error before each of ``steps`` steps of Adam, the rate falling from 0.01 to 0 by a cosine."""
+    generator = Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        x_BT = boxes(BATCH, length, generator)
+        with torch.no_grad():
+            y_BT = causal_outputs(function, x_BT)
+        loss = (causal_outputs(model, x_BT) - y_BT).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        yield loss.item()
+
+
+@torch.no_grad()
+def errors(model: Candidate, function: AttentionStack, x_BT: Tensor) -> Tensor:
+    """|T_model - T_function| at every position, (B, T)."""
+    return (causal_outputs(model, x_BT) - causal_outputs(function, x_BT)).abs()
+
+
+@torch.no_grad()
+def on_the_line(function: AttentionStack, distance: float, reach: float, points: int) -> tuple[Tensor, Tensor]:
+    """Points (B, 2) with x1 - x2 = ``distance`` inside the square of ``reach``, and the error that is forced there."""
+    low, high = max(-reach, distance - reach), min(reach, distance + reach)
+    x1_B = torch.linspace(low, high, points if low <= high else 0, dtype=torch.float64)
+    x_BT = torch.stack([x1_B, x1_B - distance], 1)
+    y_BT = causal_outputs(function, x_BT)
+    return x_BT, (y_BT[:, 0] - y_BT[:, 1]).abs() / 2
+
+
+def imitation_study(
+    direction: str, length: int, steps: int, distance: float | None = None, seed: int = 0
+) -> tuple[dict[str, Any], dict[str, list]]:
+    """(metrics, curves) of one candidate trained on sequences of ``length`` 2 or 3 from the box [-1, 1].
+
+    Curves: "loss" (mean over the steps up to "step"), "axis" and "error" (the larger error of outputs 1 and 2, a row
+    per x2), and along the line inside the plane "line_x1", "line_error" and "line_forced". Metrics: the largest error
+    in the box before and after training and by position, the positions, the largest error that the line forces in the
+    box, and the refuter's verdict. Raises ConfigError for another direction or length, or too few steps.
+    """
+    function = function_of(direction)
+    require(length in (2, 3), f"length = {length}: must be 2 or 3")
+    require(steps >= 1, f"steps = {steps}: must be at least 1")
+    model = Candidate(direction == "decoder", distance, seed)
+    box_BT = boxes(TRIES, length, Generator().manual_seed(10_000 + seed))
+    before = float(errors(model, function, box_BT).max())
+    losses = list(train(model, function, length, steps, seed))
+    by_position = errors(model, function, box_BT).amax(0).tolist()
+    p_T = model.positions_TD.detach().flatten()
+    found = float(p_T[1] - p_T[0])
+    metrics = {
+        "positions": p_T.tolist(),
+        "distance": found,
+        "box_before": before,
+        "box_error": max(by_position),
+        "box_error_by_position": by_position,
+        "first_two_error": max(by_position[:2]),
+        "forced_in_box": float(max(on_the_line(function, found, 1.0, 81)[1], default=0.0)),
+        "refutation": refutation(direction, model),
+    }
+    window = math.ceil(steps / POINTS)
+    chunks = [losses[i : i + window] for i in range(0, steps, window)]
+    axis = torch.linspace(-REACH, REACH, GRID, dtype=torch.float64)
+    plane_BT = torch.cartesian_prod(axis, axis).flip(1)  # rows by x2, within a row x1
+    line_BT, forced_B = on_the_line(function, found, REACH, GRID)
+    curves = {
+        "step": [min(steps, (i + 1) * window) for i in range(len(chunks))],
+        "loss": [sum(chunk) / len(chunk) for chunk in chunks],
+        "axis": axis.tolist(),
+        "error": short(errors(model, function, plane_BT).amax(1).view(GRID, GRID)),
+        "line_x1": short(line_BT[:, 0]),
+        "line_error": errors(model, function, line_BT).amax(1).tolist() if len(line_BT) else [],
+        "line_forced": forced_B.tolist(),
+    }
+    return metrics, curves
+
+
+def short(values: Tensor) -> list:
+    """Numbers for a picture: four digits after the point."""
+    return torch.round(values, decimals=4).tolist()
+
+
+def refutation(direction: str, model: Candidate) -> dict[str, Any]:
+    """What the refuter finds of a model; ``case`` says why where the proof does not cover it."""
+    try:
+        found = refute_encoder(model) if direction == "encoder" else refute_decoder(model)
+    except ValueError as error:
+        return {"refuted": False, "case": str(error)}
+    return {
+        "refuted": found.difference > 0 and found.difference >= found.guaranteed * (1 - 1e-6),
+        "case": found.case,
+        "inputs": found.inputs_TD.flatten().tolist(),
+        "difference": found.difference,
+        "guaranteed": found.guaranteed,
+    }

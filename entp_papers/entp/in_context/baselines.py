@@ -1,0 +1,181 @@
+"""Classical learners on the prompts of ``InContext``, for comparison (§7.2, appendix C.2; after Garg et al., 2022).
+
+A rule gets the first i pairs and the next x of every prompt and predicts its y: (B, i, d), (B, i), (B, d) to (B,).
+With no examples every learner predicts 0. What scikit-learn and xgboost do is left to them, prompt by prompt.
+
+Letters: B prompts, N points, i examples, d dimensions, h hidden units.
+"""
+
+import functools
+import importlib.util
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from entp_lib.tasks import InContext, build_task
+from entp_lib.training.evaluation import batches
+from entp_lib.validation import one_of, require
+
+Rule = Callable[[Tensor, Tensor, Tensor, InContext], Tensor]
+LASSO_ALPHAS = (1.0, 0.1, 0.01, 0.001, 0.0001)
+
+
+def least_squares(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
+    """w·x with the shortest w of those that fit best."""
+    w_Bd = (torch.linalg.pinv(x_Bid) @ y_Bi[..., None])[..., 0]
+    return (w_Bd * query_Bd).sum(1)
+
+
+def ridge(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
+    """w·x with the penalty α|w|²: α is the noise's variance, which is best for linear functions, or 1 without noise."""
+    gram_Bdd = x_Bid.mT @ x_Bid + (task.noise**2 or 1.0) * torch.eye(x_Bid.shape[2], dtype=x_Bid.dtype)
+    return (torch.linalg.solve(gram_Bdd, (x_Bid.mT @ y_Bi[..., None])[..., 0]) * query_Bd).sum(1)
+
+
+def averaging(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
+    """w·x with w the mean of y x."""
+    return ((y_Bi[..., None] * x_Bid).mean(1) * query_Bd).sum(1)
+
+
+def neighbours(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
+    """The mean y of the three nearest examples, or of as many as there are."""
+    distance_Bi = (x_Bid - query_Bd[:, None]).norm(dim=2)
+    return y_Bi.gather(1, distance_Bi.topk(min(3, y_Bi.shape[1]), largest=False).indices).mean(1)
+
+
+def trained_network(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
+    """A network of the task's shape, trained on the examples: 100 steps of Adam at 5e-3, all prompts side by side.
+
+    It has no biases, as the functions have none; that of Garg et al. has them.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def uniform(*shape: int) -> Tensor:
+        start = torch.rand(*shape, generator=generator, dtype=x_Bid.dtype) * 2 - 1
+        return (start / math.sqrt(shape[1])).requires_grad_()  # divided by the root of the number of inputs
+
+    into_Bdh, out_Bh1 = uniform(*query_Bd.shape, task.hidden), uniform(len(query_Bd), task.hidden, 1)
+    optimizer = torch.optim.Adam([into_Bdh, out_Bh1], lr=5e-3)
+    for _ in range(100):
+        loss = (((x_Bid @ into_Bdh).relu() @ out_Bh1)[..., 0] - y_Bi).square().mean(1).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        return ((query_Bd[:, None] @ into_Bdh).relu() @ out_Bh1)[:, 0, 0]
+
+
+def fitted(make: Callable[[], Any], x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor) -> Tensor:
+    """The predictions of a scikit-learn estimator, a fresh one for each prompt."""
+    import sklearn
+
+    found = []
+    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # half the time of such small fits
+        for x, y, query in zip(x_Bid.numpy(), y_Bi.numpy(), query_Bd.numpy(), strict=True):
+            found.append(float(make().fit(x, y).predict(query[None])[0]))
+    return torch.tensor(found, dtype=x_Bid.dtype)
+
+
+def lasso(alpha: float, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
+    """w·x with the penalty α|w|₁, no intercept."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import Lasso
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a small α may not converge, and is scored as it is
+        return fitted(lambda: Lasso(alpha, fit_intercept=False, max_iter=100_000), x_Bid, y_Bi, query_Bd)
+
+
+def greedy_tree(limited: bool, x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
+    """A regression tree that splits greedily, to the task's depth or until every example is fitted."""
+    from sklearn.tree import DecisionTreeRegressor
+
+    depth = task.depth if limited else None
+    return fitted(lambda: DecisionTreeRegressor(max_depth=depth, random_state=0), x_Bid, y_Bi, query_Bd)
+
+
+def boosting(x_Bid: Tensor, y_Bi: Tensor, query_Bd: Tensor, task: InContext) -> Tensor:
+    """Gradient-boosted trees with the defaults of xgboost."""
+    from xgboost import XGBRegressor
+
+    return fitted(lambda: XGBRegressor(n_jobs=1), x_Bid, y_Bi, query_Bd)
+
+
+class Baseline(NamedTuple):
+    """A learner: its rule, the function classes it is drawn for, the library it needs, and whether it is costly."""
+
+    rule: Rule
+    functions: tuple[str, ...]
+    library: str = "torch"
+    costly: bool = False
+
+
+BASELINES = {
+    "least squares": Baseline(least_squares, ("linear", "sparse", "network", "tree")),
+    "ridge": Baseline(ridge, ("linear", "network")),
+    "averaging": Baseline(averaging, ("linear", "sparse")),
+    "3 nearest neighbours": Baseline(neighbours, ("linear", "sparse", "network", "tree")),
+    **{
+        f"Lasso, α = {alpha:g}": Baseline(functools.partial(lasso, alpha), ("sparse",), "sklearn", costly=True)
+        for alpha in LASSO_ALPHAS
+    },
+    "trained network": Baseline(trained_network, ("network",), costly=True),
+    "greedy tree": Baseline(functools.partial(greedy_tree, True), ("tree",), "sklearn", costly=True),
+    "greedy tree, any depth": Baseline(functools.partial(greedy_tree, False), ("tree",), "sklearn", costly=True),
+    "gradient boosting (xgboost)": Baseline(boosting, ("tree",), "xgboost", costly=True),
+}
+
+
+def missing() -> dict[str, str]:
+    """The baselines that cannot run here, and why."""
+    return {
+        name: f"{b.library} is not installed"
+        for name, b in BASELINES.items()
+        if importlib.util.find_spec(b.library) is None
+    }
+
+
+def predictions(name: str, x_BNd: Tensor, y_BN: Tensor, task: InContext) -> Tensor:
+    """(B, N): each y predicted from the pairs before it, the first as 0. ConfigError for an unknown name."""
+    one_of("baseline", name, BASELINES)
+    x_BNd, y_BN = x_BNd.double(), y_BN.double()
+    found = [torch.zeros(len(x_BNd), dtype=x_BNd.dtype)]
+    for i in range(1, x_BNd.shape[1]):
+        found.append(BASELINES[name].rule(x_BNd[:, :i], y_BN[:, :i], x_BNd[:, i], task))
+    return torch.stack(found, 1)
+
+
+def baselines_study(
+    task: dict[str, Any], prompts: int, costly_prompts: int, seed: int
+) -> tuple[dict[str, Any], dict[str, list]]:
+    """Squared errors, over the normaliser, by number of examples, of every baseline of a task's function class.
+
+    The prompts are those on which a run with this ``data_seed`` is scored at its end on a CPU if ``prompts`` is its
+    ``final_eval_sequences``; the costly learners get the first ``costly_prompts``. Curves: "<prompts> | <baseline>" and
+    the same with " | error", its standard error over prompts. Metrics: ``prompts`` by baseline, and ``missing``.
+    """
+    base = build_task("in_context", task)
+    require(
+        1 <= costly_prompts <= prompts,
+        f"costly_prompts = {costly_prompts}: must be 1 to prompts = {prompts}",
+    )
+    absent = {name: why for name, why in missing().items() if base.function in BASELINES[name].functions}
+    metrics: dict[str, Any] = {"prompts": {}, "missing": absent}
+    curves: dict[str, list] = {"examples": list(range(base.points))}
+    tasks = {"standard": base, **base.reported_apart()}
+    names = [n for n, b in BASELINES.items() if base.function in b.functions and n not in absent]
+    for kind, shown in tasks.items():
+        drawn = list(batches(shown, prompts, "cpu", "evaluate", seed, "final"))
+        inputs_BTd, targets_BT = (torch.cat([getattr(b, part) for b in drawn]) for part in ("inputs_BT", "targets_BT"))
+        for name in names:
+            count = costly_prompts if BASELINES[name].costly else prompts
+            x_BNd, y_BN = inputs_BTd[:count, ::2], targets_BT[:count, ::2].double()
+            errors_BN = (predictions(name, x_BNd, y_BN, shown) - y_BN).square() / shown.normaliser
+            curves[f"{kind} | {name}"] = errors_BN.mean(0).tolist()
+            curves[f"{kind} | {name} | error"] = (errors_BN.std(0, correction=0) / math.sqrt(count)).tolist()
+            metrics["prompts"][name] = count
+    return metrics, curves

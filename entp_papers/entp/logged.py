@@ -1,0 +1,137 @@
+"""The authors' logged runs in steps and in compute: what each score costs ENTP and the decoder.
+
+A log tells at which step a model first has a score; what a step costs follows from the model, from the prefixes that
+are scored and from the batch. Steps come from ``results/reference/entp/logged_steps.csv``, multiply-adds from
+``entp_lib.models.costs``, for ENTP as this library computes it (the authors' program runs every prefix by itself and
+takes a quarter more). PyTorch's operation counter checks them on one sequence.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+
+from entp_lib.config import ModelConfig, StudyConfig
+from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.experiments.frames import published
+from entp_lib.experiments.measurements import Check
+from entp_lib.models import costs
+from entp_lib.models.transformer import build_model
+from entp_lib.records.store import Record
+from entp_lib.validation import require
+
+NAME = "logged_steps"
+# By task: tokens of a sequence, the shortest scored prefix, vocabulary, sequences of a batch.
+SETTINGS = {
+    "count3": (64, 17, 64, 64),
+    "plain addition": (64, 1, 14, 64),
+    "reversed addition": (64, 1, 14, 64),
+    "shakespeare": (64, 1, 65, 64),
+    "openwebtext": (128, 1, 50_304, 32),
+}
+ARMS = ("decoder", "entp")
+BACKWARD = 2  # a gradient takes as many multiply-adds again as two forward passes
+
+
+def logged_study(task: str, model: str) -> tuple[dict[str, Any], dict[str, list]]:
+    """What a training step of a logged pair costs, and the steps at which each arm first has a score.
+
+    Metrics, by arm: ``step`` (multiply-adds of a training step), ``forward`` (of one sequence forward, by the
+    formulas) and ``counted`` (the same by PyTorch's counter). Curves: ``level``, ``decoder`` and ``entp`` (steps; null
+    where the log never gets there). ConfigError for a pair that is not logged.
+    """
+    log = published("entp", NAME).query("task == @task and model == @model")
+    require(len(log) > 0, f"task = {task!r}, model = {model!r}: not among the authors' logged pairs")
+    tokens, first, vocabulary, batch = SETTINGS[task]
+    lengths, metrics = range(first, tokens + 1), {}
+    wanted_1T = torch.arange(1, tokens + 1)[None] >= first
+    for arm in ARMS:
+        cfg = ModelConfig.from_size(model, architecture=arm, vocab_size=vocabulary, max_length=tokens)
+        network, inputs_1T = build_model(cfg, 0), torch.zeros(1, tokens, dtype=torch.long)
+        with torch.no_grad():
+            counted = costs.counted(lambda run=network, x=inputs_1T: run(x, wanted_1T))
+        forward = costs.training_pass(cfg, lengths, tokens)
+        metrics[arm] = {"step": (1 + BACKWARD) * forward * batch, "forward": forward, "counted": counted}
+    steps = log.pivot(index="level", columns="architecture", values="step").reindex(log["level"].unique())
+    found = {arm: [None if pd.isna(step) else int(step) for step in steps[arm]] for arm in ARMS}
+    return metrics, {"level": steps.index.tolist(), **found}
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """A study for each logged pair of curves."""
+    pairs = published("entp", NAME)[["task", "model"]].drop_duplicates()
+    pairs = {"smoke": pairs.query("task == 'shakespeare' and model == 'small'"), "quick": pairs}.get(tier)
+    rows = [] if pairs is None else pairs.to_dict("records")
+    return [planned_study(StudyConfig("authors_log", tier, NAME, row), **row) for row in rows]
+
+
+def spent(record: Record) -> pd.DataFrame:
+    """By score (rows): steps and multiply-adds of each arm to it, and the ratios; NaN where an arm never gets there.
+
+    ``fewer steps``: the decoder's over ENTP's. ``more multiply-adds``: ENTP's over the decoder's.
+    """
+    steps = pd.DataFrame(record.curves).astype(float).set_index("level")
+    operations = steps * pd.Series({arm: record.metrics[arm]["step"] for arm in ARMS})
+    ratios = {
+        "fewer steps": steps["decoder"] / steps["entp"],
+        "more multiply-adds": operations["entp"] / operations["decoder"],
+    }
+    return pd.concat({"steps": steps, "multiply-adds": operations, "ratio": pd.DataFrame(ratios)}, axis=1)
+
+
+def ratios(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per logged pair: the least and the largest ratio of steps and of multiply-adds over scores both reach."""
+    rows = {}
+    for r in records:
+        found = spent(r)["ratio"].dropna()
+        rows[r.labels["task"], r.labels["model"]] = {
+            "scores both reach": len(found),
+            "decoder's steps in ENTP's": to_text(found["fewer steps"]),
+            "ENTP's multiply-adds in the decoder's": to_text(found["more multiply-adds"]),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def to_text(values: pd.Series) -> str:
+    """The least and the largest of some ratios."""
+    return f"{values.min():.1f} to {values.max():.1f}"
+
+
+def measure(records: Sequence[Record]) -> list[Check]:
+    """Whether Count3's log has ENTP in fewer steps, at more compute, alone with whole sequences; sums and text too."""
+    found = []
+
+    def check(claim: str, holds: bool, remark: str, used: Sequence[Record]) -> None:
+        found.append(Check(claim, holds, used[0].config.tier, records=tuple(map(name_of, used)), remark=remark))
+
+    if count3 := select(records, task="count3", model="medium"):
+        both = spent(count3[0])["ratio"].dropna()
+        fewer, more = both["fewer steps"], both["more multiply-adds"]
+        check("F3-log-steps", bool((fewer > 1).all()), f"{to_text(fewer)} times fewer", count3)
+        check("F3-log-compute", bool((more > 1).all()), f"{to_text(more)} times as many", count3)
+        last = published("entp", "count3").query("size == 'medium'").set_index("architecture")["sequence_accuracy"]
+        alone = last["entp"] > 0.5 and last["decoder"] < 0.01
+        check("F3-log-sequences", bool(alone), f"{last['entp']:.3f} of them, the decoder {last['decoder']:.3f}", count3)
+    for claim, tasks in (
+        ("F5-log-compute", ("plain addition", "reversed addition")),
+        ("T3-log-compute", ("openwebtext", "shakespeare")),
+    ):
+        if used := select(records, task=tasks):
+            both = pd.concat([spent(r)["ratio"].dropna() for r in used])
+            fewer, more = both["fewer steps"], both["more multiply-adds"]
+            remark = f"{to_text(more)} times as many; the decoder's steps are {to_text(fewer)} of ENTP's"
+            check(claim, bool((more > 1).all()), remark, used)
+    return found
+
+
+AUTHORS_LOG = Experiment(
+    name="authors_log",
+    version=1,
+    title="The authors' logs in steps and in compute",
+    notebook="03_count3",
+    plan=plan,
+    measure=measure,
+    changeable=False,
+    seeded=False,
+)

@@ -1,0 +1,277 @@
+"""Pairless bounds: the best score of a predictor that looks at no pair of elements, on Count3, Count2 and Match3′.
+
+Count3 counts ordered pairs (i, j). Those with i ≠ j come in twos, so that the count has the parity of its diagonal,
+k = #{i : 2 x_i + x_n = 0 (mod n)}, which asks one element at a time. Whoever knows k, x_n and n, and gives the
+commonest answer of each such cell, is right more often than chance and has looked at no pair. A model shows that it
+finds pairs only beyond that bound.
+
+Match3′ has x_1 in the place of x_n. There one element decides in a second way, too: s = #{i : x_i + 2 x_1 = 0}, the
+pairs of x_1 itself; the bound knows both, since either makes the label 1 at once and it stays. Count2 has no pairs:
+its bound knows x_n and n.
+
+Letters: B sequences, n length of a prefix, C cells of what a predictor knows, A answers.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from entp_lib import paths
+from entp_lib.config import StudyConfig
+from entp_lib.experiments.experiment import Experiment, PlannedRun, no_claims, planned_study
+from entp_lib.records.store import Record, Store
+from entp_lib.tasks import Chain, Counting, Task, Triplets, build_task, generator_for
+from entp_lib.tasks.chain import traces
+from entp_lib.tasks.counting import next_symbols
+from entp_lib.validation import require
+
+NAME = "count3_bounds"
+CHUNK = 4096  # sequences at a time: they stay in the processor's cache
+MOST = 31  # counts above it are one cell
+DECIDES = {  # parameters that the distribution of a task hangs on, and nothing else
+    "counting": ("length", "seed_length", "symbols", "first_scored", "order"),
+    "triplets": ("length", "symbols", "modulus", "anchor", "output"),
+    "chain": ("longest", "symbols"),
+}
+ENUMERATED = 2**20  # the most sequences that are all tried
+SIMULATED, TOKENS = 2**20, 2**25  # how many are drawn of a task that has more: these, or of so many tokens
+ON_THE_SPOT = 2**14  # how many where no record has the task
+BEYOND = 0.05  # of the tokens above the bound: an arm with less has not shown that it finds pairs
+SCORES = ("token_accuracy", "loss")
+
+
+def drawn_symbols(task: Task) -> int:
+    """How many symbols of a sequence are drawn at random."""
+    return task.seed_length if isinstance(task, Counting) else task.longest if isinstance(task, Chain) else task.length
+
+
+def every(symbols: int, length: int) -> Tensor:
+    """(symbols ** length, length) all sequences of that many symbols."""
+    return torch.cartesian_prod(*[torch.arange(symbols)] * length).reshape(-1, length)
+
+
+def prefixes(task: Task, sequences: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """For every scored length n: n, prefixes (B, n) and answers (B,).
+
+    Those of all sequences if ``sequences`` is 0, else of so many drawn ones; no split for evaluation is made.
+    """
+    generator = generator_for("cpu", NAME)
+
+    def symbols(length: int) -> Tensor:
+        if not sequences:
+            return every(task.symbols, length)
+        return torch.randint(task.symbols, (sequences, length), generator=generator)
+
+    if isinstance(task, Chain):
+        for n in range(2, task.longest + 1):
+            yield n, (x_Bn := symbols(n)), traces(x_Bn)[2]
+    elif isinstance(task, Triplets):
+        x_BT = symbols(task.length)
+        labels_BT = torch.cat([task.labels(part) for part in x_BT.split(CHUNK)])
+        for t in range(1, task.length + 1):
+            yield t, x_BT[:, :t], labels_BT[:, t - 1]
+    else:
+        x_BT = torch.cat([grown(task, part) for part in symbols(task.seed_length).split(CHUNK)])
+        for n in range(task.first_scored, task.length + 1):
+            yield n, x_BT[:, :n], x_BT[:, n].long()
+
+
+def grown(task: Counting, x_BT: Tensor) -> Tensor:
+    """(B, length + 1) seeds continued by the function, in 16 bits each."""
+    while x_BT.shape[1] <= task.length:
+        x_BT = torch.cat([x_BT, next_symbols(x_BT, task.order)[:, None]], 1)
+    return x_BT.to(torch.int16)
+
+
+def diagonal(x_Bn: Tensor, anchor_B: Tensor, modulus: int) -> Tensor:
+    """k of each prefix, (B,): elements that make a triple with themselves, 2 x_i + anchor = 0 (mod ``modulus``)."""
+    return ((2 * x_Bn.int() + anchor_B.int()[:, None]) % modulus == 0).sum(1)
+
+
+def known(task: Task, x_Bn: Tensor) -> dict[str, Tensor]:
+    """What each predictor knows of prefixes of one length, as the number of a cell, (B,).
+
+    ``mode``: the length alone. ``last``: the element that stands in every triple, x_n or Match3′'s x_1. ``pairless``:
+    the bound. ``single``: k, s and that element, whatever the task.
+    """
+    n = x_Bn.shape[1]
+    modulus = (task.modulus or n) if isinstance(task, Triplets) else n
+    first = isinstance(task, Triplets) and task.anchor == "first"
+    anchor_B = x_Bn[:, 0 if first else -1].long()
+    if isinstance(task, Counting) and task.order == 2:
+        return {"mode": 0 * anchor_B, "last": anchor_B, "pairless": anchor_B}
+    k_B = diagonal(x_Bn, anchor_B, modulus).clamp(max=MOST)
+    s_B = ((x_Bn.int() + 2 * anchor_B.int()[:, None]) % modulus == 0).sum(1).clamp(max=MOST)
+    symbols = max(task.symbols, n)
+    diagonal_B = k_B * symbols + anchor_B
+    both_B = s_B * (MOST + 1) * symbols + diagonal_B
+    pairless_B = both_B if isinstance(task, Triplets) else diagonal_B
+    return {"mode": 0 * anchor_B, "last": anchor_B, "pairless": pairless_B, "single": both_B}
+
+
+def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> tuple[float, float]:
+    """(share right, nats) on ``tested_CA`` of the predictor that counted ``fitted_CA``: its commonest answer by cell.
+
+    Frequencies of a cell are mixed with one observation of the frequencies over all cells, unless both are the same.
+    """
+    overall_A = fitted_CA.sum(0) / fitted_CA.sum()
+    right = np.take_along_axis(tested_CA, (fitted_CA + 1e-6 * overall_A).argmax(1)[:, None], 1).sum()
+    weight = 0 if fitted_CA is tested_CA else 1
+    told_CA = (fitted_CA + weight * overall_A) / np.maximum(fitted_CA.sum(1, keepdims=True) + weight, 1)
+    seen = tested_CA > 0
+    with np.errstate(divide="ignore"):
+        nats = -(tested_CA[seen] * np.log(told_CA[seen])).sum()
+    return float(right / tested_CA.sum()), float(nats / tested_CA.sum())
+
+
+def bounds_study(task: str, params: dict[str, Any], sequences: int) -> tuple[dict[str, Any], dict[str, list]]:
+    """Accuracy and loss of every predictor of ``known`` on a task, exactly if ``sequences`` is 0, else by simulation.
+
+    Metrics, by predictor: ``token_accuracy`` and ``loss`` (nats), means over the scored lengths. A simulation fits and
+    scores on the same sequences, which flatters it; ``held_out_...`` are fitted on one half and scored on the other,
+    both ways, which belittles it. Curves: ``n``, and by predictor the accuracy there and ``<predictor>_loss``.
+    ConfigError for a task that has no bound.
+    """
+    built, rows = task_of(task, params), []
+    for n, x_Bn, answers_B in prefixes(built, sequences):
+        parts = [known(built, part_Bn) for part_Bn in x_Bn.split(CHUNK)]
+        answers = int(answers_B.max()) + 1
+        for name in parts[0]:
+            cell_B = torch.cat([part[name] for part in parts])
+            index_B, shape = (cell_B * answers + answers_B).numpy(), (int(cell_B.max()) + 1, answers)
+            counts = [np.bincount(half, minlength=math.prod(shape)) for half in np.array_split(index_B, 2)]
+            halves = [half.reshape(shape) for half in counts]
+            found = dict(zip(SCORES, scores(whole := halves[0] + halves[1], whole), strict=True))
+            if sequences:
+                apart = np.mean([scores(*halves), scores(*halves[::-1])], axis=0).tolist()
+                found |= {f"held_out_{score}": value for score, value in zip(SCORES, apart, strict=True)}
+            rows.append({"n": n, "predictor": name, **found})
+    table = pd.DataFrame(rows)
+    means = table.drop(columns="n").groupby("predictor", sort=False).mean()
+    wide = table.pivot(index="n", columns="predictor")
+    curves = {"n": wide.index.tolist()}
+    for name in means.index:
+        curves |= {name: wide["token_accuracy", name].tolist(), f"{name}_loss": wide["loss", name].tolist()}
+    return means.to_dict("index"), curves
+
+
+def task_of(task: str, params: dict[str, Any]) -> Task:
+    """The task without a split and other settings that its bound does not hang on; ConfigError where it has none."""
+    require(task in DECIDES, f"task = {task!r}: has no pairless bound; {', '.join(DECIDES)} have one")
+    built = build_task(task, params)
+    return build_task(task, {name: getattr(built, name) for name in DECIDES[task]})
+
+
+def study_of(task: str, params: Mapping[str, Any], tier: str = "quick", simulated: int = SIMULATED) -> StudyConfig:
+    """The study of a task's bound: exact where its sequences can all be tried, else by simulation."""
+    built = task_of(task, dict(params))
+    decides = {name: getattr(built, name) for name in DECIDES[task]}
+    few = built.symbols ** drawn_symbols(built) <= ENUMERATED
+    sequences = 0 if few else min(simulated, TOKENS // built.length)
+    return StudyConfig(NAME, tier, "pairless_bound", dict(task=task, params=decides, sequences=sequences))
+
+
+def lookup(task: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list]]:
+    """(metrics, curves) of ``bounds_study`` for a task: its record's, else computed from fewer sequences."""
+    return looked_up(task, json.dumps(study_of(task, params).params["params"], sort_keys=True), paths.results())
+
+
+@lru_cache(maxsize=64)
+def looked_up(task: str, params: str, root: Path) -> tuple[dict[str, Any], dict[str, list]]:
+    """``lookup`` below a folder of results, once."""
+    record = Store(root, read_only=True).find(study_of(task, json.loads(params)), COUNT3_BOUNDS.version)
+    if record is not None:
+        return record.metrics, record.curves
+    return bounds_study(**study_of(task, json.loads(params), simulated=ON_THE_SPOT).params)
+
+
+def bound(task: str, params: Mapping[str, Any], score: str = "token_accuracy") -> float:
+    """What the pairless predictor scores on a task, mean over its scored lengths. ConfigError for one without it."""
+    return lookup(task, params)[0]["pairless"][score]
+
+
+def within(scores: Iterable[float], task: str, params: Mapping[str, Any], beyond: float = BEYOND) -> str:
+    """Why arms with these shares of the tokens say nothing of pairs: none is ``beyond`` the bound; else empty."""
+    level = bound(task, params)
+    return "" if max(scores) >= level + beyond else f"no arm is {beyond} above the pairless bound, {level:.3f}"
+
+
+def by_length(task: str, params: Mapping[str, Any]) -> pd.DataFrame:
+    """Accuracy and loss of every predictor by prefix length n."""
+    return pd.DataFrame(lookup(task, params)[1]).set_index("n")
+
+
+def overview(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per task: accuracy of the mode, of the anchor alone and of the bound, and the bound's loss in nats.
+
+    In brackets, of what was simulated, the bound fitted on one half and scored on the other.
+    """
+    names = {"counting": "Count", "triplets": "Match3′", "chain": "prompts of Count3"}
+    rows = {}
+    for r in records:
+        task, params, found = r.config.params["task"], r.config.params["params"], r.metrics
+        name = names[task] + (str(params["order"]) if task == "counting" else "")
+        row = {predictor: f"{found[predictor]['token_accuracy']:.3f}" for predictor in ("mode", "last", "pairless")}
+        row["loss"] = f"{found['pairless']['loss']:.3f}"
+        for column, score in (("pairless", "token_accuracy"), ("loss", "loss")):
+            apart = found["pairless"].get(f"held_out_{score}")
+            row[column] += f" ({apart:.3f})" if apart is not None else ""
+        sizes = {
+            "prompt" if k == "seed_length" else k: v for k, v in params.items() if k not in ("order", "first_scored")
+        }
+        rows[name, ", ".join(f"{k} {v}" for k, v in sizes.items())] = row
+    return pd.DataFrame.from_dict(rows, orient="index").sort_index()
+
+
+COUNTING = (  # length, seed_length, symbols, first_scored: what has run, is planned or is the paper's
+    (10, 4, 10, 5),
+    (10, 6, 10, 7),
+    (12, 8, 24, 9),
+    (16, 8, 24, 9),
+    (24, 8, 24, 9),
+    (64, 16, 64, 17),
+    (6, 4, 6, 5),
+    (8, 4, 8, 5),
+    (14, 4, 14, 5),
+    (8, 3, 8, 4),
+    (5, 3, 10, 3),
+    (8, 4, 10, 4),
+    (16, 8, 64, 9),
+)
+CONTROLS = ((10, 4, 10, 5), (5, 3, 10, 3), (8, 4, 10, 4))  # the same for Count2
+MATCH3 = dict(length=8, symbols=11, modulus=11)
+QUICK = (
+    *(("counting", dict(zip(DECIDES["counting"], (*sizes, 3), strict=True))) for sizes in COUNTING),
+    *(("counting", dict(zip(DECIDES["counting"], (*sizes, 2), strict=True))) for sizes in CONTROLS),
+    *(("triplets", MATCH3 | change) for change in ({}, dict(modulus=0), dict(anchor="last"), dict(output="count"))),
+    ("triplets", {}),
+    ("chain", dict(longest=5, symbols=8)),
+)
+SMOKE = (("counting", dict(length=6, seed_length=3, symbols=6)), ("triplets", dict(length=4, symbols=60)))
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The bound of every task that has runs, is planned or is the paper's, a study each."""
+    tasks = {"smoke": SMOKE, "quick": QUICK}.get(tier, ())
+    simulated = SIMULATED if tier == "quick" else 1000
+    return [planned_study(study_of(*task, tier=tier, simulated=simulated)) for task in tasks]
+
+
+COUNT3_BOUNDS = Experiment(
+    name=NAME,
+    version=1,
+    title="What a predictor gets that looks at no pair",
+    notebook="03_count3",
+    plan=plan,
+    measure=no_claims,
+    changeable=False,
+    seeded=False,
+)

@@ -1,0 +1,192 @@
+"""Any transformers body as ``model(inputs, wanted) -> logits``: each wanted prefix afresh, or one causal pass.
+
+``entp``: full attention within each wanted prefix, read at its last position. An encoder attends so by itself; a
+decoder is given an explicit mask of zeros, which lifts its own. ``decoder``: one pass of the whole sequence; an encoder
+is given a causal mask. Prefixes go in groups of one length (``grouped``, nothing padded) or as one padded batch under a
+mask (``padded``); ``plan`` cuts a step into micro-batches as for the models of this library.
+
+Letters: B batch, T tokens, P prefixes of a group, N wanted positions, D width, V symbols of the task.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from entp_lib.models import entp
+from entp_lib.models.entp import Part
+from entp_lib.validation import one_of, require
+
+METHODS = ("grouped", "padded", "reference")
+
+
+class Adapted(nn.Module):
+    """A transformers body that reads a task's symbols and answers with their logits.
+
+    ``tokens``: the model's token for each symbol; their embeddings are copied, so that the rest of the vocabulary takes
+    no memory or optimiser state. None: fresh embeddings, drawn from ``seed`` with the standard deviation of the
+    model's own. ``output``: rows (V, D) that the read-out starts from, as of a language head; None draws them too.
+    The body's token embeddings are not its parameters any more. ConfigError where the attention of a body cannot be
+    what ``architecture`` asks for.
+    """
+
+    def __init__(
+        self,
+        body: nn.Module,
+        architecture: str,
+        vocab_size: int,
+        *,
+        tokens: Sequence[int] | None = None,
+        output_VD: Tensor | None = None,
+        seed: int = 0,
+        method: str = "grouped",
+        token_budget: int = 1024,
+    ):
+        super().__init__()
+        one_of("architecture", architecture, ("entp", "decoder"))
+        one_of("method", method, METHODS)
+        require(tokens is None or len(tokens) == vocab_size, f"tokens: {vocab_size} symbols need one token each")
+        own_VD = body.get_input_embeddings().weight.detach()
+        generator = torch.Generator().manual_seed(seed)
+        width = own_VD.shape[1]
+
+        def drawn(std: float) -> Tensor:
+            return torch.randn(vocab_size, width, generator=generator).to(own_VD) * std
+
+        start_VD = drawn(float(own_VD[1:].std())) if tokens is None else own_VD[torch.tensor(list(tokens))].clone()
+        self.read_in = nn.Embedding.from_pretrained(start_VD, freeze=False)
+        self.read_out = nn.Linear(width, vocab_size, bias=False).to(own_VD)
+        with torch.no_grad():
+            self.read_out.weight.copy_(drawn(0.02) if output_VD is None else output_VD)
+        self.architecture, self.method, self.token_budget = architecture, method, token_budget
+        self.body = body
+        body.set_input_embeddings(nn.Embedding(1, width).to(own_VD).requires_grad_(False))
+        self.is_causal = sees_only_the_past(body, width)
+        if architecture == "entp" and self.is_causal:
+            check_can_be_lifted(body, width)
+
+    def forward(self, inputs_BT: Tensor, wanted: Tensor | Part, prompt_lengths_B: Tensor | None = None) -> Tensor:
+        """Logits (N, V) after the wanted positions, in row-major order. Prompt lengths are not looked at."""
+        part = wanted if isinstance(wanted, Part) else Part(wanted)
+        x_BTD = self.read_in(inputs_BT)
+        if self.architecture == "decoder":
+            states_ND = self.hidden(x_BTD, None if self.is_causal else causal_mask(x_BTD))[part.wanted_BT]
+        elif self.method == "reference":
+            states_ND = self.loop(x_BTD, part.wanted_BT)
+        elif self.method == "padded":
+            states_ND = self.padded(x_BTD, part.wanted_BT)
+        else:
+            parts = [part] if part.layout is not None else self.plan(part.wanted_BT)
+            states = [self.grouped(x_BTD, p) for p in parts]
+            places = [p.places_P for p in parts]
+            states_ND = torch.cat(states)[torch.cat(places).argsort()] if parts else x_BTD.new_zeros(0, x_BTD.shape[-1])
+        return self.read_out(states_ND)
+
+    def plan(self, wanted_BT: Tensor) -> list[Part]:
+        """The wanted positions in micro-batches of about ``token_budget`` tokens whose losses add up to the whole."""
+        if self.architecture == "decoder":
+            return [Part(wanted_BT)]
+        return entp.plan(wanted_BT, max(self.token_budget, wanted_BT.shape[1]), pack=False)
+
+    def hidden(self, x_BTD: Tensor, mask: Tensor | None) -> Tensor:
+        """The body's last hidden states (B, T, D); ``mask`` (B, 1, T, T) is added to the scores."""
+        return self.body(inputs_embeds=x_BTD, attention_mask=mask, **cacheless(self.body)).last_hidden_state
+
+    def lifted(self, x_PTD: Tensor) -> Tensor | None:
+        """The mask under which every token sees every other: none for an encoder."""
+        batch, tokens, _ = x_PTD.shape
+        return x_PTD.new_zeros(batch, 1, tokens, tokens) if self.is_causal else None
+
+    def grouped(self, x_BTD: Tensor, part: Part) -> Tensor:
+        """States (P, D) at the ends of a part's prefixes, those of one length together."""
+        found = []
+        for chosen, rows, length in part.layout:
+            x_PTD = x_BTD[slice(rows) if chosen is None else chosen, :length]
+            found.append(self.hidden(x_PTD, self.lifted(x_PTD))[:, -1])
+        return torch.cat(found)
+
+    def padded(self, x_BTD: Tensor, wanted_BT: Tensor) -> Tensor:
+        """States (N, D) of all prefixes as one batch of full length under a mask that hides what lies behind."""
+        rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
+        tokens = x_BTD.shape[1]
+        hidden_NT = torch.arange(tokens, device=ends_N.device) > ends_N[:, None]
+        mask_NT = x_BTD.new_zeros(hidden_NT.shape).masked_fill(hidden_NT, torch.finfo(x_BTD.dtype).min)
+        mask = mask_NT[:, None, None].expand(-1, 1, tokens, -1)
+        return self.hidden(x_BTD[rows_N], mask)[torch.arange(len(rows_N)), ends_N]
+
+    def loop(self, x_BTD: Tensor, wanted_BT: Tensor) -> Tensor:
+        """The definition, one prefix at a time: for tests and comparison."""
+        found = []
+        for b, t in wanted_BT.nonzero().tolist():
+            x = x_BTD[b : b + 1, : t + 1]
+            found.append(self.hidden(x, self.lifted(x))[0, -1])
+        return torch.stack(found) if found else x_BTD.new_zeros(0, x_BTD.shape[-1])
+
+
+def causal_mask(x_BTD: Tensor) -> Tensor:
+    """(B, 1, T, T): 0 where a token may look, the smallest number elsewhere."""
+    batch, tokens, _ = x_BTD.shape
+    mask_TT = torch.full((tokens, tokens), torch.finfo(x_BTD.dtype).min, dtype=x_BTD.dtype).triu(1)
+    return mask_TT.to(x_BTD.device).expand(batch, 1, tokens, tokens)
+
+
+def cacheless(body: nn.Module) -> dict[str, bool]:
+    """What keeps a decoder from filling a cache that nothing reads."""
+    return {"use_cache": False} if hasattr(body.config, "use_cache") and "use_cache" in vars(body.config) else {}
+
+
+@torch.no_grad()
+def first_state(body: nn.Module, x_BTD: Tensor, lifted: bool) -> Tensor:
+    """The body's output at the first of a few tokens, with its own mask or with one of zeros."""
+    batch, tokens, _ = x_BTD.shape
+    mask = x_BTD.new_zeros(batch, 1, tokens, tokens) if lifted else None
+    return body(inputs_embeds=x_BTD, attention_mask=mask, **cacheless(body)).last_hidden_state[:, 0]
+
+
+def probes(body: nn.Module, width: int) -> tuple[Tensor, Tensor]:
+    """Two inputs that differ in their last token."""
+    generator = torch.Generator().manual_seed(0)
+    like = next(body.parameters())
+    x = torch.randn(1, 4, width, generator=generator).to(like)
+    y = x.clone()
+    y[:, -1] = torch.randn(width, generator=generator).to(like)
+    return x, y
+
+
+def sees_only_the_past(body: nn.Module, width: int) -> bool:
+    """Whether the first token's output stays the same when the last token changes: asked of the body itself."""
+    x, y = probes(body, width)
+    return torch.equal(first_state(body, x, False), first_state(body, y, False))
+
+
+def check_can_be_lifted(body: nn.Module, width: int) -> None:
+    """ConfigError where the first token does not see the last one though the mask says it may."""
+    name = body.config.model_type
+    try:
+        x, y = probes(body, width)
+        moved = not torch.equal(first_state(body, x, True), first_state(body, y, True))
+    except (ValueError, RuntimeError, TypeError, IndexError):
+        moved = False
+    require(
+        moved,
+        f"architecture = 'entp': the causal mask of a {name!r} cannot be lifted (an explicit mask changes nothing, as "
+        "in recurrent models); use one whose layers attend, such as 'llama', 'gpt2' or a BERT",
+    )
+
+
+def symbol_tokens(tokenizer, symbols: int) -> list[int]:
+    """The model's token for each of the numbers 0 to ``symbols`` - 1.
+
+    ConfigError where the tokenizer splits one of them: such symbols need fresh embeddings.
+    """
+    found = []
+    for number in range(symbols):
+        ids = tokenizer(str(number), add_special_tokens=False)["input_ids"]
+        require(
+            len(ids) == 1,
+            f"symbols = {symbols}: the tokenizer splits {number} into {len(ids)} tokens "
+            f"({', '.join(map(repr, tokenizer.convert_ids_to_tokens(ids)))}); use at most {number} symbols, or "
+            "read_in = 'fresh'",
+        )
+        found.append(ids[0])
+    return found

@@ -1,0 +1,230 @@
+"""Integers as ±1 bits and circuits on them: adders (Lemma 1), flags, branches, copies, error correction.
+
+Pointers (§4.1) and two's complement words (§5.1) have their least significant bit first. Every circuit writes ReLU
+units into a ``LayerPlan`` and leaves a token alone whose rows, and whose scratchpad bit, are 0. ``Copying`` and
+``transposer`` are lemmas as Transformers of one layer.
+
+Letters: B batch, T tokens, D width, d length of vectors or size of matrices, L pointer bits.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from entp_lib.validation import one_of, require
+from entp_papers.looped.layers import Stack
+from entp_papers.looped.weights import LayerPlan, Rows, paired, same
+
+Word = Sequence[int]  # coordinates of bits
+MOST_BITS = 20  # an adder's sums stay below 2^(bits + 2), its gates below 2^(bits + 3): exact in fp32
+
+
+def pointer_bits(tokens: int) -> int:
+    """Bits of a pointer to one of ``tokens`` positions, L = ceil(log2 n)."""
+    return max(1, math.ceil(math.log2(tokens)))
+
+
+def to_bits(values: Tensor, bits: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """(..., bits) of ±1 for integers mod 2^bits: negative ones in two's complement."""
+    return (2 * (values.unsqueeze(-1) >> torch.arange(bits) & 1) - 1).to(dtype)
+
+
+def to_unsigned(bits_X: Tensor) -> Tensor:
+    """The integers from 0 to 2^bits - 1 of ±1 bits (..., bits)."""
+    return ((bits_X > 0).long() << torch.arange(bits_X.shape[-1])).sum(-1)
+
+
+def to_signed(bits_X: Tensor) -> Tensor:
+    """The integers of two's complement words (..., bits)."""
+    return to_unsigned(bits_X) - ((bits_X[..., -1] > 0).long() << bits_X.shape[-1])
+
+
+def wrap(value: int, bits: int) -> int:
+    """``value`` mod 2^bits as a signed word, from -2^(bits-1) to 2^(bits-1) - 1."""
+    half = 1 << (bits - 1)
+    return (value + half) % (2 * half) - half
+
+
+def temperature(tokens: int, error: float) -> float:
+    """The paper's bound λ = ln(n³ / ε) for heads that follow pointers (Lemma 2)."""
+    return math.log(tokens**3 / error)
+
+
+def check_word(name: str, value: int, bits: int) -> None:
+    """Raise ConfigError where ``value`` does not fit into a word of ``bits``."""
+    half = 1 << (bits - 1)
+    said = f"{name} = {value}: does not fit into a word of {bits} bits, which holds {-half} to {half - 1}"
+    require(-half <= value < half, said)
+
+
+def add_words(
+    plan: LayerPlan, out: Word, x: Word, y: Word | None, scratchpad: int, constant: int = 0, in_place: bool = True
+) -> None:
+    """out := x + y + constant mod 2^d in one hidden layer (Lemma 1); ``y`` None stands for 0. Bits are ±1.
+
+    With S_j the sum of the lowest j + 1 bits of all terms, bit j is [S_j >= 2^j] - [S_j >= 2·2^j] + [S_j >= 3·2^j].
+    At most 6 units per bit, 2 to remove the old value of ``out`` if it is one of the terms (``in_place``), 1 for the -1
+    of ±1 bits; a term of 0 saves 2.
+    """
+    for j, target in enumerate(out):
+        terms, bias = {}, 0.0
+        for word in (x, y):
+            for k in range(j + 1) if word is not None else ():
+                terms[word[k]] = 2.0 ** (k - 1)  # half the weight, since (b + 1) / 2 is the bit of ±1
+                bias += 2.0 ** (k - 1)
+        steps = (1, -1, 1) if y is not None else (1, -1)
+        gate = 2.0 ** (j + 3) + 2 * constant
+        terms[scratchpad] = gate + bias + constant  # all constants enter through the scratchpad bit
+        for multiple, sign in enumerate(steps, 1):
+            plan.step(terms, {target: 2.0 * sign}, -gate - multiple * 2.0**j)
+        plan.unit({scratchpad: 1.0}, {target: -1.0})
+        if in_place:
+            plan.clear([target])
+
+
+def flag_of_word(plan: LayerPlan, flag: int, word: Word, printed: bool = False) -> None:
+    """Add to ``flag`` whether a word is at most 0 (eq. 4): its sign bit is set, or all of its bits are -1.
+
+    ``printed`` takes 1 + N as the paper prints it instead of 1 - N.
+    """
+    plan.unit({word[-1]: 1.0}, {flag: 1.0})
+    bits = len(word)
+    plan.unit(dict.fromkeys(word, -1.0), {flag: 1.0}, 1.0 + bits if printed else 1.0 - bits)
+
+
+def flag_of_number(plan: LayerPlan, flag: int, number: int, where: int) -> None:
+    """Add to ``flag`` whether an integer is at most 0 (eq. 3), in tokens with ``where`` = 1:
+
+    flag = 1 - relu(x) + relu(x - 1).
+    """
+    plan.unit({where: 1.0}, {flag: 1.0})
+    plan.unit({number: 1.0}, {flag: -1.0})
+    plan.unit({number: 1.0}, {flag: 1.0}, -1.0)
+
+
+def branch(plan: LayerPlan, rows: Rows, target: Word, scratchpad: int, printed: bool = False) -> None:
+    """counter := target if flag else following (§4.3): 2 relu(following - flag) + 2 relu(target - (1 - flag)) - 1.
+
+    ``rows`` names counter, following and flag. The -1 is written only where the scratchpad bit is; ``printed`` writes
+    it into every token, as in the paper.
+    """
+    (flag,) = rows["flag"]
+    for out, stay, jump in zip(rows["counter"], rows["following"], target, strict=True):
+        plan.unit({stay: 1.0, flag: -1.0}, {out: 2.0})
+        plan.unit({jump: 1.0, flag: 1.0, scratchpad: -1.0}, {out: 2.0})
+        if printed:
+            plan.constant[out] = plan.constant.get(out, 0.0) - 1.0
+        else:
+            plan.unit({scratchpad: 1.0}, {out: -1.0})
+        plan.clear([out])
+
+
+def correct_errors(plan: LayerPlan, rows: Word) -> None:
+    """Round every row to the nearest of -1, 0 and 1 (step 6), right for errors of at most 1/4.
+
+    The paper's formula and the removal of the residual as one piecewise linear function without a constant. Near 0 it
+    is -x, near ±1 it is ±1 - x: all factors are powers of 2, so that sums are free of rounding and the result is
+    exactly -1, 0 or 1 however small the error was. The printed constants would absorb it.
+    """
+    for i in rows:
+        plan.clear([i])
+        for sign in (1.0, -1.0):
+            plan.unit({i: sign}, {i: 2 * sign}, -0.25)
+            plan.unit({i: sign}, {i: -2 * sign}, -0.75)
+
+
+def copy_to_scratchpad(plan: LayerPlan, target: Word, blend: Word, scratchpad: int, bound: float = 4.0) -> None:
+    """The feed-forward half of ``read`` (Lemma 2): target := 2 blend - target in the scratchpad, blend := 0.
+
+    ``blend`` holds the mean of the value read and of that in ``target``. ``bound`` is the lemma's C: it must exceed
+    twice the difference of blend and target, which is at most twice the largest value.
+    """
+    for t, b in zip(target, blend, strict=True):
+        for sign in (1.0, -1.0):
+            plan.unit({scratchpad: bound, b: 2 * sign, t: -2 * sign}, {t: sign}, -bound)
+    plan.clear(blend)
+
+
+def copy_to_memory(
+    plan: LayerPlan, target: Word, blend: Word, scratchpad: int, bound: float = 4.0, printed: bool = False
+) -> None:
+    """The feed-forward half of ``write`` (Lemma 3): target := 2 blend - target outside the scratchpad, blend := 0.
+
+    ``printed`` adds the second ReLU, as the paper prints it, where it must be subtracted.
+    """
+    for t, b in zip(target, blend, strict=True):
+        for sign in (1.0, -1.0):
+            plan.unit({scratchpad: -bound, b: 2 * sign, t: -2 * sign}, {t: 1.0 if printed else sign})
+    plan.clear(blend)
+
+
+class Copying(Stack):
+    """One layer that copies a vector of length d between the scratchpad, token 0, and the token that it points to.
+
+    Lemma 2 is ``operation`` "read", Lemma 3 "write". ``bound`` is the lemmas' C: above twice the largest difference of
+    two values. ``error`` is the ε of λ = ln(n³ / ε). ``printed`` takes Lemma 3's formula as printed.
+    """
+
+    def __init__(self, operation: str, tokens: int, d: int, bound: float, error: float = 1e-3, printed: bool = False):
+        one_of("operation", operation, ("read", "write"))
+        require(tokens >= 2, f"tokens = {tokens}: must be at least 2, the scratchpad and one more")
+        L = pointer_bits(tokens)
+        rows = Rows(memory=d, held=d, pointer=L, position=L, new=d, scratchpad=1)
+        plan, (bit,) = LayerPlan(operation), rows["scratchpad"]
+        match = [(terms, terms) for terms in same(rows["pointer"], rows["position"])]
+        values = zip(same(rows["memory"], rows["held"]), same(rows["new"]), strict=True)
+        plan.head(match, list(values), temperature(tokens, error))
+        if operation == "read":
+            copy_to_scratchpad(plan, rows["held"], rows["new"], bit, bound)
+        else:
+            copy_to_memory(plan, rows["memory"], rows["new"], bit, bound, printed)
+        super().__init__([plan.build(rows.width)], rows.width)
+        self.rows, self.tokens, self.operation = rows, tokens, operation
+
+    def encode(self, memory_BTd: Tensor, held_Bd: Tensor, pointers_B: Tensor) -> Tensor:
+        """State (B, T, D) of the vectors of all tokens but the first, and of the scratchpad's vectors and pointers."""
+        rows, L = self.rows, pointer_bits(self.tokens)
+        x_BTD = torch.zeros(len(held_Bd), self.tokens, self.width, dtype=torch.float64)
+        x_BTD[:, 1:, rows.slice("memory")] = memory_BTd[:, 1:]
+        x_BTD[:, 0, rows.slice("held")] = held_Bd
+        x_BTD[:, 0, rows.slice("pointer")] = to_bits(pointers_B, L)
+        x_BTD[:, 1:, rows.slice("position")] = to_bits(torch.arange(1, self.tokens), L)
+        x_BTD[:, 0, rows.slice("scratchpad")] = 1.0
+        return x_BTD
+
+    def expected(self, x_BTD: Tensor, pointers_B: Tensor) -> Tensor:
+        """The state that the operation should leave behind."""
+        after, batch = x_BTD.clone(), torch.arange(len(x_BTD))
+        memory, held = self.rows.slice("memory"), self.rows.slice("held")
+        if self.operation == "read":
+            after[:, 0, held] = x_BTD[batch, pointers_B, memory]
+        else:
+            after[batch, pointers_B, memory] = x_BTD[:, 0, held]
+        return after
+
+
+def transposer(d: int, error: float = 1e-9) -> tuple[Stack, Rows]:
+    """One layer with one head that transposes d × d matrices of one entry per token (§8's example of 30 × 30).
+
+    Every token holds two codes: its own place, and the place that it takes its entry from. The paper counts a value and
+    two codes, 2 · 10 + 1 = 21 rows; ours has one more, for the entry that is read.
+    """
+    L, plan = pointer_bits(d * d), LayerPlan("take the entry of the token that the second code names")
+    rows = Rows(value=1, taken=1, own=L, source=L)
+    match = paired(rows["source"], rows["own"])
+    plan.head(match, paired(rows["value"], rows["taken"]), temperature(d * d, error))
+    return Stack([plan.build(rows.width)], rows.width), rows
+
+
+def transpose(a_Bdd: Tensor) -> Tensor:
+    """A^T (B, d, d) by the one-layer Transformer."""
+    B, d, _ = a_Bdd.shape
+    stack, rows = transposer(d)
+    L, own = pointer_bits(d * d), torch.arange(d * d)
+    x_BTD = torch.zeros(B, d * d, rows.width, dtype=torch.float64)
+    x_BTD[..., rows["value"][0]] = a_Bdd.flatten(1).double()
+    x_BTD[..., rows.slice("own")] = to_bits(own, L)
+    x_BTD[..., rows.slice("source")] = to_bits(own % d * d + own // d, L)
+    return stack(x_BTD)[..., rows["taken"][0]].view(B, d, d)

@@ -1,0 +1,196 @@
+"""FLEQ programs: the calculator, Newton's inverse, power iteration, and learning by gradient descent (§7 to §9).
+
+The supplied text has the calculator (Algorithm 3) and the pseudocode of Newton's method (Algorithm 4); the other
+programs are ours. mul(P, Q) is P^T Q, so that a matrix on the left of a product is kept transposed.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from entp_lib.validation import one_of, require
+from entp_papers.looped.fleq import blocks
+from entp_papers.looped.fleq.frame import Maker
+from entp_papers.looped.fleq.programs import FleqProgram, fleq
+
+COUNT = "count = add(count, one); if count <= 0 goto loop"  # from 1 - rounds
+
+
+def linear_functions(delta: float = 1e-7, symmetric: bool = False) -> dict[str, Maker]:
+    """add, sub, mul and transp; ``delta`` and ``symmetric`` are those of the product."""
+    return {
+        "add": blocks.linear_block(1.0, 1.0),
+        "sub": blocks.linear_block(1.0, -1.0),
+        "mul": blocks.product_block(delta=delta, symmetric=symmetric),
+        "transp": blocks.transpose_block(),
+    }
+
+
+def calculator_functions(m: int, low: float = 0.1, high: float = 10.0) -> dict[str, Maker]:
+    """The six operations of Theorem 4; 1/x on [low, high] and √x on [0, high] with m heads each and one more."""
+    return {
+        "add": blocks.linear_block(1.0, 1.0),
+        "sub": blocks.linear_block(1.0, -1.0),
+        "mul": blocks.product_block(symmetric=True, delta=1e-5),
+        "inv": blocks.sigmoid_block(blocks.inverse_sum(m, low, high), 1, torch.reciprocal),
+        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, high), 1, torch.sqrt),
+        "perc": blocks.linear_block(0.01),
+    }
+
+
+def calculator(values: Sequence[float], functions: Mapping[str, Maker]) -> FleqProgram:
+    """Algorithm 3: t = √(1 / ((a + b - c) d)) / 100."""
+    require(len(values) == 4, f"values = {values}: must be a, b, c and d")
+    text = "t = add(p, q)\nt = sub(t, r)\nt = mul(t, s)\nt = inv(t)\nt = sqrt(t)\nt = perc(t)"
+    return fleq(text, 1, {**dict(zip("pqrs", values, strict=True)), "t": 0.0}, functions)
+
+
+def one_operation(name: str, x: float, y: float, functions: Mapping[str, Maker]) -> FleqProgram:
+    """t = name(x, y); ``div`` is mul(x, inv(y))."""
+    one_of("name", name, (*functions, "div"))
+    text = "u = inv(y)\nt = mul(x, u)" if name == "div" else f"t = {name}(x, y)"
+    return fleq(text, 1, {"x": x, "y": y, "t": 0.0, "u": 0.0}, functions)
+
+
+def newton_inverse(a_dd: Tensor, rounds: int, functions: Mapping[str, Maker], start: str = "transposed") -> FleqProgram:
+    """X ← X (2 I - A X), ``rounds`` times (Algorithm 4), from ε A^T, or ε A with ``start`` "printed".
+
+    ε is 1 / (‖A‖_1 ‖A‖_∞), for which the iteration from A^T converges where A has an inverse. From A it does where the
+    eigenvalues of A² have positive real parts.
+    """
+    one_of("start", start, ("transposed", "printed"))
+    require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
+    d = len(a_dd)
+    scale = 1 / float(a_dd.abs().sum(0).max() * a_dd.abs().sum(1).max())
+    text = f"""
+        At = transp(A)
+        X = mul({"A" if start == "transposed" else "At"}, scaled)
+    loop:
+        T = mul(At, X)
+        T = sub(two, T)
+        Xt = transp(X)
+        X = mul(Xt, T)
+        {COUNT}
+    """
+    items = {"A": a_dd, "scaled": scale * torch.eye(d), "two": 2 * torch.eye(d), "count": 1.0 - rounds}
+    return fleq(text, d, {**items, "At": 0.0, "X": 0.0, "Xt": 0.0, "T": 0.0}, functions)
+
+
+def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, functions: Mapping[str, Maker]) -> FleqProgram:
+    """b ← A b / ‖A b‖, ``rounds`` times. Needs inv and sqrt; ‖A b‖² must stay in their ranges."""
+    require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
+    text = f"""
+        At = transp(A)
+    loop:
+        y = mul(At, b)
+        r = mul(y, y)
+        r = sqrt(r) [1x1]
+        r = inv(r) [1x1]
+        yt = transp(y)
+        b = mul(yt, r)
+        {COUNT}
+    """
+    items = {"A": a_dd, "b": b_d, "count": 1.0 - rounds, "At": 0.0, "y": 0.0, "yt": 0.0, "r": 0.0}
+    return fleq(text, len(a_dd), items, functions)
+
+
+def power_functions(m: int, low: float = 0.05, high: float = 2.0) -> dict[str, Maker]:
+    """Functions of power iteration: the root of [0, high], the inverse of [√low, √high] (a root is at least √low)."""
+    return linear_functions() | {
+        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, high), 1, torch.sqrt),
+        "inv": blocks.sigmoid_block(blocks.inverse_sum(m, low**0.5, high**0.5), 1, torch.reciprocal),
+    }
+
+
+def linear_regression(
+    x_kn: Tensor, y_n: Tensor, rate: float, steps: int, functions: Mapping[str, Maker]
+) -> FleqProgram:
+    """Gradient descent on ‖X^T w - y‖² / 2 from w = 0; the columns of X are the examples."""
+    require(steps >= 1, f"steps = {steps}: must be at least 1")
+    d = max(x_kn.shape)
+    text = f"""
+        Xt = transp(X)
+    loop:
+        e = mul(X, w)
+        e = sub(e, y)
+        g = mul(Xt, e)
+        g = mul(rate, g)
+        w = sub(w, g)
+        {COUNT}
+    """
+    items = {"X": x_kn, "y": y_n, "rate": rate * torch.eye(d), "count": 1.0 - steps, "Xt": 0.0, "w": 0.0, "e": 0.0}
+    return fleq(text, d, {**items, "g": 0.0}, functions)
+
+
+def least_squares(
+    x_kn: Tensor, y_n: Tensor, rounds: int, functions: Mapping[str, Maker], ridge: float = 0.0
+) -> FleqProgram:
+    """w = (X X^T + ridge I)^-1 X y by Newton's iteration; more than k examples enter k at a time.
+
+    Without a ridge there must be k examples at least: in directions that A does not have, Newton doubles errors.
+    """
+    k, n = x_kn.shape
+    items: dict = dict.fromkeys(("G", "Xt", "P", "v", "u", "W", "Wt", "T", "w"), 0.0)
+    lines = []
+    for i, start in enumerate(range(0, n, k)):
+        items[f"X{i}"], items[f"y{i}"] = x_kn[:, start : start + k], y_n[start : start + k]
+        lines += [f"Xt = transp(X{i})", "P = mul(Xt, Xt)", "G = add(G, P)", f"u = mul(Xt, y{i})", "v = add(v, u)"]
+    gram = x_kn @ x_kn.T + ridge * torch.eye(k)
+    items["G"] = ridge * torch.eye(k)
+    scale = 1 / float(gram.abs().sum(0).max()) ** 2
+    items |= {"scaled": scale * torch.eye(k), "two": 2 * torch.eye(k), "count": 1.0 - rounds}
+    lines.append(f"""
+        W = mul(G, scaled)
+    loop:
+        T = mul(G, W)
+        T = sub(two, T)
+        Wt = transp(W)
+        W = mul(Wt, T)
+        {COUNT}
+        Wt = transp(W)
+        w = mul(Wt, v)""")
+    return fleq("\n".join(lines), k, items, functions)
+
+
+def learning_functions() -> dict[str, Maker]:
+    """Functions of back-propagation: linear ones, the sigmoid of every entry, a vector as a diagonal matrix."""
+    return linear_functions() | {"sigmoid": blocks.sigmoid_block(blocks.SIGMOID), "diag": blocks.diagonal_block()}
+
+
+def back_propagation(
+    w_hk: Tensor, v_h: Tensor, samples: Sequence[tuple[Tensor, float]], rate: float, rounds: int, functions
+) -> FleqProgram:
+    """Stochastic gradient descent on (v · σ(W x) - y)² / 2 (Lemma 15), ``rounds`` times through the samples in turn.
+
+    All gradients are computed by the program itself: there is no derivative outside the loop.
+    """
+    require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
+    h, d = len(w_hk), max(w_hk.shape)
+    items = {"Wt": w_hk.T, "v": v_h, "ones": torch.ones(h), "rate": rate * torch.eye(d), "count": 1.0 - rounds}
+    items |= dict.fromkeys(("z", "h", "ht", "o", "e", "s", "D", "st", "g", "xt", "dW", "dv"), 0.0)
+    lines = []
+    for i, (x, y) in enumerate(samples):
+        items[f"x{i}"], items[f"y{i}"] = x, float(y)
+        lines.append(f"""
+            z = mul(Wt, x{i})           # W x
+            h = sigmoid(z) [{h}x1]
+            o = mul(v, h)
+            e = sub(o, y{i})            # ŷ - y
+            s = sub(ones, h)
+            D = diag(h)
+            s = mul(D, s)               # h (1 - h)
+            D = diag(v)
+            s = mul(D, s)               # v h (1 - h)
+            st = transp(s)
+            g = mul(e, st)              # the gradient of z, as a row
+            xt = transp(x{i})
+            dW = mul(xt, g)             # of W^T
+            dW = mul(rate, dW)
+            Wt = sub(Wt, dW)
+            ht = transp(h)
+            dv = mul(ht, e)             # of v
+            dv = mul(rate, dv)
+            v = sub(v, dv)""")
+    text = "loop:" + "".join(lines) + f"\n{COUNT}\n"
+    return fleq(text, d, items, functions)

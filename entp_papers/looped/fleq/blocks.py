@@ -1,0 +1,278 @@
+"""Function blocks of FLEQ: sums, multiples, transposes, products (Lemmas 6 to 9), sums of sigmoids (Lemmas 5, 10, 11).
+
+The supplied text has the proofs of Lemma 8 only; the others are our constructions within the stated numbers of layers.
+
+Products come from a softmax that is nearly linear (Lemma 7). For scores δ s_i, small, and one score of C, large,
+softmax weighs token i with about e^-C (1 + δ s_i). With values (e^C / δ) e_i the mean is s_i + 1/δ: 1/δ is subtracted,
+which the paper's [x + ε, *] leaves out. The error is
+
+    δ s² / 2 (the softmax is not linear) + u / δ (rounding, u the machine epsilon) + n s e^-C
+
+so that it is least near δ = √u. Two heads, δ and -δ, cancel the first term and leave δ² s³ / 6.
+
+A softmax over two scores, z and 0, is σ(z): ``sigmoid_block`` applies f(x) = Σ_i c_i σ(w_i x + b_i) to entries of A, a
+head per term and row. ``selected_block`` is Lemma 5 itself: A holds the unit vector e_j that selects one of several
+functions, B holds x.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy import ndarray
+from torch import Tensor
+
+from entp_lib.validation import one_of, require
+from entp_papers.looped.fleq.frame import BOUND, FAR, Block, Frame, Maker
+from entp_papers.looped.weights import LayerPlan, paired
+
+
+def linear_block(factor: float, sign: float = 0.0) -> Maker:
+    """factor · A + sign · B of whole matrices, with a sign of -1, 0 or 1: 2 layers, 1 head.
+
+    Sums and differences have 3 layers in Lemmas 8 and 9, a hundredth 2 in Corollary 3.
+    """
+    require(sign in (-1.0, 0.0, 1.0), f"sign = {sign}: must be -1, 0 or 1")
+
+    def make(frame: Frame, name: str) -> Block:
+        data, scaled = frame.add(name, data=frame.d, scaled=frame.d)
+        first, second = LayerPlan(f"{name}: give A and B their factors"), LayerPlan(f"{name}: add their columns")
+        frame.clear_c(first, data)
+        for x, y in zip(data, scaled, strict=True):
+            first.add({x: factor}, {y: 1.0})
+            if sign not in (0.0, factor):
+                first.add_where({x: sign - factor}, {y: 1.0}, [frame.role["b"]], 2 * BOUND)
+        sources = "ab" if sign else "a"
+        frame.read_columns(second, sources, paired(scaled, data, float(len(sources))))
+        second.clear(scaled)
+        return Block(data, [scaled], [first, second], lambda a, b: factor * a + sign * b if sign else factor * a)
+
+    return make
+
+
+def diagonal_block() -> Maker:
+    """The diagonal matrix of A's first column: 2 layers, 1 head. With a product it multiplies entry by entry."""
+
+    def make(frame: Frame, name: str) -> Block:
+        data, read, (start,) = frame.add(name, data=frame.d, read=frame.d, start=1)
+        first, second = LayerPlan(f"{name}: forget C"), LayerPlan(f"{name}: read the column, keep a row per token")
+        frame.clear_c(first, data)
+        c = frame.role["c"]
+        frame.head(second, [({c: 1.0}, {start: 1.0}), frame.others_rest(c)], paired(data, read))
+        for x, y, slot in zip(data, read, frame.slot, strict=True):
+            second.add_where({y: 1.0}, {x: 1.0}, [c, slot], BOUND)
+        second.clear(read)
+        return Block(data, [read], [first, second], lambda a, b: a[..., 0].diag_embed(), [(0, start, 1.0)])
+
+    return make
+
+
+def transpose_block() -> Maker:
+    """A^T in 4 layers with 1 head (Lemma 6), over a grid of d² tokens: token k d + j is at row k, column j of it.
+
+    One entry of the matrix per token of the grid, the grid turned over, its columns read together again.
+    """
+
+    def make(frame: Frame, name: str) -> Block:
+        d = frame.d
+        require(frame.tokens > d * d, f"tokens = {frame.tokens}: a transpose needs d² + 1 = {d * d + 1}")
+        data, column, spread, (entry,), (moved,) = frame.add(name, data=d, column=d, spread=d, entry=1, moved=1)
+        across, down, of_a, of_c = frame.add(name, across=d, down=d, of_a=d, of_c=d)
+
+        scatter = LayerPlan(f"{name}: read column j of A at (k, j), keep its row k")
+        frame.head(scatter, paired(across, of_a), paired(data, column))
+        frame.clear_c(scatter, data)
+        for y, gate in zip(column, down, strict=True):
+            scatter.add_where({y: 1.0}, {entry: 1.0}, [gate], BOUND)
+        scatter.clear(column)
+
+        turn = LayerPlan(f"{name}: exchange (k, j) and (j, k)")
+        frame.head(turn, paired((*across, *down), (*down, *across)), paired([entry], [moved]))
+        turn.clear([entry])
+
+        place = LayerPlan(f"{name}: put the entry into row k")
+        for y, gate in zip(spread, down, strict=True):
+            place.add_where({moved: 1.0}, {y: 1.0}, [gate], BOUND)
+        place.clear([moved])
+
+        collect = LayerPlan(f"{name}: read the tokens (·, j) into column j of C")
+        scores = [*paired(of_c, across), frame.others_rest(frame.role["c"])]
+        frame.head(collect, scores, paired(spread, data, float(d)))
+        collect.clear(spread)
+
+        temporary = [column, spread, range(entry, entry + 1), range(moved, moved + 1)]
+        block = Block(data, temporary, [scatter, turn, place, collect], lambda a, b: a.mT)
+        for j in range(d):
+            block.constants += [(j, of_a[j], 1.0), (2 * d + j, of_c[j], 1.0)]
+            for k in range(d):
+                block.constants += [(k * d + j, across[j], 1.0), (k * d + j, down[k], 1.0)]
+        return block
+
+    return make
+
+
+def product_block(
+    left: str = "a", right: str = "b", delta: float = 1e-7, sink: float = 50.0, symmetric: bool = False
+) -> Maker:
+    """left^T right, each of them ``a`` or ``b`` (Lemma 7 and the three products that follow from it): 2 layers, 1 head.
+
+    ``delta`` is δ, ``sink`` is C; ``symmetric`` takes two heads. Raises ConfigError for other sides, δ or C below 0.
+    """
+    one_of("left", left, "ab")
+    one_of("right", right, "ab")
+    require(delta > 0, f"delta = {delta}: must be above 0")
+    require(sink > 0, f"sink = {sink}: must be above 0")
+
+    def exact(a: Tensor, b: Tensor) -> Tensor:
+        sides = {"a": a, "b": b}
+        return sides[left].transpose(-1, -2) @ sides[right]
+
+    def make(frame: Frame, name: str) -> Block:
+        d, c = frame.d, frame.role["c"]
+        data, found, got, unit = frame.add(name, data=d, found=d, got=d, unit=d)
+        first, second = LayerPlan(f"{name}: products of columns"), LayerPlan(f"{name}: copy them to C")
+        to_sink = ({frame.inside: sink}, {frame.rest: 1.0})  # the rest token holds no data: its score is C exactly
+        for sign in (1.0, -1.0) if symmetric else (1.0,):
+            weight = sign * math.exp(sink) / delta / (2 if symmetric else 1)
+            frame.head(first, [*paired(data, data, sign * delta), to_sink], paired(unit, found, weight), 1.0)
+        if not symmetric:
+            first.unit({frame.inside: 1.0}, dict.fromkeys(found, -1 / delta))
+        frame.clear_c(first, data)
+
+        frame.read_columns(second, right, paired(found, got))
+        for x, g in zip(data, got, strict=True):
+            second.add_where({g: 1.0}, {x: 1.0}, [c], BOUND)
+        second.clear(found)
+        second.clear(got)
+        start = "ab".index(left) * d
+        return Block(data, [found, got], [first, second], exact, [(start + i, unit[i], 1.0) for i in range(d)])
+
+    return make
+
+
+@dataclass(frozen=True)
+class SigmoidSum:
+    """f(x) = Σ_i c_i σ(w_i x + b_i), arrays (m,)."""
+
+    c: ndarray
+    w: ndarray
+    b: ndarray
+
+    def __call__(self, x: ndarray) -> ndarray:
+        z = np.multiply.outer(np.asarray(x), self.w) + self.b
+        return (1 / (1 + np.exp(-np.clip(z, -700, 700)))) @ self.c
+
+    def on_tensor(self, x: Tensor) -> Tensor:
+        c, w, b = map(torch.from_numpy, (self.c, self.w, self.b))
+        return torch.sigmoid(x.double()[..., None] * w + b) @ c
+
+
+SIGMOID = SigmoidSum(np.ones(1), np.ones(1), np.zeros(1))
+
+
+def staircase(
+    f: Callable[[ndarray], ndarray], inverse: Callable[[ndarray], ndarray], low: float, high: float, m: int
+) -> SigmoidSum:
+    """A monotone f on [low, high] as m equal steps, each a sigmoid as wide as its step is long (Lemmas 10, 11).
+
+    One term more is the constant f(low). ``inverse`` is the inverse of f.
+    """
+    require(m >= 2, f"m = {m}: must be at least 2")
+    bottom = f(np.array(low))
+    height = (f(np.array(high)) - bottom) / m
+    places = inverse(bottom + height * (np.arange(m) + 0.5))
+    w = 4 / np.abs(np.diff(inverse(bottom + height * np.arange(m + 1))))
+    return SigmoidSum(np.append(np.full(m, height), float(bottom)), np.append(w, 0.0), np.append(-w * places, 40.0))
+
+
+def sqrt_sum(m: int, high: float = 100.0) -> SigmoidSum:
+    """The square root on [0, high] (Lemma 11)."""
+    return staircase(np.sqrt, np.square, 0.0, high, m)
+
+
+def inverse_sum(m: int, low: float = 0.1, high: float = 10.0) -> SigmoidSum:
+    """1/x on [low, high] (Lemma 10)."""
+    return staircase(lambda x: 1 / x, lambda y: 1 / y, low, high, m)
+
+
+def sigmoid_block(f: SigmoidSum, rows: int = 0, exact: Callable[[Tensor], Tensor] | None = None) -> Maker:
+    """f of every entry in the first ``rows`` rows of A (0: all): 2 layers of the 3, a head per term and row.
+
+    The sum has f(0) where A is 0. ``exact`` is the function that it approximates, by default f itself.
+    """
+    function = exact or f.on_tensor
+
+    def make(frame: Frame, name: str) -> Block:
+        height, c = rows or frame.d, frame.role["c"]
+        require(height <= frame.d, f"rows = {rows}: must be at most d = {frame.d}")
+        data, x, (marker,) = frame.add(name, data=frame.d, x=height, marker=1)
+        first, second = LayerPlan(f"{name}: copy A to C"), LayerPlan(f"{name}: a head per sigmoid")
+        frame.read_columns(first, "a", paired(data[:height], x))
+        frame.clear_c(first, data)
+        # C's tokens see the marker, with score z, and the rest token, with score 0; all others see the rest token only
+        unseen = ({frame.inside: -FAR}, {frame.inside: 1.0, marker: -1.0, frame.rest: -1.0})
+        others = ({frame.inside: -FAR, c: FAR}, {marker: 1.0})
+        for i in range(height):
+            for c_i, w_i, b_i in zip(f.c, f.w, f.b, strict=True):
+                z = ({x[i]: float(w_i), c: float(b_i)}, {marker: 1.0})
+                frame.head(second, [z, unseen, others], [({marker: float(c_i)}, {data[i]: 1.0})], 1.0)
+        second.clear(x)
+
+        def of_matrix(a: Tensor, b: Tensor) -> Tensor:
+            result = torch.zeros_like(a)
+            result[..., :height, :] = function(a[..., :height, :])
+            return result
+
+        return Block(data, [x], [first, second], of_matrix, [(2 * frame.d, marker, 1.0)])
+
+    return make
+
+
+def selected_block(coefficients_NM: ndarray, weights_NMk: ndarray) -> Maker:
+    """Lemma 5: C[0, 0] = Σ_i c_ji σ(x · a_ji) for the j that e = A's first column selects, x = B's first column.
+
+    ``coefficients_NM`` are c_ji, ``weights_NMk`` are a_ji: N functions, m terms, k entries of x. 3 layers, m heads.
+    """
+    N, m, k = weights_NMk.shape
+    c_NM, w_NMk = torch.from_numpy(coefficients_NM), torch.from_numpy(weights_NMk)
+
+    def exact(a: Tensor, b: Tensor) -> Tensor:
+        e, x = a[..., :N, 0].double(), b[..., :k, 0].double()
+        z = torch.einsum("...k,...n,nmk->...m", x, e, w_NMk)
+        result = torch.zeros_like(a)
+        result[..., 0, 0] = (torch.sigmoid(z) * (e @ c_NM)).sum(-1)
+        return result
+
+    def make(frame: Frame, name: str) -> Block:
+        d = frame.d
+        require(max(N, k) <= d, f"d = {d}: {N} functions of {k} numbers need {max(N, k)}")
+        data, e, x = frame.add(name, data=d, e=N, x=k)
+        (total,), (first_a,), (first_b,), (first_c,) = frame.add(name, total=1, first_a=1, first_b=1, first_c=1)
+
+        split = LayerPlan(f"{name}: e and x apart")
+        for rows, first in ((e, first_a), (x, first_b)):
+            for i, row in enumerate(rows):
+                split.add_where({data[i]: 1.0}, {row: 1.0}, [first], BOUND)
+        frame.clear_c(split, data)
+
+        sum_up = LayerPlan(f"{name}: a head per sigmoid")
+        unseen = ({first_b: -FAR}, {frame.inside: 1.0, first_a: -1.0, first_b: -1.0})
+        for i in range(m):
+            scores = [({row: 1.0}, {e[j]: float(weights_NMk[j, i, r]) for j in range(N)}) for r, row in enumerate(x)]
+            value = {e[j]: float(coefficients_NM[j, i]) for j in range(N)}
+            frame.head(sum_up, [*scores, unseen], [(value, {total: 1.0})], 1.0)
+        sum_up.clear([*e, *x])
+        # every token but B's first has summed what it saw: that is not to be read
+        sum_up.add_where({total: -1.0}, {total: 1.0}, [frame.rest], BOUND)
+
+        move = LayerPlan(f"{name}: move the sum to C")
+        scores = [({first_c: 1.0}, {first_b: 1.0}), frame.others_rest(first_c)]
+        frame.head(move, scores, [({total: 1.0}, {data[0]: 1.0})])
+        move.clear([total])
+
+        constants = [(0, first_a, 1.0), (d, first_b, 1.0), (2 * d, first_c, 1.0)]
+        return Block(data, [e, x, range(total, total + 1)], [split, sum_up, move], exact, constants)
+
+    return make

@@ -1,0 +1,189 @@
+"""The FLEQ machine (Theorem 2): function blocks within a loop of 9 + max l_i layers that runs any program.
+
+    FLEQ(a, b, c, m, flag, p, d_h, d_w):  mem[c] = f_m(mem[a], mem[b]);  if mem[flag] <= 0 goto p
+
+The supplied text ends before the proof (Appendix D); this construction is ours. The tokens are the scratchpad, on which
+all blocks work at once, each in rows of its own; the memory, d tokens per matrix; and the commands. Every scratchpad
+token holds the counter and reads the command, its column of A or B, or writes its column of C:
+
+    1 fetch the command    2 pointers of every token   3 read A and B            4 give them to block m
+    5 … 4 + max l_i  the blocks
+    then: collect C from block m; write it; read the flag; choose the next counter and clear; correct the counter
+
+d_h and d_w are masks, a bit per row and column, for reading and writing. Data are real numbers of less
+than ``BOUND``; only the counter is corrected.
+
+Letters: B batch, S tokens of the scratchpad, T tokens, D width, I items, C commands, d size of matrices, L pointer bits
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from entp_lib.validation import require
+from entp_papers.looped import circuits
+from entp_papers.looped.circuits import pointer_bits, to_bits, to_unsigned
+from entp_papers.looped.fleq.frame import BOUND, FAR, HEAT, Block, Frame, Maker, tokens_needed
+from entp_papers.looped.layers import Stack
+from entp_papers.looped.weights import LayerPlan, paired
+
+POINTERS = ("a", "b", "c", "flag", "goto")
+
+
+class FleqShape(NamedTuple):
+    """``d`` × ``d`` matrices, ``items`` of them in memory, ``commands`` commands."""
+
+    d: int
+    items: int
+    commands: int
+
+    @property
+    def pointer(self) -> int:
+        """L: bits that distinguish all items and commands; at least 2, so that scores differ by 2."""
+        return max(2, pointer_bits(self.items + self.commands))
+
+
+class FleqMachine(Stack):
+    """The looped Transformer for a ``FleqShape`` and a set of functions, by name."""
+
+    def __init__(self, shape: FleqShape, functions: Mapping[str, Maker]):
+        require(len(functions) > 0, "functions is empty: a machine needs at least one")
+        frame = Frame(shape.d, tokens_needed(shape.d))
+        blocks = [maker(frame, name) for name, maker in functions.items()]
+        # the parts of a command, and the rows of the machine after those of its blocks
+        L, d, sizes = shape.pointer, shape.d, dict.fromkeys(POINTERS, shape.pointer)
+        sizes |= {"function": len(blocks), "height": d, "width": d}
+        command, part = sum(sizes.values()), {}
+        rows = frame.rows
+        rows.add(position=L, memory=d, command=command, current=command, counter=L, pointer=L, target=L, active=1)
+        rows.add(operand=d, result=d, incoming=d, hit=1, number=1, flag=1, following=L)
+        start = rows["current"].start
+        for name, size in sizes.items():
+            part[name] = range(start, start + size)
+            start += size
+        plans = [*first_layers(frame, part, blocks), *block_layers(blocks), *last_layers(frame, part, blocks)]
+        super().__init__([plan.build(rows.width) for plan in plans], rows.width, frame.tokens)
+        self.shape, self.frame, self.blocks, self.functions = shape, frame, blocks, list(functions)
+        self.tokens = frame.tokens + shape.items * d + shape.commands
+
+    def encode(self, memory_BIdd: Tensor, commands_BCX: Tensor) -> Tensor:
+        """State (B, T, D) at the first command. A command is a, b, c, flag, goto, function, height, width, integers."""
+        shape, rows, d, S = self.shape, self.frame.rows, self.shape.d, self.frame.tokens
+        L, start = shape.pointer, S + shape.items * d
+        x_BTD = torch.zeros(len(memory_BIdd), self.tokens, self.width, dtype=torch.float64)
+        for t, i, value in self.frame.constants + [c for block in self.blocks for c in block.constants]:
+            x_BTD[:, t, i] = value
+        x_BTD[:, S:, self.frame.outside] = 1.0
+        items = torch.arange(shape.items).repeat_interleave(d)
+        ids = torch.cat([items, shape.items + torch.arange(shape.commands)])
+        x_BTD[:, S:, rows.slice("position")] = to_bits(ids, L)
+        x_BTD[:, S:start, rows.slice("slot")] = torch.eye(d, dtype=torch.float64).repeat(shape.items, 1)
+        x_BTD[:, S:start, rows.slice("memory")] = memory_BIdd.mT.flatten(1, 2)
+        pointers_BC5 = commands_BCX[..., :5] + torch.tensor([0, 0, 0, 0, shape.items])
+        written = [
+            to_bits(pointers_BC5, L).flatten(2),
+            torch.nn.functional.one_hot(commands_BCX[..., 5], len(self.blocks)),
+            torch.arange(d) < commands_BCX[..., 6:7],
+            torch.arange(d) < commands_BCX[..., 7:8],
+        ]
+        x_BTD[:, start:, rows.slice("command")] = torch.cat([part.double() for part in written], -1)
+        x_BTD[:, :S, rows.slice("counter")] = to_bits(torch.tensor(shape.items), L)
+        return x_BTD
+
+    def memory(self, x_BTD: Tensor) -> Tensor:
+        """All items (B, I, d, d) of a state."""
+        S, d = self.frame.tokens, self.shape.d
+        data = x_BTD[:, S : S + self.shape.items * d, self.frame.rows.slice("memory")]
+        return data.unflatten(1, (self.shape.items, d)).mT
+
+    def counters(self, x_BTD: Tensor) -> Tensor:
+        """The command (B,) that each program is at, counted from 0."""
+        return to_unsigned(x_BTD[:, 0, self.frame.rows.slice("counter")]) - self.shape.items
+
+
+def first_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -> list[LayerPlan]:
+    """Fetch the command, find the pointers, read A and B, give them to the block; ``part`` are rows of the command."""
+    rows, (active,) = frame.rows, frame.rows["active"]
+
+    fetch = LayerPlan("fetch the command")
+    # tokens outside see tokens inside, whose rows of commands and memory are 0
+    away = ({frame.outside: FAR / HEAT}, {frame.inside: 1.0})
+    fetch.head([*paired(rows["counter"], rows["position"]), away], paired(rows["command"], rows["current"]), HEAT)
+
+    point = LayerPlan("pointers of every token")
+    for role in ("a", "b", "c"):
+        gate, out = frame.role[role], rows["target" if role == "c" else "pointer"]
+        for bit, target in zip(part[role], out, strict=True):  # ±1 where the role is 1, else 0
+            point.unit({bit: 1.0, gate: 1.0}, {target: 2.0}, -1.0)
+            point.unit({gate: 1.0}, {target: -1.0})
+    for bit, slot in zip(part["width"], frame.slot, strict=True):
+        point.unit({bit: 1.0, slot: 1.0}, {active: 1.0}, -1.0)
+
+    read = LayerPlan("read A and B")
+    readers = {frame.role["a"]: -FAR / HEAT, frame.role["b"]: -FAR / HEAT}
+    idle = ({frame.inside: FAR / HEAT, frame.outside: FAR / HEAT, **readers}, {frame.inside: 1.0})
+    match = [*paired(rows["pointer"], rows["position"]), *paired(frame.slot, frame.slot, 2.0), idle]
+    read.head(match, paired(rows["memory"], rows["operand"]), HEAT)
+
+    give = LayerPlan("give them to the chosen block")
+    for block, chosen in zip(blocks, part["function"], strict=True):
+        for x, y, tall in zip(rows["operand"], block.data, part["height"], strict=True):
+            give.add_where({x: 1.0}, {y: 1.0}, [chosen, tall, active], BOUND)
+    give.clear(rows["operand"])
+    return [fetch, point, read, give]
+
+
+def block_layers(blocks: list[Block]) -> list[LayerPlan]:
+    """All blocks at once, layer by layer."""
+    plans = []
+    for i in range(max(block.layers for block in blocks)):
+        parts = [block.plans[i] for block in blocks if i < block.layers]
+        plan = LayerPlan("; ".join(p.says for p in parts))
+        plan.heads = [head for p in parts for head in p.heads]
+        plan.units = [unit for p in parts for unit in p.units]
+        plans.append(plan)
+    return plans
+
+
+def last_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -> list[LayerPlan]:
+    """Collect C, write it, read the flag, select the next counter and clear, correct the counter."""
+    rows, c = frame.rows, frame.role["c"]
+    (hit,), (active,), (number,), (flag,) = rows["hit"], rows["active"], rows["number"], rows["flag"]
+
+    collect = LayerPlan("collect C from the chosen block")
+    for block, chosen in zip(blocks, part["function"], strict=True):
+        for x, y, tall in zip(block.data, rows["result"], part["height"], strict=True):
+            collect.add_where({x: 1.0}, {y: 1.0}, [chosen, tall, active, c], BOUND)
+
+    write = LayerPlan("write it to memory")
+    # A memory token sees itself, or the token of C that points to it, which scores 1 more and marks a hit
+    to_memory = [({q: 1.0}, {q: 1.0, t: 1.0}) for q, t in zip(rows["position"], rows["target"], strict=True)]
+    inner = ({frame.inside: FAR / HEAT}, {frame.rest: 1.0})
+    match = [*to_memory, *paired(frame.slot, frame.slot, 2.0), ({frame.outside: 1.0}, {c: 1.0}), inner]
+    write.head(match, [*paired(rows["result"], rows["incoming"]), ({c: 1.0}, {hit: 1.0})], HEAT)
+    for x, y in zip(rows["incoming"], rows["memory"], strict=True):
+        write.add_where({x: 1.0, y: -1.0}, {y: 1.0}, [hit], 2 * BOUND)
+    write.clear([*rows["incoming"], hit])
+
+    decide = LayerPlan("read the flag; the counter plus 1")
+    first = ({frame.inside: 2.0}, {frame.slot[0]: 1.0})
+    away = ({frame.outside: FAR / HEAT}, {frame.inside: 1.0})
+    decide.head(
+        [*paired(part["flag"], rows["position"]), first, away], [({rows["memory"][0]: 1.0}, {number: 1.0})], HEAT
+    )
+    circuits.flag_of_number(decide, flag, number, frame.inside)
+    circuits.add_words(decide, rows["following"], rows["counter"], None, frame.inside, constant=1, in_place=False)
+
+    select = LayerPlan("choose the next counter; clear the scratchpad")
+    circuits.branch(select, rows, part["goto"], frame.inside)
+    for name in ("current", "pointer", "target", "active", "number", "flag", "following", "result"):
+        select.clear(rows[name])
+    for block in blocks:
+        for used in (block.data, *block.temporary):
+            select.clear(used)
+
+    correct = LayerPlan("round the counter to ±1")
+    circuits.correct_errors(correct, rows["counter"])
+    return [collect, write, decide, select, correct]

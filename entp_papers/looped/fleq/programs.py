@@ -1,0 +1,249 @@
+"""FLEQ programs as text or at random, their interpreter, and running them on the machine.
+
+    product = mul(A, B)             mem[product] = A^T B
+    count = add(count, one)
+    if count <= 0 goto loop         the branch alone
+    count = add(count, one); if count <= 0 goto loop        both in one command
+    e = sub(o, y) [1x1]             d_h × d_w: rows and columns beyond are read and written as 0
+
+Labels are ``name:``. A function of one argument takes it as A, with ``zero`` as B. The items zero, one and nowhere
+exist in every program: flags that always and never jump, and a place for results that nobody wants. The last command
+halts.
+"""
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from entp_lib.validation import ConfigError, require
+from entp_papers.looped.assembler import near
+from entp_papers.looped.fleq.frame import BOUND, Frame, Maker, tokens_needed
+from entp_papers.looped.fleq.machine import FleqMachine, FleqShape
+
+CALL = re.compile(r"(\w+)\s*=\s*(\w+)\(\s*(\w+)\s*(?:,\s*(\w+)\s*)?\)\s*(?:\[(\d+)x(\d+)\])?")
+BRANCH = re.compile(r"if\s+(\w+)\s*<=\s*0\s+goto\s+(\w+)")
+RESERVED = {"zero": 0.0, "one": 1.0, "nowhere": 0.0}
+LARGEST = 30.0  # entry of a random program on the way: products square what they are given
+
+
+@dataclass(frozen=True)
+class Command:
+    """FLEQ(a, b, c, function, flag, goto, height, width), items and functions by name, the line by number."""
+
+    function: str
+    a: str
+    b: str
+    c: str
+    flag: str
+    goto: int
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class FleqProgram:
+    """Commands and the initial items (d, d), by name; ``functions`` are those of the machine it is for."""
+
+    d: int
+    items: Mapping[str, Tensor]
+    code: tuple[Command, ...]
+    functions: Mapping[str, Maker]
+
+    @property
+    def shape(self) -> FleqShape:
+        return FleqShape(self.d, len(self.items), len(self.code))
+
+    @property
+    def last(self) -> int:
+        return len(self.code) - 1
+
+    def machine(self) -> FleqMachine:
+        """A machine that it fits."""
+        return FleqMachine(self.shape, self.functions)
+
+
+def square(value: Tensor | float | list, d: int) -> Tensor:
+    """A number, a vector (a column) or a matrix, padded to (d, d) with 0. Raises ConfigError if it does not fit."""
+    x = torch.as_tensor(value, dtype=torch.float64)
+    x = x.reshape(*x.shape, *(1,) * (2 - x.ndim)) if x.ndim < 2 else x
+    require(x.ndim == 2 and max(x.shape) <= d, f"a value of shape {tuple(x.shape)} does not fit into {d} × {d}")
+    require(bool(x.isfinite().all()), "a value is not finite")
+    require(float(x.abs().max()) < BOUND, f"a value of {float(x.abs().max()):g} is too large: must be below {BOUND:g}")
+    return torch.nn.functional.pad(x, (0, d - x.shape[1], 0, d - x.shape[0]))
+
+
+def fleq(text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapping[str, Maker]) -> FleqProgram:
+    """The program of a text. Raises ConfigError, which names the line, for what does not exist or does not fit."""
+    held = {name: square(value, d) for name, value in RESERVED.items()}
+    for name, value in items.items():
+        require(name not in held, f"item {name!r} exists in every program: name another")
+        held[name] = square(value, d)
+    labels, statements = {}, []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.split("#")[0].strip()
+        while match := re.match(r"([A-Za-z_]\w*)\s*:\s*", line):
+            require(match[1] not in labels, f"line {number}: label {match[1]!r} exists already")
+            labels[match[1]] = len(statements)
+            line = line[match.end() :]
+        if line:
+            statements.append((number, line))
+    labels["halt"] = len(statements)
+    code = [read(number, line, d, held, labels, functions) for number, line in statements]
+    code.append(Command(next(iter(functions)), "zero", "zero", "nowhere", "zero", len(statements), d, d))
+    return FleqProgram(d, held, tuple(code), functions)
+
+
+def read(number: int, line: str, d: int, items, labels: dict[str, int], functions) -> Command:
+    """One command."""
+    kinds = {"item": items, "function": functions, "label": labels}
+
+    def known(kind: str, name: str) -> str:
+        hint = near(name, kinds[kind]) or f"; there are {', '.join(kinds[kind])}"
+        require(name in kinds[kind], f"line {number}: unknown {kind} {name!r}{hint}")
+        return name
+
+    first, _, rest = (part.strip() for part in line.partition(";"))
+    call, jump = CALL.fullmatch(first), BRANCH.fullmatch(rest or first)
+    if (rest and not (call and jump)) or not (call or jump):
+        raise ConfigError(f"line {number}: {line!r} is not understood: c = f(a, b), or if flag <= 0 goto label")
+    function, a, b, c, height, width = next(iter(functions)), "zero", "zero", "nowhere", d, d
+    if call:
+        c, function = known("item", call[1]), known("function", call[2])
+        a, b = known("item", call[3]), known("item", call[4] or "zero")
+        require(c not in ("zero", "one"), f"line {number}: {c} must keep its value")
+        height, width = int(call[5] or d), int(call[6] or d)
+        require(1 <= height <= d and 1 <= width <= d, f"line {number}: {height}x{width}: must be from 1x1 to {d}x{d}")
+    flag, goto = "one", 0
+    if jump:
+        flag, goto = known("item", jump[1]), labels[known("label", jump[2])]
+    return Command(function, a, b, c, flag, goto, height, width)
+
+
+@dataclass(frozen=True)
+class FleqRun:
+    """Items after every command, from the start on, and the line before each; ``lines[-1]`` is where the run ended."""
+
+    items: list[dict[str, Tensor]]
+    lines: list[int]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.items[-1][name]
+
+    def written(self, program: FleqProgram, name: str) -> list[Tensor]:
+        """The item after every command that writes to it."""
+        pairs = zip(self.lines, self.items[1:], strict=False)
+        return [items[name] for line, items in pairs if program.code[line].c == name]
+
+
+def interpret(program: FleqProgram, steps: int = 2000) -> FleqRun:
+    """Run by calling the exact functions. Raises ConfigError where it has not halted after ``steps``."""
+    d, frame = program.d, Frame(program.d, tokens_needed(program.d))
+    exact = {name: maker(frame, name).exact for name, maker in program.functions.items()}
+    items, line = dict(program.items), 0
+    seen, lines = [dict(items)], [0]
+    while line != program.last:
+        require(len(lines) <= steps, f"no halt within {steps} steps: at line {line} of 0 to {program.last}")
+        command = program.code[line]
+        mask = (torch.arange(d) < command.height)[:, None] & (torch.arange(d) < command.width)
+        value = exact[command.function](items[command.a] * mask, items[command.b] * mask)
+        items[command.c] = torch.where(mask, value, 0.0)  # beyond the mask a function may not be finite
+        line = command.goto if items[command.flag][0, 0] <= 0 else line + 1
+        seen.append(dict(items))
+        lines.append(line)
+    return FleqRun(seen, lines)
+
+
+def encode(machine: FleqMachine, programs: list[FleqProgram]) -> Tensor:
+    """States (B, T, D) of programs, padded to the machine's shape with items of 0 and commands that halt."""
+    shape = machine.shape
+    memory = torch.zeros(len(programs), shape.items, shape.d, shape.d, dtype=torch.float64)
+    commands = torch.zeros(len(programs), shape.commands, 8, dtype=torch.long)
+    for p, program in enumerate(programs):
+        for name in ("d", "items", "commands"):
+            have, room = getattr(program.shape, name), getattr(shape, name)
+            require(have <= room and (name != "d" or have == room), f"{name} = {room}: the program has {have}")
+        places = {name: i for i, name in enumerate(program.items)}
+        memory[p, : len(places)] = torch.stack(list(program.items.values()))
+        for i in range(shape.commands):
+            command = program.code[min(i, program.last)]
+            goto = shape.commands - 1 if command.goto == program.last else command.goto
+            pointers = [places[getattr(command, k)] for k in ("a", "b", "c", "flag")]
+            function = machine.functions.index(command.function)
+            commands[p, i] = torch.tensor([*pointers, goto, function, command.height, command.width])
+    return machine.encode(memory, commands)
+
+
+@torch.inference_mode()
+def run(program: FleqProgram, machine: FleqMachine | None = None, steps: int = 2000, must_halt: bool = True) -> FleqRun:
+    """Run on the machine's sparse form until it halts.
+
+    Raises ConfigError where it has not halted after ``steps`` passes, or where values have grown beyond all bounds;
+    without ``must_halt`` the run so far is returned.
+    """
+    machine = machine or program.machine()
+    stack, x, names = machine.sparse(), encode(machine, [program]), list(program.items)
+    seen, lines = [dict(program.items)], [0]
+    while lines[-1] != program.last and len(lines) <= steps:
+        x = stack(x)
+        if not bool(x.isfinite().all()):
+            require(not must_halt, f"after {len(lines)} passes values are not finite: data must stay below {BOUND:g}")
+            break
+        lines.append(min(int(machine.counters(x)), program.last))
+        seen.append(dict(zip(names, machine.memory(x)[0], strict=False)))
+    halted = lines[-1] == program.last
+    require(halted or not must_halt, f"no halt within {steps} passes: at line {lines[-1]} of 0 to {program.last}")
+    return FleqRun(seen, lines)
+
+
+@torch.inference_mode()
+def run_together(
+    programs: list[FleqProgram], machine: FleqMachine, name: str, steps: int = 2000, chunk: int = 25
+) -> Tensor:
+    """The item ``name`` (programs, d, d) after all programs have halted, ``chunk`` of them in a batch.
+
+    Raises ConfigError where one has not halted after ``steps`` passes.
+    """
+    stack, found = machine.sparse(), []
+    for start in range(0, len(programs), chunk):
+        part = programs[start : start + chunk]
+        x, last = encode(machine, part), torch.tensor([p.last for p in part])
+        for _ in range(steps):
+            x = stack(x)
+            halted = bool((machine.counters(x) >= last).all())
+            if halted:
+                break
+        require(halted and bool(x.isfinite().all()), f"no halt within {steps} passes, or values beyond {BOUND:g}")
+        places = torch.tensor([list(p.items).index(name) for p in part])
+        found.append(machine.memory(x)[torch.arange(len(part)), places])
+    return torch.cat(found)
+
+
+def random_fleq(d: int, commands: int, seed: int, functions: Mapping[str, Maker], apart: bool = False) -> FleqProgram:
+    """A program of so many commands: calls, some of them with a branch ahead, and a loop of three rounds around all.
+
+    Programs whose values grow beyond ``LARGEST``, by the interpreter, are drawn again. ``apart`` writes the same
+    program with every branch as a command of its own (Corollary 1).
+    """
+    require(commands >= 2, f"commands = {commands}: must be at least 2")
+    names = [f"m{i}" for i in range(4)]
+    for attempt in range(1000):
+        draw = random.Random(f"{seed} {attempt}")
+        generator = torch.Generator().manual_seed(1000 * seed + attempt)
+        items = {name: torch.randn(d, d, generator=generator, dtype=torch.float64) / d for name in names}
+        lines = ["loop:"]
+        for i in range(commands - 1):
+            call = f"{draw.choice(names)} = {draw.choice(list(functions))}({draw.choice(names)}, {draw.choice(names)})"
+            jump = f"; if {draw.choice(('sign', 'one'))} <= 0 goto at_{draw.randint(i + 1, commands - 1)}"
+            lines.append(f"at_{i}: {call}{jump if draw.random() < 0.3 else ''}")
+        lines.append(f"at_{commands - 1}: count = add(count, one); if count <= 0 goto loop")
+        items |= {"count": -2.0, "sign": float(draw.choice((-1, 1)))}
+        text = "\n".join(lines)
+        program = fleq(text.replace("; if", "\nif") if apart else text, d, items, functions)
+        largest = max(float(v.abs().max()) for held in interpret(program).items for v in held.values())
+        if largest <= LARGEST:
+            return program
+    raise RuntimeError(f"no program of {commands} commands whose values stay below {LARGEST} was found")

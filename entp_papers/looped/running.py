@@ -1,0 +1,215 @@
+"""Running SUBLEQ programs: in plain Python, on the machine with a trace, many at once compared with the interpreter.
+
+Letters: B batch, T tokens, D width, C cells, S steps.
+"""
+
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from entp_lib.validation import one_of, require
+from entp_papers.looped.circuits import to_signed, wrap
+from entp_papers.looped.subleq import Program, SubleqMachine, states
+
+PLACES = ("first", "last")  # of the scratchpad among the tokens
+
+
+class StepLimit(RuntimeError):
+    """A program did not halt within its step limit. ``memory`` and ``line`` are its state so far."""
+
+    def __init__(self, steps: int, memory: tuple[int, ...], line: int, program: Program):
+        self.steps, self.memory, self.line = steps, memory, line
+        names = {cell: name for name, cell in program.cells.items()}
+        held = ", ".join(f"{names.get(i, i)} = {value}" for i, value in list(enumerate(memory))[2:10])
+        more = ", …" if len(memory) > 10 else ""
+        super().__init__(
+            f"no halt within {steps} steps: at line {line} of 0 to {program.last}, with {held}{more}. "
+            "Give a larger limit if the program is to run for longer."
+        )
+
+
+@dataclass(frozen=True)
+class History:
+    """Memory and line before the first step and after every step; ``halted`` says whether the last line was reached."""
+
+    memories: list[tuple[int, ...]]
+    lines: list[int]
+    halted: bool
+
+    @property
+    def steps(self) -> int:
+        return len(self.lines) - 1
+
+
+def step(program: Program, memory: list[int], line: int) -> int:
+    """Execute the command at ``line``: changes ``memory`` and returns the next line. Words wrap around mod 2^bits."""
+    a, b, c = program.code[line]
+    memory[b] = wrap(memory[b] - memory[a], program.bits)
+    return c if memory[b] <= 0 else line + 1
+
+
+def interpret(program: Program, steps: int, stay: bool = False) -> History:
+    """Run at most ``steps`` commands in Python; with ``stay``, exactly so many, going on in the command that halts."""
+    memory, line = list(program.memory), 0
+    memories, lines = [program.memory], [0]
+    for _ in range(steps):
+        if line == program.last and not stay:
+            break
+        line = step(program, memory, line)
+        memories.append(tuple(memory))
+        lines.append(line)
+    return History(memories, lines, line == program.last)
+
+
+class Trace:
+    """States, memories and lines of a run, before the first pass and after each one.
+
+    ``table`` is the run as a DataFrame, ``show`` one step in words, ``attention`` the weights of one step.
+    """
+
+    def __init__(self, program: Program, machine: SubleqMachine, states: list[Tensor]):
+        self.program, self.machine, self.states = program, machine, states
+        seen = torch.cat(states)
+        self.memories = [tuple(words) for words in machine.words(seen).tolist()]
+        self.lines = machine.counters(seen).tolist()
+        self.steps = len(states) - 1
+
+    def __getitem__(self, cell: str) -> int:
+        """The final value of a named cell."""
+        return self.memories[-1][self.program.cell(cell)]
+
+    def table(self) -> pd.DataFrame:
+        """Line and cells by step: all named cells that are no constants."""
+        cells = [c for c in self.program.cells if not c.startswith("#") and self.program.cells[c] > 1]
+        rows = [{c: memory[self.program.cell(c)] for c in cells} for memory in self.memories]
+        return pd.DataFrame(rows).assign(line=self.lines)[["line", *cells]].rename_axis("step")
+
+    def show(self, step: int) -> str:
+        """Pass ``step``, counted from 1, in words."""
+        require(1 <= step <= self.steps, f"step = {step}: the run has steps 1 to {self.steps}")
+        before, after, line = self.memories[step - 1], self.memories[step], self.lines[step - 1]
+        names = {place: name for name, place in self.program.cells.items()}
+        a, b, _ = self.program.code[line]
+        branch = "at most 0" if after[b] <= 0 else "positive"
+        return (
+            f"step {step}, line {line}: {names.get(b, b)} = {before[b]} - {before[a]} ({names.get(a, a)}) = {after[b]}"
+            f", {branch}: to line {self.lines[step]}"
+        )
+
+    def attention(self, step: int) -> dict[str, Tensor]:
+        """Attention weights (H, T, T), query by key, in pass ``step``, by the purpose of each layer that attends."""
+        require(1 <= step <= self.steps, f"step = {step}: the run has steps 1 to {self.steps}")
+        x, found = self.states[step - 1], {}
+        for layer in self.machine.layers:
+            if layer.attention is not None:
+                found[layer.says] = layer.attention.weights(x)[0]
+            x = layer(x)
+        return found
+
+
+@torch.inference_mode()
+def run(program: Program, on: SubleqMachine | None = None, steps: int = 10_000) -> Trace:
+    """Run a program on the machine until it halts. Raises StepLimit, with the state so far, after ``steps`` passes."""
+    on = on or program.machine()
+    program = program.padded(on.shape)
+    x = states(on, [program])
+    seen = [x]
+    while int(on.counters(x)) != program.last:
+        if len(seen) > steps:
+            raise StepLimit(steps, tuple(on.words(x)[0].tolist()), int(on.counters(x)), program)
+        x = on(x)
+        seen.append(x)
+    return Trace(program, on, seen)
+
+
+def interpreted(on: SubleqMachine, programs: list[Program], steps: int) -> tuple[list[Program], Tensor, Tensor]:
+    """Programs padded to a machine, their memories (B, S + 1, C) and lines (B, S + 1) by the interpreter."""
+    programs = [p.padded(on.shape) for p in programs]
+    histories = [interpret(p, steps, stay=True) for p in programs]
+    return programs, torch.tensor([h.memories for h in histories]), torch.tensor([h.lines for h in histories])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Programs on the machine and by the interpreter: how many passes agreed in every coordinate, of how many.
+
+    ``first_wrong`` has by program the first pass that differs, 0 for none; ``deviation`` is the largest difference of
+    a coordinate, before the first pass that differs as well as in it.
+    """
+
+    programs: int
+    passes: int
+    wrong_programs: int
+    wrong_passes: int
+    deviation: float
+    first_wrong: tuple[int, ...]
+
+
+@torch.inference_mode()
+def compare(
+    on: SubleqMachine, programs: list[Program], steps: int, pattern: str = "full", exact: bool = True, fast=False
+) -> Comparison:
+    """Run ``programs`` for ``steps`` passes each, comparing with the interpreter after every pass.
+
+    ``exact`` compares the whole state, every coordinate of every token, bit for bit; otherwise every memory word and
+    the counter are read and compared. A program that halts goes on in its last command. ``fast`` uses the machine's
+    sparse form.
+    """
+    programs, memories, lines = interpreted(on, programs, steps)
+    x, code = states(on, programs), torch.tensor([p.code for p in programs])
+    stack = on.sparse() if fast else on
+    agreed = torch.ones(len(programs), steps, dtype=torch.bool)
+    deviation = 0.0
+    for t in range(1, steps + 1):
+        x = stack(x, pattern)
+        if exact:
+            difference = (x - on.encode(memories[:, t], code, lines[:, t])).abs().amax((1, 2))
+            agreed[:, t - 1] = difference == 0
+            deviation = max(deviation, float(difference.max()))
+        else:
+            agreed[:, t - 1] = (on.words(x) == memories[:, t]).all(1) & (on.counters(x) == lines[:, t])
+    first = torch.where(agreed.all(1), 0, (~agreed).int().argmax(1) + 1)
+    wrong_programs, wrong_passes = int((~agreed.all(1)).sum()), int((~agreed).sum())
+    return Comparison(len(programs), agreed.numel(), wrong_programs, wrong_passes, deviation, tuple(first.tolist()))
+
+
+@torch.inference_mode()
+def masked_run(on: SubleqMachine, programs: list[Program], steps: int, pattern: str, place: str) -> dict[str, float]:
+    """The machine with its scratchpad token ``place``, first or last, under full or causal attention.
+
+    The order of tokens does not matter to full attention, since positions are written in the tokens. A causal mask lets
+    a token see those before it only. With the scratchpad first, it sees nothing but itself: no command is ever fetched.
+    With the scratchpad last, it sees all, but no memory token sees it: results are computed and never written.
+
+    All programs run for ``steps`` passes. ``memory`` and ``counter`` are the shares of passes after which they are
+    right, ``changed`` that of passes which changed any word. ``fetched`` is the share of first passes in which layer 1
+    brought the right command to the scratchpad, ``computed`` that in which layer 5 had the right difference there.
+    """
+    one_of("place", place, PLACES)
+    turn, rows = PLACES.index(place), on.rows
+    programs, memories, lines = interpreted(on, programs, steps)
+    x = states(on, programs)
+    before, command = on.words(x), x[:, 1 + on.shape.cells, rows.slice("command")]
+    x = x.roll(-turn, 1)
+    targets = torch.tensor([p.code[0][1] for p in programs])
+    difference = memories[:, 1].gather(1, targets[:, None])[:, 0]
+    fetched = computed = right_memory = right_line = changed = 0.0
+    for t in range(1, steps + 1):
+        for i, layer in enumerate(on.layers):
+            x = layer(x, pattern)
+            if t == 1 and i == 0:
+                current = x[:, -turn, rows.slice("current")]
+                fetched = float(((current - command).abs() < 0.1).all(1).double().mean())
+            if t == 1 and i == 4:
+                word = x[:, -turn, rows.slice("copy_b")]
+                computed = float(((to_signed(word) == difference) & (word.abs() > 0.5).all(1)).double().mean())
+        state = x.roll(turn, 1)
+        words = on.words(state)
+        right_memory += float((words == memories[:, t]).all(1).double().mean()) / steps
+        right_line += float((on.counters(state) == lines[:, t]).double().mean()) / steps
+        changed += float((words != before).any(1).double().mean()) / steps
+        before = words
+    found = {"fetched": fetched, "computed": computed, "memory": right_memory, "counter": right_line}
+    return found | {"changed": changed}

@@ -1,0 +1,268 @@
+"""FLEQ programs that compute and learn, compared with exact results: calculator, Newton, power iteration, SGD."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from entp_lib.validation import require
+from entp_papers.looped.fleq import algorithms
+from entp_papers.looped.fleq.programs import FleqProgram, FleqRun, interpret, random_fleq, run, run_together
+from entp_papers.looped.studies import Study, columns, largest, slope
+
+ALONE = 25  # inputs of each operation by itself
+
+
+def fleq_study(programs: int, commands: int, d: int = 3, data_seed: int = 0) -> Study:
+    """Random FLEQ programs over add, sub, mul and transp, and the interpreter that calls the exact functions.
+
+    A row per program: commands executed, the largest error of any item after any of them, relative to the largest entry
+    of that item or to 1, and whether all branches were the same. Metrics: counts, the machine's size, and how far the
+    final items of a tenth of the programs are from those of the same with calls and branches apart (Corollary 1).
+    """
+    require(programs >= 1, f"programs = {programs}: must be at least 1")
+    functions, rows, apart = algorithms.linear_functions(), [], 0.0
+    made = [random_fleq(d, commands, 10_000 * data_seed + i, functions) for i in range(programs)]
+    machine = made[0].machine()
+    for i, program in enumerate(made):
+        expected, found = interpret(program), run(program, machine)
+        if i < max(1, programs // 10):
+            split = run(random_fleq(d, commands, 10_000 * data_seed + i, functions, apart=True))
+            apart = max(apart, *(largest(split[name] - found[name]) for name in program.items))
+        error = max(
+            largest(held[name] - value) / max(1.0, largest(value))
+            for right, held in zip(expected.items, found.items, strict=False)
+            for name, value in right.items()
+        )
+        rows.append({"steps": len(expected.lines) - 1, "error": error, "same_lines": found.lines == expected.lines})
+    metrics = {
+        "programs": programs,
+        "steps": sum(r["steps"] for r in rows),
+        "largest_error": max(r["error"] for r in rows),
+        "wrong_branches": sum(not r["same_lines"] for r in rows),
+        "apart": apart,
+        "size": machine.size(),
+        "tokens": machine.tokens,
+    }
+    return metrics, columns(rows)
+
+
+def calculator_study(terms: list[int], inputs: int = 200, data_seed: int = 0) -> Study:
+    """Algorithm 3 on random inputs whose product is in [0.1, 10], and each operation alone; a row per m and operation.
+
+    ``error`` is the largest error and ``mean`` the mean one; ``relative`` is the largest over the exact result, which
+    Algorithm 3 divides by 100. Beyond [0.1, 10] the inverse fails: rows "inv, beyond" take x in [0.01, 0.1].
+    """
+    draw = np.random.default_rng(data_seed)
+    inside = np.exp(draw.uniform(np.log(0.1), np.log(10), inputs))  # of ((a + b) - c) d
+    d = np.exp(draw.uniform(np.log(0.5), np.log(2), inputs))
+    c, a = draw.uniform(-2, 2, (2, inputs))
+    b = inside / d - a + c
+    x, y = draw.uniform(-3, 3, inputs), np.exp(draw.uniform(np.log(0.1), np.log(10), inputs))
+    beyond = draw.uniform(0.01, 0.1, inputs)
+    exact = {  # both arguments and the result
+        "add": (x, y, x + y),
+        "sub": (x, y, x - y),
+        "mul": (x, y, x * y),
+        "perc": (x, y, x / 100),
+        "inv": (y, x, 1 / y),
+        "sqrt": (y, x, np.sqrt(y)),
+        "div": (x, y, x / y),
+        "inv, beyond": (beyond, x, 1 / beyond),
+    }
+    rows: list[dict] = []
+    for m in terms:
+        functions = algorithms.calculator_functions(m)
+        made = [algorithms.calculator(v, functions) for v in np.stack([a, b, c, d], 1).tolist()]
+        machine = made[0].machine()
+        cases = {"all six": (made, np.sqrt(1 / inside) / 100)}
+        for name, (left, right, value) in exact.items():
+            operation = name.split(",")[0]
+            if operation in ("add", "sub", "mul", "perc") and m != terms[0]:
+                continue  # these have no sigmoids
+            few = zip(left[:ALONE].tolist(), right[:ALONE].tolist(), strict=True)
+            cases[name] = ([algorithms.one_operation(operation, u, v, functions) for u, v in few], value[:ALONE])
+        for name, (programs, value) in cases.items():
+            error = np.abs(run_together(programs, machine, "t")[:, 0, 0].numpy() - value)
+            row = {"operation": name, "m": m, "error": float(error.max()), "mean": float(error.mean())}
+            rows.append(row | {"relative": float((error / np.abs(value)).max())})
+    whole = [r for r in rows if r["operation"] == "all six"]
+    within = all(r["error"] <= whole[0]["error"] * math.sqrt(terms[0] / r["m"]) * 1.0001 for r in whole)
+    metrics = {"slope": slope(whole, "m"), "within_root_m": within, "size": machine.size(), "inputs": inputs}
+    return metrics, columns(rows)
+
+
+def random_matrix(d: int, most_condition: float, seed: int) -> Tensor:
+    """A Gaussian matrix with a condition number of at most ``most_condition``, its largest singular value 1."""
+    for attempt in range(1000):
+        a = gaussians(1000 * seed + attempt, d, d)
+        if float(torch.linalg.cond(a)) <= most_condition:
+            return a / torch.linalg.matrix_norm(a, 2)
+    raise RuntimeError(f"no Gaussian {d} × {d} matrix with a condition number of {most_condition:g} was found")
+
+
+def gaussians(seed: int, *shape: int) -> Tensor:
+    """Standard normal numbers in fp64."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def newton_study(d: int, rounds: int, matrices: int, most_condition: float = 20.0, data_seed: int = 0) -> Study:
+    """‖A X - I‖_F by round: on the machine, by the exact iteration, and both from the printed start ε A.
+
+    A row per matrix and round. Errors beyond 10^6 are written as that. Metrics: the largest residual at the end.
+    """
+    functions, rows, size = algorithms.linear_functions(), [], {}
+    for i in range(matrices):
+        a = random_matrix(d, most_condition, data_seed * 1000 + i)
+        for start in ("transposed", "printed"):
+            program = algorithms.newton_inverse(a, rounds, functions, start)
+            machine = program.machine()
+            size = machine.size() | {"tokens": machine.tokens}
+            for by, history in (("exact", interpret(program)), ("machine", run(program, machine, must_halt=False))):
+                for k, value in enumerate(residuals(a, program, history, rounds)):
+                    rows.append({"matrix": i, "start": start, "by": by, "round": k, "residual": value})
+    last = [r for r in rows if r["round"] == rounds]
+    end = {
+        f"{start}, {by}": max(r["residual"] for r in last if (r["start"], r["by"]) == (start, by))
+        for start in ("transposed", "printed")
+        for by in ("exact", "machine")
+    }
+    return {"largest_residual": end, "size": size, "matrices": matrices}, columns(rows)
+
+
+def residuals(a: Tensor, program: FleqProgram, history: FleqRun, rounds: int) -> list[float]:
+    """‖A X - I‖_F before the first round and after every round; 10^6 for more than that, and for what is no number."""
+    values = []
+    for x in history.written(program, "X"):
+        value = float(torch.linalg.matrix_norm(a @ x - torch.eye(len(a))))
+        values.append(min(value, 1e6) if math.isfinite(value) else 1e6)
+    return values + [1e6] * (rounds + 1 - len(values))
+
+
+def power_study(d: int, rounds: int, terms: int, gap: float = 0.7, data_seed: int = 0) -> Study:
+    """Power iteration on a symmetric matrix with eigenvalues 1, gap, …: |cos| to the first eigenvector by round.
+
+    ``sine`` is of the same angle, for where the cosine is too near to 1 for a record's six digits.
+    ``rayleigh`` is b^T A b / b^T b, which tends to 1. ``exact`` has the same without any error.
+    """
+    require(0 < gap < 1, f"gap = {gap}: must be between 0 and 1")
+    q, _ = torch.linalg.qr(gaussians(data_seed, d, d))
+    a = q @ torch.diag(gap ** torch.arange(d, dtype=torch.float64)) @ q.T
+    start = q.sum(1) / d**0.5  # the same weight on every eigenvector
+    program = algorithms.power_iteration(a, start, rounds, algorithms.power_functions(terms))
+    machine = program.machine()
+    rows: list[dict] = []
+    for by, history in (("exact", interpret(program)), ("machine", run(program, machine))):
+        for k, item in enumerate(history.written(program, "b"), 1):
+            b = item[:, 0]
+            along, *across = (q.T @ b / b.norm()).tolist()
+            row = {"by": by, "round": k, "cosine": abs(along), "sine": math.hypot(*across)}
+            rows.append(row | {"rayleigh": float(b @ a @ b / (b @ b)), "norm": float(b.norm())})
+    return {**{k: rows[-1][k] for k in ("cosine", "sine", "rayleigh", "norm")}, "size": machine.size()}, columns(rows)
+
+
+def regression_study(features: int, examples: int, steps: int, rate: float, data_seed: int = 0) -> Study:
+    """Gradient descent on linear regression: loss and weights by step, by the program and by torch's autograd."""
+    x, truth = gaussians(data_seed, features, examples), gaussians(data_seed + 1, features)
+    y = x.T @ truth + 0.1 * gaussians(data_seed + 2, examples)
+    program = algorithms.linear_regression(x, y, rate, steps, algorithms.linear_functions())
+    machine = program.machine()
+    history = run(program, machine, 10 * steps + 10)
+
+    def loss(w: Tensor) -> Tensor:
+        return ((x.T @ w - y) ** 2).sum() / 2
+
+    w = torch.zeros(features, dtype=torch.float64)
+    rows: list[dict] = []
+    for step, item in enumerate(history.written(program, "w"), 1):
+        w.requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(w), w)
+        w, mine = (w - rate * gradient).detach(), item[:features, 0]
+        row = {"step": step, "loss": float(loss(mine)), "loss_torch": float(loss(w))}
+        rows.append(row | {"difference": largest(mine - w)})
+    metrics = {
+        "largest_difference": max(r["difference"] for r in rows),
+        "loss_first": float((y**2).sum() / 2),
+        "loss_last": rows[-1]["loss"],
+        "size": machine.size() | {"tokens": machine.tokens},
+    }
+    return metrics, columns(rows)
+
+
+def back_propagation_study(
+    inputs: int, hidden: int, samples: int, rounds: int, rate: float, data_seed: int = 0
+) -> Study:
+    """Back-propagation of a two-layer network, step by step, by the program and by torch's autograd (Lemma 15).
+
+    A row per step: the largest difference of any weight of W and of v, and the mean loss over all samples, with the
+    program's weights and with torch's.
+    """
+    require(samples >= 1, f"samples = {samples}: must be at least 1")
+    w, v = gaussians(data_seed, hidden, inputs), gaussians(data_seed + 1, hidden)
+    x = gaussians(data_seed + 2, samples, inputs)
+    target_w, target_v = gaussians(data_seed + 3, hidden, inputs), gaussians(data_seed + 4, hidden)
+    y = torch.sigmoid(x @ target_w.T) @ target_v
+    pairs = list(zip(x, y.tolist(), strict=True))
+    program = algorithms.back_propagation(w, v, pairs, rate, rounds, algorithms.learning_functions())
+    machine = program.machine()
+    history = run(program, machine, 25 * samples * rounds + 10)
+
+    def loss(w: Tensor, v: Tensor) -> float:
+        return float(((torch.sigmoid(x @ w.T) @ v - y) ** 2).mean() / 2)
+
+    first = loss(w, v)
+    rows: list[dict] = []
+    found = zip(history.written(program, "Wt"), history.written(program, "v"), strict=True)
+    for step, (item_w, item_v) in enumerate(found, 1):
+        w, v = w.requires_grad_(), v.requires_grad_()
+        one_x, one_y = pairs[(step - 1) % samples]
+        dw, dv = torch.autograd.grad((v @ torch.sigmoid(w @ one_x) - one_y) ** 2 / 2, (w, v))
+        w, v = (w - rate * dw).detach(), (v - rate * dv).detach()
+        mine_w, mine_v = item_w[:inputs, :hidden].T, item_v[:hidden, 0]
+        row = {"step": step, "difference_w": largest(mine_w - w), "difference_v": largest(mine_v - v)}
+        rows.append(row | {"loss": loss(mine_w, mine_v), "loss_torch": loss(w, v)})
+    metrics = {
+        "largest_difference": max(max(r["difference_w"], r["difference_v"]) for r in rows),
+        "loss_first": first,
+        "loss_last": rows[-1]["loss"],
+        "passes": len(history.lines) - 1,
+        "size": machine.size() | {"tokens": machine.tokens},
+    }
+    return metrics, columns(rows)
+
+
+def least_squares_study(
+    dimension: int, most_examples: int, prompts: int, rounds: int, ridge: float = 0.1, data_seed: int = 0
+) -> Study:
+    """In-context linear regression by the inverse program (X7): (w · x - prediction)² / d by number of examples.
+
+    x and w are standard normal and y = w · x without noise, as in the in-context task. The program computes
+    (X X^T + ridge I)^-1 X y: with fewer than d examples there is no inverse without a ridge, and Newton doubles errors
+    in directions that X does not have. A row per number of examples: the mean squared error over prompts by the
+    program, by the same formula exactly, and by ordinary least squares (the shortest w); and the largest difference of
+    the program's predictions from the formula's.
+    """
+    require(ridge > 0, f"ridge = {ridge}: must be above 0")
+    functions, rows = algorithms.linear_functions(symmetric=True, delta=1e-5), []
+    eye = torch.eye(dimension, dtype=torch.float64)
+    for n in range(1, most_examples + 1):
+        programs, solved, shortest, news, answers = [], [], [], [], []
+        for p in range(prompts):
+            x = gaussians(10**5 * data_seed + p, dimension, most_examples + 1)
+            w = gaussians(10**5 * data_seed + p + 50_000, dimension)
+            seen, y = x[:, :n], w @ x[:, :n]
+            # halved, so that X X^T stays small; ridge and all, that gives the same weights
+            programs.append(algorithms.least_squares(seen / 2, y / 2, rounds, functions, ridge / 4))
+            solved.append(torch.linalg.solve(seen @ seen.T + ridge * eye, seen @ y))
+            shortest.append(torch.linalg.lstsq(seen.T, y, driver="gelsd").solution)
+            news.append(x[:, n])
+            answers.append(w @ x[:, n])
+        found = run_together(programs, programs[0].machine(), "w")[:, :, 0]
+        new_Bd, answer_B = torch.stack(news), torch.stack(answers)
+        by = {"program": found, "exact": torch.stack(solved), "shortest": torch.stack(shortest)}
+        said = {name: (w_Bd * new_Bd).sum(1) for name, w_Bd in by.items()}
+        errors = {name: float(((value - answer_B) ** 2).mean() / dimension) for name, value in said.items()}
+        difference = float((said["program"] - said["exact"]).abs().max())
+        rows.append({"examples": n, **errors, "difference": difference})
+    return {"largest_difference": max(r["difference"] for r in rows), "prompts": prompts}, columns(rows)

@@ -1,0 +1,295 @@
+"""The SUBLEQ machine compared with its interpreter after every pass, its circuits on every input, its attention."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from entp_lib.validation import one_of, require
+from entp_papers.looped import circuits, programs
+from entp_papers.looped.assembler import assemble
+from entp_papers.looped.circuits import pointer_bits, temperature, to_bits, to_unsigned
+from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, compile_counters, random_programs
+from entp_papers.looped.running import PLACES, Comparison, compare, interpret, masked_run, step
+from entp_papers.looped.studies import Study, columns, largest, precision
+from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_error, states
+from entp_papers.looped.weights import LayerPlan, Rows
+
+
+def compared(found: list[Comparison]) -> dict[str, Any]:
+    """Passes, wrong ones and the largest deviation of several comparisons."""
+    passes, wrong = sum(f.passes for f in found), sum(f.wrong_passes for f in found)
+    return {"passes": passes, "wrong": wrong, "deviation": max(f.deviation for f in found)}
+
+
+def totals(rows: list[dict]) -> dict[str, Any]:
+    """Sums over rows, and their largest deviation."""
+    sums = {name: sum(row[name] for row in rows) for name in ("programs", "passes", "wrong")}
+    return sums | {"deviation": max(row["deviation"] for row in rows)}
+
+
+def random_programs_study(
+    shapes: list[list[int]], steps: int, precisions: list[str], chunk: int = 50, data_seed: int = 0
+) -> Study:
+    """Random programs of every shape [bits, cells, commands, programs], whole states compared after every pass.
+
+    Curves: a row per shape and precision. Metrics: totals, and whether the weights were the same afterwards.
+    """
+    require(steps >= 1 and len(shapes) >= 1, f"steps = {steps}, shapes = {shapes}: must be at least 1, and one shape")
+    rows: list[dict] = []
+    same_weights = True
+    for s, (bits, cells, commands, count) in enumerate(shapes):
+        require(count >= 1, f"programs = {count}: must be at least 1")
+        shape = Shape(bits, cells, commands)
+        made = random_programs(shape, count, 10**6 * (data_seed * 1000 + s))
+        sizes = {"bits": bits, "cells": cells, "commands": commands, "tokens": shape.tokens}
+        for name in precisions:
+            on = SubleqMachine(shape, precision(name))
+            before = on.weights_hash()
+            found = [compare(on, made[i : i + chunk], steps, fast=True) for i in range(0, count, chunk)]
+            same_weights &= on.weights_hash() == before
+            rows.append({**sizes, "precision": name, "programs": count, **compared(found)})
+    return totals(rows) | {"same_weights": same_weights}, columns(rows)
+
+
+def named_programs(count3_length: int) -> dict[str, list[Program]]:
+    """All programs of the library with a few inputs each."""
+    lists = ([5, -3, 8, 0, 2], [1, 2], [9, 9, -9])
+    values = np.random.default_rng(0).integers(0, 20, (2, count3_length)).tolist()
+    return {
+        "add": [programs.add(3, 4), programs.add(-20, 7), programs.add(30_000, 2_767)],
+        "multiply": [programs.multiply(*pair) for pair in ((7, 9), (12, 20), (127, 5))],
+        "divide": [programs.divide(*pair) for pair in ((47, 5), (45, 5), (3, 10))],
+        "factorial": [programs.factorial(n) for n in (0, 4, 7)],
+        "fibonacci": [programs.fibonacci(n) for n in (1, 10, 20)],
+        "gcd": [programs.gcd(*pair) for pair in ((48, 36), (17, 5), (9, 9))],
+        "reverse": [programs.reverse(v) for v in lists],
+        "search": [programs.search(lists[0], key) for key in (8, 4)],
+        "sort": [programs.sort(v) for v in lists],
+        "doubling (counters)": [compile_counters(DOUBLE, {"x": x, "y": 0}) for x in (0, 9)],
+        "division by 3 (counters)": [compile_counters(THIRD, {"x": x, "q": 0}) for x in (7, 20)],
+        "Collatz step (counters)": [compile_counters(COLLATZ, {"x": x, "half": 0, "triple": 0}) for x in (1, 6, 7)],
+        "Count3": [programs.count3(v) for v in values],
+    }
+
+
+def library_study(
+    precisions: list[str], count3_length: int = 6, only: list[str] | None = None, longest: int = 10_000
+) -> Study:
+    """Every program of the library until it halts, and 3 passes more; a row per program and precision.
+
+    The inputs of a program run in one batch, each as long as the longest. ``only`` names some of the programs.
+    """
+    rows: list[dict] = []
+    library = named_programs(count3_length)
+    for name in only or ():
+        one_of("only", name, library)
+    for name, made in library.items():
+        if only and name not in only:
+            continue
+        steps = max(interpret(p, longest).steps for p in made)
+        shapes = [p.shape for p in made]
+        shape = Shape(made[0].bits, max(s.cells for s in shapes), max(s.commands for s in shapes))
+        for kind in precisions:
+            found = compare(SubleqMachine(shape, precision(kind)), made, steps + 3, fast=True)
+            row = {"program": name, "precision": kind, "programs": len(made), "tokens": shape.tokens, "longest": steps}
+            rows.append(row | compared([found]))
+    return totals(rows), columns(rows)
+
+
+def circuits_study(most_bits: int = 8, random_pairs: int = 100_000, flag_bits: int = 10, pointer: int = 6) -> Study:
+    """Adders, flags, branches and error correction on every input there is, or many; a row per circuit, in fp32."""
+    rows = []
+
+    def note(circuit: str, right: torch.Tensor, plan: LayerPlan) -> None:
+        wrong = int((~right).sum())
+        rows.append({"circuit": circuit, "tried": right.numel(), "wrong": wrong, "hidden": len(plan.units)})
+
+    for bits in [*range(2, most_bits + 1), 16]:
+        if bits <= most_bits:
+            x, y = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits)).T
+        else:
+            x, y = torch.randint(2**bits, (2, random_pairs), generator=torch.Generator().manual_seed(0))
+        plan = LayerPlan("add")
+        circuits.add_words(plan, range(bits), range(bits), range(bits, 2 * bits), 2 * bits)
+        found = plan.on(to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1), dtype=torch.float32)
+        note(f"adder, {bits} bits", to_unsigned(found[:, :bits]) == (x + y) % 2**bits, plan)
+    for bits in range(2, flag_bits + 1):
+        plan, values = LayerPlan("flag"), torch.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
+        circuits.flag_of_word(plan, bits, range(bits))
+        found = plan.on(to_bits(values, bits), torch.zeros(len(values), 1), dtype=torch.float32)[:, -1]
+        note(f"flag, {bits} bits", found == (values <= 0).float(), plan)
+    plan, parts = LayerPlan("branch"), Rows(counter=pointer, following=pointer, target=pointer, flag=1, bit=1)
+    circuits.branch(plan, parts, parts["target"], parts["bit"][0])
+    stay, jump, flag = torch.cartesian_prod(torch.arange(2**pointer), torch.arange(2**pointer), torch.arange(2)).T
+    before = [*(to_bits(v, pointer) for v in (stay - 1, stay, jump)), flag[:, None], torch.ones(len(flag), 1)]
+    chosen = to_unsigned(plan.on(*before, dtype=torch.float32)[:, :pointer])
+    note(f"branch, {pointer} bits", chosen == torch.where(flag == 1, jump, stay), plan)
+    plan = LayerPlan("correct")
+    circuits.correct_errors(plan, [0])
+    noise = torch.linspace(-0.249, 0.249, 1001)
+    for level in (-1.0, 0.0, 1.0):
+        found = plan.on((level + noise)[:, None], dtype=torch.float32)[:, 0]
+        note(f"error correction of {level:g} ± 0.249", (found - level).abs() < 1e-6, plan)
+    return {name: sum(r[name] for r in rows) for name in ("tried", "wrong")}, columns(rows)
+
+
+def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, data_seed: int = 0) -> Study:
+    """``read`` and ``write`` of standard normal vectors (Lemmas 2 and 3): a row per operation and setting of C.
+
+    Every case draws n from 8 on, d, all vectors and four pointers. ``error`` is the largest deviation of any coordinate
+    of any token from what it should be; ``again`` how much the same layer changes when it is applied once more.
+    Settings: C above twice the largest difference, C of a hundredth of that, and Lemma 3 as printed.
+    """
+    require(cases >= 1, f"cases = {cases}: must be at least 1")
+    require(most_tokens >= 8, f"most_tokens = {most_tokens}: must be at least 8")
+    settings = [("read", "C large"), ("read", "C small"), ("write", "C large"), ("write", "C small")]
+    found = {setting: [0.0, 0.0] for setting in [*settings, ("write", "as printed")]}
+    generator = torch.Generator().manual_seed(data_seed)
+    for _ in range(cases):
+        n = int(torch.randint(8, most_tokens + 1, (), generator=generator))
+        d = int(torch.randint(1, most_numbers + 1, (), generator=generator))
+        memory = torch.randn(4, n, d, generator=generator, dtype=torch.float64)
+        held = torch.randn(4, d, generator=generator, dtype=torch.float64)
+        pointers = torch.randint(1, n, (4,), generator=generator)
+        enough = 4 * max(largest(memory), largest(held))
+        for (operation, setting), (error, again) in found.items():
+            bound, printed = enough / 100 if setting == "C small" else enough, setting == "as printed"
+            stack = circuits.Copying(operation, n, d, bound, printed=printed)
+            x = stack.encode(memory, held, pointers)
+            after = stack(x)
+            error = max(error, largest(after - stack.expected(x, pointers)))
+            found[operation, setting] = [error, max(again, largest(stack(after) - after))]
+    rows = [
+        {"operation": operation, "setting": setting, "error": error, "again": again}
+        for (operation, setting), (error, again) in found.items()
+    ]
+    error = max(r["error"] for r in rows if r["setting"] == "C large")
+    return {"cases": 4 * cases, "largest_error": error}, columns(rows)
+
+
+def drift_study(steps: int, heats: list[float], cold_steps: int = 200, bits: int = 8, data_seed: int = 0) -> Study:
+    """One program for ``steps`` passes compared with the interpreter in fp32; then errors without correction, by λ.
+
+    The program never halts: it counts down, wraps around, and counts how often it passed 0. Curves, by λ and with or
+    without layer 9: the first pass at which words or counters are wrong, 0 for none in ``cold_steps``; and the largest
+    deviation of a coordinate after the first pass.
+    """
+    program = assemble(
+        f"""bits {bits}
+        cell x = 3
+        cell rounds
+        loop:
+            subleq #1 x low
+            goto loop
+        low:
+            subleq MINUS_ONE rounds
+            subleq #7 x loop
+            goto loop
+        """
+    )
+    wrong, rows, shape = wrong_passes(program, steps), [], Shape(bits, 10, 10)
+    made = random_programs(shape, 20, 10**6 * data_seed)
+    for heat in heats:
+        for corrected in (True, False):
+            cold = SubleqMachine(shape, heat=heat, corrected=corrected)
+            found = compare(cold, made, cold_steps, exact=False, fast=True)
+            row = {"heat": heat, "corrected": corrected, "wrong": found.wrong_programs, "programs": found.programs}
+            row["first_wrong"] = min((f for f in found.first_wrong if f), default=0)
+            rows.append(row | {"deviation": compare(cold, made, 1, fast=True).deviation})
+    return {"steps": steps, "wrong": wrong, "tokens": program.shape.tokens}, columns(rows)
+
+
+@torch.inference_mode()
+def wrong_passes(program: Program, steps: int) -> int:
+    """Passes in fp32 after which the whole state differs from the interpreter's, which goes one step per pass."""
+    on = program.machine(torch.float32)
+    shape, x, wrong = on.shape, states(on, [program]), 0
+    expected, word, counter = x.clone(), on.rows.slice("word"), on.rows.slice("counter")
+    words = to_bits(torch.arange(2**shape.bits), shape.bits, on.dtype)
+    lines = to_bits(1 + shape.cells + torch.arange(shape.commands), shape.pointer, on.dtype)
+    memory, line = list(program.memory), 0
+    for _ in range(steps):
+        b = program.code[line][1]
+        line = step(program, memory, line)
+        expected[0, 1 + b, word] = words[memory[b] % 2**shape.bits]
+        expected[0, 0, counter] = lines[line]
+        x = on(x)
+        wrong += not torch.equal(x, expected)
+    return wrong
+
+
+def restricted_study(programs: int = 20, steps: int = 20, sizes: list[int] | None = None, data_seed: int = 0) -> Study:
+    """Restricted and full attention (§5.2): passes that differ in any bit, and scores computed, by n.
+
+    Scores are counted per head: n² with full attention, 3 n - 2 with the restricted one, n of the scratchpad and two
+    of every other token.
+    """
+    rows: list[dict] = []
+    for n in sizes or [21, 65, 257]:
+        shape = Shape.of_tokens(8, n)
+        made = random_programs(shape, programs, 10**6 * data_seed)
+        for name in ("fp32", "fp64"):
+            found = compare(SubleqMachine(shape, precision(name)), made, steps, "restricted", fast=True)
+            row = {"tokens": n, "precision": name, "passes": found.passes, "wrong": found.wrong_passes}
+            rows.append(row | {"scores_full": n * n, "scores_restricted": 3 * n - 2})
+    return {name: sum(r[name] for r in rows) for name in ("passes", "wrong")}, columns(rows)
+
+
+def temperature_study(
+    bits: list[int], heats: list[float], programs: int = 40, steps: int = 20, tokens: int = 21, data_seed: int = 0
+) -> Study:
+    """Share of random programs whose words and counters are right after every pass, by λ, word width and layer 9.
+
+    Metrics: by width, the smallest λ tried from which on no program goes wrong, and ln(n³ / ε) for ε = 10^-3 and for
+    the ε that the width needs (``largest_error``).
+    """
+    require(len(heats) > 0, "heats is empty: at least one temperature")
+    rows: list[dict] = []
+    metrics: dict[str, Any] = {"bound_at_1e-3": temperature(tokens, 1e-3), "enough": {}, "bound": {}}
+    for width in bits:
+        shape = Shape.of_tokens(width, tokens)
+        made = random_programs(shape, programs, 10**6 * data_seed)
+        for corrected in (True, False):
+            for heat in heats:
+                on = SubleqMachine(shape, heat=heat, corrected=corrected)
+                right = 1 - compare(on, made, steps, exact=False, fast=True).wrong_programs / programs
+                rows.append({"bits": width, "corrected": corrected, "heat": heat, "right": right})
+        wrong = [r["heat"] for r in rows if r["bits"] == width and r["corrected"] and r["right"] < 1]
+        above = [h for h in heats if h > max(wrong, default=-math.inf)]
+        metrics["enough"][str(width)] = min(above, default=None)
+        metrics["bound"][str(width)] = temperature(tokens, largest_error(width))
+    return metrics, columns(rows)
+
+
+def off_target_study(tokens: list[int], heats: list[float]) -> Study:
+    """The largest attention weight off the targets over all pointers, and (n - 1) e^-2λ, by n and λ.
+
+    Every token attends by its own code, as in ``read`` (Lemma 2). Metrics: whether the bound held everywhere, and by n
+    the largest weight at the paper's λ for ε = 10^-3, which must be below ε.
+    """
+    rows: list[dict] = []
+    for n in tokens:
+        p = to_bits(torch.arange(n), pointer_bits(n))
+        products = p @ p.T
+        for heat in [*heats, temperature(n, 1e-3)]:
+            shifted = (heat * (products - products.diagonal()[:, None])).exp()
+            off = shifted.fill_diagonal_(0.0).sum(1)  # where the target has e^0
+            bound = (n - 1) * math.exp(-2 * heat)
+            rows.append({"tokens": n, "heat": heat, "off": float((off / (1 + off)).max()), "bound": bound})
+    inside = all(r["off"] <= r["bound"] * (1 + 1e-9) for r in rows)
+    at_bound = {str(n): next(r["off"] for r in reversed(rows) if r["tokens"] == n) for n in tokens}
+    return {"within_bound": inside, "at_lemma_2": at_bound}, columns(rows)
+
+
+def masks_study(programs: int = 50, steps: int = 20, bits: int = 8, tokens: int = 17, data_seed: int = 0) -> Study:
+    """The same weights with full and with causal attention, the scratchpad first and last; a row each (X3)."""
+    shape = Shape.of_tokens(bits, tokens)
+    made, on = random_programs(shape, programs, 10**6 * data_seed), SubleqMachine(shape)
+    rows = [
+        {"pattern": pattern, "scratchpad": place, **masked_run(on, made, steps, pattern, place)}
+        for pattern in ("full", "causal")
+        for place in PLACES
+    ]
+    return {"programs": programs, "steps": steps}, columns(rows)

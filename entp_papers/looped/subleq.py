@@ -1,0 +1,241 @@
+"""The SUBLEQ machine (Lemma 4): nine layers and two heads that run any program, one instruction per pass.
+
+    SUBLEQ(a, b, c):  mem[b] = mem[b] - mem[a];  if mem[b] <= 0 goto c, else to the next instruction
+
+The tokens are one scratchpad token, the memory, a word each, and the commands. Nothing but 0 and ±1 is in the state
+between passes, bits as in ``circuits``. The last command points to itself: halting is a fixed point of the pass.
+
+The paper's steps add up to more than nine layers, or to fewer, as they are read; this schedule has nine:
+
+    1 fetch the command   2 read mem[a] and mem[b]   3 flip the bits of mem[a]   4 add 1   5 add to mem[b]
+    6 write it back       7 flag, and counter + 1    8 choose the next counter   9 correct errors
+
+Letters: B batch, T tokens, D width; L pointer bits, N word bits.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from entp_lib.validation import check_types, one_of, require
+from entp_papers.looped import circuits
+from entp_papers.looped.circuits import MOST_BITS, check_word, pointer_bits, to_bits, to_signed, to_unsigned
+from entp_papers.looped.layers import Stack
+from entp_papers.looped.weights import LayerPlan, Rows, same
+
+PRINTED = ("flag", "write", "branch")  # formulas that can be built as the paper prints them
+ZERO, MINUS_ONE = 0, 1  # cells that hold 0 and -1 in every program, for the command that halts
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Words of ``bits`` bits, ``cells`` of them, and ``commands`` commands: all that a machine's weights depend on."""
+
+    bits: int
+    cells: int
+    commands: int
+
+    def __post_init__(self):
+        check_types(self)
+        require(2 <= self.bits <= MOST_BITS, f"bits = {self.bits}: must be from 2 to {MOST_BITS}")
+        require(self.cells >= 2, f"cells = {self.cells}: must be at least 2, for the 0 and the -1 that halting needs")
+        require(self.commands >= 1, f"commands = {self.commands}: must be at least 1, the one that halts")
+
+    @classmethod
+    def of_tokens(cls, bits: int, tokens: int) -> "Shape":
+        """The shape with so many tokens, half of them memory and half commands."""
+        cells = (tokens - 1) // 2
+        return cls(bits, cells, tokens - 1 - cells)
+
+    @property
+    def tokens(self) -> int:
+        return 1 + self.cells + self.commands
+
+    @property
+    def pointer(self) -> int:
+        """L, bits of a pointer."""
+        return pointer_bits(self.tokens)
+
+
+def largest_error(bits: int) -> float:
+    """The ε that a machine with words of ``bits`` bits can bear: 2^-(bits + 3).
+
+    Scores differ by 2 at least, so off the target there is at most n exp(-2λ) = ε² / n⁵. The adders read a word as a
+    number and look at its bits again: layers 4 and 5 multiply the error of a bit by up to 2^bits each. Their product
+    must stay below what error correction bears. The paper does not say that ε, and with it λ, depends on the word.
+    """
+    return 2.0 ** -(bits + 3)
+
+
+def machine_rows(shape: Shape) -> Rows:
+    """The coordinates: the paper's 8 L + 3 N + 1 of equation (5), then those that its lemmas need as well."""
+    L, N = shape.pointer, shape.bits
+    rows = Rows(command=3 * L, word=N, copy_a=N, copy_b=N, current=3 * L, counter=L, position=L, scratchpad=1)
+    rows.add(new_command=3 * L, new_a=N, new_b=N, flag=1, following=L)
+    return rows
+
+
+def plan_layers(
+    shape: Shape, rows: Rows, heat: float, printed: Sequence[str] = (), corrected: bool = True
+) -> list[LayerPlan]:
+    """The nine layers. ``printed`` names formulas to take as printed; without ``corrected`` the ninth does nothing."""
+    for name in printed:
+        one_of("printed", name, PRINTED)
+    L, (bit,) = shape.pointer, rows["scratchpad"]
+    p_a, p_b, p_c = (rows["current"][k * L : (k + 1) * L] for k in range(3))
+
+    def attend(plan: LayerPlan, pointer: Sequence[int], values: Sequence[str], blend: str) -> None:
+        """Every token attends to the tokens whose pointer or position is its own (Lemma 2)."""
+        match = [(terms, terms) for terms in same(pointer, rows["position"])]
+        sources = same(*(rows[name] for name in values))
+        plan.head(match, list(zip(sources, same(rows[blend]), strict=True)), heat)
+
+    fetch = LayerPlan("fetch the command that the counter points to")
+    attend(fetch, rows["counter"], ("command", "current"), "new_command")
+    circuits.copy_to_scratchpad(fetch, rows["current"], rows["new_command"], bit)
+
+    read = LayerPlan("read mem[a] and mem[b], a head each")
+    attend(read, p_a, ("word", "copy_a"), "new_a")
+    attend(read, p_b, ("word", "copy_b"), "new_b")
+    for copy, blend in (("copy_a", "new_a"), ("copy_b", "new_b")):
+        circuits.copy_to_scratchpad(read, rows[copy], rows[blend], bit)
+
+    flip = LayerPlan("flip the bits of mem[a]")
+    flip.scale(rows["copy_a"], -1.0)
+    increment = LayerPlan("add 1, which makes it -mem[a]")
+    circuits.add_words(increment, rows["copy_a"], rows["copy_a"], None, bit, constant=1)
+    add = LayerPlan("add it to mem[b]")
+    circuits.add_words(add, rows["copy_b"], rows["copy_b"], rows["copy_a"], bit)
+
+    write = LayerPlan("write the difference back to mem[b]")
+    attend(write, p_b, ("word", "copy_b"), "new_b")
+    circuits.copy_to_memory(write, rows["word"], rows["new_b"], bit, printed="write" in printed)
+
+    decide = LayerPlan("flag whether it is at most 0; the counter plus 1")
+    circuits.flag_of_word(decide, rows["flag"][0], rows["copy_b"], printed="flag" in printed)
+    circuits.add_words(decide, rows["following"], rows["counter"], None, bit, constant=1, in_place=False)
+
+    select = LayerPlan("choose the next counter by the flag; clear the scratchpad")
+    circuits.branch(select, rows, p_c, bit, printed="branch" in printed)
+    for name in ("current", "copy_a", "copy_b", "flag", "following"):
+        select.clear(rows[name])
+
+    correct = LayerPlan("round every coordinate to -1, 0 or 1")
+    if corrected:
+        circuits.correct_errors(correct, [i for i in range(rows.width) if i != bit])
+    return [fetch, read, flip, increment, add, write, decide, select, correct]
+
+
+class SubleqMachine(Stack):
+    """The looped Transformer for one ``Shape``; the same weights run every program of that shape.
+
+    ``heat`` is λ, by default the paper's bound at the ε that its words bear. ``encode`` makes a state of
+    programs, a call is one pass, ``words`` and ``counters`` read a state.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        dtype: torch.dtype = torch.float64,
+        heat: float | None = None,
+        printed: Sequence[str] = (),
+        corrected: bool = True,
+    ):
+        require(heat is None or heat > 0, f"heat = {heat}: must be above 0")
+        rows = machine_rows(shape)
+        heat = circuits.temperature(shape.tokens, largest_error(shape.bits)) if heat is None else heat
+        plans = plan_layers(shape, rows, heat, printed, corrected)
+        super().__init__([plan.build(rows.width, dtype) for plan in plans], rows.width)
+        self.shape, self.rows, self.heat, self.dtype = shape, rows, heat, dtype
+
+    def encode(self, words_BC: Tensor, commands_BI3: Tensor, counters_B: Tensor) -> Tensor:
+        """State (B, T, D) of words by cell, commands (a, b, c) by cell and line, and counters by line; all from 0."""
+        shape, rows = self.shape, self.rows
+        L, first = shape.pointer, 1 + shape.cells
+        x_BTD = torch.zeros(len(words_BC), shape.tokens, rows.width, dtype=self.dtype)
+        x_BTD[:, 1:first, rows.slice("word")] = to_bits(words_BC, shape.bits, self.dtype)
+        tokens_BI3 = commands_BI3 + torch.tensor([1, 1, first])
+        x_BTD[:, first:, rows.slice("command")] = to_bits(tokens_BI3, L, self.dtype).flatten(2)
+        x_BTD[:, 0, rows.slice("counter")] = to_bits(counters_B + first, L, self.dtype)
+        x_BTD[:, 1:, rows.slice("position")] = to_bits(torch.arange(1, shape.tokens), L, self.dtype)
+        x_BTD[:, 0, rows.slice("scratchpad")] = 1.0
+        return x_BTD
+
+    def words(self, x_BTD: Tensor) -> Tensor:
+        """The memory (B, cells) that a state holds."""
+        return to_signed(x_BTD[:, 1 : 1 + self.shape.cells, self.rows.slice("word")])
+
+    def counters(self, x_BTD: Tensor) -> Tensor:
+        """The line (B,) that each program of a state is at."""
+        return to_unsigned(x_BTD[:, 0, self.rows.slice("counter")]) - 1 - self.shape.cells
+
+
+@dataclass(frozen=True)
+class Program:
+    """``code`` has (a, b, c) by line, cells and lines counted from 0; its last command halts: (0, 1, itself).
+
+    Cells 0 and 1 hold 0 and -1 and must not be written to with anything else; the assembler sees to both.
+    Raises ConfigError where a cell or a line does not exist, a word is too wide, or the program cannot halt.
+    """
+
+    bits: int
+    memory: tuple[int, ...]
+    code: tuple[tuple[int, int, int], ...]
+    cells: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self):
+        shape = self.shape
+        for i, value in enumerate(self.memory):
+            check_word(f"cell {i}", value, self.bits)
+        require(self.memory[:2] == (0, -1), f"cells 0 and 1 hold {self.memory[:2]}: must be 0 and -1, to halt")
+        for i, (a, b, c) in enumerate(self.code):
+            for kind, place, count in (("cell", a, shape.cells), ("cell", b, shape.cells), ("line", c, shape.commands)):
+                said = f"line {i}: {kind} {place} is out of range, {kind}s are 0 to {count - 1}"
+                require(0 <= place < count, said)
+            harmless = (a, b) in ((ZERO, ZERO), (ZERO, MINUS_ONE))
+            require(b > 1 or harmless, f"line {i}: writes to cell {b}, which must stay {self.memory[b]}")
+        halt = (ZERO, MINUS_ONE, self.last)
+        require(self.code[-1] == halt, f"the last command is {self.code[-1]}: must be {halt}, which halts")
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.bits, len(self.memory), len(self.code))
+
+    @property
+    def last(self) -> int:
+        """The line that halts."""
+        return len(self.code) - 1
+
+    def cell(self, name: str) -> int:
+        """The place of a named cell."""
+        require(name in self.cells, f"cell {name!r} does not exist; there are {', '.join(self.cells) or 'no names'}")
+        return self.cells[name]
+
+    def machine(self, dtype: torch.dtype = torch.float64) -> SubleqMachine:
+        """A machine of the program's own shape."""
+        return SubleqMachine(self.shape, dtype)
+
+    def padded(self, shape: Shape) -> "Program":
+        """The same program for a machine of a larger shape: cells of 0, and commands that halt and are never reached.
+
+        Raises ConfigError where it does not fit.
+        """
+        own = self.shape
+        for name, have, room in (("cells", own.cells, shape.cells), ("commands", own.commands, shape.commands)):
+            require(have <= room, f"{name} = {room}: the program has {have}")
+        require(own.bits == shape.bits, f"bits = {shape.bits}: the program's words have {own.bits}")
+        memory = self.memory + (0,) * (shape.cells - own.cells)
+        more = shape.commands - own.commands
+        code = tuple((a, b, c + more if c == self.last else c) for a, b, c in self.code)
+        halt = (ZERO, MINUS_ONE, shape.commands - 1)
+        return Program(self.bits, memory, code[:-1] + (halt,) * (more + 1), self.cells)
+
+
+def states(machine: SubleqMachine, programs: list[Program]) -> Tensor:
+    """The state (B, T, D) of programs at their first line, padded to the machine's shape."""
+    programs = [p.padded(machine.shape) for p in programs]
+    words_BC = torch.tensor([p.memory for p in programs])
+    commands_BI3 = torch.tensor([p.code for p in programs])
+    return machine.encode(words_BC, commands_BI3, torch.zeros(len(programs), dtype=torch.long))

@@ -1,0 +1,22 @@
+"""Inductive scratchpads (Abbe et al. 2024): every state is written from the question and the state before it alone."""
+
+# Of this folder, as "module:attribute", by the name that records carry.
+EXPERIMENTS = {
+    "scratchpad": "experiment:SCRATCHPAD",
+    "scratchpad_training": "experiment:SCRATCHPAD_TRAINING",
+}
+
+# Functions of JSON arguments that return (metrics, curves).
+STUDIES = {
+    "scratchpad_equivalence": "exact:equivalence_study",
+    "scratchpad_writing": "exact:writing_study",
+    "scratchpad_reuse": "exact:reuse_study",
+    "scratchpad_relative": "relative:relative_study",
+    "scratchpad_training": "training:training_study",
+}
+
+# Studies with a training loop that continues from a checkpoint (``entp_lib.records.resuming``).
+RESUMABLE = ("scratchpad_training",)
+
+# In which order the runs of a long tier are made: the cheap ones first, so that most questions are whole early.
+NIGHTLY_ORDER = ("scratchpad_training",)

@@ -1,0 +1,104 @@
+"""Relative positions are no substitute for the inductive mask (appendix C.3): indices and receptive fields.
+
+States of T tokens each, # included, behind a question. Tokens and states count from 1 as in the paper, places in the
+text from 0.
+
+Letters: N tokens of a text, T tokens of a state, D window, L layers.
+"""
+
+import numpy as np
+
+from entp_lib.validation import require
+from entp_papers.scratchpad.exact import Study, columns
+
+
+def place(state: int, token: int, tokens_per_state: int, question: int = 0) -> int:
+    """The place in the text of token 1 … T of a state."""
+    require(1 <= token <= tokens_per_state, f"token = {token}: must be 1 to {tokens_per_state}")
+    return question + (state - 1) * tokens_per_state + token - 1
+
+
+def distance_to_question(state: int, tokens_per_state: int, inductive: bool) -> int:
+    """From the first token of a state back to the last of the question: it grows, unless positions are re-indexed."""
+    before = min(state - 1, 1) if inductive else state - 1
+    return before * tokens_per_state + 1
+
+
+def distances_wanted(tokens_per_state: int) -> set[int]:
+    """Distances at which a token must see another, for a state to see itself and all of the state before it."""
+    here = range(place(2, 1, tokens_per_state), place(3, 1, tokens_per_state))
+    return {query - key for query in here for key in range(query + 1)}
+
+
+def states_seen(tokens_per_state: int, states: int, token: int) -> dict[int, list[int]]:
+    """Tokens that a token of the last state sees, where a rule of distances alone lets states see the one before.
+
+    By state, the numbers of its tokens that are seen.
+    """
+    wanted, query = distances_wanted(tokens_per_state), place(states, token, tokens_per_state)
+    seen: dict[int, list[int]] = {}
+    for state in range(1, states + 1):
+        keys = [t for t in range(1, tokens_per_state + 1) if query - place(state, t, tokens_per_state) in wanted]
+        if keys:
+            seen[state] = keys
+    return seen
+
+
+def window_mask(tokens: int, window: int) -> np.ndarray:
+    """Boolean (N, N): a token sees itself and the ``window`` tokens before it."""
+    back = np.arange(tokens)[:, None] - np.arange(tokens)[None]
+    return (back >= 0) & (back <= window)
+
+
+def inductive_mask(question: int, tokens_per_state: int, states: int) -> np.ndarray:
+    """Boolean (N, N) for the text with duplicated states, causal: its own group and the question."""
+    groups = [0] * question
+    for state in range(1, states + 1):
+        groups += [state] * tokens_per_state * min(state, 2)
+    group_N = np.array(groups)
+    seen_NN = (group_N[:, None] == group_N[None]) | (group_N[None] == 0)
+    return seen_NN & np.tri(len(groups), dtype=bool)
+
+
+def receptive_field(mask_NN: np.ndarray, layers: int) -> np.ndarray:
+    """Boolean (N, N): which tokens reach which through so many layers of attention and their residual streams."""
+    require(layers >= 1, f"layers = {layers}: must be at least 1")
+    step = (mask_NN | np.eye(len(mask_NN), dtype=bool)).astype(np.int64)
+    field = step
+    for _ in range(layers - 1):
+        field = (field @ step > 0).astype(np.int64)
+    return field > 0
+
+
+def relative_study(most_tokens: int, states: int, layers: int) -> Study:
+    """The three obstacles for states of 2 to ``most_tokens`` tokens.
+
+    A row per T: the distance to the question at the last state, how far a window of T reaches through the layers, and
+    how many tokens of the state before last the first token of a state sees; each also for the inductive text.
+    """
+    require(most_tokens >= 2, f"most_tokens = {most_tokens}: must be at least 2")
+    rows, grows = [], True
+    for tokens in range(2, most_tokens + 1):
+        last = receptive_field(window_mask(tokens * (states + layers), tokens), layers)[-1]
+        reached = receptive_field(inductive_mask(1, tokens, 3), layers)
+        third = 1 + tokens * 3  # where the group of the third state begins: its question's one token, then 1 + 2 states
+        distances = [distance_to_question(state, tokens, False) for state in range(1, states + 1)]
+        grows = grows and distances == sorted(set(distances))
+        rows.append(
+            {
+                "tokens": tokens,
+                "question_distance": distances[-1],
+                "inductive_distance": distance_to_question(states, tokens, True),
+                "reach": len(last) - 1 - int(last.argmax()),
+                "leaked": len(states_seen(tokens, states, 1).get(states - 2, [])),
+                "inductive_leaked": int(reached[third:, 1:third].sum()),
+            }
+        )
+    metrics = {
+        "grows": grows,
+        "reach_is_window_times_layers": all(row["reach"] == row["tokens"] * layers for row in rows),
+        "leaks_all_but_one": all(row["leaked"] == row["tokens"] - 1 for row in rows),
+        "inductive_leaks": sum(row["inductive_leaked"] for row in rows),
+        "layers": layers,
+    }
+    return metrics, columns(rows)

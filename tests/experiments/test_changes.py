@@ -1,0 +1,279 @@
+"""Changes to an experiment from its notebook: checked strictly, made to every run alike, counted by no claim."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
+
+from entp_lib import paths
+from entp_lib.config import config_id
+from entp_lib.experiments.beside import Mark, beside_committed, by_tier, committed, mark_cells
+from entp_lib.experiments.experiment import Experiment, no_claims, planned
+from entp_lib.experiments.figures import describe_records, tier_note
+from entp_lib.experiments.frames import describe
+from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters
+from entp_lib.models.entp import token_forwards
+from entp_lib.records.store import Store
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.reports import ledger, options
+from entp_lib.reports import notebooks as launcher
+from entp_lib.tasks import build_task
+from entp_lib.validation import ConfigError
+from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
+from entp_papers.entp.in_context.convergence import with_quick
+from entp_papers.entp.in_context.experiment import IN_CONTEXT
+from entp_papers.entp.match3 import MATCH3
+
+
+def wanted(name, tier="quick", **changes):
+    """The runs of an experiment with changes, whose names have _ for the first dot."""
+    asked = {key.replace("_", ".", 1): value for key, value in changes.items()}
+    return EXPERIMENTS[name].wanted(NotebookParameters(tier=tier, seeds=1, changes=asked))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"length": 14}, r"'length': write it as task.length, model.length or train.length"),
+        ({"tsk.length": 14}, r"'tsk.length': must begin with task., model., train."),
+        ({"model.widht": 96}, r"unknown name 'model.widht'; did you mean model.width\?"),
+        ({"model.vocab_size": 96}, r"'model.vocab_size' follows from the task"),
+        ({"model.architecture": "entp"}, r"is what is compared, and stays"),
+        ({3: 96}, r"changes = {3: 96}"),
+    ],
+)
+def test_names_are_checked_with_the_parameters(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        NotebookParameters(changes=changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task_lenght": 14}, r"'lenght'; did you mean 'length'"),
+        ({"task_length": "14"}, r"length = '14' .*: must be a whole number"),
+        ({"model_width": 65}, r"width = 65 is not divisible"),
+        ({"train_steps": 0}, r"train.steps = 0"),
+        ({"train_max_lr": -1}, r"max_lr"),
+        (
+            {"train_steps": 50, "train_warmup_steps": 51},
+            r"train.warmup_steps = 51: decoder, .* has 50 steps, all of them",
+        ),
+        ({"task_order": 2}, r"task.order is what the runs of the experiment differ in \(3, 2\)"),
+    ],
+)
+def test_values_are_checked_before_anything_runs(changes, message):
+    with pytest.raises(ConfigError, match=f"^changes: .*{message}"):
+        wanted("count3", **changes)
+
+
+@given(st.integers(6, 40), st.integers(1, 4).map(lambda n: 16 * n), st.integers(1, 5000))
+def test_every_run_is_changed_alike_and_nothing_else_is(length, width, steps):
+    store, runs = wanted("count3", task_length=length, model_width=width, train_steps=steps)
+    plain = COUNT3.plan("quick", 1)
+    assert store.root == paths.results() / "own"
+    for before, after in zip(plain, runs, strict=True):
+        config, task = after.config, build_task(after.config.task, after.config.task_params)
+        assert (task.length, config.model.width, config.steps) == (length, width, steps)
+        assert (config.model.max_length, config.model.vocab_size) == (task.length, task.vocab_size)
+        assert config.train.warmup_steps <= max(steps, before.config.train.warmup_steps)
+        kept = ("max_lr", "batch_size", "eval_sequences")
+        assert all(getattr(config.train, n) == getattr(before.config.train, n) for n in kept)
+        assert after.labels["changed"].startswith("task.length = ") and before.labels.items() <= after.labels.items()
+
+
+def test_runs_that_are_longer_stay_longer():
+    _, runs = wanted("in_context", train_steps=30)
+    steps = {run.config.steps for run in runs}
+    plain = {run.config.steps for run in EXPERIMENTS["in_context"].plan("quick", 1)}
+    assert steps == {round(n * 30 / min(plain)) for n in plain}
+
+
+@pytest.mark.parametrize(
+    ("experiment", "tier", "changes"),
+    [
+        ("count3", "overnight", dict(task_length=20)),
+        ("match3", "overnight", dict(task_length=12)),
+        ("openwebtext", "quick", dict(task_context=64)),
+        ("openwebtext", "quick", dict(task_context=16)),
+    ],
+)
+def test_a_decoder_at_equal_compute_keeps_entps_of_the_changed_task(experiment, tier, changes):
+    _, runs = wanted(experiment, tier=tier, **changes)
+    longer = next(run for run in runs if run.labels["arm"] == "longer")
+    same = {k: v for k, v in longer.labels.items() if k not in ("arm", "architecture", "changed")}
+    entp = next(run for run in runs if run.labels["arm"] == "entp" and same.items() <= run.labels.items())
+    spent = {}
+    for run in (longer, entp):
+        task = build_task(run.config.task, run.config.task_params)
+        wanted_BT = task.wanted_sample()
+        each = token_forwards(run.config.model.architecture, wanted_BT) / len(wanted_BT)
+        spent[run.labels["arm"]] = run.config.steps * each
+    assert spent["longer"] == pytest.approx(spent["entp"], rel=0.05)
+
+
+def test_no_decoder_at_equal_compute_is_planned_along_a_curriculum():
+    """Its steps would be counted at the whole task, which early steps are not."""
+    with pytest.raises(ConfigError, match="^changes: task.curriculum_every: a step's work grows"):
+        wanted("in_context", task_points=20, task_curriculum_every=50)
+
+
+def test_a_study_of_a_task_follows_it_and_other_studies_stay():
+    _, studies = wanted("in_context_baselines", task_points=8)
+    assert {s.config.params["task"]["points"] for s in studies} == {8}
+    store, studies = wanted("in_context_baselines", train_steps=30)
+    assert store.root == paths.results() and not any("changed" in s.labels for s in studies)
+
+
+def test_best_means_quick_for_what_was_changed():
+    runs = COUNT3.wanted(NotebookParameters(changes={"train.steps": 50}))[1]
+    assert {run.config.tier for run in runs} == {"quick"}
+
+
+@pytest.mark.parametrize("name", ["addition_lengths", "count3_unseen", "in_context_sparse", "count3_operations"])
+@pytest.mark.parametrize("tier", ["best", "quick", "overnight"])
+def test_an_experiment_that_is_not_meant_leaves_itself_out_and_says_why(name, tier, capsys):
+    asked = NotebookParameters(tier=tier, changes={"train.steps": 30})
+    assert EXPERIMENTS[name].collect_if_any(asked) == EXPERIMENTS[name].collect(asked).complete == []
+    line = f"left out: {EXPERIMENTS[name].title} (the changes are not made to its runs)"
+    assert capsys.readouterr().out.splitlines() == [line, line]
+
+
+def test_what_has_records_is_not_called_not_run(store, capsys):
+    for asked in (dict(tier="quick"), dict(seeds=9)):
+        assert COUNT3_UNSEEN.collect_if_any(NotebookParameters(**asked)) == []
+        assert "(its runs are stored at tier overnight; tier = 'best' and" in capsys.readouterr().out
+    assert COUNT3_UNSEEN.collect_if_any(NotebookParameters(), store) == []
+    assert "(not run yet; to run it: ./run_all.sh --tier overnight --only 03)" in capsys.readouterr().out
+    assert len(COUNT3_UNSEEN.collect_if_any(NotebookParameters())) == 20 and capsys.readouterr().out == ""
+
+
+def told(records):
+    """``records`` as if they were of changed runs."""
+    return [replace(r, labels={**r.labels, "changed": "train.steps = 3"}) for r in records]
+
+
+def test_no_committed_record_stands_beside_changed_ones():
+    """Neither in a section's figure and tables, nor among verdicts, nor where a tier lacks arms of quick."""
+    night = COUNT3.stored(Store(), "overnight")
+    assert {r.config.tier for r in committed(COUNT3, night)} == {"quick"}
+    assert committed(COUNT3, told(night)) == []
+    assert {m.tier for m in COUNT3.measurements(night)} == {"overnight", "quick"}  # Count2 ran at quick alone
+    assert {m.tier for m in COUNT3.measurements(told(night))} == {"overnight, changed"}
+    functions = IN_CONTEXT.stored(Store(), "overnight")
+    assert len(with_quick(IN_CONTEXT, functions)) == len(functions) + 20
+    assert with_quick(IN_CONTEXT, told(functions)) == told(functions)
+    assert list(by_tier(COUNT3, night, ("task",))) == ["overnight", "quick"]
+    assert list(by_tier(COUNT3, told(night), ("task",))) == ["overnight"]
+
+
+def test_the_tier_that_the_answer_tells_of_stands_beside_changed_runs_and_the_one_that_was_changed():
+    table = beside_committed(COUNT3, told(COUNT3.stored(Store(), "quick")))
+    decoder = table.loc["count3 decoder"]
+    assert list(decoder.index) == ["committed, overnight", "committed, quick", "train.steps = 3"]
+    assert list(decoder["token_accuracy"].str[:5]) == ["0.995", "0.739", "0.739"] and set(decoder["runs"]) == {5}
+    assert list(table.loc["count2 decoder"].index) == ["committed, quick", "train.steps = 3"]
+    assert "count3 longer" not in table.index  # has nothing to be compared with
+
+
+def test_a_line_below_every_cell_says_whose_runs_are_shown_until_nothing_is_changed(capsys):
+    shell = InteractiveShell.instance()
+    try:
+        shell.push({"mark_cells": mark_cells})
+        shell.run_cell("mark_cells('train.steps = 3')\nmark_cells('train.steps = 4')")
+        shell.run_cell("print('figure')")
+        hooks = [hook for hook in shell.events.callbacks["post_run_cell"] if isinstance(hook, Mark)]
+        assert [hook.changes for hook in hooks] == ["train.steps = 4"]
+        assert capsys.readouterr().out.count("Markdown object") == 2
+        shell.run_cell("mark_cells('')")
+        shell.run_cell("print('figure')")
+        assert capsys.readouterr().out == "figure\n"
+    finally:
+        InteractiveShell.clear_instance()
+
+
+@pytest.fixture(scope="module")
+def small():
+    """An experiment of one small pair a seed, its records at ``quick`` and those of its runs when changed."""
+
+    def build(results, small_run):
+        def plan(tier, seeds=0):
+            configs = [small_run(a, seed) for seed in range(seeds or 2) for a in ("decoder", "entp")]
+            return [planned(config) for config in configs] if tier in ("smoke", "quick") else []
+
+        return Experiment("test", 1, "A test", "99_test", plan, no_claims)
+
+    return build
+
+
+def test_a_table_stands_beside_the_committed_result(small, small_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    experiment = small(tmp_path, small_run)
+    committed = experiment.collect(NotebookParameters(tier="quick", jobs=1)).complete
+    assert beside_committed(experiment, committed) is None
+    asked = NotebookParameters(tier="quick", jobs=1, changes={"task.length": 10, "train.steps": 6})
+    sweep = experiment.collect(asked)
+    assert (sweep.computed, sweep.reused) == (4, 0) and experiment.collect(asked).reused == 4
+    assert {r.config.train.steps for r in sweep.complete} == {6}
+    table = beside_committed(experiment, sweep.complete)
+    words = "task.length = 10, train.steps = 6"
+    # the records of this experiment say smoke, and smoke is what stands beside them
+    rows = [(arm, of) for arm in ("decoder", "entp") for of in ("committed, smoke", words)]
+    assert list(table.index) == rows and list(table["runs"]) == [2] * 4
+    for text in (describe(sweep.complete), describe_records(sweep.complete)):
+        assert f"changed: {words}" in text
+    assert tier_note(sweep.complete).endswith(", changed") and "changed" not in tier_note(committed)
+
+
+def test_no_claim_counts_a_changed_run():
+    store, runs = wanted("count3", task_length=14)
+    ids = {config_id(run.config, COUNT3.version) for run in runs}
+    counted = " ".join(ledger.ledger()["records"])
+    assert "count3/" in counted and not any(record_id in counted for record_id in ids)
+    assert store.root != Store().root
+
+
+def test_what_is_measured_of_changed_runs_says_so():
+    records = MATCH3.stored(Store(), "quick")
+    plain = MATCH3.measure(records)
+    for r in records:
+        r.labels["changed"] = "train.steps = 3"
+    try:
+        assert {m.tier for m in plain} == {"quick"} and {m.tier for m in MATCH3.measure(records)} == {"quick, changed"}
+        assert not any(m.paper_settings for m in MATCH3.measure(records))
+    finally:
+        for r in records:
+            del r.labels["changed"]
+
+
+def test_the_command_line_refuses_changes_before_a_kernel_starts():
+    with pytest.raises(ConfigError, match="did you mean 'length'"):
+        launcher.plan(only="03", extra=["changes={'task.lenght': 14}"])
+    with pytest.raises(ConfigError, match="did you mean model.width"):
+        launcher.plan(only="06", extra=["changes={'model.widht': 14}"])
+    with pytest.raises(ConfigError, match="parameter of 02_complexity"):
+        launcher.plan(only="02", extra=["changes={'model.width': 14}"])
+    plan = launcher.plan(only="03", extra=["changes={'task.length': 14}"])
+    assert not plan.in_place and not plan.settled
+
+
+def test_a_notebook_that_was_edited_touches_no_tracked_figure(tmp_path, monkeypatch):
+    """Changed in JupyterLab and saved, then run by the script: all runs are there, and none is what is committed."""
+    source = paths.notebooks() / "06_match3.ipynb"
+    for number, text in enumerate(("seeds = 2", "seeds = 0")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / source.name).write_text(source.read_text().replace("seeds = 0", text), encoding="utf-8")
+        monkeypatch.setattr(paths, "notebooks", lambda folder=folder: folder)
+        assert launcher.plan(only="06").in_place == (text == "seeds = 0")
+
+
+def test_a_parameters_cell_may_leave_changes_out():
+    cell = 'tier = "best"\nseeds = 0\nfresh = False\njobs = 0\ntime_limit = 0.0'
+    values = {"In": ["", cell]}
+    exec(cell, values)
+    assert notebook_parameters(values).changes == {}
+    assert options.defaults(paths.notebooks() / "03_count3.ipynb")["changes"] == {}

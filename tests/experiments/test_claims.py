@@ -1,0 +1,374 @@
+"""Verdicts by rule."""
+
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from entp_lib import paths
+from entp_lib.experiments import claims
+from entp_lib.experiments.claims import judge, verdict
+from entp_lib.experiments.measurements import Check, Level, Measurement, Observation, weight
+from entp_lib.records.store import Store
+from entp_lib.reports.ledger import ledger
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "changes", "expected"),
+    [
+        (0.1, 0.3, {}, "same direction"),
+        (0.1, 0.3, {"paper_settings": True}, "reproduced"),
+        (0.3, 0.4, {"paper_settings": True}, "same direction"),
+        (-0.3, -0.1, {}, "not reproduced"),
+        (-0.3, -0.1, {"sign": -1, "paper_value": -0.2}, "same direction"),
+        (-0.1, 0.3, {}, "inconclusive"),
+        (-0.01, 0.01, {"margin": 0.02}, "not reproduced"),
+        (-0.01, 0.01, {"margin": math.nan}, "inconclusive"),
+        (0.1, 0.3, {"pairs": 4}, "inconclusive"),
+        (0.1, 0.3, {"pairs": 4, "paper_settings": True}, "inconclusive"),
+        (-0.01, 0.01, {"sign": 0, "margin": 0.02}, "same direction"),
+        (-0.01, 0.05, {"sign": 0, "margin": 0.02}, "inconclusive"),
+        (0.03, 0.05, {"sign": 0, "margin": 0.02}, "not reproduced"),
+        (-0.1, 0.3, {"paper_value": math.nan, "paper_settings": True}, "inconclusive"),
+        (-0.1, 0.3, {"paper_settings": True}, "inconclusive"),
+        (0.0, 0.3, {"paper_settings": True}, "inconclusive"),
+        (0.005, 0.015, {"paper_value": 0.01, "margin": 0.02, "paper_settings": True}, "reproduced"),
+        (-0.1, 0.1, {"sign": 0, "margin": 0.02, "paper_value": 0.0, "paper_settings": True}, "inconclusive"),
+        (-0.05, 0.01, {"no_worse": True, "margin": 0.02, "paper_value": 0.0, "paper_settings": True}, "inconclusive"),
+        (0.2, 0.3, {"paper_settings": True}, "reproduced"),
+        (-0.3, -0.1, {"paper_settings": True}, "not reproduced"),
+        (0.1, 0.3, {"sign": -1, "paper_value": -0.2}, "not reproduced"),
+        (0.0, 0.3, {}, "inconclusive"),
+        (-0.3, 0.0, {}, "inconclusive"),
+        (0.005, 0.015, {"margin": 0.02}, "not reproduced"),
+        (-0.02, 0.01, {"margin": 0.02}, "inconclusive"),
+        (-0.05, -0.03, {"sign": 0, "margin": 0.02}, "not reproduced"),
+        (-0.01, 0.01, {"sign": 0}, "inconclusive"),
+        (-0.01, 0.01, {"sign": 0, "margin": 0.02, "pairs": 4}, "inconclusive"),
+        (-0.01, 0.01, {"sign": 0, "margin": 0.02, "paper_value": 0.0, "paper_settings": True}, "reproduced"),
+        (-0.01, 0.3, {"no_worse": True, "margin": 0.02}, "same direction"),
+        (0.1, 0.3, {"no_worse": True, "margin": 0.02}, "same direction"),
+        (-0.05, 0.01, {"no_worse": True, "margin": 0.02}, "inconclusive"),
+        (-0.05, -0.01, {"no_worse": True, "margin": 0.02}, "inconclusive"),
+        (-0.05, -0.03, {"no_worse": True, "margin": 0.02}, "not reproduced"),
+        (-0.3, 0.01, {"no_worse": True, "margin": 0.02, "sign": -1}, "same direction"),
+        (-0.01, 0.3, {"no_worse": True}, "inconclusive"),
+        (0.1, 0.3, {"no_worse": True, "margin": 0.02, "pairs": 4}, "inconclusive"),
+        (math.nan, math.nan, {}, "inconclusive"),
+        (math.nan, math.nan, {"pairs": 9, "paper_settings": True}, "inconclusive"),
+    ],
+)
+def test_rule(low, high, changes, expected):
+    rule = dict(pairs=5, sign=1, paper_value=0.2, margin=math.nan, paper_settings=False)
+    assert verdict((low + high) / 2, low, high, **{**rule, **changes}) == expected
+
+
+bounds = st.tuples(st.floats(-1, 1), st.floats(-1, 1)).map(sorted)
+
+
+@given(
+    interval=bounds,
+    pairs=st.integers(1, 9),
+    sign=st.sampled_from([-1, 0, 1]),
+    paper_value=st.floats(-1, 1) | st.just(math.nan),
+    margin=st.floats(0, 1) | st.just(math.nan),
+    paper_settings=st.booleans(),
+    no_worse=st.booleans(),
+)
+def test_the_rule_has_no_favourite_side(interval, pairs, sign, paper_value, margin, paper_settings, no_worse):
+    """Counting differences the other way round changes no verdict, and few pairs or NaN never conclude."""
+    low, high = interval
+    rest = dict(pairs=pairs, margin=margin, paper_settings=paper_settings, no_worse=no_worse)
+    found = verdict((low + high) / 2, low, high, sign=sign, paper_value=paper_value, **rest)
+    assert found == verdict(-(low + high) / 2, -high, -low, sign=-sign, paper_value=-paper_value, **rest)
+    assert found in claims.VERDICTS and (pairs >= 5 or found == "inconclusive")
+    assert paper_settings or found != "reproduced"
+
+
+on_a_bar = st.sampled_from([-0.2, -0.02, -0.01, 0.0, 0.01, 0.02, 0.2])
+last_digits = st.floats(-1e-11, 1e-11)
+
+
+@given(st.tuples(on_a_bar, on_a_bar).map(sorted), last_digits, last_digits, st.sampled_from([-1, 0, 1]), st.booleans())
+def test_last_digits_change_no_verdict(interval, off, other, sign, no_worse):
+    """An end that lies on zero, on the margin or on the paper's value lies there on every processor."""
+    rule = dict(pairs=5, sign=sign, paper_value=0.2, margin=0.02, paper_settings=True, no_worse=no_worse)
+    words = dict(pairs=5, margin=0.02, positive="ENTP ahead", negative="decoder ahead")
+    (low, high), moved = interval, (interval[0] + off, interval[1] + other)
+    assert verdict(0.0, *moved, **rule) == verdict(0.0, low, high, **rule)
+    assert claims.answer(*moved, **words) == claims.answer(low, high, **words)
+    bar = [claims.answer_of_every([*ends, 0.1, 0.2, 0.3], "learns", "stays below") for ends in (moved, (low, high))]
+    assert bar[0] == bar[1]
+    for end, exact in zip(moved, interval, strict=True):
+        found, known = (Level(score, 0.0, 0.22, 0.02) for score in (end, exact))
+        assert (found.at_floor, found.at_ceiling) == (known.at_floor, known.at_ceiling)
+
+
+def test_a_measurement_becomes_a_row():
+    table = judge([Measurement("F2-tokens", [0.1, 0.12, 0.11, 0.13, 0.12], "quick", ("count3/x",))], only_measured=True)
+    row = table.iloc[0]
+    assert list(table.columns) == list(claims.COLUMNS) and len(table) == 1
+    assert row["verdict"] == "same direction" and row["seeds"] == 5 and row["records"] == "count3/x"
+    assert row["our_value"] == pytest.approx(0.116) and row["low"] < 0.116 < row["high"]
+    assert row["paper_value"] == pytest.approx(0.2935) and row["notebook"] == "03_count3"
+
+
+def test_the_interval_of_a_row_is_the_paired_t_interval():
+    values = [0.1, -0.05, 0.11, 0.13, 0.12, 0.2]
+    row = judge([Measurement("F2-tokens", values, "gpu")], only_measured=True).iloc[0]
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (row["low"], row["high"]) == pytest.approx(tuple(expected))
+    assert row["verdict"] == ("same direction" if expected.low > 0 else "inconclusive") and row["tier"] == "gpu"
+
+
+def test_a_row_is_judged_by_its_own_claim_and_settings():
+    """CT-walks-level claims that nothing differs; F2-tokens has a positive value, inside the interval below."""
+    even = [-0.001, 0.001, 0.0, 0.0005, -0.0005]
+    row = judge([Measurement("CT-walks-level", even, "quick")], only_measured=True).iloc[0]
+    assert row["verdict"] == "same direction"
+    for settings, expected in ((True, "reproduced"), (False, "same direction")):
+        found = [Measurement("F2-tokens", [0.28, 0.29, 0.3, 0.3, 0.29], "paper", paper_settings=settings)]
+        assert judge(found, only_measured=True).iloc[0]["verdict"] == expected
+
+
+@pytest.mark.parametrize("values", [[0.1], [0.1, 0.11, 0.12, 0.11]])
+def test_below_five_pairs_a_row_concludes_nothing(values):
+    row = judge([Measurement("F2-tokens", values, "quick", paper_settings=True)], only_measured=True).iloc[0]
+    assert row["verdict"] == "inconclusive" and row["seeds"] == len(values)
+    assert math.isnan(row["low"]) == (len(values) == 1)
+
+
+def test_an_open_row_says_why():
+    """Guessing outweighs the number of pairs; an interval that decides, or includes zero, needs no word."""
+    low, half, high = (Level(x, 0.0, 1.0, 0.1) for x in (0.05, 0.5, 0.99))
+    cases = [
+        ([0.1] * 4, (), "4 of 5 pairs"),
+        ([0.1] * 4, (low, low), "no side is above guessing"),
+        ([0.1] * 5, (high, high), "a side is nearer to its ceiling than the margin"),
+        ([0.1, 0.11, 0.12, 0.11, 0.1], (low, half), ""),
+        ([0.1, -0.1, 0.1, -0.1, 0.1], (), ""),
+    ]
+    for values, levels, why in cases:
+        table = judge([Measurement("F2-tokens", values, "quick", levels=levels)], only_measured=True)
+        shown = claims.readable(table).iloc[0]["verdict"]
+        assert table.iloc[0]["why"] == why and (f"({why})" in shown) == bool(why)
+
+
+def test_what_was_not_measured_was_not_attempted():
+    table = judge([Measurement("F2-tokens", [0.1] * 5, "quick"), Measurement("C1-count2", [], "quick")])
+    assert list(table["id"]) == list(claims.reference_claims()["id"])
+    others = table[table["id"] != "F2-tokens"]
+    assert set(others["verdict"]) == {"not attempted"} and set(others["seeds"]) == {0}
+    assert others["our_value"].isna().all() and others["statement"].notna().all()
+
+
+def test_an_unlisted_claim_is_an_error():
+    with pytest.raises(ValueError, match="does not list: F9"):
+        judge([Measurement("F9", [1.0], "quick")])
+
+
+def test_without_records_nothing_was_attempted(tmp_path):
+    table = ledger(Store(tmp_path, read_only=True))
+    assert set(table["verdict"]) == {"not attempted"} and len(table) == len(claims.reference_claims())
+
+
+def test_the_papers_claims_are_well_formed():
+    table = claims.reference_claims()
+    assert table["id"].is_unique and set(table["kind"]) == {"empirical", "theory", "question"}
+    signed = table[(table["kind"] == "empirical") & table["paper_value"].notna() & (table["sign"] != 0)]
+    mild = signed["rule"] == "no worse"  # less the paper's own value, where that is 0
+    assert (signed["paper_value"] * signed["sign"] > 0)[~mild].all() and (signed["paper_value"] == 0)[mild].all()
+    asked = table[table["kind"] == "question"]
+    assert asked[["positive", "negative"]].notna().all(axis=None)
+    told = asked[asked["paper_value"].notna()]  # two numbers of the paper, whose difference it does not speak of
+    assert set(told["id"]) == {"T2-tokens", "T2-sequences"}
+    assert set(table["paper"]) >= {"entp"}
+
+
+def test_a_claim_to_be_no_worse_has_a_direction_and_a_margin(tmp_path, monkeypatch):
+    table = claims.reference_claims()
+    mild = table[table["rule"] == "no worse"]
+    assert set(mild["id"]) >= {"F10-network", "F10-tree"}
+    assert (mild["sign"].abs() == 1).all() and (mild["margin"] > 0).all() and set(mild["kind"]) == {"empirical"}
+    (tmp_path / "entp").mkdir()
+    text = (paths.reference() / "entp" / "claims.csv").read_text(encoding="utf-8")
+    (tmp_path / "entp" / "claims.csv").write_text(text.replace("no worse", "no better", 1), encoding="utf-8")
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path)
+    with pytest.raises(
+        claims.ConfigError, match="F4-llm has the rule 'no better': it may be no worse or every seed, or empty"
+    ):
+        claims.reference_claims()
+
+
+@pytest.mark.parametrize(
+    ("printed", "corrected", "expected"),
+    [
+        (True, None, "verified"),
+        (False, True, "verified with correction"),
+        (False, False, "refuted"),
+        (False, None, "refuted"),
+        (None, True, "unproved"),
+    ],
+)
+def test_theory_is_judged_by_what_holds(printed, corrected, expected):
+    table = judge([Check("T1", printed, "quick", corrected, "and so on", ("complexity/abc",))], only_measured=True)
+    (row,) = table.to_dict("records")
+    assert (row["verdict"], row["tier"], row["records"]) == (expected, "quick", "complexity/abc")
+    assert math.isnan(row["our_value"])
+    assert ("[corrected: and so on]" in row["statement"]) is (expected == "verified with correction")
+    shown = claims.readable(table).loc["T1"]
+    assert (shown["ours"], shown["95 % interval"], shown["verdict"]) == ("", "", expected)
+
+
+def test_the_ledger_that_people_read_has_margins():
+    known = claims.reference_claims()
+    stated, none = known[known["margin"].notna()].iloc[0], known[known["margin"].isna()].iloc[0]
+    table = judge([Check(claim, True, "quick") for claim in (stated["id"], none["id"])], only_measured=True)
+    shown = claims.readable(table)["margin"]
+    assert shown.to_dict() == {stated["id"]: f"±{stated['margin']:g}", none["id"]: ""}
+
+
+def test_an_observation_has_an_empirical_verdict_and_says_what_keeps_it_open():
+    claim = next(row["id"] for row in claims.reference_claims().to_dict("records") if row["kind"] == "empirical")
+    seen = Observation(claim, "inconclusive", "quick", "one run each", "40 epochs", 1, ("a/b",))
+    (row,) = judge([seen], only_measured=True).to_dict("records")
+    assert (row["verdict"], row["why"], row["seeds"], row["records"]) == ("inconclusive", "one run each", 1, "a/b")
+    assert row["statement"].endswith("[40 epochs]") and math.isnan(row["our_value"])
+    few, many = Measurement(claim, [0.1], "gpu"), Measurement(claim, [0.1] * 5, "quick")
+    assert weight(few) < weight(seen) < weight(many)
+
+
+def test_what_rows_say_of_a_finding_together():
+    judged = pd.DataFrame({"id": ["a", "b", "c"], "verdict": ["reproduced", "same direction", "inconclusive"]})
+    assert claims.shared_verdict(judged, ["a", "b"]) == "same direction in all of a, b"
+    assert claims.shared_verdict(judged, ["a", "c", "d"]) == "mixed: a same direction, c inconclusive, d not attempted"
+
+
+FLOOR, CEILING = 0.2, 1.0
+
+
+def level(score, floor=FLOOR, ceiling=CEILING):
+    return Level(score, floor, ceiling, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("levels", "informative"),
+    [
+        ((level(0.21), level(0.2)), False),  # neither has left what guessing gets
+        ((level(0.1), level(0.2)), False),  # worse than guessing is no better
+        ((level(0.21), level(0.3)), True),
+        ((level(0.99), level(0.995)), False),  # neither leaves the other room to lead by the margin of 0.02
+        ((level(0.99), level(0.975)), False),  # nor does one: that they are level was decided beforehand
+        ((level(0.975), level(0.97)), True),
+        ((level(0.99), level(0.9)), True),  # which is behind by more than that all the same
+        ((level(0.01, 1.0, 0.0), level(0.02, 1.0, 0.0)), False),  # errors: the floor is above
+        ((level(1.0, 1.0, 0.0), level(0.99, 1.0, 0.0)), False),
+        ((level(1.0, 1.0, 0.0), level(0.5, 1.0, 0.0)), True),
+        ((), True),
+    ],
+)
+def test_what_neither_left_the_floor_nor_the_ceiling_says_nothing(levels, informative):
+    """It outranks every verdict and every answer, whatever the interval."""
+    values = [0.1, 0.11, 0.12, 0.13, 0.12]
+    found = [Measurement(c, values, "paper", (), True, levels) for c in ("F2-tokens", "F5-fair")]
+    rows = judge(found, only_measured=True).set_index("id")["verdict"]
+    assert found[0].informative is informative
+    assert rows["F2-tokens"] == ("same direction" if informative else "uninformative")
+    assert rows["F5-fair"] == ("ENTP ahead" if informative else "uninformative")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "pairs", "expected"),
+    [
+        (0.05, 0.1, 5, "ENTP ahead"),
+        (-0.1, -0.05, 5, "decoder ahead"),
+        (-0.005, 0.005, 5, claims.EQUAL),
+        (0.001, 0.005, 5, claims.EQUAL),
+        (-0.05, 0.1, 5, claims.OPEN),
+        (0.05, 0.1, 4, claims.OPEN),
+        (math.nan, math.nan, 1, claims.OPEN),
+    ],
+)
+def test_questions_have_answers_of_their_own(low, high, pairs, expected):
+    words = dict(positive="ENTP ahead", negative="decoder ahead")
+    assert claims.answer(low, high, pairs=pairs, margin=0.01, **words) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.0, 0.1, 0.1, 0.2, 0.3], "learns"),
+        ([-0.1, -0.2, -0.1, -0.2, -0.3], "stays below"),
+        ([-0.1, 0.1, 0.1, 0.2, 0.3], claims.OPEN),
+        ([0.0, -0.1, -0.1, -0.2, -0.3], claims.OPEN),
+        ([0.1, 0.1, 0.2, 0.3], claims.OPEN),
+    ],
+)
+def test_where_every_seed_must_meet_a_bar_one_that_does_not_leaves_it_open(values, expected):
+    assert claims.answer_of_every(values, "learns", "stays below") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [
+        ("sign", "up", "1, -1 or 0"),
+        ("sign", 2, "1, -1 or 0"),
+        ("margin", "some", "a number"),
+        ("paper_value", "x", "a n"),
+    ],
+)
+def test_a_cell_that_is_no_number_is_named(tmp_path, monkeypatch, name, value, right):
+    table = pd.read_csv(paths.reference() / "entp" / "claims.csv", dtype=object)
+    table.loc[3, name] = value
+    (tmp_path / "entp").mkdir()
+    table.to_csv(tmp_path / "entp" / "claims.csv", index=False)
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path)
+    with pytest.raises(claims.ConfigError, match=f"{table.loc[3, 'id']} has the {name} .?{value}.*: must be {right}"):
+        claims.reference_claims()
+
+
+def test_an_id_stands_in_one_row_of_all_papers(tmp_path, monkeypatch):
+    text = (paths.reference() / "entp" / "claims.csv").read_text()
+    for paper in ("one", "two"):
+        (tmp_path / paper).mkdir()
+        (tmp_path / paper / "claims.csv").write_text("\n".join(text.splitlines()[: 2 if paper == "one" else 3]) + "\n")
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path)
+    with pytest.raises(ValueError, match="the id 'A.2' stands in more than one row"):
+        claims.reference_claims()
+
+
+def test_how_near_a_ceiling_is_is_measured_by_the_margin_of_the_claim():
+    """F2-sequences has 0.05, F2-tokens 0.02; a row without a margin goes by the distance of its levels."""
+    values, sides = [0.01, 0.02, 0.03, 0.02, 0.01], (Level(0.96, 0.0, 1.0, 0.0), Level(0.98, 0.0, 1.0, 0.0))
+    claimed = ("F2-sequences", "F2-tokens", "F2-unseen-parity")
+    rows = judge([Measurement(c, values, "quick", levels=sides) for c in claimed], only_measured=True).set_index("id")
+    assert rows["why"].to_dict() == {
+        "F2-sequences": "a side is nearer to its ceiling than the margin",
+        "F2-tokens": "",
+        "F2-unseen-parity": "",
+    }
+    near = Measurement("F2-unseen-parity", values, "quick", levels=[Level(s.score, 0.0, 1.0, 0.05) for s in sides])
+    assert near.idle and near.begun
+
+
+def test_chance_is_named_beside_the_intervals():
+    values = {"F2-tokens": [0.1, 0.11, 0.12, 0.13, 0.12], "F2-prefix": [0.1]}
+    said = claims.multiplicity(judge([Measurement(claim, found, "quick") for claim, found in values.items()]))
+    assert said.startswith("1 intervals of 95 % over 5 pairs or more; 1 exclude zero, where about 0.1 would")
+    many = judge(
+        [Measurement(claim, [0.1, 0.12, 0.11, 0.1, 0.1], "quick") for claim in ("F2-tokens", "F2-prefix", "L-4-0")]
+    )
+    assert claims.multiplicity(many).startswith(
+        "3 intervals of 95 % over 5 pairs or more; 3 exclude zero, where about 0.2"
+    )
+
+
+@pytest.mark.parametrize("rule", claims.RULES)
+def test_chance_is_not_counted_where_nobody_supposes_zero(rule):
+    """A share of right sequences less a bar or a printed one excludes zero without telling anything."""
+    claim = claims.reference_claims().query("rule == @rule")["id"].iloc[0]
+    said = claims.multiplicity(judge([Measurement(claim, [0.1, 0.12, 0.11, 0.1, 0.1], "quick")]))
+    assert said.startswith("0 intervals")

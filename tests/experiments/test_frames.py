@@ -1,0 +1,95 @@
+"""Frames of records: whose seconds they count, which differences are pairs, what a table of costs says."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from entp_lib.experiments.frames import (
+    cost_per_run,
+    curves,
+    describe,
+    gap_table,
+    interval_text,
+    paired,
+    seconds_name,
+    summary,
+)
+from entp_lib.experiments.measurements import Measurement
+from entp_lib.records.store import Record
+from entp_papers.entp.count3 import COUNT3
+
+CLOCK = dict(wall_seconds=400.0, train_seconds=300.0, steps=1200, device="cpu", peak_memory_bytes=3 * 2**20)
+
+
+def records(tier, **changes):
+    """A decoder's and ENTP's run of one seed, 100 of whose 400 seconds by the clock were the processor's."""
+    runs = [run for run in COUNT3.plan(tier, 1) if run.labels["arm"] in ("decoder", "entp")][:2]
+    course = {"step": [600, 1200], "seconds": [150.0, 300.0], "token_accuracy": [0.5, 0.9]}
+    made = []
+    for run, tokens in zip(runs, (1000, 3000), strict=True):
+        provenance = {**CLOCK, "cpu_seconds": 100.0, "token_forwards": tokens, **changes}
+        made.append(Record("count3", 1, run.config, {"baseline": {}}, dict(course), provenance))
+    return COUNT3.labelled(made, runs)
+
+
+@pytest.mark.parametrize(
+    ("tier", "changes", "share", "name"),
+    [
+        ("quick", {}, 0.25, "seconds of the processor"),
+        ("quick", {"cpu_seconds": 0.0}, 1.0, "seconds of the clock, cores shared"),
+        ("gpu", {}, 1.0, "seconds of the clock"),
+    ],
+)
+def test_seconds_are_the_processors_where_it_did_the_work(tier, changes, share, name):
+    found = records(tier, **changes)
+    assert seconds_name(found) == name
+    assert list(summary(found)["train_seconds"]) == pytest.approx([300 * share] * 2)
+    assert list(curves(found)["seconds"]) == pytest.approx([150 * share, 300 * share] * 2)
+
+
+def test_one_run_without_the_processors_seconds_leaves_the_clocks_to_all():
+    found = records("quick")
+    mixed = [found[0], *records("quick", cpu_seconds=0.0)[1:]]
+    assert seconds_name(mixed) == "seconds of the clock, cores shared"
+
+
+def test_costs_of_a_run_are_means_and_say_whose_seconds():
+    table = cost_per_run(summary(records("quick")))
+    assert table.to_dict("index") == {
+        "decoder": {"training (s)": 75.0, "processor (s)": 100.0, "token-forwards": 1000, "peak memory (MiB)": 3},
+        "entp": {"training (s)": 75.0, "processor (s)": 100.0, "token-forwards": 3000, "peak memory (MiB)": 3},
+    }
+    untold = summary(records("quick")).assign(cpu_seconds=[100.0, math.nan])
+    assert list(cost_per_run(untold)["wall (s)"]) == [400.0, 400.0]
+    assert cost_per_run(untold.assign(wall_seconds=1.26), by="seed").loc[0].tolist() == [75.0, 1.3, 2000, 3]
+
+
+def test_a_run_without_its_twin_is_no_pair():
+    found = gap_table({10: [0.1, math.nan, 0.3], 11: pd.Series([-0.1]), 12: []})
+    assert list(found["pairs"]) == [2, 1, 0] and list(found["above zero"]) == ["2 of 2", "0 of 1", "0 of 0"]
+    assert found["mean"].tolist() == pytest.approx([0.2, -0.1, math.nan], nan_ok=True)
+    assert found.loc[10, "low"] < 0 < found.loc[10, "high"] and math.isnan(found.loc[11, "low"])
+
+
+def test_a_run_without_a_score_decides_nothing_and_is_not_passed_over():
+    """A seed that has no twin is none; one whose run has no finite score is, and says so."""
+    rows = [(0, "decoder", 0.1), (0, "entp", 0.3), (1, "decoder", math.nan), (1, "entp", 0.3), (2, "entp", 0.2)]
+    found = paired(pd.DataFrame(rows, columns=["seed", "arm", "loss"]), "loss", "decoder", "entp")
+    assert list(found.index) == [0, 1] and found[0] == pytest.approx(-0.2) and math.isnan(found[1])
+    nobody = pd.DataFrame([(*row[:2], math.nan) for row in rows], columns=["seed", "arm", "loss"])
+    assert paired(nobody, "loss", "decoder", "entp").empty
+    measured = Measurement("x", [0.1, 0.2, 0.1, math.nan, 0.2], "quick")
+    assert measured.undecided == "1 of 5 pairs without a score"
+    assert Measurement("x", [0.1, 0.2, 0.1, 0.3, 0.2], "quick").undecided == ""
+
+
+def test_one_value_has_no_interval():
+    assert interval_text([0.25]) == "0.250" and interval_text([0.25], "+") == "+0.250"
+    assert interval_text([0.2, 0.2]) == "0.200 (0.200 to 0.200)"
+
+
+def test_runs_are_described_by_what_they_share():
+    found = records("quick")
+    assert describe(found).splitlines()[0].startswith("tier quick, 1 seed; task {'length'")
+    assert "1200 steps of" in describe(found) and "layers" in describe(found)

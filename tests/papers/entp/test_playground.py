@@ -1,0 +1,99 @@
+"""Two models side by side, and the pictures with sliders: what they show is what the models compute."""
+
+import io
+
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from entp_lib.experiments import figures
+from entp_lib.models import costs
+from entp_lib.reports import vega
+from entp_lib.tasks.counting import count3
+from entp_lib.validation import ConfigError
+from entp_papers.entp import playground, playing
+
+
+@pytest.mark.parametrize("text", ["3 1 4 1", "7, 7 7", "1 2 3 4 5 6 7 8 9"])
+def test_the_constructed_model_expects_count3(text):
+    who = playground.player("constructed")
+    assert int(playground.expected(who, text)["token"][0]) == count3([int(x) for x in text.replace(",", " ").split()])
+
+
+def test_probabilities_and_attention_add_up():
+    for name in playground.BY_HAND:
+        who = playground.player(name)
+        assert playground.expected(who, "3 1 4 1", most=100)["probability"].sum() == pytest.approx(1)
+        looks_LT = playground.looks(who, "3 1 4 1")
+        assert looks_LT.shape == (who.model.cfg.n_layers, 4)
+        assert torch.allclose(looks_LT.sum(1), torch.ones(len(looks_LT), dtype=looks_LT.dtype))
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "at least one token"), ("3 x", "'x': this model's"), ("99", "'99'")])
+def test_what_will_not_do_is_said_in_the_widget(text, said):
+    box = playground.playground("constructed, causal", "constructed", "3 1 4 1")
+    typed, label, image = box.children
+    before = image.value
+    assert Image.open(io.BytesIO(before)).width > 300 and label.value == ""
+    typed.value = text
+    assert said in label.value and image.value == before
+    typed.value = "1 2 3"
+    assert label.value == "" and image.value != before
+
+
+def test_a_run_that_is_not_there_is_named():
+    with pytest.raises(ConfigError, match="no run count3/ffffffff"):
+        playground.player("count3/ffffffff")
+
+
+def test_attention_is_told_for_every_prefix():
+    spec = vega.attention(playing.stored("attention"))
+    rows = [line.split(",") for line in spec["data"]["values"].splitlines()]
+    assert spec["$schema"].endswith("v5.json") and rows[0] == list("mlnijv")
+    assert all(int(i) <= int(n) and int(j) <= int(n) for _, _, n, i, j, _ in rows[1:])
+    assert not any(m == "decoder" and int(j) > int(i) for m, _, _, i, j, _ in rows[1:])
+    assert {m for m, *_ in rows[1:]} == {"decoder", "entp", "constructed"}
+
+
+def test_the_costs_of_the_specification_are_the_librarys():
+    """Its expression, read as Python, against the sum over the library's formula."""
+    text = vega.costs()["transform"][0]["calculate"].split("? ", 1)[1]
+    for kind, expression in zip(("entp", "decoder"), text.split(" : "), strict=True):
+        names = {"layers": 3, "logwidth": 5, "pow": pow, "datum": type("Datum", (), {"n": 17})}
+        assert eval(expression, names) == playing.sequence_cost(kind, 17, 2**5, 3)
+    cfg = playing.ModelConfig("entp", n_layers=3, n_heads=1, width=32, vocab_size=1, max_length=1)
+    assert playing.sequence_cost("entp", 1, 32, 3) == costs.encoder_token(cfg, 1) - costs.head(cfg)
+
+
+def test_no_slider_has_a_name_that_vega_uses_itself():
+    specs = (vega.costs(), vega.attention(playing.stored("attention")))
+    names = {parameter["name"] for spec in specs for parameter in spec["params"]}
+    assert len(names) == 4 and not names & {"width", "height", "padding", "autosize", "background", "style", "datum"}
+
+
+def test_pictures_for_notebooks_are_small():
+    fig, ax = figures.panels(1)
+    ax.plot([0, 1])
+    assert vega.png(fig)[:4] == b"\x89PNG" and len(vega.png(fig)) < 12_000
+    figures.plt.close(fig)
+
+
+def test_a_browser_that_saves_the_ledgers_plot_writes_the_same_numbers():
+    """JavaScript has one kind of number, and writes 0.0 as 0."""
+    row = dict(id="A", statement="s", unit="accuracy", our_value=2.0, low=-0.5, high=4.5, paper_value=0.0)
+    row |= dict(verdict="inconclusive", tier="quick", seeds=5, kind="empirical")
+    (values,) = vega.intervals(pd.DataFrame([row]))["data"]["values"]
+    assert [repr(values[name]) for name in ("our_value", "low", "paper_value", "seeds")] == ["2", "-0.5", "0", "5"]
+
+
+def test_the_ledgers_plot_has_four_figures_whatever_the_last_digits_are():
+    row = dict(
+        id="A", statement="s", unit="accuracy", our_value=0.004690000649702343, low=-0.0348523, high=0.04423231824
+    )
+    row |= dict(verdict="inconclusive", tier="quick", seeds=5, kind="empirical", paper_value=0.12345)
+    shown = []
+    for off in (1, 1 + 1e-13, 1 - 1e-13):
+        moved = {name: value * off if isinstance(value, float) else value for name, value in row.items()}
+        shown += vega.intervals(pd.DataFrame([moved]))["data"]["values"]
+    assert shown[0] == shown[1] == shown[2] and list(shown[0].values())[3:7] == [0.00469, -0.03485, 0.04423, 0.1235]

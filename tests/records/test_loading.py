@@ -1,0 +1,160 @@
+"""Trained models by the name of their run, and what goes on from them."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from made_up import sound
+
+from entp_lib import __main__ as cli
+from entp_lib import paths
+from entp_lib.config import StudyConfig
+from entp_lib.records.execution import run
+from entp_lib.records.loading import load_model, load_run
+from entp_lib.records.store import Record, Store
+from entp_lib.reports.continuing import continued
+from entp_lib.training.tensors import save_tensors
+from entp_lib.validation import ConfigError
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A store with a finished Count3 run of width 16, and the run's record."""
+    from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+
+    task = dict(length=8, seed_length=3, symbols=8)
+    model = ModelConfig("entp", n_layers=2, n_heads=2, width=16, vocab_size=8, max_length=8)
+    train = TrainConfig(steps=2, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
+    store = Store(tmp_path_factory.mktemp("results"), read_only=False)
+    return store, run(RunConfig("count3", "smoke", "counting", task, model, train), 1, store=store)
+
+
+def test_a_run_is_loaded_by_its_name_its_beginning_and_its_file(trained):
+    store, record = trained
+    models = [load_model(f"count3/{record.id}", store), load_model(f"count3/{record.id[:4]}", store)]
+    path = store.weights_path("count3", record.id)
+    models += [load_model(str(path)), load_model(path)]
+    for model in models:
+        assert not model.training and model.cfg == record.config.model
+        for p, q in zip(model.parameters(), models[0].parameters(), strict=True):
+            assert torch.equal(p, q)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("count3", "write experiment/id"), ("count3/ffff", "no run count3/ffff"), ("x/ffff", "weights here: count3/")],
+)
+def test_a_run_that_is_not_there_is_named(trained, name, said):
+    with pytest.raises(ConfigError, match=said):
+        load_model(name, trained[0])
+
+
+def test_missing_weights_name_the_command_that_makes_them(trained, tmp_path):
+    store = Store(tmp_path, read_only=False)
+    store.save(trained[1])
+    with pytest.raises(ConfigError, match="python -m entp_lib train count3 --tier smoke"):
+        load_model(f"count3/{trained[1].id}", store)
+
+
+def test_a_checkpoint_is_told_from_damaged_weights(trained, tmp_path):
+    """Whoever followed the advice to delete it would lose a run's progress."""
+    path = tmp_path / "run.safetensors"
+    save_tensors(path, {"a": torch.zeros(3)}, {"config": "{}", "state": "{}"})
+    with pytest.raises(ConfigError, match="holds no weights of a finished run") as error:
+        load_model(str(path))
+    assert "delete" not in str(error.value)
+
+
+def test_what_no_command_of_a_tier_makes_is_said(trained, tmp_path, monkeypatch):
+    """A study has no weights, and changed runs are another command's."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    study = sound(Record("rasp", 1, StudyConfig("rasp", "quick", "costs", {}), {}, {}, {}))
+    Store().save(study)
+    with pytest.raises(ConfigError, match=f"rasp/{study.id} is a study, which leaves a record and no weights"):
+        load_model(f"rasp/{study.id}")
+    changed = trained[1]
+    Store(tmp_path / "own").save(changed)
+    with pytest.raises(ConfigError, match="what made that run, with --fresh, .* makes them again"):
+        load_model(f"count3/{changed.id}")
+
+
+def test_missing_weights_of_a_text_of_ones_own_name_its_command(trained, tmp_path):
+    store, record = Store(tmp_path, read_only=False), trained[1]
+    config = replace(record.config, experiment="own_text", task="text", task_params={"corpus": "/my texts/a.txt"})
+    store.save(replace(record, experiment="own_text", config=config))
+    (name,) = (path.stem for path in (tmp_path / "records" / "own_text").glob("*.json"))
+    with pytest.raises(ConfigError, match="entp_lib text '/my texts/a.txt' --fresh"):
+        load_model(f"own_text/{name}", store)
+
+
+def test_a_clone_makes_weights_beside_its_records_and_finds_them_there(trained, tmp_path, monkeypatch):
+    """Training anew writes over the records that are committed; so it goes to a store of its own."""
+    monkeypatch.setattr(paths, "results", lambda: tmp_path)
+    Store(tmp_path, read_only=False).save(trained[1])
+    name = f"count3/{trained[1].id}"
+    with pytest.raises(
+        ConfigError, match=f"train count3 --tier smoke --seeds 1 --run {trained[1].id} --results .*own"
+    ) as error:
+        load_model(name)
+    assert "--fresh" not in str(error.value)
+    own = Store(tmp_path / "own", read_only=False)
+    own.save(trained[1])
+    weights = own.weights_path("count3", trained[1].id)
+    weights.parent.mkdir(parents=True)
+    shutil.copy(trained[0].weights_path("count3", trained[1].id), weights)
+    assert load_model(name).cfg == trained[1].config.model
+
+
+def test_the_first_example_of_the_docs_runs_in_a_fresh_clone(monkeypatch, tmp_path, capsys):
+    """With the records and weights that git keeps, and nothing else."""
+    kept = paths.root() / "results" / "weights" / "checkpoints"
+    assert 0 < sum(path.stat().st_size for path in kept.rglob("*") if path.is_file()) < 10**6
+    for name in ("records", "weights"):
+        (tmp_path / name).symlink_to(paths.root() / "results" / name)
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    text = (paths.root() / "docs" / "starting.md").read_text(encoding="utf-8")
+    section = text.split("## A model of a finished run")[1].split("    .venv/")[0]
+    exec("\n".join(line[4:] for line in section.splitlines() if line.startswith("    ")), {})
+    (entp, high), (decoder, low) = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert (entp, decoder) == ("entp", "decoder") and float(high) > 0.95 and float(low) < 0.85
+
+
+def test_a_sequence_goes_on_beyond_the_models_length_and_says_so(trained, caplog):
+    config, model = load_run(f"count3/{trained[1].id}", trained[0])
+    continued(config, model, "3 1 4", 6, temperature=0)
+    assert not caplog.messages
+    text = continued(config, model, "3 1 4", 12, temperature=0)
+    assert "the model's length of 8 is reached after 6 new tokens" in caplog.text
+    ids = [int(part) for part in text.split()]
+    assert len(ids) == 15 and ids[:3] == [3, 1, 4] and max(ids) < 8
+    assert continued(config, model, "3 1 4", 5, temperature=1.0, seed=1) == continued(
+        config, model, "3 1 4", 5, temperature=1.0, seed=1
+    )
+    assert text.startswith(continued(config, model, "3 1 4", 4, temperature=0))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "said"),
+    [
+        ("3 9", [], "'9': this model's tokens are the numbers 0 to 7"),
+        ("three", [], "'three': this model's tokens"),
+        ("", [], "the prompt is empty"),
+        ("3", ["--temperature", "-1"], "temperature"),
+        ("3", ["--tokens", "0"], "--tokens 0"),
+    ],
+)
+def test_bad_prompts_are_one_line(trained, prompt, options, said, monkeypatch, capsys):
+    store, record = trained
+    monkeypatch.setenv("ENTP_RESULTS", str(store.root))
+    assert cli.main(["generate", f"count3/{record.id}", "--prompt", prompt, *options]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert said in line
+
+
+def test_the_command_prints_what_comes_next(trained, monkeypatch, capsys):
+    store, record = trained
+    monkeypatch.setenv("ENTP_RESULTS", str(store.root))
+    assert cli.main(["generate", f"count3/{record.id}", "--prompt", "3 1 4", "--tokens", "2"]) == 0
+    assert capsys.readouterr().out.startswith("3 1 4 ")

@@ -1,0 +1,162 @@
+"""Provenance: a record says which code and which machine made it, and what its seconds are worth."""
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from entp_lib import paths
+from entp_lib.config import config_id
+from entp_lib.records import provenance as origin
+from entp_lib.records.execution import run
+from entp_lib.records.provenance import (
+    caveats,
+    dirty_records,
+    disturbed_records,
+    git_state,
+    machines,
+    processes,
+    provenance,
+)
+from entp_lib.records.store import Record
+from entp_lib.training import loop
+from entp_lib.training.loop import train
+
+
+def git(folder, *arguments):
+    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *who, "-C", str(folder), *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder that stands for the project's root."""
+    monkeypatch.delenv("ENTP_COMMIT", raising=False)
+    root = tmp_path / "outer" / "project"
+    (root / "entp_lib").mkdir(parents=True)
+    (root / "entp_lib" / "code.py").write_text("1\n")
+    monkeypatch.setattr(paths, "root", lambda: root)
+    return root
+
+
+def test_only_a_repository_of_its_own_names_a_commit(project):
+    assert git_state() == ("unknown", None)
+    git(project.parent, "init")
+    git(project.parent, "add", ".")
+    git(project.parent, "commit", "-m", "the enclosing one")
+    assert git_state() == ("unknown", None)
+    git(project, "init")
+    assert git_state() == ("unknown", None)  # no commit yet
+    git(project, "add", ".")
+    git(project, "commit", "-m", "its own")
+    commit, dirty = git_state()
+    assert len(commit) == 12 and dirty is False
+    (project / "entp_lib" / "code.py").write_text("2\n")
+    assert git_state() == (commit, True)
+
+
+def test_asking_for_the_state_leaves_the_index_alone(project):
+    git(project, "init")
+    git(project, "add", ".")
+    git(project, "commit", "-m", "its own")
+    (project / "entp_lib" / "code.py").touch()  # a plain status would now write the index anew
+    index = project / ".git" / "index"
+    before = index.stat()
+    (project / ".git" / "index.lock").touch()  # somebody else is committing
+    assert git_state()[1] is False
+    assert (index.stat().st_ino, index.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_the_sources_have_a_name_that_changes_with_any_of_them(tmp_path):
+    copy = tmp_path / "entp_lib"
+    shutil.copytree(paths.root() / "entp_lib", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    asking = [sys.executable, "-c", "from entp_lib.records.provenance import sources; print(sources())"]
+
+    def named():
+        return subprocess.run(asking, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+
+    same = named()
+    assert same.stdout.strip() == origin.sources(), same.stderr
+    (copy / "strict.py").write_text((copy / "strict.py").read_text() + "\n")
+    assert named().stdout.strip() not in ("", origin.sources())
+
+
+def test_a_record_names_the_instruction_set_and_the_sources(small_run, store):
+    where = run(small_run(), 1, store=store).provenance
+    assert where["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    assert where["sources"] == origin.sources() and where["cores"] >= 1
+    assert 0 < where["cpu_seconds"] and where["load_at_end"] is not None
+    assert "earlier_processes" not in where
+
+
+def test_a_commit_made_while_a_process_runs_is_not_named(monkeypatch):
+    """Its modules are those that it imported."""
+    before = provenance("cpu", 1)
+    monkeypatch.setattr(origin, "git_state", lambda: ("another", True))
+    monkeypatch.setattr(origin, "sources", lambda: "another")
+    after = provenance("cpu", 1)
+    for name in ("commit", "dirty", "sources"):
+        assert after[name] == before[name] != "another"
+
+
+def test_a_resumed_run_names_every_process(small_run, store, monkeypatch):
+    config = small_run(steps=30, eval_every=10)
+    path = store.checkpoint_path("test", config_id(config, 1))
+    for commit, steps in (("first", 7), ("second", 5)):
+        made = []
+        with monkeypatch.context() as patch:
+            patch.setattr(loop.time, "monotonic", lambda made=made, steps=steps: 0.0 if len(made) < steps else 2.0)
+            where = provenance("cpu", 1) | {"commit": commit, "dirty": commit == "first"}
+            train(config, checkpoint=path, deadline=1.0, process=where, on_step=made.append)
+    record = run(config, 1, store=store)
+    assert [p["commit"] for p in processes(record)][:2] == ["first", "second"]
+    assert [p["from_step"] for p in record.provenance["earlier_processes"]] == [0, 7]
+    assert len(processes(record)) == 3 and dirty_records([record]) == [record]
+    assert store.find(config, 1) == record
+
+
+@pytest.fixture
+def record(small_run):
+    where = dict(dirty=False, device="A", cpu_capability="AVX2", threads=1, cores=2, wall_seconds=100.0)
+    return Record("test", 1, small_run(), {}, {}, {**where, "cpu_seconds": 99.0, "load_at_start": 1.0})
+
+
+def changed(record, **where):
+    return dataclasses.replace(record, provenance={**record.provenance, **where})
+
+
+def test_records_of_changed_code_are_found(record):
+    old = Record("test", 1, record.config, {}, {}, {"commit": "abc"})
+    dirty, unknown = changed(record, dirty=True), changed(record, dirty=None)
+    later = changed(record, earlier_processes=[{"dirty": True}])
+    assert dirty_records([record, old, dirty, unknown, later]) == [dirty, later]
+
+
+def test_seconds_on_shared_cores_are_found(record):
+    waited, crowded = changed(record, cpu_seconds=89.0), changed(record, load_at_end=2.6)
+    full, silent = changed(record, load_at_end=2.4), changed(record, cpu_seconds=None, load_at_start=None)
+    old = Record("test", 1, record.config, {}, {}, {"wall_seconds": 5.0})
+    assert disturbed_records([record, waited, crowded, full, silent, old]) == [waited, crowded]
+
+
+def test_machines_are_told_apart_by_instruction_set(record):
+    old = changed(record, device="B")
+    del old.provenance["cpu_capability"]
+    assert machines([record, record]) == {("A", "AVX2", 1)}
+    assert machines([record, old]) == {("A", "AVX2", 1), ("B", "", 1)}
+    moved = changed(record, earlier_processes=[dict(device="A", cpu_capability="DEFAULT", threads=1)])
+    assert len(machines([moved])) == 2
+
+
+def test_what_should_be_said_beside_a_verdict_is_said(record):
+    old = Record("test", 1, record.config, {}, {}, {"commit": "abc", "device": "Z", "threads": 1})
+    assert caveats([record, old]) == []
+    other = changed(record, dirty=True, cpu_capability="DEFAULT", load_at_end=9.0)
+    assert caveats([record, other, old]) == [
+        "1 of 3 records made by code that differs from its commit",
+        "1 of 3 records timed on cores that were shared",
+        "from 2 kinds of machine: A, AVX2, 1 thr.; A, DEFAULT, 1 thr.",
+    ]

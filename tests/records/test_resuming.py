@@ -1,0 +1,229 @@
+"""Studies that train go on from their checkpoint, bit for bit, whoever cuts them."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+
+import pytest
+import torch
+
+from entp_lib.config import StudyConfig
+from entp_lib.records import provenance as origin
+from entp_lib.records import resuming, stopping, sweeps
+from entp_lib.records.execution import progress_steps, run
+from entp_lib.records.store import Store
+from entp_lib.registry import EXPERIMENTS, STUDIES, in_all
+from entp_lib.reports.endings import exit_status
+from entp_lib.training.checkpoints import checkpoint_step
+
+
+def planned(experiment, **wanted):
+    """The first study of the smoke plan with these parameters; ``setting__name`` is looked for one level down."""
+    for found in EXPERIMENTS[experiment].plan("smoke"):
+        params = found.config.params
+        flat = params | {
+            f"{o}__{n}": v for o, held in params.items() if isinstance(held, dict) for n, v in held.items()
+        }
+        if wanted.items() <= flat.items():
+            return found.config
+    raise LookupError(f"{experiment} has no study with {wanted}")
+
+
+ASKED = {
+    "abstraction, ENTP": ("compact_abstraction", dict(architecture="entp")),
+    "abstraction, decoder": ("compact_abstraction", dict(architecture="decoder", n_layers=2)),
+    "last token": ("compact_last_token", dict(n_layers=1)),
+    "sums, coupled": ("compact_lengths", dict(positions="coupled", architecture="entp")),
+    "sums, randomised": ("compact_lengths", dict(positions="randomised", architecture="decoder")),
+    "triplets": ("compact_graph", dict(model__wiring="described")),
+    "triplets, published": ("compact_graph", dict(model__wiring="published")),
+    "walks, random slopes": ("compact_walk_activations", dict(activation="rrelu", n_layers=2)),
+    "scratchpad": ("scratchpad_training", dict(setting__scratchpad="inductive", setting__architecture="entp")),
+    "masked": ("objectives", dict(setting__objective="masked")),
+    "objective of ENTP": ("objectives", dict(setting__objective="entp")),
+}
+
+
+@pytest.fixture(params=ASKED)
+def study(request):
+    experiment, wanted = ASKED[request.param]
+    return planned(experiment, **wanted)
+
+
+def timeless(record):
+    return {k: v for k, v in record.metrics.items() if not k.endswith("seconds")}, record.curves
+
+
+def stop_behind(step):
+    """(on_step, stop): asked to end behind the step."""
+    reached = []
+    return reached.append, lambda: bool(reached) and reached[-1] >= step
+
+
+def test_a_cut_study_goes_on_bit_for_bit(study, store, tmp_path):
+    whole = run(study, 1, store=Store(tmp_path / "whole", read_only=False))
+    assert study.steps >= 2 and whole.provenance["steps"] == study.steps
+    on_step, stop = stop_behind(study.steps - 1)
+    cut = run(study, 1, store=store, on_step=on_step, stop=stop)
+    assert (cut.status, cut.metrics, cut.provenance["steps"]) == ("partial", {}, study.steps - 1)
+    checkpoint = store.checkpoint_path(study.experiment, cut.id)
+    assert checkpoint_step(checkpoint) == study.steps - 1
+    rest = run(study, 1, store=store)
+    assert rest.status == "complete" and timeless(rest) == timeless(whole) and not checkpoint.exists()
+    assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0]
+    assert rest.provenance["cpu_seconds"] > cut.provenance["cpu_seconds"]
+
+
+@pytest.fixture
+def plain():
+    """A study of a few milliseconds a step."""
+    found = planned("compact_lengths", positions="learned", architecture="decoder")
+    return dataclasses.replace(found, params={**found.params, "steps": 40})
+
+
+def test_every_step_can_be_the_last_before_a_cut(plain, store, tmp_path):
+    config = dataclasses.replace(plain, params={**plain.params, "steps": 5})
+    whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
+    for step in range(1, 5):
+        on_step, stop = stop_behind(step)
+        assert run(config, 1, store=store, on_step=on_step, stop=stop).provenance["steps"] == step
+    rest = run(config, 1, store=store)
+    assert timeless(rest) == timeless(whole)
+    assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0, 1, 2, 3]
+
+
+def test_sigterm_ends_the_step_and_leaves_the_checkpoint(plain, store, tmp_path):
+    whole = run(plain, 1, store=Store(tmp_path / "whole", read_only=False))
+
+    def on_step(step):
+        if step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert exit_status(lambda: run(plain, 1, store=store, on_step=on_step)) == 143
+    cut = store.find(plain, 1)
+    assert (cut.status, cut.provenance["steps"]) == ("partial", 7)
+    assert stopping.REQUEST.deferred == 0
+    assert timeless(run(plain, 1, store=store)) == timeless(whole)
+
+
+def test_a_second_request_while_the_record_is_saved_loses_nothing(plain, store, monkeypatch):
+    """A scheduler may signal every process of a job, and each passes it on: that is one request."""
+
+    def on_step(step):
+        if step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def save(self, record, real=Store.save):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, record)
+
+    monkeypatch.setattr(Store, "save", save)
+    assert exit_status(lambda: run(plain, 1, store=store, on_step=on_step)) == 143
+    assert store.find(plain, 1).provenance["steps"] == 7 and stopping.REQUEST.deferred == 0
+
+
+def test_what_a_crash_left_of_a_complete_study_is_tidied(plain, store):
+    on_step, stop = stop_behind(5)
+    cut = run(plain, 1, store=store, on_step=on_step, stop=stop)
+    path = store.checkpoint_path(plain.experiment, cut.id)
+    left = path.read_bytes()
+    run(plain, 1, store=store)
+    path.write_bytes(left)  # as a kill between the record and the removal leaves it
+    assert run(plain, 1, store=store).status == "complete" and not path.exists()
+
+
+def test_a_study_is_computed_on_a_cpu_and_says_so(plain, store, monkeypatch):
+    """Where a tier's training runs take a GPU, nothing gives a study one."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    where = run(dataclasses.replace(plain, tier="gpu"), 1, store=store).provenance
+    assert where["cpu_seconds"] > 0 and where["device"] == origin.provenance("cpu", 1)["device"]
+
+
+def test_a_killed_study_goes_on_from_the_last_minute(plain, store, tmp_path, monkeypatch):
+    whole = run(plain, 1, store=Store(tmp_path / "whole", read_only=False))
+    monkeypatch.setattr(resuming, "CHECKPOINT_SECONDS", 0.0)
+
+    def on_step(step):
+        if step == 9:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        run(plain, 1, store=store, on_step=on_step)
+    assert stopping.REQUEST.deferred == 0 and resuming.CURRENT.get() is None
+    assert checkpoint_step(store.checkpoint_path(plain.experiment, whole.id)) == 8
+    rest = run(plain, 1, store=store)
+    assert timeless(rest) == timeless(whole) and rest.provenance["earlier_processes"][0]["from_step"] == 0
+
+
+def test_a_time_limit_cuts_a_study_and_the_sweep_says_so(plain, store):
+    late = dataclasses.replace(plain, params={**plain.params, "steps": 1_000_000})
+    found = sweeps.sweep([late], 1, store=store, jobs=1, time_limit=1.0)
+    assert found.complete == [] and [r.status for r in found.records] == ["partial"]
+    further = sweeps.sweep([late], 1, store=store, jobs=1, time_limit=1.0).records[0]
+    assert further.provenance["steps"] > found.records[0].provenance["steps"] > 0
+
+
+@pytest.mark.parametrize("harm", ["a bit", "another study", "a later step", "other sums", "not the generator"])
+def test_a_checkpoint_that_cannot_be_its_own_is_set_aside(plain, store, tmp_path, harm, caplog):
+    whole = run(plain, 1, store=Store(tmp_path / "whole", read_only=False))
+    on_step, stop = stop_behind(5)
+    run(plain, 1, store=store, on_step=on_step, stop=stop)
+    path = store.checkpoint_path(plain.experiment, whole.id)
+    if harm == "a bit":
+        content = bytearray(path.read_bytes())
+        content[-20] ^= 1
+        path.write_bytes(content)
+    else:
+        tensors, header = resuming.read_tensors(path, {"config", "state"})
+        state = json.loads(header["state"])
+        if harm == "another study":
+            header["config"] = header["config"].replace('"data_seed":0', '"data_seed":1')
+        elif harm == "a later step":
+            state["step"] = 41
+        elif harm == "other sums":
+            state["sums"] = {"others": 0.0}
+        else:
+            state["generator"] = {"bit_generator": "none"}
+        header["state"] = json.dumps(state)
+        resuming.save_tensors(path, tensors, header)
+    rest = run(plain, 1, store=store)
+    assert timeless(rest) == timeless(whole) and "earlier_processes" not in rest.provenance
+    assert "checkpoint" in caplog.text and len(list((store.root / "set_aside").iterdir())) == 1
+
+
+def test_copied_results_go_on_where_they_were_cut(plain, store, tmp_path):
+    whole = run(plain, 1, store=Store(tmp_path / "whole", read_only=False))
+    on_step, stop = stop_behind(6)
+    cut = run(plain, 1, store=store, on_step=on_step, stop=stop)
+    home = Store(shutil.copytree(store.root, tmp_path / "home"), read_only=False)
+    assert home.find(plain, 1) == cut
+    rest = run(plain, 1, store=home)
+    assert timeless(rest) == timeless(whole) and [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0]
+
+
+def test_a_loop_outside_of_any_record_merely_counts(tmp_path):
+    model = torch.nn.Linear(2, 1)
+    progress = resuming.Progress()
+    made = list(resuming.steps(progress, 3, model, torch.optim.Adam(model.parameters())))
+    assert made == [1, 2, 3] and progress.step == 3
+
+
+def test_a_second_loop_of_a_study_is_refused(tmp_path):
+    """Its steps would be taken for those of the first."""
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    with resuming.checkpointed(resuming.StudyCheckpoint(tmp_path / "c.safetensors", "{}", lambda *_: None)):
+        list(resuming.steps(resuming.Progress(), 2, model, optimizer))
+        with pytest.raises(RuntimeError, match="one training loop"):
+            list(resuming.steps(resuming.Progress(), 2, model, optimizer))
+
+
+def test_a_study_tells_its_steps(plain, study, store):
+    told = []
+    run(study, 1, store=store, on_step=told.append)
+    assert told[-1] == progress_steps(study) == len(told) >= 2
+    assert progress_steps(plain) == 40
+    assert progress_steps(StudyConfig("test", "smoke", "looped_drift", {"steps": 100_000})) == 1
+    assert set(in_all("RESUMABLE")) <= set(STUDIES)

@@ -1,0 +1,406 @@
+"""Sweeps: reuse, recompute exactly what is missing, survive failures, limits and kills."""
+
+import concurrent.futures as cf
+import contextlib
+import dataclasses
+import errno
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import weakref
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import pytest
+import torch
+
+from entp_lib.config import StudyConfig, config_id
+from entp_lib.records import execution
+from entp_lib.records.execution import device_for, run
+from entp_lib.records.store import RecordError, Store
+from entp_lib.records.sweeps import Sweep, SweepError, sweep
+from entp_lib.validation import ConfigError
+
+
+@pytest.fixture
+def configs(small_run):
+    return [small_run(architecture, seed) for seed in (0, 1) for architecture in ("decoder", "entp")]
+
+
+def timeless(records):
+    """What must be equal between two computations of the same runs."""
+    return [(r.id, r.status, r.metrics, {k: v for k, v in r.curves.items() if k != "seconds"}) for r in records]
+
+
+def test_a_sweep_computes_once_and_reuses_after(configs, store):
+    first = sweep(configs, 1, store=store, jobs=1)
+    second = sweep(configs, 1, store=store, jobs=1)
+    assert (first.computed, first.reused, second.computed, second.reused) == (4, 0, 0, 4)
+    assert first.records == second.records
+    assert [r.config for r in second.records] == configs
+    assert sweep(configs[:1], 2, store=store, jobs=1).computed == 1  # another version, another record
+
+
+def test_a_deleted_record_is_the_only_one_computed_again(configs, store):
+    before = sweep(configs, 1, store=store, jobs=1)
+    paths = [store.path("test", r.id) for r in before.records]
+    times = [p.stat().st_mtime_ns for p in paths]
+    paths[2].unlink()
+    after = sweep(configs, 1, store=store, jobs=1)
+    assert (after.computed, after.reused) == (1, 3)
+    assert [p.stat().st_mtime_ns == t for p, t in zip(paths, times, strict=True)] == [True, True, False, True]
+    assert timeless(after.records) == timeless(before.records)
+
+
+def test_an_edited_record_is_computed_again(configs, store):
+    before = sweep(configs, 1, store=store, jobs=1)
+    path = store.path("test", before.records[0].id)
+    path.write_text(path.read_text().replace('"status": "complete"', '"status": "partial"'))
+    after = sweep(configs, 1, store=store, jobs=1)
+    assert after.computed == 1 and timeless(after.records) == timeless(before.records)
+
+
+def contents(store):
+    return {p.name: p.read_text() for p in sorted((store.root / "records").glob("*/*.json"))}
+
+
+def test_fresh_computes_again_from_the_beginning(configs, small_run, store):
+    sweep(configs[:1], 1, store=store, jobs=1)
+    cut = small_run(steps=400, eval_every=50)
+    sweep([cut], 1, store=store, jobs=1, time_limit=0.2)
+    before = contents(store)
+    assert sweep([cut], 1, store=store, jobs=1, fresh=True).records[0].provenance.get("earlier_processes") is None
+    assert sweep(configs[:2], 1, store=store, jobs=1, fresh=True).computed == 2
+    assert all(text != before.get(name) for name, text in contents(store).items())
+    elsewhere = dataclasses.replace(configs[1], experiment="other")  # what a fresh run is only compared with
+    sweep([elsewhere], 1, store=store, jobs=1)
+    found = sweep([configs[0], elsewhere], 1, store=store, jobs=1, fresh=True)
+    assert (found.computed, found.reused) == (1, 1)
+
+
+@pytest.mark.parametrize("how", ["cut", "failed", "killed"])
+def test_a_fresh_run_that_does_not_end_leaves_the_old_record(configs, store, monkeypatch, how):
+    sweep(configs[:1], 1, store=store, jobs=1)
+    before, steps = contents(store), []
+
+    def on_step(step):
+        steps.append(step)
+        if step == 5 and how != "cut":
+            raise MemoryError if how == "failed" else KeyboardInterrupt
+
+    with contextlib.suppress(MemoryError, KeyboardInterrupt):
+        found = run(configs[0], 1, store=store, fresh=True, on_step=on_step, stop=lambda: len(steps) == 5)
+        assert (found.status, found.provenance["steps"]) == ("partial", 5)
+    assert len(steps) == 5 and contents(store) == before
+    assert sweep(configs[:1], 1, store=store, jobs=1).reused == 1
+    assert not store.checkpoint_path("test", config_id(configs[0], 1)).exists()
+
+
+def test_processes_and_threads_give_what_one_process_gives(configs, store, tmp_path):
+    here = sweep(configs, 1, store=store, jobs=1)
+    spawned = sweep(configs, 1, store=Store(tmp_path / "a", read_only=False), jobs=2)
+    with cf.ThreadPoolExecutor(1) as executor:
+        given = sweep(configs, 1, store=Store(tmp_path / "b", read_only=False), executor=executor)
+    assert timeless(here.records) == timeless(spawned.records) == timeless(given.records)
+
+
+def test_a_failing_run_is_reported_and_the_others_are_kept(configs, small_run, store):
+    bad = small_run(max_lr=1e30, warmup_steps=0)
+    with pytest.raises(SweepError, match=r"1 of 5 runs failed:\n  test decoder, seed 0: TrainingError: the training"):
+        sweep([bad, *configs], 1, store=store, jobs=1)
+    assert len(store.all("test")) == 4
+
+
+def test_runs_that_fail_alike_share_a_line(configs):
+    failures = [(config, "no such text") for config in configs] + [(configs[0], "something else")]
+    lines = str(SweepError(Sweep(reused=2, failures=failures))).split("\n")
+    assert lines[0] == "5 of 7 runs failed:" and lines[2:] == ["  test decoder, seed 0: something else"]
+    assert lines[1] == "  test decoder, seed 0 and 3 more: no such text"
+
+
+def test_studies_are_records_too(store, small_run):
+    """A function's findings are stored, reused and reported like a training run's."""
+    shape = dict(n_layers=2, n_heads=1, width=8, lengths=[4, 8], sequence_lengths=[4], rounds=1, sequence_rounds=1)
+    config = StudyConfig("test", "smoke", "costs", shape)
+    first, second = (sweep([config, small_run("decoder", 0)], 1, store=store, jobs=1) for _ in range(2))
+    assert (first.computed, second.computed, second.reused) == (2, 0, 2)
+    assert first.records == second.records and first.records[0].config == config
+    assert {"wall_seconds", "peak_memory_bytes", "commit"} <= set(first.records[0].provenance)
+    wrong = StudyConfig("test", "smoke", "cost", shape)
+    with pytest.raises(SweepError, match="test n_layers 2, .*ConfigError: study = 'cost': .* did you mean 'costs'"):
+        sweep([wrong], 1, store=store, jobs=1)
+    late = StudyConfig("test", "smoke", "costs", {**shape, "rounds": 2})
+    with pytest.raises(SweepError, match="the time limit passed before it started"):
+        sweep([late], 1, store=store, jobs=1, time_limit=1e-6)
+
+
+def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, monkeypatch):
+    real, victim = Store.save, config_id(configs[1], 1)
+
+    def save(self, record):
+        if record.id == victim:
+            raise OSError(errno.ENOSPC, "No space left on device", "results/records/x.json")
+        return real(self, record)
+
+    monkeypatch.setattr(Store, "save", save)
+    with pytest.raises(SweepError, match=r"No space left on device .results/records/x.json.; what was saved"):
+        sweep(configs, 1, store=store, jobs=1)
+    assert len(store.all("test")) == 3 and store.checkpoint_path("test", victim).exists()
+    monkeypatch.setattr(Store, "save", real)
+    assert sweep(configs, 1, store=store, jobs=1).computed == 1
+
+
+def test_a_time_limit_leaves_partial_records_that_the_next_call_completes(small_run, store, tmp_path):
+    configs = [small_run("entp", steps=400, eval_every=50)]
+    whole = sweep(configs, 1, store=Store(tmp_path / "whole", read_only=False), jobs=1)
+    cut = sweep(configs, 1, store=store, jobs=1, time_limit=0.5)
+    assert [r.status for r in cut.records] == ["partial"] and cut.complete == []
+    assert 0 < cut.records[0].provenance["steps"] < 400 and cut.records[0].metrics == {}
+    rest = sweep(configs, 1, store=store, jobs=1)
+    assert timeless(rest.complete) == timeless(whole.complete)
+    assert not store.checkpoint_path("test", rest.records[0].id).exists()
+    assert store.weights_path("test", rest.records[0].id).exists()
+
+
+def test_a_missing_record_is_an_error_where_nothing_may_be_computed(configs, store, monkeypatch):
+    sweep(configs[:1], 1, store=store, jobs=1)
+    reading = Store(store.root, read_only=True)
+    assert sweep(configs[:1], 1, store=reading).reused == 1
+    monkeypatch.setattr(execution, "train", lambda *_, **__: pytest.fail("it trained"))
+    with pytest.raises(RecordError, match=f"missing or partial: record test/{config_id(configs[1], 1)}.*run_all.sh"):
+        sweep(configs[:2], 1, store=reading)
+    with pytest.raises(RecordError, match="missing or partial"):
+        run(configs[1], 1, store=reading)
+
+
+class Killed(cf.Executor):
+    """An executor whose worker is gone."""
+
+    def submit(self, *_, **__):
+        future = cf.Future()
+        future.set_exception(BrokenProcessPool("a process in the pool was terminated abruptly"))
+        return future
+
+
+def test_a_killed_worker_is_told_in_words(configs, store):
+    with pytest.raises(SweepError, match="a worker process was killed, perhaps for lack of memory"):
+        sweep(configs[:1], 1, store=store, executor=Killed())
+
+
+def test_results_that_cannot_be_written_are_named_before_any_compute(configs, tmp_path, monkeypatch):
+    (tmp_path / "records").write_text("")
+    monkeypatch.setattr(execution, "train", lambda *_, **__: pytest.fail("it trained"))
+    with pytest.raises(RecordError, match="results cannot be written"):
+        sweep(configs, 1, store=Store(tmp_path, read_only=False), jobs=1)
+
+
+def test_tiers_choose_their_device(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device_for("smoke") == device_for("quick") == device_for("paper") == "cpu"
+    with pytest.raises(ConfigError, match="tier gpu needs a CUDA GPU"):
+        device_for("gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert device_for("quick") == "cpu" and device_for("gpu") == device_for("paper") == "cuda"
+
+
+def test_records_say_where_they_come_from(configs, store):
+    where = sweep(configs[:1], 1, store=store, jobs=1).records[0].provenance
+    assert where["steps"] == 12 and where["threads"] == 1 and where["device"]
+    assert where["peak_memory_bytes"] > 2**20 and 0 < where["train_seconds"] <= where["wall_seconds"]
+    assert where["versions"]["torch"] == torch.__version__ and where["started"].endswith("+00:00")
+
+
+SWEEP = """\
+import sys
+from entp_lib.training import loop
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.records.store import Store
+from entp_lib.records.sweeps import sweep
+
+loop.CHECKPOINT_SECONDS = 0.1
+def config(seed):
+    model = ModelConfig("entp", 2, 2, 16, 8, 8)
+    schedule = TrainConfig(steps=120, batch_size=8, warmup_steps=3, eval_every=60, eval_sequences=32,
+                           final_eval_sequences=64)
+    return RunConfig("test", "smoke", "counting", dict(length=8, seed_length=3, symbols=8), model, schedule, seed, seed)
+
+if __name__ == "__main__":
+    store, jobs = Store(sys.argv[1], read_only=False), int(sys.argv[2])
+    found = sweep([config(0), config(1), config(2)], 1, store=store, jobs=jobs)
+    print(found.reused, found.computed)
+"""
+
+
+def start(script, folder, jobs):
+    return subprocess.Popen([sys.executable, str(script), str(folder), str(jobs)], stdout=subprocess.PIPE, text=True)
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+def test_killing_a_sweep_and_running_it_again_ends_in_the_same_records(tmp_path):
+    """kill -9 after the first record and the second run's first checkpoint, with no chance to tidy up."""
+    script = tmp_path / "sweep.py"
+    script.write_text(textwrap.dedent(SWEEP))
+    whole = start(script, tmp_path / "whole", 1)
+    assert whole.communicate(timeout=120)[0].split() == ["0", "3"]
+    killed, cut = tmp_path / "killed", start(script, tmp_path / "killed", 1)
+    wait_for(
+        lambda: (
+            list(killed.glob("records/test/*.json"))
+            and list(killed.glob("checkpoints/test/????????????????.safetensors"))
+        )
+    )
+    cut.send_signal(signal.SIGKILL)
+    cut.communicate()
+    assert 1 <= len(list(killed.glob("records/test/*.json"))) < 3
+    assert start(script, killed, 1).communicate(timeout=120)[0].split()[0] != "0"
+    expected, found = (Store(tmp_path / name, read_only=True).all("test") for name in ("whole", "killed"))
+    assert timeless(found) == timeless(expected) and len(found) == 3
+    assert all(len(path.stem) == 16 for path in (killed / "records" / "test").glob("*.json"))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc"), reason="needs /proc to see processes")
+def test_workers_do_not_outlive_the_sweep_that_started_them(tmp_path):
+    script = tmp_path / "sweep.py"
+    script.write_text(textwrap.dedent(SWEEP).replace("steps=120", "steps=15000"))
+    process = start(script, tmp_path / "store", 2)
+
+    def children():
+        found = []
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(fields[1]) == process.pid and fields[0] != "Z":
+                found.append(int(entry))
+        return found
+
+    wait_for(lambda: list((tmp_path / "store").glob("checkpoints/test/*.safetensors")))
+    workers = children()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert workers
+    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), seconds=20)
+
+
+class Elsewhere(cf.ThreadPoolExecutor):
+    """An executor whose workers write to a disk of their own."""
+
+    def __init__(self, root):
+        super().__init__(1)
+        self.root, self.results = str(root), []
+
+    def submit(self, fn, config, version, root, *rest):
+        future = super().submit(fn, config, version, self.root, *rest)
+        self.results.append(weakref.ref(future))
+        return future
+
+
+def test_records_of_workers_with_another_disk_are_saved_here_and_let_go(configs, store, tmp_path):
+    with Elsewhere(tmp_path / "worker") as executor:
+        done = sweep(configs, 1, store=store, executor=executor)
+    assert done.computed == 4 and timeless(store.all("test")) == timeless(sorted(done.records, key=lambda r: r.id))
+    gc.collect()
+    assert not any(result() for result in executor.results)
+    with Elsewhere(tmp_path / "worker") as executor:
+        fresh = sweep(configs, 1, store=store, executor=executor, fresh=True)
+    assert fresh.computed == 4 and {r.id: r for r in fresh.records} == {r.id: r for r in store.all("test")}
+
+
+def test_the_worker_chooses_its_device_where_the_executor_is_another(configs, store, monkeypatch):
+    monkeypatch.setattr("entp_lib.records.sweeps.device_for", lambda tier: pytest.fail("the driver chose"))
+    with cf.ThreadPoolExecutor(1) as executor:
+        assert sweep(configs[:1], 1, store=store, executor=executor).computed == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(jobs=-1), "jobs = -1: must be 0"),
+        (dict(jobs=1.5), "jobs = 1.5 .* must be a whole number"),
+        (dict(time_limit=-1.0), "time_limit = -1.0: must be 0"),
+        (dict(time_limit=float("nan")), "time_limit = nan: must be 0"),
+        (dict(threads=0), "threads = 0: must be at least 1"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_read(configs, store, options, message):
+    with pytest.raises(ConfigError, match=message):
+        sweep(configs, 1, store=store, **options)
+
+
+class Pools:
+    """Stand-ins for pools of processes: in each of ``deaths`` the worker of that run is killed, and so the pool."""
+
+    def __init__(self, *deaths):
+        self.deaths, self.sizes = list(deaths), []
+
+    def __call__(self, jobs, board):
+        self.sizes.append(jobs)
+        pool, victim = cf.ThreadPoolExecutor(1), self.deaths.pop(0) if self.deaths else None
+        pool._processes, submit, broken = {}, pool.submit, []
+
+        def fragile(fn, config, *rest):
+            broken.append(config.model_seed == victim)
+            if any(broken):
+                return Killed().submit()
+            return submit(fn, config, *rest)
+
+        pool.submit = fragile
+        return pool
+
+
+@pytest.mark.parametrize(("deaths", "sizes"), [([1], [3, 2]), ([0, 1], [3, 2, 1]), ([2, 2], [3, 2, 1])])
+def test_a_killed_worker_costs_a_process_and_no_run(small_run, store, monkeypatch, caplog, deaths, sizes):
+    pools = Pools(*deaths)
+    monkeypatch.setattr("entp_lib.records.sweeps.local_processes", pools)
+    done = sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=3)
+    assert done.computed == 3 and pools.sizes == sizes
+    assert caplog.text.count("a worker process was killed") == len(deaths)
+
+
+def test_only_the_run_that_kills_its_worker_alone_fails(small_run, store, monkeypatch):
+    pools = Pools(1, 1, 1)
+    monkeypatch.setattr("entp_lib.records.sweeps.local_processes", pools)
+    with pytest.raises(SweepError, match=r"1 of 3 runs failed:\n  test decoder, seed 1: a worker process was killed"):
+        sweep([small_run(seed=s) for s in range(3)], 1, store=store, jobs=2)
+    assert len(store.all("test")) == 2 and pools.sizes == [2, 1, 1]
+
+
+TERMINATED = """\
+import sys
+import torch
+from entp_lib.records.sweeps import local_processes, execute
+sys.path.insert(0, sys.argv[1])
+from sweep import config
+
+if __name__ == "__main__":
+    with local_processes(1) as pool:
+        future = pool.submit(execute, config(0), 1, sys.argv[2], 0, None, {})
+        print(*pool._processes, flush=True)
+        print(type(future.exception()).__name__, flush=True)
+"""
+
+
+def test_a_worker_that_is_asked_to_end_leaves_no_half_file(tmp_path):
+    """SIGTERM while it trains and writes a checkpoint at every step."""
+    (tmp_path / "sweep.py").write_text(SWEEP.replace("steps=120", "steps=15000").replace("= 0.1", "= 0.0"))
+    (tmp_path / "go.py").write_text(TERMINATED)
+    store = tmp_path / "store"
+    command = [sys.executable, str(tmp_path / "go.py"), str(tmp_path), str(store)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    worker = int(process.stdout.readline())
+    wait_for(lambda: list(store.glob("checkpoints/test/*.safetensors")))
+    os.kill(worker, signal.SIGTERM)
+    assert process.communicate(timeout=60)[0].strip() == "BrokenProcessPool"
+    assert [p.suffix for p in store.glob("checkpoints/test/*")] == [".safetensors"]
+    assert not list(store.glob("checkpoints/test/.*"))

@@ -1,0 +1,142 @@
+"""Verification: a record that is true is computed again as it is, one that is not is found out."""
+
+import dataclasses
+
+import pytest
+
+from entp_lib import __main__ as cli
+from entp_lib.records.execution import run
+from entp_lib.records.store import Store
+from entp_lib.records.verification import BOUND, between_seeds, compare, report, sample, verify
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.training.tensors import DamagedFileError
+from entp_lib.validation import ConfigError
+from entp_papers.entp.count3 import COUNT3
+
+
+@pytest.fixture
+def record(small_run, store):
+    return run(small_run(), 1, store=store)
+
+
+def with_loss(record, factor):
+    return dataclasses.replace(record, metrics=record.metrics | {"loss": record.metrics["loss"] * factor})
+
+
+def test_a_true_record_is_identical_and_its_store_unchanged(record, store):
+    before = sorted(store.root.rglob("*"))
+    steps = []
+    found = verify(record, store, steps.append)
+    assert steps == list(range(1, record.config.steps + 1))
+    assert (found.outcome, found.largest, found.where) == ("identical", 0.0, "")
+    assert found.computed.provenance["started"] and sorted(store.root.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("factor", "outcome"), [(1 + BOUND / 4, "within the bound"), (1 + 3 * BOUND, "differs"), (0.0, "differs")]
+)
+def test_a_record_that_is_not_what_its_configuration_gives_is_found(record, store, factor, outcome):
+    found = verify(with_loss(record, factor), store)
+    assert (found.outcome, found.where) == (outcome, "metrics.loss")
+
+
+def test_what_is_missing_or_told_otherwise_counts(record):
+    less = dataclasses.replace(record, metrics={k: v for k, v in record.metrics.items() if k != "loss"})
+    assert compare(record, less).outcome == "differs" and compare(record, less).where == "metrics.loss"
+    none = dataclasses.replace(record, metrics=record.metrics | {"loss": None})
+    assert compare(record, none).outcome == "differs" and compare(none, none).outcome == "identical"
+    other = dataclasses.replace(record, metrics=record.metrics | {"words": "a"})
+    changed = dataclasses.replace(record, metrics=record.metrics | {"words": "b"})
+    assert compare(other, changed).outcome == "within the bound" and compare(other, changed).where == "texts"
+    texts = [dataclasses.replace(record, curves=record.curves | {"case": [word] * 3}) for word in "ab"]
+    assert compare(*texts).outcome == "within the bound" and compare(*texts).where == "texts"
+    sizes = [dataclasses.replace(record, metrics=record.metrics | {"corpus": {"bytes": n}}) for n in (10, 20)]
+    assert compare(*sizes).where == "metrics.corpus.bytes"
+    later = dataclasses.replace(record, curves=record.curves | {"seconds": [9.0] * len(record.curves["seconds"])})
+    assert compare(record, later).outcome == "identical"
+
+
+@pytest.fixture
+def of_seeds(small_run, store):
+    return [run(small_run(seed=seed), 1, store=store) for seed in (0, 1)]
+
+
+def on_another_processor(record, **scores):
+    """The same run as another instruction set might end it: final scores, and a curve far off in the middle."""
+    course = record.curves | {"loss": [2 * value for value in record.curves["loss"]]}
+    where = record.provenance | {"device": "another processor"}
+    return dataclasses.replace(record, metrics=record.metrics | scores, curves=course, provenance=where)
+
+
+def test_where_another_processor_computed_a_run_it_is_held_against_the_seeds(of_seeds, small_run, store):
+    record = of_seeds[0]
+    between = between_seeds(record, of_seeds)
+    assert between["loss"] == abs(of_seeds[0].metrics["loss"] - of_seeds[1].metrics["loss"]) > 0
+    for share, outcome in ((0.9, "within the seeds"), (1.1, "differs")):
+        stored = on_another_processor(record, loss=record.metrics["loss"] + share * between["loss"])
+        found = verify(stored, store, others=of_seeds)
+        assert found.outcome == outcome and found.largest > BOUND
+        assert ("1 of these, on another processor" in report([found])) == (outcome == "within the seeds")
+        assert "0 within 0.02 in every number, 1 not" in report([found])
+    here = dataclasses.replace(on_another_processor(record), provenance=record.provenance)
+    assert verify(here, store, others=of_seeds).outcome == "differs"  # on the same machine nothing may
+    assert verify(on_another_processor(record), store).outcome == "differs"  # no seeds to hold it against
+    other = run(small_run(steps=13), 1, store=store)
+    assert between_seeds(record, [record, other]) == {} and set(between_seeds(record, [*of_seeds, other])) == set(
+        between
+    )
+
+
+def test_times_are_no_scores(of_seeds, store):
+    """A slower machine computes the same."""
+    timed = [dataclasses.replace(r, metrics=r.metrics | {"cpu_seconds": 1.0 + n}) for n, r in enumerate(of_seeds)]
+    between = between_seeds(timed[0], timed)
+    assert "loss" in between and "cpu_seconds" not in between
+    loss = timed[0].metrics["loss"] + 0.9 * between["loss"]
+    other = on_another_processor(timed[0], loss=loss, cpu_seconds=100.0)
+    assert dataclasses.replace(compare(timed[0], other), of_seeds=between).outcome == "within the seeds"
+
+
+def test_damaged_weights_stay_where_they_are(record, store, small_run):
+    config = dataclasses.replace(small_run(), experiment="later", start_from=f"test/{record.id}")
+    later, weights = run(config, 1, store=store), store.weights_path("test", record.id)
+    weights.write_bytes(b"damaged")
+    with pytest.raises(DamagedFileError):
+        verify(later, store)
+    assert weights.read_bytes() == b"damaged" and not store.read_only
+
+
+def test_what_starts_from_weights_takes_them_from_the_store(record, store, small_run):
+    config = dataclasses.replace(small_run(), experiment="later", start_from=f"test/{record.id}")
+    later = run(config, 1, store=store)
+    assert verify(later, store).outcome == "identical"
+    store.weights_path("test", record.id).unlink()
+    with pytest.raises(ConfigError, match="the weights of test/.* are missing"):
+        verify(later, store)
+
+
+def test_a_sample_is_drawn_by_its_seed(record):
+    records = [dataclasses.replace(record, version=v) for v in range(1, 9)]
+    drawn = [sample(records, 3, seed) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2] and len({r.id for r in drawn[0]}) == 3
+    with pytest.raises(ConfigError, match="sample = 9: there are 8 complete records"):
+        sample(records, 9, 0)
+    with pytest.raises(ConfigError, match="sample = 0: must be at least 1"):
+        sample(records, 0, 0)
+
+
+def test_the_command_says_what_came_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    store = Store()
+    assert COUNT3.name in EXPERIMENTS
+    config = COUNT3.configs("smoke", 1)[0]
+    record = run(config, COUNT3.version, store=store)
+    command = ["verify", "count3", "--tier", "smoke"]
+    assert cli.main([*command, "--sample", "1"]) == 0
+    assert "1 of 1 records are identical" in capsys.readouterr().out
+    store.save(with_loss(record, 2.0))
+    assert cli.main([*command, "--sample", "1"]) == 1
+    assert "differs" in (out := capsys.readouterr().out) and "metrics.loss" in out
+    assert cli.main([*command, "--sample", "2"]) == 2
+    assert "there are 1 complete records" in capsys.readouterr().err

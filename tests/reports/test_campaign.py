@@ -1,0 +1,113 @@
+"""The first half hour on a new machine, in a second: its parts in order, its budget, its archive."""
+
+import json
+import random
+import tarfile
+
+import pytest
+
+from entp_lib.__main__ import main
+from entp_lib.models import packed_attention
+from entp_lib.records.store import Store
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.reports import campaign, checks
+from entp_lib.validation import ConfigError
+
+
+@pytest.fixture
+def quickly(monkeypatch):
+    """One experiment, tiny shapes, no benchmark."""
+    monkeypatch.setattr(campaign, "ORDER", (("rasp", 1.0),))
+    monkeypatch.setattr(campaign, "benchmark", lambda _: None)
+    monkeypatch.setattr(packed_attention, "SHAPES", {"tiny": (2, 8, 6)})
+    monkeypatch.setenv(packed_attention.VARIABLE, "masked")
+
+
+def said(folder):
+    return [json.loads(line)["what"] for line in (folder / "campaign.log").read_text().splitlines()]
+
+
+def test_a_campaign_leaves_records_a_log_and_an_archive_and_goes_on(quickly, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(campaign, "CHECKS", {"memory": checks.memory})
+    folder = tmp_path / "out"
+    assert main(["campaign", "--device", "cpu", "--tier", "smoke", "--budget", "5m", "--out", str(folder)]) == 0
+    lines = said(folder)
+    assert lines[1].startswith("check memory: passed") and lines[2].startswith("attention: ")
+    assert lines[3].startswith("rasp: 5 complete, 0 cut, 0 failed of 5 planned")
+    before = {p: p.stat().st_mtime_ns for p in (folder / "records").rglob("*.json")}
+    assert len(before) == 6  # with the choice of attention
+    assert campaign.run_campaign("cpu", "smoke", 300.0, folder) == 0
+    assert {p: p.stat().st_mtime_ns for p in (folder / "records").rglob("*.json")} == before
+    with tarfile.open(folder / "campaign.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "campaign"))
+    capsys.readouterr()
+    assert main(["records"]) == 0 and "6 records are sound, 0 are not" in capsys.readouterr().out
+    assert Store().all("engine")[0].metrics["choice"] in packed_attention.WAYS
+
+
+def test_nothing_is_trained_where_a_check_fails(quickly, tmp_path, monkeypatch):
+    def broken(device):
+        raise RuntimeError("no kernel image is available\nfor execution")
+
+    monkeypatch.setattr(campaign, "CHECKS", {"engine": broken, "memory": lambda device: ("fine", True)})
+    assert campaign.run_campaign("cpu", "smoke", 300.0, tmp_path) == 1
+    text = "\n".join(said(tmp_path))
+    assert "check engine: FAILED: RuntimeError: no kernel image is available (" in text
+    assert "check memory: passed" in text and "nothing is trained" in text and "rasp" not in text
+    assert (tmp_path / "campaign.tar.gz").exists()
+
+
+def test_seeds_are_begun_while_the_time_is_enough(quickly, tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "CHECKS", {})
+    monkeypatch.setattr(campaign, "seconds_of", lambda runs, rate: 1e9)
+    assert campaign.run_campaign("cpu", "smoke", 300.0, tmp_path, seeds=0) == 0
+    first = {run.labels["seed"] for run in EXPERIMENTS["rasp"].plan("smoke", 0)}
+    assert len(Store(tmp_path).all("rasp")) == len(
+        [r for r in EXPERIMENTS["rasp"].plan("smoke", 0) if r.labels["seed"] == min(first)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--device", "cpu"], "--tier gpu on a CPU would take weeks"),
+        (["--device", "cpu", "--tier", "smoke", "--budget", "0"], "--budget 0: must be more than 0"),
+        (["--device", "cpu", "--tier", "smoke", "--budget", "soon"], "write 900, 900s, 15m or 2h"),
+        (["--tier", "smoke"], "--device cuda: torch sees no GPU"),
+    ],
+)
+def test_what_makes_no_sense_is_a_line(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["campaign", *arguments, "--out", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line
+
+
+def test_an_archive_stays_below_its_size_and_names_what_it_left_out(tmp_path):
+    folder = tmp_path / "records" / "x"
+    folder.mkdir(parents=True)
+    (tmp_path / "campaign.log").write_text("log\n")
+    (folder / "small.json").write_text("{}")
+    (folder / "large.json").write_bytes(random.Random(0).randbytes(20_000))  # nothing makes that smaller
+    path = campaign.archive(tmp_path, most=2_000)
+    assert path.stat().st_size <= 2_000
+    with tarfile.open(path) as tar:
+        assert tar.getnames() == ["campaign/campaign.log", "campaign/records/x/small.json", "campaign/left_out.txt"]
+
+
+def test_the_checks_can_fail(monkeypatch):
+    monkeypatch.setitem(checks.BOUNDS, "fp32", 0.0)
+    assert checks.engine("cpu", "fp32")[1] is False
+    monkeypatch.setitem(checks.BOUNDS, "fp32", 1e-4)
+    assert checks.engine("cpu", "fp32")[1] and checks.decoding("cpu")[1] and checks.resume("cpu")[1]
+    with pytest.raises(ConfigError):
+        packed_attention.use("fastest")
+
+
+def test_a_folder_of_the_working_directory_is_found_from_anywhere(tmp_path, monkeypatch):
+    """The benchmark runs in the repository, wherever the command was given."""
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    monkeypatch.setattr(campaign, "run_campaign", lambda device, tier, budget, folder, seeds: asked.append(folder) or 0)
+    assert campaign.command("cpu", "smoke", 60.0, "out", 0) == 0 and asked == [tmp_path / "out"]

@@ -1,0 +1,597 @@
+"""Running notebooks: parameters are checked first, failures do not stop the rest, sources stay as they are."""
+
+import functools
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from entp_lib import __main__ as cli
+from entp_lib import paths
+from entp_lib.config import RunConfig, config_id
+from entp_lib.experiments.beside import YOURS
+from entp_lib.records.store import Store
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.reports import limits, options
+from entp_lib.reports import notebooks as launcher
+from entp_lib.reports.execution import FOLDED, install, link_figures, note_parameters
+from entp_lib.reports.lab import clean
+from entp_lib.reports.planned import Planned, planned
+from entp_lib.validation import ConfigError
+from entp_papers.entp.count3 import COUNT3
+
+PARAMETERS = 'tier = "best"\nseeds = 0\njobs = 0\nrate = 0.5\nrule = "one"'
+OWN_CLASS = """
+from dataclasses import dataclass
+from typing import Literal
+
+from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters
+from entp_lib.validation import require
+
+@dataclass(frozen=True)
+class Own(NotebookParameters):
+    rate: float = 0.5
+    rule: Literal["one", "two"] = "one"
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(self.rate <= 1, f"rate = {self.rate}: must be at most 1")
+
+parameters = notebook_parameters(globals(), Own)
+"""
+
+
+def write_notebook(folder, name, *sources):
+    notebook = new_notebook(
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    )
+    first = new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})
+    notebook.cells = [new_markdown_cell("# Title"), first, *map(new_code_cell, sources)]
+    path = folder / f"{name}.ipynb"
+    nbformat.write(notebook, path)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Notebooks of the test's own, one at a time, and a place for their results."""
+    folder = tmp_path / "note books"
+    folder.mkdir()
+    monkeypatch.setattr(paths, "notebooks", lambda: folder)
+    monkeypatch.setattr(launcher, "available_cores", lambda: 1)
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    return folder
+
+
+def test_the_overview_comes_last_and_numbers_choose():
+    names = [path.name[:2] for path in launcher.notebook_paths()]
+    assert names[-1] == "00" and names[:-1] == sorted(names[:-1])
+    assert [p.name[:2] for p in launcher.notebook_paths("00, 3")] == ["03", "00"]
+    assert [p.name[:2] for p in launcher.notebook_paths("03_count3,notebooks/06_match3.ipynb")] == ["03", "06"]
+    with pytest.raises(ConfigError, match=f"no notebook 99; there are {', '.join(sorted(names))}"):
+        launcher.notebook_paths("03,99")
+
+
+def test_two_notebooks_of_one_number_are_refused_and_copies_are_none(folder):
+    for name in ("03_count3", "04_rasp", "04_rasp-Copy1", "03_count3 (1)"):
+        write_notebook(folder, name, "1")
+    assert [p.stem for p in launcher.notebook_paths()] == ["03_count3", "04_rasp"]
+    with pytest.raises(ConfigError, match="no notebook 04_rasp-Copy1; there are 03, 04"):
+        launcher.notebook_paths("04_rasp-Copy1")
+    for nothing in (",", " "):
+        with pytest.raises(ConfigError, match="--only .* write numbers or names"):
+            launcher.notebook_paths(nothing)
+    write_notebook(folder, "03_count3_mine", "1")
+    with pytest.raises(ConfigError, match="notebooks 03_count3 and 03_count3_mine have one number: rename one"):
+        launcher.notebook_paths("03_count3")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"teir": "quick"}, "did you mean 'tier'"),
+        ({"seeds": "3"}, "parameter seeds = '3' of 03_x: must be of type int, like 0"),
+        ({"seeds": True}, "must be of type int"),
+        ({"rate": "1e-3"}, "must be of type float"),
+        ({"tier": 3}, "must be of type str"),
+        ({"tier": "Quick"}, "03_x: tier = 'Quick': must be one of .*did you mean 'quick'"),
+        ({"seeds": -1}, "03_x: seeds = -1: must be from 0 .* to 1000"),
+        ({"rate": 1.5}, "03_x: rate = 1.5: must be at most 1"),
+        ({"rule": "some"}, "03_x: rule = 'some' .*: must be one of 'one', 'two'"),
+    ],
+)
+def test_parameters_are_checked_against_the_notebook(folder, given, message):
+    path = write_notebook(folder, "03_x", OWN_CLASS)
+    known = options.defaults(path)
+    assert known == {"tier": "best", "seeds": 0, "jobs": 0, "rate": 0.5, "rule": "one"}
+    with pytest.raises(ConfigError, match=message):
+        options.checked(given, known, path)
+
+
+def test_a_whole_number_is_a_float_where_one_is_wanted(folder):
+    path = write_notebook(folder, "03_x")
+    found = options.checked({"rate": 1}, options.defaults(path), path)
+    assert found == {"rate": 1.0} and type(found["rate"]) is float
+
+
+def test_a_class_of_the_library_judges_too(folder):
+    source = "from tests_of_options import Strict as S\nparameters = notebook_parameters(globals(), S)"
+    path = write_notebook(folder, "03_x", source)
+    (folder / "tests_of_options.py").write_text(OWN_CLASS.split("parameters =")[0].replace("Own", "Strict"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        with pytest.raises(ConfigError, match="rate = 1.5: must be at most 1"):
+            options.checked({"rate": 1.5}, options.defaults(path), path)
+
+
+def test_a_parameter_that_some_notebooks_lack_is_told_where_it_belongs(folder):
+    write_notebook(folder, "03_x")
+    other = write_notebook(folder, "04_y")
+    other.write_text(other.read_text().replace("rate = 0.5", "bait = 0.5"))
+    with pytest.raises(ConfigError, match="parameter rate belongs to 03_x: add --only 03"):
+        launcher.plan(extra=["rate=0.25"])
+    with pytest.raises(ConfigError, match="did you mean 'rate'"):
+        launcher.plan(extra=["rat=0.25"])
+    assert launcher.plan(only="03", extra=["rate=0.25"]).jobs[0].parameters == {"rate": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a=1", 1),
+        ("a=1e-3", 1e-3),
+        ("a=True", True),
+        ("a=quick", "quick"),
+        ("a='1'", "1"),
+        ("a=", ""),
+        ("a={[]:1}", "{[]:1}"),
+    ],
+)
+def test_values_on_the_command_line_are_read_as_python(text, value):
+    name, found = options.parse_parameter(text)
+    assert name == "a" and found == value and type(found) is type(value)
+
+
+def test_parameters_need_a_name():
+    with pytest.raises(ConfigError, match="write it as name=value"):
+        options.parse_parameter("seeds")
+
+
+def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder, tmp_path, capsys):
+    events = (
+        "from entp_lib.records.progress import event\nevent('figure', name='x')\nevent('records', reused=2, computed=1)"
+    )
+    bad = write_notebook(folder, "03_bad", "raise ValueError('rate is ' + str(rate))")
+    good = write_notebook(folder, "04_good", "assert rate == 0.25", events)
+    before = [path.read_bytes() for path in (bad, good)]
+    results = launcher.run_all(launcher.plan(extra=["rate=0.25"]))
+    assert [(r.notebook, r.status) for r in results] == [("03_bad", "failed"), ("04_good", "ok")]
+    assert results[0].error == "ValueError: rate is 0.25"
+    assert (results[1].reused, results[1].computed, results[1].figures) == (2, 1, 1)
+    assert [path.read_bytes() for path in (bad, good)] == before
+    executed = sorted((tmp_path / "results" / "executed").iterdir())
+    assert [p.name for p in executed] == ["03_bad.ipynb", "04_good.ipynb"]
+    assert "0.25" in executed[1].read_text()
+    shown = launcher.table(results)
+    assert "03_bad" in shown and "failed" in shown and "records reused" in shown
+    assert str(tmp_path / "results" / "executed" / "04_good.ipynb") in shown
+    told = capsys.readouterr().err
+    assert "/2] 03_bad" in told and "/2] 04_good" in told and told.count("  failed: ValueError") == 1
+
+
+def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder, tmp_path, monkeypatch):
+    """Each of two waits for the other; one that computes comes when they are done, though it stands between them."""
+    monkeypatch.setattr(launcher, "available_cores", lambda: 2)
+    monkeypatch.setattr(launcher, "planned", lambda name, _: Planned(5, 3 if name == "04_computes" else 5))
+    meet = (
+        "import pathlib, time\nplace = pathlib.Path({!r})\n(place / '{}').touch()\n"
+        "for _ in range(300):\n    time.sleep(0.1 * (not (place / '{}').exists()))\nassert (place / '{}').exists()"
+    )
+    write_notebook(folder, "03_a", meet.format(str(tmp_path), "a", "b", "b"))
+    write_notebook(
+        folder, "04_computes", f"import pathlib; assert len(list(pathlib.Path({str(tmp_path)!r}).glob('?'))) == 2"
+    )
+    write_notebook(folder, "05_b", meet.format(str(tmp_path), "b", "a", "a"))
+    plan = launcher.plan()
+    assert [job.notebook.stem for job in plan.settled] == ["03_a", "05_b"]
+    results = launcher.run_all(plan)
+    assert [(r.notebook, r.status) for r in results] == [("03_a", "ok"), ("04_computes", "ok"), ("05_b", "ok")]
+
+
+def test_a_failure_for_want_of_runs_says_how_many_are_missing(folder, monkeypatch):
+    monkeypatch.setattr(launcher, "planned", lambda *_: Planned(10, 4))
+    write_notebook(folder, "03_x", "{}['token_accuracy']")
+    write_notebook(folder, "04_y", "from entp_lib.validation import ConfigError\nraise ConfigError('no such thing')")
+    first, second = launcher.run_all(launcher.plan(options={"tier": "quick"}))
+    assert first.error.startswith("4 of 10 runs are complete, too few for this notebook; the same command continues")
+    assert "KeyError: 'token_accuracy'" in first.error and second.error == "ConfigError: no such thing"
+
+
+def test_a_disk_that_is_full_during_an_update_leaves_the_notebook_as_it_was(folder, tmp_path):
+    write_notebook(tmp_path, "executed", "print('x')\n" * 2000)
+    notebook = write_notebook(folder, "03_x", "1")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # what a file may have, in place of a disk
+    try:
+        with pytest.raises(OSError) as error:
+            install(tmp_path / "executed.ipynb", notebook)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.filename == str(notebook)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("call", "missing", "in_place"),
+    [
+        ({}, 0, True),
+        ({"options": {"jobs": 1}}, 0, True),
+        ({"update": True}, 3, True),
+        ({}, 3, False),
+        ({"options": {"tier": "quick"}}, 0, False),
+        ({"extra": ["seeds=2"]}, 0, False),
+    ],
+)
+def test_only_the_best_records_and_update_touch_the_projects_figures(
+    folder, tmp_path, monkeypatch, call, missing, in_place
+):
+    monkeypatch.setattr(launcher, "planned", lambda *_: Planned(5, 5 - missing))
+    monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
+    write_notebook(folder, "03_x", "from entp_lib import paths\nprint(paths.new_figures())")
+    plan = launcher.plan(**call)
+    assert plan.in_place is in_place
+    launcher.run_all(plan)
+    place = tmp_path / "figures" if in_place else tmp_path / "results" / "executed" / "figures"
+    assert f"{place}\\n" in (tmp_path / "results" / "executed" / "03_x.ipynb").read_text()
+
+
+def test_the_runs_of_a_notebook_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    quick, two = planned("06_match3", {"tier": "quick"}), planned("06_match3", {"tier": "quick", "seeds": 2})
+    assert quick.complete == 0 and quick.total * 2 == two.total * 5 and quick.missing == quick.total
+    assert planned("00_overview", {"tier": "smoke"}) == Planned(0, 0)
+
+
+def test_runs_that_a_notebook_shows_and_does_not_compute_are_not_announced():
+    """At ``best`` notebook 05 shows the stored ones of two experiments; a model of one's own may need others."""
+    shown = {"pretrained_prompts", "pretrained_lifted"}
+    asked = {config.experiment for config in planned("05_pretrained", {"fresh": True}).todo}
+    assert asked and not asked & shown
+    assert shown < {config.experiment for config in planned("05_pretrained", {"tier": "quick", "fresh": True}).todo}
+    assert [job.notebook.stem for job in launcher.plan(only="05").settled] == ["05_pretrained"]
+    assert launcher.plan(only="05", extra=["encoder=bert"]).settled == []
+
+
+def test_an_interrupt_ends_notebooks_side_by_side_and_their_kernels(folder, tmp_path):
+    for name in ("03_a", "04_b"):
+        write_notebook(
+            folder,
+            name,
+            f"open({str(tmp_path)!r} + '/{name}', 'w').write(str(__import__('os').getpid()))\nwhile 1: pass",
+        )
+    code = f"""if True:
+        import pathlib, sys
+        from entp_lib import paths
+        from entp_lib import __main__ as cli
+        from entp_lib.reports import notebooks
+        if __name__ == "__main__":
+            paths.notebooks = lambda: pathlib.Path({str(folder)!r})
+            notebooks.available_cores = lambda: 2
+            sys.exit(cli.main(["run"]))"""
+    environ = os.environ | {"PYTHONPATH": str(paths.root()), "ENTP_RESULTS": str(tmp_path / "results")}
+    command = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environ,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    kernels = [tmp_path / "03_a", tmp_path / "04_b"]
+    try:
+        wait_for(lambda: all(path.exists() and path.read_text() for path in kernels))
+        os.killpg(command.pid, signal.SIGINT)
+        told = command.communicate(timeout=60)[1]
+        assert command.returncode == 130
+        assert (
+            told.strip()
+            == "stopped; finished records are kept, and the same command continues from the last checkpoint"
+        )
+        wait_for(lambda: not any(alive(int(path.read_text())) for path in kernels))
+        assert not list((tmp_path / "results" / "executed").glob(".run-*"))
+    finally:
+        if command.poll() is None:  # kernels are in sessions of their own and would go on for ever
+            command.terminate()
+            command.wait(60)
+
+
+def alive(process: int) -> bool:
+    state = Path(f"/proc/{process}/stat")
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return not state.exists() or state.read_text().rsplit(")")[1].split()[0] != "Z"
+
+
+def wait_for(condition, seconds=180):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_a_kernel_that_dies_does_not_stop_the_next_notebook(folder):
+    write_notebook(folder, "03_dies", "import os; os._exit(1)")
+    write_notebook(folder, "04_good", "print(0.25)")
+    results = launcher.run_all(launcher.plan())
+    assert [r.status for r in results] == ["failed", "ok"]
+    assert "died" in results[0].error.lower()
+
+
+def test_all_parameters_are_checked_before_the_first_notebook_runs(folder, tmp_path):
+    write_notebook(folder, "03_x", "raise SystemExit")
+    with pytest.raises(ConfigError, match="must be of type int"):
+        launcher.plan(extra=["seeds=many"])
+    assert not (tmp_path / "results").exists()
+
+
+def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tmp_path, monkeypatch):
+    """The first execution computes and says so; what is stored is the second one's output."""
+    source = (
+        "import pathlib\nfrom entp_lib.records.progress import event\n"
+        f"mark = pathlib.Path({str(tmp_path)!r}, 'record')\n"
+        "event('records', reused=mark.exists(), computed=not mark.exists())\n"
+        "print('read' if mark.exists() else 'computing ...')\nmark.touch()"
+    )
+    path = write_notebook(folder, "03_x", source)
+    overview, other = write_notebook(folder, "00_overview", "print('all')"), write_notebook(folder, "04_y", "1 / 0")
+    before = other.read_bytes()
+    results = launcher.run_all(launcher.plan(only="03", update=True))
+    assert [(r.notebook, r.status, r.computed) for r in results] == [("03_x", "ok", 1), ("00_overview", "ok", 0)]
+    assert "read" in path.read_text() and "computing ...\\n" not in path.read_text()
+    assert nbformat.read(overview, as_version=4).cells[-1].outputs[0].text == "all\n" and other.read_bytes() == before
+
+
+def test_update_installs_a_clean_copy(folder):
+    path = write_notebook(folder, "03_x", "print(tier, seeds)")
+    assert launcher.run_all(launcher.plan(update=True))[0].status == "ok"
+    notebook = nbformat.read(path, as_version=4)
+    cells = [c for c in notebook.cells if c.cell_type == "code"]
+    assert [c.execution_count for c in cells] == [1, 2]
+    assert cells[1].outputs[0].text == "best 0\n"
+    assert [dict(c.metadata) for c in cells] == [{"tags": ["parameters"]}, {}]
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    with pytest.raises(ConfigError, match="--update takes no other option"):
+        launcher.plan(update=True, options={"tier": "quick"})
+
+
+def test_a_failed_update_leaves_the_notebook(folder):
+    path = write_notebook(folder, "03_x", "1 / 0")
+    before = path.read_bytes()
+    assert launcher.run_all(launcher.plan(update=True))[0].status == "failed"
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("text", "seconds"), [(None, 0), ("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200)])
+def test_time_limits(text, seconds):
+    assert limits.seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("more", "whole"),
+    [([], True), (["-p", "jobs=1"], True), (["-p", "seeds=1"], False), (["--fresh"], False)],
+)
+def test_a_night_of_fewer_seeds_does_not_complete_the_tier_first(more, whole, monkeypatch, capsys):
+    """Whoever asks for one seed would wait for five otherwise."""
+    asked = []
+    monkeypatch.setattr("entp_lib.reports.tiers.run_tier", lambda tier, **options: asked.append(options["only"]))
+    monkeypatch.setattr("entp_lib.reports.estimates.announce_runs", lambda *_: None)
+    monkeypatch.setattr(launcher, "run_all", lambda plan: (_ for _ in ()).throw(ConfigError("planned")))
+    assert cli.main(["run", "--tier", "overnight", "--only", "08", *more]) == 2
+    assert asked == [["08"]] * whole and "planned" in capsys.readouterr().err
+
+
+def test_a_time_limit_of_0_is_said_to_be_none(capsys):
+    assert limits.noted_seconds("0") == limits.noted_seconds(None) == 0
+    assert capsys.readouterr().err == "--time-limit 0: no limit\n"
+
+
+@pytest.mark.parametrize("text", ["soon", "10 m", "-5", "5d", "", "9" * 400])
+def test_bad_time_limits_are_named(text):
+    with pytest.raises(ConfigError, match="write 900, 900s, 15m or 2h"):
+        limits.seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--only", "77"], "no notebook 77"),
+        (["run", "--only", "03", "-p", "sedes=1"], "did you mean 'seeds'"),
+        (["run", "--jobs", "-1"], "--jobs -1: must be 0 (one per core) or more"),
+        (["run", "--time-limit", "soon"], "time limit 'soon'"),
+        (["run", "-p", "tier=Quick"], "did you mean 'quick'"),
+        (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03_count3: add --only 03"),
+        (["run", "--only", "07", "-p", "rule=bogus"], "07_addition: checkpoint rule = 'bogus'"),
+        (["run", "--only", "09", "-p", "smoothed=0"], "09_openwebtext: smoothed = 0: must be at least 1"),
+        (["run", "--only", "90", "-p", "first=bogus"], "90_playground: first = 'bogus': write experiment/id"),
+        (["run", "--only", "90", "-p", "beginning=zzz"], "90_playground: 'zzz': this model's tokens are the numbers"),
+        (["run", "--only", "03", "-p", "threshold=2"], "03_count3: threshold = 2.0: must be between 0 and 1"),
+        (["run", "--lab", "--tier", "quick"], "--lab does not take --tier"),
+        (["run", "--list", "--only", "03"], "--list does not take --only"),
+        (["run", "--port", "9000"], "--port goes with --lab"),
+        (["run", "--reset"], "--reset goes with --lab"),
+        (["run", "--lab", "--reset", "77"], "no notebook 77"),
+        (["run", "--lab", "--port", "99999999"], "--port 99999999: must be from 1 to 65535"),
+        (["run", "--lab", "--yes", "--mixed"], "--lab does not take --yes, --mixed"),
+        (["run", "--only", "03", "--tier", "quick", "-p", "tier=smoke"], "tier: given as an option and by -p"),
+        (["tier", "quick", "--only", "77"], "no notebook 77"),
+        (["tier", "overnight", "--only", "02"], "notebooks whose experiments are run in turn at overnight: 03,"),
+        (["train", "count3", "--gradient-shards", "0"], "--gradient-shards 0: must be at least 1"),
+        (["text", "README.md", "--context", "0"], "context = 0: must be at least 1"),
+        (["text", "README.md", "--batch-size", "0"], "batch_size = 0: must be at least 1"),
+        (["text", "README.md", "--evaluations", "-1"], "evaluations = -1: must be at least 1"),
+        (["text", "README.md", "--evaluations", "301"], "evaluations = 301: at most 300 are kept"),
+        (["text", "README.md", "--prefixes", "100"], "prefixes = 100: must be 0 (all) to context = 64"),
+        (["text", "README.md", "--published", "--steps", "10"], "--published sets --steps itself"),
+        (["verify", "count3", "--tier", "gpu"], "count3 has no records at tier gpu"),
+        (["corpus", "--export", "docs"], "--export docs: is a folder"),
+        (["run", "--update", "--tier", "quick"], "--update takes no other option"),
+        (["train", "count3", "--jobs", "-1"], "--jobs -1: must be 0"),
+        (["train", "count4"], "did you mean 'count3'"),
+        (["train", "count3", "--architecture", "encoder"], "must be one of decoder, prefix_decoder, entp"),
+        (["train", "count3", "--run", "xyz"], "--run xyz: of the 20 runs of count3 at tier quick none begins so"),
+        (["train", "count3", "--run", ""], "none begins so"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys, monkeypatch):
+    monkeypatch.chdir(paths.root())
+    assert cli.main(arguments) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and message in lines[0]
+
+
+def test_an_unknown_tier_is_refused_with_the_known_ones(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["run", "--tier", "fast"])
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert stop.value.code == 2 and len(lines) == 1
+    assert lines[0].startswith("run_all.sh: ") and "smoke, quick, overnight, gpu, paper" in lines[0].replace("'", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run", "--tiers", "quick"], "run_all.sh: unrecognized arguments: --tiers quick"),
+        (["tier", "quick", "--only", "03", "now"], "python -m entp_lib tier: unrecognized arguments: now"),
+    ],
+)
+def test_an_unknown_option_is_refused_by_the_command_that_got_it(arguments, line, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2 and capsys.readouterr().err.splitlines() == [line]
+
+
+def test_tier_gpu_without_one_is_refused_before_anything_runs(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert cli.main(["run", "--tier", "gpu"]) == 2
+    assert "needs a CUDA GPU" in capsys.readouterr().err
+
+
+def test_train_writes_records_where_it_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    command = ["train", "count3", "--tier", "smoke", "--architecture", "decoder", "--seeds", "1", "--jobs", "1"]
+    assert cli.main([*command, "--results", str(tmp_path)]) == 0
+    assert len(list(tmp_path.glob("records/count3/*.json"))) == 3  # Count3 twice, and Count2
+    assert "token_accuracy" in capsys.readouterr().out
+
+
+def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    wanted = [config_id(c, COUNT3.version) for c in COUNT3.configs("smoke")][2]
+    command = ["train", "count3", "--tier", "smoke", "--jobs", "1", "--results", str(tmp_path), "--run"]
+    assert cli.main([*command, f"count3/{wanted[:9]}"]) == 0
+    assert [path.stem for path in tmp_path.glob("records/count3/*.json")] == [wanted]
+    monkeypatch.setattr("entp_lib.config.config_id", lambda config, version: "same")
+    assert cli.main([*command, "sam"]) == 2 and "begin so, same, same, same; write more" in capsys.readouterr().err
+
+
+def test_the_command_that_names_a_committed_run_finds_it():
+    """``train_command`` asks for as many seeds as the run's is; the plan for so many has it."""
+    store = Store()
+    for experiment in EXPERIMENTS.values():
+        planned_ids = functools.cache(lambda *c, e=experiment: {config_id(r, e.version) for r in e.configs(*c)})
+        for path in (store.root / "records" / experiment.name).glob("*.json"):
+            config = store.load(experiment.name, path.stem).config
+            if isinstance(config, RunConfig):
+                assert path.stem in planned_ids(config.tier, config.model_seed + 1), path
+
+
+def test_every_committed_record_is_sound(capsys):
+    assert cli.main(["records"]) == 0
+    assert "0 are not" in capsys.readouterr().out
+
+
+def test_a_record_that_is_a_link_to_nowhere_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    (tmp_path / "records" / "count3").mkdir(parents=True)
+    (tmp_path / "records" / "count3" / ("a" * 16 + ".json")).symlink_to("nowhere")
+    assert cli.main(["records"]) == 1
+    assert "is not there (a link that leads nowhere?)\n0 records are sound, 1 are not" in capsys.readouterr().out
+
+
+def test_executed_copies_link_to_the_projects_figures(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
+    copy = tmp_path / "results" / "executed" / "03_x.ipynb"
+    copy.parent.mkdir(parents=True)
+    root = os.path.relpath(paths.root(), copy.parent)
+    wanted = f'"![a picture](../../figures/03_a.png), [a page]({root}/docs/a.md), [a notebook](04_y.ipynb)"'
+    copy.write_text('"![a picture](../figures/03_a.png), [a page](../docs/a.md), [a notebook](04_y.ipynb)"')
+    link_figures(copy)
+    assert copy.read_text() == wanted
+    link_figures(copy)  # again changes nothing
+    assert copy.read_text() == wanted
+
+
+def test_a_copy_with_other_parameters_says_so_first(tmp_path):
+    copy, cell = tmp_path / "03_x.ipynb", nbformat.v4.new_markdown_cell("# 03\n\nAn answer.")
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), copy)
+    before = copy.read_bytes()
+    note_parameters(copy, {"tier": "best", "jobs": 2, "fresh": True})
+    assert copy.read_bytes() == before
+    note_parameters(copy, {"tier": "quick", "seeds": 3})
+    first = nbformat.read(copy, as_version=4).cells[0].source
+    assert first.startswith("> **This copy ran with tier = 'quick', seeds = 3:**") and first.endswith("An answer.")
+
+
+def test_a_copy_with_changed_runs_folds_what_tells_of_the_committed_ones(tmp_path):
+    marked = new_output("display_data", data={"text/markdown": f"*{YOURS} (…)*"})
+    cells = [
+        new_markdown_cell("# 03\n\nAn answer."),
+        new_markdown_cell("## Task\n\nWhat is asked."),
+        new_code_cell("1", outputs=[new_output("stream", text="of the task")]),
+        new_markdown_cell("How to read it."),
+        new_code_cell("2", outputs=[marked]),
+        new_markdown_cell("ENTP leads.\n\nBy far.\n\n## Next\n\nThe next table."),
+        new_code_cell("3", outputs=[marked]),
+        new_markdown_cell("## Cost"),
+    ]
+    copy = tmp_path / "03_x.ipynb"
+    nbformat.write(new_notebook(cells=cells), copy)
+    note_parameters(copy, {"changes": {"train.steps": 3}})
+    text = [cell.source for cell in nbformat.read(copy, as_version=4).cells if cell.cell_type == "markdown"]
+    assert text[0].endswith("# 03\n\n" + FOLDED.format("An answer."))
+    assert text[1:3] == ["## Task\n\nWhat is asked.", "How to read it."]
+    assert text[3:] == [FOLDED.format("ENTP leads.\n\nBy far.") + "## Next\n\nThe next table.", "## Cost"]
+
+
+def test_what_people_write_into_a_cells_metadata_stays(folder):
+    content = {"metadata": {}, "cells": [{"metadata": {"rests_on": {"A.2": "verified"}, "trusted": True, "tags": []}}]}
+    clean(content)
+    assert content["cells"][0]["metadata"] == {"rests_on": {"A.2": "verified"}}
+
+
+def test_the_names_of_widgets_are_not_kept(folder):
+    """Each kernel gives new ones, so that every execution would change the file."""
+    data = {"application/vnd.jupyter.widget-view+json": {"model_id": "3d9f"}, "text/plain": ["VBox()"]}
+    content = {"metadata": {}, "cells": [{"metadata": {}, "outputs": [{"data": data}, {"output_type": "stream"}]}]}
+    clean(content)
+    assert content["cells"][0]["outputs"] == [{"data": {"text/plain": ["VBox()"]}}, {"output_type": "stream"}]
+
+
+def test_what_is_printed_is_one_piece_however_slowly_it_was_sent(folder):
+    """The kernel sends what waits every fifth of a second; a display between two prints stays where it is."""
+    slow = "import time\nfor _ in range(2):\n    print('a')\n    time.sleep(0.6)\ndisplay(1)\nprint('b')"
+    path = write_notebook(folder, "03_x", slow)
+    assert launcher.run_all(launcher.plan(update=True))[0].status == "ok"
+    outputs = nbformat.read(path, as_version=4).cells[-1].outputs
+    assert [o.get("text") for o in outputs] == ["a\na\n", None, "b\n"]

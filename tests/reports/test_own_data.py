@@ -1,0 +1,152 @@
+"""``data FILE``: both models on sequences of one's own, from the command line to a table."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from entp_lib import paths
+from entp_lib.__main__ import main
+from entp_lib.tasks.table_files import read
+
+ROWS = "sequence,wanted\n" + "".join(f"{a} + {b} = {(a + b) % 10},5\n" for a in range(10) for b in range(10))
+
+
+@pytest.fixture
+def own_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    path = tmp_path / "sums.csv"
+    path.write_text(ROWS)
+    return path
+
+
+def test_sequences_of_ones_own_are_trained_on(own_file, tmp_path, capsys):
+    small = ["--shape", "2/2/16", "--steps", "8", "--batch-size", "8", "--seeds", "2", "--jobs", "1"]
+    assert main(["data", str(own_file), *small]) == 0
+    said = capsys.readouterr().out
+    assert "sums.csv: 80 train, 10 validation, 10 test; scores on test" in said
+    assert all(
+        word in said
+        for word in ("decoder", "entp", "constant guess", "on validation", "entp − decoder", "token_accuracy")
+    )
+    assert len(list((tmp_path / "results" / "own" / "records" / "own_data").glob("*.json"))) == 4
+    assert not (tmp_path / "results" / "records").exists()
+    name = next(line for line in said.splitlines() if "generate own_data/" in line).split()[-5]
+    assert main(["generate", name, "--prompt", "1 + 2 =", "--tokens", "1"]) == 0
+    assert capsys.readouterr().out.split()[:4] == ["1", "+", "2", "="]
+    own_file.unlink()  # its words lie beside the weights
+    assert main(["generate", name, "--prompt", "3 + 4 =", "--tokens", "1"]) == 0
+    assert capsys.readouterr().out.split()[:4] == ["3", "+", "4", "="]
+    assert main(["generate", name, "--prompt", "1 x 2"]) == 2
+    assert "'x': this model's tokens are 12 words, '+' the first" in capsys.readouterr().err
+
+
+def test_a_model_of_answers_of_their_own_is_loaded_and_not_continued(own_file, capsys):
+    own_file.write_text(
+        "sequence,wanted,targets\n" + "".join(f"{a} {b},2,{a % 2}\n" for a in range(9) for b in range(9))
+    )
+    small = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
+    assert main(["data", str(own_file), *small, "--architecture", "entp"]) == 0
+    said = capsys.readouterr().out
+    assert "load_model('own_data/" in said and "generate" not in said
+    name = said.split("load_model('")[1].split("'")[0]
+    assert main(["generate", name, "--prompt", "1 2"]) == 2
+    assert "its models predict numbers or answers of their own" in capsys.readouterr().err
+
+
+def test_a_share_is_not_held_out_of_a_file_that_names_its_parts(own_file, capsys):
+    rows = (f"{a} {b},{part}\n" for a in range(9) for b, part in enumerate(("train", "validation", "test")))
+    own_file.write_text("sequence,part\n" + "".join(rows))
+    small = ["--shape", "2/2/16", "--steps", "2", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
+    assert main(["data", str(own_file), *small, "--held-out", "0.2"]) == 2
+    assert "sums.csv names the parts itself; leave out one" in capsys.readouterr().err
+    assert main(["data", str(own_file), *small]) == 0
+    said = capsys.readouterr().out
+    assert "9 train, 9 validation, 9 test" in said
+    name = next(line for line in said.splitlines() if "generate own_data/" in line).split()[-5]
+    own_file.unlink()
+    assert main(["generate", name, "--prompt", "3", "--tokens", "1"]) == 0
+    assert main(["generate", name, "--prompt", "9"]) == 2
+    assert "this model's tokens are the numbers 0 to 8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--shape", "1/1/99999999"], "shape = '1/1/99999999': training takes 1,788,139,"),
+        (["--shape", "999999/1/8"], "shape = '999999/1/8': at most 1000 layers"),
+        (["--shape", f"1/1/{'9' * 5000}"], "write layers/heads/width"),
+        (["--batch-size", "1000000000000"], "batch_size = 1000000000000: training takes 2,861,023 GiB or more"),
+        (["--shape", "big"], "shape = 'big': write layers/heads/width"),
+        (["--architecture", "encodr"], "architecture = 'encodr': must be one of"),
+        (["--held-out", "0.9"], "held_out = 0.9: must be a share"),
+        (["--steps", "0"], "steps = 0: must be at least 1"),
+        (["--seeds", "0"], "seeds = 0: must be at least 1"),
+        (["--time-limit", "soon"], "time limit 'soon': write"),
+    ],
+)
+def test_what_it_lacks_is_one_line(own_file, capsys, options, message):
+    assert main(["data", str(own_file), *options]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+
+
+def test_a_batch_of_text_that_no_memory_holds_is_one_line(own_file, capsys):
+    own_file.write_text("so it goes\n\n" * 2000)
+    assert main(["text", str(own_file), "--batch-size", "1000000000000"]) == 2
+    assert "batch_size = 1000000000000: training takes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "shown"), [("absent.csv", "absent.csv"), ("\x1b[31mred.csv", "\\x1b[31mred.csv")])
+def test_a_file_that_is_not_there_is_one_line(own_file, capsys, name, shown):
+    assert main(["data", str(own_file.with_name(name))]) == 2
+    assert capsys.readouterr().err.endswith(f"{shown}: no such file\n")
+
+
+def test_a_link_to_itself_is_one_line(own_file, capsys):
+    own_file.unlink()
+    own_file.symlink_to(own_file)
+    assert main(["data", str(own_file)]) == 2
+    assert capsys.readouterr().err.endswith("sums.csv: no such file\n")
+
+
+def test_a_table_of_numbers_is_told_the_format(own_file, capsys):
+    own_file.write_text("a,b,c\n1,2,3\n")
+    assert main(["data", str(own_file)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "its first line has a, b, c; write tokens with spaces between them" in line
+    assert "'sequence,wanted' above '1 2 + 3 4 = 4 6,7-8'" in line and "docs/starting.md" in line
+
+
+SMALL = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
+
+
+def test_where_a_constant_guess_is_better_is_said_and_drawn(own_file, tmp_path, capsys):
+    """Of digits that are drawn at random nobody knows the next; a sign between them is known without a look."""
+    own_file.write_text("sequence\n" + "".join(f"{a} + {b}\n" for a in range(10) for b in (*range(10), 7)))
+    assert main(["data", str(own_file), *SMALL]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"No model beats the constant guess: loss \d\.\d\d against \d\.\d\d, token_accuracy 0", said)
+    assert "No model beats it at these tokens of a sequence (validation): 2 3. If nothing could predict them" in said
+    drawn = tmp_path / "results" / "own" / "figures" / "data.png"
+    assert f"picture: {drawn}" in said and drawn.read_bytes()[1:4] == b"PNG"
+
+
+def test_the_examples_of_the_docs_make_files_that_are_trained_on(own_file, tmp_path, capsys, monkeypatch):
+    text = (paths.root() / "docs" / "starting.md").read_text(encoding="utf-8")
+    section = text.split("## Sequences of your own")[1].split("\n## ")[0]
+    lines = [line[4:] for line in section.splitlines() if line.startswith("    ")]
+    monkeypatch.chdir(tmp_path)
+    making = (
+        "\n".join(lines[3:]).replace(".venv/bin/python -m entp_lib", "echo").replace(".venv/bin/python", sys.executable)
+    )
+    done = subprocess.run(["bash", "-euc", making], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for asked, parts in (("sorting.csv", "validation"), ("sums.npz", "1600 train, 200 validation, 200 test")):
+        assert f"data {asked}" in done.stdout
+        assert main(["data", asked, *SMALL]) == 0
+        assert parts in capsys.readouterr().out
+    (tmp_path / "mine.csv").write_text("\n".join(lines[:3]))
+    assert read(tmp_path / "mine.csv").words == ("+", "1", "2", "3", "4", "5", "6", "7", "=")

@@ -1,0 +1,157 @@
+"""README's generated parts and the pages of docs/: from the ledger alone, current or named."""
+
+import math
+import re
+
+import pandas as pd
+import pytest
+
+from entp_lib import paths
+from entp_lib.architectures import ARCHITECTURES
+from entp_lib.config import TIERS
+from entp_lib.experiments import claims, experiment
+from entp_lib.records.store import Record, Store
+from entp_lib.reports import comparisons, elsewhere, findings, findings_page, pictures, readme
+from entp_lib.reports.ledger import ledger
+from entp_lib.reports.tables import markdown
+from entp_lib.validation import ConfigError
+from entp_papers.entp.count3 import COUNT3
+
+
+@pytest.fixture(scope="module")
+def table():
+    return ledger(Store(read_only=True))
+
+
+def test_answers_say_what_their_verdicts_say(table):
+    """Where a verdict changed, the sentence wants other words."""
+    verdicts = table.set_index("id")["verdict"]
+    supposed = {c: v for text in findings.answers()["rests_on"] for c, v in findings.supposed(text).items()}
+    assert len(supposed) > 20
+    assert {claim: verdicts[claim] for claim in supposed} == supposed
+
+
+def test_answers_show_the_ledgers_values_and_lead_to_notebooks(table):
+    shown = findings.answered(table, "../")
+    row = shown[shown["what was asked"].str.startswith("Match3′, equal steps")].iloc[0]
+    value = table.set_index("id").loc["T2-sequences", "our_value"]
+    assert row["numbers"].startswith(f"{value:+.3f} (") and "../notebooks/06_match3.ipynb" in row["where"]
+    assert not shown["numbers"].str.contains("{", regex=False).any()
+
+
+def test_the_headline_names_who_is_ahead_at_each_budget(table):
+    sentences = findings.headline(table).splitlines()
+    assert len(sentences) == 3
+    drawn = comparisons.comparisons(table).query("drawn_as != ''")
+    for sentence, budget in zip(sentences, ("equal steps", "equal multiply-adds"), strict=False):
+        rows = drawn[drawn["budget"] == budget]
+        before = sentence.partition("decoder on")[0]
+        assert all((row.drawn_as in before) == (row.answer == comparisons.AHEAD) for row in rows.itertuples())
+
+
+def test_every_verdict_and_tier_has_words():
+    assert set(findings.VERDICT_WORDS) == set(claims.VERDICTS) and set(findings.TIER_WORDS) == set(TIERS)
+
+
+def ledger_of(*tiers):
+    columns = dict(our_value=0.1, verdict="same direction", kind="empirical", seeds=5)
+    return pd.DataFrame([{"tier": tier, **columns} for tier in tiers])
+
+
+@pytest.mark.parametrize(
+    ("tiers", "said"),
+    [
+        (("quick", "quick"), "**Nothing ran at the paper's scale yet.** Comparisons measured: 2 at `quick`"),
+        (("quick", "overnight"), "1 at `quick` (a reduced task, minutes on two CPU cores), 1 at `overnight`"),
+        (("quick", "paper", "gpu"), "2 of 3 measured comparisons ran at the paper's size"),
+        ((), "Comparisons measured: none."),
+    ],
+)
+def test_the_scale_is_that_of_the_rows(tiers, said):
+    table = ledger_of(*tiers) if tiers else ledger_of("quick").iloc[:0]
+    assert said in findings.scale(table)
+
+
+def test_missing_numbers_are_told(monkeypatch):
+    there = [paths.notebooks() / f"{n:02d}_x.ipynb" for n in (0, 1, 3, 90)]
+    monkeypatch.setattr(readme, "sorted_notebooks", lambda: there)
+    said = readme.missing_numbers()
+    assert re.search(r"\b02\b", said) and "05 (pretrained)" in said and "89" not in said
+    monkeypatch.undo()
+    assert readme.missing_numbers() == ""
+
+
+def test_theory_has_no_seeds_and_every_link_leads_to_a_notebook():
+    text = findings_page.with_links(*one_of_each())
+    rows = [line for line in text.splitlines() if line.startswith("| 4.1") or line.startswith("| F2-tokens")]
+    assert "| theory |" in rows[0] and "| 5 |" in rows[1]
+    margin = claims.reference_claims().set_index("id").loc["F2-tokens", "margin"]
+    assert "95 % interval | margin |" in text and f"| ±{margin:g} |" in rows[1] and "±" not in rows[0]
+    for target in re.findall(r"\]\(<\.\./(.+?)#", text):
+        assert (paths.root() / target).exists()
+
+
+def one_of_each():
+    reference = claims.reference_claims().set_index("id", drop=False)
+    table = reference.loc[["4.1", "F2-tokens"]].assign(our_value=[None, 0.1], low=[None, 0.0], high=[None, 0.2])
+    table = table.assign(seeds=[0, 5], tier="quick", verdict=["verified", "same direction"], records="")
+    return table, findings_page.COLUMNS
+
+
+def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
+    text = "".join(f"<!-- {name}:begin -->\n\n<!-- {name}:end -->\n" for name in readme.PARTS)
+    (tmp_path / "README.md").write_text(text)
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.setattr(readme, "ledger", lambda store: None)
+    monkeypatch.setattr(readme, "PARTS", {name: lambda table: "made" for name in readme.PARTS})
+    monkeypatch.setattr(readme, "PAGES", {"docs/a.md": lambda table, store: "a", "docs/b.md": lambda table, store: "b"})
+    assert readme.outdated() == ["README.md", "docs/a.md", "docs/b.md"]
+    readme.write()
+    assert readme.outdated() == [] and (tmp_path / "README.md").read_text().count("made") == len(readme.PARTS)
+    (tmp_path / "docs" / "b.md").write_text("typed")
+    assert readme.outdated() == ["docs/b.md"]
+
+
+def test_cells_keep_to_their_columns():
+    assert markdown(pd.DataFrame({"a|b": ["c|d\ne"]})).splitlines()[-1] == "| c\\|d e |"
+    assert markdown(pd.DataFrame({"a": ["x", None], "b": [1.5, math.nan]})).splitlines()[2:] == [
+        "| x | 1.5 |",
+        "|  |  |",
+    ]
+
+
+@pytest.mark.parametrize(("url", "name"), [("https://github.com/a/b", "a/b"), ("https://github.com/a/b.git", "a/b")])
+def test_badges_lead_to_the_overview(tmp_path, monkeypatch, url, name):
+    (tmp_path / "pyproject.toml").write_text(f'[project.urls]\nRepository = "{url}"\n')
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    assert elsewhere.repository() == name
+    for service in ("mybinder.org/v2/gh/a/b/", "colab.research.google.com/github/a/b/"):
+        assert service in elsewhere.links(name)
+    assert elsewhere.links(name).count("00_overview.ipynb") == 2
+
+
+def test_another_address_is_named(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org/a"\n')
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    with pytest.raises(ConfigError, match=r"must be https://github\.com/OWNER/NAME"):
+        elsewhere.repository()
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    assert elsewhere.repository() == "" and "Badges" in elsewhere.links("")
+
+
+def test_the_picture_has_the_masks_of_the_models():
+    picture, n = pictures.attention(), pictures.TOKENS
+    causal = n * (n + 1) // 2
+    cells = {"decoder": causal, "prefix_decoder": causal + pictures.PROMPT * (pictures.PROMPT - 1) // 2, "entp": n * n}
+    for name, count in cells.items():
+        assert picture.count(f'rx="3" fill="{ARCHITECTURES[name].colour}"') == count
+
+
+def test_costs_are_processor_time_where_a_record_has_it():
+    where = dict(wall_seconds=90.0, cpu_seconds=30.0)
+    record, on_gpu = (Record("count3", 1, COUNT3.plan(tier, 1)[0].config, {}, {}, where) for tier in ("quick", "gpu"))
+    assert experiment.spent(record) == 30 and experiment.spent(on_gpu) == 90
+    del record.provenance["cpu_seconds"]
+    assert experiment.spent(record) == 90

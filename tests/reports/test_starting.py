@@ -1,0 +1,107 @@
+"""Beginning a task or a notebook of one's own: what is written works, and bad names are one line."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+from entp_lib import __main__ as cli
+from entp_lib import paths
+from entp_lib.reports import starting
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """A copy of the library and of what the commands write to, as the project's root."""
+    root = paths.root()
+    ignore = shutil.ignore_patterns("__pycache__")
+    for package in ("entp_lib", "entp_papers"):
+        shutil.copytree(root / package, tmp_path / package, ignore=ignore)
+    for name in ("pyproject.toml", "tests/conftest.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(root / name, tmp_path / name)
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    return tmp_path
+
+
+def python(folder, *arguments):
+    environment = {k: v for k, v in os.environ.items() if k != "ENTP_RECORDS"}  # the copy computes its own
+    environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_a_new_task_and_notebook_work_as_written(copy, capsys):
+    """Their own tests pass, lint and format are content, and a run of the experiment trains on the task."""
+    assert cli.main(["new", "task", "my_parity"]) == 0
+    assert "tests/tasks/test_my_parity.py" in capsys.readouterr().out
+    done = python(copy, "-m", "entp_lib", "new", "notebook", "my_runs", "--task", "my_parity", "--no-run")
+    assert done.returncode == 0, done.stderr
+    for check in (("check", "."), ("format", "--check", ".")):
+        found = python(copy, "-m", "ruff", *check)
+        assert found.returncode == 0, found.stdout
+    tests = ["tests/tasks/test_my_parity.py", "tests/papers/own/test_my_runs_experiment.py"]
+    found = python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    assert found.returncode == 0, found.stdout
+    out = copy / "out"
+    found = python(copy, "-m", "entp_lib", "train", "my_runs", "--tier", "smoke", "--results", str(out), "--jobs", "1")
+    assert found.returncode == 0 and "token_accuracy" in found.stdout, found.stderr
+    assert len(list((out / "records" / "my_runs").glob("*.json"))) == 4
+
+
+def test_a_task_that_was_made_ones_own_has_its_notebook(copy):
+    """As a newcomer would: the task's fields are no longer those that ``new task`` wrote."""
+    assert cli.main(["new", "task", "majority"]) == 0
+    module = copy / "entp_lib" / "tasks" / "majority.py"
+    text = module.read_text().replace("    modulus: int = 2\n", "").replace("self.modulus", "2")
+    text = text.replace('require(2 >= 2, f"modulus = {2}: must be at least 2")\n        ', "")
+    module.write_text(text.replace("digits_BT.cumsum(1) % 2", "(digits_BT.cumsum(1) > 2).long()"))
+    assert "modulus" not in module.read_text().split('"""')[-1]
+    done = python(copy, "-m", "entp_lib", "new", "notebook", "majority_runs", "--task", "majority", "--no-run")
+    assert done.returncode == 0, done.stderr
+    written = (copy / "entp_papers" / "own" / "majority_runs.py").read_text()
+    assert '"smoke": (dict(length=6), ' in written and '"quick": (dict(length=16), ' in written
+
+
+def test_a_second_notebook_goes_beside_the_first(copy):
+    for name in ("one", "two"):
+        starting.new_notebook(name, "counting" if name == "one" else "triplets")
+    assert sorted(p.name for p in (copy / "notebooks").iterdir()) == ["50_one.ipynb", "51_two.ipynb"]
+    found = python(copy, "-c", "from entp_lib.registry import EXPERIMENTS as e; print(e['one'].name, e['two'].name)")
+    assert found.stdout.split() == ["one", "two"]
+    for check in (("check", "."), ("format", "--check", ".")):
+        found = python(copy, "-m", "ruff", *check)
+        assert found.returncode == 0, found.stdout
+    notebook = nbformat.from_dict(json.loads((copy / "notebooks" / "50_one.ipynb").read_text()))
+    nbformat.validate(notebook)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["task", "counting"], "exists"),
+        (["task", "tasks"], "exists"),
+        (["task", "count3"], "exists"),
+        (["task", "3d"], "identifier"),
+        (["task", "My-Task"], "identifier"),
+        (["task", "lambda"], "identifier"),
+        (["task", "a" * 31], "of at most 30 letters"),
+        (["task", "true"], "its class would be True"),
+        (["task", "counting_"], "its class would be Counting"),
+        (["task", "batch"], "its class would be Batch"),
+        (["notebook", "tiers"], "TIERS is a name that its files have already"),
+        (["notebook", "count3"], "exists"),
+        (["notebook", "runs", "--task", "countign"], "did you mean 'counting'"),
+        (["notebook", "runs", "--task", "clutrr"], "unknown parameter clutrr.'length'"),
+    ],
+)
+def test_names_that_will_not_do_are_one_line_and_write_nothing(arguments, said, capsys):
+    before = sorted((paths.root() / "entp_lib").rglob("*.py"))
+    assert cli.main(["new", *arguments]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert said in line
+    assert sorted((paths.root() / "entp_lib").rglob("*.py")) == before
