@@ -3,9 +3,15 @@
 import argparse
 import json
 import logging
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from entp_lib import paths
 from entp_lib.validation import ConfigError, require
+
+if TYPE_CHECKING:
+    from entp_lib.records.store import Record, Store
 
 log = logging.getLogger(__name__)
 NUMBERED = ("counting",)  # tasks whose tokens are numbers, the next of which is what the model predicts
@@ -158,3 +164,20 @@ def continued(
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return prompt + decode(row[0, len(ids) :].tolist())
+
+
+def how_to_load(record: "Record", store: "Store", prompt: str = "a beginning") -> list[str]:
+    """The line of Python that loads a run's weights, and the command that continues a text with them.
+
+    By the run's name where ``load_model`` looks for it, else by the file.
+    """
+    from entp_lib.experiments.experiment import name_of
+
+    usual = {paths.results().resolve(), (paths.results() / "own").resolve()} if paths.has_repository() else set()
+    name = name_of(record)
+    if store.root.resolve() not in usual:
+        name = str(store.weights_path(record.experiment, record.id).resolve())
+    return [
+        f"load:    from entp_lib.records.loading import load_model; model = load_model({name!r})",
+        f"go on:   {paths.program()} generate {shlex.quote(name)} --prompt {prompt!r}",
+    ]

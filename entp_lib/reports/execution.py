@@ -20,7 +20,6 @@ from entp_lib import paths
 from entp_lib.experiments.beside import YOURS
 from entp_lib.files import own_name, remove_stale, write_atomically
 from entp_lib.records.progress import EVENTS_VARIABLE, read_events
-from entp_lib.reports.failures import in_words
 from entp_lib.reports.lab import clean
 
 KERNEL = "python3"
@@ -299,3 +298,20 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "unknown"
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+ARROW = re.compile(r"^-+>\s*\d+\s(.*)$", re.MULTILINE)
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def in_words(name: str, value: str, traceback: Sequence[str] = (), partial: int = 0) -> str:
+    """An error as one line: its name and text, or the line of code that raised it where it has no text.
+
+    ``traceback``: as Jupyter gives it, coloured. ``partial``: how many runs of the notebook a time limit cut short,
+    which is why checks of whole tables fail.
+    """
+    lines = ARROW.findall(COLOURS.sub("", "\n".join(traceback)))
+    text = value.strip() or (f"this does not hold: {lines[-1].strip()}" if lines else "without a word")
+    if partial:
+        text += f"; {partial} runs are partial, as the time limit cut them: the same command continues them"
+    return f"{name}: {text}"

@@ -1,8 +1,9 @@
 """Running the notebooks: what is asked for is checked first, then executed, and a table closes."""
 
+import dataclasses
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -10,12 +11,12 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST
 from entp_lib.experiments.experiment import Experiment, cost
+from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.execution import Config
 from entp_lib.records.store import Store
 from entp_lib.records.sweeps import available_cores
 from entp_lib.reports.execution import Job, Result, duration, execute, execute_side_by_side
 from entp_lib.reports.options import OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
-from entp_lib.reports.planned import common, common_names, planned
 from entp_lib.validation import require
 
 LEDGER_SHOWN = (OVERVIEW, "90")  # notebooks that show the whole ledger, and change with any of its rows
@@ -151,3 +152,54 @@ def listing() -> str:
     frame = pd.DataFrame(rows)
     others = [p.stem for p in notebook_paths() if p.stem not in set(frame["notebook"])]
     return frame.to_string(index=False) + f"\nwithout runs of their own: {', '.join(others) or 'none'}"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Runs that a notebook's experiments ask for, how many are complete, and the configurations of the others."""
+
+    total: int = 0
+    complete: int = 0
+    todo: Sequence[Config] = field(default=(), compare=False)
+
+    @property
+    def missing(self) -> int:
+        return self.total - self.complete
+
+
+def common(parameters: dict[str, Any]) -> NotebookParameters:
+    """What all notebooks accept, of the parameters of one. ConfigError for a value that makes no sense."""
+    names = common_names()
+    return NotebookParameters(**{name: value for name, value in parameters.items() if name in names})
+
+
+def common_names() -> set[str]:
+    return {f.name for f in dataclasses.fields(NotebookParameters)}
+
+
+def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
+    """The runs of a notebook (its name without suffix) at these parameters; with ``fresh`` none counts as complete.
+
+    Runs that the notebook shows where they are stored, and does not compute at ``best``, are not among them; nor does
+    a parameter of the notebook's own count that puts other runs in their place.
+
+    ConfigError for ``changes`` that fit none of its experiments' runs.
+    """
+    from entp_lib.experiments.experiment import NoRuns
+    from entp_lib.registry import EXPERIMENTS
+
+    wanted = common(parameters)
+    total, todo = 0, []
+    for experiment in (e for e in EXPERIMENTS.values() if e.notebook == notebook):
+        try:
+            store, runs = experiment.wanted(wanted)
+        except NoRuns:
+            continue
+        if experiment.shown_if_stored and wanted.tier == "best":
+            continue
+        total += len(runs)
+        for run in runs:
+            found = None if wanted.fresh else store.find(run.config, experiment.version)
+            if found is None or found.status != "complete":
+                todo.append(run.config)
+    return Planned(total, total - len(todo), todo)

@@ -10,7 +10,7 @@ from typing import Any
 from entp_lib import paths
 from entp_lib.experiments import parameters as library
 from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.reports.sound import check_sound
+from entp_lib.files import read_text
 from entp_lib.validation import ConfigError, from_dict, one_of, require
 
 OVERVIEW = "00"
@@ -130,3 +130,17 @@ def parse_parameter(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError):
         return name, value
+
+
+def check_sound(notebook: Path) -> None:
+    """ConfigError names a notebook that is missing, damaged, or not what Jupyter writes."""
+    import nbformat
+
+    where, restore = f"notebook {paths.relative(notebook)}", "git checkout restores the committed one"
+    text = read_text(notebook)
+    try:
+        require(not notebook.read_bytes().startswith(b"\xef\xbb\xbf"), "it begins with a mark of byte order")
+        nbformat.validate(nbformat.reads(text, as_version=4))
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError, nbformat.ValidationError) as error:
+        why = "it is empty" if not text.strip() else (str(error).strip() or type(error).__name__).split("\n")[0][:120]
+        raise ConfigError(f"{where} cannot be read ({why}); {restore}") from error

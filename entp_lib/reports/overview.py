@@ -16,8 +16,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.experiments import claims, png_files
 from entp_lib.reports.findings import VERDICT_WORDS
-from entp_lib.reports.options import notebook_paths
-from entp_lib.reports.sound import check_sound
+from entp_lib.reports.options import check_sound, notebook_paths
 
 # The colour of each verdict; those of comparisons are the figures' (``entp_lib.experiments.ledger_figures``).
 COLOURS = {

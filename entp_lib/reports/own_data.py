@@ -18,8 +18,7 @@ from entp_lib.experiments.experiment import twins
 from entp_lib.files import write_atomically
 from entp_lib.models.costs import decoder_token
 from entp_lib.records.store import Record, Store
-from entp_lib.reports.continuing import tokenizer_path
-from entp_lib.reports.own_text_ending import how_to_load
+from entp_lib.reports.continuing import how_to_load, tokenizer_path
 from entp_lib.statistics import mean_interval
 from entp_lib.tasks import Table, build_task
 from entp_lib.validation import one_of, printable, require

@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -22,7 +23,7 @@ from entp_lib.experiments.experiment import twins
 from entp_lib.files import write_atomically
 from entp_lib.models import build_model
 from entp_lib.records.store import Record, Store
-from entp_lib.reports.continuing import tokenizer_path
+from entp_lib.reports.continuing import how_to_load, tokenizer_path
 from entp_lib.reports.own_data import check_memory
 from entp_lib.tasks import Text, build_task, generator_for
 from entp_lib.training.checkpoints import load_checkpoint
@@ -183,3 +184,34 @@ def report(records: Sequence[Record], store: Store) -> str:
         elif r.status == "complete":
             lines.append("  its weights are gone: the same command with --fresh makes them again")
     return "\n".join(lines)
+
+
+def show(records: Sequence[Record], courses: pd.DataFrame, store: Store) -> None:
+    """Print what follows the report: where the picture of the losses lies, and how each finished run is loaded.
+
+    ``courses`` are the losses by step, ``store`` is where records and weights lie.
+    """
+    drawn = picture(courses, store.root / "figures" / "losses.png") if len(courses) else None
+    if drawn:
+        print(f"\npicture: {paths.relative(drawn)}")
+    for r in (r for r in records if r.status == "complete" and store.weights_path(r.experiment, r.id).exists()):
+        print(f"\n{r.config.model.architecture}, seed {r.config.model_seed}")
+        print("\n".join(f"  {line}" for line in how_to_load(r, store)))
+
+
+def picture(courses: pd.DataFrame, path: Path) -> Path | None:
+    """Draw the losses by step to ``path``; None where matplotlib, which records do not need, is not installed."""
+    try:
+        from entp_lib.experiments import figures
+    except ModuleNotFoundError:
+        return None
+    fig, ax = figures.panels(1, width=5.5, height=3.2)
+    for (run, kind), values in courses.items():
+        colour = figures.PALETTE[run.split(",")[0]]
+        ax.plot(values.index, values, color=colour, ls="-" if kind == "validation" else ":", label=f"{run}, {kind}")
+    ax.set(xlabel="step", ylabel="loss (nats a token)")
+    ax.legend(fontsize=7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fig.savefig(path)
+    figures.plt.close(fig)
+    return path

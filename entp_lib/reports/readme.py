@@ -1,8 +1,10 @@
 """README's generated parts, between markers, and the generated pages of ``docs/``, from the ledger and the records."""
 
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pandas as pd
 
@@ -10,10 +12,10 @@ from entp_lib import paths
 from entp_lib.experiments import claims
 from entp_lib.files import read_text, write_atomically
 from entp_lib.records.store import Store
-from entp_lib.reports import cost_page, elsewhere, findings, findings_page, notebooks, pictures
+from entp_lib.reports import costs, findings
 from entp_lib.reports.ledger import ledger
-from entp_lib.reports.options import FIRST_OWN
-from entp_lib.validation import ConfigError
+from entp_lib.reports.options import FIRST_OWN, notebook_paths
+from entp_lib.validation import ConfigError, require
 
 
 def findings_part(table: pd.DataFrame) -> str:
@@ -30,7 +32,7 @@ def notebooks_part(_: pd.DataFrame) -> str:
 
 def sorted_notebooks() -> list[Path]:
     """The committed notebooks in the order of their numbers."""
-    return sorted(notebooks.notebook_paths())
+    return sorted(notebook_paths())
 
 
 def missing_numbers() -> str:
@@ -48,12 +50,11 @@ def missing_numbers() -> str:
 PARTS: dict[str, Callable[[pd.DataFrame], str]] = {
     "findings": findings_part,
     "notebooks": notebooks_part,
-    "elsewhere": lambda table: elsewhere.links(elsewhere.repository()),
+    "elsewhere": lambda table: badges(repository()),
 }
 PAGES: dict[str, Callable[[pd.DataFrame, Store], str]] = {
-    "docs/findings.md": findings_page.page,
-    "docs/costs.md": cost_page.page,
-    "docs/pictures/attention.svg": lambda table, store: pictures.attention(),
+    "docs/findings.md": findings.page,
+    "docs/costs.md": costs.page,
 }
 
 
@@ -99,3 +100,35 @@ def write() -> None:
     write_atomically(path, render(text, table).encode())
     for name, make in PAGES.items():
         write_atomically(paths.root() / name, make(table, store).encode())
+
+
+OVERVIEW = "notebooks/00_overview.ipynb"
+
+
+def repository() -> str:
+    """Owner and name on GitHub by ``[project.urls] Repository``; empty where none is named. ConfigError for others."""
+    url = tomllib.loads(read_text(paths.root() / "pyproject.toml")).get("project", {}).get("urls", {}).get("Repository")
+    if not url:
+        return ""
+    parts = urlsplit(url)
+    name = parts.path.strip("/").removesuffix(".git")
+    require(
+        parts.netloc == "github.com" and name.count("/") == 1,
+        f"pyproject.toml, [project.urls] Repository = {url!r}: must be https://github.com/OWNER/NAME",
+    )
+    return name
+
+
+def badges(name: str) -> str:
+    """A line of Markdown with the two badges for a repository ``owner/name``; without one, how to get them."""
+    if not name:
+        return (
+            "`.devcontainer/` opens it in a container, `.binder/` on Binder. Badges for Binder and Colab stand here as "
+            "soon as `pyproject.toml` has `[project.urls] Repository`."
+        )
+    binder = f"https://mybinder.org/v2/gh/{name}/HEAD?urlpath=lab/tree/{OVERVIEW}"
+    colab = f"https://colab.research.google.com/github/{name}/blob/HEAD/{OVERVIEW}"
+    return (
+        f"Without installing: [![Binder](https://mybinder.org/badge_logo.svg)]({binder}) "
+        f"[![Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab})"
+    )

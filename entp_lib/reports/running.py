@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from entp_lib.config import TIERS
 from entp_lib.reports import training
-from entp_lib.reports.limits import add_native, noted_seconds, seconds
+from entp_lib.reports.command_line import add_native, noted_seconds, seconds
 from entp_lib.validation import require
 
 

@@ -11,7 +11,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from papermill.exceptions import PapermillExecutionError
 
 from entp_lib.reports import execution
-from entp_lib.reports.failures import in_words
+from entp_lib.reports.execution import in_words
 from entp_lib.reports.notebooks import OWN_WORDS
 
 

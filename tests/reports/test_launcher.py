@@ -19,11 +19,11 @@ from entp_lib.config import RunConfig, config_id
 from entp_lib.experiments.beside import YOURS
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import limits, options
+from entp_lib.reports import command_line, options
 from entp_lib.reports import notebooks as launcher
 from entp_lib.reports.execution import FOLDED, install, link_figures, note_parameters
 from entp_lib.reports.lab import clean
-from entp_lib.reports.planned import Planned, planned
+from entp_lib.reports.notebooks import Planned, planned
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -384,7 +384,7 @@ def test_a_failed_update_leaves_the_notebook(folder):
 
 @pytest.mark.parametrize(("text", "seconds"), [(None, 0), ("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200)])
 def test_time_limits(text, seconds):
-    assert limits.seconds(text) == seconds
+    assert command_line.seconds(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -402,14 +402,14 @@ def test_a_night_of_fewer_seeds_does_not_complete_the_tier_first(more, whole, mo
 
 
 def test_a_time_limit_of_0_is_said_to_be_none(capsys):
-    assert limits.noted_seconds("0") == limits.noted_seconds(None) == 0
+    assert command_line.noted_seconds("0") == command_line.noted_seconds(None) == 0
     assert capsys.readouterr().err == "--time-limit 0: no limit\n"
 
 
 @pytest.mark.parametrize("text", ["soon", "10 m", "-5", "5d", "", "9" * 400])
 def test_bad_time_limits_are_named(text):
     with pytest.raises(ConfigError, match="write 900, 900s, 15m or 2h"):
-        limits.seconds(text)
+        command_line.seconds(text)
 
 
 @pytest.mark.parametrize(

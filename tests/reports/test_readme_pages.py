@@ -11,9 +11,9 @@ from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import TIERS
 from entp_lib.experiments import claims, experiment
 from entp_lib.records.store import Record, Store
-from entp_lib.reports import comparisons, elsewhere, findings, findings_page, pictures, readme
+from entp_lib.reports import comparisons, findings, readme
+from entp_lib.reports.findings import markdown
 from entp_lib.reports.ledger import ledger
-from entp_lib.reports.tables import markdown
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -82,7 +82,7 @@ def test_missing_numbers_are_told(monkeypatch):
 
 
 def test_theory_has_no_seeds_and_every_link_leads_to_a_notebook():
-    text = findings_page.with_links(*one_of_each())
+    text = findings.with_links(*one_of_each())
     rows = [line for line in text.splitlines() if line.startswith("| 4.1") or line.startswith("| F2-tokens")]
     assert "| theory |" in rows[0] and "| 5 |" in rows[1]
     margin = claims.reference_claims().set_index("id").loc["F2-tokens", "margin"]
@@ -95,7 +95,7 @@ def one_of_each():
     reference = claims.reference_claims().set_index("id", drop=False)
     table = reference.loc[["4.1", "F2-tokens"]].assign(our_value=[None, 0.1], low=[None, 0.0], high=[None, 0.2])
     table = table.assign(seeds=[0, 5], tier="quick", verdict=["verified", "same direction"], records="")
-    return table, findings_page.COLUMNS
+    return table, findings.COLUMNS
 
 
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
@@ -126,25 +126,25 @@ def test_cells_keep_to_their_columns():
 def test_badges_lead_to_the_overview(tmp_path, monkeypatch, url, name):
     (tmp_path / "pyproject.toml").write_text(f'[project.urls]\nRepository = "{url}"\n')
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    assert elsewhere.repository() == name
+    assert readme.repository() == name
     for service in ("mybinder.org/v2/gh/a/b/", "colab.research.google.com/github/a/b/"):
-        assert service in elsewhere.links(name)
-    assert elsewhere.links(name).count("00_overview.ipynb") == 2
+        assert service in readme.badges(name)
+    assert readme.badges(name).count("00_overview.ipynb") == 2
 
 
 def test_another_address_is_named(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org/a"\n')
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     with pytest.raises(ConfigError, match=r"must be https://github\.com/OWNER/NAME"):
-        elsewhere.repository()
+        readme.repository()
     (tmp_path / "pyproject.toml").write_text("[project]\n")
-    assert elsewhere.repository() == "" and "Badges" in elsewhere.links("")
+    assert readme.repository() == "" and "Badges" in readme.badges("")
 
 
 def test_the_picture_has_the_masks_of_the_models():
-    picture, n = pictures.attention(), pictures.TOKENS
+    picture, n, prompt = (paths.root() / "docs/pictures/attention.svg").read_text(encoding="utf-8"), 6, 3
     causal = n * (n + 1) // 2
-    cells = {"decoder": causal, "prefix_decoder": causal + pictures.PROMPT * (pictures.PROMPT - 1) // 2, "entp": n * n}
+    cells = {"decoder": causal, "prefix_decoder": causal + prompt * (prompt - 1) // 2, "entp": n * n}
     for name, count in cells.items():
         assert picture.count(f'rx="3" fill="{ARCHITECTURES[name].colour}"') == count
 

@@ -12,7 +12,7 @@ import pytest
 from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.models import costs
-from entp_lib.reports.site import build, checks
+from entp_lib.reports.site import build, links
 from entp_lib.tasks.counting import count3_pairs
 from entp_papers.entp import playing
 
@@ -71,7 +71,7 @@ def enter(window, selector, value, event="input"):
 
 
 def test_no_link_is_broken_and_every_picture_has_words(site):
-    assert checks.broken_links(site) == [] and checks.pictures_without_alt(site) == []
+    assert links.broken_links(site) == [] and links.pictures_without_alt(site) == []
     for notebook in paths.notebooks().glob("[0-9][0-9]_*.ipynb"):
         assert (site / "notebooks" / f"{notebook.stem}.html").exists()
 

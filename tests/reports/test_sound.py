@@ -3,8 +3,7 @@
 import pytest
 
 from entp_lib import paths
-from entp_lib.reports.notebooks import defaults, notebook_paths
-from entp_lib.reports.sound import check_sound
+from entp_lib.reports.options import check_sound, defaults, notebook_paths
 from entp_lib.validation import ConfigError
 
 
