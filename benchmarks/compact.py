@@ -17,9 +17,8 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from entp_papers.compact import side_by_side
-from entp_papers.compact.memory_model import MemoryConfig
-from entp_papers.compact.side_by_side import Schedule, random_library
+from entp_papers.compact import memory
+from entp_papers.compact.memory import MemoryConfig, Schedule, random_library
 
 # name: model, runs, sequences of a library, schedule; figure 8's, and two of the sweep of capacity
 CASES = {
@@ -40,10 +39,10 @@ def compare(cfg: MemoryConfig, runs: int, library: int, schedule: Schedule, roun
     libraries = torch.stack([random_library(cfg, library, seed) for seed in seeds])
 
     def together():
-        return side_by_side.train(cfg, schedule, libraries, seeds).losses_RC
+        return memory.train(cfg, schedule, libraries, seeds).losses_RC
 
     def one_by_one():
-        found = [side_by_side.train(cfg, schedule, libraries[r : r + 1], seeds[r : r + 1]).losses_RC for r in seeds]
+        found = [memory.train(cfg, schedule, libraries[r : r + 1], seeds[r : r + 1]).losses_RC for r in seeds]
         return torch.cat(found)
 
     ratios, differ = [], 0.0

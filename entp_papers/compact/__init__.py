@@ -6,23 +6,23 @@ EXPERIMENTS = {
     "compact_graph": "knowledge:GRAPH",
     "compact_real_graph": "knowledge:REAL_GRAPH",
     "compact_activations": "activations:ACTIVATION_RUNS",
-    "compact_walk_activations": "walk_activations:WALK_ACTIVATIONS",
+    "compact_walk_activations": "activations:WALK_ACTIVATIONS",
     "compact_abstraction": "abstraction:ABSTRACTION",
-    "compact_last_token": "last_token:LAST_TOKEN",
+    "compact_last_token": "abstraction:LAST_TOKEN",
     "compact_lengths": "lengths:LENGTHS",
-    "compact_length_seeds": "length_seeds:LENGTH_SEEDS",
+    "compact_length_seeds": "lengths:LENGTH_SEEDS",
 }
 
 # Functions of JSON arguments that return (metrics, curves).
 STUDIES = {
-    "compact_capacity": "memory_studies:capacity_study",
-    "compact_largest_library": "memory_studies:largest_library_study",
-    "compact_shatter": "memory_studies:shatter_study",
+    "compact_capacity": "memory:capacity_study",
+    "compact_largest_library": "memory:largest_library_study",
+    "compact_shatter": "memory:shatter_study",
     "compact_triplets": "graph_studies:triplets_study",
     "compact_walks": "graph_studies:walks_study",
-    "compact_abstraction": "abstraction_studies:abstraction_study",
-    "compact_last_token": "last_token_studies:last_token_study",
-    "compact_addition": "length_studies:addition_study",
+    "compact_abstraction": "template_studies:abstraction_study",
+    "compact_last_token": "template_studies:last_token_study",
+    "compact_addition": "addition:addition_study",
 }
 
 # Studies with a training loop that continues from a checkpoint (``entp_lib.records.resuming``).

@@ -1,4 +1,4 @@
-"""Abstraction from templates: the runs of every tier, tables of them, and what they say of the claims (§3.3)."""
+"""Abstraction from templates (§3.3, §4.3): the runs of every tier, tables of them, and their part in the claims."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,12 +6,13 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, name_of, planned_study, select
+from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, name_of, no_claims, planned_study, select
 from entp_lib.experiments.measurements import Check, Level, Measurement
 from entp_lib.records.store import Record
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor
 
-NAME = "compact_abstraction"
+NAME, LAST_TOKEN_NAME = "compact_abstraction", "compact_last_token"
+NOTEBOOK = "12_compact_transformers"
 GUESS, NEAR = 1 / 3, 0.05  # accuracy of a guess among three variables; closer to it, or to 1, counts as being there
 
 # By tier: the task; every arm as (architecture, layers, heads, scored positions) with its seeds; what all share. ENTP
@@ -52,6 +53,12 @@ TIERS: dict[str, dict[str, Any]] = {
     "gpu": dict(task=dict(), shapes=ALL_SHAPES, shared=dict(width=128, steps=20_000)),
     "paper": dict(task=dict(), shapes=ALL_SHAPES, shared=dict(width=128, steps=100_000)),
 }
+# Runs of the same seeds measured while they learn, (n_layers, n_heads, seed, steps): until just after two thirds of
+# the last tokens are right, as far as the runs of ``compact_abstraction`` had shown it.
+LAST_TOKEN_RUNS: dict[str, Sequence[tuple[int, int, int, int]]] = {
+    "smoke": ((1, 2, 0, 4),),
+    "overnight": ((1, 8, 0, 8000), (1, 8, 2, 8000), (2, 4, 4, 3000)),
+}
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -66,6 +73,18 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
             config = StudyConfig(NAME, tier, "compact_abstraction", params, seed, seed)
             found.append(planned_study(config, scored=scored, **shape))
     return by_seed(found)
+
+
+def plan_last_token(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The runs of the tier, whatever ``seeds`` is: each has a seed of its own."""
+    found = []
+    for n_layers, n_heads, seed, steps in LAST_TOKEN_RUNS.get(tier, ()):
+        shape = dict(architecture="decoder", n_layers=n_layers, n_heads=n_heads)
+        shared = dict(width=TIERS[tier]["shared"]["width"], steps=steps, evaluations=min(32, steps))
+        params = dict(task=TIERS[tier]["task"], seed=seed, **shape, **shared)
+        config = StudyConfig(LAST_TOKEN_NAME, tier, "compact_last_token", params, seed, seed)
+        found.append(planned_study(config, **shape))
+    return found
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
@@ -87,7 +106,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def by_position(records: Sequence[Record]) -> pd.DataFrame:
-    """Long: loss on templates of training by prefix length, beside the exact floor."""
+    """Long: loss on templates of training by prefix length, and the exact floor."""
     parts = [
         pd.DataFrame(
             {
@@ -102,17 +121,28 @@ def by_position(records: Sequence[Record]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def entp_gain(records: Sequence[Record], n_layers: int = 2) -> list[float]:
-    """Last-token accuracy of ENTP less the decoder's on held-out templates, paired by seed."""
-    rows = table(select(records, n_layers=n_layers, scored="sampled"))
-    wide = rows.pivot_table(index="seed", columns="architecture", values="last_held_out")
-    return (wide["entp"] - wide["decoder"]).dropna().tolist() if {"entp", "decoder"} <= set(wide) else []
+def stretches(records: Sequence[Record], low: float = 0.55, high: float = 0.75) -> pd.DataFrame:
+    """Means of ``compact_last_token`` by run over the evaluations at which ``last`` is from ``low`` to ``high``."""
+    parts = [
+        pd.DataFrame(r.curves).assign(n_layers=r.labels["n_layers"], seed=r.labels["seed"], rule=r.metrics["rule"])
+        for r in records
+    ]
+    rows = pd.concat(parts, ignore_index=True)
+    means = {name: (name, "mean") for name in ("last", "rule", "repeating", "others", "copied")}
+    there = rows[rows["last"].between(low, high)].groupby(["n_layers", "seed"])
+    return there.agg(evaluations=("step", "size"), **means)
 
 
-def above_floor(rows: pd.DataFrame) -> str:
-    """How far beyond the floor of their templates runs end, by depth."""
-    means = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
-    return f"decoders of {', '.join(map(str, means.index))} layers end {', '.join(f'{m:.2f}' for m in means)} above it"
+def gain(rows: pd.DataFrame, column: str, by: str, first: Any, second: Any) -> list[float]:
+    """A column of ``table`` at ``first`` less that at ``second`` of ``by``, paired by seed; empty if one is missing."""
+    wide = rows.pivot_table(index="seed", columns=by, values=column)
+    return (wide[first] - wide[second]).dropna().tolist() if {first, second} <= set(wide) else []
+
+
+def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
+    """How far each arm among the rows of ``table`` is from guessing and from 1, at the last held-out token."""
+    means = rows.groupby(["architecture", "n_layers"])["last_held_out"].mean()
+    return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
 
 
 def measure(records: Sequence[Record]) -> list[Measurement | Check]:
@@ -122,46 +152,54 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     tier = records[0].config.tier
     task = Templates(held_out=0.0)
     floor = bayes_floor(task, task.sides()[0])
-    rows = table(select(records, architecture="decoder", scored="all"))
-    wide = rows.pivot_table(index="seed", columns="n_layers", values="last_held_out")
-    matching = rows.pivot_table(index="seed", columns="n_layers", values="matching_held_out")
-    ids = tuple(name_of(r) for r in select(records, architecture="decoder", scored="all"))
+    decoders, sampled = select(records, architecture="decoder", scored="all"), select(records, scored="sampled")
+    rows, ids = table(decoders), tuple(name_of(r) for r in decoders)
+    means = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
+    depths, above = ", ".join(map(str, means.index)), ", ".join(f"{m:.2f}" for m in means)
+    succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]["seed"]  # of others nothing is said
+    heads = rows[rows["seed"].isin(succeeded)]
+    one = rows[rows["n_layers"] == 1].sort_values("seed")["matching_held_out"]
 
-    def stand(**arms: Any) -> tuple[Level, ...]:
-        means = table(select(records, **arms)).groupby(["architecture", "n_layers"])["last_held_out"].mean()
-        return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
+    def deeper(claim: str, shallow: int, deep: int) -> Measurement:
+        values = gain(rows, "last_held_out", "n_layers", deep, shallow)
+        return Measurement(claim, values, tier, ids, levels=levels(rows[rows["n_layers"].isin((shallow, deep))]))
 
-    decoders = dict(architecture="decoder", scored="all")
     found = [
         Check("CT-templates", len(all_templates(8, 3)) == 903, tier, records=ids),
-        Check("CT-floor", abs(floor - 0.68) < 0.01, tier, records=ids, remark=above_floor(rows)),
-        Measurement(
-            "CT-depth-2",
-            (wide[2] - wide[1]).dropna().tolist(),
+        Check(
+            "CT-floor",
+            abs(floor - 0.68) < 0.01,
             tier,
-            ids,
-            levels=stand(n_layers=(1, 2), **decoders),
+            records=ids,
+            remark=f"decoders of {depths} layers end {above} above it",
         ),
-        Measurement("CT-matching", (matching[1] - 1).dropna().tolist(), tier, ids),
+        deeper("CT-depth-2", 1, 2),
+        Measurement("CT-matching", (one - 1).tolist(), tier, ids),
+        Measurement("CT-abstraction-head", gain(heads, "strongest_head", "n_layers", 2, 1), tier, ids),
     ]
-    heads = rows.pivot_table(index="seed", columns="n_layers", values="strongest_head")
-    heads = heads[wide[2] >= 1 - NEAR]  # of two layers that succeed
-    found.append(Measurement("CT-abstraction-head", (heads[2] - heads[1]).dropna().tolist(), tier, ids))
-    if 3 in wide:
-        values, levels = (wide[3] - wide[2]).dropna().tolist(), stand(n_layers=(2, 3), **decoders)
-        found.append(Measurement("CT-depth-3", values, tier, ids, levels=levels))
-    sampled = tuple(name_of(r) for r in select(records, scored="sampled"))
+    if 3 in set(rows["n_layers"]):
+        found.append(deeper("CT-depth-3", 2, 3))
     if sampled:
-        levels = stand(n_layers=2, scored="sampled")
-        found.append(Measurement("CT-entp-depth", entp_gain(records), tier, sampled, levels=levels))
+        two = table(select(sampled, n_layers=2))
+        values = gain(two, "last_held_out", "architecture", "entp", "decoder")
+        names = tuple(name_of(r) for r in sampled)
+        found.append(Measurement("CT-entp-depth", values, tier, names, levels=levels(two)))
     return found
 
 
 ABSTRACTION = Experiment(
-    name=NAME,
+    NAME,
     version=1,
     title="Abstraction from instantiations of a template",
-    notebook="12_compact_transformers",
+    notebook=NOTEBOOK,
     plan=plan,
     measure=measure,
+)
+LAST_TOKEN = Experiment(
+    LAST_TOKEN_NAME,
+    version=1,
+    title="What two thirds of the last tokens are",
+    notebook=NOTEBOOK,
+    plan=plan_last_token,
+    measure=no_claims,
 )

@@ -1,7 +1,8 @@
-"""Activations of the feed-forward layer: triplets recalled with ReLU, GELU, RReLU and Softmax, by depth (§3.2.2).
+"""Activations of the feed-forward layer by depth: triplets with four of them (§3.2.2), walks with two (§3.2.4).
 
-The paper's second setup: the width is shared out among the layers, so that deeper models are narrower. Its figures
-come from the published wiring, in which no model sees the relation; the described one stands beside it.
+In both of the paper's setups the width is divided among the layers, so that deeper models are narrower. Its figures of
+triplets come from the published wiring, in which no model sees the relation; here the described one is measured, too.
+Its script for walks feeds every prefix through unmasked attention, as ENTP does. RReLU draws its slopes in training.
 """
 
 import itertools
@@ -17,97 +18,118 @@ from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, pla
 from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval
-from entp_papers.compact.wirings import ACTIVATIONS
+from entp_papers.compact.graph_studies import ACTIVATIONS
 
-NAME = "compact_activations"
-SOFTMAX, DEPTHS, WIRINGS = "softmax", (1, 2, 4), ("published", "described")
+NAME, WALKS_NAME = "compact_activations", "compact_walk_activations"
+NOTEBOOK = "12_compact_transformers"
+DEPTHS, WIRINGS = (1, 2, 4), ("published", "described")
+WALKED = ("rrelu", "softmax")  # activations of the models of walks
+LABELS = ("wiring", "size", "n_layers", "activation", "seed")
 END = 0.2  # share of the counts that say where a run ends
-ARRIVED = 0.9  # of what can be recalled
+ARRIVED = 0.9  # of the share that can be recalled
 
-# By tier: traits of the graph, triplets, width of one layer (divided by their number), and the schedule.
+# By tier: traits of the graph, triplets or walks, width of one layer (divided by their number), and the schedule.
+SMOKE, LARGE = dict(concepts=60, relations=6), dict(concepts=360_000, relations=30)
 TIERS: dict[str, dict[str, Any]] = {
-    "smoke": dict(
-        traits=dict(concepts=60, relations=6), sizes=(40,), width=32, n_heads=2, epochs=4, batch_size=16, seeds=1
-    ),
+    "smoke": dict(traits=SMOKE, sizes=(40,), width=32, n_heads=2, epochs=4, batch_size=16, seeds=1),
     "overnight": dict(
         traits=dict(concepts=600, relations=30), sizes=(1000,), width=64, n_heads=4, epochs=250, batch_size=128, seeds=5
     ),
     "paper": dict(
-        traits=dict(concepts=360_000, relations=30), sizes=(50_000, 70_000, 100_000), width=128, n_heads=4,
-        epochs=1000, batch_size=128, seeds=10,
+        traits=LARGE, sizes=(50_000, 70_000, 100_000), width=128, n_heads=4, epochs=1000, batch_size=128, seeds=10
     ),
-}  # fmt: skip
+}
+WALK_TIERS: dict[str, dict[str, Any]] = {
+    "smoke": dict(traits=SMOKE, sizes=(20,), width=64, n_heads=2, epochs=4, batch_size=16, seeds=1),
+    "overnight": dict(
+        traits=dict(concepts=2400, relations=30), sizes=(1000,), width=64, n_heads=4, epochs=200, batch_size=64, seeds=5
+    ),
+    "paper": dict(
+        traits=LARGE, sizes=(20_000, 50_000, 100_000), width=64, n_heads=4, epochs=400, batch_size=128, seeds=3
+    ),
+}
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every activation, depth, wiring and number of triplets, seeds outermost."""
-    if tier not in TIERS:
-        return []
-    t, found = TIERS[tier], []
-    arms = itertools.product(range(seeds or t["seeds"]), t["sizes"], WIRINGS, DEPTHS, ACTIVATIONS)
-    for seed, size, wiring, n_layers, activation in arms:
-        shape = dict(width=t["width"] // n_layers, n_heads=t["n_heads"], n_layers=n_layers)
-        model = dict(wiring=wiring, **shape, activation=activation)
-        schedule = dict(epochs=t["epochs"], batch_size=t["batch_size"])
-        params = dict(source="synthetic", traits=t["traits"], size=size, model=model, **schedule, seed=seed)
-        labels = dict(size=size, wiring=wiring, n_layers=n_layers, activation=activation)
-        found.append(planned_study(StudyConfig(NAME, tier, "compact_triplets", params, seed, seed), **labels))
+    """Triplets with every activation, depth, wiring and number of triplets, seeds outermost."""
+    return planned(tier, TIERS.get(tier), seeds, WIRINGS, ACTIVATIONS)
+
+
+def plan_walks(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Walks with RReLU and Softmax at every depth and number of walks, seeds outermost."""
+    return planned(tier, WALK_TIERS.get(tier), seeds, ("",), WALKED)
+
+
+def planned(
+    tier: str, t: dict[str, Any] | None, seeds: int, wirings: Sequence[str], activations: Sequence[str]
+) -> list[PlannedRun]:
+    """The runs of a tier's row ``t``, none where there is no row; of walks where the wiring is empty."""
+    found = []
+    for seed in range(seeds or t["seeds"]) if t else ():
+        for size, wiring, n_layers, activation in itertools.product(t["sizes"], wirings, DEPTHS, activations):
+            arm = dict(n_layers=n_layers, activation=activation)
+            shape = dict(width=t["width"] // n_layers, n_heads=t["n_heads"], **arm)
+            params = {k: t[k] for k in ("traits", "epochs", "batch_size")} | dict(source="synthetic", seed=seed)
+            if wiring:
+                params |= dict(size=size, model=dict(wiring=wiring, **shape))
+                config = StudyConfig(NAME, tier, "compact_triplets", params, seed, seed)
+                found.append(planned_study(config, size=size, wiring=wiring, **arm))
+            else:
+                params |= dict(walks=size, architecture="entp", **shape)
+                config = StudyConfig(WALKS_NAME, tier, "compact_walks", params, seed, seed)
+                found.append(planned_study(config, size=size, **arm))
     return found
 
 
 def reachable(record: Record) -> float:
-    """The share of triplets that a model of this wiring can recall: all, or what the concept alone determines."""
+    """The share that a run can recall: of walks their ceiling, of triplets all or, as published, the concept's."""
+    if record.config.study == "compact_walks":
+        return record.metrics["ceiling"]
     return record.metrics["concept_ceiling"] if record.labels["wiring"] == "published" else 1.0
 
 
-def ending(record: Record, most: float) -> dict[str, float]:
-    """How a run ends that can recall the share ``most``, from its curve of the share recalled.
-
-    ``reachable``, which is ``most``; ``end`` and ``spread``, mean and standard deviation over the last fifth of the
-    counts; ``final``, the last of them; ``epochs`` to nine tenths of ``most``, NaN if it never gets there.
-    """
-    counts = record.curves["accuracy"]
-    last = np.array(counts[-max(1, math.ceil(END * len(counts))) :])
-    there = (e for e, a in zip(record.curves["epoch"], counts, strict=True) if a >= ARRIVED * most)
-    ends = {"end": last.mean(), "spread": last.std(), "final": counts[-1]}
-    return {"reachable": most, **ends, "epochs": next(there, math.nan)}
-
-
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per run: its labels and how it ends."""
-    labels = ("wiring", "size", "n_layers", "activation", "seed")
-    return pd.DataFrame({**{k: r.labels[k] for k in labels}, **ending(r, reachable(r))} for r in records)
+    """One row per run: its labels and how its curve of the share recalled ends.
+
+    ``reachable``, the share that can be recalled; ``end`` and ``spread``, mean and standard deviation over the last
+    fifth of the counts; ``final``, the last of them; ``epochs`` to nine tenths of ``reachable``, NaN if never.
+    """
+    rows = []
+    for r in records:
+        counts, most = r.curves["accuracy"], reachable(r)
+        last = np.array(counts[-max(1, math.ceil(END * len(counts))) :])
+        there = (e for e, a in zip(r.curves["epoch"], counts, strict=True) if a >= ARRIVED * most)
+        ends = dict(reachable=most, end=last.mean(), spread=last.std(), final=counts[-1], epochs=next(there, math.nan))
+        rows.append({k: r.labels[k] for k in LABELS if k in r.labels} | ends)
+    return pd.DataFrame(rows)
 
 
 def overview(records: Sequence[Record]) -> pd.DataFrame:
-    """Means over seeds and sizes by wiring and layers (rows) and activation, under each measure of ``table``."""
-    rows = table(records).pivot_table(
-        index=["wiring", "n_layers"],
-        columns="activation",
-        values=["end", "spread", "epochs"],
-        aggfunc=lambda values: values.mean(skipna=False),
-        dropna=False,
-    )
-    order = [(measure, name) for measure in ("epochs", "end", "spread") for name in ACTIVATIONS]
-    return rows.reindex(columns=pd.MultiIndex.from_tuples(order))
+    """Means over seeds and sizes by wiring, if there are several, and layers (rows) and activation, by measure."""
+    rows = table(records)
+    measures = ["epochs", "end", "spread"] if "wiring" in rows else ["epochs", "reachable", "end", "spread"]
+    by = [k for k in ("wiring", "n_layers", "activation") if k in rows]
+    means = rows.groupby(by)[measures].mean(skipna=False).unstack("activation")
+    if "wiring" in rows:
+        return means.reindex(columns=pd.MultiIndex.from_product([measures, ACTIVATIONS]))
+    return means
 
 
-def by_activation(records: Sequence[Record], wiring: str, measure: str, logarithm: bool = False) -> pd.DataFrame:
-    """A measure of ``table`` or its logarithm, mean over sizes and depths, seeds in rows, activations in columns."""
-    rows = table(select(records, wiring=wiring))
-    values = rows[measure].map(math.log) if logarithm else rows[measure]
-    return rows.assign(value=values).groupby(["seed", "activation"])["value"].mean().unstack("activation")
+def lead(records: Sequence[Record], measure: str, first: str, *others: str) -> list[float]:
+    """A measure of ``table`` with the ``first`` activation less its mean with the others, a value per seed.
+
+    Of epochs the natural logarithm; a mean over sizes and depths.
+    """
+    rows = table(records)
+    values = rows[measure].map(math.log) if measure == "epochs" else rows[measure]
+    wide = rows.assign(value=values).groupby(["seed", "activation"])["value"].mean(skipna=False).unstack("activation")
+    return (wide[first] - wide[list(others)].mean(axis=1)).tolist()
 
 
-def softmax_less_others(wide: pd.DataFrame) -> list[float]:
-    """Softmax less the mean of the other activations, a value per seed."""
-    return (wide[SOFTMAX] - wide.drop(columns=SOFTMAX).mean(axis=1)).tolist()
-
-
-def deepest_less_one(records: Sequence[Record], at: str = "end") -> list[float]:
-    """Share recalled with four layers less with one, mean over ReLU and RReLU, by seed; ``at``: its column."""
-    rows = table(select(records, wiring="published", activation=("relu", "rrelu")))
-    wide = rows.pivot_table(index="seed", columns="n_layers", values=at)
+def deepest_less_one(records: Sequence[Record], measure: str = "end") -> list[float]:
+    """Share recalled with four layers less with one, mean over ReLU and RReLU, by seed."""
+    wide = table(select(records, activation=("relu", "rrelu")))
+    wide = wide.pivot_table(index="seed", columns="n_layers", values=measure)
     return (wide[max(DEPTHS)] - wide[min(DEPTHS)]).tolist()
 
 
@@ -117,45 +139,55 @@ def recalled(rows: pd.DataFrame, sides: pd.Series | str) -> tuple[Level, ...]:
     return tuple(Level(end, 0.0, most, 0.0) for end, most in means.itertuples(index=False))
 
 
-def late(rows: pd.DataFrame) -> str:
+def late(records: Sequence[Record]) -> str:
     """How many runs never recall nine tenths of what they can, in words; empty if all do. Their epochs are unknown."""
-    missing = int(rows["epochs"].isna().sum())
-    return f"{missing} of {len(rows)} runs never recall nine tenths of what they can" if missing else ""
+    epochs = table(records)["epochs"]
+    missing = f"{int(epochs.isna().sum())} of {len(epochs)} runs"
+    return f"{missing} never recall nine tenths of what they can" if epochs.isna().any() else ""
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """The paper's statements in its own wiring."""
-    if not records:
-        return []
+    """The paper's statements on triplets, in its own wiring."""
     published = select(records, wiring="published")
+    if not published:
+        return []
     tier, names = records[0].config.tier, tuple(map(name_of, published))
-    final, low, high = mean_interval(deepest_less_one(records, "final"))
+    final, low, high = mean_interval(deepest_less_one(published, "final"))
     remark = f"in the last epoch alone {final:+.4f}, {low:+.4f} to {high:+.4f}"
-    speed, rows = by_activation(records, "published", "epochs", logarithm=True), table(published)
-    ends = softmax_less_others(by_activation(records, "published", "end"))
-    depths = rows[rows["activation"].isin(("relu", "rrelu")) & rows["n_layers"].isin((min(DEPTHS), max(DEPTHS)))]
-    deep = dict(levels=recalled(depths, "n_layers"), remark=remark)
+    softmax = {measure: lead(published, measure, "softmax", "gelu", "relu", "rrelu") for measure in ("end", "spread")}
+    speed, barred = lead(published, "epochs", *WALKED), late(select(published, activation=WALKED))
+    rows = table(published)
+    deep = rows[rows["activation"].isin(("relu", "rrelu")) & rows["n_layers"].isin((min(DEPTHS), max(DEPTHS)))]
+    sides, depths = recalled(rows, rows["activation"] == "softmax"), recalled(deep, "n_layers")
     return [
-        Measurement("CT-activation", ends, tier, names, levels=recalled(rows, rows["activation"] == SOFTMAX)),
-        Measurement(
-            "CT-activation-steady", softmax_less_others(by_activation(records, "published", "spread")), tier, names
-        ),
-        Measurement(
-            "CT-activation-speed",
-            (speed["rrelu"] - speed[SOFTMAX]).tolist(),
-            tier,
-            names,
-            barred=late(table(select(published, activation=("rrelu", SOFTMAX)))),
-        ),
-        Measurement("CT-activation-depth", deepest_less_one(records), tier, names, **deep),
+        Measurement("CT-activation", softmax["end"], tier, names, levels=sides),
+        Measurement("CT-activation-steady", softmax["spread"], tier, names),
+        Measurement("CT-activation-speed", speed, tier, names, barred=barred),
+        Measurement("CT-activation-depth", deepest_less_one(published), tier, names, levels=depths, remark=remark),
     ]
 
 
+def measure_walks(records: Sequence[Record]) -> list[Measurement]:
+    """Which is faster on walks, whether one and two layers end level, and what four layers cost RReLU."""
+    if not records:
+        return []
+    tier, names = records[0].config.tier, tuple(map(name_of, records))
+    found = [Measurement("CT-walks-speed", lead(records, "epochs", *WALKED), tier, names, barred=late(records))]
+    for claim, layers in (("CT-walks-level", (1, 2)), ("CT-walks-depth", 4)):
+        chosen = select(records, n_layers=layers)
+        values, used = lead(chosen, "end", *WALKED), tuple(map(name_of, chosen))
+        found.append(Measurement(claim, values, tier, used, levels=recalled(table(chosen), "activation")))
+    return found
+
+
 ACTIVATION_RUNS = Experiment(
-    name=NAME,
+    NAME, version=1, title="Triplets by heart, by activation and depth", notebook=NOTEBOOK, plan=plan, measure=measure
+)
+WALK_ACTIVATIONS = Experiment(
+    WALKS_NAME,
     version=1,
-    title="Triplets by heart, by activation and depth",
-    notebook="12_compact_transformers",
-    plan=plan,
-    measure=measure,
+    title="Walks by heart, by activation and depth",
+    notebook=NOTEBOOK,
+    plan=plan_walks,
+    measure=measure_walks,
 )

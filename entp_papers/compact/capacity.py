@@ -1,4 +1,4 @@
-"""Capacity for random sequences: the runs of every tier, tables of them, and what they say of the claims (§3.1)."""
+"""Capacity for random sequences (§3.1): the runs of every tier, tables of them, and their part in the claims."""
 
 import math
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, pla
 from entp_lib.experiments.measurements import Check, Measurement, Observation
 from entp_lib.records.store import Record
 from entp_lib.statistics import EDGE, exceeds
-from entp_papers.compact import capacity_model, chance, shatter
-from entp_papers.compact.capacity_model import Point
+from entp_papers.compact import laws
 
 NAME = "compact_capacity"
+NOTEBOOK = "12_compact_transformers"
 SCHEDULE = dict(epochs=100, batch_size=256, rate=1e-2, count_every=10)
 SMOKE = dict(epochs=4, batch_size=32, rate=1e-2, count_every=2)
 
@@ -45,61 +45,56 @@ TIERS: dict[str, dict[str, Any]] = {
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """All studies of a tier; ``seeds`` > 0 sets the number of runs that each has side by side, but for figure 8's."""
+    """All studies of a tier; ``seeds`` > 0 sets the number of runs that each trains side by side, except figure 8's."""
     if tier not in TIERS:
         return []
-    t = TIERS[tier]
-    runs, found = seeds or t["runs"], []
+    t, found = TIERS[tier], []
+    runs, few = seeds or t["runs"], t["shatter"]
+
+    def add(part: str, params: dict[str, Any], study: str = "compact_capacity", **labels) -> None:
+        found.append(planned_study(StudyConfig(NAME, tier, study, params), part=part, **labels))
 
     def model(width: int, n_heads: int, length: int, **changes) -> dict[str, Any]:
         shape = dict(symbols=t["symbols"], width=width, n_heads=n_heads, length=length, head_width=t["head_width"])
         return {**shape, **changes}
 
-    def add(study: str, part: str, params: dict[str, Any], **labels) -> None:
-        config = StudyConfig(NAME, tier, study, params)
-        found.append(planned_study(config, part=part, **labels))
+    def params(part_of_library: int, shape: dict[str, Any], **changes) -> dict[str, Any]:
+        schedule = {**t["schedule"], **changes}
+        return dict(model=shape, schedule=schedule, library=t["library"] // part_of_library, runs=runs)
 
-    def capacity(part: str, schedule: dict, library: int, shape: dict, **labels) -> None:
-        add("compact_capacity", part, dict(model=shape, schedule=schedule, library=library, runs=runs), **labels)
-
-    middle, short = t["widths"][-2], t["lengths"][0]
+    short = t["lengths"][0]
     for width in t["widths"]:
         for n_heads in t["heads"]:
             for length in t["lengths"]:
-                shape = model(width, n_heads, length)
-                capacity("sweep", t["schedule"], t["library"], shape, width=width, n_heads=n_heads, length=length)
+                add("sweep", params(1, model(width, n_heads, length)), width=width, n_heads=n_heads, length=length)
     for architecture in ("decoder", "entp"):
         shape = model(t["ablated"][0], 2, short, architecture=architecture)
-        capacity("one_layer", t["schedule"], t["library"] // 4, shape, architecture=architecture)
+        add("one_layer", params(4, shape), architecture=architecture)
     for width in t["ablated"]:
         for way in ("trained", "identity", "none"):
             shape = model(width, 2, short, n_layers=2, feed_forward=way)
-            capacity("feed_forward", t["schedule"], t["library"] // 2, shape, width=width, way=way)
+            add("feed_forward", params(2, shape), width=width, way=way)
         shape = model(width, 2, short, n_layers=2, architecture="entp")
-        capacity("entp", t["schedule"], t["library"] // 2, shape, width=width, way="entp")
+        add("entp", params(2, shape), width=width, way="entp")
     for batch in t["batches"]:
-        for equal, length in (("epochs", dict(epochs=t["batch_epochs"])), ("steps", dict(steps=t["batch_steps"]))):
-            schedule = {**t["schedule"], "batch_size": batch, **length}
-            shape = model(middle, 1, t["lengths"][1])
-            capacity("batch", schedule, t["library"] // 2, shape, batch_size=batch, equal=equal)
+        for equal in ("epochs", "steps"):
+            shape = model(t["widths"][-2], 1, t["lengths"][1])
+            budget = {"batch_size": batch, equal: t[f"batch_{equal}"]}
+            add("batch", params(2, shape, **budget), batch_size=batch, equal=equal)
     for width, sizes in t["sizes"].items():
         schedule = {**t["schedule"], "steps": t["steps"]}
-        params = dict(model=model(width, 2, short), schedule=schedule, sizes=sizes, runs=runs)
-        add("compact_largest_library", "largest", params, width=width)
-    for name, shape in (
-        ("attention", dict(head_width=8, feed_forward="none")),
-        ("query_key", dict(head_width=16, feed_forward="none", attention_weights="query_key")),
-        ("whole", dict(head_width=16)),
+        whole = dict(model=model(width, 2, short), schedule=schedule, sizes=sizes, runs=runs)
+        add("largest", whole, "compact_largest_library", width=width)
+    for way, epochs, shape in (
+        ("attention", few["epochs"], dict(head_width=8, feed_forward="none")),
+        # queries and keys alone never get there
+        ("query_key", few["epochs"] // 4, dict(head_width=16, feed_forward="none", attention_weights="query_key")),
+        ("whole", few["epochs"], dict(head_width=16)),
     ):
-        few = dict(symbols=32, length=8, width=16, **shape)
-        epochs = t["shatter"]["epochs"] if name != "query_key" else t["shatter"]["epochs"] // 4  # it never gets there
-        params = dict(
-            model=few,
-            schedule=dict(epochs=epochs, batch_size=16, rate=1e-2),
-            library=t["shatter"]["library"],
-            runs=t["shatter"]["runs"],
-        )
-        add("compact_shatter", "shatter", params, way=name)
+        shape = dict(symbols=32, length=8, width=16, **shape)
+        schedule = dict(epochs=epochs, batch_size=16, rate=1e-2)
+        whole = dict(model=shape, schedule=schedule, library=few["library"], runs=few["runs"])
+        add("shatter", whole, "compact_shatter", way=way)
     return found
 
 
@@ -107,37 +102,32 @@ def table(records: Sequence[Record], part: str) -> pd.DataFrame:
     """One row per study of a part: its labels and its plain metrics."""
     return pd.DataFrame(
         {
-            **{k: v for k, v in r.labels.items() if k not in ("study", "part", "tier", "seed")},
-            **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float))},
-            "mean": float(np.mean(r.metrics.get("capacity", np.nan))),
+            **{k: v for k, v in r.labels.items() if k not in ("study", "part", "tier")},
+            **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None},
         }
         for r in select(records, part=part)
     )
 
 
-def points(records: Sequence[Record]) -> list[Point]:
-    """The sweep as points of the capacity model: the best run of each, as the paper has it."""
-    rows = table(records, "sweep").itertuples()
-    return [Point(int(r.width), int(r.n_heads), int(r.length), float(r.best)) for r in rows]
+def points(records: Sequence[Record]) -> np.ndarray:
+    """The sweep for the capacity model: width, heads, length and, as in the paper, the capacity of the best run."""
+    return table(records, "sweep")[["width", "n_heads", "length", "best"]].to_numpy(float)
 
 
 def forms(records: Sequence[Record]) -> pd.DataFrame:
     """Both forms of the capacity model fitted to the sweep: their numbers and how well they fit."""
-    found = points(records)
-    widths, heads, lengths, measured = capacity_model.columns(found)
-    rows = {}
-    for form in capacity_model.FORMS:
-        p = capacity_model.fit(found, form)
-        rows[form] = vars(p) | vars(
-            capacity_model.quality(measured, capacity_model.capacity(p, widths, heads, lengths, form))
-        )
+    found, rows = points(records), {}
+    *shapes, measured = found.T
+    for form in laws.FORMS:
+        law = laws.fit(found, form)
+        rows[form] = vars(law) | laws.quality(measured, laws.capacity(law, *shapes, form))
     return pd.DataFrame(rows).T
 
 
 def at_equal_parameters(records: Sequence[Record], few: int = 2, many: int = 4) -> list[float]:
     """log2 of capacity with ``many`` heads over that with ``few`` at equal parameters, interpolated: one a length."""
-    rows, found = table(records, "sweep"), []
-    for _, part in rows.groupby("length"):
+    found = []
+    for _, part in table(records, "sweep").groupby("length"):
         curves = [part[part["n_heads"] == h].sort_values("parameters") for h in (few, many)]
         if any(len(c) < 2 for c in curves):
             continue
@@ -152,11 +142,8 @@ def at_equal_parameters(records: Sequence[Record], few: int = 2, many: int = 4) 
 
 def by_length(records: Sequence[Record]) -> list[float]:
     """Slope of ln capacity over ln length, a value for each width and number of heads of the sweep."""
-    rows = table(records, "sweep")
-    return [
-        float(np.polyfit(np.log(part["length"]), np.log(part["best"]), 1)[0])
-        for _, part in rows.groupby(["width", "n_heads"])
-    ]
+    shapes = table(records, "sweep").groupby(["width", "n_heads"])
+    return [float(np.polyfit(np.log(part["length"]), np.log(part["best"]), 1)[0]) for _, part in shapes]
 
 
 def by_economy(records: Sequence[Record]) -> list[float]:
@@ -172,7 +159,7 @@ def by_feed_forward(records: Sequence[Record]) -> list[float]:
 
 
 def two_measures(records: Sequence[Record]) -> pd.DataFrame:
-    """By width: MAC less chance, of the sweep, beside the largest library recalled whole (two heads, shortest)."""
+    """By width: MAC and MAC less chance, and the largest library recalled whole (two heads, shortest sequences)."""
     rows = table(records, "sweep")
     rows = rows[(rows["n_heads"] == 2) & (rows["length"] == rows["length"].min())]
     largest = table(records, "largest").set_index("width")["best"].rename("largest library")
@@ -186,12 +173,12 @@ def same_with_one_layer(records: Sequence[Record]) -> bool:
 
 
 def with_larger_batches(records: Sequence[Record]) -> dict[str, bool]:
-    """By what was held equal, epochs or steps: whether capacity rises with every larger batch."""
+    """By the budget held equal, epochs or steps: whether capacity rises with every larger batch."""
     batches = table(records, "batch").pivot(index="batch_size", columns="equal", values="best").sort_index()
     return {equal: bool(batches[equal].is_monotonic_increasing) for equal in batches}
 
 
-def epochs_of_a_binomial(records: Sequence[Record], tier: str) -> Observation:
+def negative_binomial(records: Sequence[Record], tier: str) -> Observation:
     """Whether a negative binomial describes the epochs of attention alone, the model of the figure's 512 weights.
 
     All runs count, those that did not get there in time as later than the last epoch. Below a p of 0.01 it does not.
@@ -201,7 +188,8 @@ def epochs_of_a_binomial(records: Sequence[Record], tier: str) -> Observation:
     found = {r.labels["way"]: r for r in runs if r.metrics["fit"]}
     if "attention" not in found:
         return Observation("CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names)
-    alone, p_value = found["attention"].metrics, fit_of_all(found["attention"]).p_value
+    alone, epochs = found["attention"].metrics, found["attention"].curves["epochs"]
+    p_value = laws.fit_epochs(epochs, unfinished=alone["unfinished"], limit=alone["limit"])["p_value"]
     seen = (
         f"attention alone: p = {p_value:.1g}, and {alone['fit']['p_value']:.2g} without the {alone['unfinished']} of "
         f"{alone['runs']} runs that did not get there in time"
@@ -213,68 +201,59 @@ def epochs_of_a_binomial(records: Sequence[Record], tier: str) -> Observation:
     return Observation("CT-negative-binomial", verdict, tier, "", seen, alone["runs"], names)
 
 
-def fit_of_all(record: Record) -> shatter.Fit:
-    """The negative binomial fitted to all runs of a record, unfinished ones as later than its last epoch."""
-    return shatter.fit(record.curves["epochs"], unfinished=record.metrics["unfinished"], limit=record.metrics["limit"])
-
-
 def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
-    """What records of a whole tier decide."""
+    """Every claim of the section, from records of a whole tier; nothing from fewer than 24 shapes of the sweep."""
     sweep = select(records, part="sweep")
     if len(sweep) < 24:
         return []
     tier, ids = sweep[0].config.tier, tuple(name_of(r) for r in sweep)
 
-    def check(claim: str, part: str, printed: bool | None, **more) -> Check:
-        return Check(claim, printed, tier, records=tuple(name_of(r) for r in select(records, part=part)), **more)
+    def check(claim: str, part: str, printed: bool, remark: str) -> Check:
+        names = tuple(name_of(r) for r in select(records, part=part))
+        return Check(claim, printed, tier, records=names, remark=remark)
 
-    def look(claim: str, part: str, seen: str, why: str) -> Observation:
+    def observe(claim: str, part: str, seen: str, why: str) -> Observation:
         names = tuple(name_of(r) for r in select(records, part=part))
         return Observation(claim, "inconclusive", tier, why, seen, records=names)
 
-    fitted, left_out = forms(records), capacity_model.cross_validated(points(records))
+    fitted, found = forms(records), points(records)
+    r2 = {name: laws.quality(found[:, 3], values)["r2"] for name, values in laws.left_out(found).items()}
     widest, rising = two_measures(records).iloc[-1], with_larger_batches(records)
+    below = {right: abs(laws.chance_below(2048, 128, right) - 0.96) < 0.005 for right in (24, 25)}
+    corrected = below[24] and math.isclose(laws.chance_from(2048, 128, 40), 2.8e-7, rel_tol=0.03)
     return [
-        Check(
-            "CT-chance",
-            abs(chance.chance_below(2048, 128, 25) - 0.96) < 0.005,
-            tier,
-            abs(chance.chance_below(2048, 128, 24) - 0.96) < 0.005
-            and math.isclose(chance.chance_from(2048, 128, 40), 2.8e-7, rel_tol=0.03),
-            "0.96 is P(r < 24); P(r < 25) is 0.978",
-            records=ids,
-        ),
+        Check("CT-chance", below[25], tier, corrected, "0.96 is P(r < 24); P(r < 25) is 0.978", records=ids),
         check(
             "CT-one-layer",
             "one_layer",
             same_with_one_layer(records),
-            remark="one function by construction: at the last token neither mask hides anything",
+            "one function by construction: at the last token neither mask hides anything",
         ),
         check(
             "CT-ecm",
             "sweep",
-            not capacity_model.contradicted("max"),
-            remark=f"by table 2 at least {capacity_model.saturation(capacity_model.PUBLISHED[1], 2):,.0f} with two "
-            f"heads, where figure 13 has {capacity_model.READ_OFF[2]:,.0f}; its minimum would do, and of ours both "
+            not laws.contradicted("max"),
+            f"by table 2 at least {laws.saturation(laws.PUBLISHED[1], 2):,.0f} with two "
+            f"heads, where figure 13 has {laws.READ_OFF[2]:,.0f}; its minimum would do, and of ours both "
             f"explain alike (R² {fitted.loc['min', 'r2']:.3f} and {fitted.loc['max', 'r2']:.3f})",
         ),
-        look(
+        observe(
             "CT-cubic",
             "sweep",
-            f"left out of the fit: R² {left_out['capacity_model'].r2:.3f}, of the cubic {left_out['cubic'].r2:.3f}",
+            f"left out of the fit: R² {r2['capacity_model']:.3f}, of the cubic {r2['cubic']:.3f}",
             "one sweep, far from where capacity ends",
         ),
         Measurement("CT-heads", at_equal_parameters(records), tier, ids),
         Measurement("CT-length", by_length(records), tier, ids),
         Measurement("CT-economy", by_economy(records), tier, ids),
-        epochs_of_a_binomial(records, tier),
-        look(
+        negative_binomial(records, tier),
+        observe(
             "CT-mls",
             "largest",
             f"{widest['above_chance']:.0f} and {widest['largest library']:.0f} at width {widest.name}, two runs each",
             "no wide model",
         ),
-        look(
+        observe(
             "CT-batch",
             "batch",
             " and ".join(f"{'rises' if up else 'does not rise'} at equal {equal}" for equal, up in rising.items()),
@@ -285,10 +264,10 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
 
 
 CAPACITY = Experiment(
-    name=NAME,
+    NAME,
     version=1,
     title="Capacity of compact Transformers for random sequences",
-    notebook="12_compact_transformers",
+    notebook=NOTEBOOK,
     plan=plan,
     measure=measure,
 )

@@ -1,16 +1,21 @@
-"""A knowledge graph as triplets and as walks (§2.2), synthetic or read from files.
+"""A knowledge graph as triplets and as walks (§2.2), synthetic or read from files, and ceilings of recall on it.
 
-The paper's graph is SNOMED, which needs a licence. Two stand in for it: a synthetic graph with the traits that matter
-for memorising (few relations for most concepts and many for some, about thirty relation types, several targets for
-some pairs), and three small real ones that the ``pykeen`` package brings along as plain files. These are read from
-where the package lies; it is not imported, and nothing here needs it.
+The paper's graph is SNOMED, which needs a licence. Here are a synthetic graph with the traits that matter for
+memorising (few relations for most concepts and many for some, about thirty relation types, several targets for some
+pairs), and three small real ones that the ``pykeen`` package holds as plain files. These are read from its folder
+without importing it.
+
+A ceiling is the largest share that any model of restricted sight can recall: one that sees only a key, the same for
+several items with different answers, is right at most on the commonest answer of each key. Attention among the shuffled
+rows of a batch adds nothing to that: which other rows there are says nothing about the relation of one's own.
 
 Letters: M triplets, P pairs (concept, relation), W walks, T tokens.
 """
 
 import hashlib
 import importlib.util
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +25,9 @@ from entp_lib.validation import ConfigError, check_types, one_of, require
 
 REAL = ("kinships", "nations", "umls")
 PARTS = ("train.txt", "valid.txt", "test.txt")
+# Table 3: triplets trained on, and how many of them were recalled.
+TABLE_3 = {50_000: 46_811, 60_000: 55_455, 70_000: 63_773, 80_000: 71_706, 90_000: 78_517, 100_000: 86_776}
+ONE_LAYER = {100_000: 88_240}  # §3.2.3, width 16: the most that the paper recalls of so many
 
 
 @dataclass(frozen=True)
@@ -71,10 +79,14 @@ def synthetic(traits: Synthetic, seed: int = 0) -> Graph:
     """A graph drawn from its traits; the same for the same seed."""
     generator = np.random.default_rng(seed)
     popularity = zipf(traits.concepts, traits.exponent)[generator.permutation(traits.concepts)]
-    numbers = np.arange(1, traits.relations + 1)
-    # chances of having 1, 2, … relations, tilted to the mean asked for
-    chances = tilted(zipf(traits.relations, traits.exponent), numbers, traits.relations_per_concept)
-    frequent = zipf(traits.relations, traits.exponent)
+    numbers, frequent = np.arange(1, traits.relations + 1), zipf(traits.relations, traits.exponent)
+    # chances of having 1, 2, … relations: Zipf's times x^number, with the x, by bisection, that gives the mean
+    low, high = -20.0, 20.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        chances = frequent * np.exp(middle * (numbers - numbers.mean()))
+        chances /= chances.sum()
+        low, high = (middle, high) if (chances * numbers).sum() < traits.relations_per_concept else (low, middle)
     found = set()
     for concept in range(traits.concepts):
         count = generator.choice(numbers, p=chances)
@@ -85,32 +97,20 @@ def synthetic(traits: Synthetic, seed: int = 0) -> Graph:
     return Graph(np.array(sorted(found)), traits.concepts, traits.relations)
 
 
-def tilted(chances: np.ndarray, numbers: np.ndarray, mean: float) -> np.ndarray:
-    """Chances times x^number, with the x that gives them the mean."""
-    low, high = -20.0, 20.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        weights = chances * np.exp(middle * (numbers - numbers.mean()))
-        weights /= weights.sum()
-        low, high = (middle, high) if (weights * numbers).sum() < mean else (low, middle)
-    return weights
-
-
 def read_graph(paths: Iterable[Path]) -> Graph:
-    """The triplets of text files of three columns, parted by tabs, as one graph.
+    """The triplets of text files of three columns, separated by tabs, as one graph.
 
-    Raises ConfigError naming the file and line where there are not three columns, or the file that is not there.
+    Raises ConfigError naming the file and line where there are not three columns, or the missing file.
     """
     rows = set()
     for path in paths:
-        if not Path(path).is_file():
-            raise ConfigError(f"graph file {path}: there is no such file")
-        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        require(path.is_file(), f"graph file {path}: there is no such file")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             columns = line.split("\t")
             require(
                 len(columns) == 3 and all(columns),
-                f"graph file {Path(path).name}, line {number}: {len(columns)} columns; "
-                "must be three, parted by tabs: concept, relation, target",
+                f"graph file {path.name}, line {number}: {len(columns)} columns; "
+                "must be three, separated by tabs: concept, relation, target",
             )
             rows.add(tuple(columns))
     require(len(rows) > 0, "the graph files hold no triplet")
@@ -120,23 +120,15 @@ def read_graph(paths: Iterable[Path]) -> Graph:
     return Graph(np.array(triplets), len(concepts), len(relations))
 
 
-def real_folder(name: str) -> Path | None:
-    """Where the files of a real graph lie, or None where the package that brings them is not installed."""
-    one_of("graph", name, REAL)
-    found = importlib.util.find_spec("pykeen")  # finds the package without importing it
-    for place in (found.submodule_search_locations or ()) if found else ():
-        folder = Path(place) / "datasets" / name
-        if all((folder / part).is_file() for part in PARTS):
-            return folder
-    return None
-
-
 def real(name: str) -> Graph:
-    """Kinships, Nations or UMLS, all parts together. Raises ConfigError where the package is not installed."""
-    folder = real_folder(name)
-    if folder is None:
-        raise ConfigError(f"graph = {name!r}: its files come with the package pykeen, which is not installed")
-    return read_graph(folder / part for part in PARTS)
+    """Kinships, Nations or UMLS, all parts together. Raises ConfigError where ``pykeen`` is not installed."""
+    one_of("graph", name, REAL)
+    package = importlib.util.find_spec("pykeen")  # finds the package without importing it
+    for place in (package.submodule_search_locations or ()) if package else ():
+        files = [Path(place) / "datasets" / name / part for part in PARTS]
+        if all(file.is_file() for file in files):
+            return read_graph(files)
+    raise ConfigError(f"graph = {name!r}: its files come with the package pykeen, which is not installed")
 
 
 def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
@@ -183,3 +175,51 @@ def walks(graph: Graph, count: int, fewest: int = 3, most: int = 5, seed: int = 
 def walk_vocabulary(graph: Graph) -> int:
     """Number of tokens of a graph's walks, the filling included."""
     return 1 + graph.n_concepts + 2 * graph.n_relations
+
+
+def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
+    """Largest share of items that a function of the key alone gets right: sum of each key's commonest answer, / n."""
+    counts: dict[Hashable, Counter] = defaultdict(Counter)
+    for key, answer in zip(keys, answers, strict=True):
+        counts[key][answer] += 1
+    total = sum(sum(c.values()) for c in counts.values())
+    require(total > 0, "no items: a ceiling needs at least one")
+    return sum(max(c.values()) for c in counts.values()) / total
+
+
+def concept_ceiling(triplets_P3: np.ndarray) -> float:
+    """Largest share of the triplets that a model can recall which never sees the relation."""
+    return ceiling(triplets_P3[:, 0].tolist(), triplets_P3[:, 2].tolist())
+
+
+def walk_ceiling(tokens_WT: np.ndarray) -> float:
+    """Largest share of the nodes of walks that all before them tells: equal beginnings may go on differently."""
+    items = [
+        (tuple(row[:place]), row[place])
+        for row in tokens_WT.tolist()
+        for place in range(2, len(row), 2)
+        if row[place] != 0
+    ]
+    return ceiling(*zip(*items, strict=True))
+
+
+def expected_ceiling(concepts: float, size):
+    """Expected share of different concepts among ``size`` triplets over so many equally likely concepts.
+
+    C (1 - exp(-n / C)) / n: the ceiling of a model that sees the concept alone, where a concept's targets differ.
+    """
+    size = np.asarray(size, float)
+    return concepts * -np.expm1(-size / concepts) / size
+
+
+def fitted_concepts(recalled: Iterable[tuple[int, float]] = (*TABLE_3.items(), *ONE_LAYER.items())) -> float:
+    """The smallest number of concepts under which no published number of recalled triplets lies above the ceiling.
+
+    ``recalled``: pairs of triplets trained on and recalled. A ceiling through their middle would lie below some.
+    """
+    from scipy import optimize
+
+    def exceeded(log_concepts: float, size: float, count: float) -> float:
+        return float(expected_ceiling(np.exp(log_concepts), size)) - count / size
+
+    return max(float(np.exp(optimize.brentq(exceeded, 5.0, 25.0, args=pair))) for pair in recalled)

@@ -1,6 +1,20 @@
-"""Memorising a knowledge graph as records: functions of JSON arguments that return (metrics, curves)."""
+"""Models that memorise a knowledge graph, and the two studies of them: triplets and walks.
 
-from typing import Any
+Three ways to feed a triplet (concept, relation) → target to the same layers. The authors' public scripts stack
+``torch.nn.TransformerDecoderLayer`` with its default order of dimensions, pass a batch of shape (batch, 2, width), and
+read the first place. The layers take the first dimension for the sequence: the rows of a batch attend to one another,
+and the two tokens of a row never meet. So the relation cannot reach the output.
+
+- ``published``: that.
+- ``described``: attention within each row, read at its last token, as the paper's text has it.
+- ``concept``: the concept alone, by itself: equivalent to the published wiring, without the noise.
+
+Letters: B batch, T tokens (2 of a triplet), D width, V vocabulary, P triplets, W walks, N scored nodes.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -8,23 +22,187 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
+from entp_lib.models import build_model
+from entp_lib.models.transformer import Block, Transformer
 from entp_lib.records import resuming
+from entp_lib.statistics import first_at
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training.flat import FlatAdam
-from entp_lib.validation import from_dict, require
-from entp_papers.compact import ceilings, graph
-from entp_papers.compact.activated import walk_model
-from entp_papers.compact.wirings import TripletConfig, TripletModel, change_by_batch_mates, relation_gradient
+from entp_lib.validation import check_types, from_dict, one_of, require
+from entp_papers.compact import graph
 
+ACTIVATIONS = ("relu", "gelu", "rrelu", "softmax")
 RATE = 1e-3  # of Adam, §2.2.4
 
 
-def load(source: str, traits: dict[str, Any], seed: int) -> graph.Graph:
-    """The graph called ``source``: ``synthetic`` with its traits, or a real one."""
+@dataclass(frozen=True)
+class TripletConfig:
+    """Shape of a triplet model. ``architecture`` matters to the described wiring: a decoder masks, ENTP does not."""
+
+    wiring: Literal["described", "published", "concept"] = "described"
+    architecture: Literal["decoder", "entp"] = "decoder"
+    n_layers: int = 1
+    n_heads: int = 4
+    width: int = 64
+    activation: Literal["relu", "gelu", "rrelu", "softmax"] = "relu"
+
+    def __post_init__(self):
+        check_types(self)
+        for name in ("n_layers", "n_heads", "width"):
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        require(self.width % self.n_heads == 0, f"width = {self.width} is not divisible by n_heads = {self.n_heads}")
+
+
+class FeedForwardActivation(nn.Module):
+    """The named function between the two maps of a feed-forward layer; softmax runs over the features."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.name == "softmax":
+            return F.softmax(x, dim=-1)
+        if self.name == "rrelu":
+            return F.rrelu(x, training=self.training)
+        return {"relu": F.relu, "gelu": F.gelu}[self.name](x)
+
+
+class TripletModel(nn.Module):
+    """Logits of the target, (B, V), from concept and relation ids; every wiring has the same parameters.
+
+    Initial weights come from torch's global generator, as those of its layers do: seed it before.
+    """
+
+    def __init__(self, cfg: TripletConfig, n_concepts: int, n_relations: int):
+        super().__init__()
+        self.cfg, self.n_concepts = cfg, n_concepts
+        self.embedding = nn.Embedding(n_concepts + n_relations, cfg.width)
+        self.positions = nn.Embedding(2, cfg.width)
+        self.layers = nn.ModuleList(
+            nn.TransformerDecoderLayer(
+                cfg.width,
+                cfg.n_heads,
+                dim_feedforward=4 * cfg.width,
+                dropout=0.0,
+                activation=FeedForwardActivation(cfg.activation),
+                batch_first=cfg.wiring != "published",
+            )
+            for _ in range(cfg.n_layers)
+        )
+        self.output = nn.Linear(cfg.width, n_concepts)
+
+    def forward(self, pairs_B2: Tensor) -> Tensor:
+        """``pairs_B2``: concept and relation ids, each counted from 0."""
+        tokens_BT = pairs_B2 + torch.tensor([0, self.n_concepts], device=pairs_B2.device)
+        x_BTD = self.embedding(tokens_BT) + self.positions.weight
+        if self.cfg.wiring == "concept":
+            x_BTD = x_BTD[:, :1]
+        causal = self.cfg.wiring == "described" and self.cfg.architecture == "decoder"
+        mask = torch.ones(2, 2, dtype=torch.bool, device=x_BTD.device).triu(1) if causal else None
+        for layer in self.layers:
+            # a decoder layer also attends to a memory: the public scripts pass its own input
+            x_BTD = layer(x_BTD, x_BTD, tgt_mask=mask, memory_mask=mask)
+        return self.output(x_BTD[:, 1 if self.cfg.wiring == "described" else 0])
+
+
+def relation_gradient(model: TripletModel, pairs_B2: Tensor) -> float:
+    """Largest derivative of any logit's sum with respect to any relation's embedding: 0 where relations are unseen."""
+    model.zero_grad(set_to_none=True)
+    logits_BV = model(pairs_B2)
+    generator = torch.Generator().manual_seed(0)
+    (logits_BV * torch.randn(logits_BV.shape, generator=generator)).sum().backward()
+    gradient = model.embedding.weight.grad[model.n_concepts :].abs().max()
+    model.zero_grad(set_to_none=True)
+    return float(gradient)
+
+
+@torch.no_grad()
+def change_by_batch_mates(model: TripletModel, pairs_B2: Tensor) -> float:
+    """Largest change of the first row's logits when only the other rows change: 0 where rows do not mix."""
+    half = len(pairs_B2) // 2
+    one, other = (torch.cat([pairs_B2[:1], rest]) for rest in (pairs_B2[1:half], pairs_B2[half + 1 : 2 * half]))
+    return float((model(one)[0] - model(other)[0]).abs().max())
+
+
+class ActivatedBlock(Block):
+    """x + attention(LN(x)), then x + MLP(LN(x)) with any of ``ACTIVATIONS``."""
+
+    fusible = False  # the fused kernels know GELU only
+
+    def __init__(self, cfg: ModelConfig, activation: str):
+        super().__init__(cfg)
+        self.activation = FeedForwardActivation(activation)
+
+    def residual(self, x: Tensor, attended: Tensor) -> Tensor:
+        x = x + self.dropout(attended)
+        return x + self.dropout(self.fc_out(self.activation(self.fc_in(self.ln_2(x)))))
+
+
+def walk_model(cfg: ModelConfig, activation: str, seed: int) -> Transformer:
+    """The shared model, whose own GELU is "gelu"; with another of ``ACTIVATIONS`` it starts from the same weights."""
+    one_of("activation", activation, ACTIVATIONS)
+    network = build_model(cfg, seed)
+    if activation != "gelu":
+        network.blocks = nn.ModuleList(ActivatedBlock(cfg, activation) for _ in range(cfg.n_layers))
+        network.init_weights(seed)
+    return network
+
+
+def load(source: str, traits: dict[str, Any], seed: int) -> tuple[graph.Graph, dict[str, Any]]:
+    """The graph called ``source``, ``synthetic`` with its traits or a real one, and its facts for the record."""
     if source == "synthetic":
-        return graph.synthetic(from_dict(graph.Synthetic, traits, "traits."), seed)
-    require(not traits, f"traits = {traits}: only the synthetic graph has traits")
-    return graph.real(source)
+        found = graph.synthetic(from_dict(graph.Synthetic, traits, "traits."), seed)
+    else:
+        require(not traits, f"traits = {traits}: only the synthetic graph has traits")
+        found = graph.real(source)
+    return found, {
+        "concepts": found.n_concepts,
+        "relations": found.n_relations,
+        "triplets": len(found.triplets),
+        "pairs": len(np.unique(found.triplets[:, :2], axis=0)),
+        "checksum": found.checksum,
+    }
+
+
+def fit(
+    network: nn.Module,
+    name: str,
+    items: int,
+    predict: Callable[[Tensor], tuple[Tensor, Tensor]],
+    counted: Callable[[int], Iterable[Tensor]],
+    epochs: int,
+    batch_size: int,
+    seed: int,
+) -> dict[str, list]:
+    """Adam on cross-entropy over shuffled batches of items; curves by epoch, the share recalled every two.
+
+    ``predict``: (logits (N, V), targets (N,)) of some items; ``counted``: the batches, by epoch, that recall is counted
+    in; ``name`` and ``seed`` give the order.
+    """
+    optimizer = FlatAdam(network.parameters(), lr=RATE)
+    curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
+    for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
+        network.train()
+        total, scored, right = 0.0, 0, 0
+        for pick in torch.randperm(items, generator=generator_for("cpu", name, seed, epoch)).split(batch_size):
+            logits_NV, targets_N = predict(pick)
+            loss = F.cross_entropy(logits_NV, targets_N)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total, scored = total + float(loss.detach()) * len(targets_N), scored + len(targets_N)
+        if epoch % 2 == 0 or epoch == epochs:
+            network.eval()
+            with torch.no_grad():
+                for pick in counted(epoch):
+                    logits_NV, targets_N = predict(pick)
+                    right += int((logits_NV.argmax(-1) == targets_N).sum())
+            curves["epoch"].append(epoch)
+            curves["accuracy"].append(right / scored)
+            curves["loss"].append(total / scored)
+    network.eval()
+    return curves
 
 
 def triplets_study(
@@ -43,59 +221,36 @@ def triplets_study(
     """
     check_schedule(epochs, batch_size)
     cfg = from_dict(TripletConfig, model, "model.")
-    found = load(source, traits or {}, seed)
-    available = len(np.unique(found.triplets[:, :2], axis=0))
-    items_P3 = torch.tensor(graph.pairs(found, size or available, seed))
+    found, facts = load(source, traits or {}, seed)
+    items_P3 = torch.tensor(graph.pairs(found, size or facts["pairs"], seed))
     require(len(items_P3) >= 4, f"size = {len(items_P3)}: must be at least 4 triplets, to see whether rows mix")
+
+    def shuffled(epoch: int) -> Iterable[Tensor]:  # rows may look at one another
+        generator = generator_for("cpu", "recall", seed, epoch)
+        return torch.randperm(len(items_P3), generator=generator).split(batch_size)
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from("triplets", seed))
         network = TripletModel(cfg, found.n_concepts, found.n_relations)
-        curves = fit_triplets(network, items_P3, epochs, batch_size, seed)
-    network.eval()
-    sample = items_P3[:64, :2]
+
+        def predict(pick: Tensor) -> tuple[Tensor, Tensor]:
+            return network(items_P3[pick, :2]), items_P3[pick, 2]
+
+        curves = fit(network, "triplets", len(items_P3), predict, shuffled, epochs, batch_size, seed)
+    sample, best = items_P3[:64, :2], max(curves["accuracy"])
     metrics = {
         "triplets": len(items_P3),
         "accuracy": curves["accuracy"][-1],
-        "best": max(curves["accuracy"]),
-        "recalled": round(max(curves["accuracy"]) * len(items_P3)),
-        "concept_ceiling": ceilings.concept_ceiling(items_P3.numpy()),
+        "best": best,
+        "recalled": round(best * len(items_P3)),
+        "concept_ceiling": graph.concept_ceiling(items_P3.numpy()),
         "relation_gradient": relation_gradient(network, sample),
         "change_by_batch_mates": change_by_batch_mates(network, sample),
-        "epochs_to_99": first_epoch(curves, 0.99),
+        "epochs_to_99": first_at(curves, "accuracy", 0.99, "epoch"),
         "parameters": sum(p.numel() for p in network.parameters()),
-        **facts(found),
+        "graph": facts,
     }
     return metrics, curves
-
-
-def fit_triplets(network: TripletModel, items_P3, epochs: int, batch_size: int, seed: int) -> dict[str, list]:
-    """Adam on the cross-entropy of the target; the curves by epoch."""
-    optimizer = FlatAdam(network.parameters(), lr=RATE)
-    curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
-    for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
-        network.train()
-        order = torch.randperm(len(items_P3), generator=generator_for("cpu", "triplets", seed, epoch))
-        total = 0.0
-        for pick in order.split(batch_size):
-            loss = F.cross_entropy(network(items_P3[pick, :2]), items_P3[pick, 2])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            total += float(loss.detach()) * len(pick)
-        if epoch % 2 == 0 or epoch == epochs:
-            curves["epoch"].append(epoch)
-            curves["accuracy"].append(recall(network, items_P3, batch_size, seed, epoch))
-            curves["loss"].append(total / len(items_P3))
-    return curves
-
-
-@torch.no_grad()
-def recall(network: TripletModel, items_P3, batch_size: int, seed: int, epoch: int) -> float:
-    """Share of triplets whose target has the largest logit. Batches are shuffled: rows may look at one another."""
-    network.eval()
-    order = torch.randperm(len(items_P3), generator=generator_for("cpu", "recall", seed, epoch))
-    right = sum(int((network(items_P3[p, :2]).argmax(-1) == items_P3[p, 2]).sum()) for p in order.split(batch_size))
-    return right / len(items_P3)
 
 
 def walks_study(
@@ -118,86 +273,40 @@ def walks_study(
     with a common beginning leave, ``epochs_to_99`` % of that ceiling. Curves by epoch.
     """
     check_schedule(epochs, batch_size)
-    found = load(source, traits or {}, seed)
-    tokens = graph.walks(found, walks, seed=seed)
-    tokens_WT = torch.tensor(tokens)
-    length = tokens_WT.shape[1] - 1
+    found, facts = load(source, traits or {}, seed)
+    tokens_WT = torch.tensor(graph.walks(found, walks, seed=seed))
+    ceiling, length = graph.walk_ceiling(tokens_WT.numpy()), tokens_WT.shape[1] - 1
     cfg = ModelConfig(architecture, n_layers, n_heads, width, graph.walk_vocabulary(found), length)
     network = walk_model(cfg, activation, seed_from("walks", seed))
-    wanted_WT = torch.zeros(len(tokens_WT), length, dtype=torch.bool)
-    wanted_WT[:, 1::2] = tokens_WT[:, 2::2] != 0
-    kept = wanted_WT.any(1)  # a walk from a node without neighbours predicts nothing
-    tokens_WT, wanted_WT = tokens_WT[kept], wanted_WT[kept]
+    scored_WT = torch.zeros(len(tokens_WT), length, dtype=torch.bool)
+    scored_WT[:, 1::2] = tokens_WT[:, 2::2] != 0
+    kept = scored_WT.any(1)  # a walk from a node without neighbours predicts nothing
+    tokens_WT, scored_WT = tokens_WT[kept], scored_WT[kept]
+
+    def predict(pick: Tensor) -> tuple[Tensor, Tensor]:
+        scored = scored_WT[pick]
+        return network(tokens_WT[pick, :-1], scored, None), tokens_WT[pick, 1:][scored]
+
+    def in_order(epoch: int) -> Iterable[Tensor]:
+        return torch.arange(len(tokens_WT)).split(512)
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from("slopes", seed))  # of a randomised activation
-        curves = fit_walks(network, tokens_WT, wanted_WT, epochs, batch_size, seed)
-    ceiling = ceilings.walk_ceiling(tokens)
+        curves = fit(network, "walks", len(tokens_WT), predict, in_order, epochs, batch_size, seed)
     metrics = {
         "walks": walks,
-        "predictions": int(wanted_WT.sum()),
-        "per_walk": int(wanted_WT.sum()) / walks,
+        "predictions": int(scored_WT.sum()),
+        "per_walk": int(scored_WT.sum()) / walks,
         "accuracy": curves["accuracy"][-1],
         "best": max(curves["accuracy"]),
         "ceiling": ceiling,
-        "epochs_to_99": first_epoch(curves, 0.99 * ceiling),
-        **facts(found),
+        "epochs_to_99": first_at(curves, "accuracy", 0.99 * ceiling, "epoch"),
+        "graph": facts,
     }
     return metrics, curves
 
 
-def fit_walks(
-    network: nn.Module, tokens_WT: Tensor, wanted_WT: Tensor, epochs: int, batch_size: int, seed: int
-) -> dict[str, list]:
-    """Adam on the cross-entropy of the wanted nodes; the curves by epoch."""
-    optimizer = FlatAdam(network.parameters(), lr=RATE)
-    curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
-    for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
-        network.train()
-        order = torch.randperm(len(tokens_WT), generator=generator_for("cpu", "walks", seed, epoch))
-        total = 0.0
-        for pick in order.split(batch_size):
-            wanted = wanted_WT[pick]
-            logits = network(tokens_WT[pick, :-1], wanted, None)
-            loss = F.cross_entropy(logits, tokens_WT[pick, 1:][wanted])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            total += float(loss.detach()) * int(wanted.sum())
-        if epoch % 2 == 0 or epoch == epochs:
-            curves["epoch"].append(epoch)
-            curves["accuracy"].append(walk_recall(network, tokens_WT, wanted_WT))
-            curves["loss"].append(total / int(wanted_WT.sum()))
-    return curves
-
-
-@torch.no_grad()
-def walk_recall(network: nn.Module, tokens_WT: Tensor, wanted_WT: Tensor) -> float:
-    """Share of the wanted nodes that have the largest logit."""
-    network.eval()
-    right = 0
-    for tokens, wanted in zip(tokens_WT.split(512), wanted_WT.split(512), strict=True):
-        right += int((network(tokens[:, :-1], wanted, None).argmax(-1) == tokens[:, 1:][wanted]).sum())
-    return right / int(wanted_WT.sum())
-
-
-def first_epoch(curves: dict[str, list], accuracy: float) -> int | None:
-    """The first epoch with at least so much accuracy."""
-    return next((e for e, a in zip(curves["epoch"], curves["accuracy"], strict=True) if a >= accuracy), None)
-
-
-def facts(found: graph.Graph) -> dict[str, Any]:
-    """What a record says of its graph."""
-    return {
-        "graph": {
-            "concepts": found.n_concepts,
-            "relations": found.n_relations,
-            "triplets": len(found.triplets),
-            "pairs": len(np.unique(found.triplets[:, :2], axis=0)),
-            "checksum": found.checksum,
-        }
-    }
-
-
 def check_schedule(epochs: int, batch_size: int) -> None:
+    """Raise ConfigError where either is below 1."""
     require(epochs >= 1, f"epochs = {epochs}: must be at least 1")
     require(batch_size >= 1, f"batch_size = {batch_size}: must be at least 1")

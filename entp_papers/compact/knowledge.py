@@ -1,4 +1,4 @@
-"""Memorising knowledge graphs: the runs of every tier, tables of them, and what they say of the claims (§3.2)."""
+"""Memorising knowledge graphs (§3.2): the runs of every tier, tables of them, and their part in the claims."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,12 +6,14 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, no_claims, planned_study, select
 from entp_lib.experiments.measurements import Check, Measurement, Observation
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, to_figures
+from entp_papers.compact.capacity import table
 
 NAME, REAL_NAME = "compact_graph", "compact_real_graph"
+NOTEBOOK = "12_compact_transformers"
 WIRINGS = ("described", "published", "concept")
 
 # By tier: traits of the synthetic graph; triplets in three sizes by wiring; widths by depth; walks.
@@ -37,60 +39,37 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         return []
     t, found = TIERS[tier], []
 
-    def add(study: str, part: str, params: dict[str, Any], seed: int, **labels) -> None:
-        whole = dict(source="synthetic", traits=t["traits"], seed=seed, **params)
-        config = StudyConfig(NAME, tier, study, whole, seed, seed)
+    def add(study: str, part: str, seed: int, params: dict[str, Any], epochs: int = t["epochs"], **labels) -> None:
+        graph = dict(source="synthetic", traits=t["traits"], seed=seed, epochs=epochs, batch_size=t["batch_size"])
+        config = StudyConfig(NAME, tier, study, graph | params, seed, seed)
         found.append(planned_study(config, part=part, **labels))
 
     for seed in range(seeds or t["seeds"]):
         for size in t["sizes"]:
             for wiring in WIRINGS:
-                model = dict(wiring=wiring, width=t["width"], n_heads=t["n_heads"])
-                params = dict(size=size, model=model, epochs=t["epochs"], batch_size=t["batch_size"])
-                add("compact_triplets", "wirings", params, seed, size=size, wiring=wiring)
+                params = dict(size=size, model=dict(wiring=wiring, width=t["width"], n_heads=t["n_heads"]))
+                add("compact_triplets", "wirings", seed, params, size=size, wiring=wiring)
     for width in t["widths"]:
         for n_layers in (1, 2):
             model = dict(width=width, n_heads=t["n_heads"], n_layers=n_layers, activation="softmax")
-            params = dict(size=t["shape_size"], model=model, epochs=t["epochs"], batch_size=t["batch_size"])
-            add("compact_triplets", "shape", params, 0, width=width, n_layers=n_layers)
+            params = dict(size=t["shape_size"], model=model)
+            add("compact_triplets", "shape", 0, params, width=width, n_layers=n_layers)
     for architecture, n_layers in (("decoder", 1), ("decoder", 2), ("entp", 2)):
-        params = dict(
-            walks=t["sizes"][-1],
-            architecture=architecture,
-            n_layers=n_layers,
-            width=t["width"],
-            n_heads=t["n_heads"],
-            epochs=t["walk_epochs"],
-            batch_size=t["batch_size"],
-        )
-        add("compact_walks", "walks", params, 0, architecture=architecture, n_layers=n_layers)
+        arm = dict(architecture=architecture, n_layers=n_layers)
+        params = dict(walks=t["sizes"][-1], width=t["width"], n_heads=t["n_heads"], **arm)
+        add("compact_walks", "walks", 0, params, t["walk_epochs"], **arm)
     return found
 
 
 def plan_real(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """All pairs of three real graphs in each wiring; needs the package that brings their files."""
-    epochs = {"smoke": 1, "quick": 80}.get(tier)
-    if epochs is None:
-        return []
-    found = []
-    for source in ("nations", "umls", "kinships"):
+    """All pairs of three real graphs in each wiring; needs the package that holds their files."""
+    found, epochs = [], {"smoke": 1, "quick": 80}.get(tier)
+    for source in ("nations", "umls", "kinships") if epochs else ():
         for wiring in WIRINGS:
-            model = dict(wiring=wiring, width=64)
-            params = dict(source=source, size=0, model=model, epochs=epochs, batch_size=64)
+            params = dict(source=source, size=0, model=dict(wiring=wiring, width=64), epochs=epochs, batch_size=64)
             config = StudyConfig(REAL_NAME, tier, "compact_triplets", params)
             found.append(planned_study(config, part="real", source=source, wiring=wiring))
     return found
-
-
-def table(records: Sequence[Record], part: str) -> pd.DataFrame:
-    """One row per study of a part: its labels and its plain metrics."""
-    return pd.DataFrame(
-        {
-            **{k: v for k, v in r.labels.items() if k not in ("study", "part", "tier")},
-            **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None},
-        }
-        for r in select(records, part=part)
-    )
 
 
 def above_ceiling(records: Sequence[Record], wiring: str) -> list[float]:
@@ -117,12 +96,6 @@ def width_and_depth(records: Sequence[Record]) -> pd.DataFrame:
     return rows.pivot(index="width", columns="n_layers", values="epochs_to_99")
 
 
-def never_there(records: Sequence[Record]) -> str:
-    """How many models of the grid did not get to 99 % in its epochs, for which these stand."""
-    found = table(records, "shape")["epochs_to_99"]
-    return f"{int(found.isna().sum())} of {len(found)} runs had not got there and count the last epoch"
-
-
 def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
     """The gradient that is exactly zero, the ceiling, and that memory falls with size in one wiring alone."""
     rows = select(records, part="wirings")
@@ -130,30 +103,20 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
         return []
     tier, ids = rows[0].config.tier, tuple(name_of(r) for r in rows)
     shape_ids, walk_ids = (tuple(name_of(r) for r in select(records, part=part)) for part in ("shape", "walks"))
-    needed = epochs_needed(records)["epochs_to_99"].astype(float)
-    found = table(records, "wirings")
+    found, epochs = table(records, "wirings"), epochs_needed(records)["epochs_to_99"].astype(float)
     published, described = (found[found["wiring"] == name] for name in ("published", "described"))
-    grid, (walk, triplet) = width_and_depth(records), (needed[part] for part in ("walks", "triplets"))
-    wider, deeper = (float(spread) for spread in (grid.std(axis=0).mean(), grid.std(axis=1).mean()))
+    grid, arrived = width_and_depth(records), table(records, "shape")["epochs_to_99"]
+    spreads = (
+        f"epochs spread by {grid.std(axis=0).mean():.0f} with width and by {grid.std(axis=1).mean():.0f} with depth"
+    )
+    late = f"{int(arrived.isna().sum())} of {len(arrived)} runs had not got there and count the last epoch"
+    walks = f"{epochs['walks']:.0f} epochs against {epochs['triplets']:.0f} of triplets"
+    few = "one run each"
     return [
         Check("CT-wiring", bool(published["relation_gradient"].eq(0).all()), tier, records=ids),
         Measurement("CT-ceiling", above_ceiling(records, "published"), tier, ids),
-        Observation(
-            "CT-width",
-            "inconclusive",
-            tier,
-            "one run each",
-            f"epochs spread by {wider:.0f} with width and by {deeper:.0f} with depth; {never_there(records)}",
-            records=shape_ids,
-        ),
-        Observation(
-            "CT-walks",
-            "inconclusive",
-            tier,
-            "one run each",
-            f"{walk:.0f} epochs against {triplet:.0f} of triplets",
-            records=walk_ids,
-        ),
+        Observation("CT-width", "inconclusive", tier, few, f"{spreads}; {late}", records=shape_ids),
+        Observation("CT-walks", "inconclusive", tier, few, walks, records=walk_ids),
         share_by_size(described, tier, ids),
     ]
 
@@ -169,24 +132,9 @@ def share_by_size(described: pd.DataFrame, tier: str, records: Sequence[str]) ->
     return Observation("CT-table-3", falls, tier, "", seen, seeds, records)
 
 
-def no_measure(records: Sequence[Record]) -> list[Measurement]:
-    """The real graphs are shown beside the synthetic one and decide no claim."""
-    return []
-
-
 GRAPH = Experiment(
-    name=NAME,
-    version=1,
-    title="Knowledge graphs by heart, in three wirings",
-    notebook="12_compact_transformers",
-    plan=plan,
-    measure=measure,
+    NAME, version=1, title="Knowledge graphs by heart, in three wirings", notebook=NOTEBOOK, plan=plan, measure=measure
 )
 REAL_GRAPH = Experiment(
-    name=REAL_NAME,
-    version=1,
-    title="Three real graphs by heart",
-    notebook="12_compact_transformers",
-    plan=plan_real,
-    measure=no_measure,
+    REAL_NAME, version=1, title="Three real graphs by heart", notebook=NOTEBOOK, plan=plan_real, measure=no_claims
 )

@@ -1,7 +1,13 @@
-"""Addition beyond the trained length: the runs of every tier, the table of schemes, and the claims (§3.4).
+"""Addition beyond the trained length (§3.4): the runs of every tier, the tables of schemes, their part in the claims.
 
-The quick tier trains on sums of up to two digits, the most that nearly every scheme learns in its time: in padded text
-five seeds of the schemes that a claim compares, three of the others; in the other formats three of learned positions.
+``compact_lengths``: the quick tier trains on sums of up to two digits, the most that nearly every scheme learns in its
+time: in padded text five seeds of the schemes that a claim compares, three of the others; in the other formats three of
+learned positions.
+
+``compact_length_seeds``: more seeds of the schemes that ``compact_lengths`` has a single one of at five digits. With
+T5, ALiBi and FIRE that seed had ENTP learn the sums and the decoder not: whether that holds is asked of five others,
+which had no part in forming the question. With T5 and ALiBi, where most of these had ENTP learn them, decoders are also
+trained for ENTP's token-forwards: 5.8 prefixes of a sum are scored, each a row of its own in ENTP.
 """
 
 from collections.abc import Sequence
@@ -11,23 +17,24 @@ import pandas as pd
 
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, name_of, planned_study, select
-from entp_lib.experiments.frames import levels
-from entp_lib.experiments.measurements import Measurement
+from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval, reaches
-from entp_papers.compact.formats import FORMATS
-from entp_papers.compact.positions import SCHEMES
+from entp_papers.compact.addition import FORMATS
+from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
 
-NAME = "compact_lengths"
-ARCHITECTURES = ("decoder", "entp")
+NAME, SEEDS_NAME = "compact_lengths", "compact_length_seeds"
+NOTEBOOK = "12_compact_transformers"
+LABELS = ("positions", "format", "architecture", "arm", "seed")
 LEARNED = 0.05  # share of right sums at the trained length; below it, how far a scheme reaches is not measured
-# What a scheme tells the model: where a token is, or how far two tokens are apart. A row of panels each.
+BEYOND = 1.3  # times the trained length and more is beyond it
+# Schemes that tell where a token is, or how far two tokens are apart. A row of panels each.
 FAMILIES = {
     "places": ("learned", "sinusoidal", "randomised", "coupled", "none"),
     "distances": ("t5", "alibi", "kerple", "fire", "rope"),
 }
 
-# Claims of the paper, the format and the scheme that each holds against learned positions in the same format.
+# Claims of the paper, the format and the scheme that each compares with learned positions in the same format.
 COMPARED = (
     ("CT-coupling", "padded", "coupled"),
     ("CT-relative", "padded", "t5"),
@@ -35,11 +42,11 @@ COMPARED = (
     ("CT-fire", "hinted", "fire"),
 )
 
-# By tier: what all runs share, seeds of every scheme in padded text (of ``more`` apart, where there is not the time for
-# five of all), and seeds of the other formats with ``others``. At ``quick`` those have five that a claim compares. At
-# ``overnight`` those that learned sums of five or three digits in a pilot; one of each other shows that it does not in
-# this time. ``decoders``: formats and
-# schemes of which decoders alone are trained, with seeds and steps of their own.
+# By tier: the parameters that all runs share, seeds of every scheme in padded text (of ``more`` apart, where there is
+# not the time for five of all), and seeds of the other formats with ``others``. At ``quick`` those have five that a
+# claim compares. At ``overnight`` those that learned sums of five or three digits in a pilot; one of each other shows
+# that it does not in this time. ``decoders``: formats and schemes of which decoders alone are trained, with seeds and
+# steps of their own.
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
         shared=dict(trained_digits=2, tested_digits=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8,
@@ -63,70 +70,98 @@ TIERS: dict[str, dict[str, Any]] = {
     ),
 }  # fmt: skip
 
+RELATIVE = ("t5", "alibi", "fire")
+SEEDS = {
+    "smoke": dict.fromkeys(RELATIVE, 1),
+    "overnight": dict.fromkeys(RELATIVE, 5) | dict.fromkeys(("sinusoidal", "kerple", "none", "randomised"), 2),
+}
+# Decoders with ENTP's token-forwards: 5.8 times the steps at ``overnight``. Added after the runs at equal steps.
+EQUAL_FORWARDS = {
+    "smoke": dict(schemes=("t5",), steps=8, seeds=1),
+    "overnight": dict(schemes=("t5", "alibi"), steps=34_800, seeds=5),
+}
+
+
+def planned(name: str, tier: str, cell: tuple[str, str, str], seed: int, steps: int = 0, **labels: str) -> PlannedRun:
+    """A run of a cell: its format, positions and architecture; ``steps``: others than the tier's."""
+    arm = dict(zip(("format", "positions", "architecture"), cell, strict=True))
+    params = {**arm, "seed": seed, **TIERS[tier]["shared"], **({"steps": steps} if steps else {})}
+    config = StudyConfig(name, tier, "compact_addition", params, seed, seed)
+    return planned_study(config, **{**arm, "arm": arm["architecture"], **labels})
+
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every scheme in padded text, and the other formats under some schemes, each as decoder and as ENTP."""
     if tier not in TIERS:
         return []
-    t, found = TIERS[tier], []
+    t = TIERS[tier]
     cells = [("padded", name, seeds or t.get("more", {}).get(name, t["seeds"])) for name in SCHEMES]
     cells += [(form, name, seeds or t["other_seeds"]) for form in FORMATS if form != "padded" for name in t["others"]]
-    arms = [(*cell, architecture, t["shared"]) for cell in cells for architecture in ARCHITECTURES]
+    runs = [
+        planned(NAME, tier, (form, positions, architecture), seed)
+        for form, positions, count in cells
+        for architecture in ARCHITECTURES
+        for seed in range(count)
+    ]
     if alone := t.get("decoders"):
-        shared = t["shared"] | {"steps": alone["steps"]}
-        arms += [(*cell, seeds or alone["seeds"], "decoder", shared) for cell in alone["cells"]]
-    for form, positions, count, architecture, shared in arms:
-        arm = dict(format=form, positions=positions, architecture=architecture)
-        found += [planned_sums(NAME, tier, arm, shared, seed) for seed in range(count)]
-    return by_seed(found)
+        numbers = range(seeds or alone["seeds"])
+        cells = [(*cell, "decoder") for cell in alone["cells"]]
+        runs += [planned(NAME, tier, cell, seed, alone["steps"]) for cell in cells for seed in numbers]
+    return by_seed(runs)
 
 
-def planned_sums(experiment: str, tier: str, arm: dict[str, str], shared: dict[str, Any], seed: int) -> PlannedRun:
-    """A run of an ``arm``: its format, positions and architecture."""
-    config = StudyConfig(experiment, tier, "compact_addition", {**arm, "seed": seed, **shared}, seed, seed)
-    return planned_study(config, **arm, arm=arm["architecture"])
+def plan_seeds(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Each scheme in padded text as decoder and as ENTP, with seeds from 1 up: 0 is that of ``compact_lengths``.
+
+    The ``arm`` of a decoder with more steps is ``longer``.
+    """
+    runs = [
+        planned(SEEDS_NAME, tier, ("padded", positions, architecture), 1 + seed)
+        for positions, count in SEEDS.get(tier, {}).items()
+        for architecture in ARCHITECTURES
+        for seed in range(seeds or count)
+    ]
+    if more := EQUAL_FORWARDS.get(tier):
+        runs += [
+            planned(SEEDS_NAME, tier, ("padded", positions, "decoder"), 1 + seed, more["steps"], arm="longer")
+            for positions in more["schemes"]
+            for seed in range(seeds or more["seeds"])
+        ]
+    return by_seed(runs)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """Long: one row per run and tested length, with both accuracies and the factor over the trained length."""
-    return pd.DataFrame(
+    rows = [
         {
-            **{k: r.labels[k] for k in ("positions", "format", "architecture", "arm", "seed")},
+            **{k: r.labels[k] for k in LABELS},
             "digits": int(digits),
             "factor": int(digits) / r.config.params["trained_digits"],
             "accuracy": accuracy,
             "token_accuracy": r.metrics["token_accuracy"][digits],
-            "loss": r.curves["loss"][-1],
         }
         for r in records
         for digits, accuracy in r.metrics["accuracy"].items()
-    )
+    ]
+    return pd.DataFrame(rows, columns=[*LABELS, "digits", "factor", "accuracy", "token_accuracy"])
 
 
-def overview(records: Sequence[Record], metric: str = "accuracy") -> pd.DataFrame:
-    """Schemes and formats in rows, architectures and lengths in columns: mean over seeds and 95 % interval as text."""
+def overview(records: Sequence[Record]) -> pd.DataFrame:
+    """Whole sums right, mean over seeds and 95 % interval as text: formats and schemes by architectures and lengths."""
 
     def text(values: pd.Series) -> str:
         mean, low, high = mean_interval(values)
         return f"{mean:.2f}" if low != low else f"{mean:.2f} ({max(low, 0):.2f} to {min(high, 1):.2f})"
 
     keys = ["format", "positions", "architecture", "digits"]
-    cells = table(records).groupby(keys, sort=False)[metric].apply(text)
+    cells = table(records).groupby(keys, sort=False)["accuracy"].apply(text)
     # a record's lengths are in the order of their names, 10 before 5; blank: not run
     wide = cells.unstack(["architecture", "digits"], fill_value="")
     return wide[sorted(wide.columns, key=lambda column: (ARCHITECTURES.index(column[0]), column[1]))]
 
 
-def furthest(records: Sequence[Record], threshold: float = 0.5) -> pd.DataFrame:
-    """By scheme, format and architecture: the longest tested sums of which this share is right, over the trained."""
-    means = table(records).groupby(["format", "positions", "architecture", "digits", "factor"], sort=False)
-    means = means["accuracy"].mean().reset_index()
-    reached = means[reaches(means["accuracy"], threshold)]
-    return reached.groupby(["format", "positions", "architecture"], sort=False)["factor"].max().unstack("architecture")
-
-
 def heading(records: Sequence[Record]) -> str:
-    """What a panel's title says: the longest operands of training, the tier, and how many seeds its schemes have."""
+    """A panel's title: the longest operands of training, the tier, and how many seeds its schemes have."""
     counts = table(select(records, format="padded")).groupby("positions")["seed"].nunique()
     most, least = counts.max(), counts.min()
     config = records[0].config
@@ -135,83 +170,109 @@ def heading(records: Sequence[Record]) -> str:
 
 
 def reach(records: Sequence[Record], share: float = 0.5) -> str:
-    """Which schemes keep such a share of the answer's tokens beyond training, padded text, mean over seeds; how far."""
+    """The schemes that keep such a share of the answer's tokens beyond training, mean over padded seeds; how far."""
     rows = table(select(records, format="padded"))
     means = rows[rows["factor"] > 1].groupby(["positions", "architecture", "digits"], sort=False)["token_accuracy"]
     kept = means.mean()[lambda found: reaches(found, share)].reset_index()
-    furthest_of = kept.groupby(["positions", "architecture"], sort=False)["digits"].max()
-    found = ", ".join(f"{name} ({arm}) to {digits} digits" for (name, arm), digits in furthest_of.items())
+    furthest = kept.groupby(["positions", "architecture"], sort=False)["digits"].max()
+    found = ", ".join(f"{name} ({arm}) to {digits} digits" for (name, arm), digits in furthest.items())
     return f"at least {share:.0%} of the tokens right beyond training: {found or 'none'}"
 
 
-def beyond(records: Sequence[Record], form: str = "padded", by: float = 1.3) -> pd.DataFrame:
-    """The rows of ``table`` in a format, at tested lengths so many times the trained one."""
+def trained_length(records: Sequence[Record], schemes: Sequence[str] = RELATIVE) -> pd.DataFrame:
+    """Whole padded sums of the trained length right: a row per scheme and arm, a column per seed."""
+    rows = table(select(records, format="padded", positions=tuple(schemes)))
+    rows = rows[rows["factor"] == 1]
+    wide = rows.pivot_table(index=["positions", "arm"], columns="seed", values="accuracy", sort=False)
+    return wide.sort_index(axis=1)
+
+
+def gain_beyond(records: Sequence[Record], by: str, first: str, second: str) -> list[float]:
+    """Token accuracy beyond the trained length with ``first`` less that with ``second`` of a label, paired by seed."""
     rows = table(records)
-    return rows[(rows["format"] == form) & (rows["factor"] >= by)]
+    wide = rows[rows["factor"] >= BEYOND].pivot_table(index="seed", columns=by, values="token_accuracy")
+    return (wide[first] - wide[second]).dropna().tolist() if {first, second} <= set(wide) else []
 
 
-def gain(records: Sequence[Record], positions: str, architecture: str, form: str = "padded") -> list[float]:
-    """Token accuracy with a scheme less that with learned positions, beyond the trained length, paired by seed."""
-    rows = beyond(records, form)
-    wide = rows[rows["architecture"] == architecture].pivot_table(
-        index="seed", columns="positions", values="token_accuracy"
-    )
-    if positions not in wide or "learned" not in wide:
+def levels_beyond(records: Sequence[Record], by: str) -> tuple[Level, ...]:
+    """Where the sides of a label are beyond the trained length: mean token accuracy, between 0 and 1."""
+    rows = table(records)
+    means = rows[rows["factor"] >= BEYOND].groupby(by)["token_accuracy"].mean()
+    return tuple(Level(float(score), 0.0, 1.0, 0.0) for score in means)
+
+
+def gain_at_trained_length(records: Sequence[Record], schemes: Sequence[str], other: str) -> list[float]:
+    """Whole sums of the trained length right, ENTP − the ``other`` arm, mean over schemes; a value per whole seed."""
+    wide = trained_length(records, schemes).T.dropna()
+    if wide.shape[1] < 2 * len(schemes):
         return []
-    return (wide[positions] - wide["learned"]).dropna().tolist()
+    means = {arm: wide.xs(arm, axis=1, level="arm").mean(axis=1) for arm in ("entp", other)}
+    return (means["entp"] - means[other]).tolist()
 
 
-def entp_gain(records: Sequence[Record], positions: str = "coupled") -> list[float]:
-    """Token accuracy of ENTP less the decoder's beyond the trained length, in padded text, paired by seed."""
-    rows = beyond(records)
-    wide = rows[rows["positions"] == positions].pivot_table(
-        index="seed", columns="architecture", values="token_accuracy"
-    )
-    return (wide["entp"] - wide["decoder"]).dropna().tolist() if len(wide) else []
-
-
-def untaught(rows: pd.DataFrame, sides: Sequence[tuple[str, str]], form: str = "padded") -> str:
+def not_learned(records: Sequence[Record], sides: Sequence[tuple[str, str]]) -> str:
     """Which of the ``sides`` (positions, architecture) have not learned the sums they were trained on; empty if none.
 
     The reach of such a side is not measured. To have learned all of them is what is wanted, and bars nothing.
     """
-    missing = []
-    for positions, architecture in sides:
-        part = rows[
-            (rows["format"] == form) & (rows["architecture"] == architecture) & (rows["positions"] == positions)
-        ]
-        if not reaches(part.loc[part["factor"] == 1, "accuracy"].mean(), LEARNED):
-            missing.append(f"{positions} ({architecture})")
+    rows = table(records)
+    means = rows[rows["factor"] == 1].groupby(["positions", "architecture"])["accuracy"].mean()
+    missing = [f"{p} ({a})" for p, a in sides if not reaches(means.get((p, a), float("nan")), LEARNED)]
     return f"trained length not learned: {', '.join(missing)}" if missing else ""
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """What each family of schemes gains over learned positions, for the decoder, which the paper speaks of."""
+    """Gains of each family of schemes over learned positions, for the decoder, which the paper speaks of."""
     if not records:
         return []
-    tier, rows = records[0].config.tier, table(records)
-    found, ends = [], dict(floor=0.0, ceiling=1.0, distance=0.0)
+    tier, found = records[0].config.tier, []
     for claim, form, positions in COMPARED:
-        values = gain(records, positions, "decoder", form)
+        decoders = select(records, format=form, architecture="decoder")
+        values = gain_beyond(decoders, "positions", positions, "learned")
         if not values and form != "padded":  # quick has no such runs
             continue
-        chosen = select(records, format=form, architecture="decoder", positions=(positions, "learned"))
-        barred = untaught(rows, ((positions, "decoder"), ("learned", "decoder")), form)
-        sides = beyond(chosen, form).assign(arm=lambda rows: rows["positions"])
-        stand = levels(sides, "token_accuracy", (positions, "learned"), **ends)
-        names = tuple(name_of(r) for r in chosen)
-        found.append(Measurement(claim, values, tier, names, levels=stand, barred=barred))
-    ids = tuple(name_of(r) for r in select(records, format="padded", positions="coupled"))
-    barred, coupled = untaught(rows, (("coupled", "entp"), ("coupled", "decoder"))), beyond(records)
-    stand = levels(coupled[coupled["positions"] == "coupled"], "token_accuracy", ARCHITECTURES, **ends)
-    return [*found, Measurement("CT-entp-length", entp_gain(records), tier, ids, levels=stand, barred=barred)]
+        chosen = select(decoders, positions=(positions, "learned"))
+        barred = not_learned(chosen, ((positions, "decoder"), ("learned", "decoder")))
+        used, sides = tuple(name_of(r) for r in chosen), levels_beyond(chosen, "positions")
+        found.append(Measurement(claim, values, tier, used, levels=sides, barred=barred))
+    coupled = select(records, format="padded", positions="coupled")
+    values = gain_beyond(coupled, "architecture", "entp", "decoder")
+    barred = not_learned(coupled, (("coupled", "entp"), ("coupled", "decoder")))
+    used, sides = tuple(name_of(r) for r in coupled), levels_beyond(coupled, "architecture")
+    return [*found, Measurement("CT-entp-length", values, tier, used, levels=sides, barred=barred)]
+
+
+def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
+    """The question that seed 0 raised, and the same at equal token-forwards; idle where no side, or each, learns."""
+    found = []
+    for claim, other, schemes in (
+        ("CT-relative-entp", "decoder", RELATIVE),
+        ("CT-relative-compute", "longer", EQUAL_FORWARDS["overnight"]["schemes"]),
+    ):
+        chosen = select(records, positions=schemes, arm=("entp", other))
+        if {r.labels["arm"] for r in chosen} != {"entp", other}:
+            continue
+        rows = table(chosen)
+        means = rows[rows["factor"] == 1].groupby("arm")["accuracy"].mean()
+        levels = tuple(Level(float(means[name]), 0.0, 1.0, LEARNED) for name in ("entp", other))
+        ids, values = tuple(name_of(r) for r in chosen), gain_at_trained_length(chosen, schemes, other)
+        found.append(Measurement(claim, values, chosen[0].config.tier, ids, levels=levels))
+    return found
 
 
 LENGTHS = Experiment(
-    name=NAME,
+    NAME,
     version=1,
     title="Addition beyond the trained length, by format and positions",
-    notebook="12_compact_transformers",
+    notebook=NOTEBOOK,
     plan=plan,
     measure=measure,
+)
+LENGTH_SEEDS = Experiment(
+    SEEDS_NAME,
+    version=1,
+    title="Addition of five digits, more seeds of the positional schemes",
+    notebook=NOTEBOOK,
+    plan=plan_seeds,
+    measure=measure_seeds,
 )

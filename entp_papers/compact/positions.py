@@ -1,11 +1,14 @@
-"""Ten ways to tell a Transformer where its tokens are (§2.4.3), each an entry of ``SCHEMES``.
+"""Ten positional schemes (§2.4.3), each an entry of ``SCHEMES``, and a Transformer with any of them.
 
 A scheme may add to the token embeddings, turn queries and keys, or add a bias to the attention scores before the
 softmax. Causal attention only looks back; in ENTP every token but a prefix's last also looks ahead, so distance needs
-a sign or none: T5 has buckets of its own for what lies ahead, RoPE turns by the signed difference, ALiBi, Kerple and
-FIRE take the absolute distance. Ids are counted from 0 and come from ``position_ids``.
+a sign or none: T5 has separate buckets for tokens ahead, RoPE turns by the signed difference, ALiBi, Kerple and FIRE
+take the absolute distance. Position ids are counted from 0.
 
-Letters: B batch, T tokens, D width, H heads, K head width.
+The blocks are those of the shared model. ENTP runs every scored prefix in a row of its own, padding masked out, and
+reads the last layer at the prefix's end only: plain enough for sequences as short as sums are.
+
+Letters: B batch, T tokens, N scored prefixes, D width, H heads, K head width, V vocabulary.
 """
 
 import math
@@ -15,16 +18,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from entp_lib.config import ModelConfig
 from entp_lib.models.positions.alibi import slopes
+from entp_lib.models.transformer import Block
 from entp_lib.validation import one_of, require
 
+ARCHITECTURES = ("decoder", "entp")
 T5_BUCKETS, T5_FARTHEST = 32, 128
 RANDOM_RANGE = 4  # randomised ids come from so many times the longest sequence
 FIRE_HIDDEN = 32
 
 
 class Scheme(nn.Module):
-    """No positions; what the other schemes change. ``ids``: where position ids come from."""
+    """No positions, the base of the other schemes. ``ids``: the source of position ids."""
 
     ids = "index"
 
@@ -41,19 +47,18 @@ class Scheme(nn.Module):
         return x_BHTK
 
     def bias(self, length: int) -> Tensor | None:
-        """What is added to the scores, (H, T, T) by query and key, or None."""
+        """The term added to the scores, (H, T, T) by query and key, or None."""
         return None
 
 
 class Learned(Scheme):
     """A learned vector per place, added to the embedding; places beyond those of training keep their first values."""
 
+    ranges = 1  # ids go up to so many times the longest sequence
+
     def __init__(self, width, n_heads, longest, causal):
         super().__init__(width, n_heads, longest, causal)
-        self.table = nn.Embedding(self.places(longest), width)
-
-    def places(self, longest: int) -> int:
-        return longest
+        self.table = nn.Embedding(self.ranges * longest, width)
 
     def embed(self, x_BTD, ids_BT):
         return x_BTD + self.table(ids_BT)
@@ -62,10 +67,7 @@ class Learned(Scheme):
 class Randomised(Learned):
     """A learned vector per id, ids being a sorted random choice from a range four times the longest sequence."""
 
-    ids = "random"
-
-    def places(self, longest: int) -> int:
-        return RANDOM_RANGE * longest
+    ids, ranges = "random", RANDOM_RANGE
 
 
 class Coupled(Learned):
@@ -87,7 +89,7 @@ class Sinusoidal(Scheme):
 class T5(Scheme):
     """A learned bias per bucket of distance: single distances first, then logarithmic ones up to 128.
 
-    Where attention is not causal, half of the buckets are for what lies ahead.
+    Where attention is not causal, half of the buckets are for tokens ahead.
     """
 
     def __init__(self, width, n_heads, longest, causal):
@@ -202,14 +204,81 @@ SCHEMES: dict[str, type[Scheme]] = {
 }
 
 
-def build_scheme(name: str, width: int, n_heads: int, longest: int, causal: bool) -> Scheme:
-    """The named scheme. Raises ConfigError for another name and where the width does not fit."""
-    one_of("positions", name, SCHEMES)
-    return SCHEMES[name](width, n_heads, longest, causal)
-
-
 def random_ids(batch: int, length: int, longest: int, generator: torch.Generator) -> Tensor:
     """Sorted random choices of ``length`` ids below four times ``longest``, (B, T), one for each row."""
     top = RANDOM_RANGE * longest
     require(1 <= length <= top, f"{length} tokens: randomised ids go up to {top}")
     return torch.rand(batch, top, generator=generator).argsort(-1)[:, :length].sort(-1).values
+
+
+@lru_cache
+def causal_mask(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """0 where a query may look, -inf ahead of it, (T, T)."""
+    mask = torch.zeros(length, length, dtype=dtype, device=device)
+    return mask.masked_fill(torch.ones_like(mask, dtype=torch.bool).triu(1), -math.inf)
+
+
+class PositionedTransformer(nn.Module):
+    """``model(tokens_BT, scored_BT, ids_BT) -> logits_NV`` after each scored position, in row-major order.
+
+    ``ids_BT``: position ids of schemes that take any; None for 0, 1, 2, … Weights depend on ``seed`` alone, those of
+    the blocks not on the scheme. Raises ConfigError for an unknown scheme or architecture.
+    """
+
+    def __init__(self, cfg: ModelConfig, positions: str, seed: int = 0):
+        super().__init__()
+        one_of("architecture", cfg.architecture, ARCHITECTURES)
+        one_of("positions", positions, SCHEMES)
+        self.cfg, self.causal = cfg, cfg.architecture == "decoder"
+        self.embedding = nn.Embedding(cfg.vocab_size, cfg.width)
+        self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.n_layers))
+        self.ln_f = nn.LayerNorm(cfg.width)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.scheme = SCHEMES[positions](cfg.width, cfg.n_heads, cfg.max_length, self.causal)
+        self.init_weights(seed)
+
+    @torch.no_grad()
+    def init_weights(self, seed: int) -> None:
+        """N(0, 0.02) as the shared model's, residual outputs less with depth; a scheme's tables alike."""
+        generator = torch.Generator().manual_seed(seed)
+        for name, p in self.named_parameters():
+            if name.startswith("scheme."):
+                if name.endswith("table.weight"):
+                    p.normal_(0.0, 0.02, generator=torch.Generator().manual_seed(seed + 1))
+            elif p.dim() > 1:
+                residual = name.endswith(("attention.out.weight", "fc_out.weight"))
+                p.normal_(0.0, 0.02 / (math.sqrt(2 * self.cfg.n_layers) if residual else 1), generator=generator)
+            elif not name.endswith("weight"):
+                p.zero_()
+
+    def forward(self, tokens_BT: Tensor, scored_BT: Tensor, ids_BT: Tensor | None = None) -> Tensor:
+        length, device = tokens_BT.shape[1], tokens_BT.device
+        if ids_BT is None:
+            ids_BT = torch.arange(length, device=device).expand_as(tokens_BT)
+        x = self.scheme.embed(self.embedding(tokens_BT), ids_BT)  # (B, T, D), of ENTP (N, T, D)
+        rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
+        if self.causal:
+            mask = causal_mask(length, x.dtype, device)
+        else:
+            x = x[rows_N]
+            hidden_N11T = (torch.arange(length, device=device) > ends_N[:, None])[:, None, None]
+            mask = torch.zeros(hidden_N11T.shape, dtype=x.dtype, device=device).masked_fill(hidden_N11T, -math.inf)
+        bias_HTT = self.scheme.bias(length)
+        mask = mask if bias_HTT is None else mask + bias_HTT
+        for block in self.blocks if self.causal else self.blocks[:-1]:
+            q, k, v = self.project(block, x)
+            x = block.residual(x, block.attention(q, k, v, mask, False))
+        if self.causal:
+            x_ND = x[scored_BT]
+        else:  # the last layer, with the query of each prefix's end alone
+            last, here_N = self.blocks[-1], torch.arange(len(rows_N), device=device)
+            q, k, v = self.project(last, x)
+            mask = mask if bias_HTT is None else mask[here_N, :, ends_N][:, :, None]
+            attended = last.attention(q[here_N, :, ends_N][:, :, None], k, v, mask, False)[:, 0]
+            x_ND = last.residual(x[here_N, ends_N], attended)
+        return F.linear(self.ln_f(x_ND), self.embedding.weight)
+
+    def project(self, block: nn.Module, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = block.attention.project(block.ln_1(x_BTD))
+        return self.scheme.turn(q), self.scheme.turn(k), v

@@ -106,20 +106,13 @@ class Templates(Task):
         order = torch.rand(size, self.instances, self.digits, **options).argsort(-1)[..., : self.variables]
         index = chosen_Bl[:, None].expand(-1, self.instances, -1)
         text_BT = torch.cat([order.gather(2, index).flatten(1), order.flatten(1)], 1)
-        wanted_BT = self.wanted(size, evaluating, **options)
-        return Batch(text_BT[:, :-1], text_BT[:, 1:], wanted_BT, torch.ones(size, dtype=torch.long, device=device))
-
-    def wanted(self, size: int, evaluating: bool, **options) -> Tensor:
-        """Which positions are scored, (B, T)."""
-        device, where = options["device"], torch.arange(self.length, device=options["device"])
         if self.scored == "sampled" and not evaluating:
-            ranks = torch.rand(size, self.length, **options).argsort(-1).argsort(-1)
-            return ranks < self.sample
-        kept = {
-            "last": where == self.last_prefix - 1,
-            "matching": where >= self.last_prefix,
-        }.get(self.scored, torch.ones_like(where, dtype=torch.bool))
-        return kept.expand(size, -1).clone().to(device)
+            scored_BT = torch.rand(size, self.length, **options).argsort(-1).argsort(-1) < self.sample
+        else:
+            where_T, last = torch.arange(self.length, device=device), self.last_prefix
+            scored = {"last": where_T == last - 1, "matching": where_T >= last}.get(self.scored, where_T >= 0)
+            scored_BT = scored.expand(size, -1).clone()
+        return Batch(text_BT[:, :-1], text_BT[:, 1:], scored_BT, torch.ones(size, dtype=torch.long, device=device))
 
     def variant(self, **changes) -> "Templates":
         return Templates(**{**vars(self), **changes})

@@ -14,9 +14,9 @@ STUDIES = {
     "encoder_decoder_losses": "computing:losses_study",
     "encoder_decoder_sampling": "computing:sampling_study",
     "encoder_decoder_caches": "computing:caches_study",
-    "encoder_decoder_costs": "recomputing:costs_study",
-    "encoder_decoder_permutations": "recomputing:permutations_study",
-    "encoder_decoder_coordinates": "recomputing:coordinates_study",
+    "encoder_decoder_costs": "computing:costs_study",
+    "encoder_decoder_permutations": "computing:permutations_study",
+    "encoder_decoder_coordinates": "computing:coordinates_study",
     "encoder_decoder_objective": "objectives:objective_study",
 }
 

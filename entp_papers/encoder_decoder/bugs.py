@@ -1,6 +1,7 @@
 """The primer's bugs: a check for each, which the computation as printed fails and the corrected one passes.
 
-A check takes a computation of ``faulty`` and says whether it passes and what it saw; one that raises does not pass.
+A check takes a computation of ``faulty`` and returns whether it passes and what it saw in a few words; one that raises
+does not pass.
 
 Letters: B batch, T tokens, H heads, K head width, D width, V vocabulary.
 """
@@ -19,18 +20,12 @@ from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.models.transformer import Attention
 from entp_papers.encoder_decoder import faulty
 from entp_papers.encoder_decoder.faulty import HEADS, MASKING, PAD, WIDTH
-from entp_papers.encoder_decoder.masked_language import IGNORED
+from entp_papers.encoder_decoder.losses import IGNORED
+
+Finding = tuple[bool, str]
 
 LENGTH = 6
 CHANGED = 1e-6  # an output that moves by more has seen what was changed
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Whether a check was passed, and what it saw in a few words."""
-
-    passed: bool
-    seen: str
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,10 @@ class Bug:
             return self.passes(computation)
         except (RuntimeError, ValueError, IndexError) as error:
             words = str(error).strip().split("\n")[0]
-            return Finding(False, f"{type(error).__name__}: {words if len(words) <= 70 else words[:69] + '…'}")
+            return False, f"{type(error).__name__}: {words if len(words) <= 70 else words[:69] + '…'}"
+
+
+# --- Attention -------------------------------------------------------------------------------------------------------
 
 
 def drawn_attention(seed: int = 0, dtype: torch.dtype = torch.float64) -> Attention:
@@ -64,6 +62,7 @@ def drawn_attention(seed: int = 0, dtype: torch.dtype = torch.float64) -> Attent
 
 
 def states(length: int = LENGTH, seed: int = 1) -> Tensor:
+    """Random states (2, T, D)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(2, length, WIDTH, generator=generator, dtype=torch.float64)
 
@@ -79,40 +78,6 @@ def influence(compute: Callable[..., Tensor], length: int = LENGTH) -> Tensor:
     return torch.stack(rows, 1).detach()
 
 
-def tokens_mix(compute: Callable[..., Tensor]) -> Finding:
-    moved_TT = influence(compute)
-    smallest = float(moved_TT[~torch.eye(LENGTH, dtype=torch.bool)].min())
-    return Finding(smallest > CHANGED, f"another token moves an output by {smallest:.1g} or more")
-
-
-def every_length_runs(compute: Callable[..., Tensor]) -> Finding:
-    attention, ran = drawn_attention(), []
-    for length in range(1, 13):
-        try:
-            compute(attention, states(length))
-            ran.append(length)
-        except RuntimeError:  # shapes that do not fit
-            continue
-    return Finding(
-        len(ran) == 12, "all of 1 to 12" if len(ran) == 12 else f"only {', '.join(map(str, ran))} of 1 to 12"
-    )
-
-
-def past_alone_is_seen(compute: Callable[..., Tensor]) -> Finding:
-    moved_TT = influence(compute, HEADS)  # the one length above 1 at which the printed mask fits
-    past = moved_TT[torch.ones(HEADS, HEADS).tril(-1) == 1]
-    future = moved_TT[torch.ones(HEADS, HEADS).triu(1) == 1]
-    seen = f"past tokens move outputs by {float(past.min()):.1g} or more, later ones by {float(future.max()):.1g}"
-    return Finding(bool(past.min() > CHANGED and future.max() == 0), seen)
-
-
-def equals_torch(compute: Callable[..., Tensor]) -> Finding:
-    attention, x_BTD = drawn_attention(), states()
-    theirs = torch_attention(attention)
-    apart = float((compute(attention, x_BTD) - theirs(x_BTD, x_BTD, x_BTD, need_weights=False)[0]).detach().abs().max())
-    return Finding(apart < 1e-6, f"differs from torch.nn.MultiheadAttention by {apart:.1g}")
-
-
 @torch.no_grad()
 def torch_attention(attention: Attention) -> nn.MultiheadAttention:
     """PyTorch's own layer with the same weights."""
@@ -124,45 +89,95 @@ def torch_attention(attention: Attention) -> nn.MultiheadAttention:
     return theirs
 
 
+def tokens_mix(compute: Callable[..., Tensor]) -> Finding:
+    smallest = float(influence(compute)[~torch.eye(LENGTH, dtype=torch.bool)].min())
+    return smallest > CHANGED, f"another token moves an output by {smallest:.1g} or more"
+
+
+def every_length_runs(compute: Callable[..., Tensor]) -> Finding:
+    attention, ran = drawn_attention(), []
+    for length in range(1, 13):
+        try:
+            compute(attention, states(length))
+            ran.append(length)
+        except RuntimeError:  # shapes that do not fit
+            continue
+    passed = len(ran) == 12
+    return passed, "all of 1 to 12" if passed else f"only {', '.join(map(str, ran))} of 1 to 12"
+
+
+def past_alone_is_seen(compute: Callable[..., Tensor]) -> Finding:
+    moved_TT = influence(compute, HEADS)  # the one length above 1 at which the printed mask fits
+    below = torch.ones(HEADS, HEADS).tril(-1) == 1
+    past, future = float(moved_TT[below].min()), float(moved_TT[below.T].max())
+    seen = f"past tokens move outputs by {past:.1g} or more, later ones by {future:.1g}"
+    return past > CHANGED and future == 0, seen
+
+
+def equals_torch(compute: Callable[..., Tensor]) -> Finding:
+    attention, x_BTD = drawn_attention(), states()
+    expected = torch_attention(attention)(x_BTD, x_BTD, x_BTD, need_weights=False)[0]
+    apart = float((compute(attention, x_BTD) - expected).detach().abs().max())
+    return apart < 1e-6, f"differs from torch.nn.MultiheadAttention by {apart:.1g}"
+
+
 def half_precision_runs(weigh: Callable[..., Tensor]) -> Finding:
     weights = weigh(torch.zeros(3, 3, dtype=torch.float16), torch.ones(3, 3, dtype=torch.bool).tril())
     hidden = float(weights.triu(1).max())
-    return Finding(hidden == 0, f"largest weight of a hidden token {hidden:g}")
+    return hidden == 0, f"largest weight of a hidden token {hidden:g}"
 
 
 def nothing_seen_is_refused(weigh: Callable[..., Tensor]) -> Finding:
-    mask = torch.tensor([[True, True], [False, False]])
     try:
-        weights = weigh(torch.zeros(2, 2), mask)
+        weights = weigh(torch.zeros(2, 2), torch.tensor([[True, True], [False, False]]))
     except ValueError as error:
-        return Finding(True, f"refused: {error}")
+        return True, f"refused: {error}"
     hidden = float(weights[1].sum())
-    return Finding(hidden == 0, f"weight on hidden tokens {hidden:g}")
+    return hidden == 0, f"weight on hidden tokens {hidden:g}"
+
+
+# --- Batches, losses, padding ----------------------------------------------------------------------------------------
 
 
 def no_special_token_is_drawn(draw: Callable[..., Tensor]) -> Finding:
     tokens_BT = torch.randint(9, (200, 50), generator=torch.Generator().manual_seed(0))
     found = draw(tokens_BT, 1)
     special = int(torch.isin(found, torch.tensor(MASKING.special)).sum())
-    return Finding(special == 0 and len(found) > 0, f"{special} special tokens among {len(found)} drawn ones")
+    return special == 0 and len(found) > 0, f"{special} special tokens among {len(found)} drawn ones"
 
 
 def padding_changes_nothing(encode: Callable[[Tensor], Tensor]) -> Finding:
     tokens_BT = torch.tensor([[1, 2, 3, 4]])
     longer = F.pad(tokens_BT, (0, 5), value=PAD)
     apart = float((encode(longer)[:, :4] - encode(tokens_BT)).abs().max())
-    return Finding(apart < 1e-12, f"five filled places move the states by {apart:.1g}")
+    return apart < 1e-12, f"five filled places move the states by {apart:.1g}"
 
 
-def ignored_labels_are_told(loss: Callable[..., Tensor]) -> Finding:
+def nothing_to_learn_is_refused(loss: Callable[..., Tensor]) -> Finding:
     try:
         value = float(loss(torch.zeros(3, 5), torch.full((3,), IGNORED)))
     except ValueError as error:
-        return Finding(True, f"refused: {str(error).split(',')[0]}")
-    return Finding(value == value, f"loss {value}")
+        return True, f"refused: {str(error).split(',')[0]}"
+    return value == value, f"loss {value}"
+
+
+def order_matters(encode: Callable[[Tensor], Tensor]) -> Finding:
+    apart = float((encode(torch.tensor([[1, 2, 3, 4]])) - encode(torch.tensor([[2, 1, 3, 4]]))).abs()[:, 2:].max())
+    return apart > CHANGED, f"two tokens changed places: the others' states move by {apart:.1g}"
+
+
+def padding_is_unseen(weigh: Callable[..., Tensor]) -> Finding:
+    visible = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
+    weights_BHTT = weigh(torch.zeros(3, 2, 3, 3), visible)
+    onto = float(weights_BHTT.masked_fill(visible[:, None, None], 0).max())
+    return onto == 0, f"largest weight of padding {onto:.2g} (3 rows of 3 tokens, where the shapes happen to fit)"
+
+
+# --- Caches and costs ------------------------------------------------------------------------------------------------
 
 
 def keys(length: int, seed: int = 0) -> Tensor:
+    """Random keys (2, H, T, K)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(2, HEADS, length, WIDTH // HEADS, generator=generator, dtype=torch.float64)
 
@@ -170,66 +185,43 @@ def keys(length: int, seed: int = 0) -> Tensor:
 def prompt_is_kept(make: Callable[..., Any]) -> Finding:
     k = keys(3)
     found = make(torch.float64).write(0, k, k)
-    return Finding(found.shape == k.shape and torch.equal(found.double(), k), f"{found.shape[2]} of 3 tokens kept")
+    return found.shape == k.shape and torch.equal(found.double(), k), f"{found.shape[2]} of 3 tokens kept"
 
 
 def precision_is_kept(make: Callable[..., Any]) -> Finding:
     k = keys(1)
     found = make(torch.float64).write(0, k, k)
-    return Finding(
-        torch.equal(found.double(), k), f"keys of fp64 come back off by {float((found - k).abs().max()):.1g}"
-    )
+    return torch.equal(found.double(), k), f"keys of fp64 come back off by {float((found - k).abs().max()):.1g}"
 
 
 def layers_are_apart(make: Callable[..., Any]) -> Finding:
     cache = make(torch.float64)
     cache.write(0, keys(1), keys(1))
     found = cache.write(1, keys(1, 5), keys(1, 5))
-    return Finding(found.shape[2] == 1, f"the second layer reads {found.shape[2]} tokens of 1")
+    return found.shape[2] == 1, f"the second layer reads {found.shape[2]} tokens of 1"
 
 
-def small_decoder() -> Transformer:
-    model = build_model(ModelConfig("decoder", 2, 2, WIDTH, 8, 8)).double().eval()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.mul_(8 if p.dim() > 1 else 1)
-    return model
-
-
+@torch.no_grad()
 def cache_equals_no_cache(steps: Callable[..., Tensor]) -> Finding:
-    model, tokens_BT = small_decoder(), torch.tensor([[3, 1, 4, 1, 5]])
-    with torch.no_grad():
-        apart = float((steps(model, tokens_BT) - model(tokens_BT)[-1:]).abs().max())
-    return Finding(apart < 1e-10, f"logits differ from a pass without a cache by {apart:.1g}")
-
-
-def order_matters(encode: Callable[[Tensor], Tensor]) -> Finding:
-    apart = float((encode(torch.tensor([[1, 2, 3, 4]])) - encode(torch.tensor([[2, 1, 3, 4]]))).abs()[:, 2:].max())
-    return Finding(apart > CHANGED, f"two tokens changed places: the others' states move by {apart:.1g}")
-
-
-def padding_is_unseen(weigh: Callable[..., Tensor]) -> Finding:
-    visible = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
-    weights_BHTT = weigh(torch.zeros(3, 2, 3, 3), visible)
-    onto = float(weights_BHTT.masked_fill(visible[:, None, None], 0).max())
-    return Finding(
-        onto == 0, f"largest weight of padding {onto:.2g} (3 rows of 3 tokens, where the shapes happen to fit)"
-    )
+    model = build_model(ModelConfig("decoder", 2, 2, WIDTH, 8, 8)).double().eval()
+    tokens_BT = torch.tensor([[3, 1, 4, 1, 5]])
+    for p in model.parameters():
+        p.mul_(8 if p.dim() > 1 else 1)
+    apart = float((steps(model, tokens_BT) - model(tokens_BT)[-1:]).abs().max())
+    return apart < 1e-10, f"logits differ from a pass without a cache by {apart:.1g}"
 
 
 def growth_is_counted(predicted: Callable[[str, ModelConfig, int], float]) -> Finding:
-    """How work grows as n doubles, beside what PyTorch counts on the models themselves, without weights."""
+    """Growth of work as n doubles, against PyTorch's own count on the models themselves, without weights."""
     n, cfg = 1024, ModelConfig("decoder", 1, 1, 8, 8, 2048)
     model = build_model(cfg, device="meta").eval()
-    said, found = [], []
-    for kind in ("classify", "generate"):
-        said.append(predicted(kind, cfg, 2 * n) / predicted(kind, cfg, n))
-        found.append(counted_work(model, kind, 2 * n) / counted_work(model, kind, n))
-    right = all(abs(a / b - 1) < 0.02 for a, b in zip(said, found, strict=True))
-    words = (
-        f"{name} {a:.1f} said, {b:.1f} counted" for name, a, b in zip(("encoder", "decoder"), said, found, strict=True)
-    )
-    return Finding(right, f"twice the length takes {'; '.join(words)}")
+    passed, words = True, []
+    for name, kind in (("encoder", "classify"), ("decoder", "generate")):
+        said = predicted(kind, cfg, 2 * n) / predicted(kind, cfg, n)
+        found = counted_work(model, kind, 2 * n) / counted_work(model, kind, n)
+        passed = passed and abs(said / found - 1) < 0.02
+        words.append(f"{name} {said:.1f} said, {found:.1f} counted")
+    return passed, f"twice the length takes {'; '.join(words)}"
 
 
 def counted_work(model: Transformer, kind: str, n: int) -> int:
@@ -264,7 +256,7 @@ BUGS = (
     Bug("B5", "no mask of padding is returned", "padding changes no state",
         faulty.encoder_without(visible=False), faulty.encoder_without(visible=True), padding_changes_nothing),
     Bug("B5", "a batch in which nothing was selected", "a number, or an error in words",
-        faulty.loss_of_nothing, faulty.loss_of_something, ignored_labels_are_told),
+        faulty.loss_of_nothing, faulty.loss_of_something, nothing_to_learn_is_refused),
     Bug("B6", "the cache takes one token", "a prompt can be stored",
         faulty.OneTokenCache, faulty.LayeredCache, prompt_is_kept),
     Bug("B6", "buffers of fp32, whatever the model has", "keys come back as they were",
@@ -283,16 +275,17 @@ BUGS = (
 
 
 def bugs_study() -> tuple[dict[str, Any], dict[str, list]]:
-    """Every check on what is printed and on what is corrected; a row of the curves each."""
-    rows: dict[str, list] = {name: [] for name in ("bug", "printed", "check", "as_printed", "corrected", "told_apart")}
+    """Every check on the computation as printed and as corrected; a row of the curves each."""
+    rows = []
     for bug in BUGS:
-        before, after = bug.find(bug.faulty), bug.find(bug.corrected)
-        values = (bug.name, bug.printed, bug.check, before.seen, after.seen, after.passed and not before.passed)
-        for name, value in zip(rows, values, strict=True):
-            rows[name].append(value)
-    influences = {
-        name: influence(f).tolist()
-        for name, f in (("printed", faulty.across_heads), ("corrected", faulty.across_tokens))
+        (failed, as_printed), (passed, corrected) = bug.find(bug.faulty), bug.find(bug.corrected)
+        seen = {"as_printed": as_printed, "corrected": corrected, "told_apart": passed and not failed}
+        rows.append({"bug": bug.name, "printed": bug.printed, "check": bug.check, **seen})
+    attentions = {"printed": faulty.across_heads, "corrected": faulty.across_tokens}
+    attentions["causal"] = faulty.causally(faulty.across_tokens)
+    metrics = {
+        "bugs": len(BUGS),
+        "told_apart": sum(row["told_apart"] for row in rows),
+        "influence": {name: influence(compute).tolist() for name, compute in attentions.items()},
     }
-    influences["causal"] = influence(faulty.causally(faulty.across_tokens)).tolist()
-    return {"bugs": len(BUGS), "told_apart": sum(rows["told_apart"]), "influence": influences}, rows
+    return metrics, {name: [row[name] for row in rows] for name in rows[0]}

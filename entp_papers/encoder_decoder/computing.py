@@ -1,23 +1,26 @@
-"""Losses, sampling and caches, on models with random weights in double precision.
+"""Losses, sampling, caches and the cost of recomputing every prefix, on models with random weights.
 
-Letters: B batch, T tokens, V vocabulary.
+Recomputing buys two things: order that does not matter, and masks that are coordinates.
+
+Letters: B batch, T tokens, H heads, K head width, V vocabulary.
 """
 
 import itertools
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from entp_lib.config import ModelConfig
-from entp_lib.models import Transformer, build_model
+from entp_lib.models import Transformer, build_model, costs
 from entp_lib.models.decoding import Cache, Stepper, beam_search, cached_logits, filtered, generate
-from entp_lib.validation import ConfigError
-from entp_papers.encoder_decoder.libraries import by_hand, printed_loss
-from entp_papers.encoder_decoder.losses import causal_loss, entp_loss, masked_loss
-from entp_papers.encoder_decoder.masked_language import IGNORED, Masking, mask_tokens
+from entp_lib.validation import ConfigError, require
+from entp_papers.encoder_decoder.losses import IGNORED, Masking, causal_loss, entp_loss, mask_tokens, masked_loss
 
 Study = tuple[dict[str, Any], dict[str, list]]
 
@@ -34,6 +37,7 @@ def model_of(architecture: str, n_layers: int = 2, vocab: int = 7, seed: int = 0
 
 
 def tokens_of(model: Transformer, batch: int, length: int, seed: int = 0) -> Tensor:
+    """Random token ids (B, T)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(model.cfg.vocab_size, (batch, length), generator=generator)
 
@@ -43,49 +47,35 @@ def last_logits(model: Transformer, tokens_BT: Tensor) -> Tensor:
     return Stepper(model, tokens_BT, tokens_BT.shape[1], use_cache=False).logits()
 
 
+def largest(a: Tensor, b: Tensor) -> float:
+    """The largest difference of an entry."""
+    return float((a - b).abs().max())
+
+
 def table(names: str, rows: Sequence[Sequence[Any]]) -> dict[str, list]:
     """Rows as curves."""
-    columns = names.split()
-    return {name: [row[i] for row in rows] for i, name in enumerate(columns)}
+    return {name: [row[i] for row in rows] for i, name in enumerate(names.split())}
 
 
-@torch.no_grad()
-def losses_study(seeds: int) -> Study:
-    """Three losses beside their definitions, over random weights and texts; rows: name and largest difference."""
-    apart: dict[str, float] = {}
-
-    def note(name: str, value: float) -> None:
-        apart[name] = max(apart.get(name, 0.0), abs(value))
-
-    twice = []
-    for seed in range(seeds):
-        decoder, encoder = (model_of(name, seed=seed) for name in ("decoder", "entp"))
-        labels_BT = tokens_of(decoder, 3, 8, seed)
-        logits_BTV = decoder(labels_BT).view(3, 8, -1)
-        some_BT = labels_BT.clone()
-        some_BT[:, 3:5] = IGNORED
-        for name, labels in (("causal", labels_BT), ("causal, some ignored", some_BT)):
-            note(f"{name}: by hand", float(causal_loss(logits_BTV, labels)) - by_hand(logits_BTV, labels))
-            note(f"{name}: as printed", float(causal_loss(logits_BTV, labels) - printed_loss(logits_BTV, labels)))
-        note("ENTP's of a decoder: causal", float(entp_loss(decoder, labels_BT) - causal_loss(logits_BTV, labels_BT)))
-        one = [F.cross_entropy(last_logits(encoder, labels_BT[:, :t]), labels_BT[:, t]) for t in range(1, 8)]
-        note("ENTP: prefix by prefix", float(entp_loss(encoder, labels_BT) - torch.stack(one).mean()))
-        masking = Masking(encoder.cfg.vocab_size, 6, (6,), 0.5)
-        batch = mask_tokens(labels_BT % 6, masking, torch.Generator().manual_seed(seed))
-        places = batch.selected_BT.nonzero().tolist()
-        singly = [masked_alone(encoder, batch.inputs_BT[b : b + 1], t, int(batch.labels_BT[b, t])) for b, t in places]
-        note("masked: token by token", float(masked_loss(encoder, batch)) - sum(singly) / len(singly))
-        # shifted twice, as where a dataset has shifted already: another loss
-        twice.append(abs(float(causal_loss(logits_BTV[:, :-1], labels_BT[:, 1:]) - causal_loss(logits_BTV, labels_BT))))
-    try:
-        refused = float(causal_loss(logits_BTV, torch.full_like(labels_BT, IGNORED)))
-    except ConfigError as error:
-        refused = str(error)
-    metrics = {"shifted_twice": min(twice), "all_ignored": refused, "largest": max(apart.values())}
-    return metrics, table("loss apart", list(apart.items()))
+# --- Losses ----------------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
+def by_hand(logits_BTV: Tensor, labels_BT: Tensor) -> float:
+    """The causal loss as a loop over single tokens, in Python's own numbers."""
+    losses = [
+        float(before.logsumexp(0) - before[label])
+        for logits_TV, labels in zip(logits_BTV, labels_BT.tolist(), strict=True)
+        for before, label in zip(logits_TV, labels[1:], strict=False)
+        if label != IGNORED
+    ]
+    return sum(losses) / len(losses)
+
+
+def printed_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
+    """The printed formula: logits but the last against labels but the first, the mean over those not ignored."""
+    return F.cross_entropy(logits_BTV[:, :-1].flatten(0, 1), labels_BT[:, 1:].flatten(), ignore_index=IGNORED)
+
+
 def masked_alone(model: Transformer, tokens_1T: Tensor, place: int, label: int) -> float:
     """-log p of one token by full attention, layer by layer."""
     x = model.embed(tokens_1T)
@@ -95,42 +85,80 @@ def masked_alone(model: Transformer, tokens_1T: Tensor, place: int, label: int) 
 
 
 @torch.no_grad()
+def losses_study(seeds: int) -> Study:
+    """Three losses against their definitions, over random weights and texts; rows: name and largest difference."""
+    apart: dict[str, float] = {}
+    twice = []
+    for seed in range(seeds):
+        decoder, encoder = (model_of(name, seed=seed) for name in ("decoder", "entp"))
+        labels_BT = tokens_of(decoder, 3, 8, seed)
+        logits_BTV = decoder(labels_BT).view(3, 8, -1)
+        some_BT = labels_BT.clone()
+        some_BT[:, 3:5] = IGNORED
+        causal = causal_loss(logits_BTV, labels_BT)
+        found = {}
+        for name, labels in (("causal", labels_BT), ("causal, some ignored", some_BT)):
+            loss = causal_loss(logits_BTV, labels)
+            found[f"{name}: by hand"] = float(loss) - by_hand(logits_BTV, labels)
+            found[f"{name}: as printed"] = float(loss - printed_loss(logits_BTV, labels))
+        found["ENTP's of a decoder: causal"] = float(entp_loss(decoder, labels_BT) - causal)
+        one = [F.cross_entropy(last_logits(encoder, labels_BT[:, :t]), labels_BT[:, t]) for t in range(1, 8)]
+        found["ENTP: prefix by prefix"] = float(entp_loss(encoder, labels_BT) - torch.stack(one).mean())
+        masking = Masking(encoder.cfg.vocab_size, 6, (6,), 0.5)
+        batch = mask_tokens(labels_BT % 6, masking, torch.Generator().manual_seed(seed))
+        places = batch.selected_BT.nonzero().tolist()
+        singly = [masked_alone(encoder, batch.inputs_BT[b : b + 1], t, int(batch.labels_BT[b, t])) for b, t in places]
+        found["masked: token by token"] = float(masked_loss(encoder, batch)) - sum(singly) / len(singly)
+        apart = {name: max(apart.get(name, 0.0), abs(value)) for name, value in found.items()}
+        # shifted twice, as where a dataset has shifted already: another loss
+        twice.append(abs(float(causal_loss(logits_BTV[:, :-1], labels_BT[:, 1:]) - causal)))
+    try:
+        refused = float(causal_loss(logits_BTV, torch.full_like(labels_BT, IGNORED)))
+    except ConfigError as error:
+        refused = str(error)
+    metrics = {"shifted_twice": min(twice), "all_ignored": refused, "largest": max(apart.values())}
+    return metrics, table("loss apart", list(apart.items()))
+
+
+# --- Sampling and caches ---------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
 def sampling_study(draws: int, top_k: int) -> Study:
-    """The primer's five ways of choosing a token, each beside its definition, for a decoder and for ENTP."""
+    """The primer's five ways of choosing a token, each against its definition, for a decoder and for ENTP."""
     from scipy.stats import chisquare
 
     rows = []
     for architecture in ("decoder", "entp"):
-        model = model_of(architecture, vocab=5)
-        prompt = torch.tensor([[3, 1, 4]])
+        model, prompt = model_of(architecture, vocab=5), torch.tensor([[3, 1, 4]])
         greedy = generate(model, prompt, 4)
-        logits_BV = last_logits(model, prompt)
-        plain_BV = logits_BV.softmax(-1)
         steps = prompt
         for _ in range(4):
             steps = torch.cat([steps, last_logits(model, steps).argmax(-1)[:, None]], 1)
-        one_hot_BV = F.one_hot(logits_BV.argmax(-1), 5).double()
         beams, scores = beam_search(model, prompt[0], 3, 25)
         exact = brute_force(model, prompt, 3)
-        nucleus = filtered(logits_BV, top_p=0.8)[0]
+        best = max(exact, key=exact.get)
+        logits_BV = last_logits(model, prompt)
+        plain_BV = logits_BV.softmax(-1)
+        one_hot_BV = F.one_hot(logits_BV.argmax(-1), 5).double()
         largest_BV = torch.where(plain_BV >= plain_BV.sort().values[:, -top_k], plain_BV, 0.0)
-        kept = plain_BV[0][nucleus > 0]
-        drawn = generate(
-            model, prompt.expand(draws, -1), 1, temperature=1.5, generator=torch.Generator().manual_seed(0)
-        )
+        few_BV = filtered(logits_BV, top_k=top_k)
+        kept = plain_BV[0][filtered(logits_BV, top_p=0.8)[0] > 0]
+        generator = torch.Generator().manual_seed(0)
+        drawn = generate(model, prompt.expand(draws, -1), 1, temperature=1.5, generator=generator)
         expected = (logits_BV / 1.5).softmax(-1)[0] * draws
         p_value = chisquare(torch.bincount(drawn[:, -1], minlength=5).numpy(), expected.numpy()).pvalue
         checks = {
             "greedy: the largest logit at every step": torch.equal(greedy, steps),
             "beam search: one beam is greedy": torch.equal(beam_search(model, prompt[0], 4, 1)[0], greedy),
-            "beam search: 5² beams find the best of 5³ texts": tuple(beams[0, 3:].tolist()) == max(exact, key=exact.get)
-            and abs(float(scores[0]) - max(exact.values())) < 1e-9,
-            "temperature: 1e-9 is greedy": bool(((filtered(logits_BV, 1e-9) - one_hot_BV).abs() < 1e-9).all()),
-            "top-k: k = V changes nothing": bool(((filtered(logits_BV, top_k=5) - plain_BV).abs() < 1e-12).all()),
-            f"top-k: the {top_k} largest alone, in their proportions": bool(
-                torch.allclose(filtered(logits_BV, top_k=top_k), largest_BV / largest_BV.sum(), atol=1e-12)
+            "beam search: 5² beams find the best of 5³ texts": tuple(beams[0, 3:].tolist()) == best
+            and abs(float(scores[0]) - exact[best]) < 1e-9,
+            "temperature: 1e-9 is greedy": largest(filtered(logits_BV, 1e-9), one_hot_BV) < 1e-9,
+            "top-k: k = V changes nothing": largest(filtered(logits_BV, top_k=5), plain_BV) < 1e-12,
+            f"top-k: the {top_k} largest alone, in their proportions": torch.allclose(
+                few_BV, largest_BV / largest_BV.sum(), atol=1e-12
             ),
-            "top-p: p = 1 changes nothing": bool(((filtered(logits_BV, top_p=1.0) - plain_BV).abs() < 1e-12).all()),
+            "top-p: p = 1 changes nothing": largest(filtered(logits_BV, top_p=1.0), plain_BV) < 1e-12,
             "top-p: the fewest tokens of mass 0.8": bool(kept.sum() >= 0.8 and kept.sum() - kept.min() < 0.8),
             "draws follow the model (χ²)": bool(p_value > 1e-3),
         }
@@ -152,7 +180,7 @@ def brute_force(model: Transformer, prompt_1T: Tensor, new: int) -> dict[tuple[i
 
 @torch.no_grad()
 def caches_study(depths: Sequence[int], length: int, seeds: int) -> Study:
-    """Logits with keys and values kept, token by token, beside those computed from nothing: the largest difference."""
+    """Logits with keys and values kept, token by token, against those computed from nothing: the largest difference."""
     rows = []
     for architecture, n_layers in itertools.product(("decoder", "entp"), depths):
         apart = 0.0
@@ -162,6 +190,136 @@ def caches_study(depths: Sequence[int], length: int, seeds: int) -> Study:
             tokens_BT, cache = tokens_of(model, 2, length, seed), Cache(model, 2)
             for t in range(length):
                 found = cached_logits(model, tokens_BT[:, t : t + 1], cache, causal=architecture == "decoder")
-                apart = max(apart, float((found - last_logits(model, tokens_BT[:, : t + 1])).abs().max()))
+                apart = max(apart, largest(found, last_logits(model, tokens_BT[:, : t + 1])))
         rows.append((architecture, n_layers, apart))
     return {"texts": 2 * seeds, "length": length}, table("architecture n_layers apart", rows)
+
+
+# --- Recomputing -----------------------------------------------------------------------------------------------------
+
+WAYS = {"decoder, cache": ("decoder", True), "decoder, no cache": ("decoder", False), "ENTP": ("entp", False)}
+
+
+def counted_total(cfg: ModelConfig, way: str, n: int) -> int:
+    """Multiply-adds to write n tokens after one, each by itself, by the formulas of ``entp_lib.models.costs``."""
+    of_token = {
+        "decoder, cache": costs.decoder_token,
+        "decoder, no cache": lambda cfg, m: costs.decoder_pass(cfg, m) - (m - 1) * costs.head(cfg),
+        "ENTP": costs.encoder_token,
+    }[way]
+    return sum(of_token(cfg, m) for m in range(1, n + 1))
+
+
+def attention_total(cfg: ModelConfig, way: str, n: int) -> int:
+    """The same of scores and weighted sums alone, which is what the O(n) of Table 1 of the ENTP paper count."""
+    each = (m if way == "decoder, cache" else m * m for m in range(1, n + 1))
+    return 2 * cfg.n_layers * cfg.width * sum(each)
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> float:
+    """Of log y on log x between the last two points."""
+    return float(np.log(y[-1] / y[-2]) / np.log(x[-1] / x[-2]))
+
+
+def costs_study(
+    lengths: Sequence[int], far: Sequence[int], n_layers: int, width: int, rounds: int, seed: int = 0
+) -> Study:
+    """Three ways to write n tokens, counted up to ``far`` and measured at ``lengths``: CPU seconds of this process.
+
+    The least of ``rounds``, in which all ways and lengths take turns. ``ratio``: to a decoder with its cache at that
+    length. Metrics: log-log slopes between the last two lengths. ConfigError for fewer than two lengths, or rounds
+    below 1.
+    """
+    require(min(len(lengths), len(far)) >= 2, f"lengths = {lengths}, far = {far}: slopes need two of each")
+    require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
+    cfg = ModelConfig("decoder", n_layers, 2, width, 64, max(lengths))
+    models = {name: build_model(replace(cfg, architecture=name), seed).eval() for name in ("decoder", "entp")}
+    prompt, best = torch.zeros(1, 1, dtype=torch.long), {}
+    for _, n, (way, (architecture, cached)) in itertools.product(range(rounds), lengths, WAYS.items()):
+        begun = time.process_time()
+        generate(models[architecture], prompt, n, use_cache=cached)
+        spent = time.process_time() - begun
+        best[way, n] = min(best.get((way, n), spent), spent)
+    rows = [
+        (way, n, counted_total(cfg, way, n), best[way, n], best[way, n] / best["decoder, cache", n])
+        for way, n in itertools.product(WAYS, lengths)
+    ]
+    slopes = {
+        way: {
+            "attention": slope(far, [attention_total(cfg, way, n) for n in far]),
+            "counted": slope(far, [counted_total(cfg, way, n) for n in far]),
+            "measured": slope(lengths, [best[way, n] for n in lengths]),
+        }
+        for way in WAYS
+    }
+    metrics = {
+        "slopes": slopes,
+        "one_pass": slope(far, [costs.decoder_pass(cfg, n) for n in far]),
+        "crossover": costs.crossover(cfg),
+        "n_layers": n_layers,
+        "width": width,
+        "far": list(far),
+    }
+    return metrics, table("way length counted cpu_seconds ratio", rows)
+
+
+@torch.no_grad()
+def permutations_study(depths: Sequence[int], length: int, orders: int) -> Study:
+    """How far the next token's logits move when the past x_1 .. x_{n-1} is put in another order, x_n kept in place."""
+    rows = []
+    for architecture, n_layers, positions in itertools.product(("entp", "decoder"), depths, ("none", "learned")):
+        model, moved = model_of(architecture, n_layers, positions=positions, max_length=length), 0.0
+        model.entp_method = "reference"  # the definition, for one layer too
+        tokens_BT = tokens_of(model, 4, length)
+        before = last_logits(model, tokens_BT)
+        for seed in range(orders):
+            order = torch.randperm(length - 1, generator=torch.Generator().manual_seed(seed))
+            moved = max(moved, largest(last_logits(model, tokens_BT[:, [*order.tolist(), length - 1]]), before))
+        rows.append((architecture, n_layers, positions, moved))
+    return {"orders": orders, "length": length}, table("architecture n_layers positions moved", rows)
+
+
+def longer(q: Tensor, k: Tensor, constant: float, coordinates: int) -> tuple[Tensor, Tensor]:
+    """Queries and keys (B, H, T, K + coordinates) whose full attention is causal up to exp(-constant).
+
+    Query i gets a 1 in its own coordinate i, key j a -constant in those of all earlier tokens: scores of later keys
+    fall by the constant, those of earlier ones and its own stay. The first T - 1 coordinates are all that is needed.
+    """
+    length = q.shape[2]
+    own = torch.eye(length, dtype=q.dtype)[:, :coordinates]
+    earlier = torch.ones(length, length, dtype=q.dtype).tril(-1)[:, :coordinates]
+    scale = (q.shape[-1] + coordinates) ** 0.5  # attention divides by the root of the whole width
+    add = [x.expand(*q.shape[:2], -1, -1) for x in (own * scale, -constant * earlier)]
+    shrink = scale / q.shape[-1] ** 0.5
+    return torch.cat([q * shrink, add[0]], -1), torch.cat([k, add[1]], -1)
+
+
+def unmasked_logits(model: Transformer, tokens_BT: Tensor, constant: float, coordinates: int) -> Tensor:
+    """Logits (B, T, V) of a decoder's weights with full attention, queries and keys made ``longer`` in every layer."""
+    x_BTD = model.embed(tokens_BT)
+    for block in model.blocks:
+        q, k, v = block.attention.project(block.ln_1(x_BTD))
+        q, k = longer(q, k, constant, coordinates)
+        x_BTD = block.residual(x_BTD, block.attention(q, k, v, None, causal=False))
+    return model.head(model.ln_f(x_BTD))
+
+
+@torch.no_grad()
+def coordinates_study(constants: Sequence[float], lengths: Sequence[int], n_layers: int) -> Study:
+    """A whole decoder without a mask: its logits' largest difference by the constant, in fp64 and in fp32.
+
+    Metrics: with the last coordinate left out and with one more left out, at a constant of 60.
+    """
+
+    def apart(length: int, constant: float, coordinates: int, dtype: torch.dtype) -> float:
+        model = model_of("decoder", n_layers, max_length=length).to(dtype)
+        tokens_BT = tokens_of(model, 2, length)
+        return largest(unmasked_logits(model, tokens_BT, constant, coordinates), model(tokens_BT).view(2, length, -1))
+
+    precisions, n = {"fp64": torch.float64, "fp32": torch.float32}, max(lengths)
+    rows = [
+        (length, constant, name, apart(length, constant, length, precisions[name]))
+        for length, constant, name in itertools.product(lengths, constants, precisions)
+    ]
+    fewer = {str(n - d): apart(n, 60.0, n - d, torch.float64) for d in (0, 1, 2)}
+    return {"coordinates": fewer, "n_layers": n_layers}, table("length constant precision apart", rows)

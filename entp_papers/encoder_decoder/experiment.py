@@ -1,4 +1,4 @@
-"""The primer on encoders and decoders: the exact studies of notebook 14, the trained models by tier, and verdicts."""
+"""The primer on encoders and decoders: the exact studies of notebook 14, the trained models, verdicts and pictures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.experiments.measurements import Check, Level, Measurement
@@ -49,7 +50,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def of_study(records: Sequence[Record], study: str) -> Record:
-    """The record of a study, named without ``encoder_decoder_``. KeyError where it is not there."""
+    """The record of a study, named without ``encoder_decoder_``. KeyError where it is missing."""
     found = select(records, study=f"encoder_decoder_{study}")
     if not found:
         raise KeyError(f"no record of the study {study!r}")
@@ -57,7 +58,7 @@ def of_study(records: Sequence[Record], study: str) -> Record:
 
 
 def frame(records: Sequence[Record], study: str) -> pd.DataFrame:
-    """A study's curves, a row per case."""
+    """A study's curves, a row per case. KeyError where it is missing."""
     return pd.DataFrame(of_study(records, study).curves)
 
 
@@ -69,62 +70,44 @@ def visible_pairs(influence: dict[str, list[list[float]]]) -> bool:
 
 
 def measure(records: Sequence[Record]) -> list[Check]:
-    """What the primer states of attention, masks, batches, losses, caches and costs."""
+    """The primer's statements on attention, masks, batches, losses, caches and costs."""
     if len(records) < len(STUDIES["quick"]):
         return []
     tier, m = records[0].config.tier, {name: of_study(records, name).metrics for name in STUDIES["quick"]}
-    bugs, caches = frame(records, "bugs"), frame(records, "caches").set_index(["architecture", "n_layers"])["apart"]
-    told = bugs.groupby("bug")["told_apart"]
-    apart, alike = told.all(), ~told.any()  # in every case, in none
-    slopes, encoder = m["costs"]["slopes"], caches["entp"]
-
-    def check(claim: str, holds: bool, study: str, corrected: bool | None = None, words: str = "", **more) -> Check:
-        right = None if corrected is None else bool(corrected)
-        return Check(claim, bool(holds), tier, right, words, (name_of(of_study(records, study)),), **more)
-
-    masking, losses = m["masking"], m["losses"]
+    differ = frame(records, "bugs").groupby("bug")["told_apart"]
+    every, some = differ.all(), differ.any()  # of the cases of a bug, does the check tell printed from corrected
+    caches = frame(records, "caches").set_index(["architecture", "n_layers"])["apart"]
+    encoder = caches["entp"]
+    cached = caches["decoder"].max() < EXACT and encoder[1] < EXACT and encoder[encoder.index > 1].min() > APART
     never = ("special_selected", "unselected_changed", "labels_not_the_original")
+    masked = m["masking"]["largest_sigma"] < SIGMAS and not any(m["masking"][name] for name in never)
+    one_pass, writing = m["costs"]["one_pass"], m["costs"]["slopes"]["decoder, cache"]["counted"]
+
+    def check(claim: str, study: str, holds: bool, remark: str = "") -> Check:
+        return Check(claim, bool(holds), tier, None, "", (name_of(of_study(records, study)),), remark)
+
+    def corrected(claim: str, study: str, holds: bool, right: bool, words: str) -> Check:
+        return Check(claim, bool(holds), tier, bool(right), words, (name_of(of_study(records, study)),))
+
     return [
-        check("ED-all-tokens", alike["B1"], "bugs", apart["B1"] and apart["B3"], "with heads before tokens"),
-        check("ED-past", alike["B2"], "bugs", apart["B2"], "on scores between tokens"),
-        check("ED-cache", alike["B6"], "bugs", apart["B6"], "with layers, places, a type, and more than one token"),
-        check("ED-layers", m["parity"]["largest_difference"] < PARITY, "parity"),
-        check(
-            "ED-mlm",
-            masking["largest_sigma"] < SIGMAS and not any(masking[name] for name in never),
-            "masking",
-            remark="special tokens are neither to be selected nor to be drawn",
-        ),
-        check("ED-causal-loss", losses["largest"] < EXACT, "losses", remark="NaN where all labels are ignored"),
-        check("ED-sampling", frame(records, "sampling")["right"].all(), "sampling"),
-        check(
-            "ED-cache-decoder",
-            caches["decoder"].max() < EXACT and encoder[1] < EXACT and encoder[encoder.index > 1].min() > APART,
-            "caches",
-        ),
-        check("ED-triangle", visible_pairs(m["bugs"]["influence"]), "bugs", remark="N (N + 1) / 2"),
-        check(
-            "ED-training-cost",
-            1.9 < m["costs"]["one_pass"] <= 2,
-            "costs",
-            remark="the linear maps, 12 N d², are more up to N = 6 d",
-        ),
-        check(
-            "ED-encoder-time",
-            m["costs"]["one_pass"] < 0.1,
-            "costs",
-            m["costs"]["one_pass"] > 1.9,
-            "in one pass, whose work grows with n and n²",
-        ),
-        check(
-            "ED-decoder-time",
-            slopes["decoder, cache"]["counted"] < 1.1,
-            "costs",
-            1.9 < slopes["decoder, cache"]["counted"] <= 2,
-            "linear while linear maps outweigh attention, quadratic beyond",
-        ),
+        corrected("ED-all-tokens", "bugs", not some["B1"], every["B1"] and every["B3"], "with heads before tokens"),
+        corrected("ED-past", "bugs", not some["B2"], every["B2"], "on scores between tokens"),
+        corrected("ED-cache", "bugs", not some["B6"], every["B6"], CACHE),
+        check("ED-layers", "parity", m["parity"]["largest_difference"] < PARITY),
+        check("ED-mlm", "masking", masked, "special tokens are neither to be selected nor to be drawn"),
+        check("ED-causal-loss", "losses", m["losses"]["largest"] < EXACT, "NaN where all labels are ignored"),
+        check("ED-sampling", "sampling", frame(records, "sampling")["right"].all()),
+        check("ED-cache-decoder", "caches", cached),
+        check("ED-triangle", "bugs", visible_pairs(m["bugs"]["influence"]), "N (N + 1) / 2"),
+        check("ED-training-cost", "costs", 1.9 < one_pass <= 2, "the linear maps, 12 N d², are more up to N = 6 d"),
+        corrected("ED-encoder-time", "costs", one_pass < 0.1, one_pass > 1.9, ENCODER_TIME),
+        corrected("ED-decoder-time", "costs", writing < 1.1, 1.9 < writing <= 2, DECODER_TIME),
     ]
 
+
+CACHE = "with layers, places, a type, and more than one token"
+ENCODER_TIME = "in one pass, whose work grows with n and n²"
+DECODER_TIME = "linear while linear maps outweigh attention, quadratic beyond"
 
 ENCODER_DECODER = Experiment(
     name="encoder_decoder",
@@ -179,7 +162,17 @@ TIERS: dict[str, dict[str, Any]] = {
         seeds=5,
     ),
 }
-DISTANCE = {"nats": 0.1, "share": 0.03}  # closer than that to guessing counts as having learned nothing
+NEAR_NATS, NEAR_SHARE = 0.1, 0.03  # closer than that to guessing counts as having learned nothing
+# Claims, and the two arms and scores whose difference decides each.
+COMPARED = (
+    ("ED-next-token", ("masked", "next_token_loss"), ("causal", "next_token_loss")),
+    ("ED-both-sides", ("causal", "middle_loss"), ("masked", "middle_loss")),
+    ("ED-classification", ("masked", "accuracy"), ("causal", "accuracy")),
+    ("ED-entp-next", ("ENTP", "next_token_loss"), ("causal", "next_token_loss")),
+    ("ED-entp-compute", ("ENTP, equal token-forwards", "next_token_loss"), ("causal", "next_token_loss")),
+    ("ED-entp-masked", ("ENTP, equal token-forwards", "next_token_loss"), ("masked", "next_token_loss")),
+    ("ED-bayes", ("causal", "candidate_loss"), ("masked", "middle_loss_few")),
+)
 
 
 def plan_objectives(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -211,9 +204,8 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 def long(records: Sequence[Record], columns: Sequence[str]) -> pd.DataFrame:
     """Curves of equal length, a row per run and point."""
-    return pd.concat(
-        [pd.DataFrame({**r.labels, **{c: r.curves[c] for c in columns}}) for r in records], ignore_index=True
-    )
+    parts = [pd.DataFrame({**r.labels, **{c: r.curves[c] for c in columns}}) for r in records]
+    return pd.concat(parts, ignore_index=True)
 
 
 def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
@@ -222,26 +214,15 @@ def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
         return []
     rows, tier = table(records), records[0].config.tier
     length = records[0].config.params["setting"]["text"]["context"] + 1
-
-    def compare(claim: str, first: tuple[str, str], second: tuple[str, str], scale: str) -> Measurement:
+    measured = []
+    for claim, first, second in COMPARED:
+        nats = first[1] != "accuracy"
+        floor, ceiling, distance = (rows["unigram"].mean(), 0.0, NEAR_NATS) if nats else (1 / length, 1.0, NEAR_SHARE)
         sides = [rows[rows["arm"] == arm].set_index("seed")[metric].astype(float) for arm, metric in (first, second)]
-        floor, ceiling = (rows["unigram"].mean(), 0.0) if scale == "nats" else (1 / length, 1.0)
-        stand = tuple(Level(float(s.mean()), floor, ceiling, DISTANCE[scale]) for s in sides)
+        found = tuple(Level(float(side.mean()), floor, ceiling, distance) for side in sides)
         ids = tuple(name_of(r) for r in select(records, arm=(first[0], second[0])))
-        return Measurement(claim, (sides[0] - sides[1]).dropna().tolist(), tier, ids, levels=stand)
-
-    def loss(claim: str, first: str, second: str) -> Measurement:
-        return compare(claim, (first, "next_token_loss"), (second, "next_token_loss"), "nats")
-
-    return [
-        loss("ED-next-token", "masked", "causal"),
-        compare("ED-both-sides", ("causal", "middle_loss"), ("masked", "middle_loss"), "nats"),
-        compare("ED-classification", ("masked", "accuracy"), ("causal", "accuracy"), "share"),
-        loss("ED-entp-next", "ENTP", "causal"),
-        loss("ED-entp-compute", "ENTP, equal token-forwards", "causal"),
-        loss("ED-entp-masked", "ENTP, equal token-forwards", "masked"),
-        compare("ED-bayes", ("causal", "candidate_loss"), ("masked", "middle_loss_few"), "nats"),
-    ]
+        measured.append(Measurement(claim, (sides[0] - sides[1]).dropna().tolist(), tier, ids, levels=found))
+    return measured
 
 
 OBJECTIVES = Experiment(
@@ -252,3 +233,64 @@ OBJECTIVES = Experiment(
     plan=plan_objectives,
     measure=measure_objectives,
 )
+
+# --- Pictures of notebook 14, on axes that are given -----------------------------------------------------------------
+
+DECODER, ENTP = ARCHITECTURES["decoder"].colour, ARCHITECTURES["entp"].colour
+MASKED = "#CC79A7"  # of Okabe and Ito's colours the one that no architecture has
+LOOKS = {
+    "masked": (MASKED, "-"),
+    "causal": (DECODER, "-"),
+    "ENTP": (ENTP, "-"),
+    "ENTP, equal token-forwards": (ENTP, "--"),
+}
+WAY_LOOKS = {"decoder, cache": (DECODER, "-", "o"), "decoder, no cache": (DECODER, "--", "s"), "ENTP": (ENTP, "-", "^")}
+TITLES = {"printed": "as printed", "corrected": "corrected", "causal": "corrected, causal"}
+
+
+def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> None:
+    """Which token's change moves which output: a picture per attention, dark where it does."""
+    for ax, (name, title) in zip(axes, TITLES.items(), strict=True):
+        ax.imshow([[value > 1e-6 for value in row] for row in influence[name]], cmap="Greys", vmin=0, vmax=1.4)
+        ax.set(title=title, xlabel="token changed", xticks=[], yticks=[])
+        ax.grid(False)
+    axes[0].set_ylabel("output")
+
+
+def draw_losses(ax, records: Sequence[Record], x: str, y: str, **labels: Any) -> None:
+    """Mean over seeds of a loss by arm, with a band from the lowest to the highest seed."""
+    for arm, part in long(records, [x, y]).groupby("arm", sort=False):
+        wide, (colour, style) = part.pivot(index=x, columns="seed", values=y), LOOKS[arm]
+        ax.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=colour, alpha=0.15, lw=0)
+        ax.plot(wide.mean(axis=1), style, color=colour, label=arm)
+    ax.set(**labels)
+
+
+def draw_misprints(ax, records: Sequence[Record], chance: float) -> None:
+    """Share of misprints found: a dot per seed and their mean, of every arm and of weights not trained before."""
+    rows = table(records)
+    fresh = {f"{arm}, fresh": rows[rows["arm"] == arm]["fresh_accuracy"] for arm in ("masked", "causal")}
+    found = {arm: rows[rows["arm"] == arm]["accuracy"] for arm in ARMS} | fresh
+    for at, (name, values) in enumerate(found.items()):
+        colour = LOOKS[name.removesuffix(", fresh")][0]
+        ax.plot(values, [at] * len(values), "o", ms=4, color=colour, alpha=0.6, mec="none")
+        ax.plot([values.mean()], [at], "|", ms=12, color="black")
+    ax.axvline(chance, color="grey", ls="--", lw=0.8)
+    ax.set_yticks(range(len(found)), list(found))
+    ax.set(xlabel="misprints found", ylim=(len(found) - 0.5, -0.5))
+
+
+def draw_costs(axes, records: Sequence[Record]) -> None:
+    """Counted multiply-adds (left), and CPU seconds over those of a decoder with its cache (right)."""
+    for way, part in frame(records, "costs").groupby("way", sort=False):
+        colour, style, marker = WAY_LOOKS[way]
+        for ax, column in zip(axes, ("counted", "ratio"), strict=True):
+            look = dict(marker=marker, ms=4, color=colour, mfc="none", zorder=2 + (style == "--"))  # dashes on lines
+            ax.plot(part["length"], part[column], style, label=way, **look)
+    axes[0].set(xscale="log", yscale="log", ylabel="multiply-adds, counted", xlabel="tokens written")
+    axes[1].set(xscale="log", ylabel="CPU time / decoder with cache", xlabel="tokens written")
+
+
+def slopes_table(metrics: dict[str, Any]) -> pd.DataFrame:
+    """Log-log slopes by way of writing: of attention and of all work, far out, and of the CPU time measured."""
+    return pd.DataFrame(metrics["slopes"]).T

@@ -14,8 +14,7 @@ from entp_lib.models import Transformer, build_model, costs
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.models.transformer import Attention
 from entp_papers.encoder_decoder.layers import Shape, attention_mask, random_stack
-from entp_papers.encoder_decoder.losses import check_labels
-from entp_papers.encoder_decoder.masked_language import IGNORED, Masking, mask_tokens
+from entp_papers.encoder_decoder.losses import IGNORED, MaskedBatch, Masking, check_labels, mask_tokens
 
 WIDTH, HEADS = 16, 4
 MASKING = Masking(vocab_size=12, mask_token=11, special=(9, 10, 11))
@@ -64,22 +63,31 @@ def filled_with_infinity(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def drawn_from_all(tokens_BT: Tensor, seed: int) -> Tensor:
-    """As printed: what replaces a token comes from the whole vocabulary. The replaced ones alone, (N,)."""
+    """As printed: the replacement of a token comes from the whole vocabulary. The replaced ones alone, (N,)."""
     generator = torch.Generator().manual_seed(seed)
-    batch = mask_tokens(tokens_BT, MASKING, generator)
-    replaced = batch.selected_BT & (batch.inputs_BT != MASKING.mask_token) & (batch.inputs_BT != tokens_BT)
-    return torch.randint(MASKING.vocab_size, tokens_BT.shape, generator=generator)[replaced]
+    replaced_BT = replaced(mask_tokens(tokens_BT, MASKING, generator), tokens_BT)
+    return torch.randint(MASKING.vocab_size, tokens_BT.shape, generator=generator)[replaced_BT]
 
 
 def drawn_from_ordinary(tokens_BT: Tensor, seed: int) -> Tensor:
     """Corrected: from the ordinary tokens."""
     batch = mask_tokens(tokens_BT, MASKING, torch.Generator().manual_seed(seed))
-    replaced = batch.selected_BT & (batch.inputs_BT != MASKING.mask_token) & (batch.inputs_BT != tokens_BT)
-    return batch.inputs_BT[replaced]
+    return batch.inputs_BT[replaced(batch, tokens_BT)]
+
+
+def replaced(batch: MaskedBatch, tokens_BT: Tensor) -> Tensor:
+    """Boolean, where another token than the mask is in place of the original."""
+    return batch.selected_BT & (batch.inputs_BT != MASKING.mask_token) & (batch.inputs_BT != tokens_BT)
+
+
+def encoder_of(places: int) -> Callable[[Tensor], Tensor]:
+    """An encoder with so many learned positions, 0 as printed: a bag of tokens. States (B, T, D)."""
+    stack = random_stack(Shape(2, 2, WIDTH, 32, 8, places), 0)
+    return lambda tokens_BT: stack(tokens_BT).detach()
 
 
 def encoder_without(visible: bool) -> Callable[[Tensor], Tensor]:
-    """An encoder that is told what padding is, or, as printed, is not."""
+    """An encoder with a mask of padding, or, as printed, without one."""
     stack = random_stack(Shape(2, 2, WIDTH, 32, MASKING.vocab_size, 12), 0)
 
     def call(tokens_BT: Tensor) -> Tensor:
@@ -138,12 +146,6 @@ def steps_in_place(model: Transformer, tokens_BT: Tensor) -> Tensor:
     for token_B1 in tokens_BT.split(1, 1):
         logits_BV = cached_logits(model, token_B1, cache)
     return logits_BV
-
-
-def encoder_of(places: int) -> Callable[[Tensor], Tensor]:
-    """An encoder with so many learned positions, 0 as printed: a bag of tokens. States (B, T, D)."""
-    stack = random_stack(Shape(2, 2, WIDTH, 32, 8, places), 0)
-    return lambda tokens_BT: stack(tokens_BT).detach()
 
 
 def plain_padding_mask(scores_BHTT: Tensor, visible_BT: Tensor) -> Tensor:

@@ -48,10 +48,8 @@ class Shape:
 
     def attention_config(self) -> ModelConfig:
         """The shape of the library's attention. ConfigError where heads do not divide the width."""
-        name = "decoder" if self.causal else "entp"
-        return ModelConfig(
-            name, self.n_layers, self.n_heads, self.width, self.vocab_size, max(1, self.max_length), self.dropout
-        )
+        sizes = (self.n_layers, self.n_heads, self.width, self.vocab_size, max(1, self.max_length), self.dropout)
+        return ModelConfig("decoder" if self.causal else "entp", *sizes)
 
 
 def attention_mask(length: int, causal: bool, visible_BT: Tensor | None) -> Tensor | None:
@@ -63,14 +61,13 @@ def attention_mask(length: int, causal: bool, visible_BT: Tensor | None) -> Tens
     """
     mask = None
     if visible_BT is not None:
+        kind = f"visible of shape {tuple(visible_BT.shape)} and type {visible_BT.dtype}"
         if visible_BT.dim() != 2 or visible_BT.shape[1] != length or visible_BT.dtype != torch.bool:
-            raise ValueError(
-                f"visible of shape {tuple(visible_BT.shape)} and type {visible_BT.dtype}: must be boolean (B, {length})"
-            )
+            raise ValueError(f"{kind}: must be boolean (B, {length})")
         mask = visible_BT[:, None, None].expand(-1, 1, length, length)
     if causal:
-        tril = torch.ones(length, length, dtype=torch.bool, device=None if mask is None else mask.device).tril()
-        mask = tril[None, None] if mask is None else mask & tril
+        tril = torch.ones(1, 1, length, length, dtype=torch.bool, device=getattr(mask, "device", None)).tril()
+        mask = tril if mask is None else mask & tril
     if mask is not None and not mask.any(-1).all():
         row, _, token = (~mask.any(-1)).nonzero()[0].tolist()
         raise ValueError(f"token {token} of row {row} sees no token at all: no attention can be computed for it")
@@ -128,8 +125,7 @@ def random_stack(shape: Shape, seed: int) -> Stack:
     stack, generator = Stack(shape), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for p in stack.parameters():
-            scale = 1.0 if p.dim() == 1 else 2.0 / p.shape[1] ** 0.5
-            p.copy_(torch.randn(p.shape, generator=generator) * (0.3 if p.dim() == 1 else scale))
+            p.copy_(torch.randn(p.shape, generator=generator) * (0.3 if p.dim() == 1 else 2.0 / p.shape[1] ** 0.5))
             if p.dim() == 1:
                 p.add_(0.5)
     return stack.double().eval()

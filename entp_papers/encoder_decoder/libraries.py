@@ -1,13 +1,12 @@
-"""The corrected parts beside PyTorch's and ``transformers``' own, with the same random weights, in double precision.
+"""The corrected parts against PyTorch's and ``transformers``' own, with the same random weights, in double precision.
 
-``transformers`` is needed by what is compared with it alone, and imported there.
+``transformers`` is needed by its own comparisons alone, and imported there.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
@@ -15,10 +14,9 @@ from entp_lib.models import build_model
 from entp_lib.models.huggingface import copy_gpt2
 from entp_lib.validation import ConfigError, one_of
 from entp_papers.encoder_decoder.bugs import drawn_attention, states, torch_attention
-from entp_papers.encoder_decoder.layers import Layer, Shape, Stack, random_stack
-from entp_papers.encoder_decoder.masked_language import IGNORED, Masking, mask_tokens, rates
+from entp_papers.encoder_decoder.layers import Shape, Stack, random_stack
+from entp_papers.encoder_decoder.losses import MaskedBatch, Masking, mask_tokens
 
-LIBRARIES = ("torch", "transformers")
 VOCABULARY, PLACES = 29, 12
 
 
@@ -43,49 +41,43 @@ def largest(a: Tensor, b: Tensor) -> float:
     return float((a - b).detach().abs().max())
 
 
-# --- torch ---------------------------------------------------------------------------------------------------------
+def causal_mask(length: int) -> Tensor:
+    """Boolean (T, T): True where attention is allowed."""
+    return torch.ones(length, length, dtype=torch.bool).tril()
 
 
 def multihead_attention(causal: bool) -> float:
-    """The library's attention beside torch.nn.MultiheadAttention."""
+    """The library's attention against torch.nn.MultiheadAttention."""
     attention, x_BTD = drawn_attention(), states()
-    allowed = torch.ones(x_BTD.shape[1], x_BTD.shape[1], dtype=torch.bool).tril() if causal else None
+    allowed = causal_mask(x_BTD.shape[1]) if causal else None
     ours = attention(*attention.project(x_BTD), allowed, causal=False)
-    hidden = None if allowed is None else ~allowed
+    hidden = ~allowed if causal else None
     return largest(ours, torch_attention(attention)(x_BTD, x_BTD, x_BTD, attn_mask=hidden, need_weights=False)[0])
 
 
+@torch.no_grad()
 def torch_layer(causal: bool) -> float:
-    """A whole post-norm layer beside torch.nn.TransformerEncoderLayer: ReLU for the encoder, GELU for the decoder."""
+    """A whole post-norm layer against torch.nn.TransformerEncoderLayer: ReLU for the encoder, GELU for the decoder."""
     shape = Shape(1, 4, 16, 40, 1, 0, causal=causal, activation="gelu" if causal else "relu")
     ours, x_BTD = random_stack(shape, 3).layers[0], states()
     theirs = nn.TransformerEncoderLayer(16, 4, 40, 0.0, shape.activation, batch_first=True, dtype=torch.float64).eval()
-    copy_torch(ours, theirs)
-    length = x_BTD.shape[1]
-    hidden = torch.ones(length, length, dtype=torch.bool).triu(1) if causal else None
-    expected = theirs(x_BTD, src_mask=hidden)
-    return largest(ours(x_BTD, None if hidden is None else ~hidden), expected)
-
-
-@torch.no_grad()
-def copy_torch(ours: Layer, theirs: nn.TransformerEncoderLayer) -> None:
-    """Our weights into PyTorch's layer."""
     theirs.self_attn.in_proj_weight.copy_(ours.attention.qkv.weight)
     theirs.self_attn.in_proj_bias.copy_(ours.attention.qkv.bias)
     pairs = [(theirs.self_attn.out_proj, ours.attention.out), (theirs.linear1, ours.fc_in)]
     pairs += [(theirs.linear2, ours.fc_out), (theirs.norm1, ours.norm_1), (theirs.norm2, ours.norm_2)]
     for other, mine in pairs:
         other.load_state_dict(mine.state_dict())
+    allowed = causal_mask(x_BTD.shape[1]) if causal else None
+    return largest(ours(x_BTD, allowed), theirs(x_BTD, src_mask=~allowed if causal else None))
 
 
-# --- transformers --------------------------------------------------------------------------------------------------
-
-
+@torch.no_grad()
 def bert_pair(seed: int = 0) -> tuple[nn.Module, Stack]:
-    """A BERT of ``transformers`` with random weights, and our post-norm encoder with the same."""
-    theirs_of = transformers()
-    shape = Shape(3, 4, 16, 40, VOCABULARY, PLACES, activation="gelu", norm_eps=1e-12, input_norm=True)
-    config = theirs_of.BertConfig(
+    """A BERT of ``transformers``, and our post-norm encoder with the same random weights.
+
+    BERT's embedding of the first segment becomes zero: here are no segments.
+    """
+    config = transformers().BertConfig(
         vocab_size=VOCABULARY,
         hidden_size=16,
         num_hidden_layers=3,
@@ -96,19 +88,12 @@ def bert_pair(seed: int = 0) -> tuple[nn.Module, Stack]:
         attention_probs_dropout_prob=0.0,
         attn_implementation="eager",
     )
-    theirs, ours = theirs_of.BertModel(config, add_pooling_layer=False).double().eval(), random_stack(shape, seed)
-    copy_bert(ours, theirs)
-    return theirs, ours
-
-
-@torch.no_grad()
-def copy_bert(ours: Stack, theirs: nn.Module) -> None:
-    """Our weights into a ``BertModel``, whose embedding of the first segment becomes zero: here are no segments."""
-    table = theirs.embeddings
-    table.word_embeddings.weight.copy_(ours.embedding.weight)
-    table.position_embeddings.weight.copy_(ours.positions.weight)
+    theirs = transformers().BertModel(config, add_pooling_layer=False).double().eval()
+    shape = Shape(3, 4, 16, 40, VOCABULARY, PLACES, activation="gelu", norm_eps=1e-12, input_norm=True)
+    ours, table = random_stack(shape, seed), theirs.embeddings
     table.token_type_embeddings.weight.zero_()
-    pairs = [(table.LayerNorm, ours.input_norm)]
+    pairs = [(table.word_embeddings, ours.embedding), (table.position_embeddings, ours.positions)]
+    pairs += [(table.LayerNorm, ours.input_norm)]
     for other, mine in zip(theirs.encoder.layer, ours.layers, strict=True):
         parts = zip(mine.attention.qkv.weight.chunk(3), mine.attention.qkv.bias.chunk(3), strict=True)
         heads = other.attention.self
@@ -120,10 +105,11 @@ def copy_bert(ours: Stack, theirs: nn.Module) -> None:
         pairs += [(other.output.LayerNorm, mine.norm_2)]
     for other, mine in pairs:
         other.load_state_dict(mine.state_dict())
+    return theirs, ours
 
 
 def bert(padded: bool) -> float:
-    """Our encoder beside BERT, at every token that is no padding."""
+    """Our encoder against BERT, at every token that is no padding."""
     (theirs, ours), (tokens_BT, visible_BT) = bert_pair(), texts()
     if not padded:
         return largest(ours(tokens_BT), theirs(tokens_BT).last_hidden_state)
@@ -132,7 +118,7 @@ def bert(padded: bool) -> float:
 
 
 def gpt2() -> float:
-    """The library's decoder beside GPT-2 with the same random weights: logits at every token."""
+    """The library's decoder against GPT-2 with the same random weights: logits at every token."""
     theirs_of, (tokens_BT, _) = transformers(), texts()
     config = theirs_of.GPT2Config(
         vocab_size=VOCABULARY,
@@ -182,25 +168,21 @@ def properties() -> dict[str, float]:
     return found
 
 
+@torch.no_grad()
 def parity_study(libraries: Sequence[str]) -> tuple[dict[str, Any], dict[str, list]]:
     """The largest difference of every part from its library's. ConfigError for a library that is not installed."""
     for name in libraries:
-        one_of("library", name, LIBRARIES)
-    rows: dict[str, list] = {"library": [], "part": [], "difference": []}
-    with torch.no_grad():
-        for library in libraries:
-            for part, compare in PARTS[library].items():
-                for name, value in zip(rows, (library, part, compare()), strict=True):
-                    rows[name].append(value)
-        found = properties()
-    return {"largest_difference": max(rows["difference"]), "properties": found}, rows
+        one_of("library", name, PARTS)
+    found = [(library, part, compare()) for library in libraries for part, compare in PARTS[library].items()]
+    rows = dict(zip(("library", "part", "difference"), map(list, zip(*found, strict=True)), strict=True))
+    return {"largest_difference": max(rows["difference"]), "properties": properties()}, rows
 
 
-# --- Masked batches ------------------------------------------------------------------------------------------------
+# --- Masked batches --------------------------------------------------------------------------------------------------
 
 
 class SpecialTokens:
-    """What the collator of ``transformers`` asks of a tokenizer, for ids alone."""
+    """The part of a tokenizer that the collator of ``transformers`` needs, for ids alone."""
 
     mask_token = "[MASK]"
 
@@ -224,11 +206,35 @@ def collated(tokens_BT: Tensor, masking: Masking, generator: torch.Generator) ->
     return collator.torch_mask_tokens(tokens_BT.clone(), special_BT)
 
 
-def masking_study(tokens: int, libraries: Sequence[str], seed: int = 0) -> tuple[dict[str, Any], dict[str, list]]:
-    """Rates over so many random tokens, a tenth of them special, with the collator's beside them.
+def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[dict[str, Any]]:
+    """By rate: how many of how many, the nominal share, and by how many standard deviations it differs.
 
-    Metrics: what must not happen (a special token selected, an unselected one changed, a label that is another than the
-    original, a special token drawn), and whether the collator, from the same generator, selects and masks the same.
+    A drawn token equals the old one once in as many as may be drawn, so that kept ones are a little more.
+    """
+    ordinary_BT, selected_BT = ~torch.isin(tokens_BT, torch.tensor(masking.special)), batch.selected_BT
+    masked_BT, same_BT = batch.inputs_BT == masking.mask_token, batch.inputs_BT == tokens_BT
+    same = masking.drawn / len(masking.ordinary())
+    found = []
+    for rate, hits, share in (
+        ("selected", selected_BT[ordinary_BT], masking.share),
+        ("masked", masked_BT[selected_BT], masking.masked),
+        ("drawn", (~masked_BT & ~same_BT)[selected_BT], masking.drawn - same),
+        ("kept", same_BT[selected_BT], 1 - masking.masked - masking.drawn + same),
+    ):
+        of, count = hits.numel(), int(hits.sum())
+        spread = (of * share * (1 - share)) ** 0.5
+        sigmas = (count - of * share) / spread if spread else 0.0
+        share_found = count / max(1, of)
+        found.append(dict(rate=rate, count=count, of=of, share=share_found, nominal=share, sigmas=sigmas))
+    return found
+
+
+def masking_study(tokens: int, libraries: Sequence[str], seed: int = 0) -> tuple[dict[str, Any], dict[str, list]]:
+    """Rates over so many random tokens, a tenth of them special, and the collator's for comparison.
+
+    Metrics: counts of events that must not happen (a special token selected, an unselected one changed, a label that is
+    another than the original, a special token drawn), and whether the collator, from the same generator, selects and
+    masks the same.
     """
     masking = Masking(vocab_size=1000, mask_token=999, special=(998, 999))
     generator = torch.Generator().manual_seed(seed)
@@ -236,47 +242,23 @@ def masking_study(tokens: int, libraries: Sequence[str], seed: int = 0) -> tuple
     tokens_BT[:, ::10] = 998
     batch = mask_tokens(tokens_BT, masking, torch.Generator().manual_seed(seed + 1), padding=998)
     special_BT, selected_BT = tokens_BT == 998, batch.selected_BT
-    changed_BT = batch.inputs_BT != tokens_BT
     metrics: dict[str, Any] = {
         "tokens": tokens_BT.numel(),
         "special_selected": int((selected_BT & special_BT).sum()),
-        "unselected_changed": int((changed_BT & ~selected_BT).sum()),
+        "unselected_changed": int(((batch.inputs_BT != tokens_BT) & ~selected_BT).sum()),
         "labels_not_the_original": int((batch.labels_BT != tokens_BT)[selected_BT].sum()),
         "special_drawn": int((batch.inputs_BT == 998)[~special_BT].sum()),
         "padding_seen": int((batch.visible_BT & special_BT).sum()),
     }
-    rows: dict[str, list] = {name: [] for name in ("by", "rate", "count", "of", "share", "nominal", "sigmas")}
-    batches = {"ours": batch}
+    rows = [{"by": "ours", **row} for row in rates(tokens_BT, batch, masking)]
+    largest_sigma = max(abs(row["sigmas"]) for row in rows)
     if "transformers" in libraries:
-        theirs = collated(tokens_BT, masking, torch.Generator().manual_seed(seed + 1))
-        batches["transformers"] = type(batch)(*theirs, batch.visible_BT)
-        metrics["same_selected"] = torch.equal(theirs[1], batch.labels_BT)
-        masked = (x == masking.mask_token for x in (theirs[0], batch.inputs_BT))
-        metrics["masked_apart"] = int((next(masked) != next(masked)).sum())
-        metrics["special_drawn_by_transformers"] = int((theirs[0] == 998)[~special_BT].sum())
-    for by, one in batches.items():
-        for rate, found in rates(tokens_BT, one, masking).items():
-            for name, value in zip(rows, (by, rate, *found.values()), strict=True):
-                rows[name].append(value)
-    ours = [s for by, s in zip(rows["by"], rows["sigmas"], strict=True) if by == "ours"]
-    metrics["largest_sigma"] = max(map(abs, ours))
-    return metrics, rows
-
-
-# --- Losses --------------------------------------------------------------------------------------------------------
-
-
-def by_hand(logits_BTV: Tensor, labels_BT: Tensor) -> float:
-    """The causal loss as a loop over single tokens, in Python's own numbers."""
-    total, count = 0.0, 0
-    for logits_TV, labels in zip(logits_BTV, labels_BT.tolist(), strict=True):
-        for before, label in zip(logits_TV, labels[1:], strict=False):
-            if label != IGNORED:
-                total += float(before.logsumexp(0) - before[label])
-                count += 1
-    return total / count
-
-
-def printed_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """The printed formula: logits but the last against labels but the first, the mean over those not ignored."""
-    return F.cross_entropy(logits_BTV[:, :-1].flatten(0, 1), labels_BT[:, 1:].flatten(), ignore_index=IGNORED)
+        inputs_BT, labels_BT = collated(tokens_BT, masking, torch.Generator().manual_seed(seed + 1))
+        metrics["same_selected"] = torch.equal(labels_BT, batch.labels_BT)
+        masked = [x == masking.mask_token for x in (inputs_BT, batch.inputs_BT)]
+        metrics["masked_apart"] = int((masked[0] != masked[1]).sum())
+        metrics["special_drawn_by_transformers"] = int((inputs_BT == 998)[~special_BT].sum())
+        theirs = MaskedBatch(inputs_BT, labels_BT, batch.visible_BT)
+        rows += [{"by": "transformers", **row} for row in rates(tokens_BT, theirs, masking)]
+    metrics["largest_sigma"] = largest_sigma
+    return metrics, {name: [row[name] for row in rows] for name in rows[0]}

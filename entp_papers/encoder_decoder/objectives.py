@@ -1,8 +1,8 @@
 """One backbone, three objectives (§2.2, §3.2): masked, causal and ENTP's training on the same windows of text.
 
 All models have the same weights at the start and the same shape; the vocabulary has one token more than the text's, the
-mask token. The masked model is asked for the next token by appending that token. Besides, all are asked for a token in
-the middle of a window, and fine-tuned to find the one token of a window that was replaced (``misprints``).
+mask token. The masked model predicts the next token at an appended mask token. All also predict a token in the middle
+of a window, and are fine-tuned to find the one token of a window that was replaced, a misprint.
 
 Letters: B batch, T tokens, W = T + 1 tokens of a window, C candidates, V vocabulary.
 """
@@ -26,9 +26,16 @@ from entp_lib.tasks import Text
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training.loop import TrainingError, learning_rate, make_optimizer
 from entp_lib.validation import check_types, from_dict, require
-from entp_papers.encoder_decoder.losses import appended_mask, full_states, masked_loss, prefix_loss
-from entp_papers.encoder_decoder.masked_language import Masking, mask_tokens
-from entp_papers.encoder_decoder.misprints import fine_tuned, misprinted
+from entp_papers.encoder_decoder.losses import (
+    Masking,
+    appended_mask,
+    full_states,
+    mask_tokens,
+    masked_loss,
+    prefix_loss,
+)
+
+Labelled = tuple[Tensor, Tensor]  # windows (B, W) and the places of their misprints (B,)
 
 EVAL_BATCH = 256
 OBJECTIVES = ("masked", "causal", "entp")
@@ -36,10 +43,11 @@ OBJECTIVES = ("masked", "causal", "entp")
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained on what. ``text``: parameters of the task ``Text``; ``prefixes`` of it concerns ENTP alone.
+    """An objective, the sizes of model and tests, and ``text``, parameters of the task ``Text``.
 
-    ``labelled`` windows for fine-tuning, learned ``epochs`` times; ``tested`` windows for every score at the end and
-    ``curve_windows`` for those on the way; ``candidates``: windows that a causal model fills in by trying all tokens.
+    Of these ``prefixes`` concerns ENTP alone. ``labelled``: windows for fine-tuning, learned ``epochs`` times;
+    ``tested``: windows for every score at the end; ``curve_windows``: for those on the way; ``candidates``: windows
+    that a causal model fills in by trying all tokens.
     """
 
     objective: Literal["masked", "causal", "entp"]
@@ -60,9 +68,8 @@ class Setting:
         check_types(self)
         for name in ("labelled", "epochs", "tested", "curve_windows"):
             require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
-        require(
-            0 <= self.candidates <= self.tested, f"candidates = {self.candidates}: must be 0 to tested = {self.tested}"
-        )
+        few = 0 <= self.candidates <= self.tested
+        require(few, f"candidates = {self.candidates}: must be 0 to tested = {self.tested}")
         require(self.tune_lr > 0, f"tune_lr = {self.tune_lr}: must be above 0")
         require(self.task().context >= 2, f"context = {self.task().context}: must be at least 2")
         self.masking()
@@ -78,9 +85,8 @@ class Setting:
 
     def model(self) -> ModelConfig:
         """The backbone: a masked model has ENTP's weights and reads a whole window at a time."""
-        name, task = ("decoder" if self.objective == "causal" else "entp"), self.task()
-        vocabulary = self.masking().vocab_size
-        shape = (self.n_layers, self.n_heads, self.width, vocabulary, task.context + 1)
+        name = "decoder" if self.objective == "causal" else "entp"
+        shape = (self.n_layers, self.n_heads, self.width, self.masking().vocab_size, self.task().context + 1)
         return ModelConfig(name, *shape, positions=self.positions)
 
 
@@ -218,10 +224,71 @@ def ngram_losses(task: Text, window_BW: Tensor, most: int = 4_000_000) -> dict[s
     return {"unigram": float(-np.log(single[after]).mean()), "bigram": float(-np.log(pairs[before, after]).mean())}
 
 
+def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
+    """Each window with one token, at a place drawn uniformly, replaced by a different one that the windows have.
+
+    ConfigError where the windows have one kind of token only.
+    """
+    generator, (rows, length) = generator_for("cpu", "misprints", *seed), window_BT.shape
+    kinds = window_BT.unique()
+    require(len(kinds) >= 2, f"windows of {len(kinds)} kind of token: a misprint needs another one")
+    place_B = torch.randint(length, (rows,), generator=generator)
+    before_B = window_BT[torch.arange(rows), place_B]
+    all_N = window_BT.flatten()
+    other_B = all_N[torch.randint(len(all_N), (rows,), generator=generator)]  # as often as they come
+    while (same_B := other_B == before_B).any():
+        other_B[same_B] = all_N[torch.randint(len(all_N), (int(same_B.sum()),), generator=generator)]
+    changed_BT = window_BT.clone()
+    changed_BT[torch.arange(rows), place_B] = other_B
+    return changed_BT, place_B
+
+
+class Pointer(nn.Module):
+    """Scores (B, W) of every place: a linear map of final states, causal where the model is a decoder.
+
+    A softmax over the places says where the misprint is. All weights are trained.
+    """
+
+    def __init__(self, model: Transformer, seed: int):
+        super().__init__()
+        self.model, self.score = model, nn.Linear(model.cfg.width, 1)
+        with torch.no_grad():
+            self.score.weight.normal_(0, 0.02, generator=torch.Generator().manual_seed(seed))
+            self.score.bias.zero_()
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        states_BTD = full_states(self.model, tokens_BT, causal=self.model.cfg.architecture == "decoder")
+        return self.score(states_BTD)[..., 0]
+
+
+def fine_tuned(
+    model: Transformer, learned: Labelled, asked: Labelled, *, epochs: int, lr: float, batch_size: int, seed: int
+) -> float:
+    """Share of the asked windows whose misprint has the largest score, after learning all weights; rate falls to 0."""
+    pointer = Pointer(model, seed_from("score", seed)).train()
+    optimizer = torch.optim.AdamW(pointer.parameters(), lr=lr, weight_decay=0.01)
+    windows_BT, places_B = learned
+    steps, step = epochs * -(-len(windows_BT) // batch_size), 0
+    for epoch in range(epochs):
+        order = torch.randperm(len(windows_BT), generator=generator_for("cpu", "misprint order", seed, epoch))
+        for pick in order.split(batch_size):
+            for group in optimizer.param_groups:
+                group["lr"] = lr * (1 - step / steps)
+            F.cross_entropy(pointer(windows_BT[pick]), places_B[pick]).backward()
+            nn.utils.clip_grad_norm_(pointer.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            step += 1
+    pointer.eval()
+    with torch.no_grad():
+        parts = zip(*(x.split(256) for x in asked), strict=True)
+        return sum(int((pointer(part).argmax(-1) == places).sum()) for part, places in parts) / len(asked[1])
+
+
 def objective_study(
     setting: dict[str, Any], train_config: dict[str, Any], model_seed: int, data_seed: int
 ) -> tuple[dict[str, Any], dict[str, list]]:
-    """One model trained, asked and fine-tuned; beside it, fine-tuned alike, one that was not trained before.
+    """One model trained, tested and fine-tuned; for comparison, fine-tuned alike, one that was not trained before.
 
     Metrics: losses in nats on the same windows for every objective, the ``accuracy`` of finding misprints, and
     ``fresh_accuracy`` of weights not trained before. Curves by step, and the next token's loss by length of the prefix.
@@ -231,27 +298,27 @@ def objective_study(
     task = chosen.task()
     shown_BW = windows(task, chosen.tested, "final", data_seed, evaluating=True)[0]
     by_position_T = next_token_losses(chosen, model, shown_BW).double().mean(0)
-    middle_B = middle_losses(chosen, model, shown_BW).double()
-    few = shown_BW[: chosen.candidates]
+    middle_B, few_BW = middle_losses(chosen, model, shown_BW).double(), shown_BW[: chosen.candidates]
+    candidate_loss = None
+    if chosen.objective == "causal" and len(few_BW):
+        candidate_loss = float(candidate_losses(chosen, model, few_BW).double().mean())
     metrics: dict[str, Any] = {
         "next_token_loss": float(by_position_T.mean()),
         "middle_loss": float(middle_B.mean()),
-        "middle_loss_few": float(middle_B[: len(few)].mean()) if len(few) else None,
-        "candidate_loss": None,
+        "middle_loss_few": float(middle_B[: len(few_BW)].mean()) if len(few_BW) else None,
+        "candidate_loss": candidate_loss,
         "train_loss": curves["train_loss"][-1],
         **ngram_losses(task, shown_BW),
         **spent,
         **task.facts(),
     }
-    if chosen.objective == "causal" and len(few):
-        metrics["candidate_loss"] = float(candidate_losses(chosen, model, few).double().mean())
     starts = {"accuracy": model}
-    if chosen.objective != "entp":  # whose fresh weights and attention are those of a masked model
+    if chosen.objective != "entp":  # its fresh weights and attention are those of a masked model
         starts["fresh_accuracy"] = build_model(chosen.model(), seed_from("model", model_seed))
     learned = misprinted(windows(task, chosen.labelled, "tune", data_seed)[0], "tune", data_seed)
-    asked = misprinted(windows(task, chosen.tested, "test", data_seed, evaluating=True)[0], "test", data_seed)
+    tested = misprinted(windows(task, chosen.tested, "test", data_seed, evaluating=True)[0], "test", data_seed)
+    options = dict(epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=data_seed)
     for name, start in starts.items():
-        options = dict(epochs=chosen.epochs, lr=chosen.tune_lr, batch_size=schedule.batch_size, seed=data_seed)
-        metrics[name] = fine_tuned(start, learned, asked, **options)
+        metrics[name] = fine_tuned(start, learned, tested, **options)
     curves |= {"prefix": list(range(1, len(by_position_T) + 1)), "loss_by_prefix": by_position_T.tolist()}
     return metrics, curves

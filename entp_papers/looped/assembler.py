@@ -197,7 +197,7 @@ class Assembler:
             self.check(target is not None, f"unknown label {c!r}{near(c, self.labels)}")
             code.append((self.cell(a), self.cell(b), target))
         try:
-            return Program(self.bits, tuple(self.memory), (*code, (ZERO, MINUS_ONE, last)), self.cells, self.labels)
+            return Program(self.bits, tuple(self.memory), (*code, (ZERO, MINUS_ONE, last)), self.cells)
         except ConfigError as error:
             raise AssemblyError(str(error)) from None
 

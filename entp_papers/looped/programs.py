@@ -282,50 +282,27 @@ COLLATZ = (
 )
 
 
-def check_counters(code: Sequence[Instruction], counters: Mapping[str, int]) -> None:
-    """Raise ConfigError for an unknown instruction or counter, a line that does not exist, a negative start."""
-    for i, (name, counter, *targets) in enumerate(code):
-        require(
-            (name, len(targets)) in (("inc", 1), ("dec", 2)),
-            f"instruction {i}: {code[i]}: must be ('inc', counter, to) or ('dec', counter, to, if_zero)",
-        )
-        known = f"instruction {i}: counter {counter!r} has no start; there are {', '.join(counters)}"
-        require(counter in counters, known)
-        for target in targets:
-            require(0 <= target <= len(code), f"instruction {i}: line {target}: must be from 0 to {len(code)}")
+def compile_counters(code: Sequence[Instruction], counters: Mapping[str, int], bits: int = 16) -> Program:
+    """The SUBLEQ program: two commands for ``inc``, three for ``dec``. Counters are cells of the same names.
+
+    Raises ConfigError for an unknown instruction or counter, a line that does not exist, a negative start.
+    """
     for name, value in counters.items():
         require(value >= 0, f"{name} = {value}: a counter starts at 0 or more")
-
-
-def run_counters(code: Sequence[Instruction], counters: Mapping[str, int], steps: int = 100_000) -> dict[str, int]:
-    """The counters when the program halts, by a plain loop. Raises ConfigError where it has not after ``steps``."""
-    check_counters(code, counters)
-    held, line = dict(counters), 0
-    for _ in range(steps):
-        if line == len(code):
-            return held
-        name, counter, to, *if_zero = code[line]
-        if name == "inc":
-            held[counter] += 1
-        elif held[counter] == 0:
-            to = if_zero[0]
-        else:
-            held[counter] -= 1
-        line = to
-    require(line == len(code), f"no halt within {steps} steps; at line {line} with {held}")
-    return held
-
-
-def compile_counters(code: Sequence[Instruction], counters: Mapping[str, int], bits: int = 16) -> Program:
-    """The SUBLEQ program: two commands for ``inc``, three for ``dec``. Counters are cells of the same names."""
-    check_counters(code, counters)
     label = [*(f"line_{i}" for i in range(len(code))), "halt"]
     lines = []
-    for i, (name, counter, to, *if_zero) in enumerate(code):
+    for i, (name, counter, *targets) in enumerate(code):
+        form = f"instruction {i}: {code[i]}: must be ('inc', counter, to) or ('dec', counter, to, if_zero)"
+        require((name, len(targets)) in (("inc", 1), ("dec", 2)), form)
+        known = f"instruction {i}: counter {counter!r} has no start; there are {', '.join(counters)}"
+        require(counter in counters, known)
+        for line in targets:
+            require(0 <= line <= len(code), f"instruction {i}: line {line}: must be from 0 to {len(code)}")
+        to = label[targets[0]]
         lines.append(f"line_{i}:")
         if name == "inc":
             lines.append(f"subleq MINUS_ONE {counter}")
         else:
-            lines += [f"subleq ZERO {counter} {label[if_zero[0]]}", f"subleq #1 {counter} {label[to]}"]
-        lines.append(f"goto {label[to]}")
+            lines += [f"subleq ZERO {counter} {label[targets[1]]}", f"subleq #1 {counter} {to}"]
+        lines.append(f"goto {to}")
     return written(bits, counters, "\n".join(lines), macros="")

@@ -3,7 +3,6 @@
 Letters: B batch, T tokens, D width, C cells, S steps.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -77,13 +76,13 @@ class Trace:
         self.lines = machine.counters(seen).tolist()
         self.steps = len(states) - 1
 
-    def __getitem__(self, cell: str | int) -> int:
-        """The final value of a cell, by name or place."""
+    def __getitem__(self, cell: str) -> int:
+        """The final value of a named cell."""
         return self.memories[-1][self.program.cell(cell)]
 
-    def table(self, cells: Sequence[str] | None = None) -> pd.DataFrame:
-        """Line and cells by step; by default all named cells that are no constants."""
-        cells = cells or [c for c in self.program.cells if not c.startswith("#") and self.program.cells[c] > 1]
+    def table(self) -> pd.DataFrame:
+        """Line and cells by step: all named cells that are no constants."""
+        cells = [c for c in self.program.cells if not c.startswith("#") and self.program.cells[c] > 1]
         rows = [{c: memory[self.program.cell(c)] for c in cells} for memory in self.memories]
         return pd.DataFrame(rows).assign(line=self.lines)[["line", *cells]].rename_axis("step")
 

@@ -73,7 +73,7 @@ def machine_rows(shape: Shape) -> Rows:
     """The coordinates: the paper's 8 L + 3 N + 1 of equation (5), then those that its lemmas need as well."""
     L, N = shape.pointer, shape.bits
     rows = Rows(command=3 * L, word=N, copy_a=N, copy_b=N, current=3 * L, counter=L, position=L, scratchpad=1)
-    rows.extend(new_command=3 * L, new_a=N, new_b=N, flag=1, following=L)
+    rows.add(new_command=3 * L, new_a=N, new_b=N, flag=1, following=L)
     return rows
 
 
@@ -184,7 +184,6 @@ class Program:
     memory: tuple[int, ...]
     code: tuple[tuple[int, int, int], ...]
     cells: Mapping[str, int] = field(default_factory=dict, compare=False)
-    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def __post_init__(self):
         shape = self.shape
@@ -209,10 +208,8 @@ class Program:
         """The line that halts."""
         return len(self.code) - 1
 
-    def cell(self, name: str | int) -> int:
-        """The place of a named cell; a number stands for itself."""
-        if isinstance(name, int):
-            return name
+    def cell(self, name: str) -> int:
+        """The place of a named cell."""
         require(name in self.cells, f"cell {name!r} does not exist; there are {', '.join(self.cells) or 'no names'}")
         return self.cells[name]
 
@@ -233,7 +230,7 @@ class Program:
         more = shape.commands - own.commands
         code = tuple((a, b, c + more if c == self.last else c) for a, b, c in self.code)
         halt = (ZERO, MINUS_ONE, shape.commands - 1)
-        return Program(self.bits, memory, code[:-1] + (halt,) * (more + 1), self.cells, self.lines)
+        return Program(self.bits, memory, code[:-1] + (halt,) * (more + 1), self.cells)
 
 
 def states(machine: SubleqMachine, programs: list[Program]) -> Tensor:

@@ -24,18 +24,15 @@ class Rows:
     def __init__(self, **sizes: int):
         self.places: dict[str, range] = {}
         self.width = 0
-        self.extend(**sizes)
+        self.add(**sizes)
 
-    def add(self, name: str, size: int = 1) -> range:
-        """The next ``size`` coordinates, under ``name``. Raises ConfigError for a name that is taken."""
-        require(name not in self.places, f"rows {name!r} exist already")
-        self.places[name] = range(self.width, self.width + size)
-        self.width += size
-        return self.places[name]
-
-    def extend(self, **sizes: int) -> list[range]:
-        """Add several names with their sizes."""
-        return [self.add(name, size) for name, size in sizes.items()]
+    def add(self, **sizes: int) -> list[range]:
+        """The next coordinates, so many under each name. Raises ConfigError for a name that is taken."""
+        for name, size in sizes.items():
+            require(name not in self.places, f"rows {name!r} exist already")
+            self.places[name] = range(self.width, self.width + size)
+            self.width += size
+        return [self.places[name] for name in sizes]
 
     def __getitem__(self, name: str) -> range:
         return self.places[name]

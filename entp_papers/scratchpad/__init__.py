@@ -8,9 +8,9 @@ EXPERIMENTS = {
 
 # Functions of JSON arguments that return (metrics, curves).
 STUDIES = {
-    "scratchpad_equivalence": "equivalence:equivalence_study",
-    "scratchpad_writing": "agreement:writing_study",
-    "scratchpad_reuse": "reuse:reuse_study",
+    "scratchpad_equivalence": "exact:equivalence_study",
+    "scratchpad_writing": "exact:writing_study",
+    "scratchpad_reuse": "exact:reuse_study",
     "scratchpad_relative": "relative:relative_study",
     "scratchpad_training": "training:training_study",
 }

@@ -1,8 +1,9 @@
-"""Inductive scratchpads (Abbe et al. 2024): the exact studies of notebook 13 and the trained models, by tier."""
+"""Inductive scratchpads (Abbe et al. 2024): the exact studies of notebook 13, the trained models, and their tables."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from entp_lib.config import StudyConfig
@@ -10,29 +11,28 @@ from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, pla
 from entp_lib.experiments.frames import levels, paired
 from entp_lib.experiments.measurements import Check, Measurement
 from entp_lib.records.store import Record
+from entp_lib.statistics import to_figures
 
 NOTEBOOK = "13_inductive_scratchpad"
 SCHEMES = ["learned", "rotary", "alibi", "none"]
-EXACT = {"loss": 1e-10, "gradient": 1e-9, "logits": 1e-9}  # what counts as equal, in double precision
-APART = 1e-3  # what counts as different
+EXACT = {"loss": 1e-10, "gradient": 1e-9, "logits": 1e-9}  # below it counts as equal, in double precision
+APART = 1e-3  # above it counts as different
 OTHER_LOSS = 1e-5  # nats: of losses that are equal but for rounding, to 1e-10
 
 STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     "smoke": {
-        "scratchpad_equivalence": dict(
+        "equivalence": dict(
             schemes=["learned", "alibi"], architectures=["decoder"], most_states=3, examples=1, batches=1
         ),
-        "scratchpad_writing": dict(schemes=["learned", "alibi"], prompts=6, longest=4, states=4, n_layers=2),
-        "scratchpad_reuse": dict(scheme="learned", states=4, longest=2, n_layers=2, texts=1),
-        "scratchpad_relative": dict(most_tokens=3, states=4, layers=2),
+        "writing": dict(schemes=["learned", "alibi"], prompts=6, longest=4, states=4, n_layers=2),
+        "reuse": dict(scheme="learned", states=4, longest=2, n_layers=2, texts=1),
+        "relative": dict(most_tokens=3, states=4, layers=2),
     },
     "quick": {
-        "scratchpad_equivalence": dict(
-            schemes=SCHEMES, architectures=["decoder", "entp"], most_states=6, examples=3, batches=20
-        ),
-        "scratchpad_writing": dict(schemes=SCHEMES, prompts=200, longest=6, states=6, n_layers=2),
-        "scratchpad_reuse": dict(scheme="learned", states=8, longest=5, n_layers=3, texts=40),
-        "scratchpad_relative": dict(most_tokens=6, states=6, layers=4),
+        "equivalence": dict(schemes=SCHEMES, architectures=["decoder", "entp"], most_states=6, examples=3, batches=20),
+        "writing": dict(schemes=SCHEMES, prompts=200, longest=6, states=6, n_layers=2),
+        "reuse": dict(scheme="learned", states=8, longest=5, n_layers=3, texts=40),
+        "relative": dict(most_tokens=6, states=6, layers=4),
     },
 }
 
@@ -40,20 +40,20 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The exact studies; ``seeds`` changes nothing, since they draw their own weights and texts."""
     found = STUDIES.get(tier, {}).items()
-    return [planned_study(StudyConfig("scratchpad", tier, study, params)) for study, params in found]
-
-
-def frame(records: Sequence[Record], study: str) -> pd.DataFrame:
-    """A study's curves, a row per case; ``study`` without ``scratchpad_``. KeyError where it is not there."""
-    return pd.DataFrame(of_study(records, study).curves)
+    return [planned_study(StudyConfig("scratchpad", tier, f"scratchpad_{study}", params)) for study, params in found]
 
 
 def of_study(records: Sequence[Record], study: str) -> Record:
-    """The record of a study, named without ``scratchpad_``. KeyError where it is not there."""
+    """The record of a study, named without ``scratchpad_``. KeyError where it is missing."""
     found = select(records, study=f"scratchpad_{study}")
     if not found:
         raise KeyError(f"no record of the study {study!r}")
     return found[0]
+
+
+def frame(records: Sequence[Record], study: str) -> pd.DataFrame:
+    """A study's curves, a row per case; ``study`` without ``scratchpad_``. KeyError where it is missing."""
+    return pd.DataFrame(of_study(records, study).curves)
 
 
 def cost_table(records: Sequence[Record]) -> pd.DataFrame:
@@ -64,31 +64,30 @@ def cost_table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def measure(records: Sequence[Record]) -> list[Check]:
-    """What appendices C.2 and C.3 state of training, generation, caches and relative positions."""
+    """The statements of appendices C.2 and C.3 on training, generation, caches and relative positions."""
     found = {record.config.study.removeprefix("scratchpad_"): record for record in records}
-    if not {"equivalence", "writing", "reuse", "relative"} <= set(found):
+    if not STUDIES["quick"].keys() <= found.keys():
         return []
     tier = records[0].config.tier
     equal, relative = frame(records, "equivalence"), found["relative"].metrics
     equal = equal[equal["architecture"] == "decoder"]
     whole, missing = equal[equal["without"] == ""], equal[equal["without"] != ""]
     missing = missing[(missing["scheme"] != "none") | (missing["without"] != "positions")]  # nothing to re-index
+    relative_schemes = whole[whole["scheme"].isin(["rotary", "alibi"])]
     costs = cost_table(records).set_index(["kind", "way"])["largest_error"]["inductive decoder"]
-    written = frame(records, "writing")
+    written = frame(records, "writing").groupby("way")
+    differing, apart = written["differing_texts"].sum(), written["largest_difference"].max()
 
     def check(claim: str, holds: bool, *studies: str) -> Check:
         return Check(claim, bool(holds), tier, records=tuple(name_of(found[study]) for study in studies))
 
     def same_texts(way: str) -> bool:
         """Whether drawn texts and logits are those of the definition, and logits along given texts as well."""
-        rows = written[written["way"] == way]
-        apart = max(rows["largest_difference"].max(), costs[way])
-        return bool(rows["differing_texts"].sum() == 0 and apart < EXACT["logits"])
+        return differing[way] == 0 and max(apart[way], costs[way]) < EXACT["logits"]
 
     def same(rows: pd.DataFrame) -> bool:
-        return bool((rows["loss"] < EXACT["loss"]).all() and (rows["gradient"] < EXACT["gradient"]).all())
+        return (rows["loss"] < EXACT["loss"]).all() and (rows["gradient"] < EXACT["gradient"]).all()
 
-    relative_schemes = whole[whole["scheme"].isin(["rotary", "alibi"])]
     return [
         check("IS-training", same(whole[whole["scheme"] == "learned"]), "equivalence"),
         check("IS-schemes", len(relative_schemes) > 0 and same(relative_schemes), "equivalence"),
@@ -111,16 +110,17 @@ SCRATCHPAD = Experiment(
     measure=measure,
 )
 
+# By arm: the scratchpad and the architecture.
 ARMS = {
     "inductive decoder": ("inductive", "decoder"),
     "ordinary decoder": ("ordinary", "decoder"),
     "decoder without": ("none", "decoder"),
     "inductive ENTP": ("inductive", "entp"),
 }
+DECODERS = [arm for arm, (_, architecture) in ARMS.items() if architecture == "decoder"]
 NEAR = 0.05  # closer to no text right, or to all, counts as being there
 LEARNED = 0.5  # of texts of the trained sizes; a run with fewer has not learned what longer ones would be carried from
 
-TINY_MODEL = dict(n_layers=2, n_heads=2, width=16)
 SMALL_MODEL = dict(n_layers=2, n_heads=4, width=64)
 TRAIN = dict(
     steps=1200,
@@ -132,63 +132,52 @@ TRAIN = dict(
     grad_clip=1.0,
     eval_every=1200,
 )
-# By tier and task: its parameters, the sizes of training and of tests, the arms.
 PARITY = dict(
-    params=dict(slots=16),
+    problem_params=dict(slots=16),
     train_sizes=list(range(1, 9)),
     test_sizes=[4, 8, 10, 12, 14, 16],
-    model=SMALL_MODEL,
-    tested=40,
+    **SMALL_MODEL,
 )
-# Random digits and $ before the operands: in training, too, every character stands at every place of a state, so that
+# Random digits and $ before the operands: in training, too, every character comes at every place of a state, so that
 # turning an operand by one is learned for all lengths.
 SHIFT = dict(
-    params=dict(most_digits=6, filling="0123456789$"),
+    problem_params=dict(most_digits=6, filling="0123456789$"),
     train_sizes=[1, 2, 3],
     test_sizes=[2, 3, 4, 5, 6],
-    model=dict(SMALL_MODEL, width=48),
-    tested=40,
+    **{**SMALL_MODEL, "width": 48},
 )
-DECODERS = [arm for arm, (_, architecture) in ARMS.items() if architecture == "decoder"]
-# ENTP takes three times a decoder's time for a step, and addition learns its trained lengths in none of the schedules
-# that quick has room for (docs/journal): both wait for the night.
-TRAINED: dict[str, dict[str, dict[str, Any]]] = {
-    "smoke": {
-        "parity": dict(
-            params=dict(slots=4), train_sizes=[1, 2], test_sizes=[2, 4], model=TINY_MODEL, tested=4, arms=list(ARMS)
-        ),
-    },
-    "quick": {"parity": dict(PARITY, arms=DECODERS)},
-    "overnight": {
-        "parity": dict(PARITY, arms=list(ARMS), tested=100),
-        "shift_addition": dict(SHIFT, arms=DECODERS, tested=100),
-    },
+TINY = dict(problem_params=dict(slots=4), train_sizes=[1, 2], test_sizes=[2, 4], n_layers=2, n_heads=2, width=16)
+# By tier: random seeds, schedule, questions of each test size, and by task the setting and the arms. ENTP takes three
+# times a decoder's time for a step, and addition learns its trained lengths in none of the schedules that quick has
+# room for (docs/journal): both wait for the night.
+TRAINED: dict[str, dict[str, Any]] = {
+    "smoke": dict(
+        seeds=1,
+        train=dict(steps=2, batch_size=4, warmup_steps=1, eval_every=2),
+        tested=4,
+        tasks={"parity": (TINY, list(ARMS))},
+    ),
+    "quick": dict(seeds=5, train=TRAIN, tested=40, tasks={"parity": (PARITY, DECODERS)}),
+    "overnight": dict(
+        seeds=5,
+        train=dict(TRAIN, steps=4000, batch_size=16, eval_every=4000),
+        tested=100,
+        tasks={"parity": (PARITY, list(ARMS)), "shift_addition": (SHIFT, DECODERS)},
+    ),
 }
-SCHEDULES = {
-    "smoke": dict(steps=2, batch_size=4, warmup_steps=1, eval_every=2),
-    "quick": TRAIN,
-    "overnight": dict(TRAIN, steps=4000, batch_size=16, eval_every=4000),
-}
-SEEDS = {"smoke": 1, "quick": 5, "overnight": 5}
 
 
 def plan_training(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every task and arm at every seed of a tier; arms of one seed see the same questions."""
-    runs = []
-    for seed in range(seeds or SEEDS.get(tier, 0)):
-        for task, of_task in TRAINED.get(tier, {}).items():
-            for arm in of_task["arms"]:
+    if tier not in TRAINED:
+        return []
+    t, runs = TRAINED[tier], []
+    for seed in range(seeds or t["seeds"]):
+        for task, (shape, arms) in t["tasks"].items():
+            for arm in arms:
                 scratchpad, architecture = ARMS[arm]
-                setting = dict(
-                    problem=task,
-                    problem_params=of_task["params"],
-                    scratchpad=scratchpad,
-                    architecture=architecture,
-                    train_sizes=of_task["train_sizes"],
-                    test_sizes=of_task["test_sizes"],
-                    **of_task["model"],
-                )
-                params = dict(setting=setting, train=SCHEDULES[tier], tested=of_task["tested"], compared=5, seed=seed)
+                setting = dict(problem=task, scratchpad=scratchpad, architecture=architecture, **shape)
+                params = dict(setting=setting, train=t["train"], tested=t["tested"], compared=5, seed=seed)
                 config = StudyConfig("scratchpad_training", tier, "scratchpad_training", params, seed, seed)
                 labels = dict(task=task, arm=arm, architecture=architecture, scratchpad=scratchpad)
                 runs.append(planned_study(config, **labels))
@@ -211,37 +200,35 @@ def beyond(table: pd.DataFrame, task: str) -> pd.DataFrame:
     return rows.groupby(["arm", "seed"], as_index=False)[["answers_right", "texts_right", "state_error"]].mean()
 
 
-def not_learned(table: pd.DataFrame, task: str, arms: Sequence[str]) -> str:
-    """Which of the arms have not learned the trained sizes of a task, and on which random seeds: a bar, or empty."""
-    rows = table[(table["task"] == task) & ~table["beyond"] & table["arm"].isin(arms)]
-    right = rows.groupby(["arm", "seed"])["texts_right"].mean()
-    found = [f"{arm} on random seed {seed}" for arm, seed in right.index[right < LEARNED]]
-    return f"trained sizes not learned: {', '.join(found)}" if found else ""
-
-
 def measure_training(records: Sequence[Record]) -> list[Measurement]:
-    """Scores beyond the trained sizes, inductive against ordinary, and ENTP against the decoder, paired by seed."""
+    """Scores beyond the trained sizes, inductive against ordinary, and ENTP against the decoder, paired by seed.
+
+    A comparison is barred where an arm has not learned the trained sizes on some random seed.
+    """
     if not records:
         return []
     table, tier = by_size(records), records[0].config.tier
-
-    def compare(claim: str, task: str, metric: str, first: str, second: str) -> list[Measurement]:
-        rows = beyond(table, task)
-        if not {first, second} <= set(rows["arm"]):
-            return []
-        ends = (1.0, 0.0) if metric == "state_error" else (0.0, 1.0)
-        stand = levels(rows, metric, (first, second), floor=ends[0], ceiling=ends[1], distance=NEAR)
-        ids = tuple(name_of(r) for r in select(records, task=task, arm=(first, second)))
-        bar = not_learned(table, task, (first, second))
-        return [Measurement(claim, paired(rows, metric, first, second).tolist(), tier, ids, False, stand, bar)]
-
     inductive, ordinary = "inductive decoder", "ordinary decoder"
-    return [
-        *compare("IS-parity", "parity", "texts_right", inductive, ordinary),
-        *compare("IS-shift", "shift_addition", "texts_right", inductive, ordinary),
-        *compare("IS-soft", "parity", "state_error", ordinary, inductive),
-        *compare("IS-entp", "parity", "texts_right", "inductive ENTP", inductive),
-    ]
+    measured = []
+    for claim, task, metric, first, second in (
+        ("IS-parity", "parity", "texts_right", inductive, ordinary),
+        ("IS-shift", "shift_addition", "texts_right", inductive, ordinary),
+        ("IS-soft", "parity", "state_error", ordinary, inductive),
+        ("IS-entp", "parity", "texts_right", "inductive ENTP", inductive),
+    ):
+        rows, arms = beyond(table, task), (first, second)
+        if not set(arms) <= set(rows["arm"]):
+            continue
+        floor, ceiling = (1.0, 0.0) if metric == "state_error" else (0.0, 1.0)
+        found = levels(rows, metric, arms, floor=floor, ceiling=ceiling, distance=NEAR)
+        trained = table[(table["task"] == task) & ~table["beyond"] & table["arm"].isin(arms)]
+        right = trained.groupby(["arm", "seed"])["texts_right"].mean()
+        poor = [f"{arm} on random seed {seed}" for arm, seed in right.index[right < LEARNED]]
+        barred = f"trained sizes not learned: {', '.join(poor)}" if poor else ""
+        ids = tuple(name_of(r) for r in select(records, task=task, arm=arms))
+        gaps = paired(rows, metric, first, second).tolist()
+        measured.append(Measurement(claim, gaps, tier, ids, False, found, barred))
+    return measured
 
 
 SCRATCHPAD_TRAINING = Experiment(
@@ -252,3 +239,73 @@ SCRATCHPAD_TRAINING = Experiment(
     plan=plan_training,
     measure=measure_training,
 )
+
+# --- Tables of notebook 13 -------------------------------------------------------------------------------------------
+
+MISSING = {"": "nothing", "groups": "group mask", "positions": "re-indexed positions", "targets": "masked targets"}
+EVENTS = {"token": "a token is added", "state": "a state ends"}
+
+
+def equivalence_table(records: Sequence[Record]) -> pd.DataFrame:
+    """Differences of chunks and duplicated states by architecture and scheme: in the loss, in the worst gradient.
+
+    Columns: what is left out of the duplicated states. The largest of all batches where nothing is, else the smallest.
+    """
+    table = frame(records, "equivalence")
+    table["without"] = table["without"].map(MISSING)
+    wide = table.pivot(index=["architecture", "scheme"], columns="without", values=["loss", "gradient"])
+    order = [(value, name) for value in ("loss", "gradient") for name in MISSING.values()]
+    return wide.reindex(columns=pd.MultiIndex.from_tuples(order, names=["difference of", "without"]))
+
+
+def written_table(records: Sequence[Record]) -> pd.DataFrame:
+    """Scratchpads of untrained models that differ from the definition, and the largest difference of logits, by way."""
+    values = ["differing_texts", "largest_difference"]
+    wide = frame(records, "writing").pivot(index="way", columns="scheme", values=values)
+    return wide.loc[["masked", "recomputed", "doubled", "naive"]]
+
+
+def reuse_table(records: Sequence[Record]) -> pd.DataFrame:
+    """How many of the first layers keep their keys and values, of how many, by kind of model, event and part (X8).
+
+    Empty where the model has let go of that part, or never had it.
+    """
+    study = of_study(records, "reuse")
+    table = pd.DataFrame(study.curves)
+    table["kept"] = [f"{kept} of {study.metrics['layers']}" for kept in table["layers_kept"]]
+    table["event"] = table["event"].map(EVENTS)
+    wide = table.pivot(index="kind", columns=["event", "part"], values="kept").fillna("")
+    return wide.loc[list(dict.fromkeys(table["kind"]))]
+
+
+def trained_ways(records: Sequence[Record]) -> pd.DataFrame:
+    """Greedy writing with trained inductive decoders, by task: texts, how many differ between ways, logits.
+
+    Then the tokens read in each way, on the questions of trained sizes that were compared.
+    """
+    ways = [{"task": r.labels["task"], **r.metrics["ways"]} for r in records if "ways" in r.metrics]
+    found = {}
+    for task, table in pd.json_normalize(ways).groupby("task", sort=False):
+        read = {name.split(".")[1]: int(table[name].sum()) for name in table if name.startswith("tokens_read.")}
+        found[task] = {
+            "texts": int(table["texts"].sum()),
+            "differing_texts": int(table["differing_texts"].sum()),
+            "largest_difference": float(table["largest_difference"].max()),
+            **read,
+        }
+    return pd.DataFrame.from_dict(found, orient="index").map(to_figures)
+
+
+def errors_by_state(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per run and state of the longest questions: how often it is wrong when all states before it are right.
+
+    ``beyond``: the state's number is one that no scratchpad in training had. Runs without a scratchpad are left out.
+    """
+    parts = []
+    for r in records:
+        setting, errors = r.config.params["setting"], r.curves["error_by_state"]
+        if setting["scratchpad"] != "none":
+            state = np.array(r.curves["state"])
+            trained = len(errors) - (max(setting["test_sizes"]) - max(setting["train_sizes"]))
+            parts.append(pd.DataFrame({**r.labels, "state": state, "error": errors, "beyond": state > trained}))
+    return pd.concat(parts, ignore_index=True)

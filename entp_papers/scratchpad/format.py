@@ -1,17 +1,32 @@
-"""What a scratchpad is: a question, then states, each written as if only the question and the state before it existed.
+"""Texts with a scratchpad, and the rows that they are trained on (appendix C.2).
 
     question START state_1 # state_2 # … state_k END
 
 Everything up to START is the memory, which every state may read. A state with the token that ends it (# or END) is a
-segment. Without states the answer is the only segment.
+segment. Without states the answer is the only segment. With question Q and states s1, s2, s3 the rows are
+
+    chunks      Q s1#     Q s1# s2#     Q s2# s3      and a loss on the last segment of each alone
+    duplicated  Q s1# s1# s2# s2# s3                  and no loss on second copies
+    groups      0 1 … 1 2 … 2 2 … 2 3 … 3 3 …         a token sees its own group and group 0, the memory
+    positions   every group starts again behind the memory
+
+The paper's figure of the three vectors is lost in our source; they follow its text. All else being equal, the sum of
+losses and every gradient are the same both ways in a decoder, see ``exact``.
+
+Letters: B batch, T tokens.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from entp_lib.validation import check_types, require
+import torch
+from torch import Tensor
+
+from entp_lib.tasks.base import Batch
+from entp_lib.validation import check_types, one_of, require
 
 Tokens = tuple[int, ...]
+INGREDIENTS = ("groups", "positions", "targets")  # of rows with duplicated states: each may be left out to see its part
 
 
 @dataclass(frozen=True)
@@ -19,7 +34,7 @@ class Example:
     """A question, the states of its scratchpad in order, and its answer, as token ids without delimiters.
 
     The first ``given`` states belong to the prompt: nobody learns or writes them. Only with one may the question be
-    empty, so that everything there is to know stands in the last state.
+    empty, so that everything there is to know is in the last state.
     """
 
     question: Tokens
@@ -30,88 +45,148 @@ class Example:
 
 @dataclass(frozen=True)
 class Scratchpad:
-    """The delimiters, and what a text in this format may be.
+    """The delimiters: ``start`` ends the question, ``delimiter`` every state but the last, which ``end`` ends.
 
-    ``start`` ends the question, ``delimiter`` every state but the last, which ``end`` ends. ``context`` is the longest
-    input that the model reads, ``most_states`` bounds the number of states; None for no bound. With ``question_loss``
-    the question is learned as well, once. Raises ConfigError where delimiters are not three different ids.
+    Raises ConfigError where they are not three different ids.
     """
 
     start: int
     delimiter: int
     end: int
-    context: int | None = None
-    most_states: int | None = None
-    question_loss: bool = False
 
     def __post_init__(self):
         check_types(self)
-        marks = {"start": self.start, "delimiter": self.delimiter, "end": self.end}
-        require(
-            len(set(marks.values())) == 3 and min(marks.values()) >= 0,
-            f"{', '.join(f'{name} = {i}' for name, i in marks.items())}: must be three different token ids",
-        )
-        for name in ("context", "most_states"):
-            bound = getattr(self, name)
-            require(bound is None or bound >= 1, f"{name} = {bound}: must be at least 1, or None for no bound")
+        named = ", ".join(f"{name} = {token}" for name, token in vars(self).items())
+        ids = set(vars(self).values())
+        require(len(ids) == 3 and min(ids) >= 0, f"{named}: must be three different token ids")
 
     def memory(self, example: Example) -> Tokens:
         """The question and ``start``: what every state may read. ConfigError for an empty question."""
-        require(
-            len(example.question) > 0 or example.given > 0,
-            "the question is empty: it must have at least one token, or the first state must be given",
-        )
-        self.check_content("the question", example.question)
+        self.check_question(example.question, example.given)
         return (*example.question, self.start)
 
     def segments(self, example: Example) -> tuple[Tokens, ...]:
         """Every state with the token that ends it; the answer alone where there are no states.
 
-        ConfigError for no states and no answer, an empty state, too many, a delimiter inside one, or none to write.
+        ConfigError for no states and no answer, an empty state, a delimiter inside one, or none to write.
         """
         states = example.states or (example.answer,)
-        require(
-            0 <= example.given < len(states),
-            f"given = {example.given} of {len(states)} states: must leave at least one to write",
-        )
-        require(
-            self.most_states is None or len(states) <= self.most_states,
-            f"{len(states)} states: most_states = {self.most_states}",
-        )
+        fits = 0 <= example.given < len(states)
+        require(fits, f"given = {example.given} of {len(states)} states: must leave at least one to write")
         for number, state in enumerate(states, 1):
             require(len(state) > 0, f"state {number} is empty: it must have at least one token")
             self.check_content(f"state {number}", state)
         ends = (self.delimiter,) * (len(states) - 1) + (self.end,)
         return tuple((*state, end) for state, end in zip(states, ends, strict=True))
 
-    def check_content(self, name: str, tokens: Sequence[int]) -> None:
-        """ConfigError where a delimiter stands inside the question or a state."""
-        for mark in ("start", "delimiter", "end"):
-            require(getattr(self, mark) not in tokens, f"{name} contains the {mark} token {getattr(self, mark)}")
-
     def text(self, example: Example) -> Tokens:
         """The whole text."""
         return sum(self.segments(example), self.memory(example))
 
-    def parse(self, tokens: Sequence[int]) -> Example:
-        """The question and the states of a whole text. ConfigError where a delimiter is missing or misplaced."""
-        text = tuple(tokens)
-        require(self.end in text, f"the last state has no end token {self.end}: a state must have its delimiter")
-        for mark in ("start", "end"):
-            count = text.count(getattr(self, mark))
-            require(count == 1, f"a text with {count} {mark} tokens {getattr(self, mark)}: must have exactly one")
-        require(text[-1] == self.end, f"a text that goes on after its end token {self.end}")
-        place = text.index(self.start)
-        states: list[Tokens] = [()]
-        for token in text[place + 1 : -1]:
-            states = [*states, ()] if token == self.delimiter else [*states[:-1], (*states[-1], token)]
-        example = Example(text[:place], tuple(states))
-        require(self.text(example) == text, "a text with a delimiter in the question")
-        return example
+    def check_question(self, question: Sequence[int], given: int) -> None:
+        """ConfigError for a question with a delimiter, or an empty one without a given state."""
+        some = len(question) > 0 or given > 0
+        require(some, "the question is empty: it must have at least one token, or the first state must be given")
+        self.check_content("the question", question)
 
-    def check_length(self, name: str, tokens: int) -> None:
-        """ConfigError where an input is longer than the context."""
-        require(
-            self.context is None or tokens <= self.context,
-            f"{name}: {tokens} tokens to read, beyond the context of {self.context}",
-        )
+    def check_content(self, name: str, tokens: Sequence[int]) -> None:
+        """ConfigError for a delimiter inside the question or a state."""
+        for mark, token in vars(self).items():
+            require(token not in tokens, f"{name} contains the {mark} token {token}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One text to train on, an entry per token: its group, its position, and whether its prediction counts."""
+
+    tokens: tuple[int, ...]
+    groups: tuple[int, ...]
+    positions: tuple[int, ...]
+    counted: tuple[bool, ...]
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a text as any other: one group, positions in order."""
+        return not any(self.groups) and self.positions == tuple(range(len(self.tokens)))
+
+
+def plain_row(read: Tokens, learned: Tokens) -> Row:
+    """One group with positions in order, and a loss on the second part alone."""
+    tokens = read + learned
+    counted = (False,) * len(read) + (True,) * len(learned)
+    return Row(tokens, (0,) * len(tokens), tuple(range(len(tokens))), counted)
+
+
+def chunks(pad: Scratchpad, example: Example) -> list[Row]:
+    """The first method: a row for each segment that is not given, behind the memory and the segment before it."""
+    memory, segments = pad.memory(example), pad.segments(example)
+    before = ((), *segments)
+    return [plain_row(memory + before[number], segments[number]) for number in range(example.given, len(segments))]
+
+
+def duplicate_states(pad: Scratchpad, example: Example, without: Sequence[str] = ()) -> Row:
+    """The second method: one row with every segment but the last twice, a given one only as the state before.
+
+    ``without``: those of ``INGREDIENTS`` to leave out. Raises ConfigError as ``Scratchpad``.
+    """
+    for name in without:
+        one_of("without", name, INGREDIENTS)
+    memory, segments = pad.memory(example), pad.segments(example)
+    tokens, start = list(memory), len(memory)
+    groups, positions, counted = [0] * start, list(range(start)), [False] * start
+    before = ((), *segments)
+    for number in range(example.given, len(segments)):
+        again, segment = before[number], segments[number]
+        tokens += again + segment
+        groups += [number + 1] * len(again + segment)
+        positions += range(start, start + len(again + segment))
+        counted += [False] * len(again) + [True] * len(segment)
+    if "targets" in without:
+        counted = [group > 0 for group in groups]
+    if "groups" in without:
+        groups = [0] * len(tokens)
+    if "positions" in without:
+        positions = list(range(len(tokens)))
+    return Row(tuple(tokens), tuple(groups), tuple(positions), tuple(counted))
+
+
+def ordinary(pad: Scratchpad, example: Example) -> Row:
+    """The text as it is, every state seeing all before it: the ordinary scratchpad, or none without states."""
+    segments = pad.segments(example)
+    return plain_row(sum(segments[: example.given], pad.memory(example)), sum(segments[example.given :], ()))
+
+
+def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) -> Batch:
+    """Rows as one batch, filled up behind to ``length`` or the longest with ``filler`` tokens.
+
+    A prediction is counted at the token before. The first token of a row is predicted by nothing. Filler sees itself
+    alone. Rows without groups bring no mask and no positions: what an architecture hides is all that they hide.
+    ConfigError for no rows, rows too long, or none with a prediction that counts.
+    """
+    require(len(rows) > 0, "no rows: a batch needs at least one")
+    longest = max(len(row.tokens) for row in rows) - 1
+    length = longest if length is None else length
+    require(longest <= length, f"length = {length}: the longest row has {longest} tokens to read")
+
+    def table(values: Sequence[Sequence[int]], fill: int) -> Tensor:
+        return torch.tensor([[*row, *[fill] * (length - len(row))] for row in values])
+
+    wanted_BT = table([row.counted[1:] for row in rows], False)
+    require(bool(wanted_BT.any()), "all labels are ignored: no token of these rows has a loss")
+    inputs_BT, targets_BT = (table([r.tokens[part] for r in rows], filler) for part in (slice(-1), slice(1, None)))
+    if all(row.plain for row in rows):
+        return Batch(inputs_BT, targets_BT, wanted_BT)
+    positions_BT = table([row.positions[:-1] for row in rows], 0)
+    mask_BTT = group_mask(table([row.groups[:-1] for row in rows], -1))
+    return Batch(inputs_BT, targets_BT, wanted_BT, positions_BT=positions_BT, mask_BTT=mask_BTT)
+
+
+def group_mask(groups_BT: Tensor) -> Tensor:
+    """Boolean (B, T, T): a token (row) sees its own group and group 0. Filler, group -1, sees itself alone.
+
+    What comes later is hidden by the architecture, not here.
+    """
+    same_BTT = groups_BT[:, :, None] == groups_BT[:, None]
+    filler_BT = groups_BT < 0
+    seen_BTT = (same_BTT | (groups_BT == 0)[:, None]) & ~filler_BT[:, :, None]
+    return seen_BTT | torch.eye(groups_BT.shape[1], dtype=torch.bool, device=groups_BT.device)

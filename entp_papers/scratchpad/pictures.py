@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 
 from entp_lib.architectures import ARCHITECTURES
+from entp_papers.scratchpad.format import Row, batch_of
 from entp_papers.scratchpad.relative import inductive_mask, receptive_field, window_mask
-from entp_papers.scratchpad.rows import Row, batch_of
 
 SEEN = ListedColormap(["#F2F2F2", "#56B4E9", "#0072B2"])  # hidden, the memory, the own group
 REACH = ListedColormap(["#F2F2F2", "#0072B2", "#D55E00"])  # out of reach, allowed, an older state

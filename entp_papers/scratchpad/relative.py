@@ -1,4 +1,4 @@
-"""Why relative positions are no substitute for the inductive mask (appendix C.3): indices and receptive fields.
+"""Relative positions are no substitute for the inductive mask (appendix C.3): indices and receptive fields.
 
 States of T tokens each, # included, behind a question. Tokens and states count from 1 as in the paper, places in the
 text from 0.
@@ -6,15 +6,14 @@ text from 0.
 Letters: N tokens of a text, T tokens of a state, D window, L layers.
 """
 
-from typing import Any
-
 import numpy as np
 
 from entp_lib.validation import require
+from entp_papers.scratchpad.exact import Study, columns
 
 
 def place(state: int, token: int, tokens_per_state: int, question: int = 0) -> int:
-    """Where token 1 … T of a state stands in the text."""
+    """The place in the text of token 1 … T of a state."""
     require(1 <= token <= tokens_per_state, f"token = {token}: must be 1 to {tokens_per_state}")
     return question + (state - 1) * tokens_per_state + token - 1
 
@@ -32,7 +31,7 @@ def distances_wanted(tokens_per_state: int) -> set[int]:
 
 
 def states_seen(tokens_per_state: int, states: int, token: int) -> dict[int, list[int]]:
-    """What a token of the last state sees under a rule of distances alone that lets every state see the one before.
+    """Tokens that a token of the last state sees, where a rule of distances alone lets states see the one before.
 
     By state, the numbers of its tokens that are seen.
     """
@@ -71,42 +70,35 @@ def receptive_field(mask_NN: np.ndarray, layers: int) -> np.ndarray:
     return field > 0
 
 
-def relative_study(most_tokens: int, states: int, layers: int) -> tuple[dict[str, Any], dict[str, list]]:
+def relative_study(most_tokens: int, states: int, layers: int) -> Study:
     """The three obstacles for states of 2 to ``most_tokens`` tokens.
 
     A row per T: the distance to the question at the last state, how far a window of T reaches through the layers, and
-    how many tokens of the state before last the first token of a state sees; beside each what the inductive text has.
+    how many tokens of the state before last the first token of a state sees; each also for the inductive text.
     """
-    table: dict[str, list] = {
-        name: []
-        for name in ("tokens", "question_distance", "inductive_distance", "reach", "leaked", "inductive_leaked")
-    }
+    require(most_tokens >= 2, f"most_tokens = {most_tokens}: must be at least 2")
+    rows, grows = [], True
     for tokens in range(2, most_tokens + 1):
-        field = receptive_field(window_mask(tokens * (states + layers), tokens), layers)
-        last = field[-1]
-        seen = states_seen(tokens, states, 1)
+        last = receptive_field(window_mask(tokens * (states + layers), tokens), layers)[-1]
         reached = receptive_field(inductive_mask(1, tokens, 3), layers)
         third = 1 + tokens * 3  # where the group of the third state begins: its question's one token, then 1 + 2 states
-        row = {
-            "tokens": tokens,
-            "question_distance": distance_to_question(states, tokens, False),
-            "inductive_distance": distance_to_question(states, tokens, True),
-            "reach": len(last) - 1 - int(last.argmax()),
-            "leaked": len(seen.get(states - 2, [])),
-            "inductive_leaked": int(reached[third:, 1:third].sum()),
-        }
-        for name, value in row.items():
-            table[name].append(value)
-    sizes = range(2, most_tokens + 1)
+        distances = [distance_to_question(state, tokens, False) for state in range(1, states + 1)]
+        grows = grows and distances == sorted(set(distances))
+        rows.append(
+            {
+                "tokens": tokens,
+                "question_distance": distances[-1],
+                "inductive_distance": distance_to_question(states, tokens, True),
+                "reach": len(last) - 1 - int(last.argmax()),
+                "leaked": len(states_seen(tokens, states, 1).get(states - 2, [])),
+                "inductive_leaked": int(reached[third:, 1:third].sum()),
+            }
+        )
     metrics = {
-        "grows": all(
-            distance_to_question(state + 1, t, False) > distance_to_question(state, t, False)
-            for state in range(1, states)
-            for t in sizes
-        ),
-        "reach_is_window_times_layers": table["reach"] == [t * layers for t in sizes],
-        "leaks_all_but_one": table["leaked"] == [t - 1 for t in sizes],
-        "inductive_leaks": sum(table["inductive_leaked"]),
+        "grows": grows,
+        "reach_is_window_times_layers": all(row["reach"] == row["tokens"] * layers for row in rows),
+        "leaks_all_but_one": all(row["leaked"] == row["tokens"] - 1 for row in rows),
+        "inductive_leaks": sum(row["inductive_leaked"] for row in rows),
         "layers": layers,
     }
-    return metrics, table
+    return metrics, columns(rows)

@@ -1,6 +1,6 @@
 """Models trained on scratchpads of a few states and tested on more: inductive, ordinary and none (the paper's tasks).
 
-The test sizes lie beyond the trained ones; the question's own length must not grow for it, which the formats see to.
+The test sizes are beyond the trained ones; the formats keep the question's own length the same.
 
 Letters: N counted tokens, T tokens, V vocabulary.
 """
@@ -21,19 +21,17 @@ from entp_lib.records import resuming
 from entp_lib.tasks.base import seed_from
 from entp_lib.training.loop import TrainingError, learning_rate, make_optimizer
 from entp_lib.validation import check_types, from_dict, one_of, require
-from entp_papers.scratchpad.format import Example, Scratchpad
+from entp_papers.scratchpad.format import Example, Row, batch_of, chunks, duplicate_states, ordinary
+from entp_papers.scratchpad.generation import EXACT_WAYS, write, write_many
 from entp_papers.scratchpad.problems import PROBLEMS, Problem
-from entp_papers.scratchpad.rows import Row, batch_of, chunks, duplicate_states, ordinary
-from entp_papers.scratchpad.writing import write, write_many
 
 SCRATCHPADS = ("inductive", "ordinary", "none")
-ALL_WAYS = ("trimmed", "masked", "recomputed", "doubled")
 SPARE = 8  # tokens of context beyond the longest text, so that a model may err
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained on what: a task, a scratchpad, an architecture, and the sizes of questions to train and test.
+    """A task, a scratchpad, an architecture, and the sizes of questions to train and test.
 
     ``rows``: how inductive scratchpads are cut for training, in ``chunks`` or with ``duplicated`` states. To a decoder
     both are one loss, and chunks, which need no mask, take a third less time. ENTP needs chunks: with full attention a
@@ -74,16 +72,19 @@ class Setting:
         return from_dict(PROBLEMS[self.problem], self.problem_params, f"{self.problem}.")
 
 
-def rows_of(setting: Setting, problem: Problem, pad: Scratchpad, example: Example) -> list[Row]:
+def shown(setting: Setting, problem: Problem, example: Example) -> Example:
+    """The example as the model sees it: without states where there is no scratchpad."""
+    return problem.without_states(example) if setting.scratchpad == "none" else example
+
+
+def rows_of(setting: Setting, problem: Problem, example: Example) -> list[Row]:
     """The rows that an example is trained on."""
-    if setting.scratchpad == "none":
-        return [ordinary(pad, problem.without_states(example))]
-    if setting.scratchpad == "ordinary":
-        return [ordinary(pad, example)]
-    return chunks(pad, example) if setting.rows == "chunks" else [duplicate_states(pad, example)]
+    if setting.scratchpad != "inductive":
+        return [ordinary(problem.pad(), shown(setting, problem, example))]
+    return chunks(problem.pad(), example) if setting.rows == "chunks" else [duplicate_states(problem.pad(), example)]
 
 
-def draw(setting: Setting, problem: Problem, count: int, sizes: Sequence[int], *seed: int | str) -> list[Example]:
+def draw(problem: Problem, count: int, sizes: Sequence[int], *seed: int | str) -> list[Example]:
     """Random examples of the sizes in turn, from a random one on."""
     generator = np.random.default_rng(seed_from(*seed))
     start = int(generator.integers(len(sizes)))
@@ -97,11 +98,10 @@ def context_for(setting: Setting, problem: Problem) -> int:
     """
     longest, pad = 0, problem.pad()
     for size in {*setting.train_sizes, *setting.test_sizes}:
-        trained = size in setting.train_sizes
-        for example in draw(setting, problem, 32, [size], "context", size):
-            rows = rows_of(setting, problem, pad, example)
+        for example in draw(problem, 32, [size], "context", size):
+            rows = rows_of(setting, problem, example)
             if setting.scratchpad == "inductive":
-                rows = [*rows, ordinary(pad, example)] if trained else chunks(pad, example)
+                rows = [*rows, ordinary(pad, example)] if size in setting.train_sizes else chunks(pad, example)
             longest = max(longest, *(len(row.tokens) for row in rows))
     return longest + SPARE
 
@@ -112,22 +112,13 @@ def train_on(setting: Setting, train: TrainConfig, model_seed: int, data_seed: i
     Raises ConfigError where task and setting do not fit, and TrainingError where the loss stops being finite.
     """
     problem = setting.build_problem()
-    pad = problem.pad()
-    cfg = ModelConfig(
-        setting.architecture,
-        setting.n_layers,
-        setting.n_heads,
-        setting.width,
-        len(problem.vocabulary),
-        context_for(setting, problem),
-        dropout=setting.dropout,
-        positions=setting.positions,
-    )
+    shape = (setting.n_layers, setting.n_heads, setting.width, len(problem.vocabulary), context_for(setting, problem))
+    cfg = ModelConfig(setting.architecture, *shape, dropout=setting.dropout, positions=setting.positions)
     model = build_model(cfg, seed_from("model", model_seed)).train()
     optimizer, losses = make_optimizer(model, train), []
     for step in resuming.steps(resuming.Progress({"loss": losses}), train.steps, model, optimizer):
-        examples = draw(setting, problem, train.batch_size, setting.train_sizes, "train", data_seed, step)
-        batch = batch_of([row for e in examples for row in rows_of(setting, problem, pad, e)], pad.end)
+        examples = draw(problem, train.batch_size, setting.train_sizes, "train", data_seed, step)
+        batch = batch_of([row for e in examples for row in rows_of(setting, problem, e)], problem.pad().end)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, train)
         if setting.dropout > 0:
@@ -156,14 +147,14 @@ def state_errors(model: nn.Module, setting: Setting, problem: Problem, examples:
     ConfigError where a text is longer than the model's context.
     """
     pad, wrong = problem.pad(), {}
-    inductive = setting.scratchpad == "inductive"
     for example in examples:
         # chunks and duplicated states are one to a decoder, and chunks are shorter
-        rows = chunks(pad, example) if inductive else rows_of(setting, problem, pad, example)
+        inductive = setting.scratchpad == "inductive"
+        rows = chunks(pad, example) if inductive else rows_of(setting, problem, example)
         batch = batch_of(rows, pad.end)
         right_N = model(batch.inputs_BT, batch.wanted_BT, **batch.relations()).argmax(-1) == batch.targets_N
-        shown = problem.without_states(example) if setting.scratchpad == "none" else example
-        lengths = [len(segment) for segment in pad.segments(shown)[shown.given :]]
+        seen = shown(setting, problem, example)
+        lengths = [len(segment) for segment in pad.segments(seen)[seen.given :]]
         for number, right in enumerate(right_N.split(lengths)):
             wrong.setdefault(number, []).append(not bool(right.all()))
     return [sum(found) / len(found) for _, found in sorted(wrong.items())]
@@ -171,33 +162,29 @@ def state_errors(model: nn.Module, setting: Setting, problem: Problem, examples:
 
 def text_scores(model: nn.Module, setting: Setting, problem: Problem, examples: Sequence[Example]) -> dict[str, float]:
     """The shares of scratchpads with the right answer and with every state right, written greedily by the model."""
-    shown = [problem.without_states(e) if setting.scratchpad == "none" else e for e in examples]
-    texts = [e.states or (e.answer,) for e in shown]
-    found = write_many(
-        model,
-        problem.pad(),
-        [e.question for e in shown],
-        setting.scratchpad == "inductive",
-        max(len(state) for text in texts for state in text) + 2,
-        max(map(len, texts)) + 1,
-        given=[e.states[: e.given] for e in shown],
-    )
-    whole = [text == w.states for text, w in zip(texts, found, strict=True)]
-    if setting.scratchpad == "none":
-        answers = whole
-    else:
+    seen = [shown(setting, problem, e) for e in examples]
+    texts = [e.states or (e.answer,) for e in seen]
+    questions, given = [e.question for e in seen], [e.states[: e.given] for e in seen]
+    inductive = setting.scratchpad == "inductive"
+    found = write_many(model, problem.pad(), questions, inductive, *limits(texts), given=given)
+    whole = answers = [text == w.states for text, w in zip(texts, found, strict=True)]
+    if setting.scratchpad != "none":
         answers = [problem.is_right(e, w.states) for e, w in zip(examples, found, strict=True)]
     return {"answers_right": sum(answers) / len(answers), "texts_right": sum(whole) / len(whole)}
 
 
-def ways_apart(model: nn.Module, setting: Setting, problem: Problem, examples: Sequence[Example]) -> dict[str, Any]:
-    """How far the exact ways of reading are apart on a trained decoder, in double precision, and their tokens read."""
-    model, states = model.double(), [e.states for e in examples]
-    tokens, count = max(len(s) for text in states for s in text) + 2, max(map(len, states)) + 1
-    apart, differing, read = 0.0, 0, dict.fromkeys(ALL_WAYS, 0)
+def limits(texts: Sequence[Sequence[Sequence[int]]]) -> tuple[int, int]:
+    """Most tokens of a state and most states that a model may write: more than the right texts have."""
+    return max(len(state) for text in texts for state in text) + 2, max(map(len, texts)) + 1
+
+
+def compare_ways(model: nn.Module, problem: Problem, examples: Sequence[Example]) -> dict[str, Any]:
+    """Differences between the exact ways of reading on a trained decoder, in fp64, and the tokens read."""
+    model, (tokens, count) = model.double(), limits([e.states for e in examples])
+    apart, differing, read = 0.0, 0, dict.fromkeys(EXACT_WAYS, 0)
     for e in examples:
-        question, given = e.question, e.states[: e.given]
-        runs = {way: write(model, problem.pad(), question, way, tokens, count, given=given) for way in ALL_WAYS}
+        given = e.states[: e.given]
+        runs = {way: write(model, problem.pad(), e.question, way, tokens, count, given=given) for way in EXACT_WAYS}
         first = runs["trimmed"]
         for way, found in runs.items():
             read[way] += found.forwards
@@ -223,20 +210,14 @@ def training_study(
     problem = chosen.build_problem()
     schedule = from_dict(TrainConfig, train, "train.")
     model, losses = train_on(chosen, schedule, seed, seed)
-    curves: dict[str, list] = {name: [] for name in ("size", "answers_right", "texts_right", "state_error")}
-    by_state: list[float] = []
+    rows, by_state = [], []
     for size in chosen.test_sizes:
-        examples = draw(chosen, problem, tested, [size], "test", seed, size)
+        examples = draw(problem, tested, [size], "test", seed, size)
         by_state = state_errors(model, chosen, problem, examples)
-        row = {
-            "size": size,
-            **text_scores(model, chosen, problem, examples),
-            "state_error": float(np.mean(by_state)),
-        }
-        for name, value in row.items():
-            curves[name].append(value)
+        scores = text_scores(model, chosen, problem, examples)
+        rows.append({"size": size, **scores, "state_error": float(np.mean(by_state))})
     thinned = range(0, len(losses), -(-len(losses) // 100))
-    curves |= {
+    curves = {name: [row[name] for row in rows] for name in rows[0]} | {
         "step": [i + 1 for i in thinned],
         "train_loss": [losses[i] for i in thinned],
         "state": list(range(1, len(by_state) + 1)),
@@ -244,6 +225,5 @@ def training_study(
     }
     metrics: dict[str, Any] = {"train_loss": losses[-1], "context": model.cfg.max_length}
     if compared and (chosen.architecture, chosen.scratchpad) == ("decoder", "inductive"):
-        trained = draw(chosen, problem, compared, chosen.train_sizes, "compare", seed)
-        metrics["ways"] = ways_apart(model, chosen, problem, trained)
+        metrics["ways"] = compare_ways(model, problem, draw(problem, compared, chosen.train_sizes, "compare", seed))
     return metrics, curves

@@ -10,17 +10,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.validation import one_of, require
-from entp_papers.looped.fleq.blocks import (
-    SIGMOID,
-    diagonal_block,
-    inverse_sum,
-    multiple_block,
-    product_block,
-    sigmoid_block,
-    sqrt_sum,
-    sum_block,
-    transpose_block,
-)
+from entp_papers.looped.fleq import blocks
 from entp_papers.looped.fleq.frame import Maker
 from entp_papers.looped.fleq.programs import FleqProgram, fleq
 
@@ -30,22 +20,22 @@ COUNT = "count = add(count, one); if count <= 0 goto loop"  # from 1 - rounds
 def linear_functions(delta: float = 1e-7, symmetric: bool = False) -> dict[str, Maker]:
     """add, sub, mul and transp; ``delta`` and ``symmetric`` are those of the product."""
     return {
-        "add": sum_block(),
-        "sub": sum_block(-1.0),
-        "mul": product_block(delta=delta, symmetric=symmetric),
-        "transp": transpose_block(),
+        "add": blocks.linear_block(1.0, 1.0),
+        "sub": blocks.linear_block(1.0, -1.0),
+        "mul": blocks.product_block(delta=delta, symmetric=symmetric),
+        "transp": blocks.transpose_block(),
     }
 
 
 def calculator_functions(m: int, low: float = 0.1, high: float = 10.0) -> dict[str, Maker]:
     """The six operations of Theorem 4; 1/x on [low, high] and √x on [0, high] with m heads each and one more."""
     return {
-        "add": sum_block(),
-        "sub": sum_block(-1.0),
-        "mul": product_block(symmetric=True, delta=1e-5),
-        "inv": sigmoid_block(inverse_sum(m, low, high), 1, torch.reciprocal),
-        "sqrt": sigmoid_block(sqrt_sum(m, high), 1, torch.sqrt),
-        "perc": multiple_block(0.01),
+        "add": blocks.linear_block(1.0, 1.0),
+        "sub": blocks.linear_block(1.0, -1.0),
+        "mul": blocks.product_block(symmetric=True, delta=1e-5),
+        "inv": blocks.sigmoid_block(blocks.inverse_sum(m, low, high), 1, torch.reciprocal),
+        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, high), 1, torch.sqrt),
+        "perc": blocks.linear_block(0.01),
     }
 
 
@@ -63,18 +53,16 @@ def one_operation(name: str, x: float, y: float, functions: Mapping[str, Maker])
     return fleq(text, 1, {"x": x, "y": y, "t": 0.0, "u": 0.0}, functions)
 
 
-def newton_inverse(
-    a_dd: Tensor, rounds: int, functions: Mapping[str, Maker], start: str = "transposed", scale: float | None = None
-) -> FleqProgram:
-    """X ← X (2 I - A X), ``rounds`` times (Algorithm 4), from scale · A^T, or scale · A with ``start`` "printed".
+def newton_inverse(a_dd: Tensor, rounds: int, functions: Mapping[str, Maker], start: str = "transposed") -> FleqProgram:
+    """X ← X (2 I - A X), ``rounds`` times (Algorithm 4), from ε A^T, or ε A with ``start`` "printed".
 
-    ``scale`` is the paper's ε, by default 1 / (‖A‖_1 ‖A‖_∞), for which the iteration from A^T converges where A
-    has an inverse. From A it does where the eigenvalues of A² have positive real parts.
+    ε is 1 / (‖A‖_1 ‖A‖_∞), for which the iteration from A^T converges where A has an inverse. From A it does where the
+    eigenvalues of A² have positive real parts.
     """
     one_of("start", start, ("transposed", "printed"))
     require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
     d = len(a_dd)
-    scale = 1 / float(a_dd.abs().sum(0).max() * a_dd.abs().sum(1).max()) if scale is None else scale
+    scale = 1 / float(a_dd.abs().sum(0).max() * a_dd.abs().sum(1).max())
     text = f"""
         At = transp(A)
         X = mul({"A" if start == "transposed" else "At"}, scaled)
@@ -110,8 +98,8 @@ def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, functions: Mapping[s
 def power_functions(m: int, low: float = 0.05, high: float = 2.0) -> dict[str, Maker]:
     """Functions of power iteration: the root of [0, high], the inverse of [√low, √high] (a root is at least √low)."""
     return linear_functions() | {
-        "sqrt": sigmoid_block(sqrt_sum(m, high), 1, torch.sqrt),
-        "inv": sigmoid_block(inverse_sum(m, low**0.5, high**0.5), 1, torch.reciprocal),
+        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, high), 1, torch.sqrt),
+        "inv": blocks.sigmoid_block(blocks.inverse_sum(m, low**0.5, high**0.5), 1, torch.reciprocal),
     }
 
 
@@ -165,9 +153,9 @@ def least_squares(
     return fleq("\n".join(lines), k, items, functions)
 
 
-def learning_functions(delta: float = 1e-7) -> dict[str, Maker]:
+def learning_functions() -> dict[str, Maker]:
     """Functions of back-propagation: linear ones, the sigmoid of every entry, a vector as a diagonal matrix."""
-    return linear_functions(delta) | {"sigmoid": sigmoid_block(SIGMOID), "diag": diagonal_block()}
+    return linear_functions() | {"sigmoid": blocks.sigmoid_block(blocks.SIGMOID), "diag": blocks.diagonal_block()}
 
 
 def back_propagation(

@@ -29,8 +29,12 @@ from entp_papers.looped.fleq.frame import BOUND, FAR, Block, Frame, Maker
 from entp_papers.looped.weights import LayerPlan, paired
 
 
-def linear_block(factor: float, sign: float | None = None) -> Maker:
-    """factor · A, and with a ``sign`` of 1 or -1 factor · A + sign · B."""
+def linear_block(factor: float, sign: float = 0.0) -> Maker:
+    """factor · A + sign · B of whole matrices, with a sign of -1, 0 or 1: 2 layers, 1 head.
+
+    Sums and differences have 3 layers in Lemmas 8 and 9, a hundredth 2 in Corollary 3.
+    """
+    require(sign in (-1.0, 0.0, 1.0), f"sign = {sign}: must be -1, 0 or 1")
 
     def make(frame: Frame, name: str) -> Block:
         data, scaled = frame.add(name, data=frame.d, scaled=frame.d)
@@ -38,25 +42,14 @@ def linear_block(factor: float, sign: float | None = None) -> Maker:
         frame.clear_c(first, data)
         for x, y in zip(data, scaled, strict=True):
             first.add({x: factor}, {y: 1.0})
-            if sign == -1:
-                first.add_where({x: -2.0}, {y: 1.0}, [frame.role["b"]], 2 * BOUND)
-        sources = "a" if sign is None else "ab"
+            if sign not in (0.0, factor):
+                first.add_where({x: sign - factor}, {y: 1.0}, [frame.role["b"]], 2 * BOUND)
+        sources = "ab" if sign else "a"
         frame.read_columns(second, sources, paired(scaled, data, float(len(sources))))
         second.clear(scaled)
-        return Block(data, [scaled], [first, second], lambda a, b: factor * a if sign is None else a + sign * b)
+        return Block(data, [scaled], [first, second], lambda a, b: factor * a + sign * b if sign else factor * a)
 
     return make
-
-
-def sum_block(sign: float = 1.0) -> Maker:
-    """A + sign · B of whole matrices (Lemmas 8 and 9): 2 layers of the 3 that the paper allows, 1 head."""
-    require(sign in (1.0, -1.0), f"sign = {sign}: must be 1 or -1")
-    return linear_block(1.0, sign)
-
-
-def multiple_block(factor: float) -> Maker:
-    """factor · A (Corollary 3 for 0.01): 2 layers, 1 head."""
-    return linear_block(factor)
 
 
 def diagonal_block() -> Maker:

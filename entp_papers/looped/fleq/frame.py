@@ -39,9 +39,9 @@ class Frame:
         require(d >= 1, f"d = {d}: must be at least 1")
         require(tokens >= 3 * d + 1, f"tokens = {tokens}: must be at least 3 d + 1 = {3 * d + 1}")
         self.d, self.tokens, self.rows = d, tokens, Rows()
-        (self.inside,), (self.outside,) = self.rows.extend(inside=1, outside=1)
-        self.role = {name: self.rows.add(f"in_{name}")[0] for name in ROLES}
-        (self.rest,), self.slot = self.rows.extend(rest=1, slot=d)
+        (self.inside,), (self.outside,), *roles = self.rows.add(inside=1, outside=1, in_a=1, in_b=1, in_c=1)
+        self.role = {name: row for name, (row,) in zip(ROLES, roles, strict=True)}
+        (self.rest,), self.slot = self.rows.add(rest=1, slot=d)
         self.constants = [(t, self.inside, 1.0) for t in range(tokens)]
         self.constants.append((tokens - 1, self.rest, 1.0))
         for i, name in enumerate(ROLES):
@@ -50,7 +50,7 @@ class Frame:
 
     def add(self, block: str, **sizes: int) -> list[range]:
         """Rows of a block's own, named after it."""
-        return self.rows.extend(**{f"{block}.{part}": size for part, size in sizes.items()})
+        return self.rows.add(**{f"{block}.{part}": size for part, size in sizes.items()})
 
     def head(
         self, plan: LayerPlan, scores: list[tuple[Terms, Terms]], values: list[tuple[Terms, Terms]], heat: float = HEAT

@@ -23,15 +23,8 @@ import torch
 from torch import Tensor
 
 from entp_lib.validation import require
-from entp_papers.looped.circuits import (
-    add_words,
-    branch,
-    correct_errors,
-    flag_of_number,
-    pointer_bits,
-    to_bits,
-    to_unsigned,
-)
+from entp_papers.looped import circuits
+from entp_papers.looped.circuits import pointer_bits, to_bits, to_unsigned
 from entp_papers.looped.fleq.frame import BOUND, FAR, HEAT, Block, Frame, Maker, tokens_needed
 from entp_papers.looped.layers import Stack
 from entp_papers.looped.weights import LayerPlan, paired
@@ -64,8 +57,8 @@ class FleqMachine(Stack):
         sizes |= {"function": len(blocks), "height": d, "width": d}
         command, part = sum(sizes.values()), {}
         rows = frame.rows
-        rows.extend(position=L, memory=d, command=command, current=command, counter=L, pointer=L, target=L, active=1)
-        rows.extend(operand=d, result=d, incoming=d, hit=1, number=1, flag=1, following=L)
+        rows.add(position=L, memory=d, command=command, current=command, counter=L, pointer=L, target=L, active=1)
+        rows.add(operand=d, result=d, incoming=d, hit=1, number=1, flag=1, following=L)
         start = rows["current"].start
         for name, size in sizes.items():
             part[name] = range(start, start + size)
@@ -180,11 +173,11 @@ def last_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) ->
     decide.head(
         [*paired(part["flag"], rows["position"]), first, away], [({rows["memory"][0]: 1.0}, {number: 1.0})], HEAT
     )
-    flag_of_number(decide, flag, number, frame.inside)
-    add_words(decide, rows["following"], rows["counter"], None, frame.inside, constant=1, in_place=False)
+    circuits.flag_of_number(decide, flag, number, frame.inside)
+    circuits.add_words(decide, rows["following"], rows["counter"], None, frame.inside, constant=1, in_place=False)
 
     select = LayerPlan("choose the next counter; clear the scratchpad")
-    branch(select, rows, part["goto"], frame.inside)
+    circuits.branch(select, rows, part["goto"], frame.inside)
     for name in ("current", "pointer", "target", "active", "number", "flag", "following", "result"):
         select.clear(rows[name])
     for block in blocks:
@@ -192,5 +185,5 @@ def last_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) ->
             select.clear(used)
 
     correct = LayerPlan("round the counter to ±1")
-    correct_errors(correct, rows["counter"])
+    circuits.correct_errors(correct, rows["counter"])
     return [collect, write, decide, select, correct]

@@ -6,18 +6,7 @@ from numpy import ndarray
 
 from entp_lib.validation import require
 from entp_papers.looped.circuits import transpose, transposer
-from entp_papers.looped.fleq.blocks import (
-    SIGMOID,
-    diagonal_block,
-    inverse_sum,
-    multiple_block,
-    product_block,
-    selected_block,
-    sigmoid_block,
-    sqrt_sum,
-    sum_block,
-    transpose_block,
-)
+from entp_papers.looped.fleq import blocks
 from entp_papers.looped.fleq.frame import BlockStack, Maker, padding_error, violations
 from entp_papers.looped.studies import PRECISIONS, Study, columns, largest, slope
 
@@ -36,7 +25,7 @@ def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 
     rows: list[dict] = []
     for by, delta, sink, kind, heads in cases:
         dtype = PRECISIONS[kind]
-        stack = BlockStack(product_block(delta=delta, sink=sink, symmetric=heads == 2), d, dtype)
+        stack = BlockStack(blocks.product_block(delta=delta, sink=sink, symmetric=heads == 2), d, dtype)
         row = {"by": by, "delta": delta, "sink": sink, "precision": kind, "heads": heads}
         row["error"] = largest(stack.apply(a, b).double() - exact)
         rows.append(row | {"predicted": delta * top**2 / 2 + torch.finfo(dtype).eps / 2 / delta})
@@ -70,11 +59,14 @@ def sigmoids_study(terms: list[int], data_seed: int = 0) -> Study:
     """
     rows: list[dict] = []
     x_root, x_inverse = np.linspace(0, 100, 2001), np.geomspace(0.1, 10, 2001)
-    cases = (("√x on [0, 100]", sqrt_sum, np.sqrt, x_root), ("1/x on [0.1, 10]", inverse_sum, np.reciprocal, x_inverse))
+    cases = (
+        ("√x on [0, 100]", blocks.sqrt_sum, np.sqrt, x_root),
+        ("1/x on [0.1, 10]", blocks.inverse_sum, np.reciprocal, x_inverse),
+    )
     for m in terms:
         for name, make, exact, x in cases:
             f = make(m)
-            stack = BlockStack(sigmoid_block(f, 1), 1)
+            stack = BlockStack(blocks.sigmoid_block(f, 1), 1)
             found = stack.apply(torch.from_numpy(x).view(-1, 1, 1), torch.zeros(len(x), 1, 1))[:, 0, 0].numpy()
             rows.append({"function": name, "m": m, "error": largest(found - exact(x)), "block": largest(found - f(x))})
         x, centres = np.linspace(-1, 1, 2001), np.linspace(-1, 1, m - 1)
@@ -93,7 +85,7 @@ def lemma_5_errors(terms: list[int], seed: int) -> dict[str, float]:
     found = {}
     for m in (m for m in terms if m <= 200):
         draw = np.random.default_rng(seed)
-        stack = BlockStack(selected_block(draw.normal(size=(3, m)), draw.normal(size=(3, m, 2))), 3)
+        stack = BlockStack(blocks.selected_block(draw.normal(size=(3, m)), draw.normal(size=(3, m, 2))), 3)
         e = torch.eye(3, dtype=torch.float64)[:, :, None].expand(3, 3, 3) * torch.tensor([1.0, 0, 0]).double()
         x = torch.from_numpy(draw.normal(size=(3, 3, 3)))
         y = stack.apply(e, x)[:, 0, 0] - stack.block.exact(e, x)[:, 0, 0]
@@ -105,7 +97,10 @@ def transpose_study(sizes: list[int], one_layer: list[int], data_seed: int = 0) 
     """The error of the 4-layer block, and of the one-layer transposition of a vectorised matrix, by d."""
     generator, rows = torch.Generator().manual_seed(data_seed), []
     for d in sizes:
-        stack, a = BlockStack(transpose_block(), d), torch.randn(4, d, d, generator=generator, dtype=torch.float64)
+        stack, a = (
+            BlockStack(blocks.transpose_block(), d),
+            torch.randn(4, d, d, generator=generator, dtype=torch.float64),
+        )
         row = {"d": d, "construction": "Lemma 6", **shape_of(stack), "tokens": stack.frame.tokens}
         rows.append(row | {"error": largest(stack.apply(a, a) - a.mT)})
     for d in one_layer:
@@ -121,18 +116,18 @@ def shape_of(stack) -> dict[str, int]:
 
 
 MAKERS: dict[str, Maker] = {
-    "A + B": sum_block(),
-    "A - B": sum_block(-1.0),
-    "A / 100": multiple_block(0.01),
-    "A^T": transpose_block(),
-    "A^T B": product_block(),
-    "B^T A": product_block("b", "a"),
-    "A^T A": product_block("a", "a"),
-    "B^T B": product_block("b", "b"),
-    "A^T B, two heads": product_block(symmetric=True, delta=1e-5),
-    "σ(A)": sigmoid_block(SIGMOID),
-    "√A": sigmoid_block(sqrt_sum(50), 1),
-    "diagonal": diagonal_block(),
+    "A + B": blocks.linear_block(1.0, 1.0),
+    "A - B": blocks.linear_block(1.0, -1.0),
+    "A / 100": blocks.linear_block(0.01),
+    "A^T": blocks.transpose_block(),
+    "A^T B": blocks.product_block(),
+    "B^T A": blocks.product_block("b", "a"),
+    "A^T A": blocks.product_block("a", "a"),
+    "B^T B": blocks.product_block("b", "b"),
+    "A^T B, two heads": blocks.product_block(symmetric=True, delta=1e-5),
+    "σ(A)": blocks.sigmoid_block(blocks.SIGMOID),
+    "√A": blocks.sigmoid_block(blocks.sqrt_sum(50), 1),
+    "diagonal": blocks.diagonal_block(),
 }
 
 
@@ -164,7 +159,7 @@ def sawtooth_square(x: ndarray, levels: int) -> ndarray:
 
 def attention_square(x: ndarray, delta: float, symmetric: bool = True) -> ndarray:
     """x² as the product of x with itself (§6.3): two layers, one head or two."""
-    stack = BlockStack(product_block("a", "a", delta=delta, symmetric=symmetric), 1)
+    stack = BlockStack(blocks.product_block("a", "a", delta=delta, symmetric=symmetric), 1)
     a = torch.from_numpy(x).view(-1, 1, 1)
     return stack.apply(a, torch.zeros_like(a))[:, 0, 0].numpy()
 

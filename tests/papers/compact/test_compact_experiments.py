@@ -1,230 +1,80 @@
-"""The experiments: what they plan can run, and their tables and measurements say what their records hold."""
+"""The nine experiments: every planned run passes its study's checks, and measurements follow from their records."""
 
 import inspect
 import math
 
 import pandas as pd
 import pytest
-import torch
+from made_up import sound
 
-from entp_lib.config import ModelConfig, config_id
+from entp_lib.config import TIERS, config_id
+from entp_lib.experiments.beside import by_tier
 from entp_lib.experiments.experiment import select
 from entp_lib.experiments.measurements import Check
 from entp_lib.records.store import Record
-from entp_lib.registry import STUDIES
-from entp_lib.validation import ConfigError, from_dict
-from entp_papers.compact import (
-    EXPERIMENTS,
-    abstraction,
-    activations,
-    capacity,
-    graph,
-    knowledge,
-    last_token,
-    length_seeds,
-    lengths,
-    walk_activations,
-)
-from entp_papers.compact.activated import walk_model
-from entp_papers.compact.length_studies import check
-from entp_papers.compact.memory_studies import configs
+from entp_lib.registry import EXPERIMENTS, STUDIES
+from entp_lib.reports.ledger import ledger
+from entp_lib.validation import from_dict
+from entp_papers.compact import EXPERIMENTS as NAMES
+from entp_papers.compact import abstraction, activations, addition, capacity, graph, knowledge, lengths
+from entp_papers.compact.abstraction import ABSTRACTION
+from entp_papers.compact.capacity import CAPACITY
+from entp_papers.compact.graph_studies import TripletConfig
+from entp_papers.compact.lengths import LENGTH_SEEDS, LENGTHS
+from entp_papers.compact.memory import MemoryConfig, Schedule
+from entp_papers.compact.positions import SCHEMES
 from entp_papers.compact.templates import Templates
-from entp_papers.compact.wirings import TripletConfig
 
 
-def computed(experiment, keep=lambda run: True):
-    """Records of the smoke tier, computed on the spot."""
-    records = []
-    for run in experiment.plan("smoke", 0):
-        if keep(run):
-            metrics, curves = STUDIES.named(run.config.study)(**run.config.params)
-            record = Record(experiment.name, experiment.version, run.config, metrics, curves, {}, "complete")
-            records += experiment.labelled([record], [run])
-    return records
+def records_of(experiment, tier, contents=lambda run: ({}, {}), **labels):
+    """Labelled records of a tier's runs with these labels; ``contents``: metrics and curves of a run."""
+    chosen = [run for run in experiment.plan(tier, 0) if not labels or select([run], **labels)]
+    made = [Record(experiment.name, 1, run.config, *contents(run), {}, "complete") for run in chosen]
+    return experiment.labelled(made, chosen)
 
 
-@pytest.mark.parametrize("tier", ["smoke", "quick", "overnight", "gpu", "paper"])
-@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
-def test_plans_name_what_there_is_once_each(experiment, tier):
-    runs = experiment.plan(tier, 0)
-    nightly = experiment.name in (activations.NAME, walk_activations.NAME, length_seeds.NAME, last_token.NAME)
-    assert runs or tier in ("overnight", "gpu", "paper") or (nightly and tier == "quick")
-    assert len({config_id(run.config, experiment.version) for run in runs}) == len(runs)
-    for run in runs:
-        assert run.config.experiment == experiment.name and run.config.tier == tier
-        inspect.signature(STUDIES.named(run.config.study)).bind(**run.config.params)
+def computed(run):
+    return STUDIES.named(run.config.study)(**run.config.params)
 
 
-@pytest.mark.parametrize("tier", ["smoke", "quick", "overnight", "gpu", "paper"])
-@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
-def test_everything_planned_passes_its_own_checks(experiment, tier):
-    for run in experiment.plan(tier, 0):
-        p = run.config.params
-        if run.config.study in ("compact_capacity", "compact_largest_library", "compact_shatter"):
-            configs(p["model"], p["schedule"])
-        elif run.config.study == "compact_triplets":
-            from_dict(TripletConfig, p["model"])
-            from_dict(graph.Synthetic, p.get("traits") or {})
-        elif run.config.study == "compact_abstraction":
-            from_dict(Templates, p["task"])
-            assert p["width"] % p["n_heads"] == 0
-        elif run.config.study == "compact_addition":
-            names = ("positions", "format", "trained_digits", "tested_digits", "steps", "batch_size", "tested")
-            check(*(p[name] for name in names))
+@pytest.mark.parametrize("name", NAMES)
+def test_everything_planned_passes_its_own_checks(name):
+    experiment = EXPERIMENTS[name]
+    for tier in TIERS:
+        runs = experiment.plan(tier, 0)
+        assert len({config_id(run.config, 1) for run in runs}) == len(runs)
+        for run in runs:
+            p, study = run.config.params, run.config.study
+            assert (run.config.experiment, run.config.tier) == (name, tier)
+            inspect.signature(STUDIES.named(study)).bind(**p)
+            if study in ("compact_capacity", "compact_largest_library", "compact_shatter"):
+                from_dict(MemoryConfig, p["model"]), from_dict(Schedule, p["schedule"])
+            elif study == "compact_triplets":
+                from_dict(TripletConfig, p["model"]), from_dict(graph.Synthetic, p.get("traits") or {})
+            elif study == "compact_abstraction":
+                from_dict(Templates, p["task"])
+                assert p["width"] % p["n_heads"] == 0
+            elif study == "compact_addition":
+                fields = ("positions", "format", "trained_digits", "tested_digits", "steps", "batch_size", "tested")
+                addition.check(*(p[field] for field in fields))
 
 
-def test_quick_has_what_the_fit_needs_and_twins_are_paired():
-    sweep = [run for run in capacity.CAPACITY.plan("quick") if run.labels["part"] == "sweep"]
-    assert len(sweep) >= 24
-    runs = lengths.LENGTHS.plan("quick")
+def test_quick_has_enough_shapes_for_the_fit_and_paired_twins():
+    assert len([run for run in CAPACITY.plan("quick") if run.labels["part"] == "sweep"]) >= 24
     sides = {"decoder": set(), "entp": set()}
-    for run in runs:
+    for run in LENGTHS.plan("quick"):
         sides[run.labels["arm"]].add(str({k: v for k, v in run.config.params.items() if k != "architecture"}))
-    assert sides["decoder"] == sides["entp"] and len(sides["entp"]) * 2 == len(runs)
+    assert sides["decoder"] == sides["entp"] and len(sides["entp"]) * 2 == len(LENGTHS.plan("quick"))
 
 
-def test_capacity_tables():
-    records = computed(capacity.CAPACITY)
+def test_capacity_of_smoke_runs():
+    records = records_of(CAPACITY, "smoke", computed)
     assert len(capacity.points(records)) == 24 and set(capacity.forms(records).index) == {"min", "max"}
     assert list(capacity.table(records, "largest")["width"]) == [8]
     verdicts = {c.claim: c.verdict for c in capacity.measure(records) if isinstance(c, Check)}
     assert verdicts["CT-chance"] == "verified with correction" and verdicts["CT-one-layer"] == "verified"
     assert len(capacity.by_length(records)) == 8 and len(capacity.by_feed_forward(records)) == 1
-    assert len(capacity.by_economy(records)) == 6
-    assert capacity.measure(records[:5]) == []
-
-
-def test_graph_tables():
-    records = computed(knowledge.GRAPH)
-    rows = knowledge.table(records, "wirings")
-    assert len(rows) == 6 and rows.loc[rows["wiring"] == "published", "relation_gradient"].eq(0).all()
-    found = {m.claim: m for m in knowledge.measure(records)}
-    assert found["CT-wiring"].verdict == "verified" and len(found["CT-ceiling"].values) == 1
-    assert len(knowledge.table(records, "walks")) == 3 and knowledge.width_and_depth(records).shape == (2, 2)
-    assert set(knowledge.epochs_needed(records).index) == {"triplets", "walks"}
-
-
-def test_abstraction_tables():
-    records = computed(abstraction.ABSTRACTION)
-    assert list(abstraction.table(records)["n_layers"]) == [1, 2, 2, 2]
-    assert set(abstraction.by_position(records)["position"]) == set(range(1, 12))
-    found = {m.claim: m for m in abstraction.measure(records)}
-    assert found["CT-floor"].verdict == found["CT-templates"].verdict == "verified"
-    assert len(found["CT-depth-2"].values) == 1 and "CT-depth-3" not in found  # no three layers at smoke
-    assert len(found["CT-entp-depth"].values) == 1
-
-
-def test_length_tables():
-    records = computed(lengths.LENGTHS, lambda run: run.labels["positions"] in ("learned", "coupled", "t5"))
-    shown = lengths.overview(records)
-    assert shown.shape[1] == 4 and ("padded", "coupled") in shown.index
-    assert {m.claim for m in lengths.measure(records)} == {"CT-coupling", "CT-relative", "CT-none", "CT-entp-length"}
-    assert len(lengths.entp_gain(records)) == 1
-    assert len(lengths.gain(records, "coupled", "decoder")) == 1 and lengths.gain(records, "none", "decoder") == []
-    assert set(lengths.furthest(records, 0.0).columns) == {"decoder", "entp"}
-
-
-def test_activation_tables():
-    """Softmax two epochs later than the others at equal ends; deeper models with ReLU recall less."""
-    runs = activations.ACTIVATION_RUNS.plan("overnight", 0)
-    assert len(runs) == 5 * 2 * 3 * 4 and runs[0].config.params["model"]["width"] == 64
-    records = []
-    for run in runs:
-        slow, deep = run.labels["activation"] == "softmax", run.labels["n_layers"] == 4
-        most = 0.5 if run.labels["wiring"] == "published" else 1.0
-        end = most * (0.8 if deep and run.labels["activation"] == "relu" else 1.0)
-        accuracy = [0.0, 0.0 if slow else 0.95 * end, *[end] * 4] if not deep else [0.0, 0.0, *[end] * 4]
-        curves = {"epoch": [2, 4, 8, 16, 32, 64], "accuracy": accuracy}
-        records.append(Record(activations.NAME, 1, run.config, {"concept_ceiling": 0.5}, curves, {}))
-    records = activations.ACTIVATION_RUNS.labelled(records, runs)
-    found = {m.claim: m for m in activations.measure(records)}
-    late = math.log(2) * 2 / 3  # twice the epochs at two of three depths
-    assert found["CT-activation-speed"].values == pytest.approx([-late] * 5) and found["CT-activation-speed"].idle == ""
-    assert found["CT-activation"].values == pytest.approx([0.1 / 9] * 5)
-    assert found["CT-activation-depth"].values == pytest.approx([-0.05] * 5)
-    assert found["CT-activation-steady"].values == pytest.approx([0] * 5)
-    assert found["CT-activation-depth"].remark == "in the last epoch alone -0.0500, -0.0500 to -0.0500"
-    assert found.keys() == {f"CT-activation{end}" for end in ("", "-steady", "-speed", "-depth")}
-    shown = activations.overview(records)
-    assert math.isnan(shown.loc[("described", 4), ("epochs", "relu")])
-    one = shown.loc[("published", 1), "epochs"]
-    assert one["softmax"] == 8 == 2 * one["gelu"]
-    smoke = computed(activations.ACTIVATION_RUNS, lambda run: run.labels["n_layers"] > 1)
-    assert activations.table(smoke)["reachable"].between(0.1, 1).all() and len(activations.table(smoke)) == 16
-
-
-def test_walk_activation_tables():
-    """RReLU at twice the epochs, level but for four layers; a run that never arrives bars the comparison of epochs."""
-    runs = walk_activations.WALK_ACTIVATIONS.plan("overnight", 0)
-    assert len(runs) == 5 * 3 * 2 and [runs[i].config.params["width"] for i in (0, 2, 4)] == [64, 32, 16]
-    records = []
-    for run in runs:
-        slow = run.labels["activation"] == "rrelu"
-        end = 0.9 - 0.01 * (slow and run.labels["n_layers"] == 4)
-        curves = {"epoch": [2, 4, 8, 16, 32], "accuracy": [0.0, 0.0 if slow else 0.85, *[end] * 3]}
-        records.append(Record(walk_activations.NAME, 1, run.config, {"ceiling": 0.9}, curves, {}))
-    records = walk_activations.WALK_ACTIVATIONS.labelled(records, runs)
-    found = {m.claim: m for m in walk_activations.measure(records)}
-    assert found["CT-walks-speed"].values == pytest.approx([math.log(2)] * 5) and not found["CT-walks-speed"].idle
-    assert found["CT-walks-level"].values == pytest.approx([0] * 5)
-    assert found["CT-walks-depth"].values == pytest.approx([-0.01] * 5)
-    assert len(found["CT-walks-depth"].records) == 10 and len(found["CT-walks-level"].records) == 20
-    shown = walk_activations.overview(records)
-    assert shown.loc[4, ("epochs", "rrelu")] == 8 and shown.loc[4, ("end", "rrelu")] == pytest.approx(0.89)
-    records[0].curves["accuracy"][:] = [0.1] * 5
-    barred = {m.claim: m.idle for m in walk_activations.measure(records)}
-    assert barred["CT-walks-speed"] == "1 of 30 runs never recall nine tenths of what they can"
-    assert barred["CT-walks-level"] == "" and walk_activations.measure([]) == []
-    smoke = computed(walk_activations.WALK_ACTIVATIONS, lambda run: run.labels["n_layers"] < 4)
-    assert walk_activations.table(smoke)["reachable"].between(0.1, 1).all() and len(walk_activations.table(smoke)) == 4
-
-
-@pytest.mark.parametrize("architecture", ["decoder", "entp"])
-def test_walk_models_differ_in_the_activation_alone(architecture):
-    cfg = ModelConfig(architecture, 2, 2, 16, vocab_size=11, max_length=6)
-    shared, softmax = walk_model(cfg, "gelu", 3), walk_model(cfg, "softmax", 3)
-    for (name, p), (other, q) in zip(shared.named_parameters(), softmax.named_parameters(), strict=True):
-        assert name == other and torch.equal(p, q)
-    tokens_BT = torch.randint(0, 11, (3, 6), generator=torch.Generator().manual_seed(0))
-    fast = softmax(tokens_BT)
-    assert not torch.allclose(fast, shared(tokens_BT), atol=1e-6)
-    softmax.entp_method = "reference"
-    assert torch.allclose(fast, softmax(tokens_BT), atol=1e-5)
-    block, x_TD = softmax.blocks[0], torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
-    hidden = torch.softmax(block.fc_in(block.ln_2(x_TD)), dim=-1)
-    assert torch.allclose(block.residual(x_TD, torch.zeros_like(x_TD)), x_TD + block.fc_out(hidden), atol=1e-6)
-    randomised = walk_model(cfg, "rrelu", 3)
-    assert not torch.equal(randomised(tokens_BT), randomised(tokens_BT))
-    randomised.eval()
-    assert torch.equal(randomised(tokens_BT), randomised(tokens_BT))
-    with pytest.raises(ConfigError, match="activation = 'rrely': must be one of .*did you mean 'rrelu'"):
-        walk_model(cfg, "rrely", 3)
-
-
-@pytest.mark.parametrize(
-    ("steps", "epochs", "expected"),
-    [
-        ([1, 2, 3, 4], [4, 3, 2, 1], {"steps": True, "epochs": False}),
-        ([1, 2, 3, 4], [1, 2, 2, 3], {"steps": True, "epochs": True}),
-        ([1, 3, 2, 4], [1, 2, 3, 4], {"steps": False, "epochs": True}),
-    ],
-)
-def test_capacity_by_batch_size_is_looked_at_at_equal_steps_and_at_equal_epochs(steps, epochs, expected):
-    runs = [run for run in capacity.CAPACITY.plan("quick", 0) if run.labels["part"] == "batch"]
-    best = {"steps": steps, "epochs": epochs}
-    sizes = sorted({run.labels["batch_size"] for run in runs})
-    records = [
-        Record(
-            "compact_capacity",
-            1,
-            run.config,
-            {"best": best[run.labels["equal"]][sizes.index(run.labels["batch_size"])]},
-            {},
-            {},
-        )
-        for run in runs
-    ]
-    assert capacity.with_larger_batches(capacity.CAPACITY.labelled(records, runs)) == expected
+    assert len(capacity.by_economy(records)) == 6 and capacity.measure(records[:5]) == []
 
 
 @pytest.mark.parametrize(
@@ -235,10 +85,52 @@ def test_capacity_by_batch_size_is_looked_at_at_equal_steps_and_at_equal_epochs(
         ((0.9, 0.95, 0.94), "not reproduced"),
     ],
 )
-def test_the_share_that_is_recalled_falls_only_where_it_could(shares, verdict):
+def test_the_recalled_share_falls_only_where_it_could(shares, verdict):
     rows = [dict(size=size, seed=seed, best=s) for size, s in zip((3, 5, 7), shares, strict=True) for seed in range(5)]
     found = knowledge.share_by_size(pd.DataFrame(rows), "quick", ["a/b"])
     assert (found.found, found.runs, bool(found.why)) == (verdict, 5, verdict == "uninformative")
+
+
+def test_triplets_by_activation():
+    """Softmax two epochs later than the others at equal ends; deeper models with ReLU recall less."""
+
+    def contents(run):
+        slow, deep = run.labels["activation"] == "softmax", run.labels["n_layers"] == 4
+        most = 0.5 if run.labels["wiring"] == "published" else 1.0
+        end = most * (0.8 if deep and run.labels["activation"] == "relu" else 1.0)
+        accuracy = [0.0, 0.0 if slow or deep else 0.95 * end, *[end] * 4]
+        return {"concept_ceiling": 0.5}, {"epoch": [2, 4, 8, 16, 32, 64], "accuracy": accuracy}
+
+    records = records_of(activations.ACTIVATION_RUNS, "overnight", contents)
+    found = {m.claim.removeprefix("CT-activation"): m for m in activations.measure(records)}
+    late = math.log(2) * 2 / 3  # twice the epochs at two of three depths
+    assert found["-speed"].values == pytest.approx([-late] * 5) and found["-speed"].idle == ""
+    assert found[""].values == pytest.approx([0.1 / 9] * 5) and found["-steady"].values == pytest.approx([0] * 5)
+    assert found["-depth"].values == pytest.approx([-0.05] * 5) and "-0.0500, -0.0500 to" in found["-depth"].remark
+    shown = activations.overview(records)
+    assert math.isnan(shown.loc[("described", 4), ("epochs", "relu")])
+    one = shown.loc[("published", 1), "epochs"]
+    assert one["softmax"] == 8 == 2 * one["gelu"]
+
+
+def test_walks_by_activation():
+    """RReLU at twice the epochs, level but for four layers; a run that never arrives bars the comparison of epochs."""
+
+    def contents(run):
+        slow = run.labels["activation"] == "rrelu"
+        end = 0.9 - 0.01 * (slow and run.labels["n_layers"] == 4)
+        return {"ceiling": 0.9}, {"epoch": [2, 4, 8, 16, 32], "accuracy": [0.0, 0.0 if slow else 0.85, *[end] * 3]}
+
+    records = records_of(activations.WALK_ACTIVATIONS, "overnight", contents)
+    speed, level, depth = activations.measure_walks(records)
+    assert speed.values == pytest.approx([math.log(2)] * 5) and not speed.idle
+    assert level.values == pytest.approx([0] * 5) and depth.values == pytest.approx([-0.01] * 5)
+    assert len(depth.records) == 10 and len(level.records) == 20
+    shown = activations.overview(records)
+    assert shown.loc[4, ("epochs", "rrelu")] == 8 and shown.loc[4, ("end", "rrelu")] == pytest.approx(0.89)
+    records[0].curves["accuracy"][:] = [0.1] * 5
+    speed, level, _ = activations.measure_walks(records)
+    assert "1 of 30 runs" in speed.idle and level.idle == "" and activations.measure_walks([]) == []
 
 
 @pytest.mark.parametrize(
@@ -250,60 +142,63 @@ def test_the_share_that_is_recalled_falls_only_where_it_could(shares, verdict):
     ],
 )
 def test_depths_are_compared_where_one_of_them_does_more_than_guess(one, two, why):
-    runs = abstraction.ABSTRACTION.plan("overnight", 0)
-    records = []
-    for run in runs:
+    def contents(run):
         last, strongest = (one, 0.02) if run.labels["n_layers"] == 1 else (two, 0.5)
         heads = dict(strongest=strongest, accuracy=0.5, without=[[0.5]])
         metrics = dict(seen=dict(loss=1.0), floor=0.7, last=dict(seen=last, held_out=last), matching=dict(held_out=1.0))
-        records.append(Record("compact_abstraction", 1, run.config, {**metrics, "heads": heads}, {}, {}))
-    found = {m.claim: m for m in abstraction.measure(abstraction.ABSTRACTION.labelled(records, runs))}
+        return {**metrics, "heads": heads}, {}
+
+    found = {m.claim: m for m in abstraction.measure(records_of(ABSTRACTION, "overnight", contents))}
     assert found["CT-depth-2"].idle == why and found["CT-depth-2"].values == pytest.approx([two - one] * 5)
-    succeeded = two >= 0.95  # of others the paper says nothing
-    assert found["CT-abstraction-head"].values == pytest.approx([0.48] * 5 * succeeded)
+    assert found["CT-abstraction-head"].values == pytest.approx([0.48] * 5 * (two >= 0.95))  # of those that succeed
+    assert found["CT-floor"].verdict == found["CT-templates"].verdict == "verified"
     assert "CT-depth-3" not in found and "CT-entp-depth" not in found
 
 
+def test_only_stretches_between_the_bounds_count():
+    shares = dict(last=[0.3, 0.6, 0.7], repeating=[0.3, 0.9, 1.0], others=[0.3, 0.4, 0.6], copied=[0.3, 0.1, 0.0])
+    records = records_of(abstraction.LAST_TOKEN, "smoke", lambda _: ({"rule": 0.65}, {"step": [1, 2, 3], **shares}))
+    (row,) = abstraction.stretches(records).to_dict("records")
+    expected = dict(evaluations=2, last=0.65, rule=0.65, repeating=0.95, others=0.5, copied=0.05)
+    assert row == pytest.approx(expected)
+
+
+def sums(experiment, tier, share, tokens=lambda labels, factor: 0.5, **labels):
+    """Records with ``share(labels, factor)`` whole sums right and so many ``tokens``; factor: over trained digits."""
+
+    def contents(run):
+        trained, tested = (run.config.params[name] for name in ("trained_digits", "tested_digits"))
+        both = [{str(n): f(run.labels, n / trained) for n in sorted(tested, key=str)} for f in (share, tokens)]
+        return dict(zip(("accuracy", "token_accuracy"), both, strict=True)), {"loss": [1.0]}
+
+    return records_of(experiment, tier, contents, **labels)
+
+
+def at_trained(labels, factor):
+    return float(factor == 1)
+
+
 @pytest.mark.parametrize(("trained", "why"), [(1.0, ""), (0.3, ""), (0.01, "trained length not learned: ")])
-def test_a_scheme_is_compared_where_it_has_learned_what_it_was_trained_on(trained, why):
-    records = []
-    for run in lengths.LENGTHS.plan("quick", 0):
-        if run.labels["format"] == "padded" and run.labels["positions"] in ("learned", "coupled"):
-            lead = 0.3 if run.labels["positions"] == "coupled" else 0.0
-            lead += 0.001 * run.labels["seed"] * (run.labels["positions"] == "coupled")
-            digits = run.config.params["tested_digits"]
-            metrics = {
-                "accuracy": {str(n): trained if n == digits[0] else 0.0 for n in digits},
-                "token_accuracy": {str(n): 0.9 if n == digits[0] else 0.2 + lead for n in digits},
-            }
-            records.append(Record("compact_lengths", 1, run.config, metrics, {"loss": [1.0]}, {}))
-    records = lengths.LENGTHS.labelled(records, [r for r in lengths.LENGTHS.plan("quick", 0)])
+def test_a_scheme_is_compared_where_its_training_sums_are_learned(trained, why):
+    def tokens(labels, factor):
+        return 0.9 if factor == 1 else 0.2 + (labels["positions"] == "coupled") * (0.3 + 0.001 * labels["seed"])
+
+    records = sums(LENGTHS, "quick", lambda _, factor: trained * (factor == 1), tokens, format="padded")
     found = {m.claim: m for m in lengths.measure(records)}
-    coupling, entp = found["CT-coupling"].undecided, found["CT-entp-length"].undecided
-    assert coupling == why + ("coupled (decoder), learned (decoder)" if why else "")
-    assert entp == why + ("coupled (entp), coupled (decoder)" if why else "")
+    assert found["CT-coupling"].undecided == why + ("coupled (decoder), learned (decoder)" if why else "")
+    assert found["CT-entp-length"].undecided == why + ("coupled (entp), coupled (decoder)" if why else "")
     assert found["CT-coupling"].values == pytest.approx([0.3 + 0.001 * seed for seed in range(5)])
     assert len(found["CT-entp-length"].values) == 5
 
 
 def test_index_hints_are_compared_in_their_own_format():
-    """Decoders alone have hinted text at ``overnight``; the table is blank for ENTP and keeps quick's other schemes."""
-    runs = [r for r in lengths.LENGTHS.plan("overnight", 0) if r.labels["positions"] in ("learned", "fire")]
-    hinted = [r for r in runs if r.labels["format"] == "hinted"]
-    assert len(hinted) == 10 and {r.labels["arm"] for r in hinted} == {"decoder"}
-    records = []
-    for run in runs:
-        lead = {"hinted": 0.2, "padded": -0.1}[run.labels["format"]] * (run.labels["positions"] == "fire")
-        digits = run.config.params["tested_digits"]
-        metrics = {name: {str(n): 0.5 + lead for n in digits} for name in ("accuracy", "token_accuracy")}
-        records.append(Record("compact_lengths", 1, run.config, metrics, {"loss": [1.0]}, {}))
-    records = lengths.LENGTHS.labelled(records, runs)
-    found = {m.claim: m for m in lengths.measure(records)}
-    assert found["CT-fire"].values == pytest.approx([0.2] * 5) and found["CT-fire"].undecided == ""
-    shown = lengths.overview(records)
-    assert (shown.loc[("hinted", "fire"), "entp"] == "").all() and shown.loc[("hinted", "fire"), ("decoder", 7)][
-        0
-    ] == "0"
+    def share(labels, factor):
+        return 0.5 + {"hinted": 0.2, "padded": -0.1}[labels["format"]] * (labels["positions"] == "fire")
+
+    records = sums(LENGTHS, "overnight", share, share, positions=("learned", "fire"))
+    assert {r.labels["arm"] for r in select(records, format="hinted")} == {"decoder"}
+    found = {m.claim: m for m in lengths.measure(records)}["CT-fire"]
+    assert found.values == pytest.approx([0.2] * 5) and found.undecided == ""
 
 
 @pytest.mark.parametrize(
@@ -315,37 +210,54 @@ def test_index_hints_are_compared_in_their_own_format():
     ],
 )
 def test_more_seeds_of_relative_positions_are_compared_at_the_trained_length(decoder, entp, why):
-    runs = length_seeds.LENGTH_SEEDS.plan("overnight", 0)
-    planned = {(r.labels["positions"], r.labels["arm"]): [] for r in runs}
-    for r in runs:
-        planned[r.labels["positions"], r.labels["arm"]].append(r.config.model_seed)
-    assert planned["t5", "entp"] == [1, 2, 3, 4, 5] and planned["none", "decoder"] == [1, 2] and len(runs) == 56
-    assert planned["alibi", "longer"] == [1, 2, 3, 4, 5] and ("fire", "longer") not in planned
-    of_seed_0 = {config_id(c, 1) for c in lengths.LENGTHS.configs("overnight")}
-    assert not of_seed_0 & {config_id(r.config, 1) for r in runs}
-    records = []
-    for run in runs:
-        share = {"decoder": decoder, "entp": entp, "longer": decoder / 2}[run.labels["arm"]]
-        accuracy = {"5": share if run.labels["positions"] in length_seeds.RELATIVE else 0.5, "7": 0.0}
-        metrics = {"accuracy": accuracy, "token_accuracy": accuracy}
-        records.append(Record("compact_length_seeds", 1, run.config, metrics, {"loss": [1.0]}, {}))
-    records = length_seeds.LENGTH_SEEDS.labelled(records, runs)
-    found, compute = length_seeds.measure(records)
+    def share(labels, factor):
+        learned = {"decoder": decoder, "entp": entp, "longer": decoder / 2}[labels["arm"]]
+        return (learned if labels["positions"] in lengths.RELATIVE else 0.5) * (factor == 1)
+
+    records = sums(LENGTH_SEEDS, "overnight", share)
+    assert not {config_id(c, 1) for c in LENGTHS.configs("overnight")} & {config_id(r.config, 1) for r in records}
+    found, compute = lengths.measure_seeds(records)
     assert found.values == pytest.approx([entp - decoder] * 5) and found.idle == why and len(found.records) == 30
     assert compute.values == pytest.approx([entp - decoder / 2] * 5) and len(compute.records) == 20
-    assert length_seeds.measure(records[:3])[0].values == [] and length_seeds.measure([]) == []
-    assert [m.claim for m in length_seeds.measure(select(records, arm=lengths.ARCHITECTURES))] == [found.claim]
+    assert lengths.measure_seeds(records[:3])[0].values == [] and lengths.measure_seeds([]) == []
+    assert [m.claim for m in lengths.measure_seeds(select(records, arm=lengths.ARCHITECTURES))] == [found.claim]
+    shown = lengths.trained_length(records)
+    assert list(shown.columns) == [1, 2, 3, 4, 5] and len(shown) == 3 * 2 + 2  # FIRE has no longer decoder
+    assert shown.loc[("t5", "longer")].tolist() == pytest.approx([decoder / 2] * 5)
 
 
-def test_whole_sums_of_the_trained_length_stand_seed_by_seed():
-    runs = [r for r in length_seeds.LENGTH_SEEDS.plan("overnight", 0) if r.config.model_seed < 3]
-    records = []
-    for run in runs:
-        share = 0.1 * run.config.model_seed + 0.5 * (run.labels["arm"] == "longer")
-        accuracy = {"5": share, "7": 0.9}
-        metrics = {"accuracy": accuracy, "token_accuracy": accuracy}
-        records.append(Record("compact_length_seeds", 1, run.config, metrics, {"loss": [1.0]}, {}))
-    found = length_seeds.trained_length(length_seeds.LENGTH_SEEDS.labelled(records, runs))
-    assert list(found.columns) == [1, 2] and len(found) == 3 * 2 + 2  # FIRE has no longer decoder
-    assert found.loc[("t5", "longer")].tolist() == pytest.approx([0.6, 0.7])
-    assert found.loc[("fire", "entp")].tolist() == pytest.approx([0.1, 0.2])
+def test_tables_of_lengths_have_the_formats_of_each_tier_and_digits_in_order():
+    shown = {tier: lengths.overview(sums(LENGTHS, tier, at_trained)) for tier in ("overnight", "quick")}
+    assert set(shown["overnight"].index.unique("format")) == {"padded", "hinted"}
+    assert set(shown["quick"].index.unique("format")) == set(addition.FORMATS) and len(shown["quick"]) == 14
+    assert (shown["overnight"].loc[("hinted", "learned"), "entp"] == "").all()  # the decoder alone was trained
+    for tier, digits in (("overnight", [5, 7, 10, 15]), ("quick", [2, 3, 4, 6])):
+        assert list(shown[tier].columns) == [(a, n) for a in lengths.ARCHITECTURES for n in digits]
+    assert shown["overnight"].loc[("padded", "none"), ("entp", 5)].startswith("1.00")
+    assert sorted(scheme for family in lengths.FAMILIES.values() for scheme in family) == sorted(SCHEMES)
+
+
+def test_quick_is_shown_with_a_tier_that_lacks_its_arms(store):
+    arms = ("architecture", "n_layers", "scored")
+    night = records_of(ABSTRACTION, "overnight")
+    assert list(by_tier(ABSTRACTION, night, arms, store)) == ["overnight"]  # quick is not there
+    for r in records_of(ABSTRACTION, "quick"):
+        store.save(sound(r))
+    shown = by_tier(ABSTRACTION, night, arms, store)
+    assert list(shown) == ["overnight", "quick"] and shown["overnight"] == night
+    for tier in ("smoke", "quick", "gpu"):  # smoke is shown alone, gpu has every arm
+        assert list(by_tier(ABSTRACTION, records_of(ABSTRACTION, tier), arms, store)) == [tier]
+
+
+def test_a_pair_of_a_higher_tier_hides_no_five_of_quick(store):
+    """A notebook's verdicts are the ledger's, unless somebody asked for fewer runs."""
+    quick, night = (sums(LENGTHS, tier, at_trained) for tier in ("quick", "overnight"))
+    for r in (*quick, *night):
+        store.save(sound(r))
+    found = {m.claim: (m.tier, len(m.values)) for m in LENGTHS.measurements(night, store)}
+    assert found["CT-coupling"] == ("overnight", 5) and found["CT-relative"] == found["CT-none"] == ("quick", 5)
+    rows = ledger(store).set_index("id").loc[list(found)]
+    assert rows["tier"].to_dict() == {claim: tier for claim, (tier, _) in found.items()}
+    fewer = [r for r in night if r.labels["seed"] < 3]
+    asked = {m.claim: (m.tier, len(m.values)) for m in LENGTHS.measurements(fewer, store)}
+    assert asked["CT-coupling"] == ("overnight", 3) and asked["CT-relative"] == ("overnight", 1)

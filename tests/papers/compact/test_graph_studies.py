@@ -1,14 +1,76 @@
-"""The studies of graphs: deterministic, and each wiring where its ceiling says."""
+"""Which tokens each wiring can see, activations of the shared model, and both studies against their ceilings."""
 
 import json
 
 import pytest
+import torch
 
+from entp_lib.config import ModelConfig
 from entp_lib.validation import ConfigError
 from entp_papers.compact import graph_studies
+from entp_papers.compact.graph_studies import TripletConfig, TripletModel, walk_model
 
 TRAITS = dict(concepts=40, relations=6, relations_per_concept=3.0)
 MODEL = dict(width=16, n_heads=2)
+
+
+def model(**changes):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return TripletModel(TripletConfig(**{**MODEL, **changes}), 20, 5).eval()
+
+
+def pairs():
+    draw = {"generator": torch.Generator().manual_seed(0)}
+    return torch.cat([torch.randint(20, (12, 1), **draw), torch.randint(5, (12, 1), **draw)], 1)
+
+
+@pytest.mark.parametrize(
+    "shape, relation, mates",
+    [
+        (dict(wiring="published"), False, True),
+        (dict(wiring="published", n_layers=2), False, True),
+        (dict(wiring="described", n_layers=2), True, False),
+        (dict(wiring="described", n_layers=2, architecture="entp"), True, False),
+        (dict(wiring="concept"), False, False),
+    ],
+)
+def test_wirings_see_the_relation_or_the_other_rows(shape, relation, mates):
+    gradient = graph_studies.relation_gradient(model(**shape), pairs())
+    assert gradient > 1e-3 if relation else gradient == 0.0
+    change = graph_studies.change_by_batch_mates(model(**shape), pairs())
+    assert change > 1e-3 if mates else change < 1e-5
+
+
+def test_wirings_share_their_initial_weights():
+    states = [model(wiring=wiring).state_dict() for wiring in ("described", "published", "concept")]
+    assert all(torch.equal(states[0][name], other[name]) for other in states[1:] for name in states[0])
+
+
+def test_decoder_and_entp_agree_with_one_layer_and_differ_with_two():
+    one, two = ([model(n_layers=n, architecture=a)(pairs()) for a in ("decoder", "entp")] for n in (1, 2))
+    torch.testing.assert_close(*one)
+    assert (two[0] - two[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_walk_models_differ_in_the_activation_alone(architecture):
+    cfg = ModelConfig(architecture, 2, 2, 16, vocab_size=11, max_length=6)
+    shared, softmax = walk_model(cfg, "gelu", 3), walk_model(cfg, "softmax", 3)
+    for (name, p), (other, q) in zip(shared.named_parameters(), softmax.named_parameters(), strict=True):
+        assert name == other and torch.equal(p, q)
+    tokens_BT = torch.randint(0, 11, (3, 6), generator=torch.Generator().manual_seed(0))
+    fast = softmax(tokens_BT)
+    assert not torch.allclose(fast, shared(tokens_BT), atol=1e-6)
+    softmax.entp_method = "reference"
+    assert torch.allclose(fast, softmax(tokens_BT), atol=1e-5)
+    block, x_TD = softmax.blocks[0], torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+    hidden = torch.softmax(block.fc_in(block.ln_2(x_TD)), dim=-1)
+    assert torch.allclose(block.residual(x_TD, torch.zeros_like(x_TD)), x_TD + block.fc_out(hidden), atol=1e-6)
+    randomised = walk_model(cfg, "rrelu", 3)
+    assert not torch.equal(randomised(tokens_BT), randomised(tokens_BT))
+    randomised.eval()
+    assert torch.equal(randomised(tokens_BT), randomised(tokens_BT))
 
 
 def triplets(wiring, epochs=40, size=60, seed=0):
@@ -19,6 +81,8 @@ def test_deterministic_whatever_the_global_generator():
     first = triplets("described", epochs=3)
     assert first == triplets("described", epochs=3) != triplets("described", epochs=3, seed=1)
     assert json.loads(json.dumps(first[1]))["epoch"] == [2, 3]
+    everything, _ = triplets("described", 1, size=0)
+    assert everything["triplets"] == everything["graph"]["pairs"]
 
 
 def test_ceilings_hold():
@@ -28,30 +92,27 @@ def test_ceilings_hold():
     assert described["relation_gradient"] > 0 == concept["relation_gradient"]
 
 
-def test_size_0_is_all_pairs():
-    metrics, _ = triplets("described", 1, size=0)
-    assert metrics["triplets"] == metrics["graph"]["pairs"]
-
-
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
 def test_walks_are_learned_up_to_their_ceiling(architecture):
-    metrics, curves = graph_studies.walks_study(
-        "synthetic", 30, architecture, n_layers=2, width=32, n_heads=2, epochs=60, batch_size=8, traits=TRAITS
-    )
+    shape = dict(n_layers=2, width=32, n_heads=2, epochs=60, batch_size=8, traits=TRAITS)
+    metrics, curves = graph_studies.walks_study("synthetic", 30, architecture, **shape)
     assert 0.8 < metrics["best"] <= metrics["ceiling"] <= 1
     assert metrics["per_walk"] == metrics["predictions"] / 30 and curves["epoch"][-1] == 60
 
 
 @pytest.mark.parametrize(
-    "arguments, named",
+    "make, named",
     [
-        (("synthetic", 60, {**MODEL, "n_heads": 3}), "not divisible by n_heads = 3"),
-        (("synthetic", 10**6, MODEL, 1, 16, TRAITS), "size = 1000000"),
-        (("synthetic", 60, MODEL, 0), "epochs = 0"),
-        (("synthetic", 3, MODEL, 1, 16, TRAITS), "size = 3: must be at least 4 triplets"),
-        (("nations", 60, MODEL, 1, 16, TRAITS), "only the synthetic graph has traits"),
+        (lambda: TripletConfig(width=30, n_heads=4), "n_heads"),
+        (lambda: TripletConfig(n_layers=0), "n_layers"),
+        (lambda: TripletConfig(wiring="as published"), "wiring"),
+        (lambda: walk_model(ModelConfig("entp", 1, 2, 16, 7, 6), "rrely", 3), "activation"),
+        (lambda: triplets("described", size=10**6), "size"),
+        (lambda: triplets("described", size=3), "size"),
+        (lambda: triplets("described", epochs=0), "epochs"),
+        (lambda: graph_studies.triplets_study("nations", 60, MODEL, 1, 16, TRAITS), "traits"),
     ],
 )
-def test_bad_input(arguments, named):
+def test_bad_input(make, named):
     with pytest.raises(ConfigError, match=named):
-        graph_studies.triplets_study(*arguments)
+        make()

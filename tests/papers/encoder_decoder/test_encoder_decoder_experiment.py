@@ -1,17 +1,17 @@
-"""What notebook 14's experiments plan, and how their records are judged."""
+"""Plans of notebook 14's experiments, verdicts on their records, and pictures of them."""
 
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import pytest
 
 from entp_lib.experiments import claims
 from entp_lib.records.store import Record
 from entp_lib.registry import STUDIES as NAMED
 from entp_lib.validation import from_dict
+from entp_papers.encoder_decoder import experiment
 from entp_papers.encoder_decoder.experiment import (
     ARMS,
-    ENCODER_DECODER,
-    OBJECTIVES,
     STUDIES,
     TIERS,
     frame,
@@ -39,91 +39,72 @@ def studied():
 SCORES = dict(next_token_loss=2.5, middle_loss=2.5, middle_loss_few=2.4, accuracy=0.2, fresh_accuracy=0.04, unigram=3.4)
 
 
-def trained(seeds, changes, candidate_loss=1.0):
+def trained(seeds, changes):
     """Records of training as if made, with other scores by arm."""
     records = []
     for run in plan_objectives("quick", seeds):
-        noise = 0.001 * run.labels["seed"] * (1 + (run.labels["arm"] == "masked"))
-        scores = {**SCORES, **changes.get(run.labels["arm"], {})}
-        metrics = {name: value + noise for name, value in scores.items()}
-        metrics["candidate_loss"] = candidate_loss if run.labels["arm"] == "causal" else None
-        curves = {"prefix": [1, 2], "loss_by_prefix": [3.0, 2.0]}
+        seed, arm = run.labels["seed"], run.labels["arm"]
+        noise = 0.001 * seed * (1 + (arm == "masked"))
+        metrics = {name: value + noise for name, value in {**SCORES, **changes.get(arm, {})}.items()}
+        metrics["candidate_loss"] = 1.0 if arm == "causal" else None
+        curves = {"step": [10, 20], "next_token_loss": [3.0 + seed, 2.0 + seed]}
         records.append(Record("objectives", 1, run.config, metrics, curves, {}, labels=run.labels))
     return records
 
 
+def verdicts(measured):
+    return claims.judge(measured, only_measured=True).set_index("id")["verdict"]
+
+
 def test_every_claim_of_the_studies_holds_or_is_corrected(studied):
     found = {check.claim: check.verdict for check in measure(studied)}
-    wrong = {"ED-all-tokens", "ED-past", "ED-cache", "ED-encoder-time", "ED-decoder-time"}
     corrected = {claim for claim, verdict in found.items() if verdict == "verified with correction"}
-    assert corrected == wrong
-    assert {verdict for claim, verdict in found.items() if claim not in wrong} == {"verified"} and len(found) == 12
-
-
-@pytest.mark.parametrize(
-    ("study", "change", "claim", "verdict"),
-    [
-        ("parity", dict(largest_difference=1e-3), "ED-layers", "refuted"),
-        ("masking", dict(largest_sigma=5.0), "ED-mlm", "refuted"),
-        ("masking", dict(special_selected=1), "ED-mlm", "refuted"),
-        ("losses", dict(largest=1e-3), "ED-causal-loss", "refuted"),
-        ("bugs", dict(influence=dict(corrected=[[1.0] * 3] * 3, causal=[[1.0] * 3] * 3)), "ED-triangle", "refuted"),
-        ("bugs", dict(influence=dict(corrected=[[1, 0], [1, 1]], causal=[[1, 0], [1, 1]])), "ED-triangle", "refuted"),
-    ],
-)
-def test_a_study_that_fails_changes_its_verdict(studied, study, change, claim, verdict):
-    broken = [replace(r, metrics={**r.metrics, **change}) if r is of_study(studied, study) else r for r in studied]
-    assert {check.claim: check.verdict for check in measure(broken)}[claim] == verdict
-
-
-@pytest.mark.parametrize(
-    ("study", "curve", "rows", "value", "claim"),
-    [
-        ("sampling", "right", 1, False, "ED-sampling"),
-        ("caches", "apart", 99, 0.0, "ED-cache-decoder"),
-        ("bugs", "told_apart", dict(bug="B6"), False, "ED-cache"),
-    ],
-)
-def test_one_row_that_fails_refutes_its_statement(studied, study, curve, rows, value, claim):
-    """A number of ``rows``: so many from the first on; else the first with these entries."""
-    record = of_study(studied, study)
-    values = list(record.curves[curve])
-    if isinstance(rows, dict):
-        ((name, wanted),) = rows.items()
-        values[record.curves[name].index(wanted)] = value
-    else:
-        values[:rows] = [value] * min(rows, len(values))
-    broken = [replace(r, curves={**r.curves, curve: values}) if r is record else r for r in studied]
-    before, after = ({c.claim: c.verdict for c in measure(rows)} for rows in (studied, broken))
-    assert before.pop(claim) != after.pop(claim) == "refuted" and before == after
-
-
-def test_a_correct_bug_refutes_and_half_of_the_records_say_nothing(studied):
-    rows = of_study(studied, "bugs")
-    curves = dict(rows.curves, told_apart=[False] * len(rows.curves["told_apart"]))
-    found = {c.claim: c.verdict for c in measure([replace(r, curves=curves) if r is rows else r for r in studied])}
-    assert found["ED-all-tokens"] == "verified"  # what is printed would then be right
-    assert measure(studied[:3]) == [] and measure_objectives([]) == []
-    with pytest.raises(KeyError, match="no record of the study 'bags'"):
+    assert corrected == {"ED-all-tokens", "ED-past", "ED-cache", "ED-encoder-time", "ED-decoder-time"}
+    assert set(found.values()) == {"verified", "verified with correction"} and len(found) == 12
+    assert measure(studied[:3]) == [] == measure_objectives([])
+    with pytest.raises(KeyError, match="bags"):
         frame(studied, "bags")
+
+
+ALL_PAIRS, TRIANGLE = [[1.0] * 3] * 3, [[1, 0], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("study", "metrics", "curves", "claim"),
+    [
+        ("parity", dict(largest_difference=1e-3), {}, "ED-layers"),
+        ("masking", dict(largest_sigma=5.0), {}, "ED-mlm"),
+        ("masking", dict(special_selected=1), {}, "ED-mlm"),
+        ("losses", dict(largest=1e-3), {}, "ED-causal-loss"),
+        ("bugs", dict(influence=dict(corrected=ALL_PAIRS, causal=ALL_PAIRS)), {}, "ED-triangle"),
+        ("bugs", dict(influence=dict(corrected=TRIANGLE, causal=TRIANGLE)), {}, "ED-triangle"),
+        ("sampling", {}, dict(right=lambda rows: rows["check"] != rows["check"][0]), "ED-sampling"),
+        ("caches", {}, dict(apart=lambda rows: 0.0), "ED-cache-decoder"),
+        ("bugs", {}, dict(told_apart=lambda rows: rows.index != (rows["bug"] == "B6").idxmax()), "ED-cache"),
+    ],
+)
+def test_a_result_against_a_statement_refutes_it_alone(studied, study, metrics, curves, claim):
+    record = of_study(studied, study)
+    rows = frame(studied, study).assign(**curves).to_dict("list")
+    changed = replace(record, metrics={**record.metrics, **metrics}, curves=rows)
+    before, after = (
+        {c.claim: c.verdict for c in measure(found)}
+        for found in (studied, [changed if r is record else r for r in studied])
+    )
+    assert before.pop(claim) != after.pop(claim) == "refuted" and before == after
 
 
 def test_verdicts_follow_the_paired_scores():
     better = {"masked": dict(next_token_loss=3.0, middle_loss=2.0, accuracy=0.3, middle_loss_few=1.5)}
-    judged = claims.judge(measure_objectives(trained(5, better)), only_measured=True).set_index("id")["verdict"]
+    judged = verdicts(measure_objectives(trained(5, better)))
     assert judged["ED-next-token"] == judged["ED-both-sides"] == judged["ED-classification"] == "same direction"
     assert judged["ED-bayes"] == "decoder ahead" and judged["ED-entp-masked"] == "ENTP ahead"
     assert judged["ED-entp-next"] == "equal within the margin"
-    worse = {"masked": dict(next_token_loss=2.0, accuracy=0.1)}
-    judged = claims.judge(measure_objectives(trained(5, worse)), only_measured=True).set_index("id")["verdict"]
+    judged = verdicts(measure_objectives(trained(5, {"masked": dict(next_token_loss=2.0, accuracy=0.1)})))
     assert judged["ED-next-token"] == judged["ED-classification"] == "not reproduced"
-    few = claims.judge(measure_objectives(trained(4, better)), only_measured=True).set_index("id")["verdict"]
-    assert few["ED-next-token"] == "inconclusive"
-
-
-def test_models_that_learned_nothing_decide_nothing():
+    assert verdicts(measure_objectives(trained(4, better)))["ED-next-token"] == "inconclusive"
     nothing = {arm: dict(next_token_loss=3.39, accuracy=0.03) for arm in ARMS}
-    judged = claims.judge(measure_objectives(trained(5, nothing)), only_measured=True).set_index("id")["verdict"]
+    judged = verdicts(measure_objectives(trained(5, nothing)))
     assert judged["ED-next-token"] == judged["ED-classification"] == "uninformative"
 
 
@@ -136,21 +117,35 @@ def test_arms_are_paired_and_differ_in_nothing_else():
         assert run.config.params["model_seed"] == run.config.params["data_seed"] == run.labels["seed"]
     texts = {str({**r.config.params["setting"]["text"], "prefixes": 0}) for r in runs}
     assert len(texts) == 1 and len({str(r.config.params["train_config"]) for r in runs}) == 1
-
-
-def test_equal_compute_is_equal():
-    t = TIERS["quick"]
-    mean = (t["text"]["context"] + 1) / 2
-    assert t["prefixes"]["few"] * mean == pytest.approx(t["text"]["context"], rel=0.05)
-
-
-def test_tables_have_a_row_per_run_and_point():
-    records = trained(2, {})
-    assert len(table(records)) == 2 * len(ARMS) and {"arm", "seed", "accuracy"} <= set(table(records))
-    assert len(long(records, ["prefix", "loss_by_prefix"])) == 4 * len(ARMS)
-
-
-def test_names_are_registered():
-    assert {f"encoder_decoder_{name}" for name in STUDIES["quick"]} | {"encoder_decoder_objective"} <= set(NAMED)
+    t = TIERS["quick"]  # equal compute is equal
+    assert t["prefixes"]["few"] * (t["text"]["context"] + 1) / 2 == pytest.approx(t["text"]["context"], rel=0.05)
     assert STUDIES["quick"].keys() == STUDIES["smoke"].keys()
-    assert ENCODER_DECODER.notebook == OBJECTIVES.notebook == "14_encoder_vs_decoder"
+
+
+@pytest.fixture
+def axes():
+    fig, found = plt.subplots(1, 3)
+    yield found
+    plt.close(fig)
+
+
+def test_training_is_drawn_by_arm(axes):
+    records = trained(2, {})
+    assert len(table(records)) == 2 * len(ARMS) and len(long(records, ["step"])) == 4 * len(ARMS)
+    experiment.draw_losses(axes[0], records, "step", "next_token_loss", xlabel="step")
+    lines = {line.get_label(): line.get_ydata().tolist() for line in axes[0].lines}
+    assert lines == {arm: [3.5, 2.5] for arm in ARMS} and len(axes[0].collections) == len(ARMS)
+    experiment.draw_misprints(axes[1], records, 0.03)
+    names = [label.get_text() for label in axes[1].get_yticklabels()]
+    assert names == [*ARMS, "masked, fresh", "causal, fresh"]
+    assert axes[1].lines[0].get_xdata().tolist() == pytest.approx([0.2, 0.202])
+
+
+def test_influence_is_dark_where_a_change_reaches_and_costs_are_drawn_by_way(axes, studied):
+    influence = {name: [[1.0, 0.0], [1e-9, 2.0]] for name in ("printed", "corrected", "causal")}
+    experiment.draw_influence(axes, influence)
+    assert axes[0].images[0].get_array().tolist() == [[True, False], [False, True]]
+    ways = ["decoder, cache"] * 2 + ["ENTP"] * 2
+    curves = {"way": ways, "length": [4, 8] * 2, "counted": [1, 2, 3, 4], "ratio": [1.0, 1.0, 2.0, 3.0]}
+    experiment.draw_costs(axes[1:], [replace(of_study(studied, "costs"), curves=curves)])
+    assert [line.get_ydata().tolist() for line in axes[2].lines] == [[1.0, 1.0], [2.0, 3.0]]

@@ -9,14 +9,16 @@ from entp_lib.models import build_model
 from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder import objectives
 from entp_papers.encoder_decoder.losses import full_states
-from entp_papers.encoder_decoder.misprints import Pointer, fine_tuned, misprinted
 from entp_papers.encoder_decoder.objectives import (
     OBJECTIVES,
+    Pointer,
     Setting,
     candidate_losses,
+    fine_tuned,
     forwards,
     losses_of,
     middle_losses,
+    misprinted,
     ngram_losses,
     objective_study,
     train,
@@ -123,7 +125,7 @@ def test_a_misprint_is_one_token_that_differs():
     changed, places = misprinted(rows, "t")
     assert torch.equal((changed != rows).nonzero()[:, 1], places) and len(set(places.tolist())) == 7
     assert torch.equal(misprinted(rows, "t")[0], changed) and not torch.equal(misprinted(rows, "u")[0], changed)
-    with pytest.raises(ConfigError, match="windows of 1 kind of token"):
+    with pytest.raises(ConfigError, match="1 kind"):
         misprinted(torch.zeros(3, 4, dtype=torch.long))
 
 
@@ -148,23 +150,23 @@ def test_a_pointer_of_a_decoder_looks_back_alone():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
         (dict(objective="maksed"), "objective = 'maksed'"),
-        (dict(share=0.0), "share = 0.0: must be between 0 and 1"),
-        (dict(tested=0), "tested = 0: must be at least 1"),
-        (dict(candidates=9), "candidates = 9: must be 0 to tested = 8"),
-        (dict(tune_lr=0.0), "tune_lr = 0.0: must be above 0"),
-        (dict(text=dict(TEXT, contxt=3)), "unknown parameter text.'contxt'; did you mean 'context'"),
-        (dict(text=dict(TEXT, context=1, prefixes=0)), "context = 1: must be at least 2"),
+        (dict(share=0.0), "share = 0.0"),
+        (dict(tested=0), "tested = 0"),
+        (dict(candidates=9), "candidates = 9"),
+        (dict(tune_lr=0.0), "tune_lr = 0.0"),
+        (dict(text=dict(TEXT, contxt=3)), "text.'contxt'"),
+        (dict(text=dict(TEXT, context=1, prefixes=0)), "context = 1"),
     ],
 )
-def test_settings_that_cannot_be_are_named(change, message):
-    with pytest.raises(ConfigError, match=message):
+def test_settings_that_cannot_be_are_named(change, named):
+    with pytest.raises(ConfigError, match=named):
         setting(**{"objective": "masked", **change})
 
 
 def test_a_loss_that_is_no_number_ends_the_run(monkeypatch):
     monkeypatch.setattr(objectives, "step_losses", lambda *_: iter([torch.tensor(float("nan"), requires_grad=True)]))
-    with pytest.raises(objectives.TrainingError, match="the masked loss is nan at step 1"):
+    with pytest.raises(objectives.TrainingError, match="masked loss is nan"):
         train(setting("masked"), TrainConfig(**SCHEDULE), 0, 0)

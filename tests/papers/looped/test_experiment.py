@@ -54,16 +54,6 @@ def test_tables(records):
     assert pd.to_numeric(errata.loc[["E1", "E2", "E4", "E9"], "corrected"]).eq(0).all()
 
 
-def test_heads_are_held_against_the_sum_of_the_blocks():
-    built = {"layers": 11, "heads": 206, "blocks": {"add": 1, "mul": 2, "inv": 101, "sqrt": 102}}
-    assert experiment.fits(built, 12) and experiment.fits(built, 12, inv=101)
-    assert not (
-        experiment.fits(built, 12, sqrt=101)
-        or experiment.fits(built, 10)
-        or experiment.fits(dict(built, heads=207), 12)
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "claim", "verdict"),
     [("inverse", "LT-12", "unproved"), ("calculator", "LT-T4", "refuted"), ("SGD", "LT-15", "unproved")],

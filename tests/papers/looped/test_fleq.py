@@ -7,19 +7,7 @@ import pytest
 import torch
 
 from entp_lib.validation import ConfigError
-from entp_papers.looped.fleq import algorithms
-from entp_papers.looped.fleq.blocks import (
-    SIGMOID,
-    diagonal_block,
-    inverse_sum,
-    multiple_block,
-    product_block,
-    selected_block,
-    sigmoid_block,
-    sqrt_sum,
-    sum_block,
-    transpose_block,
-)
+from entp_papers.looped.fleq import algorithms, blocks
 from entp_papers.looped.fleq.frame import BlockStack, Frame, padding_error, violations
 from entp_papers.looped.fleq.programs import encode, fleq, interpret, random_fleq, run
 
@@ -32,17 +20,17 @@ def matrices(*shape, seed=0):
 
 # maker, layers, heads by d, tolerance of its error
 BLOCKS = {
-    "add": (sum_block(), 2, lambda d: 1, 1e-9),
-    "sub": (sum_block(-1.0), 2, lambda d: 1, 1e-9),
-    "percentage": (multiple_block(0.01), 2, lambda d: 1, 1e-9),
-    "transpose": (transpose_block(), 4, lambda d: 1, 1e-8),
-    "diagonal": (diagonal_block(), 2, lambda d: 1, 1e-9),
-    "mul": (product_block(), 2, lambda d: 1, 1e-4),
-    "mul_ba": (product_block("b", "a"), 2, lambda d: 1, 1e-4),
-    "mul_bb": (product_block("b", "b"), 2, lambda d: 1, 1e-4),
-    "mul_two_heads": (product_block(delta=1e-5, symmetric=True), 2, lambda d: 2, 1e-7),
-    "sigmoid": (sigmoid_block(SIGMOID), 2, lambda d: d, 1e-9),
-    "sqrt": (sigmoid_block(sqrt_sum(20), 1), 2, lambda d: 21, 1e-9),
+    "add": (blocks.linear_block(1.0, 1.0), 2, lambda d: 1, 1e-9),
+    "sub": (blocks.linear_block(1.0, -1.0), 2, lambda d: 1, 1e-9),
+    "percentage": (blocks.linear_block(0.01), 2, lambda d: 1, 1e-9),
+    "transpose": (blocks.transpose_block(), 4, lambda d: 1, 1e-8),
+    "diagonal": (blocks.diagonal_block(), 2, lambda d: 1, 1e-9),
+    "mul": (blocks.product_block(), 2, lambda d: 1, 1e-4),
+    "mul_ba": (blocks.product_block("b", "a"), 2, lambda d: 1, 1e-4),
+    "mul_bb": (blocks.product_block("b", "b"), 2, lambda d: 1, 1e-4),
+    "mul_two_heads": (blocks.product_block(delta=1e-5, symmetric=True), 2, lambda d: 2, 1e-7),
+    "sigmoid": (blocks.sigmoid_block(blocks.SIGMOID), 2, lambda d: d, 1e-9),
+    "sqrt": (blocks.sigmoid_block(blocks.sqrt_sum(20), 1), 2, lambda d: 21, 1e-9),
 }
 
 
@@ -68,11 +56,11 @@ def test_width_is_linear_in_d(name, most):
 def test_sums_are_exact_for_integers():
     a, b = torch.randint(-1000, 1000, (2, 5, 3, 3), generator=torch.Generator().manual_seed(0)).double()
     for sign in (1.0, -1.0):
-        assert torch.equal(BlockStack(sum_block(sign), 3).apply(a, b), a + sign * b)
+        assert torch.equal(BlockStack(blocks.linear_block(1.0, sign), 3).apply(a, b), a + sign * b)
 
 
 def product_error(delta, dtype=torch.float64, symmetric=False, sink=50.0):
-    stack = BlockStack(product_block(delta=delta, sink=sink, symmetric=symmetric), 4, dtype)
+    stack = BlockStack(blocks.product_block(delta=delta, sink=sink, symmetric=symmetric), 4, dtype)
     a, b = torch.rand(2, 20, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(2).sub(1)
     return float((stack.apply(a, b).double() - a.mT @ b).abs().max())
 
@@ -91,7 +79,7 @@ def test_product_error_is_linear_in_delta_then_rounding():
 def test_lemma_5(m):
     """e selects one of three functions of two numbers; heads are m, layers 3."""
     draw = np.random.default_rng(m)
-    stack = BlockStack(selected_block(draw.normal(size=(3, m)), draw.normal(size=(3, m, 2))), 3)
+    stack = BlockStack(blocks.selected_block(draw.normal(size=(3, m)), draw.normal(size=(3, m, 2))), 3)
     e = torch.zeros(3, 3, 3, dtype=torch.float64)
     e[range(3), range(3), 0] = 1.0
     x = matrices(3, 3, 3)
@@ -103,7 +91,7 @@ def test_lemma_5(m):
     assert (stack.block.layers, stack.block.heads) == (3, m)
 
 
-@pytest.mark.parametrize(("make", "exact"), [(sqrt_sum, np.sqrt), (inverse_sum, np.reciprocal)])
+@pytest.mark.parametrize(("make", "exact"), [(blocks.sqrt_sum, np.sqrt), (blocks.inverse_sum, np.reciprocal)])
 def test_staircases_converge_like_one_over_m(make, exact):
     x = np.linspace(0.1, 10, 4001)
     few, many = (np.abs(make(m)(x) - exact(x)).max() for m in (30, 300))
@@ -182,7 +170,7 @@ def test_newton_inverse_and_the_printed_start():
     good = run(algorithms.newton_inverse(a, 14, LINEAR))["X"]
     assert float((a @ good - torch.eye(4)).norm()) < 1e-3
     symmetric = a @ a.T / (a @ a.T).norm() + 0.2 * torch.eye(4)
-    printed = run(algorithms.newton_inverse(symmetric, 10, LINEAR, "printed", 0.3))["X"]
+    printed = run(algorithms.newton_inverse(symmetric, 14, LINEAR, "printed"))["X"]
     assert float((symmetric @ printed - torch.eye(4)).norm()) < 1e-3
 
 
@@ -204,26 +192,21 @@ def program(text, **items):
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda: product_block("x"), "left = 'x'"),
-        (lambda: product_block(delta=0.0), "delta = 0.0"),
-        (lambda: product_block(sink=-1.0), "sink = -1.0"),
-        (lambda: sum_block(2.0), "sign = 2.0"),
-        (lambda: sqrt_sum(1), "m = 1"),
-        (lambda: Frame(0, 4), "d = 0"),
+        (lambda: blocks.product_block("x"), "left = 'x'"),
+        (lambda: blocks.product_block(delta=0.0), "delta = 0.0"),
+        (lambda: blocks.linear_block(1.0, 2.0), "sign = 2.0"),
+        (lambda: blocks.sqrt_sum(1), "m = 1"),
         (lambda: Frame(2, 6), "tokens = 6"),
-        (lambda: transpose_block()(Frame(4, 13), "t"), "tokens = 13"),
-        (lambda: sigmoid_block(SIGMOID, 3)(Frame(2, 7), "s"), "rows = 3"),
+        (lambda: blocks.transpose_block()(Frame(4, 13), "t"), "tokens = 13"),
+        (lambda: blocks.sigmoid_block(blocks.SIGMOID, 3)(Frame(2, 7), "s"), "rows = 3"),
         (lambda: program("y = ad(y, y)"), "line 1: .*'ad'; did you mean 'add'"),
         (lambda: program("y = add(y, z)"), "line 1: unknown item 'z'"),
         (lambda: program("\nif y <= 0 goto lop\nloop:"), "line 2: .*'lop'; did you mean 'loop'"),
-        (lambda: program("y + y"), "line 1: 'y \\+ y'"),
         (lambda: program("zero = add(y, y)"), "line 1: zero"),
         (lambda: program("y = add(y, y) [4x1]"), "line 1: 4x1"),
-        (lambda: program("a: a: y = add(y, y)"), "line 1: label 'a'"),
         (lambda: program("", zero=1.0), "item 'zero'"),
         (lambda: program("", y=torch.ones(3)), "2 × 2"),
         (lambda: program("", y=1e5), "4096"),
-        (lambda: program("", y=np.nan), "finite"),
         (lambda: encode(program("").machine(), [program("y = add(y, one)")]), "commands = 1"),
         (lambda: interpret(program(ENDLESS), 5), "5 steps"),
         (lambda: run(program(ENDLESS), steps=5), "5 passes"),

@@ -37,6 +37,7 @@ def test_all_results_are_plain_and_come_again(found):
 def test_nothing_is_wrong(found):
     for name in ("random_programs", "library", "circuits", "drift", "restricted"):
         assert found[name][0]["wrong"] == 0
+    assert STUDIES["looped_circuits"](most_bits=2, random_pairs=10, flag_bits=10, pointer=5)[0]["wrong"] == 0
     assert found["random_programs"][0]["same_weights"] and found["contract"][0]["kept"]
     assert found["fleq"][0]["wrong_branches"] == 0 and found["fleq"][0]["largest_error"] < 1e-4
 

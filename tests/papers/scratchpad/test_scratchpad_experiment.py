@@ -1,44 +1,43 @@
-"""What the notebook's experiments plan, and how their records are judged."""
+"""Plans of notebook 13's experiments, verdicts on their records, tables and pictures of them."""
 
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import pytest
 
-from entp_lib.config import from_dict
 from entp_lib.experiments import claims
 from entp_lib.records.store import Record
 from entp_lib.registry import STUDIES
-from entp_papers.scratchpad.experiment import (
-    ARMS,
-    SCRATCHPAD,
-    SCRATCHPAD_TRAINING,
-    TRAINED,
-    beyond,
-    by_size,
-    cost_table,
-    measure,
-    measure_training,
-    of_study,
-    plan,
-    plan_training,
-)
+from entp_lib.validation import from_dict
+from entp_papers.scratchpad import experiment, pictures
+from entp_papers.scratchpad.exact import PAD
+from entp_papers.scratchpad.experiment import ARMS, beyond, by_size, measure, measure_training, plan, plan_training
+from entp_papers.scratchpad.format import Example, duplicate_states, ordinary
 from entp_papers.scratchpad.training import Setting
 
 
-@pytest.fixture(scope="module")
-def studied():
-    """The exact studies' records at smoke, made in memory."""
+def made(runs):
+    """Records of runs, computed in memory."""
     found = []
-    for run in plan("smoke"):
+    for run in runs:
         metrics, curves = STUDIES.named(run.config.study)(**run.config.params)
         found.append(Record(run.config.experiment, 1, run.config, metrics, curves, {}, labels=run.labels))
     return found
 
 
-LOST = ("ordinary decoder", 3)
+@pytest.fixture(scope="module")
+def studied():
+    return made(plan("smoke"))
 
 
-def trained(seeds, answers, known=1.0):
+@pytest.fixture(scope="module")
+def trained():
+    return made(plan_training("smoke"))
+
+
+def scored(seeds, answers, known=1.0):
     """Records of training as if made: ``answers`` has the score beyond the trained sizes, by arm, ``known`` at them."""
     records = []
     for run in plan_training("overnight", seeds):
@@ -51,66 +50,50 @@ def trained(seeds, answers, known=1.0):
     return records
 
 
-def test_every_claim_of_the_studies_is_verified(studied):
+def test_every_claim_is_listed_and_every_statement_of_the_studies_verified(studied):
     checks = measure(studied)
     assert len(checks) == 9 and {c.verdict for c in checks} == {"verified"}
+    stated = claims.reference_claims()
+    stated = stated[stated["paper"] == "scratchpad"]
+    assert set(stated["id"]) == {m.claim for m in [*checks, *measure_training(scored(1, dict.fromkeys(ARMS, 0.5)))]}
+    assert set(stated["notebook"]) == {experiment.NOTEBOOK}
+    assert measure(studied[:2]) == [] == measure_training([])
 
 
-def test_a_difference_refutes(studied):
-    broken = []
-    for record in studied:
-        curves = dict(record.curves)
-        if record.config.study == "scratchpad_equivalence":
-            curves["loss"] = [1e-6] * len(curves["loss"])
-        broken.append(replace(record, curves=curves))
-    verdicts = {c.claim: c.verdict for c in measure(broken)}
-    refuted = [name for name, verdict in verdicts.items() if verdict == "refuted"]
-    assert refuted == ["IS-training", "IS-schemes", "IS-ingredients"]  # without a part the loss must be another
-    assert measure(studied[:2]) == []
+def all_alike(curves, metrics):
+    curves["loss"] = [1e-6] * len(curves["loss"])
 
 
-def test_one_ingredient_that_changes_nothing_refutes(studied):
-    broken = []
-    for record in studied:
-        curves = dict(record.curves)
-        if record.config.study == "scratchpad_equivalence":
-            kinds = zip(curves["architecture"], curves["without"], curves["scheme"], strict=True)
-            chosen = next(i for i, kind in enumerate(kinds) if kind == ("decoder", "positions", "learned"))
-            curves["loss"] = [0.0 if i == chosen else loss for i, loss in enumerate(curves["loss"])]
-        broken.append(replace(record, curves=curves))
-    verdicts = {c.claim: c.verdict for c in measure(broken)}
-    assert [name for name, verdict in verdicts.items() if verdict == "refuted"] == ["IS-ingredients"]
+def one_ingredient_does_nothing(curves, metrics):
+    kinds = zip(curves["architecture"], curves["without"], curves["scheme"], strict=True)
+    chosen = next(i for i, kind in enumerate(kinds) if kind == ("decoder", "positions", "learned"))
+    curves["loss"] = [0.0 if i == chosen else loss for i, loss in enumerate(curves["loss"])]
 
 
-def test_keys_kept_as_they_were_that_do_no_harm_refute(studied):
-    broken = []
-    for record in studied:
-        metrics = dict(record.metrics)
-        if record.config.study == "scratchpad_reuse":
-            name = next(way for way in metrics["ways"] if way.endswith(", naive"))
-            metrics["ways"] = {**metrics["ways"], name: {**metrics["ways"][name], "largest_error": 0.0}}
-        broken.append(replace(record, metrics=metrics))
-    verdicts = {c.claim: c.verdict for c in measure(broken)}
-    assert [name for name, verdict in verdicts.items() if verdict == "refuted"] == ["IS-naive"]
+def naive_does_no_harm(curves, metrics):
+    name = next(way for way in metrics["ways"] if way.endswith(", naive"))
+    metrics["ways"] = {**metrics["ways"], name: {**metrics["ways"][name], "largest_error": 0.0}}
 
 
-def test_a_text_that_differs_refutes_its_way_of_writing(studied):
-    broken = []
-    for record in studied:
-        curves = dict(record.curves)
-        if record.config.study == "scratchpad_writing":
-            curves["differing_texts"] = [int(way == "doubled") for way in curves["way"]]
-        broken.append(replace(record, curves=curves))
-    verdicts = {c.claim: c.verdict for c in measure(broken)}
-    assert [name for name, verdict in verdicts.items() if verdict == "refuted"] == ["IS-caches"]
+def one_text_differs(curves, metrics):
+    curves["differing_texts"] = [int(way == "doubled") for way in curves["way"]]
 
 
-def test_costs_are_one_row_for_each_kind_and_way(studied):
-    table = cost_table(studied).set_index(["kind", "way"])["tokens_read"]
-    assert len(table) == 9
-    assert table["decoder", "cached"] < table["inductive decoder", "recomputed"] < table["ENTP", "whole"]
-    with pytest.raises(KeyError, match="training"):
-        of_study(studied, "training")
+@pytest.mark.parametrize(
+    ("study", "change", "refuted"),
+    [
+        ("equivalence", all_alike, ["IS-training", "IS-schemes", "IS-ingredients"]),  # without a part it must differ
+        ("equivalence", one_ingredient_does_nothing, ["IS-ingredients"]),
+        ("reuse", naive_does_no_harm, ["IS-naive"]),
+        ("writing", one_text_differs, ["IS-caches"]),
+    ],
+)
+def test_a_result_against_a_statement_refutes_it_alone(studied, study, change, refuted):
+    record = experiment.of_study(studied, study)
+    curves, metrics = dict(record.curves), dict(record.metrics)
+    change(curves, metrics)
+    broken = [replace(r, curves=curves, metrics=metrics) if r is record else r for r in studied]
+    assert [c.claim for c in measure(broken) if c.verdict == "refuted"] == refuted
 
 
 def test_plans_are_paired_and_their_settings_can_be_built():
@@ -122,48 +105,107 @@ def test_plans_are_paired_and_their_settings_can_be_built():
         assert ARMS[run.labels["arm"]] == (setting.scratchpad, setting.architecture)
         assert max(setting.test_sizes) == 2 * max(setting.train_sizes)
         setting.build_problem()
-    assert {run.labels["task"] for run in runs} == set(TRAINED["quick"])
 
 
 def test_gaps_are_taken_beyond_the_trained_sizes():
     answers = {"inductive decoder": 0.9, "ordinary decoder": 0.4, "decoder without": 0.5, "inductive ENTP": 0.7}
-    records = trained(5, answers)
+    records = scored(5, answers)
     found = {m.claim: m for m in measure_training(records)}
-    assert list(found) == ["IS-parity", "IS-shift", "IS-soft", "IS-entp"]
-    assert found["IS-parity"].values == pytest.approx([0.5] * 5) and found["IS-entp"].values == pytest.approx(
-        [-0.2] * 5
-    )
-    assert found["IS-soft"].values == pytest.approx([0.5] * 5) and len(found["IS-shift"].records) == 10
+    values = {claim: m.values for claim, m in found.items()}
+    gaps = {"IS-parity": 0.5, "IS-shift": 0.5, "IS-soft": 0.5, "IS-entp": -0.2}
+    assert values == {claim: pytest.approx([gap] * 5) for claim, gap in gaps.items()}
+    assert len(found["IS-shift"].records) == 10
     table = by_size(records)
     assert set(table[table["beyond"] & (table["task"] == "parity")]["size"]) == {10, 12, 14, 16}
     assert beyond(table, "parity").groupby("arm")["texts_right"].mean()["ordinary decoder"] == pytest.approx(0.402)
-    assert measure_training([]) == []
 
 
-def test_two_arms_at_the_ceiling_tell_nothing():
-    answers = dict.fromkeys(ARMS, 0.99)
-    found = {m.claim: m for m in measure_training(trained(5, answers))}
-    assert not found["IS-parity"].informative
-
-
-def test_an_arm_that_has_not_learned_the_trained_sizes_bars_its_comparisons():
+def test_arms_at_the_ceiling_or_that_have_not_learned_the_trained_sizes_tell_nothing():
     """Where the ordinary scratchpad knows nothing of a random seed, the inductive one leads by no merit of its own."""
-    records = trained(5, {arm: 0.5 for arm in ARMS})
+    half = dict.fromkeys(ARMS, 0.5)
+    ceiling = {m.claim: m for m in measure_training(scored(5, dict.fromkeys(ARMS, 0.99)))}
+    assert not ceiling["IS-parity"].informative
+    assert not any(m.informative for m in measure_training(scored(5, half, known=0.4)))
+    records = scored(5, half)
     for record in records:
-        if (record.labels["task"], record.labels["arm"], record.labels["seed"]) == ("shift_addition", *LOST):
+        labels = record.labels
+        if (labels["task"], labels["arm"], labels["seed"]) == ("shift_addition", "ordinary decoder", 3):
             record.curves["texts_right"] = [0.0] * len(record.curves["size"])
     found = {m.claim: m for m in measure_training(records)}
-    assert found["IS-shift"].idle == "trained sizes not learned: ordinary decoder on random seed 3"
+    assert "ordinary decoder on random seed 3" in found["IS-shift"].barred
     assert found["IS-parity"].informative and found["IS-entp"].informative
-    assert not any(m.informative for m in measure_training(trained(5, {arm: 0.5 for arm in ARMS}, known=0.4)))
 
 
-def test_every_measured_claim_is_listed(studied):
-    stated = claims.reference_claims()
-    stated = stated[stated["paper"] == "scratchpad"]
-    ours = set(stated["id"])
-    answers = {arm: 0.5 for arm in ARMS}
-    assert ours == {m.claim for m in [*measure(studied), *measure_training(trained(1, answers))]}
-    assert {SCRATCHPAD.notebook, SCRATCHPAD_TRAINING.notebook} == set(
-        stated[stated["paper"] == "scratchpad"]["notebook"]
-    )
+def test_tables_of_the_studies(studied):
+    table = experiment.cost_table(studied).set_index(["kind", "way"])["tokens_read"]
+    assert table["decoder", "cached"] < table["inductive decoder", "recomputed"] < table["ENTP", "whole"]
+    table = experiment.equivalence_table(studied)
+    assert list(table.index) == [("decoder", "alibi"), ("decoder", "learned")]
+    assert list(table["loss"].columns) == list(experiment.MISSING.values()) == list(table["gradient"].columns)
+    assert (table["loss"]["nothing"] < 1e-10).all()
+    assert (table.drop(columns="nothing", level=1).max(axis=1) > 1e-3).all()
+    table = experiment.written_table(studied)
+    assert table.loc["doubled", ("differing_texts", "alibi")] == 0
+    assert table.loc["naive", ("largest_difference", "learned")] > table.loc["masked"].max()
+    table = experiment.reuse_table(studied)
+    assert table.loc["decoder", ("a state ends", "older")] == "2 of 2"
+    assert table.loc["inductive decoder", ("a state ends", "present")] == "0 of 2"
+    assert table.loc["inductive decoder", ("a token is added", "older")] == ""
+    assert table.loc["ENTP", ("a token is added", "memory")] == "1 of 2"
+    with pytest.raises(KeyError, match="training"):
+        experiment.of_study(studied, "training")
+
+
+def test_tables_of_trained_models(trained):
+    table = experiment.trained_ways(trained)
+    assert table.loc["parity", "differing_texts"] == 0 and table.loc["parity", "texts"] == 5
+    assert table.loc["parity", "recomputed"] < table.loc["parity", "doubled"] < table.loc["parity", "trimmed"]
+    table = experiment.errors_by_state(trained)
+    inductive = table[table["arm"] == "inductive decoder"]
+    assert list(inductive["state"]) == [1, 2, 3, 4, 5] and list(inductive["beyond"]) == [False] * 3 + [True] * 2
+    assert table["error"].between(0, 1).all() and "decoder without" not in set(table["arm"])
+
+
+@pytest.fixture
+def ax():
+    figure, ax = plt.subplots()
+    yield ax
+    plt.close(figure)
+
+
+def test_a_row_is_drawn_with_what_it_sees_its_tokens_positions_and_targets(ax):
+    """a : b # b # c # c # d, groups 0 0 1 1 2 2 2 2 3 3 3."""
+    example = Example((3,), ((4,), (5,), (6,)))
+    row, whole = duplicate_states(PAD, example), pictures.seen_by(ordinary(PAD, example))
+    seen_TT = pictures.seen_by(row)
+    assert seen_TT[10].tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 2, 2, 2]
+    assert seen_TT[4].tolist() == [1, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0]
+    assert (whole == np.tri(len(whole))).all()
+    pictures.draw_row(ax, row, (":", "#", ".", "a", "b", "c", "d"))
+    labels = ax.get_xticklabels()
+    assert [label.get_text() for label in labels[:5]] == ["a\n0", ":\n1", "b\n2", "#\n3", "b\n2"]
+    assert [label.get_color() == pictures.COUNTED for label in labels] == list(row.counted[:-1])
+    assert (np.asarray(ax.images[0].get_array()) == seen_TT).all()
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 5])
+def test_a_window_leaks_what_the_paper_says_and_groups_nothing(tokens, ax):
+    one = pictures.reach_by_window(tokens, 4, 1)
+    first = one[3 * tokens]  # the first token of the last state
+    assert (first[tokens : 2 * tokens] == 2).sum() == tokens - 1 and first[tokens] == 0
+    assert one[3 * tokens - 1][tokens] == 1  # the last token of a state sees the first one of the state before
+    assert (pictures.reach_by_window(tokens, 4, 3) == 2).sum() > (one == 2).sum()
+    assert not any((pictures.reach_by_groups(tokens, 4, layers) == 2).any() for layers in (1, 3))
+    pictures.draw_reach(ax, one, tokens)
+    assert len(ax.lines) == 6 and ax.images[0].get_array().shape == one.shape
+
+
+def test_every_arm_has_a_look_of_its_own(ax):
+    line = pd.DataFrame({"size": [2, 4], "mean": [0.9, 0.5], "low": [0.8, -0.1], "high": [1.1, 0.7]})
+    for arm in ARMS:
+        pictures.draw_arm(ax, arm, line, "size")
+    looks = {(drawn.get_color(), drawn.get_linestyle()) for drawn in ax.lines}
+    bands = {(tuple(band.get_facecolor()[0]), band.get_hatch()) for band in ax.collections}
+    assert len(looks) == len(bands) == len(ARMS) == len(ax.lines) and set(pictures.LABELS) <= set(ARMS)
+    corners = np.concatenate([band.get_paths()[0].vertices for band in ax.collections])
+    assert corners[:, 1].min() >= 0 and corners[:, 1].max() <= 1

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entp_lib.validation import ConfigError
+from entp_papers.scratchpad.format import chunks, duplicate_states
 from entp_papers.scratchpad.problems import PROBLEMS, ShiftAddition, SpacedAddition, SpacedParity, TwoCycles
-from entp_papers.scratchpad.rows import chunks, duplicate_states
 
 SMALL = {
     "parity": SpacedParity(slots=12),
@@ -19,37 +19,26 @@ SMALL = {
 }
 
 
-def text_of(problem, question, first=()):
-    states = problem.states(tuple(question), tuple(first))
-    return "#".join("".join(state) for state in states)
+CYCLES = [s for a, b in ("13", "24", "31", "42") for s in (f"v{a}", ">", f"v{b}", ";")]
 
 
-def test_parity_as_published():
-    problem = SpacedParity(slots=8)
-    assert text_of(problem, "__1_01__=") == "[02]1,1#[04]0,1#[05]1,0#[08]_,0"
+@pytest.mark.parametrize(
+    ("problem", "question", "first", "text"),
+    [
+        (SpacedParity(slots=8), "__1_01__=", (), "[02]1,1#[04]0,1#[05]1,0#[08]_,0"),
+        (SpacedAddition(most_digits=2), "_7+_5=$xyz", (), "[01]7[04]5c1r2$xy#[-1]_[02]_c0r12$x"),
+        (SpacedAddition(most_digits=2), "19+81=$xyz", (), "[01]9[04]1c1r0$xy#[00]1[03]8c1r00$x#[-1]_[02]_c0r100$"),
+        (ShiftAddition(most_digits=2), "", ("a$7+c$5=$xy|0",), "a$7+c$5=$xy|0#7a$+5c$=2$x|1#12$x"),
+        (TwoCycles(names=9), [*CYCLES, "v3", "?", "v4", ";"], (), "v3#v1#v3;0"),
+        (TwoCycles(names=9), [*CYCLES, "v2", "?", "v4", ";"], (), "v2#v4;1"),
+    ],
+)
+def test_states_as_published(problem, question, first, text):
+    states = problem.states(tuple(question), tuple(map(tuple, first)))
+    assert "#".join("".join(state) for state in states) == text
 
 
-def test_spaced_addition_as_published():
-    problem = SpacedAddition(most_digits=2)
-    assert text_of(problem, "_7+_5=$xyz") == "[01]7[04]5c1r2$xy#[-1]_[02]_c0r12$x"
-    assert text_of(problem, "19+81=$xyz") == "[01]9[04]1c1r0$xy#[00]1[03]8c1r00$x#[-1]_[02]_c0r100$"
-
-
-def test_shift_addition_as_published():
-    problem = ShiftAddition(most_digits=2)
-    first = tuple("a$7+c$5=$xy|0")
-    assert text_of(problem, "", [first]) == "a$7+c$5=$xy|0#7a$+5c$=2$x|1#12$x"
-
-
-def test_two_cycles_as_published():
-    edges = "v3>v1;v2>v4;v1>v3;v4>v2;"
-    question = [*itertools.chain(*((e[:2], ">", e[3:], ";") for e in edges.split(";")[:-1]))]
-    problem = TwoCycles(names=9)
-    assert text_of(problem, [*question, "v3", "?", "v4", ";"]) == "v3#v1#v3;0"
-    assert text_of(problem, [*question, "v2", "?", "v4", ";"]) == "v2#v4;1"
-
-
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(name=st.sampled_from(list(PROBLEMS)), size=st.integers(2, 4), seed=st.integers(0, 10_000))
 def test_the_last_state_has_the_answer_and_states_follow_from_the_one_before(name, size, seed):
     problem = SMALL[name]
@@ -101,36 +90,31 @@ def test_half_of_the_pairs_are_reachable_and_parities_odd():
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_examples_depend_on_the_seed_alone(name):
-    one, two, other = (SMALL[name].example(3, np.random.default_rng(seed)) for seed in (1, 1, 2))
-    assert one == two != other
-
-
-@pytest.mark.parametrize("name", PROBLEMS)
 def test_without_states_the_answer_is_all_there_is_to_write(name):
     problem = SMALL[name]
-    example = problem.example(3, np.random.default_rng(0))
+    example, same, other = (problem.example(3, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert example == same != other
     (row,) = chunks(problem.pad(), problem.without_states(example))
     assert row.tokens[-len(example.answer) - 1 :] == (*example.answer, 2)
     assert problem.is_right(example, [example.states[-1]]) and not problem.is_right(example, [(3,)])
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "named"),
     [
         (lambda: SpacedParity(slots=0), "slots = 0"),
         (lambda: SpacedAddition(most_digits=50), "most_digits = 50"),
-        (lambda: ShiftAddition(filling="ab#"), "other than the delimiters"),
+        (lambda: ShiftAddition(filling="ab#"), "filling = 'ab#'"),
         (lambda: ShiftAddition(filling=""), "filling = ''"),
         (lambda: TwoCycles(names=3), "names = 3"),
-        (lambda: SMALL["parity"].example(13, np.random.default_rng(0)), "13 bits: must be 1 to the 12 slots"),
+        (lambda: SMALL["parity"].example(13, np.random.default_rng(0)), "13 bits"),
         (lambda: SMALL["spaced_addition"].example(5, np.random.default_rng(0)), "5 digits"),
-        (lambda: SMALL["two_cycles"].example(7, np.random.default_rng(0)), "cycles of 7: must be 2 to 6"),
+        (lambda: SMALL["two_cycles"].example(7, np.random.default_rng(0)), "cycles of 7"),
         (lambda: SMALL["parity"].encode("12x"), "symbol 'x'"),
     ],
 )
-def test_bad_input_is_named(make, message):
-    with pytest.raises(ConfigError, match=message):
+def test_bad_input_is_named(make, named):
+    with pytest.raises(ConfigError, match=named):
         make()
 
 

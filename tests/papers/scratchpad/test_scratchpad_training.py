@@ -6,11 +6,11 @@ import pytest
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.models import build_model
 from entp_lib.validation import ConfigError
-from entp_papers.scratchpad.format import Example
-from entp_papers.scratchpad.rows import chunks
+from entp_papers.scratchpad.format import Example, chunks
 from entp_papers.scratchpad.training import (
     SCRATCHPADS,
     Setting,
+    compare_ways,
     context_for,
     draw,
     rows_of,
@@ -18,7 +18,6 @@ from entp_papers.scratchpad.training import (
     text_scores,
     train_on,
     training_study,
-    ways_apart,
 )
 
 TINY = dict(
@@ -59,8 +58,8 @@ def test_both_ways_of_cutting_count_the_same_tokens():
         for architecture, rows in (("decoder", "duplicated"), ("decoder", "chunks"), ("entp", "chunks"))
     ]
     problem = settings[0].build_problem()
-    for example in draw(settings[0], problem, 6, [1, 2, 3], "train", 0, 1):
-        whole, *pieces = (rows_of(setting, problem, problem.pad(), example) for setting in settings)
+    for example in draw(problem, 6, [1, 2, 3], "train", 0, 1):
+        whole, *pieces = (rows_of(setting, problem, example) for setting in settings)
         assert len(whole) == 1 and len(pieces[0]) == len(example.states) and pieces[0] == pieces[1]
         one, two = (
             [t for r in rows for t, c in zip(r.tokens, r.counted, strict=True) if c] for rows in (whole, pieces[0])
@@ -77,15 +76,12 @@ def test_both_ways_of_cutting_train_the_same_model():
 
 
 def test_inductive_contexts_do_not_grow_with_the_tested_sizes():
-    short, long = (
-        Setting(**{**TINY, "test_sizes": (2,), "problem_params": dict(slots=4)}, scratchpad=s, architecture="entp")
-        for s in ("inductive", "ordinary")
-    )
-    more = {**TINY, "test_sizes": (2, 4)}
-    grown = [Setting(**more, scratchpad=s, architecture="entp") for s in ("inductive", "ordinary")]
-    problem = short.build_problem()
-    assert context_for(short, problem) == context_for(grown[0], problem)
-    assert context_for(long, problem) < context_for(grown[1], problem)
+    def context(scratchpad, *sizes):
+        setting = Setting(**{**TINY, "test_sizes": sizes}, scratchpad=scratchpad, architecture="entp")
+        return context_for(setting, setting.build_problem())
+
+    assert context("inductive", 2) == context("inductive", 2, 4)
+    assert context("ordinary", 2) < context("ordinary", 2, 4)
 
 
 @pytest.mark.parametrize("problem", [("parity", dict(slots=8)), ("shift_addition", dict(most_digits=4))])
@@ -94,12 +90,12 @@ def test_whole_texts_of_trained_sizes_fit_the_context(problem, rows):
     """Reading with a mask takes the whole text, which is longer than any chunk that the model was trained on."""
     setting = Setting(*problem, "inductive", "decoder", (1, 4), (4,), 2, 2, 16, rows=rows)
     task = setting.build_problem()
-    examples = draw(setting, task, 3, [4], "compare", 0)
+    examples = draw(task, 3, [4], "compare", 0)
     assert max(len(task.pad().text(e)) for e in examples) > max(
         len(r.tokens) for e in examples for r in chunks(task.pad(), e)
     )
     model = build_model(ModelConfig("decoder", 2, 2, 16, len(task.vocabulary), context_for(setting, task)), 0).eval()
-    assert ways_apart(model, setting, task, examples)["largest_difference"] < 1e-9
+    assert compare_ways(model, task, examples)["largest_difference"] < 1e-9
 
 
 def test_a_state_is_learned_and_scored():
@@ -108,7 +104,7 @@ def test_a_state_is_learned_and_scored():
     schedule = TrainConfig(steps=100, batch_size=24, max_lr=1e-2, min_lr=1e-3, warmup_steps=10, weight_decay=0.0)
     model, losses = train_on(setting, schedule, 0, 0)
     problem = setting.build_problem()
-    examples = draw(setting, problem, 20, [1], "test", 1)
+    examples = draw(problem, 20, [1], "test", 1)
     assert losses[-1] < 0.1 * losses[0]
     assert text_scores(model, setting, problem, examples) == {"answers_right": 1.0, "texts_right": 1.0}
     assert state_errors(model, setting, problem, examples) == [0.0, 0.0]
@@ -117,28 +113,25 @@ def test_a_state_is_learned_and_scored():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "named"),
     [
         (dict(problem="sorting"), "problem = 'sorting'"),
         (dict(scratchpad="soft"), "scratchpad = 'soft'"),
         (dict(architecture="prefix_decoder"), "architecture = 'prefix_decoder'"),
-        (dict(positions="rotory"), "positions = 'rotory'.*did you mean 'rotary'"),
+        (dict(positions="rotory"), "positions = 'rotory'"),
         (dict(rows="pieces"), "rows = 'pieces'"),
-        (dict(architecture="entp", rows="duplicated"), "ENTP needs 'chunks'"),
-        (dict(test_sizes=()), "test_sizes is empty"),
-        (dict(test_sizes=(4, 2)), "test_sizes = .4, 2.: must ascend"),
-        (dict(problem_params=dict(slot=4)), "did you mean 'slots'"),
-        (dict(test_sizes=(5,)), "5 bits: must be 1 to the 4 slots"),
+        (dict(architecture="entp", rows="duplicated"), "rows = 'duplicated'"),
+        (dict(test_sizes=()), "test_sizes"),
+        (dict(test_sizes=(4, 2)), "test_sizes = .4, 2."),
+        (dict(problem_params=dict(slot=4)), "parity.'slot'"),
+        (dict(test_sizes=(5,)), "5 bits"),
+        (dict(tested=0), "tested = 0"),
+        (dict(compared=-1), "compared = -1"),
     ],
 )
-def test_bad_input_is_named(changes, message):
+def test_bad_input_is_named_before_any_training(changes, named, monkeypatch):
+    monkeypatch.setattr("entp_papers.scratchpad.training.make_optimizer", lambda *_: pytest.fail("it was trained"))
+    numbers = {name: changes.pop(name, default) for name, default in (("tested", 2), ("compared", 0))}
     setting = {**TINY, "scratchpad": "none", "architecture": "decoder", **changes}
-    with pytest.raises(ConfigError, match=message):
-        training_study(setting, STEPS, 2, 0, 0)
-
-
-@pytest.mark.parametrize(("tested", "compared", "message"), [(0, 0, "tested = 0"), (2, -1, "compared = -1")])
-def test_bad_numbers_are_named_before_any_training(tested, compared, message, monkeypatch):
-    monkeypatch.setattr("entp_papers.scratchpad.training.train_on", lambda *_: pytest.fail("it was trained"))
-    with pytest.raises(ConfigError, match=message):
-        training_study({**TINY, "scratchpad": "none", "architecture": "decoder"}, STEPS, tested, compared, 0)
+    with pytest.raises(ConfigError, match=named):
+        training_study(setting, STEPS, **numbers, seed=0)

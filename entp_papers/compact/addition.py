@@ -1,0 +1,234 @@
+"""Addition written in five ways (§2.4.2), and the study of sums beyond the trained length.
+
+    plain      $653+49=702$           most significant digit first
+    reversed   $653+49=207$           the answer from its least significant digit on
+    hinted     $a3b5c6+a9b4=a2b0c7$   all reversed, a letter for the significance before every digit
+    spaced     $6 53+ 49=207$         as reversed, with spaces in the operands at random; in training only
+    padded     $653+049=2070$         as reversed, operands of one length, an answer of one digit more
+
+``$`` begins a text, ends it, and fills up rows. Position ids can couple digits of equal significance where the text is
+padded and its answer reversed.
+
+Letters: B batch, T tokens.
+"""
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from entp_lib.config import ModelConfig
+from entp_lib.records import resuming
+from entp_lib.tasks.base import seed_from
+from entp_lib.training.flat import FlatAdam
+from entp_lib.validation import one_of, require
+from entp_papers.compact.positions import SCHEMES, PositionedTransformer, random_ids
+
+HINTS = string.ascii_lowercase
+SYMBOLS = "0123456789+=$ " + HINTS
+ID_OF_BYTE = np.zeros(128, dtype=np.int64)
+ID_OF_BYTE[list(SYMBOLS.encode())] = range(len(SYMBOLS))
+SPACE_CHANCE = 0.2  # before each digit of an operand
+MOST_DIGITS = 18
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a sum is written. ``reverse``: which of its three numbers have their least significant digit first."""
+
+    reverse: tuple[int, ...] = (2,)
+    hints: bool = False
+    padded: bool = False
+    spaces: bool = False
+
+
+FORMATS = {
+    "plain": Format(reverse=()),
+    "reversed": Format(),
+    "hinted": Format(reverse=(0, 1, 2), hints=True),
+    "spaced": Format(spaces=True),
+    "padded": Format(padded=True),
+}
+
+
+def write(form: Format, a: int, b: int, generator: np.random.Generator | None = None) -> str:
+    """The sum of two numbers as text, ``$`` included; spaces only where a generator is given.
+
+    Raises ConfigError for negative numbers and, with hints, for answers longer than the alphabet.
+    """
+    require(a >= 0 and b >= 0, f"{a} + {b}: operands must not be negative")
+    numbers: list[Any] = [str(a), str(b), str(a + b)]
+    if form.padded:
+        width = max(len(numbers[0]), len(numbers[1]))
+        numbers = [n.zfill(width + (i == 2)) for i, n in enumerate(numbers)]
+    if form.hints:
+        longest = max(map(len, numbers))
+        require(longest <= len(HINTS), f"{longest} digits: there are hints for {len(HINTS)}")
+        numbers = [[HINTS[len(n) - 1 - i] + digit for i, digit in enumerate(n)] for n in numbers]
+    pieces = [number[::-1] if i in form.reverse else number for i, number in enumerate(numbers)]
+    if form.spaces and generator is not None:
+        pieces[:2] = [[" " + d if generator.random() < SPACE_CHANCE else d for d in p] for p in pieces[:2]]
+    first, second, answer = map("".join, pieces)
+    return f"${first}+{second}={answer}$"
+
+
+def encode(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Tokens (B, T + 1), filled up with ``$``, and which of the first T are followed by a scored token, (B, T).
+
+    Scored are the answer and the ``$`` that ends it.
+    """
+    lengths_B = np.fromiter(map(len, texts), np.int64, len(texts))
+    longest = int(lengths_B.max())
+    rows = "".join(text.ljust(longest, "$") for text in texts).encode()
+    tokens_BT = ID_OF_BYTE[np.frombuffer(rows, np.uint8)].reshape(len(texts), longest)
+    places_T = np.arange(longest - 1)
+    equals_B = (tokens_BT == SYMBOLS.index("=")).argmax(1)
+    scored_BT = (places_T >= equals_B[:, None]) & (places_T < lengths_B[:, None] - 1)
+    return torch.from_numpy(tokens_BT), torch.from_numpy(scored_BT)
+
+
+def coupled_ids(text: str, start: int) -> list[int]:
+    """Position ids with equal significance coupled: for ``$653+049=2070$`` and start 6
+
+        $ 6 5 3 + 0 4 9 = 2 0 7 0 $
+        0 6 7 8 9 6 7 8 9 8 7 6 5 0
+
+    Raises ConfigError where operands have different lengths, the answer is not one digit longer, or start is below 2
+    (the answer's last digit has the id start - 1, and 0 is for ``$``).
+    """
+    require(start >= 2, f"start = {start}: must be at least 2")
+    operands, _, answer = text.strip("$").partition("=")
+    first, _, second = operands.partition("+")
+    require(
+        all(p.isdigit() for p in (first, second, answer)) and len(first) == len(second) == len(answer) - 1,
+        f"{text!r}: position ids couple digits only where operands are padded to one length, "
+        "and the answer to one digit more",
+    )
+    up = list(range(start, start + len(answer)))
+    return [0, *up, *up, *(place - 1 for place in reversed(up)), 0]
+
+
+def addition_study(
+    positions: str,
+    format: str,
+    architecture: str,
+    trained_digits: int = 5,
+    tested_digits: tuple[int, ...] | list[int] = (5, 7, 10, 15),
+    n_layers: int = 2,
+    n_heads: int = 4,
+    width: int = 64,
+    steps: int = 1500,
+    batch_size: int = 64,
+    rate: float = 1e-3,
+    tested: int = 200,
+    seed: int = 0,
+) -> tuple[dict[str, Any], dict[str, list]]:
+    """Train on sums of operands with 1 to ``trained_digits`` digits, test on operands of exactly so many (§3.4).
+
+    A sum is right where every token of its answer and the end is. Runs of a seed draw the same sums as long as their
+    format and scheme draw nothing else: spaces, and ids that are random or begin anywhere, come from the same
+    generator. Metrics: ``accuracy`` and ``token_accuracy`` by tested length, ``parameters``. Curves: training loss, a
+    mean over a twentieth of the steps. Raises ConfigError where the scheme's ids cannot be made in the format.
+    """
+    check(positions, format, trained_digits, list(tested_digits), steps, batch_size, tested)
+    longest = longest_text(format, max(*tested_digits, trained_digits))
+    cfg = ModelConfig(architecture, n_layers, n_heads, width, len(SYMBOLS), longest)
+    model = PositionedTransformer(cfg, positions, seed_from("positioned", seed))
+    optimizer = FlatAdam(model.parameters(), lr=rate)
+    generator = np.random.default_rng(seed_from("sums", seed))
+    every = max(1, steps // 20)
+    curves: dict[str, list] = {"step": [], "loss": []}
+    since = {"loss": 0.0}
+    for step in resuming.steps(resuming.Progress(curves, since), steps, model, optimizer, generator):
+        for group in optimizer.param_groups:  # a short warm-up, then linearly down to a tenth
+            group["lr"] = rate * min(step / 100, 1 - 0.9 * step / steps)
+        digits_B2 = generator.integers(1, trained_digits + 1, (batch_size, 2))
+        tokens, scored, ids = draw(positions, format, digits_B2, longest, generator, True)
+        loss = F.cross_entropy(model(tokens[:, :-1], scored, ids), tokens[:, 1:][scored])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        since["loss"] += float(loss.detach())
+        if step % every == 0:
+            curves["step"].append(step)
+            curves["loss"].append(since["loss"] / every)
+            since["loss"] = 0.0
+    found = {str(n): score(model, positions, format, n, tested, longest, seed) for n in tested_digits}
+    metrics = {
+        "accuracy": {n: whole for n, (whole, _) in found.items()},
+        "token_accuracy": {n: single for n, (_, single) in found.items()},
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
+    return metrics, curves
+
+
+def draw(
+    positions: str, format: str, digits_B2: np.ndarray, longest: int, generator: np.random.Generator, training: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Tokens (B, T + 1), scored (B, T) and ids (B, T) of random sums with operands of these numbers of digits.
+
+    Training draws spaces and the first id of a coupling at random; a test has no spaces and a fixed first id, 2.
+    """
+    form, kind = FORMATS[format], SCHEMES[positions].ids
+    lows = np.where(digits_B2 == 1, 0, 10 ** (digits_B2 - 1))  # 0 has one digit
+    first, second = (generator.integers(lows[:, i], 10 ** digits_B2[:, i]).tolist() for i in (0, 1))
+    texts = [write(form, a, b, generator if training else None) for a, b in zip(first, second, strict=True)]
+    tokens, scored = encode(texts)
+    batch, length = scored.shape
+    ids = None
+    if kind == "random":
+        seeded = torch.Generator().manual_seed(int(generator.integers(2**62)))
+        ids = random_ids(batch, length, longest, seeded)
+    elif kind == "coupled":
+        ids = torch.zeros(batch, length, dtype=torch.long)
+        most = (longest - 5) // 3  # digits of the longest operands that the table has ids for
+        for row, (text, width) in enumerate(zip(texts, digits_B2.max(1).tolist(), strict=True)):
+            start = int(generator.integers(2, most - width + 3)) if training else 2
+            found = coupled_ids(text, start)
+            ids[row, : min(len(found), length)] = torch.tensor(found[:length])
+    return tokens, scored, ids
+
+
+@torch.no_grad()
+def score(model, positions: str, format: str, digits: int, count: int, longest: int, seed: int) -> tuple[float, float]:
+    """(share of sums that are right, share of their scored tokens) for operands of exactly so many digits."""
+    generator = np.random.default_rng(seed_from("tested sums", seed, digits))
+    right, tokens_right, tokens_all = 0, 0, 0
+    for begin in range(0, count, 50):
+        digits_B2 = np.full((min(50, count - begin), 2), digits)
+        tokens, scored, ids = draw(positions, format, digits_B2, longest, generator, False)
+        right_N = model(tokens[:, :-1], scored, ids).argmax(-1) == tokens[:, 1:][scored]
+        right_BT = torch.ones_like(scored)
+        right_BT[scored] = right_N
+        right += int(right_BT.all(1).sum())
+        tokens_right, tokens_all = tokens_right + int(right_N.sum()), tokens_all + len(right_N)
+    return right / count, tokens_right / tokens_all
+
+
+def longest_text(format: str, digits: int) -> int:
+    """Most tokens that a text with operands of so many digits can have, its first and last ``$`` included."""
+    each = 2 if FORMATS[format].hints or FORMATS[format].spaces else 1
+    return each * 2 * digits + (2 if FORMATS[format].hints else 1) * (digits + 1) + 4
+
+
+def check(positions: str, format: str, trained: int, tested: list[int], steps: int, batch_size: int, count: int):
+    """Raise ConfigError where something does not fit, before any training."""
+    one_of("positions", positions, SCHEMES)
+    one_of("format", format, FORMATS)
+    require(
+        SCHEMES[positions].ids != "coupled" or FORMATS[format].padded,
+        f"positions = {positions!r} with format = {format!r}: ids couple digits only in padded text, "
+        "where a digit's place tells its significance; use format = 'padded'",
+    )
+    require(1 <= trained <= MOST_DIGITS, f"trained_digits = {trained}: must be from 1 to {MOST_DIGITS}")
+    require(
+        len(tested) >= 1 and all(1 <= n <= MOST_DIGITS for n in tested),
+        f"tested_digits = {tested}: must be from 1 to {MOST_DIGITS}, at least one",
+    )
+    for name, value in (("steps", steps), ("batch_size", batch_size), ("tested", count)):
+        require(value >= 1, f"{name} = {value}: must be at least 1")

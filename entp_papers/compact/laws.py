@@ -1,0 +1,230 @@
+"""Three laws of memorised random sequences: chance (§2.1.3), the capacity model (§3.1.3), epochs needed (§3.1.1).
+
+Chance: the number r of guessed last tokens among K sequences of T symbols is binomial (equations 6 to 8).
+
+Capacity C from width B, heads H and length N (equation 10):
+
+    C = min(f(H, N) B, α H + β),    f(H, N) = a / (N^(b H + c) + d) + e
+
+The paper prints max in place of min. With max and the printed numbers no capacity would lie below the saturation value,
+12,504 for one head, while its figure 13 reads 1600 and 3300 for models of 2 M parameters; both forms are here.
+
+Epochs until a whole library is recalled (figure 8): a negative binomial,
+
+    P(X = k) = C(k + r - 1, k) (1 - p)^k p^r    for k = 0, 1, 2, …,  r > 0,  0 < p ≤ 1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Literal
+
+import numpy as np
+
+from entp_lib.validation import one_of, require
+
+Form = Literal["min", "max"]
+FORMS = {"min": np.minimum, "max": np.maximum}
+
+
+def chance_below(library: int, symbols: int, right: int) -> float:
+    """P(r < ``right``) of the binomial number r of right guesses (equation 7).
+
+    The paper prints 0.96 for K = 2048, T = 128, R = 25; that is the value for R = 24, and R = 25 gives 0.978.
+    """
+    from scipy import stats  # takes a second to import
+
+    return float(stats.binom.cdf(right - 1, library, 1 / symbols))
+
+
+def chance_from(library: int, symbols: int, right: int) -> float:
+    """1 - P(r < ``right``), computed as an upper tail so that small values keep their digits."""
+    from scipy import stats
+
+    return float(stats.binom.sf(right - 1, library, 1 / symbols))
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The seven numbers of the capacity model, named as in table 2."""
+
+    a: float
+    b: float
+    c: float
+    d: float
+    e: float
+    alpha: float
+    beta: float
+
+
+# Table 2, by number of layers. The second row is rounded too far to be used: f(1, 64) is negative.
+PUBLISHED = {
+    1: Parameters(145.27, -0.13, 1.29, 0.13, 0.20, 3762.70, 8741.00),
+    2: Parameters(2.45, -0.002, 0.02, -0.99, -29.08, 4413.10, 14787.00),
+}
+# Figure 13 as §3.1.3 reads it: sequences of 64 tokens that two million parameters hold, by heads.
+READ_OFF = {2: 1600.0, 4: 3300.0}
+
+
+def slope(p: Parameters, n_heads, length):
+    """f(H, N), sequences per unit of width; numbers or arrays. Equation 11 with its lost fraction restored."""
+    return p.a / (np.asarray(length, float) ** (p.b * np.asarray(n_heads, float) + p.c) + p.d) + p.e
+
+
+def saturation(p: Parameters, n_heads):
+    """α H + β."""
+    return p.alpha * np.asarray(n_heads, float) + p.beta
+
+
+def capacity(p: Parameters, width, n_heads, length, form: Form = "min"):
+    """Sequences the model predicts can be memorised; numbers or arrays. Raises ConfigError for another form."""
+    one_of("form", form, FORMS)
+    return FORMS[form](slope(p, n_heads, length) * np.asarray(width, float), saturation(p, n_heads))
+
+
+def contradicted(form: Form) -> bool:
+    """Whether this form, with the one-layer row of table 2, cannot give figure 13's numbers.
+
+    The larger of the two branches is nowhere below either of them, the smaller nowhere above.
+    """
+    bounds = ((float(saturation(PUBLISHED[1], n_heads)), read) for n_heads, read in READ_OFF.items())
+    return any(bound > read if form == "max" else bound < read for bound, read in bounds)
+
+
+def quality(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    """R², root mean square error, and mean absolute error relative to the measured capacity."""
+    error, spread = predicted - measured, ((measured - measured.mean()) ** 2).sum()
+    return {
+        "r2": float(1 - (error**2).sum() / spread),
+        "rmse": float(np.sqrt((error**2).mean())),
+        "mape": float(np.abs(error / measured).mean()),
+    }
+
+
+def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parameters | None = None) -> Parameters:
+    """The capacity model by least squares from random starting points, and from ``near``.
+
+    Columns of ``points_P4``: width, heads, length, measured capacity. Saturation and slope are fitted together, so that
+    a point belongs to whichever branch it lies on. ConfigError for fewer than 8 points.
+    """
+    from scipy import optimize
+
+    one_of("form", form, FORMS)
+    require(len(points_P4) >= 8, f"{len(points_P4)} points: seven parameters need at least 8")
+    widths, heads, lengths, measured = points_P4.T
+    top, per_width = measured.max(), (measured / widths).mean()
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        predicted = capacity(Parameters(*x), widths, heads, lengths, form)
+        return np.nan_to_num((predicted - measured) / top, nan=1e3, posinf=1e3, neginf=-1e3)
+
+    # range and scale of the random starts, parameter by parameter
+    ranges = ((-0.3, 0.1), (0.1, 1.5), (-0.5, 1.0), (-0.5, 0.5), (0.0, 0.5), (0.2, 1.0))
+    units = np.array([per_width, 1, 1, 1, per_width, top, top])
+    scale = [per_width, 0.1, 0.5, 0.5, per_width, top, top]
+    generator = np.random.default_rng(0)
+    drawn = [astuple(near)] if near else []
+    for _ in range(starts):
+        first = 10 ** generator.uniform(-0.5, 1.0)
+        drawn.append(units * [first, *(generator.uniform(low, high) for low, high in ranges)])
+    tried = [optimize.least_squares(residuals, start, x_scale=scale, max_nfev=150) for start in drawn]
+    return Parameters(*map(float, min(tried, key=lambda found: found.cost).x))
+
+
+def cubic_terms(widths: np.ndarray, heads: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """All products of width, heads and length up to degree 3, each scaled to at most 1: (points, 20)."""
+    x = [widths / widths.max(), heads / heads.max(), lengths / lengths.max()]
+    terms = [x[0] ** i * x[1] ** j * x[2] ** k for i in range(4) for j in range(4 - i) for k in range(4 - i - j)]
+    return np.stack(terms, 1)
+
+
+def left_out(points_P4: np.ndarray, folds: int = 8) -> dict[str, np.ndarray]:
+    """Cross-validated predictions of the capacity model and of a cubic polynomial, each point from the other folds.
+
+    Raises ConfigError where the folds leave fewer than 21 points to fit the polynomial's 20 terms.
+    """
+    count = len(points_P4)
+    require(2 <= folds <= count, f"folds = {folds}: must be from 2 to {count}, the number of points")
+    left = count - -(-count // folds)
+    require(left >= 21, f"{count} points in {folds} folds: a cubic needs 21 to be fitted to, this leaves {left}")
+    *shapes, measured = points_P4.T
+    terms = cubic_terms(*shapes)
+    predicted = {"capacity_model": np.zeros(count), "cubic": np.zeros(count)}
+    whole = fit(points_P4)  # only a starting point: held-out points have no part in a fold's fit
+    for held in np.array_split(np.random.default_rng(0).permutation(count), folds):
+        kept = np.setdiff1d(np.arange(count), held)
+        law = fit(points_P4[kept], starts=1, near=whole)
+        predicted["capacity_model"][held] = capacity(law, *(x[held] for x in shapes))
+        weights = np.linalg.lstsq(terms[kept], measured[kept], rcond=None)[0]
+        predicted["cubic"][held] = terms[held] @ weights
+    return predicted
+
+
+def overdispersed(epochs: Sequence[float]) -> bool:
+    """Whether the variance is above the mean, as a negative binomial's is."""
+    return float(np.var(epochs, ddof=1)) > float(np.mean(epochs))
+
+
+def by_moments(epochs: Sequence[float]) -> tuple[float, float]:
+    """(r, p) with the sample's mean and variance. Raises ConfigError where the variance is not above the mean."""
+    values = np.asarray(epochs, dtype=float)
+    mean, variance = values.mean(), values.var(ddof=1)
+    require(overdispersed(values), f"variance {variance:.3g} ≤ mean {mean:.3g}: no negative binomial has that")
+    return float(mean**2 / (variance - mean)), float(mean / variance)
+
+
+def fit_epochs(
+    epochs: Sequence[int], bins: int = 10, unfinished: int = 0, limit: int | None = None
+) -> dict[str, float]:
+    """The negative binomial (``r``, ``p``) of maximum likelihood over runs that took ``epochs`` each, and its fit.
+
+    The chi-square test has ``bins`` intervals of about equal probability; two degrees of freedom go to r and p.
+    ``unfinished`` runs took more than ``limit`` epochs: they enter the likelihood as that and are an interval of their
+    own. Raises ConfigError where there is too little to fit, and for unfinished runs without a limit.
+    """
+    from scipy import optimize, stats
+
+    require(len(epochs) >= 5 * bins, f"{len(epochs)} runs: {bins} bins need {5 * bins} at least")
+    require(not unfinished or limit is not None, f"{unfinished} unfinished runs: after which epoch were they stopped?")
+    values = np.asarray(epochs, dtype=float)
+    start = by_moments(values)
+
+    def minus_log_likelihood(x: np.ndarray) -> float:
+        shape = np.exp(x[0]), 1 / (1 + np.exp(-x[1]))
+        later = unfinished * stats.nbinom.logsf(limit, *shape) if unfinished else 0.0
+        return -float(stats.nbinom.logpmf(values, *shape).sum() + later)
+
+    begin = [np.log(start[0]), np.log(start[1] / (1 - start[1]))]
+    options = {"xatol": 1e-6, "fatol": 1e-8}
+    best = optimize.minimize(minus_log_likelihood, begin, method="Nelder-Mead", options=options)
+    r, p = float(np.exp(best.x[0])), float(1 / (1 + np.exp(-best.x[1])))
+    law, runs = stats.nbinom(r, p), len(values) + unfinished
+
+    within = float(law.cdf(limit)) if unfinished else 1.0
+    edges = np.unique(law.ppf(within * np.linspace(0, 1, bins + 1)[1:-1]))
+    if (1 - within) * runs >= 1:  # fewer expected runs would make any that is there a huge square
+        edges = np.unique([*edges, limit])
+    expected = np.diff(np.concatenate([[0.0], law.cdf(edges), [1.0]])) * runs
+    observed = np.bincount(np.searchsorted(edges, values), minlength=len(expected))
+    observed[-1] += unfinished
+    degrees = len(expected) - 3
+    require(degrees >= 1, f"bins = {bins}: too few different numbers of epochs to test a fit")
+    chi_square = float(((observed - expected) ** 2 / expected).sum())
+    mean = float(values.mean())
+    return {
+        "r": r,
+        "p": p,
+        "chi_square": chi_square,
+        "degrees": degrees,
+        "p_value": float(stats.chi2.sf(chi_square, degrees)),
+        "log_likelihood": -float(best.fun),
+        "poisson_log_likelihood": float(stats.poisson(mean).logpmf(values).sum()),
+        "mean": mean,
+        "variance": float(values.var(ddof=1)),
+    }
+
+
+def density(epochs: Sequence[int], r: float, p: float) -> np.ndarray:
+    """P(X = k) of the negative binomial at each number of epochs."""
+    from scipy import stats
+
+    return stats.nbinom.pmf(np.asarray(epochs), r, p)

@@ -1,0 +1,354 @@
+"""Small Transformers that memorise random sequences (§2.1.2), trained side by side, and the three studies of them.
+
+Embedding, positions and output layer are frozen; attention and feed-forward weights are trained. The width of a head is
+a parameter of its own, not the width divided by the heads. Only the token after the last position is predicted, so
+the last layer is computed there alone, and its keys and values are never formed: a query meets the inputs themselves
+through W_Kᵀ q, and W_V is applied after the weighted sum. With one layer that makes the decoder and ENTP one function.
+
+Weights are plain dictionaries of tensors, so that ``torch.func.vmap`` runs many models of one shape, each on a library
+of its own: one batched product does what R small ones would, and Adam works entry by entry, so every run takes the
+steps that it takes alone, up to the order in which a matrix product adds.
+
+Letters: R runs, K sequences of a library, S sequences of a batch, T tokens, D width, H heads, K head width, V symbols.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import vmap
+
+from entp_lib.tasks.base import generator_for
+from entp_lib.validation import check_types, from_dict, require
+from entp_papers.compact import laws
+
+Weights = dict[str, Tensor]
+FAILED_SIZES = 2  # sizes in a row that no run recalls whole before the search for the largest library ends
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """Shape of a model that predicts the last of ``length`` tokens from the others.
+
+    ``feed_forward``: ``trained``; ``identity`` adds its input unchanged to the residual path; ``none`` drops it.
+    ``attention_weights``: ``all`` four matrices, or ``query_key`` alone, where a head's output is the mixed inputs
+    themselves (equation 4), which needs one head.
+    """
+
+    symbols: int = 32
+    length: int = 8
+    width: int = 32
+    n_heads: int = 1
+    head_width: int = 32
+    n_layers: int = 1
+    architecture: Literal["decoder", "entp"] = "decoder"
+    feed_forward: Literal["trained", "identity", "none"] = "trained"
+    attention_weights: Literal["all", "query_key"] = "all"
+
+    def __post_init__(self):
+        check_types(self)
+        for name in ("width", "n_heads", "head_width", "n_layers"):
+            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        require(self.symbols >= 2, f"symbols = {self.symbols}: must be at least 2")
+        require(self.length >= 2, f"length = {self.length}: must be at least 2, one token to predict from")
+        require(
+            self.attention_weights == "all" or self.n_heads == 1,
+            f"n_heads = {self.n_heads}: must be 1 where attention_weights is query_key",
+        )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Adam over a library: ``epochs`` passes at most, recalled sequences counted every ``count_every`` epochs.
+
+    ``steps`` > 0 sets the epochs by optimiser steps instead. ``patience`` > 0 ends a run after so many counts without
+    a better one; ``until_all`` ends it as soon as every sequence is right.
+    """
+
+    epochs: int = 100
+    steps: int = 0
+    batch_size: int = 512
+    rate: float = 1e-3
+    count_every: int = 4
+    patience: int = 0
+    until_all: bool = False
+
+    def __post_init__(self):
+        check_types(self)
+        for name, least in (("epochs", 1), ("batch_size", 1), ("count_every", 1), ("steps", 0), ("patience", 0)):
+            require(getattr(self, name) >= least, f"{name} = {getattr(self, name)}: must be at least {least}")
+        require(self.rate > 0, f"rate = {self.rate}: must be above 0")
+
+    def passes(self, library: int) -> int:
+        """Epochs over a library of so many sequences."""
+        per_epoch = -(-library // self.batch_size)
+        return -(-self.steps // per_epoch) if self.steps else self.epochs
+
+
+def trained_weights(cfg: MemoryConfig, generator: torch.Generator) -> Weights:
+    """Attention and feed-forward weights, uniform within ±1/√(inputs), as PyTorch's linear layers begin; biases 0."""
+    D, H, K = cfg.width, cfg.n_heads, cfg.head_width
+    weights: Weights = {}
+
+    def draw(*shape: int, inputs: int) -> Tensor:
+        return (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(inputs)
+
+    for layer in range(cfg.n_layers):
+        weights[f"{layer}.query"] = draw(H, D, K, inputs=D)
+        weights[f"{layer}.key"] = draw(H, D, K, inputs=D)
+        if cfg.attention_weights == "all":
+            weights[f"{layer}.value"] = draw(H, D, K, inputs=D)
+            weights[f"{layer}.out"] = draw(H, K, D, inputs=H * K)
+        if cfg.feed_forward == "trained":
+            weights[f"{layer}.up"] = draw(D, 4 * D, inputs=D)
+            weights[f"{layer}.up_bias"] = torch.zeros(4 * D)
+            weights[f"{layer}.down"] = draw(4 * D, D, inputs=4 * D)
+            weights[f"{layer}.down_bias"] = torch.zeros(D)
+    return weights
+
+
+def frozen_weights(cfg: MemoryConfig, generator: torch.Generator) -> Weights:
+    """Embedding and positions N(0, 1), output layer N(0, 1/D): never trained."""
+    return {
+        "embedding": torch.randn(cfg.symbols, cfg.width, generator=generator),
+        "positions": torch.randn(cfg.length - 1, cfg.width, generator=generator),
+        "output": torch.randn(cfg.width, cfg.symbols, generator=generator) / math.sqrt(cfg.width),
+    }
+
+
+def parameter_count(cfg: MemoryConfig) -> int:
+    """Number of trained parameters."""
+    attention = cfg.n_heads * cfg.width * cfg.head_width * (4 if cfg.attention_weights == "all" else 2)
+    feed_forward = 8 * cfg.width**2 + 5 * cfg.width if cfg.feed_forward == "trained" else 0
+    return cfg.n_layers * (attention + feed_forward)
+
+
+def last_logits(cfg: MemoryConfig, trained: Weights, frozen: Weights, tokens_ST: Tensor) -> Tensor:
+    """Logits (S, V) of the token after the last of T = length - 1 tokens."""
+    x_STD = frozen["embedding"][tokens_ST] + frozen["positions"]
+    for layer in range(cfg.n_layers - 1):
+        x_STD = feed_forward(cfg, trained, layer, x_STD + attend_all(cfg, trained, layer, normed(x_STD)))
+    layer = cfg.n_layers - 1
+    x_SD = feed_forward(cfg, trained, layer, x_STD[:, -1] + attend_last(cfg, trained, layer, normed(x_STD)))
+    return normed(x_SD) @ frozen["output"]
+
+
+def normed(x: Tensor) -> Tensor:
+    """Layer norm without weights: with frozen inputs and outputs, those of the linear maps are enough."""
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def attend_last(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -> Tensor:
+    """Attention output (S, D) of the last position, which sees all the others whatever the mask."""
+    query, key = trained[f"{layer}.query"], trained[f"{layer}.key"]
+    q_HSK = z_STD[:, -1] @ query
+    seeking_SHD = (q_HSK @ key.transpose(1, 2)).transpose(0, 1) * cfg.head_width**-0.5
+    weights_SHT = F.softmax(seeking_SHD @ z_STD.transpose(1, 2), -1)
+    mixed_HSD = (weights_SHT @ z_STD).transpose(0, 1)
+    if cfg.attention_weights == "query_key":
+        return mixed_HSD[0]
+    return (mixed_HSD @ trained[f"{layer}.value"] @ trained[f"{layer}.out"]).sum(0)
+
+
+def attend_all(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -> Tensor:
+    """Attention output (S, T, D) of every position: causal in a decoder, unmasked in ENTP."""
+
+    def project(name: str) -> Tensor:  # every head's projection, (S, H, T, K), in one product
+        matrix_HDK = trained[f"{layer}.{name}"]
+        projected = z_STD @ matrix_HDK.transpose(0, 1).reshape(cfg.width, -1)
+        return projected.unflatten(2, (cfg.n_heads, -1)).transpose(1, 2)
+
+    scores_SHTT = project("query") @ project("key").transpose(2, 3) * cfg.head_width**-0.5
+    if cfg.architecture == "decoder":
+        length = z_STD.shape[1]
+        later_TT = torch.ones(length, length, dtype=torch.bool, device=z_STD.device).triu(1)
+        scores_SHTT = scores_SHTT.masked_fill(later_TT, -math.inf)
+    weights_SHTT = F.softmax(scores_SHTT, -1)
+    if cfg.attention_weights == "query_key":
+        return weights_SHTT[:, 0] @ z_STD
+    mixed_SHTK = weights_SHTT @ project("value")
+    return mixed_SHTK.transpose(1, 2).flatten(2) @ trained[f"{layer}.out"].flatten(0, 1)
+
+
+def feed_forward(cfg: MemoryConfig, trained: Weights, layer: int, x: Tensor) -> Tensor:
+    """The residual stream after the feed-forward sublayer."""
+    if cfg.feed_forward == "none":
+        return x
+    z = normed(x)
+    if cfg.feed_forward == "identity":
+        return x + z
+    hidden = F.gelu(z @ trained[f"{layer}.up"] + trained[f"{layer}.up_bias"])
+    return x + hidden @ trained[f"{layer}.down"] + trained[f"{layer}.down_bias"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Right sequences of each run at each count, the counts' epochs, each run's best count, when it ended (0: not)."""
+
+    right_RC: Tensor
+    epochs_C: list[int]
+    best_R: Tensor
+    ended_R: Tensor
+    losses_RC: Tensor
+
+
+def random_library(cfg: MemoryConfig, sequences: int, seed: int) -> Tensor:
+    """(K, length) tokens, independent and uniform (§2.1.3); a smaller library is the first part of a larger one."""
+    require(sequences >= 1, f"library = {sequences}: must hold at least 1 sequence")
+    return torch.randint(cfg.symbols, (sequences, cfg.length), generator=generator_for("cpu", "library", seed))
+
+
+def stacked(cfg: MemoryConfig, seeds: list[int]) -> tuple[Weights, Weights]:
+    """Trained and frozen weights of one model per seed, with a first dimension R."""
+    generators = [generator_for("cpu", "memory", seed) for seed in seeds]
+    models = [(trained_weights(cfg, g), frozen_weights(cfg, g)) for g in generators]
+    return tuple({name: torch.stack([m[i][name] for m in models]) for name in models[0][i]} for i in (0, 1))
+
+
+@torch.no_grad()
+def recalled(cfg: MemoryConfig, trained, frozen, libraries_RKT: Tensor, most: int = 4096) -> Tensor:
+    """Number of sequences of each library whose last token has the largest logit, (R,)."""
+    logits = vmap(lambda t, f, x: last_logits(cfg, t, f, x))
+    right_R = torch.zeros(len(libraries_RKT), dtype=torch.long)
+    for part_RST in libraries_RKT.split(most, dim=1):
+        right_R += (logits(trained, frozen, part_RST[..., :-1]).argmax(-1) == part_RST[..., -1]).sum(1)
+    return right_R
+
+
+def train(cfg: MemoryConfig, schedule: Schedule, libraries_RKT: Tensor, seeds: list[int]) -> Outcome:
+    """Train one model per library and seed and count the sequences whose last token it recalls.
+
+    The order of an epoch depends on the run's seed and the epoch alone. A run that has stopped improving keeps its
+    result while the others go on.
+    """
+    trained, frozen = stacked(cfg, seeds)
+    for weight in trained.values():
+        weight.requires_grad_(True)
+    optimizer = torch.optim.Adam(list(trained.values()), lr=schedule.rate)
+    logits = vmap(lambda t, f, x: last_logits(cfg, t, f, x))
+    runs, library, _ = libraries_RKT.shape
+    best_R, since_R, ended_R = torch.zeros(3, runs, dtype=torch.long)  # ended: 0 while a run goes on
+    epochs, right, losses = [], [], []
+    for epoch in range(1, schedule.passes(library) + 1):
+        order_RK = torch.stack([torch.randperm(library, generator=generator_for("cpu", s, epoch)) for s in seeds])
+        total_R = torch.zeros(runs)
+        for pick_RS in order_RK.split(schedule.batch_size, dim=1):
+            batch_RST = libraries_RKT.gather(1, pick_RS[..., None].expand(-1, -1, cfg.length))
+            logits_RSV = logits(trained, frozen, batch_RST[..., :-1])
+            losses_RS = F.cross_entropy(logits_RSV.flatten(0, 1), batch_RST[..., -1].flatten(), reduction="none")
+            loss_R = losses_RS.view(runs, -1).mean(1)
+            optimizer.zero_grad(set_to_none=True)
+            loss_R.sum().backward()
+            optimizer.step()
+            total_R += loss_R.detach() * pick_RS.shape[1] / library
+        if epoch % schedule.count_every and epoch < schedule.passes(library):
+            continue
+        right_R = recalled(cfg, trained, frozen, libraries_RKT)
+        epochs, right, losses = [*epochs, epoch], [*right, right_R], [*losses, total_R]
+        going_R, better_R = ended_R == 0, right_R > best_R
+        since_R = torch.where(better_R, 0, since_R + 1)
+        best_R = torch.where(going_R & better_R, right_R, best_R)
+        late_R = (since_R >= schedule.patience) & (schedule.patience > 0)
+        ended_R = torch.where(going_R & (late_R | (right_R == library) & schedule.until_all), epoch, ended_R)
+        if (ended_R > 0).all():
+            break
+    return Outcome(torch.stack(right, 1), epochs, best_R, ended_R, torch.stack(losses, 1))
+
+
+# The studies. ``model`` and ``schedule`` hold the fields of ``MemoryConfig`` and ``Schedule``. Runs differ in weights,
+# library and order, all from ``seed`` and the run's number; runs of one seed have the same library whatever the model.
+
+
+def run_all(cfg: MemoryConfig, schedule: Schedule, library: int, runs: int, seed: int) -> Outcome:
+    """Train so many runs, each with a seed that no other ``seed`` gives. ConfigError for more than a thousand."""
+    require(1 <= runs <= 1000, f"runs = {runs}: must be from 1 to 1000")
+    seeds = [1000 * seed + run for run in range(runs)]
+    return train(cfg, schedule, torch.stack([random_library(cfg, library, s) for s in seeds]), seeds)
+
+
+def capacity_study(
+    model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int = 3, seed: int = 0
+) -> tuple[dict[str, Any], dict[str, list]]:
+    """Maximum attainable capacity: the most sequences of a large library that are recalled at any count (§3.1).
+
+    Metrics: ``capacity`` by run, the ``best`` of them (as the paper reports), ``offset`` of guessing (equation 8),
+    ``above_chance`` (best less offset), ``parameters``, ``memories_per_parameter`` (equation 12). Curves: mean count
+    and loss by epoch.
+    """
+    cfg, plan = from_dict(MemoryConfig, model, "model."), from_dict(Schedule, schedule, "schedule.")
+    outcome = run_all(cfg, plan, library, runs, seed)
+    best, offset, parameters = int(outcome.best_R.max()), library / cfg.symbols, parameter_count(cfg)
+    metrics = {
+        "capacity": outcome.best_R.tolist(),
+        "best": best,
+        "offset": offset,
+        "above_chance": best - offset,
+        "parameters": parameters,
+        "memories_per_parameter": best / parameters,
+        "epochs": outcome.epochs_C[-1],
+        "steps": outcome.epochs_C[-1] * -(-library // plan.batch_size),
+        "stopped_by_patience": int((outcome.ended_R > 0).sum()),
+    }
+    curves = {
+        "epoch": outcome.epochs_C,
+        "right": outcome.right_RC.double().mean(0).tolist(),
+        "loss": outcome.losses_RC.double().mean(0).tolist(),
+    }
+    return metrics, curves
+
+
+def largest_library_study(
+    model: dict[str, Any], schedule: dict[str, Any], sizes: list[int], runs: int = 3, seed: int = 0
+) -> tuple[dict[str, Any], dict[str, list]]:
+    """Maximum library size: the largest of ``sizes`` that is recalled whole, each trained afresh (§3.1).
+
+    Sizes are tried upwards until no run recalls two in a row. Metrics: ``largest`` by run (0 for none) and the
+    ``best``; curves: sequences recalled by size, best run.
+    """
+    cfg = from_dict(MemoryConfig, model, "model.")
+    plan = from_dict(Schedule, {"until_all": True, **schedule}, "schedule.")
+    require(len(sizes) >= 1 and sizes == sorted(set(sizes)), f"sizes = {sizes}: must be ascending, at least one")
+    largest_R, failed, tried, right = torch.zeros(runs, dtype=torch.long), 0, [], []
+    for size in sizes:
+        best_R = run_all(cfg, plan, size, runs, seed).best_R
+        largest_R = torch.where(best_R == size, size, largest_R)
+        failed = 0 if (best_R == size).any() else failed + 1
+        tried, right = [*tried, size], [*right, int(best_R.max())]
+        if failed == FAILED_SIZES:
+            break
+    metrics = {
+        "largest": largest_R.tolist(),
+        "best": int(largest_R.max()),
+        "parameters": parameter_count(cfg),
+        "bounded": failed == FAILED_SIZES,
+    }
+    return metrics, {"size": tried, "right": right}
+
+
+def shatter_study(
+    model: dict[str, Any], schedule: dict[str, Any], library: int = 16, runs: int = 200, seed: int = 0
+) -> tuple[dict[str, Any], dict[str, list]]:
+    """Epochs until a small library is recalled whole, over many runs, and the negative binomial for them (figure 8).
+
+    Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did, or all after nearly
+    as many epochs), (r, p) by ``moments``, ``unfinished`` runs, and ``mean_best``, the sequences recalled at best.
+    Curves: their epochs, sorted.
+    """
+    cfg = from_dict(MemoryConfig, model, "model.")
+    plan = from_dict(Schedule, {"until_all": True, "count_every": 1, **schedule}, "schedule.")
+    outcome = run_all(cfg, plan, library, runs, seed)
+    epochs = sorted(outcome.ended_R[outcome.ended_R > 0].tolist())
+    enough = len(epochs) >= 50 and laws.overdispersed(epochs)
+    metrics = {
+        "runs": runs,
+        "unfinished": runs - len(epochs),
+        "fit": laws.fit_epochs(epochs) if enough else None,
+        "moments": list(laws.by_moments(epochs)) if enough else None,
+        "parameters": parameter_count(cfg),
+        "mean_best": float(outcome.best_R.double().mean()),
+        "limit": plan.passes(library),
+    }
+    return metrics, {"epochs": epochs}

@@ -1,0 +1,324 @@
+"""Studies of untrained models in double precision (appendix C.2): two ways of training, ways of writing, and reuse.
+
+- Training: chunks and duplicated states have one loss, with each ingredient; without one they have not.
+- Writing: the same tokens and logits in every exact way of reading.
+- Reuse: what may be kept when a text grows, between a decoder, which keeps everything, and ENTP, which keeps nothing.
+
+Letters: T tokens, H heads, K head width, V vocabulary.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from entp_lib.config import ModelConfig
+from entp_lib.models import Transformer, build_model
+from entp_lib.models.relations import Relations, relations_of
+from entp_lib.tasks.base import Batch
+from entp_lib.validation import require
+from entp_papers.scratchpad.format import (
+    INGREDIENTS,
+    Example,
+    Row,
+    Scratchpad,
+    Tokens,
+    batch_of,
+    chunks,
+    duplicate_states,
+    plain_row,
+)
+from entp_papers.scratchpad.generation import EXACT_WAYS, READERS, Written, write
+
+Study = tuple[dict[str, Any], dict[str, list]]
+
+PAD = Scratchpad(start=0, delimiter=1, end=2)
+VOCABULARY = 9
+EXACT = 1e-9  # in double precision
+
+
+def random_example(generator: torch.Generator, states: int, longest: int = 4) -> Example:
+    """A question and so many states of 1 to ``longest`` random tokens that are no delimiters of ``PAD``."""
+
+    def some() -> tuple[int, ...]:
+        length = int(torch.randint(1, longest + 1, (), generator=generator))
+        return tuple(torch.randint(3, VOCABULARY, (length,), generator=generator).tolist())
+
+    return Example(some(), tuple(some() for _ in range(states)))
+
+
+@torch.no_grad()
+def random_model(architecture: str, positions: str, seed: int, max_length: int = 128, n_layers: int = 2) -> Transformer:
+    """A small model in double precision with weights large enough for attention and order to matter."""
+    cfg = ModelConfig(architecture, n_layers, 2, 16, VOCABULARY, max_length, positions=positions)
+    model = build_model(cfg, seed).double().eval()
+    generator = torch.Generator().manual_seed(seed)
+    for p in model.parameters():
+        p.mul_(8) if p.dim() > 1 else p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=0.3)
+    return model
+
+
+def columns(rows: Sequence[dict[str, Any]]) -> dict[str, list]:
+    """Rows as curves."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+# --- Two ways of training --------------------------------------------------------------------------------------------
+
+
+def loss_and_gradients(model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """The sum of losses over the counted tokens, in nats, and its gradient by every parameter (zeros where none)."""
+    model.zero_grad(set_to_none=True)
+    logits_NV = model(batch.inputs_BT, batch.wanted_BT, **batch.relations())
+    loss = nn.functional.cross_entropy(logits_NV, batch.targets_N, reduction="sum")
+    loss.backward()
+    gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in model.named_parameters()}
+    return loss.detach(), gradients
+
+
+def differences(
+    model: nn.Module, examples: Sequence[Example], without: Sequence[str] = (), extra: int = 0
+) -> dict[str, float]:
+    """Differences of chunks and duplicated states: of the sums of losses, in nats, and the largest of any gradient.
+
+    ``extra`` columns of filler are added to the rows of both.
+    """
+    pieces = [row for example in examples for row in chunks(PAD, example)]
+    whole = [duplicate_states(PAD, example, without) for example in examples]
+    (one, gradients), (two, others) = (
+        loss_and_gradients(model, batch_of(rows, PAD.end, max(len(row.tokens) for row in rows) - 1 + extra))
+        for rows in (pieces, whole)
+    )
+    worst = max(float((gradients[n] - others[n]).abs().max()) for n in gradients)
+    return {"loss": float((one - two).abs()), "gradient": worst}
+
+
+def printed_chunks(example: Example) -> list[Row]:
+    """The chunks as our source prints them, Qs[1] and Q#s[i]#s[i+1]#: a # behind the question, none behind s[1]."""
+    memory, segments = PAD.memory(example), PAD.segments(example)
+    later = [plain_row((*memory, PAD.delimiter, *a), b) for a, b in itertools.pairwise(segments)]
+    return [plain_row(memory, segments[0][:-1]), *later]
+
+
+def as_printed(scheme: str, texts: int, states: int) -> list[dict[str, float | int | str]]:
+    """Chunks as meant and as printed against duplicated states: tokens with a loss, largest difference of losses."""
+    cut = {"as meant": lambda example: chunks(PAD, example), "as printed": printed_chunks}
+    rows = {name: {"chunks": name, "tokens_with_a_loss": 0, "of": 0, "loss": 0.0} for name in cut}
+    for seed in range(texts):
+        example = random_example(torch.Generator().manual_seed(seed), states)
+        model, whole = random_model("decoder", scheme, seed), duplicate_states(PAD, example)
+        expected, _ = loss_and_gradients(model, batch_of([whole]))
+        for name, row in rows.items():
+            pieces = cut[name](example)
+            loss, _ = loss_and_gradients(model, batch_of(pieces, PAD.end))
+            row["tokens_with_a_loss"] += sum(sum(piece.counted) for piece in pieces)
+            row["of"] += sum(whole.counted)
+            row["loss"] = max(row["loss"], float((loss - expected).abs()))
+    return list(rows.values())
+
+
+def equivalence_study(
+    schemes: Sequence[str], architectures: Sequence[str], most_states: int, examples: int, batches: int
+) -> Study:
+    """The largest difference over random batches, with all ingredients and without each; in a control the smallest.
+
+    A row per architecture, scheme and ingredient left out ("" for none). Every batch has examples of 2 to
+    ``most_states`` states, since one state is never duplicated, and filler.
+    """
+    rows = []
+    for architecture, scheme, missing in itertools.product(architectures, schemes, ("", *INGREDIENTS)):
+        found = []
+        for seed in range(batches):
+            generator = torch.Generator().manual_seed(seed)
+            counts = torch.randint(2, most_states + 1, (examples,), generator=generator).tolist()
+            texts = [random_example(generator, count) for count in counts]
+            model = random_model(architecture, scheme, seed)
+            found.append(differences(model, texts, (missing,) if missing else (), extra=seed % 3))
+        pick = min if missing else max
+        apart = {name: pick(f[name] for f in found) for name in ("loss", "gradient")}
+        rows.append({"architecture": architecture, "scheme": scheme, "without": missing, **apart})
+    decoder = [row for row in rows if row["architecture"] == "decoder"]
+    equal = [row for row in decoder if not row["without"]]
+    # without positions there is nothing to re-index
+    broken = [r for r in decoder if r["without"] and (r["scheme"], r["without"]) != ("none", "positions")]
+    metrics = {
+        "largest_loss": max((row["loss"] for row in equal), default=None),
+        "largest_gradient": max((row["gradient"] for row in equal), default=None),
+        "smallest_control": min((row["loss"] for row in broken), default=None),
+        "batches": batches,
+    }
+    return metrics, columns(rows)
+
+
+# --- Ways of writing -------------------------------------------------------------------------------------------------
+
+SHIFTS = {PAD.delimiter: 1.0, PAD.start: -9.0, PAD.end: -2.0}  # added to logits: texts of several states, no start
+
+
+def compare_written(definition: Written, other: Written) -> tuple[bool, float]:
+    """Whether two scratchpads differ in a token or in why they stopped, and the largest difference of logits.
+
+    Logits are compared up to the first token that differs; behind it they belong to different texts.
+    """
+    texts = [sum(((*state, PAD.delimiter) for state in found.states), ()) for found in (definition, other)]
+    common = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    rows = min(common + 1, len(definition.logits_TV), len(other.logits_TV))
+    difference = float((definition.logits_TV[:rows] - other.logits_TV[:rows]).abs().max())
+    return (definition.states, definition.stopped) != (other.states, other.stopped), difference
+
+
+def drawn(model: Transformer, question: Tokens, way: str, longest: int, states: int, seed: int) -> Written:
+    """A scratchpad drawn from a model; the same seed takes the same random numbers at the same token in every way.
+
+    Untrained models repeat one token when they write greedily, so that nothing could differ. By the Gumbel trick the
+    likeliest token behind random shifts of the logits is one drawn from the softmax.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    noise_TV = -torch.empty((longest + 1) * states, VOCABULARY).double().exponential_(generator=generator).log()
+    for token, shift in SHIFTS.items():
+        noise_TV[:, token] += shift
+    rows = iter(noise_TV)
+    return write(model, PAD, question, way, longest, states, lambda logits_V: int((logits_V + next(rows)).argmax()))
+
+
+def writing_study(schemes: Sequence[str], prompts: int, longest: int, states: int, n_layers: int) -> Study:
+    """Scratchpads of untrained models in double precision behind ``prompts`` questions for each positional scheme.
+
+    A row per scheme and way, the naive cache last: how many texts differ from the definition, and the largest
+    difference of their logits. Every question has random weights of its own.
+    """
+    rows, written = [], []
+    for scheme in schemes:
+        found: dict[str, list[tuple[bool, float]]] = {way: [] for way in (*EXACT_WAYS[1:], "naive")}
+        for seed in range(prompts):
+            question = random_example(torch.Generator().manual_seed(seed), 1, longest).question
+            model = random_model("decoder", scheme, seed, n_layers=n_layers)
+            definition = drawn(model, question, EXACT_WAYS[0], longest, states, seed)
+            written.append(len(definition.states))
+            for way, pairs in found.items():
+                pairs.append(compare_written(definition, drawn(model, question, way, longest, states, seed)))
+        for way, pairs in found.items():
+            differing, apart = zip(*pairs, strict=True)
+            differing, apart = sum(differing), max(apart)
+            rows.append({"scheme": scheme, "way": way, "differing_texts": differing, "largest_difference": apart})
+    later = sum(count > 2 for count in written)  # the naive cache is exact before the third state
+    return {"texts": len(written), "texts_beyond_two_states": later, "most_states": max(written)}, columns(rows)
+
+
+# --- Reuse -----------------------------------------------------------------------------------------------------------
+
+# What writes a scratchpad: the architecture, whether a state reads the question and the last state alone, and how it
+# can be read, the naive cache among them to be shown wrong.
+KINDS = {
+    "decoder": ("decoder", False, ("whole", "cached")),
+    "inductive decoder": ("decoder", True, (*EXACT_WAYS, "naive")),
+    "inductive ENTP": ("entp", True, ("trimmed",)),
+    "ENTP": ("entp", False, ("whole",)),
+}
+
+
+@torch.no_grad()
+def keys_and_values(model: Transformer, tokens: Sequence[int], full: bool) -> list[Tensor]:
+    """Keys and values of every layer, (T, 2, H, K) each, of one text read at positions 0, 1, 2 …
+
+    ``full``: with full attention, as ENTP reads the prefix that ends there, else causally.
+    """
+    ids_BT = torch.arange(len(tokens))[None]
+    relations = relations_of(model.positions, ids_BT, None, model.ln_f.weight.dtype) or Relations()
+    if not full:
+        relations = relations.allowing(torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril())
+    x_BTD, found = model.embed(torch.tensor([list(tokens)]), None), []
+    for block in model.blocks:
+        _, k, v = block.attention.project(block.ln_1(x_BTD), relations.rotation)
+        found.append(torch.stack([k[0], v[0]]).permute(2, 0, 1, 3))
+        x_BTD = block(x_BTD, relations.bias_BHTT, rotation=relations.rotation)
+    return found
+
+
+def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[str, Any]]:
+    """By event and part of the text, how many of the first layers keep keys and values, and the largest change.
+
+    Of a text that has just ended its third state: one more ``token`` of the present state is read, or the present
+    ``state`` ends and becomes the last one of the next.
+    """
+    require(len(example.states) >= 4, f"{len(example.states)} states: must be at least 4, an older one and one to come")
+    full, segments = model.cfg.recomputed_layers > 1, PAD.segments(example)
+    older = () if inductive else segments[0]
+    parts = {"memory": PAD.memory(example), "older": older, "last": segments[1], "present": segments[2]}
+    whole = sum(parts.values(), ())
+    ends = dict(zip(parts, itertools.accumulate(map(len, parts.values())), strict=True))
+    starts = {name: ends[name] - len(part) for name, part in parts.items()}
+    before, after = (keys_and_values(model, text, full) for text in (whole[:-1], whole))
+    if inductive:
+        moved = {"memory": 0, "present": len(parts["memory"])}
+        later = keys_and_values(model, parts["memory"] + parts["present"], full)
+    else:
+        moved, later = starts, keys_and_values(model, (*whole, example.states[3][0]), full)
+    compared = [("token", part, starts[part], starts[part], before, after) for part in parts]
+    compared += [("state", part, starts[part], start, after, later) for part, start in moved.items()]
+    rows = []
+    for event, part, old, new, one, two in compared:
+        size = min(ends[part], len(one[0])) - old
+        if size > 0:
+            pairs = zip(one, two, strict=True)
+            apart = [float((a[old : old + size] - b[new : new + size]).abs().max()) for a, b in pairs]
+            kept = next((layer for layer, change in enumerate(apart) if change > EXACT), len(apart))
+            rows.append({"event": event, "part": part, "layers_kept": kept, "largest_change": max(apart)})
+    return rows
+
+
+def costs(model: Transformer, example: Example, ways: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """By way of reading, the tokens read to write one scratchpad, and how far logits are from the definition.
+
+    The definition is ``trimmed`` for an inductive way and ``whole`` for the others.
+    """
+    text = sum(PAD.segments(example), ())
+    found: dict[str, tuple[Tensor, int]] = {}
+    for way in {*ways, "trimmed", "whole"}:
+        reader, logits = READERS[way](model, PAD, example.question), []
+        for token in text:
+            logits.append(reader.logits())
+            reader.append(token)
+        found[way] = torch.stack(logits), reader.forwards
+    rows = {}
+    for way in ways:
+        exact = found["whole" if way in ("whole", "cached") else "trimmed"][0]
+        rows[way] = {"tokens_read": found[way][1], "largest_error": float((found[way][0] - exact).abs().max())}
+    return rows
+
+
+def reuse_study(scheme: str, states: int, longest: int, n_layers: int, texts: int) -> Study:
+    """Both tables over random texts and weights: the least that is kept, the largest change, the mean tokens read.
+
+    Curves: a row per kind, event and part. Metrics: by kind and way the tokens read and the largest error.
+    """
+    kept: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    ways: dict[str, list[dict[str, Any]]] = {}
+    for seed in range(texts):
+        example = random_example(torch.Generator().manual_seed(seed), states, longest)
+        for kind, (architecture, inductive, readers) in KINDS.items():
+            model = random_model(architecture, scheme, seed, max_length=512, n_layers=n_layers)
+            for row in changes(model, example, inductive):
+                kept.setdefault((kind, row["event"], row["part"]), []).append(row)
+            for way, row in costs(model, example, readers).items():
+                ways.setdefault(f"{kind}, {way}", []).append(row)
+    table = [
+        {
+            "kind": kind,
+            "event": event,
+            "part": part,
+            "layers_kept": min(row["layers_kept"] for row in rows),
+            "largest_change": max(row["largest_change"] for row in rows),
+        }
+        for (kind, event, part), rows in kept.items()
+    ]
+    read = {
+        name: {
+            "tokens_read": sum(row["tokens_read"] for row in rows) / len(rows),
+            "largest_error": max(row["largest_error"] for row in rows),
+        }
+        for name, rows in ways.items()
+    }
+    return {"layers": n_layers, "scheme": scheme, "ways": read}, columns(table)

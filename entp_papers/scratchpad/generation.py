@@ -1,0 +1,334 @@
+"""Writing scratchpads with a model, and ways of reading one that grows, for the same next-token logits (appendix C.2).
+
+    Trimmed      question, last state and present state alone, read afresh for every token      (the definition)
+    Masked       the whole text, read afresh with a mask and positions that hide older states
+    Recomputed   keys and values kept, those of a state computed anew once it is the last one
+    Doubled      every token read twice as it comes: in its own state, and as the context of the next
+    Naive        keys and values kept as they were: wrong from the third state on
+    Whole        the ordinary scratchpad: the whole text, read afresh; Cached keeps its keys and values
+
+Each reader counts in ``forwards`` the tokens that went through the model. ENTP's keys change with every token, so that
+it has the definition alone.
+
+Letters: R rows, B batch (always 1), T tokens, V vocabulary.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from entp_lib.models import Transformer
+from entp_lib.models.decoding import Cache, cached_logits
+from entp_lib.validation import one_of, require
+from entp_papers.scratchpad.format import Scratchpad, Tokens, group_mask
+
+END, TOO_LONG, TOO_MANY = "end", "a state without its delimiter", "too many states"
+
+
+class Reader:
+    """The tokens of one scratchpad so far, the ``given`` states first, and the logits (V,) after the last of them.
+
+    Raises ConfigError for an empty question, tokens outside the vocabulary, and texts longer than the model's context
+    as each way of reading counts it.
+    """
+
+    cached = False  # whether keys and values are kept, which only a causal model allows
+
+    def __init__(
+        self, model: Transformer, pad: Scratchpad, question: Sequence[int], given: Sequence[Sequence[int]] = ()
+    ):
+        pad.check_question(question, len(given))
+        kind = f"architecture = {model.cfg.architecture!r}"
+        require(not model.cfg.open_prompt, f"{kind}: a scratchpad needs the decoder, ENTP or a hybrid")
+        require(
+            not self.cached or model.cfg.recomputed_layers < 2,
+            f"{type(self).__name__} keeps keys and values, which only a decoder allows; {kind} is read afresh",
+        )
+        self.model, self.pad, self.forwards = model, pad, 0
+        self.memory = [*question, pad.start]
+        self.segments: list[list[int]] = [[]]  # the last one is being written
+        for token in (*self.memory, pad.delimiter, pad.end):
+            self.check(token)
+        self.begin()
+        for state in given:
+            for token in (*state, pad.delimiter):
+                self.append(token)
+
+    def begin(self) -> None:
+        """Read the memory, where something of it is kept."""
+
+    def read(self, token: int) -> None:
+        """Take up one token, where something of it is kept."""
+
+    def next_state(self) -> None:
+        """Take up that a new state begins."""
+
+    def logits(self) -> Tensor:
+        """(V,) after the present last token."""
+        raise NotImplementedError
+
+    def check(self, token: int) -> None:
+        size = self.model.cfg.vocab_size
+        require(0 <= token < size, f"token {token}: outside the vocabulary of {size}")
+
+    def append(self, token: int) -> None:
+        """Add a token to the present state; ``delimiter`` begins the next one."""
+        self.check(token)
+        self.segments[-1].append(token)
+        self.read(token)
+        if token == self.pad.delimiter:
+            self.segments.append([])
+            self.next_state()
+
+    @torch.no_grad()
+    def run(self, tokens: Sequence[int], **relations: Tensor) -> Tensor:
+        """Logits (V,) after the last of some tokens, read from nothing."""
+        self.check_room(len(tokens), "to read", self.model.cfg.max_length)
+        inputs_BT = self.tensor(tokens)
+        wanted_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
+        wanted_BT[:, -1] = True
+        self.forwards += len(tokens)
+        return self.model(inputs_BT, wanted_BT, **relations)[0]
+
+    def extend(self, cache: Cache, tokens: Sequence[int]) -> Tensor:
+        """Logits (V,) after further tokens, whose keys and values ``cache`` keeps; positions go on counting."""
+        self.check_room(cache.length + len(tokens), "kept", cache.max_length)
+        self.forwards += len(tokens)
+        return cached_logits(self.model, self.tensor(tokens), cache)[0]
+
+    def check_room(self, tokens: int, what: str, room: int) -> None:
+        where = f"{tokens} tokens {what} at state {len(self.segments)}"
+        require(tokens <= room, f"{where}: beyond the model's max_length of {room}")
+
+    def tensor(self, tokens: Sequence[int]) -> Tensor:
+        return torch.tensor([list(tokens)], device=self.model.ln_f.weight.device)
+
+
+class Trimmed(Reader):
+    """The definition: the input is the memory, the last whole state and what there is of the present one."""
+
+    def logits(self) -> Tensor:
+        return self.run([*self.memory, *itertools.chain(*self.segments[-2:])])
+
+
+class Whole(Reader):
+    """The ordinary scratchpad: every state may read all before it."""
+
+    def logits(self) -> Tensor:
+        return self.run([*self.memory, *itertools.chain(*self.segments)])
+
+
+class Masked(Reader):
+    """The whole text with a mask: a state sees itself and the memory, and the present one the last as well.
+
+    Positions of the last two states are those of the trimmed text; what older states have does not matter.
+    """
+
+    def logits(self) -> Tensor:
+        tokens, groups = list(self.memory), [0] * len(self.memory)
+        positions = list(range(len(tokens)))
+        newest = len(self.segments)
+        for number, segment in enumerate(self.segments, 1):
+            start = len(self.memory) + (len(self.segments[-2]) if number == newest > 1 else 0)
+            positions += range(start, start + len(segment))
+            groups += [number] * len(segment)
+            tokens += segment
+        groups_BT = self.tensor(groups)
+        mask_BTT = group_mask(groups_BT)
+        if self.model.cfg.recomputed_layers:  # with full attention the context sees the present state too
+            context = (groups_BT == 0) | (groups_BT >= newest - 1)
+            mask_BTT = mask_BTT & ~context[:, :, None] | (context[:, :, None] & context[:, None])
+        else:
+            mask_BTT = mask_BTT | (groups_BT[:, :, None] == newest) & (groups_BT[:, None] == newest - 1)
+        return self.run(tokens, positions_BT=self.tensor(positions), mask_BTT=mask_BTT)
+
+
+class Cached(Reader):
+    """The ordinary scratchpad with every key and value kept, which is exact."""
+
+    cached = True
+
+    def begin(self) -> None:
+        self.cache = Cache(self.model, 1)
+        self.last = self.extend(self.cache, self.memory)
+
+    def read(self, token: int) -> None:
+        if token != self.pad.end:
+            self.last = self.extend(self.cache, [token])
+
+    def logits(self) -> Tensor:
+        return self.last
+
+
+class Recomputed(Cached):
+    """One cache of memory, last state and present state. When a state ends, all but the memory is forgotten.
+
+    The state that has ended is then read again, as the last one.
+    """
+
+    def read(self, token: int) -> None:
+        if token != self.pad.delimiter:  # it is read with its state
+            super().read(token)
+
+    def next_state(self) -> None:
+        self.cache.length = len(self.memory)
+        self.last = self.extend(self.cache, self.segments[-2])
+
+
+class Doubled(Cached):
+    """Two caches, filled as tokens come: for the present state, and for the next, which will read this one as its last.
+
+    When a state ends the second takes the place of the first, and no token is read again.
+    """
+
+    def begin(self) -> None:
+        super().begin()
+        self.next = Cache(self.model, 1)
+        self.next.kv.copy_(self.cache.kv)
+        self.next.positions_BT.copy_(self.cache.positions_BT)
+        self.next.length = self.cache.length
+
+    def read(self, token: int) -> None:
+        if token != self.pad.delimiter:  # the next state begins behind it, as its own context alone
+            super().read(token)
+        if token != self.pad.end:
+            self.prepared = self.extend(self.next, [token])
+
+    def next_state(self) -> None:
+        self.cache, self.next = self.next, self.cache
+        self.next.length = len(self.memory)
+        self.last = self.prepared
+
+
+class Naive(Cached):
+    """One cache that forgets the state before last when a state ends and keeps the last as it was read.
+
+    Its keys and values come from attending to a state that the next must not know. Positions go on where the trimmed
+    text has them, and those that ALiBi compares are put right: what is wrong is the content alone.
+    """
+
+    def next_state(self) -> None:
+        start, kept = len(self.memory), len(self.segments[-2])
+        old = slice(self.cache.length - kept, self.cache.length)
+        self.cache.kv[..., start : start + kept, :] = self.cache.kv[..., old, :].clone()
+        self.cache.length = start + kept
+
+
+READERS: dict[str, type[Reader]] = {
+    way.__name__.lower(): way for way in (Trimmed, Masked, Recomputed, Doubled, Naive, Whole, Cached)
+}
+EXACT_WAYS = ("trimmed", "masked", "recomputed", "doubled")  # of reading an inductive scratchpad, the definition first
+
+
+@dataclass(frozen=True)
+class Written:
+    """States that a model wrote, without delimiters, why it stopped, the tokens it read, logits (T, V) if kept."""
+
+    states: tuple[Tokens, ...]
+    stopped: str
+    forwards: int = 0
+    logits_TV: Tensor | None = None
+
+
+@torch.no_grad()
+def write(
+    model: Transformer,
+    pad: Scratchpad,
+    question: Sequence[int],
+    way: str,
+    most_state_tokens: int,
+    most_states: int,
+    choose: Callable[[Tensor], int] | None = None,
+    given: Sequence[Sequence[int]] = (),
+) -> Written:
+    """A scratchpad written token by token, greedily unless ``choose`` takes the next token from logits (V,).
+
+    ``way``: one of ``READERS``. Writing stops at the end token, and where a state has ``most_state_tokens`` tokens and
+    no delimiter, or ``most_states`` are written without an end. ConfigError as ``Reader``.
+    """
+    one_of("way", way, READERS)
+    check_limits(most_state_tokens, most_states)
+    reader: Reader = READERS[way](model, pad, question, given)
+    logits: list[Tensor] = []
+    while True:
+        logits.append(reader.logits())
+        token = int(logits[-1].argmax()) if choose is None else choose(logits[-1])
+        stopped = why_stopped(pad, token, reader.segments, most_state_tokens, most_states)
+        if stopped:
+            return Written(contents(reader.segments), stopped, reader.forwards, torch.stack(logits))
+        reader.append(token)
+
+
+def check_limits(most_state_tokens: int, most_states: int) -> None:
+    """ConfigError for limits below 1."""
+    for name, value in (("most_state_tokens", most_state_tokens), ("most_states", most_states)):
+        require(value >= 1, f"{name} = {value}: must be at least 1")
+
+
+def why_stopped(
+    pad: Scratchpad, token: int, segments: list[list[int]], most_state_tokens: int, most_states: int
+) -> str:
+    """Why writing stops at the next ``token`` of the last segment; "" where it goes on."""
+    if token == pad.end:
+        return END
+    if token == pad.delimiter:
+        return TOO_MANY if len(segments) >= most_states else ""
+    return TOO_LONG if len(segments[-1]) >= most_state_tokens else ""
+
+
+def contents(segments: list[list[int]]) -> tuple[Tokens, ...]:
+    """The states without their delimiters, of which the last has none."""
+    return (*(tuple(segment[:-1]) for segment in segments[:-1]), tuple(segments[-1]))
+
+
+@torch.no_grad()
+def write_many(
+    model: nn.Module,
+    pad: Scratchpad,
+    questions: Sequence[Sequence[int]],
+    inductive: bool,
+    most_state_tokens: int,
+    most_states: int,
+    given: Sequence[Sequence[Sequence[int]]] | None = None,
+) -> list[Written]:
+    """Scratchpads for many questions, greedily and without caches, behind the ``given`` states of each.
+
+    With ``inductive`` each state is written from the question and the last state, else from the whole text. Rows are
+    filled up behind their last token, which no architecture but a prefix decoder sees. One that would outgrow the
+    model's context stops as one whose state has no delimiter.
+    """
+    check_limits(most_state_tokens, most_states)
+    begun = [()] * len(questions) if given is None else given
+    segments = [[*([*state, pad.delimiter] for state in states), []] for states in begun]
+    stopped = [""] * len(questions)
+    while not all(stopped):
+        contexts = {}
+        for i in (i for i, why in enumerate(stopped) if not why):
+            read = segments[i][-2:] if inductive else segments[i]
+            contexts[i] = [*questions[i], pad.start, *itertools.chain(*read)]
+            if len(contexts[i]) > model.cfg.max_length:
+                stopped[i] = TOO_LONG
+                del contexts[i]
+        if not contexts:
+            break
+        tokens_R = next_tokens(model, list(contexts.values()), pad.end)
+        for i, token in zip(contexts, tokens_R.tolist(), strict=True):
+            stopped[i] = why_stopped(pad, token, segments[i], most_state_tokens, most_states)
+            if not stopped[i]:
+                segments[i][-1].append(token)
+                if token == pad.delimiter:
+                    segments[i].append([])
+    return [Written(contents(whole), why) for whole, why in zip(segments, stopped, strict=True)]
+
+
+def next_tokens(model: nn.Module, contexts: Sequence[Sequence[int]], filler: int) -> Tensor:
+    """The likeliest token (R,) after each context."""
+    longest = max(map(len, contexts))
+    device = next(model.parameters()).device
+    inputs_RT = torch.tensor([[*c, *[filler] * (longest - len(c))] for c in contexts], device=device)
+    ends_R = torch.tensor([len(c) - 1 for c in contexts], device=device)
+    wanted_RT = torch.arange(longest, device=device)[None] == ends_R[:, None]
+    return model(inputs_RT, wanted_RT).argmax(-1)

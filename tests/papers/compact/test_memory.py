@@ -1,0 +1,149 @@
+"""The memorisation model against attention written out, many runs against single ones, and the three studies."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from entp_lib.validation import ConfigError
+from entp_papers.compact import memory
+from entp_papers.compact.memory import MemoryConfig, Schedule
+
+CFG = MemoryConfig(symbols=8, length=5, width=12, head_width=6, n_heads=2)
+MODEL = dict(symbols=8, length=5, width=12, head_width=6)
+SCHEDULE = dict(epochs=12, batch_size=16, rate=1e-2, count_every=4)
+
+
+def logits(cfg, find=memory.last_logits):
+    trained, frozen = (
+        {k: v.double() for k, v in draw(cfg, torch.Generator().manual_seed(0)).items()}
+        for draw in (memory.trained_weights, memory.frozen_weights)
+    )
+    return find(cfg, trained, frozen, torch.randint(9, (5, 7), generator=torch.Generator().manual_seed(1)))
+
+
+def plain(cfg, trained, frozen, tokens_ST):
+    """Every key, value and position formed, one head after the other."""
+    x = frozen["embedding"][tokens_ST] + frozen["positions"]
+    length = x.shape[1]
+    for layer in range(cfg.n_layers):
+        z = F.layer_norm(x, x.shape[-1:])
+        total = torch.zeros_like(x)
+        for h in range(cfg.n_heads):
+            q, k = z @ trained[f"{layer}.query"][h], z @ trained[f"{layer}.key"][h]
+            scores = q @ k.transpose(1, 2) / math.sqrt(cfg.head_width)
+            if cfg.architecture == "decoder":
+                scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
+            mixing = scores.softmax(-1)
+            if cfg.attention_weights == "query_key":
+                total = total + mixing @ z
+            else:
+                total = total + mixing @ (z @ trained[f"{layer}.value"][h]) @ trained[f"{layer}.out"][h]
+        x = memory.feed_forward(cfg, trained, layer, x + total)
+    return F.layer_norm(x[:, -1], x.shape[-1:]) @ frozen["output"]
+
+
+@pytest.mark.parametrize("n_layers", [1, 2])
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+@pytest.mark.parametrize("shape", [dict(n_heads=3), dict(feed_forward="identity"), dict(attention_weights="query_key")])
+def test_equals_plain_attention(n_layers, architecture, shape):
+    cfg = MemoryConfig(width=12, head_width=5, symbols=9, architecture=architecture, n_layers=n_layers, **shape)
+    torch.testing.assert_close(logits(cfg), logits(cfg, plain), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "shape, count",
+    [
+        (dict(width=16, head_width=16, feed_forward="none", attention_weights="query_key"), 512),  # figure 8's
+        (dict(width=16, head_width=8, feed_forward="none"), 512),
+        (dict(width=12, head_width=5, n_heads=3, n_layers=2), 2 * (4 * 12 * 15 + 8 * 144 + 60)),
+    ],
+)
+def test_parameter_count_is_the_number_of_trained_weights(shape, count):
+    cfg = MemoryConfig(**shape)
+    trained = memory.trained_weights(cfg, torch.Generator())
+    assert memory.parameter_count(cfg) == sum(w.numel() for w in trained.values()) == count
+
+
+def libraries(runs, sequences=24):
+    return torch.stack([memory.random_library(CFG, sequences, seed) for seed in range(runs)])
+
+
+@pytest.mark.parametrize("changes", [{}, dict(n_layers=2, architecture="entp", feed_forward="none")])
+def test_runs_side_by_side_equal_single_runs(changes):
+    cfg, schedule = MemoryConfig(**{**vars(CFG), **changes}), Schedule(epochs=6, batch_size=8, count_every=2)
+    together = memory.train(cfg, schedule, libraries(3), [0, 1, 2])
+    for run in range(3):
+        alone = memory.train(cfg, schedule, libraries(3)[run : run + 1], [run])
+        torch.testing.assert_close(together.losses_RC[run], alone.losses_RC[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_small_library_is_learned_by_heart_and_runs_end_there():
+    schedule = Schedule(epochs=200, batch_size=8, rate=1e-2, count_every=1, until_all=True)
+    outcome = memory.train(CFG, schedule, libraries(2, 12), [0, 1])
+    assert outcome.best_R.tolist() == [12, 12]
+    assert 0 < int(outcome.ended_R.max()) < 200 and outcome.epochs_C[-1] == int(outcome.ended_R.max())
+    assert outcome.losses_RC[:, -1].max() < outcome.losses_RC[:, 0].min()
+
+
+def test_a_run_without_patience_left_keeps_its_best(monkeypatch):
+    counts = iter(torch.tensor([[5, 5], [4, 6], [3, 7], [90, 8]]))
+    monkeypatch.setattr(memory, "recalled", lambda *_: next(counts))
+    outcome = memory.train(CFG, Schedule(epochs=4, count_every=1, patience=2), libraries(2), [0, 1])
+    assert outcome.best_R.tolist() == [5, 8] and outcome.ended_R.tolist() == [3, 0]
+
+
+def test_epochs_by_steps_and_libraries_that_grow_without_changing():
+    assert Schedule(steps=100, batch_size=10).passes(95) == 10
+    assert Schedule(epochs=7, batch_size=10).passes(95) == 7
+    assert torch.equal(memory.random_library(CFG, 20, 3)[:8], memory.random_library(CFG, 8, 3))
+
+
+def test_capacity_is_deterministic_plain_and_one_function_with_one_layer():
+    first = memory.capacity_study(MODEL, SCHEDULE, 48, runs=2, seed=3)
+    assert first == memory.capacity_study({**MODEL, "architecture": "entp"}, SCHEDULE, 48, runs=2, seed=3)
+    assert first != memory.capacity_study(MODEL, SCHEDULE, 48, runs=2, seed=4)
+    metrics, curves = json.loads(json.dumps(first))
+    assert metrics["best"] == max(metrics["capacity"]) and metrics["offset"] == 6 and metrics["steps"] == 36
+    assert curves["epoch"] == [4, 8, 12] and len(curves["right"]) == len(curves["loss"]) == 3
+
+
+def test_the_largest_library_lies_where_recall_ends():
+    schedule, small = dict(steps=120, batch_size=64, rate=3e-2, count_every=10), dict(width=6, feed_forward="none")
+    metrics, curves = memory.largest_library_study({**MODEL, **small}, schedule, [2, 4, 400, 500, 600], runs=2)
+    assert metrics["bounded"] and metrics["best"] in (2, 4) and curves["size"] == [2, 4, 400, 500]
+    assert curves["right"][0] == 2 and curves["right"][2] < 400
+
+
+def test_shatter_counts_the_runs_that_got_there_and_fits_only_what_spreads(monkeypatch):
+    metrics, curves = memory.shatter_study(MODEL, dict(epochs=150, batch_size=16, rate=1e-2), library=6, runs=60)
+    assert metrics["unfinished"] == 60 - len(curves["epochs"]) < 10
+    assert metrics["fit"]["mean"] == pytest.approx(sum(curves["epochs"]) / len(curves["epochs"]))
+    even = SimpleNamespace(ended_R=torch.full((60,), 7), best_R=torch.full((60,), 6))
+    monkeypatch.setattr(memory, "train", lambda *_: even)
+    metrics, curves = memory.shatter_study(MODEL, dict(epochs=9, batch_size=16), library=6, runs=60)
+    assert metrics["fit"] is None and metrics["moments"] is None and curves["epochs"] == [7] * 60
+
+
+@pytest.mark.parametrize(
+    "make, named",
+    [
+        (lambda: MemoryConfig(width=0), "width"),
+        (lambda: MemoryConfig(length=1), "length"),
+        (lambda: MemoryConfig(symbols=1), "symbols"),
+        (lambda: MemoryConfig(n_heads=2, attention_weights="query_key"), "n_heads"),
+        (lambda: MemoryConfig(feed_forward="frozen"), "feed_forward"),
+        (lambda: Schedule(batch_size=0), "batch_size"),
+        (lambda: Schedule(patience=-1), "patience"),
+        (lambda: memory.capacity_study({**MODEL, "widht": 3}, SCHEDULE, 8), "widht"),
+        (lambda: memory.capacity_study(MODEL, SCHEDULE, 0), "library"),
+        (lambda: memory.capacity_study(MODEL, SCHEDULE, 8, 0), "runs"),
+        (lambda: memory.largest_library_study(MODEL, SCHEDULE, [8, 4]), "sizes"),
+    ],
+)
+def test_bad_input(make, named):
+    with pytest.raises(ConfigError, match=named):
+        make()

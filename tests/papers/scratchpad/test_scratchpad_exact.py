@@ -1,0 +1,210 @@
+"""Two ways of training give a decoder one loss and one gradient, ways of writing one text; and what may be kept."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from entp_lib.validation import ConfigError
+from entp_papers.scratchpad import relative
+from entp_papers.scratchpad.exact import (
+    KINDS,
+    PAD,
+    as_printed,
+    changes,
+    compare_written,
+    costs,
+    differences,
+    drawn,
+    equivalence_study,
+    keys_and_values,
+    loss_and_gradients,
+    printed_chunks,
+    random_example,
+    random_model,
+    reuse_study,
+    writing_study,
+)
+from entp_papers.scratchpad.format import INGREDIENTS, Example, batch_of, duplicate_states, group_mask, ordinary
+from entp_papers.scratchpad.generation import EXACT_WAYS, Written
+
+SCHEMES = ("learned", "rotary", "alibi", "none")
+
+
+def texts(seed, counts):
+    generator = torch.Generator().manual_seed(seed)
+    return [random_example(generator, count) for count in counts]
+
+
+@settings(max_examples=16)
+@given(
+    scheme=st.sampled_from(SCHEMES),
+    seed=st.integers(0, 10_000),
+    counts=st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    extra=st.integers(0, 4),
+)
+def test_losses_and_gradients_are_equal(scheme, seed, counts, extra):
+    found = differences(random_model("decoder", scheme, seed), texts(seed, counts), extra=extra)
+    assert found["loss"] < 1e-10 and found["gradient"] < 1e-9
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("missing", INGREDIENTS)
+def test_without_an_ingredient_they_differ(scheme, missing):
+    found = differences(random_model("decoder", scheme, 1), texts(1, (2, 3)), (missing,))
+    if (scheme, missing) == ("none", "positions"):  # nothing to count
+        assert found["loss"] < 1e-10
+    else:
+        assert found["loss"] > 1e-3 and found["gradient"] > 1e-3
+
+
+def test_a_text_without_delimiters_has_the_ordinary_causal_loss():
+    model, example = random_model("decoder", "learned", 0), Example((4, 5, 6), (), (7, 8))
+    row = ordinary(PAD, example)
+    one, two = (loss_and_gradients(model, batch_of([x]))[0] for x in (row, duplicate_states(PAD, example)))
+    inputs_BT = torch.tensor([row.tokens[:-1]])
+    logits_TV = model(inputs_BT, torch.ones_like(inputs_BT, dtype=torch.bool))
+    plain = torch.nn.functional.cross_entropy(logits_TV[3:], torch.tensor(row.tokens[4:]), reduction="sum")
+    assert one == two and abs(float(one - plain.detach())) < 1e-12
+
+
+def test_entp_sees_states_from_the_question_in_chunks_and_not_in_duplicates():
+    """The question has one mask for all groups, so that full attention and duplicated states do not go together."""
+    assert differences(random_model("entp", "learned", 0), texts(0, (3,)))["loss"] > 1e-3
+
+
+def test_the_study_of_training_reports_the_worst_case():
+    metrics, table = equivalence_study(["learned", "alibi"], ["decoder"], most_states=3, examples=2, batches=2)
+    assert metrics["largest_loss"] < 1e-10 and metrics["largest_gradient"] < 1e-9
+    assert metrics["smallest_control"] > 1e-3 and len(table["loss"]) == 8
+
+
+def test_chunks_as_printed_are_another_training():
+    """A # behind the question moves and changes what every later state reads; the first state's # is never learned."""
+    rows = printed_chunks(Example((4, 5), ((6,), (7, 8), (3,))))
+    assert [row.tokens for row in rows] == [(4, 5, 0, 6), (4, 5, 0, 1, 6, 1, 7, 8, 1), (4, 5, 0, 1, 7, 8, 1, 3, 2)]
+    assert [sum(row.counted) for row in rows] == [1, 3, 2]
+    meant, printed = as_printed("learned", texts=3, states=3)
+    assert meant["tokens_with_a_loss"] == meant["of"] and meant["loss"] < 1e-10
+    assert printed["tokens_with_a_loss"] == printed["of"] - 3 and printed["loss"] > 1e-3
+
+
+def test_every_exact_way_draws_the_same_text():
+    metrics, table = writing_study(["learned", "none"], prompts=8, longest=5, states=5, n_layers=2)
+    rows = pd.DataFrame(table)
+    naive = rows["way"] == "naive"
+    assert rows.loc[~naive, "differing_texts"].eq(0).all() and (rows.loc[~naive, "largest_difference"] < 1e-9).all()
+    assert (rows.loc[naive, "largest_difference"] > 1e-3).all()
+    assert metrics["texts"] == 16 and metrics["texts_beyond_two_states"] > 4 and metrics["most_states"] == 5
+    assert set(rows["way"]) == {*EXACT_WAYS[1:], "naive"}
+    question, model = texts(0, [1])[0].question, random_model("decoder", "learned", 0)
+    assert len({drawn(model, question, "trimmed", 5, 5, seed).states for seed in range(8)}) > 4
+
+
+def test_logits_are_compared_up_to_the_first_difference():
+    """Behind it the texts go apart, and so do logits that are right for each."""
+    logits_TV = torch.zeros(4, 3).double()
+    other_TV = logits_TV.clone()
+    other_TV[1] += 0.25  # before the second token, which differs
+    other_TV[2:] += 9.0
+    one = Written(((3, 4), (5,)), "end", logits_TV=logits_TV)
+    assert compare_written(one, Written(((3, 5), (5,)), "end", logits_TV=other_TV)) == (True, 0.25)
+    assert compare_written(one, one) == (False, 0.0)
+    assert compare_written(one, Written(((3, 4), (5,)), "too many states", logits_TV=logits_TV))[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheme", "kept", "present"),
+    [
+        ("decoder", "learned", 3, 3),
+        ("ENTP", "learned", 1, 1),
+        ("inductive decoder", "learned", 3, 0),  # a state that has ended moves: not even one layer stays
+        ("inductive decoder", "rotary", 3, 0),
+        ("inductive decoder", "alibi", 3, 1),  # keys have no position
+        ("inductive decoder", "none", 3, 1),
+        ("inductive ENTP", "learned", 1, 0),
+    ],
+)
+def test_layers_that_keep_their_keys_and_values(kind, scheme, kept, present):
+    """A decoder keeps all, ENTP the first; an inductive decoder all within a state, little of one that has ended."""
+    architecture, inductive, _ = KINDS[kind]
+    example = Example((5, 6), ((3, 4), (7, 8, 3), (4, 4), (6,)))
+    rows = changes(random_model(architecture, scheme, 1, n_layers=3), example, inductive)
+    found = {(row["event"], row["part"]): row["layers_kept"] for row in rows}
+    assert found.pop(("state", "present")) == present and set(found.values()) == {kept}
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+def test_keys_and_values_are_the_models_own(architecture):
+    """The last layer's values lead to the model's logits."""
+    model = random_model(architecture, "alibi", 0, n_layers=1)
+    tokens = (3, 4, 5, 0, 7)
+    k, v = (x.transpose(0, 1)[None] for x in keys_and_values(model, tokens, full=False)[0].unbind(1))
+    block, x = model.blocks[0], model.embed(torch.tensor([tokens]), None)
+    q = block.attention.project(block.ln_1(x))[0]
+    bias = model.positions.bias(torch.arange(5)[None], torch.arange(5)[None])[..., -1:, :]
+    out = block.residual(x[:, -1:], block.attention(q[:, :, -1:], k, v, bias, False))
+    wanted = torch.tensor([[False] * 4 + [True]])
+    assert (model.head(model.ln_f(out))[0] - model(torch.tensor([tokens]), wanted)).abs().max() < 1e-12
+
+
+def test_costs_lie_between_keeping_everything_and_nothing():
+    (example,) = texts(0, [6])
+    rows = {}
+    for architecture, _, ways in KINDS.values():
+        found = costs(random_model(architecture, "learned", 0), example, ways)
+        rows |= {(architecture, way): row for way, row in found.items()}
+    read = {key: row["tokens_read"] for key, row in rows.items()}
+    assert read["decoder", "cached"] < read["decoder", "recomputed"] < read["entp", "trimmed"] < read["entp", "whole"]
+    assert read["decoder", "recomputed"] <= 2 * read["decoder", "cached"]
+    assert all((row["largest_error"] < 1e-9) == (way != "naive") for (_, way), row in rows.items())
+
+
+def test_the_study_of_reuse_reports_both_tables():
+    metrics, table = reuse_study("learned", states=4, longest=3, n_layers=2, texts=2)
+    assert list(dict.fromkeys(table["kind"])) == list(KINDS)
+    assert metrics["ways"]["inductive decoder, doubled"]["largest_error"] < 1e-9
+    assert metrics["ways"]["inductive decoder, naive"]["largest_error"] > 1e-3
+
+
+@pytest.mark.parametrize("tokens", range(2, 7))
+def test_relative_distances(tokens):
+    """A window that lets the last token of a state see the state before shows its first token an older state."""
+    assert relative.place(5, tokens, tokens) - relative.place(4, 1, tokens) == 2 * tokens - 1
+    assert max(relative.distances_wanted(tokens)) == 2 * tokens - 1
+    seen = relative.states_seen(tokens, 5, 1)
+    assert seen == {3: list(range(2, tokens + 1)), 4: list(range(1, tokens + 1)), 5: [1]}
+    plain, inductive = ([relative.distance_to_question(i, tokens, x) for i in range(1, 7)] for x in (False, True))
+    assert np.diff(plain).tolist() == [tokens] * 5 and len(set(inductive[1:])) == 1
+
+
+@pytest.mark.parametrize(("window", "layers"), [(1, 4), (3, 2), (4, 3)])
+def test_windows_add_up_over_layers_and_the_inductive_field_does_not_grow(window, layers):
+    field = relative.receptive_field(relative.window_mask(30, window), layers)
+    assert (field == relative.window_mask(30, window * layers)).all()
+    mask = relative.inductive_mask(3, 4, 4)
+    assert (relative.receptive_field(mask, layers) == mask).all()
+    row = duplicate_states(PAD, Example((5, 6), ((3,) * 3,) * 4))
+    assert (group_mask(torch.tensor([row.groups]))[0].tril().numpy() == mask).all()
+
+
+def test_the_study_of_relative_positions_reports_all_three():
+    metrics, table = relative.relative_study(6, 5, 3)
+    holds = dict.fromkeys(("grows", "reach_is_window_times_layers", "leaks_all_but_one"), True)
+    assert metrics == {**holds, "inductive_leaks": 0, "layers": 3} and table["tokens"] == list(range(2, 7))
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: changes(random_model("decoder", "learned", 0), Example((3,), ((3,), (4,), (5,))), True), "3 states"),
+        (lambda: relative.place(1, 5, 4), "token = 5"),
+        (lambda: relative.receptive_field(relative.window_mask(3, 1), 0), "layers = 0"),
+        (lambda: relative.relative_study(1, 3, 2), "most_tokens = 1"),
+    ],
+)
+def test_bad_input_is_named(make, named):
+    with pytest.raises(ConfigError, match=named):
+        make()

@@ -1,0 +1,112 @@
+"""Chunks and duplicated states, token by token, and the texts they come from."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from entp_lib.validation import ConfigError
+from entp_papers.scratchpad.exact import PAD, random_model
+from entp_papers.scratchpad.format import Example, Scratchpad, batch_of, chunks, duplicate_states, group_mask, ordinary
+
+tokens = st.lists(st.integers(3, 9), min_size=1, max_size=4).map(tuple)
+examples = st.builds(Example, tokens, st.lists(tokens, min_size=1, max_size=5).map(tuple))
+
+
+def test_a_worked_example():
+    example = Example((7, 8), ((3,), (4, 5), (6,)))
+    row = duplicate_states(PAD, example)
+    assert row.tokens == (7, 8, 0, 3, 1, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2)
+    assert row.groups == (0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3)
+    assert row.positions == (0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 3, 4, 5, 6, 7)
+    assert [int(c) for c in row.counted] == [0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
+    rows = chunks(PAD, example)
+    assert [row.tokens for row in rows] == [(7, 8, 0, 3, 1), (7, 8, 0, 3, 1, 4, 5, 1), (7, 8, 0, 4, 5, 1, 6, 2)]
+    assert [sum(row.counted) for row in rows] == [2, 3, 2]
+
+
+@settings(max_examples=40)
+@given(example=examples)
+def test_each_token_of_a_state_is_counted_once_and_seen_from_the_same_context(example):
+    """A counted token reads the same tokens at the same positions in both methods."""
+    memory, text = PAD.memory(example), PAD.text(example)
+
+    def contexts(row):
+        mask = group_mask(torch.tensor([row.groups]))[0]
+        for t in range(1, len(row.tokens)):
+            if row.counted[t]:
+                seen = [s for s in range(t) if mask[t - 1, s]]
+                yield tuple((row.tokens[s], row.positions[s]) for s in seen), row.tokens[t]
+
+    one = [found for row in chunks(PAD, example) for found in contexts(row)]
+    two = list(contexts(duplicate_states(PAD, example)))
+    assert one == two and [token for _, token in two] == list(text[len(memory) :])
+    assert all([p for _, p in context] == list(range(len(context))) for context, _ in two)
+
+
+@settings(max_examples=40)
+@given(example=examples)
+def test_a_second_copy_sees_the_memory_and_itself_alone(example):
+    row = duplicate_states(PAD, example)
+    mask = group_mask(torch.tensor([row.groups]))[0].tril()
+    memory = len(PAD.memory(example))
+    for t in range(memory, len(row.tokens)):
+        if not row.counted[t]:
+            seen = mask[t].nonzero()[:, 0].tolist()
+            first = min(s for s in seen if s >= memory)
+            assert not row.counted[first] and row.positions[first] == memory
+            assert seen == [*range(memory), *range(first, t + 1)]
+
+
+def test_filler_is_seen_by_nobody_and_never_counted():
+    rows = [duplicate_states(PAD, Example((3,), ((4,),))), duplicate_states(PAD, Example((3, 5), ((4,), (6, 7))))]
+    batch = batch_of(rows, filler=2, length=12)
+    real = len(rows[0].tokens) - 1
+    assert batch.inputs_BT.shape == (2, 12) and not batch.wanted_BT[0, real:].any()
+    assert not batch.mask_BTT[0, :real, real:].any() and batch.mask_BTT.diagonal(dim1=1, dim2=2).all()
+    assert batch.mask_BTT[0, real:].sum() == 12 - real
+
+
+def test_plain_rows_bring_no_mask_and_lose_nothing():
+    """Filler is behind what is read, where a causal model does not look: the mask would hide nothing."""
+    rows = chunks(PAD, Example((3,), ((4, 5), (6,), (7, 8, 3))))
+    batch = batch_of(rows, filler=PAD.end)
+    assert batch.relations() == {}
+    model = random_model("decoder", "learned", 0)
+    together = model(batch.inputs_BT, batch.wanted_BT)
+    single = torch.cat([model(b.inputs_BT, b.wanted_BT) for b in (batch_of([row]) for row in rows)])
+    assert (together - single).abs().max() < 1e-12
+
+
+def test_a_given_state_is_read_and_never_learned():
+    example = Example((), ((3,), (4, 5), (6,)), given=1)
+    row = duplicate_states(PAD, example)
+    assert row.tokens == (0, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2)
+    assert row.positions == (0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5)
+    assert [int(c) for c in row.counted] == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
+    assert [sum(r.counted) for r in chunks(PAD, example)] == [3, 2]
+    assert [int(c) for c in ordinary(PAD, example).counted] == [0, 0, 0, 1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Scratchpad(0, 0, 1), "delimiter = 0"),
+        (lambda: Scratchpad(0, -1, 1), "delimiter = -1"),
+        (lambda: PAD.text(Example((), ((3,),))), "question"),
+        (lambda: PAD.text(Example((3,), ())), "state 1"),
+        (lambda: PAD.text(Example((3,), ((3,), ()))), "state 2"),
+        (lambda: PAD.text(Example((3,), ((3, 1),))), "delimiter token 1"),
+        (lambda: PAD.text(Example((3, 0), ((3,),))), "start token 0"),
+        (lambda: chunks(PAD, Example((), ((3,), (4, 5)), given=2)), "given = 2"),
+        (lambda: duplicate_states(PAD, Example((3,), ((3,),)), ("masks",)), "without = 'masks'"),
+        (lambda: batch_of([]), "rows"),
+        (lambda: batch_of([ordinary(PAD, Example((3,), ((4,),)))], length=2), "length = 2"),
+        (lambda: batch_of([replace(ordinary(PAD, Example((3,), ((4,),))), counted=(False,) * 4)]), "labels"),
+    ],
+)
+def test_bad_input_is_named(make, named):
+    with pytest.raises(ConfigError, match=named):
+        make()
