@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 
 
 def exit_status(command: Callable[[], int]) -> int:
-    """What ``command`` returns; after a line on stderr 2 for a mistake or a disk, 128 + the signal that ended it."""
+    """Run ``command``: its exit status; after a line on stderr 2 for a mistake or a disk, 128 + n for signal n."""
     from entp_lib.records import stopping
     from entp_lib.records.store import RecordError
 

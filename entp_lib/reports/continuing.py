@@ -52,7 +52,7 @@ def generate_command(options) -> int:
 def codec(config, weights: Path | None = None):
     """(encode, decode) of a run's tokens: text to ids and back. ConfigError for tasks that have no text.
 
-    ``weights``: their file, beside which ``text FILE`` has left the tokenizer, and ``data FILE`` the words; without
+    ``weights``: their file, next to which ``text FILE`` has left the tokenizer, and ``data FILE`` the words; without
     these the user's file itself is read.
     """
     from entp_lib.tasks import build_task
@@ -74,12 +74,12 @@ def codec(config, weights: Path | None = None):
 
 
 def tokenizer_path(weights: Path) -> Path:
-    """Where the tokenizer of a run on a text of one's own lies, or the words of one on data: beside its weights."""
+    """Path of the tokenizer of a run of ``text FILE``, or of the words of one of ``data FILE``, next to its weights."""
     return weights.with_name(weights.name.replace(".weights.safetensors", ".tokenizer.json"))
 
 
 def kept_tokenizer(weights: Path):
-    """The tokenizer that lies beside a file of weights; None where there is none. ConfigError where it is damaged."""
+    """Tokenizer stored next to a file of weights; None where there is none. ConfigError where it is damaged."""
     from entp_lib.corpora.tokenizers import restore
 
     return kept(weights, "text", lambda about: restore(about["name"], about["vocabulary"], about["state"]))
@@ -91,7 +91,7 @@ def kept_words(weights: Path, symbols: int) -> list[str] | None:
 
 
 def kept(weights: Path, command: str, read):
-    """What ``read`` makes of the JSON beside a file of weights, which ``command`` writes; None where there is none."""
+    """Apply ``read`` to the JSON next to a file of weights, written by ``command``; None where there is none."""
     path = tokenizer_path(weights)
     if path == weights or not path.exists():
         return None

@@ -114,7 +114,7 @@ def scale(table: pd.DataFrame) -> str:
 
 
 def tally(table: pd.DataFrame) -> str:
-    """How many claims have each verdict, in a sentence."""
+    """Number of claims with each verdict, in a sentence."""
     judged = papers_claims(table)
     counts = judged["verdict"].value_counts()
     parts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in claims.VERDICTS if verdict in counts)
@@ -179,7 +179,7 @@ def title_of(paper: str) -> str:
 
 
 def legend() -> str:
-    """What the columns, tiers and verdicts mean."""
+    """Legend of columns, tiers and verdicts."""
     tiers = markdown(pd.DataFrame({"tier": [f"`{t}`" for t in TIERS], "what it runs": [TIER_WORDS[t] for t in TIERS]}))
     words = pd.DataFrame(VERDICT_WORDS.items(), columns=["verdict", "what it says"])
     return (

@@ -57,7 +57,7 @@ def configs(
 
     ``vocabulary`` 0: for characters as many as the text has. ``prefixes``: trained positions of a window, 0 for all.
     ``steps`` 0: ``PASSES`` over the text, but 100 to 400 of them. ``evaluations``: points of the curves, each on as
-    many windows as an evaluation may take beside its training. ConfigError for what the file or the options lack.
+    many windows as an evaluation may take of the training time. ConfigError for what the file or the options lack.
     """
     one_of("size", size, SIZES)
     one_of("tokenizer", tokenizer, TOKENIZERS)
@@ -155,7 +155,7 @@ def sample_of(record: Record, store: Store) -> dict[str, str] | None:
 
 
 def keep_tokenizer(record: Record, store: Store) -> list[str]:
-    """Paths of a complete run's weights and of its tokenizer, which is written beside them as JSON.
+    """Paths of a complete run's weights and of its tokenizer, which is written next to them as JSON.
 
     ``entp_lib.corpora.tokenizers.restore`` takes what the file holds. Raises OSError where it cannot be written.
     """
@@ -169,7 +169,7 @@ def keep_tokenizer(record: Record, store: Store) -> list[str]:
 
 
 def report(records: Sequence[Record], store: Store) -> str:
-    """What a command prints of its runs: losses, a sample of each, and where weights and tokenizers lie."""
+    """Report of a command on its runs: losses, a sample of each, and where weights and tokenizers lie."""
     lines, found = [], courses(records)
     if len(found):
         lines += ["loss in nats a token", found.round(3).to_string()]

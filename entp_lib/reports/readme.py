@@ -9,12 +9,11 @@ from urllib.parse import urlsplit
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.experiments import claims
 from entp_lib.files import read_text, write_atomically
 from entp_lib.records.store import Store
 from entp_lib.reports import costs, findings
 from entp_lib.reports.ledger import ledger
-from entp_lib.reports.options import FIRST_OWN, notebook_paths
+from entp_lib.reports.options import notebook_paths
 from entp_lib.validation import ConfigError, require
 
 
@@ -25,26 +24,14 @@ def findings_part(table: pd.DataFrame) -> str:
 
 
 def notebooks_part(_: pd.DataFrame) -> str:
-    """The notebooks, linked, and what a missing number stands for."""
+    """The notebooks, linked."""
     links = [f"[{p.stem[:2]} {p.stem[3:].replace('_', ' ')}](notebooks/{p.name})" for p in sorted_notebooks()]
-    return " · ".join(links) + ".\n" + missing_numbers()
+    return " · ".join(links) + ".\n"
 
 
 def sorted_notebooks() -> list[Path]:
     """The committed notebooks in the order of their numbers."""
     return sorted(notebook_paths())
-
-
-def missing_numbers() -> str:
-    """A sentence on numbers that no notebook has: those that a paper's claims wait for, and those of nothing."""
-    there = {path.stem[:2] for path in sorted_notebooks()}
-    waiting = {name[:2]: name for name in claims.reference_claims()["notebook"] if name[:2] not in there}
-    numbers = [f"{n:02d}" for n in range(max(n for n in map(int, there) if n < FIRST_OWN))]
-    gaps = sorted({*waiting, *(n for n in numbers if n not in there)})
-    if not gaps:
-        return ""
-    named = ", ".join(f"{n} ({waiting[n][3:].replace('_', ' ')})" if n in waiting else n for n in gaps)
-    return f"Not written yet: {named}; the claims they would judge count as not attempted."
 
 
 PARTS: dict[str, Callable[[pd.DataFrame], str]] = {
@@ -59,7 +46,7 @@ PAGES: dict[str, Callable[[pd.DataFrame, Store], str]] = {
 
 
 def markers(text: str) -> dict[str, re.Pattern]:
-    """What finds each generated part in ``text``. ConfigError where a marker is missing."""
+    """Patterns that match each generated part in ``text``. ConfigError where a marker is missing."""
     patterns = {
         name: re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL) for name in PARTS
     }
@@ -78,10 +65,10 @@ def render(text: str, table: pd.DataFrame) -> str:
 
 
 def outdated() -> list[str]:
-    """Which generated files differ from what the records say now, README first; missing ones are among them."""
+    """Generated files that differ from what the records say now, README first; missing ones are among them."""
     store = Store(read_only=True)
     readme = read_text(paths.readme())
-    markers(readme)  # a mistake there is told before the ledger is computed
+    markers(readme)  # a mistake there is reported before the ledger is computed
     table = ledger(store)
     found = [] if readme == render(readme, table) else ["README.md"]
     for name, make in PAGES.items():

@@ -25,9 +25,7 @@ def add_parser(commands) -> None:
     task = kinds.add_parser("task", help="a task (parity of every prefix) with its test")
     task.add_argument("name", metavar="NAME", help="an identifier in lower case, such as parity")
     task.set_defaults(command=task_command)
-    notebook = kinds.add_parser(
-        "notebook", help="an experiment (decoder beside ENTP), its test, records and a notebook"
-    )
+    notebook = kinds.add_parser("notebook", help="an experiment (decoder and ENTP), its test, records and a notebook")
     notebook.add_argument("name", metavar="NAME", help="an identifier in lower case")
     notebook.add_argument("--task", default="counting", help="the task it trains on (default: counting)")
     notebook.add_argument("--no-run", action="store_true", help="write the files and execute nothing")
@@ -128,7 +126,7 @@ SIZES = {
 
 
 def in_the_way(task: str) -> str:
-    """Why a task cannot be built by its ``length`` alone, as ``new task`` writes them; empty where it can."""
+    """Reason why a task cannot be built by its ``length`` alone, as ``new task`` writes them; empty where it can."""
     from entp_lib.tasks import build_task
 
     try:

@@ -15,12 +15,6 @@ from entp_lib.reports.execution import in_words
 from entp_lib.reports.notebooks import OWN_WORDS
 
 
-def test_an_error_with_words_keeps_them():
-    assert in_words("ValueError", "no such text") == "ValueError: no such text"
-    assert in_words("AssertionError", "") == "AssertionError: without a word"
-    assert in_words("AssertionError", "", partial=2).endswith("the same command continues them")
-
-
 def test_a_check_without_words_is_told_by_its_line(tmp_path):
     """As papermill reports it, colours and all."""
     notebook = new_notebook(

@@ -203,9 +203,3 @@ def test_the_extra_is_installed_where_it_is_missing(status, monkeypatch, capsys)
     assert command[1:4] == ["-m", "pip", "install"] and any(part.startswith("sphinx==") for part in command)
     assert out.startswith("the site needs sphinx_of_another_world: installing the extra `site`")
     assert ("no such luck" in err and build.INSTALL in err) == bool(status)
-
-
-@pytest.mark.parametrize("other", [["--lab"], ["--only", "03"], ["--list"]])
-def test_site_goes_alone(other, capsys):
-    assert cli.main(["run", "--site", *other]) == 2
-    assert "--" in capsys.readouterr().err

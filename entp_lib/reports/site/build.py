@@ -39,7 +39,7 @@ SPOKEN = (  # what the theme says to screen readers and does not show, or does n
 
 
 def default_folder() -> Path:
-    """Where the site goes: a folder that git ignores."""
+    """Default folder of the site, which git ignores."""
     return paths.root() / "build" / "site"
 
 

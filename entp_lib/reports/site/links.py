@@ -13,7 +13,7 @@ HEADING = re.compile(r"^(#{1,4}) +(.+?) *$")
 
 
 def anchor(heading: str) -> str:
-    """What JupyterLab calls a heading's place, and the site with it."""
+    """Anchor of a heading, as JupyterLab forms it, and the site with it."""
     return heading.strip().replace(" ", "-")
 
 
@@ -31,7 +31,7 @@ def page_of(path: str) -> str | None:
 
 
 def relinked(text: str, source: str, page: str, known: set[str]) -> str:
-    """Markdown of the file ``source`` as it stands on ``page``: links lead to pages, other files lose theirs.
+    """Markdown of the file ``source`` rewritten for ``page``: links lead to pages, other files lose theirs.
 
     ``known``: the files of the repository that the site has pages of. Addresses of the web stay as they are.
     """
@@ -65,7 +65,7 @@ def relative(target: str, page: str) -> str:
 
 
 def with_anchors(text: str) -> str:
-    """Markdown whose headings have, beside the site's, the places that JupyterLab gives them."""
+    """Markdown whose headings have JupyterLab's anchors in addition to the site's."""
     lines, fenced = [], False
     for line in text.split("\n"):
         fenced ^= line.lstrip().startswith("```")
@@ -86,7 +86,7 @@ LOADS = {"img": "src", "script": "src", "link": "href", "source": "src", "iframe
 
 
 class Page(HTMLParser):
-    """What one page links to, loads, shows without alt text, and the places it has."""
+    """Links, loaded files, pictures without alt text, and anchors of one page."""
 
     def __init__(self, text: str):
         super().__init__()

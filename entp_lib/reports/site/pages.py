@@ -158,7 +158,7 @@ def paired(table: pd.DataFrame) -> list[tuple[pd.Series, pd.Series]]:
 
 
 def points(table: pd.DataFrame) -> list[dict]:
-    """What the interval plot draws: the measured claims of the papers."""
+    """Data of the interval plot: the measured claims of the papers."""
     from entp_lib.experiments.ledger_figures import VERDICT_COLOURS
 
     measured = table[(table["kind"] == "empirical") & table["our_value"].notna()]
