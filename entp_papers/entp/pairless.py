@@ -224,7 +224,10 @@ def overview(records: Sequence[Record]) -> pd.DataFrame:
         for column, score in (("pairless", "token_accuracy"), ("loss", "loss")):
             apart = found["pairless"].get(f"held_out_{score}")
             row[column] += f" ({apart:.3f})" if apart is not None else ""
-        rows[name, ", ".join(f"{k} {v}" for k, v in params.items() if k not in ("order", "first_scored"))] = row
+        sizes = {
+            "prompt" if k == "seed_length" else k: v for k, v in params.items() if k not in ("order", "first_scored")
+        }
+        rows[name, ", ".join(f"{k} {v}" for k, v in sizes.items())] = row
     return pd.DataFrame.from_dict(rows, orient="index").sort_index()
 
 

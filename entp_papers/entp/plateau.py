@@ -58,6 +58,8 @@ def stand(table: pd.DataFrame, metric: str, arms: Sequence[str]) -> tuple[Level,
 def pairless(records: Sequence[Record], arms: Sequence[str]) -> str:
     """Why a comparison of arms on Count3 says nothing of pairs: none is beyond the pairless bound; else empty."""
     chosen = select(records, arm=tuple(arms))
+    if not chosen:
+        return ""
     config, table = chosen[0].config, summary(chosen)
     return within(table.groupby("arm")["token_accuracy"].mean(), config.task, config.task_params)
 

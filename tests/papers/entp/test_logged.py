@@ -9,7 +9,7 @@ import pytest
 from entp_lib.config import ModelConfig
 from entp_lib.experiments.frames import published
 from entp_lib.models import costs
-from entp_lib.records.store import Record
+from entp_lib.records.store import Record, Store
 from entp_lib.validation import ConfigError
 from entp_papers.entp import count3_pictures, logged
 from entp_papers.entp.logged import AUTHORS_LOG, logged_study, ratios, spent
@@ -86,3 +86,19 @@ def test_the_figure_has_steps_beside_compute():
     (steps, operations) = ([line.get_ydata().tolist() for line in ax.lines] for ax in fig.axes)
     assert steps == [[0.1, 0.1], [0.05, 0.05]] and operations[1] == pytest.approx([10 * y for y in operations[0]])
     plt.close(fig)
+
+
+def test_stored_records_hold_what_the_table_has_now():
+    stored = AUTHORS_LOG.stored(Store(), "quick")
+    for record in stored:
+        log = published("entp", "logged_steps").query(
+            "task == @record.labels['task'] and model == @record.labels['model']"
+        )
+        for arm in logged.ARMS:
+            steps = log.query("architecture == @arm")["step"]
+            assert [step or 0 for step in record.curves[arm]] == steps.fillna(0).astype(int).tolist()
+            counted = record.metrics[arm]["counted"] / record.metrics[arm]["forward"]
+            assert counted == pytest.approx(1, abs=0.005)  # a padded row in the widest batch
+    rows = {check.claim: check for check in AUTHORS_LOG.measure(stored)}
+    assert rows["F3-log-steps"].remark == "2.3 to 3.2 times fewer"
+    assert rows["F3-log-compute"].remark == "7.5 to 10.6 times as many"

@@ -5,11 +5,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from entp_lib.records.store import Record
+from entp_lib.experiments.experiment import select
+from entp_lib.records.store import Record, Store
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3
 from entp_lib.validation import ConfigError
 from entp_papers.entp import shortcut
+from entp_papers.entp.count3 import COUNT3
 from entp_papers.entp.pairless import diagonal
 from entp_papers.entp.shortcut import COUNT3_PROBE, probe, scorings, table
 
@@ -75,3 +77,16 @@ def test_the_table_has_the_agreement_where_answers_are_wrong():
         COUNT3_PROBE.labelled([Record(r.config.experiment, 1, r.config, metrics, {}, {}) for r in runs], runs)
     )
     assert found.loc["entp", "agreement where wrong"] == pytest.approx(0.5) and list(found.index) == list(shortcut.ARMS)
+
+
+def test_the_stored_models_are_those_of_count3_and_use_no_shortcut():
+    records = COUNT3_PROBE.stored(Store(), "quick")
+    assert (table(records)["agreement where wrong"] < 0.5).all()
+    trained = {(r.labels["arm"], r.labels["seed"]): r.metrics["token_accuracy"] for r in count3_records()}
+    for r in records:
+        accuracy = trained[r.labels["arm"], r.labels["seed"]]
+        assert r.metrics["all_token_accuracy"] == pytest.approx(accuracy, abs=0.04)  # made on another machine
+
+
+def count3_records():
+    return select(COUNT3.stored(Store(), "quick"), task="count3")
