@@ -69,6 +69,5 @@ def bought(table: pd.DataFrame) -> Figure:
     handles = [Line2D([], [], color=c, marker="o", lw=2, label=a) for a, c in ANSWER_COLOURS.items() if a in seen]
     if "equal token-forwards" in set(table["budget"]):
         handles.append(Line2D([], [], color="k", marker="o", mfc="white", lw=0, label="hollow: equal token-forwards"))
-    fig.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
-    fig.tight_layout()
+    fig.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False)
     return fig

@@ -1,4 +1,4 @@
-"""The overview's tables and its gallery: whole, coloured, linked, small, and of HTML that nothing has to leave out."""
+"""The overview's list of notebooks and its gallery: whole, linked, small, and of HTML that nothing has to leave out."""
 
 import html
 import io
@@ -12,16 +12,9 @@ from PIL import Image
 
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.experiments import claims, ledger_figures, png_files
+from entp_lib.experiments import png_files
 from entp_lib.reports import overview
-from entp_lib.reports.findings import VERDICT_WORDS
-from entp_lib.reports.ledger import ledger, papers_claims
 from entp_lib.reports.options import is_own, notebook_paths
-
-
-@pytest.fixture(scope="module")
-def table():
-    return papers_claims(ledger())
 
 
 class Tags(HTMLParser):
@@ -39,24 +32,6 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_every_claim_has_its_row_its_sign_and_its_link(table):
-    attempted = table[table["verdict"] != "not attempted"]
-    text, known = overview.ledger_html(attempted), claims.reference_claims().set_index("id")["margin"]
-    parsed = Tags(text)
-    assert not parsed.open and not {tag for tag, _ in parsed.tags} - {"table", "tr", "td", "th", "b", "a", "font"}
-    for claim in attempted.itertuples():
-        (row,) = [line for line in text.splitlines() if f">{claim.id}</td>" in line]
-        assert f"{overview.dot(claim.verdict)} {claim.verdict}" in row
-        assert f'<a href="{claim.notebook}.ipynb' in row
-        margin = known[claim.id]
-        assert (f"±{margin:g}" in row) == (margin == margin)
-    links = [attributes["href"] for tag, attributes in parsed.tags if tag == "a"]
-    assert len(links) == len(attempted)
-    assert all((paths.notebooks() / link.partition("#")[0]).exists() for link in links)
-    heads = re.findall(r"<b>(.*?)</b>", text)
-    assert len(heads) == attempted["notebook"].nunique() and "03 · Count3" in heads
-
-
 def test_the_gallery_shows_every_figure_once_and_leads_to_its_notebook():
     text = overview.gallery_html()
     parsed = Tags(text)
@@ -67,11 +42,6 @@ def test_the_gallery_shows_every_figure_once_and_leads_to_its_notebook():
     assert len(links) == len(expected) and all((paths.notebooks() / link).exists() for link in links)
     assert all(attributes["alt"] for tag, attributes in parsed.tags if tag == "img")
     assert len(text) < 300 * 1024
-
-
-def test_every_verdict_is_explained_and_has_a_colour():
-    assert set(overview.COLOURS) == set(VERDICT_WORDS) == set(claims.VERDICTS)
-    assert ledger_figures.VERDICT_COLOURS.items() <= overview.COLOURS.items()
 
 
 def text_cell(source, **metadata):
