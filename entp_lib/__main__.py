@@ -7,16 +7,14 @@ import sys
 from entp_lib import arithmetic
 from entp_lib.config import TIERS
 from entp_lib.reports import (
-    campaign_command,
     continuing,
-    own_data_command,
-    own_text_command,
+    own_commands,
     records_command,
     running,
     starting,
     training,
 )
-from entp_lib.reports.limits import add_native, check_limits, seconds
+from entp_lib.reports.command_line import add_native, check_limits, check_seeds, exit_status, seconds
 from entp_lib.validation import printable, require
 
 
@@ -29,8 +27,6 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if getattr(options, "native", False):
         arithmetic.restart_native()
-    from entp_lib.reports.endings import exit_status
-
     return exit_status(lambda: options.command(options))
 
 
@@ -62,7 +58,19 @@ def build_parser() -> argparse.ArgumentParser:
 
     running.add_parser(commands)
     training.add_parser(commands)
-    campaign_command.add_parser(commands)
+    campaign = commands.add_parser(
+        "campaign",
+        help="the first half hour on a GPU: checks, measurements, runs in order of value, one archive",
+        description="On a bare machine: a minute of checks, the fastest attention chosen by measurement, "
+        "benchmarks.engine, the tier's runs in order of value within the time, and one archive of at most 16 MiB. The "
+        "same command continues what was cut.",
+    )
+    campaign.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    campaign.add_argument("--tier", choices=TIERS, default="gpu")
+    campaign.add_argument("--budget", default="30m", metavar="T", help="for all of it: 900, 900s, 30m or 2h")
+    campaign.add_argument("--seeds", type=int, default=0, help="number of seeds (default: the tier's own)")
+    campaign.add_argument("--out", default="campaign", metavar="DIR", help="where records, logs and the archive go")
+    campaign.set_defaults(command=campaign_command)
     tier = commands.add_parser(
         "tier",
         help="complete a whole tier's records without notebooks, at lowest priority",
@@ -78,8 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_native(tier)
     tier.set_defaults(command=tier_command)
 
-    own_text_command.add_parser(commands)
-    own_data_command.add_parser(commands)
+    own_commands.add_parser(commands)
     claims = commands.add_parser("claims", help="recompute claims.csv and questions.csv and print them")
     claims.set_defaults(command=claims_command)
     records_command.add_parser(commands)
@@ -105,6 +112,13 @@ def build_parser() -> argparse.ArgumentParser:
     starting.add_parser(commands)
     continuing.add_parser(commands)
     return parser
+
+
+def campaign_command(options) -> int:
+    from entp_lib.reports import campaign
+
+    check_seeds(options.seeds)
+    return campaign.command(options.device, options.tier, seconds(options.budget), options.out, options.seeds)
 
 
 def tier_command(options) -> int:

@@ -99,11 +99,10 @@ def test_what_it_shows_has_at_most_four_figures(path):
 @pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.name < "50"], ids=lambda p: p.stem)
 def test_it_opens_with_an_answer_that_the_ledger_still_gives(path):
     """The first cell is written by hand and names the verdicts that it rests on: one changes, and so must the words."""
-    first = nbformat.read(path, as_version=4).cells[0]
-    assert (first.cell_type == "markdown" and "**The answer" in first.source) or "**In " in first.source
-    assert "cannot tell" in first.source
-    answer = next(p for p in first.source.split("\n\n") if p.startswith(("**The answer", "**In ")))
-    assert len(answer) < 500, f"{path.name}: the answer is read in a breath; what belongs to it stands in points below"
+    first, more = nbformat.read(path, as_version=4).cells[:2]
+    assert first.cell_type == more.cell_type == "markdown" and "**The answer:**" in first.source
+    assert "cannot tell" in more.source and re.search(r"!\[.+\]\(", first.source)
+    assert len(first.source.split()) <= 120, f"{path.name}: three sentences and a figure; the rest stands below them"
     found = {c.id: (c.verdict, c.our_value) for name in ("claims", "questions") for c in LEDGER[name].itertuples()}
     supposed = {c: v if isinstance(v, list) else [v] for c, v in first.metadata["rests_on"].items()}
     now = {claim: found.get(claim, ("no such claim", math.nan)) for claim in supposed}

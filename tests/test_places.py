@@ -5,7 +5,7 @@ import os
 import re
 
 from entp_lib import paths
-from entp_lib.reports.elsewhere import OVERVIEW
+from entp_lib.reports.readme import OVERVIEW
 
 
 def test_the_container_makes_the_environment_and_runs_python_as_the_shell_scripts_do():

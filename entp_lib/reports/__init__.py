@@ -1,1 +1,1 @@
-"""What is made of all papers together: the ledger, the README, the notebooks run."""
+"""Reports over all papers: the ledger, README and generated pages, the notebooks, the site, and the commands."""

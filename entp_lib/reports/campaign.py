@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Campaign:
-    """What a campaign has: where it runs, where things go, and until when."""
+    """State of a campaign: device, tier, store, folder, and when it ends."""
 
     device: str
     tier: str
@@ -89,7 +89,7 @@ def run_campaign(device: str, tier: str, budget: float, folder: Path, seeds: int
 
 
 def checked(campaign: Campaign) -> bool:
-    """Whether all checks pass; those that a minute has no room for are said to be left out."""
+    """Run all checks: whether they pass; those that a minute has no room for are said to be left out."""
     began, good = time.monotonic(), True
     for name, check in CHECKS.items():
         if time.monotonic() - began > CHECK_SECONDS:
@@ -172,7 +172,7 @@ def experiment_within(campaign: Campaign, experiment: Experiment, share: float, 
 
 
 def seconds_of(runs: Sequence[PlannedRun], rate: float | None) -> float:
-    """What runs would take at so many multiply-adds a second; 0 where that is not known."""
+    """Seconds that runs take at ``rate`` multiply-adds a second; 0 where that is not known."""
     trained = [planned.config for planned in runs if isinstance(planned.config, RunConfig)]
     return sum(map(training_operations, trained)) / rate if rate else 0.0
 
@@ -190,31 +190,23 @@ def operations_per_second(store: Store) -> float | None:
 
 
 def archive(folder: Path, most: int = ARCHIVE_BYTES) -> Path:
-    """``campaign.tar.gz`` of logs and records, at most so many bytes; what did not fit is named in it."""
+    """``campaign.tar.gz`` of logs and records, at most so many bytes; ``left_out.txt`` in it names what did not fit."""
     path, left_out = folder / "campaign.tar.gz", []
     patterns = ("campaign.log", "engine.json", "engine.log", "records/*/*.json")
-    files = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
-    kept: list[tuple[str, bytes]] = []
-    for file in files:
-        name = str(file.relative_to(folder))
-        kept.append((name, file.read_bytes()))
-    while len(content := packed(kept, left_out)) > most and kept:
-        largest = max(range(len(kept)), key=lambda i: len(kept[i][1]))
-        left_out.append(kept.pop(largest)[0])
-    path.write_bytes(content)
-    return path
-
-
-def packed(files: Sequence[tuple[str, bytes]], left_out: Sequence[str]) -> bytes:
-    """A compressed archive of files by name, and a list of those that were left out."""
-    buffer = BytesIO()
-    extra = [("left_out.txt", ("\n".join(left_out) + "\n").encode())] if left_out else []
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for name, content in (*files, *extra):
-            entry = tarfile.TarInfo(f"campaign/{name}")
-            entry.size, entry.mode = len(content), 0o644
-            tar.addfile(entry, BytesIO(content))
-    return buffer.getvalue()
+    files = {str(f.relative_to(folder)): f.read_bytes() for p in patterns for f in sorted(folder.glob(p))}
+    while True:
+        buffer = BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+            extra = {"left_out.txt": ("\n".join(left_out) + "\n").encode()} if left_out else {}
+            for name, content in (files | extra).items():
+                entry = tarfile.TarInfo(f"campaign/{name}")
+                entry.size, entry.mode = len(content), 0o644
+                tar.addfile(entry, BytesIO(content))
+        if len(buffer.getvalue()) <= most or not files:
+            path.write_bytes(buffer.getvalue())
+            return path
+        left_out.append(max(files, key=lambda name: len(files[name])))
+        del files[left_out[-1]]
 
 
 def versions() -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What a machine that nobody has trained on is asked in its first minute.
+"""Checks of a new machine, in its first minute.
 
 Each check says what it found, and whether that will do. The oracle is the definition in double precision on the CPU,
 ``entp_method = "reference"``.
@@ -76,7 +76,7 @@ def decoding(device: str) -> tuple[str, bool]:
 
 
 def memory(device: str) -> tuple[str, bool]:
-    """What a Medium ENTP step of batch 64 takes at its peak, and what there is; on a CPU a small one."""
+    """Peak memory of a Medium ENTP step of batch 64 against what there is; on a CPU a small step."""
     cuda = device == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()

@@ -1,6 +1,6 @@
-"""What full attention buys, task by task, at equal steps, multiply-adds and token-forwards, on one scale.
+"""ENTP minus decoder, task by task, at equal steps, multiply-adds and token-forwards, on one scale.
 
-Equal multiply-adds are the budget that counts; token-forwards stand where no decoder had as many multiply-adds.
+Equal multiply-adds are the budget that counts; token-forwards are used where no decoder had as many multiply-adds.
 
 Differences come in accuracies, errors, squared errors and nats. Divided by the distance from what guessing gets to a
 perfect score (the ``scale`` of a ledger's row; a loss of 0, too, which on text nobody can have) they are shares of one
@@ -83,7 +83,7 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def together(table: pd.DataFrame) -> str:
-    """What remains of ``comparisons`` if all intervals are taken together, by Holm's correction, in a sentence.
+    """Correct ``comparisons`` for the number of intervals by Holm's method; the result as a sentence.
 
     Rows that are uninformative compare nothing and are left out.
     """

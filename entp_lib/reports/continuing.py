@@ -3,9 +3,15 @@
 import argparse
 import json
 import logging
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from entp_lib import paths
 from entp_lib.validation import ConfigError, require
+
+if TYPE_CHECKING:
+    from entp_lib.records.store import Record, Store
 
 log = logging.getLogger(__name__)
 NUMBERED = ("counting",)  # tasks whose tokens are numbers, the next of which is what the model predicts
@@ -46,7 +52,7 @@ def generate_command(options) -> int:
 def codec(config, weights: Path | None = None):
     """(encode, decode) of a run's tokens: text to ids and back. ConfigError for tasks that have no text.
 
-    ``weights``: their file, beside which ``text FILE`` has left the tokenizer, and ``data FILE`` the words; without
+    ``weights``: their file, next to which ``text FILE`` has left the tokenizer, and ``data FILE`` the words; without
     these the user's file itself is read.
     """
     from entp_lib.tasks import build_task
@@ -68,12 +74,12 @@ def codec(config, weights: Path | None = None):
 
 
 def tokenizer_path(weights: Path) -> Path:
-    """Where the tokenizer of a run on a text of one's own lies, or the words of one on data: beside its weights."""
+    """Path of the tokenizer of a run of ``text FILE``, or of the words of one of ``data FILE``, next to its weights."""
     return weights.with_name(weights.name.replace(".weights.safetensors", ".tokenizer.json"))
 
 
 def kept_tokenizer(weights: Path):
-    """The tokenizer that lies beside a file of weights; None where there is none. ConfigError where it is damaged."""
+    """Tokenizer stored next to a file of weights; None where there is none. ConfigError where it is damaged."""
     from entp_lib.corpora.tokenizers import restore
 
     return kept(weights, "text", lambda about: restore(about["name"], about["vocabulary"], about["state"]))
@@ -85,7 +91,7 @@ def kept_words(weights: Path, symbols: int) -> list[str] | None:
 
 
 def kept(weights: Path, command: str, read):
-    """What ``read`` makes of the JSON beside a file of weights, which ``command`` writes; None where there is none."""
+    """Apply ``read`` to the JSON next to a file of weights, written by ``command``; None where there is none."""
     path = tokenizer_path(weights)
     if path == weights or not path.exists():
         return None
@@ -158,3 +164,20 @@ def continued(
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return prompt + decode(row[0, len(ids) :].tolist())
+
+
+def how_to_load(record: "Record", store: "Store", prompt: str = "a beginning") -> list[str]:
+    """The line of Python that loads a run's weights, and the command that continues a text with them.
+
+    By the run's name where ``load_model`` looks for it, else by the file.
+    """
+    from entp_lib.experiments.experiment import name_of
+
+    usual = {paths.results().resolve(), (paths.results() / "own").resolve()} if paths.has_repository() else set()
+    name = name_of(record)
+    if store.root.resolve() not in usual:
+        name = str(store.weights_path(record.experiment, record.id).resolve())
+    return [
+        f"load:    from entp_lib.records.loading import load_model; model = load_model({name!r})",
+        f"go on:   {paths.program()} generate {shlex.quote(name)} --prompt {prompt!r}",
+    ]

@@ -1,4 +1,4 @@
-"""How long runs will take, said before they start: by the seconds of stored records, and asked about above an hour."""
+"""Estimates of how long runs take, by the seconds of stored records: printed before, above an hour confirmed."""
 
 import contextlib
 import statistics

@@ -20,7 +20,6 @@ from entp_lib import paths
 from entp_lib.experiments.beside import YOURS
 from entp_lib.files import own_name, remove_stale, write_atomically
 from entp_lib.records.progress import EVENTS_VARIABLE, read_events
-from entp_lib.reports.failures import in_words
 from entp_lib.reports.lab import clean
 
 KERNEL = "python3"
@@ -132,8 +131,8 @@ def note_parameters(copy: Path, parameters: Mapping[str, Any]) -> None:
 
     With changes to the runs, what tells of the committed ones is folded: the answer, and what is said of outputs.
     """
-    told = {k: v for k, v in parameters.items() if k not in NO_RESULT and (k, v) != ("tier", "best")}
-    if not told:
+    given = {k: v for k, v in parameters.items() if k not in NO_RESULT and (k, v) != ("tier", "best")}
+    if not given:
         return
     import nbformat
 
@@ -142,7 +141,7 @@ def note_parameters(copy: Path, parameters: Mapping[str, Any]) -> None:
     if first is not None:
         if parameters.get("changes"):
             fold_committed(notebook.cells)
-        asked = ", ".join(f"{name} = {value!r}" for name, value in told.items())
+        asked = ", ".join(f"{name} = {value!r}" for name, value in given.items())
         words = "the words and pictures of its text are those of the committed records; what it found is in the outputs"
         first.source = f"> **This copy ran with {asked}:** {words}.\n\n{first.source}"
         write_atomically(copy, nbformat.writes(notebook).encode())
@@ -153,7 +152,7 @@ FOLDED = "<details><summary>Of the committed runs, not of yours</summary>\n\n{}\
 
 
 def fold_committed(cells: Sequence[Any]) -> None:
-    """Fold, in an executed notebook, the first cell and what stands between an output of changed runs and a heading."""
+    """Fold, in an executed notebook, the first cell and the text between an output of changed runs and a heading."""
     below = True
     for cell in cells:
         if cell.cell_type == "code":
@@ -165,7 +164,7 @@ def fold_committed(cells: Sequence[Any]) -> None:
 
 
 def executed(notebook: Path) -> Path:
-    """Where a notebook's executed copy lies."""
+    """Path of a notebook's executed copy."""
     return paths.results() / "executed" / notebook.name
 
 
@@ -216,7 +215,7 @@ def end_with_parent() -> None:
 
 @contextlib.contextmanager
 def kernel_environment(events: Path, figures: Path):
-    """What the kernel inherits: where to report and where figures go, and no progress bars in the outputs."""
+    """Set the kernel's environment: where to report and where figures go, and no progress bars in the outputs."""
     changes = {EVENTS_VARIABLE: str(events), paths.NEW_FIGURES_VARIABLE: str(figures)}
     changes |= {"TQDM_DISABLE": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     # a backend of the user's would keep figures out of the notebook, and Python without asserts its checks
@@ -299,3 +298,20 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "unknown"
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+ARROW = re.compile(r"^-+>\s*\d+\s(.*)$", re.MULTILINE)
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def in_words(name: str, value: str, traceback: Sequence[str] = (), partial: int = 0) -> str:
+    """An error as one line: its name and text, or the line of code that raised it where it has no text.
+
+    ``traceback``: as Jupyter gives it, coloured. ``partial``: how many runs of the notebook a time limit cut short,
+    which is why checks of whole tables fail.
+    """
+    lines = ARROW.findall(COLOURS.sub("", "\n".join(traceback)))
+    text = value.strip() or (f"this does not hold: {lines[-1].strip()}" if lines else "without a word")
+    if partial:
+        text += f"; {partial} runs are partial, as the time limit cut them: the same command continues them"
+    return f"{name}: {text}"

@@ -50,7 +50,7 @@ def refresh_copies(reset: Sequence[Path] = ()) -> list[Path]:
 
 
 def sources(text: str) -> object:
-    """What people write into a notebook: kind and text of its cells; of a file that is no notebook all of it."""
+    """Kind and source of a notebook's cells, without outputs and metadata; of a file that is no notebook its text."""
     try:
         return [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
     except (ValueError, KeyError, TypeError):

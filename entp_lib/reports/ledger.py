@@ -25,9 +25,9 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     """Every claim and question with its verdict, recomputed from the records; what nothing measures: not attempted.
 
     A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
-    has enough pairs, else on the highest that measures it. Columns beside those of ``claims.csv``: ``scale``, the
+    has enough pairs, else on the highest that measures it. Columns added to those of ``claims.csv``: ``scale``, the
     distance from what guessing gets to the best there is in the unit of the row (NaN where that is not known).
-    ``differs`` says which of its settings are not those of the paper, ``caveats`` what should stand beside its verdict:
+    ``differs``: settings that are not those of the paper; ``caveats``, the reservations about its verdict:
     code that no commit has, twins that were made apart, models that were still improving. No row rests on seconds.
     """
     store = store or Store()
@@ -62,7 +62,7 @@ def scale(measurement: Measurement | None, unit: str) -> float:
 
 
 def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:
-    """What should stand beside the verdict on a measurement that rests on the records ``used``.
+    """Caveats of the verdict on a measurement that rests on the records ``used``.
 
     A check or an observation, which pair nothing, may rest on any machine.
 
@@ -80,7 +80,7 @@ def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Meas
 
 
 def differing(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:
-    """Which settings of the runs ``used`` by a measurement are not the paper's; empty where no runs are compared."""
+    """Settings of the runs ``used`` by a measurement that differ from the paper's; empty where no runs are compared."""
     if not isinstance(measurement, Measurement):
         return ""
     planned = experiment.plan("paper", 1)

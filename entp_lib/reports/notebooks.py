@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -10,12 +10,12 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST
 from entp_lib.experiments.experiment import Experiment, cost
+from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.execution import Config
 from entp_lib.records.store import Store
 from entp_lib.records.sweeps import available_cores
 from entp_lib.reports.execution import Job, Result, duration, execute, execute_side_by_side
-from entp_lib.reports.options import OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
-from entp_lib.reports.planned import common, common_names, planned
+from entp_lib.reports.options import COMMON, OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
 from entp_lib.validation import require
 
 LEDGER_SHOWN = (OVERVIEW, "90")  # notebooks that show the whole ledger, and change with any of its rows
@@ -25,10 +25,10 @@ OWN_WORDS = ("ConfigError", "RecordError", "SweepError")  # errors that say them
 
 @dataclass(frozen=True)
 class Plan:
-    """What a command executes. ``settled``: the notebooks all of whose runs have records, which may go side by side;
+    """Notebooks that a command executes. ``settled``: those all of whose runs have records, which may run in parallel;
     one with a parameter of its own, which may ask for others, is not among them.
 
-    ``in_place``: figures and ledger belong to the project, because they show its best records; else they go beside
+    ``in_place``: figures and ledger belong to the project, because they show its best records; else they go next to
     the executed copies. ``todo``: the runs that it will compute.
     """
 
@@ -41,7 +41,7 @@ class Plan:
 def plan(
     *, only: str = "", options: dict[str, Any] | None = None, extra: Sequence[str] = (), update: bool = False
 ) -> Plan:
-    """What to execute, with every parameter of every notebook checked.
+    """Plan the notebooks to execute, with every parameter of each checked.
 
     ``options`` go to every notebook, ``extra`` (texts name=value) to those that were asked for. ``update`` puts the
     copies in the place of the committed notebooks, the overview's with them. ConfigError names what does not fit.
@@ -61,9 +61,9 @@ def plan(
     figures = paths.figures() if in_place else paths.new_figures()
     jobs = [Job(path, given, figures, update) for path, given in zip(notebooks, parameters, strict=True)]
     overview = [job.notebook.name.startswith(OVERVIEW) for job in jobs]
-    asked = [bool(given.keys() - common_names()) for given in parameters]  # of its own: who knows for which runs
-    told = zip(jobs, missing, overview, asked, strict=True)
-    settled = [job for job, lacks, last, others in told if not (lacks or last or others)]
+    asked = [bool(given.keys() - COMMON) for given in parameters]  # of its own: who knows for which runs
+    rows = zip(jobs, missing, overview, asked, strict=True)
+    settled = [job for job, lacks, last, others in rows if not (lacks or last or others)]
     return Plan(jobs, settled, in_place, [config for runs in found for config in runs.todo])
 
 
@@ -91,7 +91,7 @@ def run_all(plan: Plan) -> list[Result]:
 
 
 def explained(job: Job, result: Result) -> Result:
-    """The result, its error told: one in a cell that needed more runs than there are says how many are missing."""
+    """Result with its error explained: one in a cell that needed more runs than there are says how many are missing."""
     if not result.error:
         return result
     runs = planned(job.notebook.stem, defaults(job.notebook) | job.parameters | {"fresh": False})
@@ -132,22 +132,68 @@ def there(store: Store, experiment: Experiment, tier: str) -> str:
 
 
 def listing() -> str:
-    """What there is: each notebook with its experiments, the tiers of which there are records, and the cost of one."""
+    """Table of each notebook with its experiments, the tiers that have records, and the cost of ``quick``."""
     from entp_lib.registry import EXPERIMENTS
 
     store = Store()
     rows = []
     for path in notebook_paths():
         for e in (e for e in EXPERIMENTS.values() if e.notebook == path.stem):
-            told = [there(store, e, t) for t in reversed(BEST_FIRST)]
+            tiers = [there(store, e, t) for t in reversed(BEST_FIRST)]
             rows.append(
                 {
                     "notebook": path.stem,
                     "experiment": e.name,
-                    "records at": ", ".join(filter(None, told)) or "none",
+                    "records at": ", ".join(filter(None, tiers)) or "none",
                     "quick takes one core": duration(cost(e, "quick", store)) if e.plan("quick", 0) else "no quick",
                 }
             )
     frame = pd.DataFrame(rows)
     others = [p.stem for p in notebook_paths() if p.stem not in set(frame["notebook"])]
     return frame.to_string(index=False) + f"\nwithout runs of their own: {', '.join(others) or 'none'}"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Runs that a notebook's experiments ask for, how many are complete, and the configurations of the others."""
+
+    total: int = 0
+    complete: int = 0
+    todo: Sequence[Config] = field(default=(), compare=False)
+
+    @property
+    def missing(self) -> int:
+        return self.total - self.complete
+
+
+def common(parameters: dict[str, Any]) -> NotebookParameters:
+    """Parameters common to all notebooks, from those of one. ConfigError for a value that makes no sense."""
+    return NotebookParameters(**{name: value for name, value in parameters.items() if name in COMMON})
+
+
+def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
+    """The runs of a notebook (its name without suffix) at these parameters; with ``fresh`` none counts as complete.
+
+    Runs that the notebook shows where they are stored, and does not compute at ``best``, are not among them; nor does
+    a parameter of the notebook's own count that puts other runs in their place.
+
+    ConfigError for ``changes`` that fit none of its experiments' runs.
+    """
+    from entp_lib.experiments.experiment import NoRuns
+    from entp_lib.registry import EXPERIMENTS
+
+    wanted = common(parameters)
+    total, todo = 0, []
+    for experiment in (e for e in EXPERIMENTS.values() if e.notebook == notebook):
+        try:
+            store, runs = experiment.wanted(wanted)
+        except NoRuns:
+            continue
+        if experiment.shown_if_stored and wanted.tier == "best":
+            continue
+        total += len(runs)
+        for run in runs:
+            found = None if wanted.fresh else store.find(run.config, experiment.version)
+            if found is None or found.status != "complete":
+                todo.append(run.config)
+    return Planned(total, total - len(todo), todo)

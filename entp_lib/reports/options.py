@@ -1,4 +1,4 @@
-"""What the command line gives to notebooks, checked against each notebook before a kernel starts."""
+"""Parameters from the command line, checked against each notebook before a kernel starts."""
 
 import ast
 import dataclasses
@@ -10,11 +10,12 @@ from typing import Any
 from entp_lib import paths
 from entp_lib.experiments import parameters as library
 from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.reports.sound import check_sound
+from entp_lib.files import read_text
 from entp_lib.validation import ConfigError, from_dict, one_of, require
 
 OVERVIEW = "00"
 FIRST_OWN, AFTER_OWN = 50, 90  # numbers of notebooks that are one's own
+COMMON = {f.name for f in dataclasses.fields(NotebookParameters)}  # parameters of every notebook
 CLASS_NEEDS = ("dataclasses", "typing", "entp_lib.experiments.parameters", "entp_lib.validation")
 
 
@@ -39,7 +40,7 @@ def notebook_paths(only: str = "") -> list[Path]:
 
 
 def is_own(notebook: Path) -> bool:
-    """Whether a notebook's number is one of those that are left to the user."""
+    """True for a notebook whose number is one of those that are left to the user."""
     return notebook.name[:2].isdigit() and FIRST_OWN <= int(notebook.name[:2]) < AFTER_OWN
 
 
@@ -61,7 +62,7 @@ def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dic
     """``given`` if the notebook would accept it: papermill would only warn, and the notebook say so after its imports.
 
     ``known``: its parameters with their defaults. Raises ConfigError for a name that is no parameter, a value of
-    another type than the default's (a whole number may stand for a float), and a value that the notebook's parameters
+    another type than the default's (a whole number is accepted for a float), and a value that the notebook's parameters
     class refuses.
     """
     for name, value in given.items():
@@ -71,8 +72,7 @@ def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dic
         right = f"must be of type {kind.__name__}, like {known[name]!r}"
         require(fits, f"parameter {name} = {value!r} of {notebook.stem}: {right}")
     given = {name: type(known[name])(value) for name, value in given.items()}
-    fields = {f.name for f in dataclasses.fields(NotebookParameters)}
-    cls = NotebookParameters if set(given) <= fields else parameters_class(notebook)
+    cls = NotebookParameters if set(given) <= COMMON else parameters_class(notebook)
     names = {f.name for f in dataclasses.fields(cls)}
     try:
         from_dict(cls, {name: value for name, value in (known | given).items() if name in names})
@@ -84,7 +84,7 @@ def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dic
 def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: list[Path]) -> list[dict[str, Any]]:
     """The parameters for each of ``notebooks``: ``given``, from options that all have, and ``extra``, from -p.
 
-    Raises ConfigError as ``checked`` does; a name that some of the notebooks have and others do not is told which.
+    Raises ConfigError as ``checked`` does; for a name that only some of the notebooks have it names these.
     """
     known = {path: defaults(path) for path in notebooks}
     for name in extra:
@@ -130,3 +130,17 @@ def parse_parameter(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError):
         return name, value
+
+
+def check_sound(notebook: Path) -> None:
+    """ConfigError names a notebook that is missing, damaged, or not what Jupyter writes."""
+    import nbformat
+
+    where, restore = f"notebook {paths.relative(notebook)}", "git checkout restores the committed one"
+    text = read_text(notebook)
+    try:
+        require(not notebook.read_bytes().startswith(b"\xef\xbb\xbf"), "it begins with a mark of byte order")
+        nbformat.validate(nbformat.reads(text, as_version=4))
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError, nbformat.ValidationError) as error:
+        why = "it is empty" if not text.strip() else (str(error).strip() or type(error).__name__).split("\n")[0][:120]
+        raise ConfigError(f"{where} cannot be read ({why}); {restore}") from error

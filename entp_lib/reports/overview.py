@@ -1,4 +1,4 @@
-"""What the overview shows: the ledger by notebook, coloured and linked, every figure in one grid, all notebooks.
+"""Tables of the overview: the ledger by notebook, coloured and linked, every figure in one grid, all notebooks.
 
 It is HTML of the plainest kind, without style sheets or scripts, which JupyterLab and code hosts would leave out: a
 verdict's colour is a dot before its name, links are relative to ``notebooks/``.
@@ -16,8 +16,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.experiments import claims, png_files
 from entp_lib.reports.findings import VERDICT_WORDS
-from entp_lib.reports.options import notebook_paths
-from entp_lib.reports.sound import check_sound
+from entp_lib.reports.options import check_sound, notebook_paths
 
 # The colour of each verdict; those of comparisons are the figures' (``entp_lib.experiments.ledger_figures``).
 COLOURS = {
@@ -74,7 +73,7 @@ def dot(verdict: str) -> str:
 
 
 def legend() -> Html:
-    """What the verdicts mean, in their colours, the margin's rule among them."""
+    """Legend of the verdicts in their colours, the margin's rule among them."""
     margin = "where the whole interval lies within it, no difference counts; stated before the runs, in its unit"
     words = {verdict: words for verdict, words in VERDICT_WORDS.items() if verdict != "not attempted"}
     named = {f"{dot(verdict)} {verdict}": meaning for verdict, meaning in words.items()} | {"± margin": margin}
@@ -91,7 +90,7 @@ def row_of(values: Sequence[object], cell: str, mark: str = "", where: str = "")
 
 
 def link(claim, known: pd.DataFrame) -> str:
-    """Where a claim is looked at, as a link from a notebook to another; plain where there is no notebook yet."""
+    """Link from a notebook to the section of another that examines a claim; plain where there is no notebook yet."""
     section = known.loc[claim.id, "section"]
     if not (paths.notebooks() / f"{claim.notebook}.ipynb").exists():
         return html.escape(claim.notebook)
@@ -109,7 +108,7 @@ def title_of(notebook: str) -> str:
 
 
 def asked_by(notebook: Path) -> str:
-    """What a notebook is about: ``asks`` in its first cell's metadata, else the first sentence below its title."""
+    """Question of a notebook: ``asks`` in its first cell's metadata, else the first sentence below its title."""
     texts = written_in(notebook)
     if texts and texts[0][1].get("asks"):
         return texts[0][1]["asks"]
@@ -141,7 +140,7 @@ def notebooks_html(without: str = "00_") -> Html:
 
 
 def gallery_html(without: str = "00_") -> Html:
-    """Every finished figure, small and in full colour, in one grid; each leads to its notebook, its text is beside it.
+    """Every finished figure, small and in full colour, in one grid; each with its text and a link to its notebook.
 
     ``without``: figures whose names begin so are left out.
     """

@@ -18,8 +18,7 @@ from entp_lib.experiments.experiment import twins
 from entp_lib.files import write_atomically
 from entp_lib.models.costs import decoder_token
 from entp_lib.records.store import Record, Store
-from entp_lib.reports.continuing import tokenizer_path
-from entp_lib.reports.own_text_ending import how_to_load
+from entp_lib.reports.continuing import how_to_load, tokenizer_path
 from entp_lib.statistics import mean_interval
 from entp_lib.tasks import Table, build_task
 from entp_lib.validation import one_of, printable, require
@@ -94,7 +93,7 @@ def check_memory(model: ModelConfig, batch_size: int, shape: str) -> None:
 def how_to_go_on(record: Record, store: Store) -> list[str]:
     """The line that loads a run's weights and, where its model foretells what comes next, the command that goes on.
 
-    The words of such a run are written beside its weights, so that it goes on where the file is not. Raises OSError
+    The words of such a run are written next to its weights, so that it goes on where the file is not. Raises OSError
     where they cannot be.
     """
     task = build_task(record.config.task, record.config.task_params)
@@ -162,13 +161,13 @@ def against_constant(records: Sequence[Record]) -> list[str]:
 
 
 def curve_by_token(record: Record) -> tuple[str, int]:
-    """The metric that is told token by token, and 1 where more of it is better, else -1."""
+    """The metric that is stored by position, and 1 where more of it is better, else -1."""
     name = "token_accuracy_by_position"
     return (name, 1) if name in record.metrics else ("loss_by_position", -1)
 
 
 def places_of(record: Record) -> list[int]:
-    """Which tokens of a sequence are scored, counted from 1 as in the file: the predicted, or those with an answer."""
+    """Scored tokens of a sequence, counted from 1 as in the file: the predicted, or those with an answer."""
     ahead = build_task(record.config.task, record.config.task_params).continues
     return [position + ahead for position in record.metrics["position"]]
 

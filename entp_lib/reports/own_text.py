@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -22,7 +23,7 @@ from entp_lib.experiments.experiment import twins
 from entp_lib.files import write_atomically
 from entp_lib.models import build_model
 from entp_lib.records.store import Record, Store
-from entp_lib.reports.continuing import tokenizer_path
+from entp_lib.reports.continuing import how_to_load, tokenizer_path
 from entp_lib.reports.own_data import check_memory
 from entp_lib.tasks import Text, build_task, generator_for
 from entp_lib.training.checkpoints import load_checkpoint
@@ -56,7 +57,7 @@ def configs(
 
     ``vocabulary`` 0: for characters as many as the text has. ``prefixes``: trained positions of a window, 0 for all.
     ``steps`` 0: ``PASSES`` over the text, but 100 to 400 of them. ``evaluations``: points of the curves, each on as
-    many windows as an evaluation may take beside its training. ConfigError for what the file or the options lack.
+    many windows as an evaluation may take of the training time. ConfigError for what the file or the options lack.
     """
     one_of("size", size, SIZES)
     one_of("tokenizer", tokenizer, TOKENIZERS)
@@ -154,7 +155,7 @@ def sample_of(record: Record, store: Store) -> dict[str, str] | None:
 
 
 def keep_tokenizer(record: Record, store: Store) -> list[str]:
-    """Paths of a complete run's weights and of its tokenizer, which is written beside them as JSON.
+    """Paths of a complete run's weights and of its tokenizer, which is written next to them as JSON.
 
     ``entp_lib.corpora.tokenizers.restore`` takes what the file holds. Raises OSError where it cannot be written.
     """
@@ -168,7 +169,7 @@ def keep_tokenizer(record: Record, store: Store) -> list[str]:
 
 
 def report(records: Sequence[Record], store: Store) -> str:
-    """What a command prints of its runs: losses, a sample of each, and where weights and tokenizers lie."""
+    """Report of a command on its runs: losses, a sample of each, and where weights and tokenizers lie."""
     lines, found = [], courses(records)
     if len(found):
         lines += ["loss in nats a token", found.round(3).to_string()]
@@ -183,3 +184,34 @@ def report(records: Sequence[Record], store: Store) -> str:
         elif r.status == "complete":
             lines.append("  its weights are gone: the same command with --fresh makes them again")
     return "\n".join(lines)
+
+
+def show(records: Sequence[Record], courses: pd.DataFrame, store: Store) -> None:
+    """Print what follows the report: where the picture of the losses lies, and how each finished run is loaded.
+
+    ``courses`` are the losses by step, ``store`` is where records and weights lie.
+    """
+    drawn = picture(courses, store.root / "figures" / "losses.png") if len(courses) else None
+    if drawn:
+        print(f"\npicture: {paths.relative(drawn)}")
+    for r in (r for r in records if r.status == "complete" and store.weights_path(r.experiment, r.id).exists()):
+        print(f"\n{r.config.model.architecture}, seed {r.config.model_seed}")
+        print("\n".join(f"  {line}" for line in how_to_load(r, store)))
+
+
+def picture(courses: pd.DataFrame, path: Path) -> Path | None:
+    """Draw the losses by step to ``path``; None where matplotlib, which records do not need, is not installed."""
+    try:
+        from entp_lib.experiments import figures
+    except ModuleNotFoundError:
+        return None
+    fig, ax = figures.panels(1, width=5.5, height=3.2)
+    for (run, kind), values in courses.items():
+        colour = figures.PALETTE[run.split(",")[0]]
+        ax.plot(values.index, values, color=colour, ls="-" if kind == "validation" else ":", label=f"{run}, {kind}")
+    ax.set(xlabel="step", ylabel="loss (nats a token)")
+    ax.legend(fontsize=7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fig.savefig(path)
+    figures.plt.close(fig)
+    return path

@@ -1,19 +1,20 @@
 """README's generated parts, between markers, and the generated pages of ``docs/``, from the ledger and the records."""
 
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.experiments import claims
 from entp_lib.files import read_text, write_atomically
 from entp_lib.records.store import Store
-from entp_lib.reports import cost_page, elsewhere, findings, findings_page, notebooks, pictures
+from entp_lib.reports import costs, findings
 from entp_lib.reports.ledger import ledger
-from entp_lib.reports.options import FIRST_OWN
-from entp_lib.validation import ConfigError
+from entp_lib.reports.options import notebook_paths
+from entp_lib.validation import ConfigError, require
 
 
 def findings_part(table: pd.DataFrame) -> str:
@@ -23,42 +24,29 @@ def findings_part(table: pd.DataFrame) -> str:
 
 
 def notebooks_part(_: pd.DataFrame) -> str:
-    """The notebooks, linked, and what a missing number stands for."""
+    """The notebooks, linked."""
     links = [f"[{p.stem[:2]} {p.stem[3:].replace('_', ' ')}](notebooks/{p.name})" for p in sorted_notebooks()]
-    return " · ".join(links) + ".\n" + missing_numbers()
+    return " · ".join(links) + ".\n"
 
 
 def sorted_notebooks() -> list[Path]:
     """The committed notebooks in the order of their numbers."""
-    return sorted(notebooks.notebook_paths())
-
-
-def missing_numbers() -> str:
-    """A sentence on numbers that no notebook has: those that a paper's claims wait for, and those of nothing."""
-    there = {path.stem[:2] for path in sorted_notebooks()}
-    waiting = {name[:2]: name for name in claims.reference_claims()["notebook"] if name[:2] not in there}
-    numbers = [f"{n:02d}" for n in range(max(n for n in map(int, there) if n < FIRST_OWN))]
-    gaps = sorted({*waiting, *(n for n in numbers if n not in there)})
-    if not gaps:
-        return ""
-    named = ", ".join(f"{n} ({waiting[n][3:].replace('_', ' ')})" if n in waiting else n for n in gaps)
-    return f"Not written yet: {named}; the claims they would judge count as not attempted."
+    return sorted(notebook_paths())
 
 
 PARTS: dict[str, Callable[[pd.DataFrame], str]] = {
     "findings": findings_part,
     "notebooks": notebooks_part,
-    "elsewhere": lambda table: elsewhere.links(elsewhere.repository()),
+    "elsewhere": lambda table: badges(repository()),
 }
 PAGES: dict[str, Callable[[pd.DataFrame, Store], str]] = {
-    "docs/findings.md": findings_page.page,
-    "docs/costs.md": cost_page.page,
-    "docs/pictures/attention.svg": lambda table, store: pictures.attention(),
+    "docs/findings.md": findings.page,
+    "docs/costs.md": costs.page,
 }
 
 
 def markers(text: str) -> dict[str, re.Pattern]:
-    """What finds each generated part in ``text``. ConfigError where a marker is missing."""
+    """Patterns that match each generated part in ``text``. ConfigError where a marker is missing."""
     patterns = {
         name: re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL) for name in PARTS
     }
@@ -77,10 +65,10 @@ def render(text: str, table: pd.DataFrame) -> str:
 
 
 def outdated() -> list[str]:
-    """Which generated files differ from what the records say now, README first; missing ones are among them."""
+    """Generated files that differ from what the records say now, README first; missing ones are among them."""
     store = Store(read_only=True)
     readme = read_text(paths.readme())
-    markers(readme)  # a mistake there is told before the ledger is computed
+    markers(readme)  # a mistake there is reported before the ledger is computed
     table = ledger(store)
     found = [] if readme == render(readme, table) else ["README.md"]
     for name, make in PAGES.items():
@@ -99,3 +87,35 @@ def write() -> None:
     write_atomically(path, render(text, table).encode())
     for name, make in PAGES.items():
         write_atomically(paths.root() / name, make(table, store).encode())
+
+
+OVERVIEW = "notebooks/00_overview.ipynb"
+
+
+def repository() -> str:
+    """Owner and name on GitHub by ``[project.urls] Repository``; empty where none is named. ConfigError for others."""
+    url = tomllib.loads(read_text(paths.root() / "pyproject.toml")).get("project", {}).get("urls", {}).get("Repository")
+    if not url:
+        return ""
+    parts = urlsplit(url)
+    name = parts.path.strip("/").removesuffix(".git")
+    require(
+        parts.netloc == "github.com" and name.count("/") == 1,
+        f"pyproject.toml, [project.urls] Repository = {url!r}: must be https://github.com/OWNER/NAME",
+    )
+    return name
+
+
+def badges(name: str) -> str:
+    """A line of Markdown with the two badges for a repository ``owner/name``; without one, how to get them."""
+    if not name:
+        return (
+            "`.devcontainer/` opens it in a container, `.binder/` on Binder. Badges for Binder and Colab stand here as "
+            "soon as `pyproject.toml` has `[project.urls] Repository`."
+        )
+    binder = f"https://mybinder.org/v2/gh/{name}/HEAD?urlpath=lab/tree/{OVERVIEW}"
+    colab = f"https://colab.research.google.com/github/{name}/blob/HEAD/{OVERVIEW}"
+    return (
+        f"Without installing: [![Binder](https://mybinder.org/badge_logo.svg)]({binder}) "
+        f"[![Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab})"
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from entp_lib.config import TIERS
 from entp_lib.reports import training
-from entp_lib.reports.limits import add_native, noted_seconds, seconds
+from entp_lib.reports.command_line import add_native, noted_seconds, seconds
 from entp_lib.validation import require
 
 
@@ -137,7 +137,7 @@ def run_notebooks(options, given: dict) -> int:
 
 
 def asks_for_other_runs(options: argparse.Namespace) -> bool:
-    """Whether other runs than the tier's own are wanted, or these again: the notebooks compute such themselves."""
+    """True where other runs than the tier's own are wanted, or these again: the notebooks compute such themselves."""
     names = {text.partition("=")[0] for text in options.parameter}
     return options.fresh or bool(names & {"seeds", "changes", "fresh"})
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from entp_lib import paths
 from entp_lib.config import ARCHITECTURES, TIERS, RunConfig
-from entp_lib.reports.limits import add_native, check_limits, seconds
+from entp_lib.reports.command_line import add_native, check_limits, seconds
 from entp_lib.validation import one_of, require
 
 if TYPE_CHECKING:

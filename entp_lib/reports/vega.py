@@ -1,6 +1,6 @@
 """Pictures with sliders in notebooks: Vega-Lite 5, which JupyterLab draws itself, untrusted and without a network.
 
-Each is shown with a PNG of one of its states beside it, for readers that draw no Vega-Lite. JupyterLab 4.6 does not
+Each has a PNG of one of its states as a fallback, for readers that draw no Vega-Lite. JupyterLab 4.6 does not
 draw version 6.
 """
 
@@ -48,9 +48,9 @@ def slider(name: str, low: float, high: float, value: float, words: str, step: f
 
 
 def attention(table: dict[str, Any]) -> dict[str, Any]:
-    """Who looks at whom in every prefix, model beside model; sliders for prefix and layer. ``table``: of ``playing``.
+    """Attention maps of every prefix, one panel a model; sliders for prefix and layer. ``table``: of ``playing``.
 
-    Means over heads. Of the constructed model the layer that selects the positions that count stands at every layer.
+    Means over heads. Of the constructed model the layer that selects the positions that count is shown at every layer.
     """
     rows = []
     for model in table["models"]:
@@ -137,7 +137,7 @@ def costs() -> dict[str, Any]:
 
 
 def intervals(ledger: pd.DataFrame) -> dict[str, Any]:
-    """The ledger's measured claims: interval, mean and the paper's value, rounded, told where one points."""
+    """The ledger's measured claims: interval, mean and the paper's value, rounded, with tooltips."""
     measured = ledger[(ledger["kind"] == "empirical") & ledger["our_value"].notna()]
     names = ["id", "statement", "unit", "our_value", "low", "high", "paper_value", "verdict", "tier", "seeds"]
     rows = measured[names].astype(object).where(measured[names].notna(), None).to_dict("records")
@@ -171,5 +171,5 @@ def as_browsers_write(value: Any) -> Any:
 
 
 def label(kind: str) -> str:
-    """What people call an architecture."""
+    """Display name of an architecture."""
     return NAMES.get(kind, kind)

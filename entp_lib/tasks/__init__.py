@@ -1,5 +1,8 @@
-"""The tasks, one file each, and the literal registry that names them."""
+"""The tasks, one module each, found by folder: a task has the name of its module."""
 
+import dataclasses
+import importlib
+import pkgutil
 from typing import Any
 
 from entp_lib.tasks.addition import Addition
@@ -15,17 +18,20 @@ from entp_lib.tasks.text import Text
 from entp_lib.tasks.triplets import Triplets
 from entp_lib.validation import from_dict, one_of
 
-TASKS = {
-    "addition": Addition,
-    "chain": Chain,
-    "clutrr": Clutrr,
-    "counting": Counting,
-    "in_context": InContext,
-    "long_addition": LongAddition,
-    "table": Table,
-    "text": Text,
-    "triplets": Triplets,
-}
+
+def discover() -> dict[str, type[Task]]:
+    """Task class by module: of each module of this folder the dataclass derived from ``Task`` that it defines last."""
+    found = {}
+    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+        module = importlib.import_module(f"{__name__}.{name}")
+        for cls in vars(module).values():
+            own = isinstance(cls, type) and cls.__module__ == module.__name__
+            if own and issubclass(cls, Task) and dataclasses.is_dataclass(cls):
+                found[name] = cls
+    return found
+
+
+TASKS = discover()
 
 
 def build_task(name: str, params: dict[str, Any]) -> Task:

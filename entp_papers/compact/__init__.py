@@ -1,6 +1,6 @@
-"""What compact Transformers memorise, and how they abstract and extrapolate (Härmä et al., Electronics 2026)."""
+"""Memorisation, abstraction and extrapolation of compact Transformers (Härmä et al., Electronics 2026)."""
 
-# Of this folder, as "module:attribute", by the name that records carry.
+# "module:attribute" of this folder, by the name that records carry.
 EXPERIMENTS = {
     "compact_capacity": "capacity:CAPACITY",
     "compact_graph": "knowledge:GRAPH",

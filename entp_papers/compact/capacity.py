@@ -58,9 +58,9 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         shape = dict(symbols=t["symbols"], width=width, n_heads=n_heads, length=length, head_width=t["head_width"])
         return {**shape, **changes}
 
-    def params(part_of_library: int, shape: dict[str, Any], **changes) -> dict[str, Any]:
+    def params(divisor: int, shape: dict[str, Any], **changes) -> dict[str, Any]:
         schedule = {**t["schedule"], **changes}
-        return dict(model=shape, schedule=schedule, library=t["library"] // part_of_library, runs=runs)
+        return dict(model=shape, schedule=schedule, library=t["library"] // divisor, runs=runs)
 
     short = t["lengths"][0]
     for width in t["widths"]:

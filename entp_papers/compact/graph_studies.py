@@ -180,6 +180,8 @@ def fit(
     ``predict``: (logits (N, V), targets (N,)) of some items; ``counted``: the batches, by epoch, that recall is counted
     in; ``name`` and ``seed`` give the order.
     """
+    require(epochs >= 1, f"epochs = {epochs}: must be at least 1")
+    require(batch_size >= 1, f"batch_size = {batch_size}: must be at least 1")
     optimizer = FlatAdam(network.parameters(), lr=RATE)
     curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
     for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
@@ -219,7 +221,6 @@ def triplets_study(
     Metrics: ``accuracy`` at the end and ``best``, ``recalled``, the ``concept_ceiling``, ``relation_gradient`` and
     ``change_by_batch_mates`` of the trained model, ``epochs_to_99`` % of all triplets (None: never). Curves by epoch.
     """
-    check_schedule(epochs, batch_size)
     cfg = from_dict(TripletConfig, model, "model.")
     found, facts = load(source, traits or {}, seed)
     items_P3 = torch.tensor(graph.pairs(found, size or facts["pairs"], seed))
@@ -272,7 +273,6 @@ def walks_study(
     Metrics: ``predictions`` and as many ``per_walk``, ``accuracy`` at the end and ``best``, the ``ceiling`` that walks
     with a common beginning leave, ``epochs_to_99`` % of that ceiling. Curves by epoch.
     """
-    check_schedule(epochs, batch_size)
     found, facts = load(source, traits or {}, seed)
     tokens_WT = torch.tensor(graph.walks(found, walks, seed=seed))
     ceiling, length = graph.walk_ceiling(tokens_WT.numpy()), tokens_WT.shape[1] - 1
@@ -304,9 +304,3 @@ def walks_study(
         "graph": facts,
     }
     return metrics, curves
-
-
-def check_schedule(epochs: int, batch_size: int) -> None:
-    """Raise ConfigError where either is below 1."""
-    require(epochs >= 1, f"epochs = {epochs}: must be at least 1")
-    require(batch_size >= 1, f"batch_size = {batch_size}: must be at least 1")

@@ -213,7 +213,7 @@ def gain_at_trained_length(records: Sequence[Record], schemes: Sequence[str], ot
 def not_learned(records: Sequence[Record], sides: Sequence[tuple[str, str]]) -> str:
     """Which of the ``sides`` (positions, architecture) have not learned the sums they were trained on; empty if none.
 
-    The reach of such a side is not measured. To have learned all of them is what is wanted, and bars nothing.
+    The reach of such a side is not measured; a side with all of them right is compared.
     """
     rows = table(records)
     means = rows[rows["factor"] == 1].groupby(["positions", "architecture"])["accuracy"].mean()
@@ -243,7 +243,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
 
 def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
-    """The question that seed 0 raised, and the same at equal token-forwards; idle where no side, or each, learns."""
+    """ENTP and decoder at the trained length, at equal steps (as seed 0 suggested) and at equal token-forwards."""
     found = []
     for claim, other, schemes in (
         ("CT-relative-entp", "decoder", RELATIVE),

@@ -8,6 +8,7 @@ Letters: B batch, T tokens, H heads, K head width, D width, V vocabulary.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -254,7 +255,7 @@ BUGS = (
     Bug("B5", "replacements from the whole vocabulary", "no special token is drawn",
         faulty.drawn_from_all, faulty.drawn_from_ordinary, no_special_token_is_drawn),
     Bug("B5", "no mask of padding is returned", "padding changes no state",
-        faulty.encoder_without(visible=False), faulty.encoder_without(visible=True), padding_changes_nothing),
+        faulty.encoder(12, 12), faulty.encoder(12, 12, visible=True), padding_changes_nothing),
     Bug("B5", "a batch in which nothing was selected", "a number, or an error in words",
         faulty.loss_of_nothing, faulty.loss_of_something, nothing_to_learn_is_refused),
     Bug("B6", "the cache takes one token", "a prompt can be stored",
@@ -264,9 +265,9 @@ BUGS = (
     Bug("B6", "one counter for all that is stored", "two layers are kept apart",
         faulty.OneTokenCache, faulty.LayeredCache, layers_are_apart),
     Bug("B6", "nothing says which place a cached step has", "equals no cache",
-        faulty.steps_at_place_0, faulty.steps_in_place, cache_equals_no_cache),
+        partial(faulty.steps, in_place=False), partial(faulty.steps, in_place=True), cache_equals_no_cache),
     Bug("B7", "layers without positions", "the order of tokens matters",
-        faulty.encoder_of(0), faulty.encoder_of(8), order_matters),
+        faulty.encoder(places=0), faulty.encoder(), order_matters),
     Bug("B7", "an encoder mask of no stated shape", "padding gets no weight",
         faulty.plain_padding_mask, faulty.shaped_padding_mask, padding_is_unseen),
     Bug("B8", "an encoder constant, a decoder linear in time", "the growth that is counted",

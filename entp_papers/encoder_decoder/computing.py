@@ -49,7 +49,7 @@ def last_logits(model: Transformer, tokens_BT: Tensor) -> Tensor:
 
 def largest(a: Tensor, b: Tensor) -> float:
     """The largest difference of an entry."""
-    return float((a - b).abs().max())
+    return float((a - b).detach().abs().max())
 
 
 def table(names: str, rows: Sequence[Sequence[Any]]) -> dict[str, list]:

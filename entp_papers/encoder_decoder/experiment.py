@@ -69,6 +69,12 @@ def visible_pairs(influence: dict[str, list[list[float]]]) -> bool:
     return seen["corrected"].sum() == n * n and seen["causal"].sum() == n * (n + 1) // 2
 
 
+# Corrections of what is printed.
+CACHE = "with layers, places, a type, and more than one token"
+ENCODER_TIME = "in one pass, whose work grows with n and n²"
+DECODER_TIME = "linear while linear maps outweigh attention, quadratic beyond"
+
+
 def measure(records: Sequence[Record]) -> list[Check]:
     """The primer's statements on attention, masks, batches, losses, caches and costs."""
     if len(records) < len(STUDIES["quick"]):
@@ -104,10 +110,6 @@ def measure(records: Sequence[Record]) -> list[Check]:
         corrected("ED-decoder-time", "costs", writing < 1.1, 1.9 < writing <= 2, DECODER_TIME),
     ]
 
-
-CACHE = "with layers, places, a type, and more than one token"
-ENCODER_TIME = "in one pass, whose work grows with n and n²"
-DECODER_TIME = "linear while linear maps outweigh attention, quadratic beyond"
 
 ENCODER_DECODER = Experiment(
     name="encoder_decoder",

@@ -80,21 +80,10 @@ def replaced(batch: MaskedBatch, tokens_BT: Tensor) -> Tensor:
     return batch.selected_BT & (batch.inputs_BT != MASKING.mask_token) & (batch.inputs_BT != tokens_BT)
 
 
-def encoder_of(places: int) -> Callable[[Tensor], Tensor]:
-    """An encoder with so many learned positions, 0 as printed: a bag of tokens. States (B, T, D)."""
-    stack = random_stack(Shape(2, 2, WIDTH, 32, 8, places), 0)
-    return lambda tokens_BT: stack(tokens_BT).detach()
-
-
-def encoder_without(visible: bool) -> Callable[[Tensor], Tensor]:
-    """An encoder with a mask of padding, or, as printed, without one."""
-    stack = random_stack(Shape(2, 2, WIDTH, 32, MASKING.vocab_size, 12), 0)
-
-    def call(tokens_BT: Tensor) -> Tensor:
-        with torch.no_grad():
-            return stack(tokens_BT, tokens_BT != PAD if visible else None)
-
-    return call
+def encoder(vocab_size: int = 8, places: int = 8, visible: bool = False) -> Callable[[Tensor], Tensor]:
+    """States (B, T, D) of an encoder, as printed without positions (``places`` 0) or without a mask of padding."""
+    stack = random_stack(Shape(2, 2, WIDTH, 32, vocab_size, places), 0)
+    return torch.no_grad()(lambda tokens_BT: stack(tokens_BT, tokens_BT != PAD if visible else None))
 
 
 def loss_of_nothing(logits_NV: Tensor, labels_N: Tensor) -> Tensor:
@@ -132,19 +121,12 @@ class LayeredCache:
         return self.cache.extend(layer, k_BHTK, v_BHTK)[0]
 
 
-def steps_at_place_0(model: Transformer, tokens_BT: Tensor) -> Tensor:
-    """As printed: a new token comes alone, and nothing says which place it has. Last logits (B, V)."""
+def steps(model: Transformer, tokens_BT: Tensor, in_place: bool) -> Tensor:
+    """Last logits (B, V) by a cache; as printed, nothing says which place a new token has, and it gets place 0."""
     cache = Cache(model, len(tokens_BT))
     for token_B1 in tokens_BT.split(1, 1):
-        logits_BV = cached_logits(model, token_B1, cache, positions_BT=torch.zeros_like(token_B1))
-    return logits_BV
-
-
-def steps_in_place(model: Transformer, tokens_BT: Tensor) -> Tensor:
-    """Corrected: places go on counting."""
-    cache = Cache(model, len(tokens_BT))
-    for token_B1 in tokens_BT.split(1, 1):
-        logits_BV = cached_logits(model, token_B1, cache)
+        places = None if in_place else torch.zeros_like(token_B1)
+        logits_BV = cached_logits(model, token_B1, cache, positions_BT=places)
     return logits_BV
 
 

@@ -35,7 +35,6 @@ class Shape:
     max_length: int
     causal: bool = False
     activation: Literal["relu", "gelu"] = "relu"
-    dropout: float = 0.0
     norm_eps: float = 1e-5
     input_norm: bool = False
 
@@ -48,7 +47,7 @@ class Shape:
 
     def attention_config(self) -> ModelConfig:
         """The shape of the library's attention. ConfigError where heads do not divide the width."""
-        sizes = (self.n_layers, self.n_heads, self.width, self.vocab_size, max(1, self.max_length), self.dropout)
+        sizes = (self.n_layers, self.n_heads, self.width, self.vocab_size, max(1, self.max_length))
         return ModelConfig("decoder" if self.causal else "entp", *sizes)
 
 
@@ -83,14 +82,12 @@ class Layer(nn.Module):
         self.norm_1, self.norm_2 = (nn.LayerNorm(shape.width, shape.norm_eps) for _ in range(2))
         self.fc_in, self.fc_out = nn.Linear(shape.width, shape.hidden), nn.Linear(shape.hidden, shape.width)
         self.activation = ACTIVATIONS[shape.activation]
-        self.dropout = nn.Dropout(shape.dropout)
 
     def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T, D); ``mask`` as ``attention_mask`` makes it."""
         q, k, v = self.attention.project(x_BTD)
-        x_BTD = self.norm_1(x_BTD + self.dropout(self.attention(q, k, v, mask, causal=False)))
-        hidden = self.dropout(self.activation(self.fc_in(x_BTD)))
-        return self.norm_2(x_BTD + self.dropout(self.fc_out(hidden)))
+        x_BTD = self.norm_1(x_BTD + self.attention(q, k, v, mask, causal=False))
+        return self.norm_2(x_BTD + self.fc_out(self.activation(self.fc_in(x_BTD))))
 
 
 class Stack(nn.Module):
@@ -103,7 +100,6 @@ class Stack(nn.Module):
         self.positions = nn.Embedding(shape.max_length, shape.width) if shape.max_length else None
         self.input_norm = nn.LayerNorm(shape.width, shape.norm_eps) if shape.input_norm else nn.Identity()
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.n_layers))
-        self.dropout = nn.Dropout(shape.dropout)
 
     def forward(self, tokens_BT: Tensor, visible_BT: Tensor | None = None) -> Tensor:
         """Hidden states (B, T, D). Raises ValueError for texts beyond the table, and as ``attention_mask`` does."""
@@ -114,7 +110,7 @@ class Stack(nn.Module):
         x_BTD = self.embedding(tokens_BT)
         if self.positions is not None:
             x_BTD = x_BTD + self.positions.weight[:length]
-        x_BTD = self.dropout(self.input_norm(x_BTD))
+        x_BTD = self.input_norm(x_BTD)
         for layer in self.layers:
             x_BTD = layer(x_BTD, mask)
         return x_BTD

@@ -14,6 +14,7 @@ from entp_lib.models import build_model
 from entp_lib.models.huggingface import copy_gpt2
 from entp_lib.validation import ConfigError, one_of
 from entp_papers.encoder_decoder.bugs import drawn_attention, states, torch_attention
+from entp_papers.encoder_decoder.computing import largest
 from entp_papers.encoder_decoder.layers import Shape, Stack, random_stack
 from entp_papers.encoder_decoder.losses import MaskedBatch, Masking, mask_tokens
 
@@ -35,10 +36,6 @@ def texts(rows: int = 3, length: int = 9, seed: int = 0) -> tuple[Tensor, Tensor
     """Token ids (B, T), and which of them are no padding: rows of different lengths."""
     tokens_BT = torch.randint(VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
     return tokens_BT, torch.arange(length) < torch.arange(length, length - 2 * rows, -2)[:, None]
-
-
-def largest(a: Tensor, b: Tensor) -> float:
-    return float((a - b).detach().abs().max())
 
 
 def causal_mask(length: int) -> Tensor:

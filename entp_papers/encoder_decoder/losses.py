@@ -166,6 +166,6 @@ def full_states(model: Transformer, tokens_BT: Tensor, causal: bool = False) -> 
 
 def appended_mask(model: Transformer, tokens_BT: Tensor, mask_token: int) -> Tensor:
     """Log-probabilities (B, V) of the next token by a masked model: its mask token is appended and read."""
-    asked = torch.full_like(tokens_BT[:, :1], mask_token)
-    states_BTD = full_states(model, torch.cat([tokens_BT, asked], 1))
+    mask_B1 = torch.full_like(tokens_BT[:, :1], mask_token)
+    states_BTD = full_states(model, torch.cat([tokens_BT, mask_B1], 1))
     return F.log_softmax(model.head(states_BTD[:, -1]), -1)

@@ -163,7 +163,7 @@ def in_batches(score: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def next_token_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
-    """Loss (B, T) of every next token after its prefix, in nats, each model asked in its own way.
+    """Loss (B, T) of every next token after its prefix, in nats, by each model in its own way.
 
     The mask token is left out of what a model may answer: it never comes.
     """
@@ -262,9 +262,9 @@ class Pointer(nn.Module):
 
 
 def fine_tuned(
-    model: Transformer, learned: Labelled, asked: Labelled, *, epochs: int, lr: float, batch_size: int, seed: int
+    model: Transformer, learned: Labelled, tested: Labelled, *, epochs: int, lr: float, batch_size: int, seed: int
 ) -> float:
-    """Share of the asked windows whose misprint has the largest score, after learning all weights; rate falls to 0."""
+    """Share of the tested windows whose misprint has the largest score, after learning all weights; rate falls to 0."""
     pointer = Pointer(model, seed_from("score", seed)).train()
     optimizer = torch.optim.AdamW(pointer.parameters(), lr=lr, weight_decay=0.01)
     windows_BT, places_B = learned
@@ -281,8 +281,8 @@ def fine_tuned(
             step += 1
     pointer.eval()
     with torch.no_grad():
-        parts = zip(*(x.split(256) for x in asked), strict=True)
-        return sum(int((pointer(part).argmax(-1) == places).sum()) for part, places in parts) / len(asked[1])
+        parts = zip(*(x.split(256) for x in tested), strict=True)
+        return sum(int((pointer(part).argmax(-1) == places).sum()) for part, places in parts) / len(tested[1])
 
 
 def objective_study(

@@ -229,23 +229,18 @@ def count3(values: Sequence[int], bits: int = 10) -> Program:
     return written(bits, cells, text)
 
 
-def random_program(shape: Shape, seed: int) -> Program:
-    """Random memory and commands; cells 0 and 1 are read but not written to."""
-    draw = random.Random(seed)
-    half = 1 << (shape.bits - 1)
-    require(shape.cells >= 3, f"cells = {shape.cells}: must be at least 3, for one that can be written to")
-    memory = [draw.randrange(-half, half) for _ in range(shape.cells - 2)]
-    code = [
-        (draw.randrange(shape.cells), draw.randrange(2, shape.cells), draw.randrange(shape.commands))
-        for _ in range(shape.commands - 1)
-    ]
-    halt = (ZERO, MINUS_ONE, shape.commands - 1)
-    return Program(shape.bits, (0, -1, *memory), (*code, halt))
-
-
 def random_programs(shape: Shape, count: int, seed: int = 0) -> list[Program]:
-    """``random_program`` for ``count`` seeds from ``seed`` on."""
-    return [random_program(shape, seed + i) for i in range(count)]
+    """Random memory and commands, from one seed each; cells 0 and 1 are read but not written to."""
+    require(shape.cells >= 3, f"cells = {shape.cells}: must be at least 3, for one that can be written to")
+    half, last, made = 1 << (shape.bits - 1), shape.commands - 1, []
+    for draw in map(random.Random, range(seed, seed + count)):
+        memory = [draw.randrange(-half, half) for _ in range(shape.cells - 2)]
+        code = [
+            (draw.randrange(shape.cells), draw.randrange(2, shape.cells), draw.randrange(shape.commands))
+            for _ in range(last)
+        ]
+        made.append(Program(shape.bits, (0, -1, *memory), (*code, (ZERO, MINUS_ONE, last))))
+    return made
 
 
 Instruction = tuple
@@ -261,7 +256,7 @@ THIRD = (
     ("inc", "x", 6),
     ("inc", "x", 4),
 )
-# x := x / 2 if x is even, else 3 x + 1, the half and the triple grown side by side
+# x := x / 2 if x is even, else 3 x + 1; the half and the triple grow together
 COLLATZ = (
     ("dec", "x", 1, 8),  # two at a time: half += 1, triple += 6
     ("inc", "triple", 2),

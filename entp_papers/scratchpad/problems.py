@@ -269,7 +269,7 @@ class ShiftAddition(Problem):
 
 @dataclass(frozen=True)
 class TwoCycles(Problem):
-    """Reachability in a graph of two cycles of ``size`` nodes each, named at random out of ``names`` (of authors 1000).
+    """Reachability in a graph of two cycles of ``size`` nodes each, named at random out of ``names`` (theirs: 1000).
 
     Edges in random order, then the two nodes asked about. States walk from the first node, one node each; the last
     also has the answer: 1 where the second node was met, as in half of the questions, 0 where the walk came back.

@@ -12,36 +12,18 @@ from entp_lib.validation import require
 from entp_papers.scratchpad.exact import Study, columns
 
 
-def place(state: int, token: int, tokens_per_state: int, question: int = 0) -> int:
-    """The place in the text of token 1 … T of a state."""
-    require(1 <= token <= tokens_per_state, f"token = {token}: must be 1 to {tokens_per_state}")
-    return question + (state - 1) * tokens_per_state + token - 1
-
-
-def distance_to_question(state: int, tokens_per_state: int, inductive: bool) -> int:
-    """From the first token of a state back to the last of the question: it grows, unless positions are re-indexed."""
-    before = min(state - 1, 1) if inductive else state - 1
-    return before * tokens_per_state + 1
-
-
-def distances_wanted(tokens_per_state: int) -> set[int]:
-    """Distances at which a token must see another, for a state to see itself and all of the state before it."""
-    here = range(place(2, 1, tokens_per_state), place(3, 1, tokens_per_state))
-    return {query - key for query in here for key in range(query + 1)}
-
-
 def states_seen(tokens_per_state: int, states: int, token: int) -> dict[int, list[int]]:
     """Tokens that a token of the last state sees, where a rule of distances alone lets states see the one before.
 
     By state, the numbers of its tokens that are seen.
     """
-    wanted, query = distances_wanted(tokens_per_state), place(states, token, tokens_per_state)
-    seen: dict[int, list[int]] = {}
-    for state in range(1, states + 1):
-        keys = [t for t in range(1, tokens_per_state + 1) if query - place(state, t, tokens_per_state) in wanted]
-        if keys:
-            seen[state] = keys
-    return seen
+    T = tokens_per_state
+    require(1 <= token <= T, f"token = {token}: must be 1 to {T}")
+    # at these distances a token of the second state must see itself, its own state and the one before
+    distances = {query - key for query in range(T, 2 * T) for key in range(query + 1)}
+    query = (states - 1) * T + token - 1
+    seen = {s: [t for t in range(1, T + 1) if query - ((s - 1) * T + t - 1) in distances] for s in range(1, states + 1)}
+    return {state: keys for state, keys in seen.items() if keys}
 
 
 def window_mask(tokens: int, window: int) -> np.ndarray:
@@ -82,13 +64,14 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
         last = receptive_field(window_mask(tokens * (states + layers), tokens), layers)[-1]
         reached = receptive_field(inductive_mask(1, tokens, 3), layers)
         third = 1 + tokens * 3  # where the group of the third state begins: its question's one token, then 1 + 2 states
-        distances = [distance_to_question(state, tokens, False) for state in range(1, states + 1)]
+        # from the first token of each state back to the last of the question
+        distances = [(state - 1) * tokens + 1 for state in range(1, states + 1)]
         grows = grows and distances == sorted(set(distances))
         rows.append(
             {
                 "tokens": tokens,
                 "question_distance": distances[-1],
-                "inductive_distance": distance_to_question(states, tokens, True),
+                "inductive_distance": min(states - 1, 1) * tokens + 1,  # positions are re-indexed
                 "reach": len(last) - 1 - int(last.argmax()),
                 "leaked": len(states_seen(tokens, states, 1).get(states - 2, [])),
                 "inductive_leaked": int(reached[third:, 1:third].sum()),

@@ -15,7 +15,7 @@ from entp_lib.records import resuming, stopping, sweeps
 from entp_lib.records.execution import progress_steps, run
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS, STUDIES, in_all
-from entp_lib.reports.endings import exit_status
+from entp_lib.reports.command_line import exit_status
 from entp_lib.training.checkpoints import checkpoint_step
 
 

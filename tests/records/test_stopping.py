@@ -10,7 +10,7 @@ from entp_lib.config import StudyConfig
 from entp_lib.records import stopping
 from entp_lib.records.execution import run
 from entp_lib.records.store import Store
-from entp_lib.reports.endings import exit_status
+from entp_lib.reports.command_line import exit_status
 
 
 def timeless(record):

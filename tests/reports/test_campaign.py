@@ -103,11 +103,3 @@ def test_the_checks_can_fail(monkeypatch):
     assert checks.engine("cpu", "fp32")[1] and checks.decoding("cpu")[1] and checks.resume("cpu")[1]
     with pytest.raises(ConfigError):
         packed_attention.use("fastest")
-
-
-def test_a_folder_of_the_working_directory_is_found_from_anywhere(tmp_path, monkeypatch):
-    """The benchmark runs in the repository, wherever the command was given."""
-    monkeypatch.chdir(tmp_path)
-    asked = []
-    monkeypatch.setattr(campaign, "run_campaign", lambda device, tier, budget, folder, seeds: asked.append(folder) or 0)
-    assert campaign.command("cpu", "smoke", 60.0, "out", 0) == 0 and asked == [tmp_path / "out"]

@@ -11,14 +11,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 from papermill.exceptions import PapermillExecutionError
 
 from entp_lib.reports import execution
-from entp_lib.reports.failures import in_words
+from entp_lib.reports.execution import in_words
 from entp_lib.reports.notebooks import OWN_WORDS
-
-
-def test_an_error_with_words_keeps_them():
-    assert in_words("ValueError", "no such text") == "ValueError: no such text"
-    assert in_words("AssertionError", "") == "AssertionError: without a word"
-    assert in_words("AssertionError", "", partial=2).endswith("the same command continues them")
 
 
 def test_a_check_without_words_is_told_by_its_line(tmp_path):

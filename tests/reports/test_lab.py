@@ -81,10 +81,6 @@ def test_a_notebook_of_ones_own_is_edited_in_its_place(project):
     assert lab.refresh_copies(launcher.notebook_paths()) == [] and own.read_text() == text
 
 
-def test_git_leaves_the_copies_alone():
-    assert "/lab/" in (paths.root() / ".gitignore").read_text(encoding="utf-8").splitlines()
-
-
 @pytest.mark.parametrize("folder", ["lab", "notebooks"])
 def test_saving_keeps_committed_notebooks_and_the_metadata_of_copies(project, folder):
     """JupyterLab's own way to disk: what differs in a copy after opening and saving is nothing."""
@@ -108,15 +104,6 @@ def test_saving_keeps_committed_notebooks_and_the_metadata_of_copies(project, fo
 def test_lab_needs_jupyter(monkeypatch, capsys):
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert cli.main(["run", "--lab"]) == 2 and "jupyter-lab is not installed" in capsys.readouterr().err
-
-
-def test_lab_takes_a_port_and_no_browser(project, monkeypatch):
-    called = []
-    monkeypatch.setattr("os.execv", lambda program, command: called.append(command) or sys.exit(0))
-    monkeypatch.chdir(project)
-    with pytest.raises(SystemExit):
-        cli.main(["run", "--lab", "--port", "9876", "--no-browser"])
-    assert {"--port=9876", "--no-browser", f"--ServerApp.root_dir={project}"} <= set(called[0])
 
 
 BOOK = "[...jupyterapp.shell.widgets('main')].find(w => w.context?.path == 'lab/03_a.ipynb')"

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -19,11 +18,11 @@ from entp_lib.config import RunConfig, config_id
 from entp_lib.experiments.beside import YOURS
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import limits, options
+from entp_lib.reports import command_line, options
 from entp_lib.reports import notebooks as launcher
-from entp_lib.reports.execution import FOLDED, install, link_figures, note_parameters
+from entp_lib.reports.execution import FOLDED, link_figures, note_parameters
 from entp_lib.reports.lab import clean
-from entp_lib.reports.planned import Planned, planned
+from entp_lib.reports.notebooks import Planned, planned
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -83,13 +82,11 @@ def test_two_notebooks_of_one_number_are_refused_and_copies_are_none(folder):
     for name in ("03_count3", "04_rasp", "04_rasp-Copy1", "03_count3 (1)"):
         write_notebook(folder, name, "1")
     assert [p.stem for p in launcher.notebook_paths()] == ["03_count3", "04_rasp"]
-    with pytest.raises(ConfigError, match="no notebook 04_rasp-Copy1; there are 03, 04"):
-        launcher.notebook_paths("04_rasp-Copy1")
-    for nothing in (",", " "):
-        with pytest.raises(ConfigError, match="--only .* write numbers or names"):
-            launcher.notebook_paths(nothing)
+    for wrong in ("04_rasp-Copy1", ",", " "):
+        with pytest.raises(ConfigError):
+            launcher.notebook_paths(wrong)
     write_notebook(folder, "03_count3_mine", "1")
-    with pytest.raises(ConfigError, match="notebooks 03_count3 and 03_count3_mine have one number: rename one"):
+    with pytest.raises(ConfigError, match="03_count3_mine"):
         launcher.notebook_paths("03_count3")
 
 
@@ -98,13 +95,10 @@ def test_two_notebooks_of_one_number_are_refused_and_copies_are_none(folder):
     [
         ({"teir": "quick"}, "did you mean 'tier'"),
         ({"seeds": "3"}, "parameter seeds = '3' of 03_x: must be of type int, like 0"),
-        ({"seeds": True}, "must be of type int"),
         ({"rate": "1e-3"}, "must be of type float"),
-        ({"tier": 3}, "must be of type str"),
         ({"tier": "Quick"}, "03_x: tier = 'Quick': must be one of .*did you mean 'quick'"),
         ({"seeds": -1}, "03_x: seeds = -1: must be from 0 .* to 1000"),
         ({"rate": 1.5}, "03_x: rate = 1.5: must be at most 1"),
-        ({"rule": "some"}, "03_x: rule = 'some' .*: must be one of 'one', 'two'"),
     ],
 )
 def test_parameters_are_checked_against_the_notebook(folder, given, message):
@@ -115,41 +109,12 @@ def test_parameters_are_checked_against_the_notebook(folder, given, message):
         options.checked(given, known, path)
 
 
-def test_a_whole_number_is_a_float_where_one_is_wanted(folder):
-    path = write_notebook(folder, "03_x")
-    found = options.checked({"rate": 1}, options.defaults(path), path)
-    assert found == {"rate": 1.0} and type(found["rate"]) is float
-
-
-def test_a_class_of_the_library_judges_too(folder):
-    source = "from tests_of_options import Strict as S\nparameters = notebook_parameters(globals(), S)"
-    path = write_notebook(folder, "03_x", source)
-    (folder / "tests_of_options.py").write_text(OWN_CLASS.split("parameters =")[0].replace("Own", "Strict"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        with pytest.raises(ConfigError, match="rate = 1.5: must be at most 1"):
-            options.checked({"rate": 1.5}, options.defaults(path), path)
-
-
-def test_a_parameter_that_some_notebooks_lack_is_told_where_it_belongs(folder):
-    write_notebook(folder, "03_x")
-    other = write_notebook(folder, "04_y")
-    other.write_text(other.read_text().replace("rate = 0.5", "bait = 0.5"))
-    with pytest.raises(ConfigError, match="parameter rate belongs to 03_x: add --only 03"):
-        launcher.plan(extra=["rate=0.25"])
-    with pytest.raises(ConfigError, match="did you mean 'rate'"):
-        launcher.plan(extra=["rat=0.25"])
-    assert launcher.plan(only="03", extra=["rate=0.25"]).jobs[0].parameters == {"rate": 0.25}
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
         ("a=1", 1),
-        ("a=1e-3", 1e-3),
         ("a=True", True),
         ("a=quick", "quick"),
-        ("a='1'", "1"),
         ("a=", ""),
         ("a={[]:1}", "{[]:1}"),
     ],
@@ -157,11 +122,6 @@ def test_a_parameter_that_some_notebooks_lack_is_told_where_it_belongs(folder):
 def test_values_on_the_command_line_are_read_as_python(text, value):
     name, found = options.parse_parameter(text)
     assert name == "a" and found == value and type(found) is type(value)
-
-
-def test_parameters_need_a_name():
-    with pytest.raises(ConfigError, match="write it as name=value"):
-        options.parse_parameter("seeds")
 
 
 def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder, tmp_path, capsys):
@@ -212,21 +172,6 @@ def test_a_failure_for_want_of_runs_says_how_many_are_missing(folder, monkeypatc
     first, second = launcher.run_all(launcher.plan(options={"tier": "quick"}))
     assert first.error.startswith("4 of 10 runs are complete, too few for this notebook; the same command continues")
     assert "KeyError: 'token_accuracy'" in first.error and second.error == "ConfigError: no such thing"
-
-
-def test_a_disk_that_is_full_during_an_update_leaves_the_notebook_as_it_was(folder, tmp_path):
-    write_notebook(tmp_path, "executed", "print('x')\n" * 2000)
-    notebook = write_notebook(folder, "03_x", "1")
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # what a file may have, in place of a disk
-    try:
-        with pytest.raises(OSError) as error:
-            install(tmp_path / "executed.ipynb", notebook)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert error.value.filename == str(notebook)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize(
@@ -338,13 +283,6 @@ def test_a_kernel_that_dies_does_not_stop_the_next_notebook(folder):
     assert "died" in results[0].error.lower()
 
 
-def test_all_parameters_are_checked_before_the_first_notebook_runs(folder, tmp_path):
-    write_notebook(folder, "03_x", "raise SystemExit")
-    with pytest.raises(ConfigError, match="must be of type int"):
-        launcher.plan(extra=["seeds=many"])
-    assert not (tmp_path / "results").exists()
-
-
 def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tmp_path, monkeypatch):
     """The first execution computes and says so; what is stored is the second one's output."""
     source = (
@@ -375,16 +313,12 @@ def test_update_installs_a_clean_copy(folder):
         launcher.plan(update=True, options={"tier": "quick"})
 
 
-def test_a_failed_update_leaves_the_notebook(folder):
-    path = write_notebook(folder, "03_x", "1 / 0")
-    before = path.read_bytes()
-    assert launcher.run_all(launcher.plan(update=True))[0].status == "failed"
-    assert path.read_bytes() == before
-
-
 @pytest.mark.parametrize(("text", "seconds"), [(None, 0), ("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200)])
 def test_time_limits(text, seconds):
-    assert limits.seconds(text) == seconds
+    assert command_line.seconds(text) == seconds
+    for wrong in ("10 m", "-5", "5d", "", "9" * 400):
+        with pytest.raises(ConfigError, match="time limit"):
+            command_line.seconds(wrong)
 
 
 @pytest.mark.parametrize(
@@ -401,17 +335,6 @@ def test_a_night_of_fewer_seeds_does_not_complete_the_tier_first(more, whole, mo
     assert asked == [["08"]] * whole and "planned" in capsys.readouterr().err
 
 
-def test_a_time_limit_of_0_is_said_to_be_none(capsys):
-    assert limits.noted_seconds("0") == limits.noted_seconds(None) == 0
-    assert capsys.readouterr().err == "--time-limit 0: no limit\n"
-
-
-@pytest.mark.parametrize("text", ["soon", "10 m", "-5", "5d", "", "9" * 400])
-def test_bad_time_limits_are_named(text):
-    with pytest.raises(ConfigError, match="write 900, 900s, 15m or 2h"):
-        limits.seconds(text)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -422,35 +345,24 @@ def test_bad_time_limits_are_named(text):
         (["run", "-p", "tier=Quick"], "did you mean 'quick'"),
         (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03_count3: add --only 03"),
         (["run", "--only", "07", "-p", "rule=bogus"], "07_addition: checkpoint rule = 'bogus'"),
-        (["run", "--only", "09", "-p", "smoothed=0"], "09_openwebtext: smoothed = 0: must be at least 1"),
         (["run", "--only", "90", "-p", "first=bogus"], "90_playground: first = 'bogus': write experiment/id"),
-        (["run", "--only", "90", "-p", "beginning=zzz"], "90_playground: 'zzz': this model's tokens are the numbers"),
-        (["run", "--only", "03", "-p", "threshold=2"], "03_count3: threshold = 2.0: must be between 0 and 1"),
         (["run", "--lab", "--tier", "quick"], "--lab does not take --tier"),
+        (["run", "--site", "--only", "03"], "--site does not take --only"),
         (["run", "--list", "--only", "03"], "--list does not take --only"),
         (["run", "--port", "9000"], "--port goes with --lab"),
-        (["run", "--reset"], "--reset goes with --lab"),
-        (["run", "--lab", "--reset", "77"], "no notebook 77"),
         (["run", "--lab", "--port", "99999999"], "--port 99999999: must be from 1 to 65535"),
-        (["run", "--lab", "--yes", "--mixed"], "--lab does not take --yes, --mixed"),
         (["run", "--only", "03", "--tier", "quick", "-p", "tier=smoke"], "tier: given as an option and by -p"),
-        (["tier", "quick", "--only", "77"], "no notebook 77"),
         (["tier", "overnight", "--only", "02"], "notebooks whose experiments are run in turn at overnight: 03,"),
         (["train", "count3", "--gradient-shards", "0"], "--gradient-shards 0: must be at least 1"),
         (["text", "README.md", "--context", "0"], "context = 0: must be at least 1"),
-        (["text", "README.md", "--batch-size", "0"], "batch_size = 0: must be at least 1"),
-        (["text", "README.md", "--evaluations", "-1"], "evaluations = -1: must be at least 1"),
         (["text", "README.md", "--evaluations", "301"], "evaluations = 301: at most 300 are kept"),
         (["text", "README.md", "--prefixes", "100"], "prefixes = 100: must be 0 (all) to context = 64"),
         (["text", "README.md", "--published", "--steps", "10"], "--published sets --steps itself"),
         (["verify", "count3", "--tier", "gpu"], "count3 has no records at tier gpu"),
         (["corpus", "--export", "docs"], "--export docs: is a folder"),
-        (["run", "--update", "--tier", "quick"], "--update takes no other option"),
-        (["train", "count3", "--jobs", "-1"], "--jobs -1: must be 0"),
         (["train", "count4"], "did you mean 'count3'"),
         (["train", "count3", "--architecture", "encoder"], "must be one of decoder, prefix_decoder, entp"),
         (["train", "count3", "--run", "xyz"], "--run xyz: of the 20 runs of count3 at tier quick none begins so"),
-        (["train", "count3", "--run", ""], "none begins so"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys, monkeypatch):
@@ -458,14 +370,6 @@ def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys, m
     assert cli.main(arguments) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and message in lines[0]
-
-
-def test_an_unknown_tier_is_refused_with_the_known_ones(capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["run", "--tier", "fast"])
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert stop.value.code == 2 and len(lines) == 1
-    assert lines[0].startswith("run_all.sh: ") and "smoke, quick, overnight, gpu, paper" in lines[0].replace("'", "")
 
 
 @pytest.mark.parametrize(
@@ -481,25 +385,11 @@ def test_an_unknown_option_is_refused_by_the_command_that_got_it(arguments, line
     assert stop.value.code == 2 and capsys.readouterr().err.splitlines() == [line]
 
 
-def test_tier_gpu_without_one_is_refused_before_anything_runs(capsys, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert cli.main(["run", "--tier", "gpu"]) == 2
-    assert "needs a CUDA GPU" in capsys.readouterr().err
-
-
-def test_train_writes_records_where_it_is_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    command = ["train", "count3", "--tier", "smoke", "--architecture", "decoder", "--seeds", "1", "--jobs", "1"]
-    assert cli.main([*command, "--results", str(tmp_path)]) == 0
-    assert len(list(tmp_path.glob("records/count3/*.json"))) == 3  # Count3 twice, and Count2
-    assert "token_accuracy" in capsys.readouterr().out
-
-
 def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
     wanted = [config_id(c, COUNT3.version) for c in COUNT3.configs("smoke")][2]
     command = ["train", "count3", "--tier", "smoke", "--jobs", "1", "--results", str(tmp_path), "--run"]
-    assert cli.main([*command, f"count3/{wanted[:9]}"]) == 0
+    assert cli.main([*command, f"count3/{wanted[:9]}"]) == 0 and "token_accuracy" in capsys.readouterr().out
     assert [path.stem for path in tmp_path.glob("records/count3/*.json")] == [wanted]
     monkeypatch.setattr("entp_lib.config.config_id", lambda config, version: "same")
     assert cli.main([*command, "sam"]) == 2 and "begin so, same, same, same; write more" in capsys.readouterr().err
@@ -574,24 +464,11 @@ def test_a_copy_with_changed_runs_folds_what_tells_of_the_committed_ones(tmp_pat
     assert text[3:] == [FOLDED.format("ENTP leads.\n\nBy far.") + "## Next\n\nThe next table.", "## Cost"]
 
 
-def test_what_people_write_into_a_cells_metadata_stays(folder):
-    content = {"metadata": {}, "cells": [{"metadata": {"rests_on": {"A.2": "verified"}, "trusted": True, "tags": []}}]}
-    clean(content)
-    assert content["cells"][0]["metadata"] == {"rests_on": {"A.2": "verified"}}
-
-
-def test_the_names_of_widgets_are_not_kept(folder):
-    """Each kernel gives new ones, so that every execution would change the file."""
+def test_a_notebook_keeps_what_people_write_and_no_trace_of_its_kernel():
+    """Tags and verdicts stay; names of widgets and the pieces that a slow kernel prints in go."""
     data = {"application/vnd.jupyter.widget-view+json": {"model_id": "3d9f"}, "text/plain": ["VBox()"]}
-    content = {"metadata": {}, "cells": [{"metadata": {}, "outputs": [{"data": data}, {"output_type": "stream"}]}]}
-    clean(content)
-    assert content["cells"][0]["outputs"] == [{"data": {"text/plain": ["VBox()"]}}, {"output_type": "stream"}]
-
-
-def test_what_is_printed_is_one_piece_however_slowly_it_was_sent(folder):
-    """The kernel sends what waits every fifth of a second; a display between two prints stays where it is."""
-    slow = "import time\nfor _ in range(2):\n    print('a')\n    time.sleep(0.6)\ndisplay(1)\nprint('b')"
-    path = write_notebook(folder, "03_x", slow)
-    assert launcher.run_all(launcher.plan(update=True))[0].status == "ok"
-    outputs = nbformat.read(path, as_version=4).cells[-1].outputs
-    assert [o.get("text") for o in outputs] == ["a\na\n", None, "b\n"]
+    written, prints = {"rests_on": {"A.2": "verified"}}, [dict(name="stdout", text=text) for text in "ab"]
+    cell = {"metadata": written | {"trusted": True, "tags": []}, "outputs": [{"data": data}, *prints]}
+    clean(content := {"metadata": {}, "cells": [cell]})
+    assert content["cells"][0]["metadata"] == written
+    assert cell["outputs"] == [{"data": {"text/plain": ["VBox()"]}}, dict(name="stdout", text="ab")]

@@ -11,9 +11,9 @@ from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import TIERS
 from entp_lib.experiments import claims, experiment
 from entp_lib.records.store import Record, Store
-from entp_lib.reports import comparisons, elsewhere, findings, findings_page, pictures, readme
+from entp_lib.reports import comparisons, findings, readme
+from entp_lib.reports.findings import markdown
 from entp_lib.reports.ledger import ledger
-from entp_lib.reports.tables import markdown
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -45,44 +45,38 @@ def test_the_headline_names_who_is_ahead_at_each_budget(table):
     drawn = comparisons.comparisons(table).query("drawn_as != ''")
     for sentence, budget in zip(sentences, ("equal steps", "equal multiply-adds"), strict=False):
         rows = drawn[drawn["budget"] == budget]
-        before = sentence.partition("decoder on")[0]
-        assert all((row.drawn_as in before) == (row.answer == comparisons.AHEAD) for row in rows.itertuples())
+        ahead = sentence.partition("decoder on")[0].partition("ahead on ")[2].removesuffix(", and the ")
+        assert re.split(", | and ", ahead) == rows.loc[rows["answer"] == comparisons.AHEAD, "drawn_as"].tolist()
 
 
 def test_every_verdict_and_tier_has_words():
     assert set(findings.VERDICT_WORDS) == set(claims.VERDICTS) and set(findings.TIER_WORDS) == set(TIERS)
 
 
-def ledger_of(*tiers):
-    columns = dict(our_value=0.1, verdict="same direction", kind="empirical", seeds=5)
-    return pd.DataFrame([{"tier": tier, **columns} for tier in tiers])
+def test_the_scale_is_that_of_the_rows():
+    rows = pd.DataFrame({"tier": ["quick", "paper", "gpu"], "our_value": 0.1})
+    assert findings.scale(rows).startswith("2 of 3 measured comparisons ran at the paper's size")
+    assert "1 at `quick`" in findings.scale(rows[:1]) and "measured: none." in findings.scale(rows[:0])
 
 
-@pytest.mark.parametrize(
-    ("tiers", "said"),
-    [
-        (("quick", "quick"), "**Nothing ran at the paper's scale yet.** Comparisons measured: 2 at `quick`"),
-        (("quick", "overnight"), "1 at `quick` (a reduced task, minutes on two CPU cores), 1 at `overnight`"),
-        (("quick", "paper", "gpu"), "2 of 3 measured comparisons ran at the paper's size"),
-        ((), "Comparisons measured: none."),
-    ],
-)
-def test_the_scale_is_that_of_the_rows(tiers, said):
-    table = ledger_of(*tiers) if tiers else ledger_of("quick").iloc[:0]
-    assert said in findings.scale(table)
+def test_cells_keep_to_their_columns():
+    text = markdown(pd.DataFrame({"a|b": ["c|d\ne", None], "b": [1.5, math.nan]}))
+    assert text.splitlines()[2:] == ["| c\\|d e | 1.5 |", "|  |  |"]
 
 
-def test_missing_numbers_are_told(monkeypatch):
-    there = [paths.notebooks() / f"{n:02d}_x.ipynb" for n in (0, 1, 3, 90)]
-    monkeypatch.setattr(readme, "sorted_notebooks", lambda: there)
-    said = readme.missing_numbers()
-    assert re.search(r"\b02\b", said) and "05 (pretrained)" in said and "89" not in said
-    monkeypatch.undo()
-    assert readme.missing_numbers() == ""
+def test_badges_lead_to_the_overview_of_the_named_repository(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    assert readme.repository() == ""
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://github.com/a/b.git"\n')
+    assert readme.badges(readme.repository()).count("00_overview.ipynb") == 2 and "/github/a/b/" in readme.badges("a/b")
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org/a"\n')
+    with pytest.raises(ConfigError, match="Repository"):
+        readme.repository()
 
 
 def test_theory_has_no_seeds_and_every_link_leads_to_a_notebook():
-    text = findings_page.with_links(*one_of_each())
+    text = findings.with_links(*one_of_each())
     rows = [line for line in text.splitlines() if line.startswith("| 4.1") or line.startswith("| F2-tokens")]
     assert "| theory |" in rows[0] and "| 5 |" in rows[1]
     margin = claims.reference_claims().set_index("id").loc["F2-tokens", "margin"]
@@ -95,7 +89,7 @@ def one_of_each():
     reference = claims.reference_claims().set_index("id", drop=False)
     table = reference.loc[["4.1", "F2-tokens"]].assign(our_value=[None, 0.1], low=[None, 0.0], high=[None, 0.2])
     table = table.assign(seeds=[0, 5], tier="quick", verdict=["verified", "same direction"], records="")
-    return table, findings_page.COLUMNS
+    return table, findings.COLUMNS
 
 
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
@@ -114,37 +108,10 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     assert readme.outdated() == ["docs/b.md"]
 
 
-def test_cells_keep_to_their_columns():
-    assert markdown(pd.DataFrame({"a|b": ["c|d\ne"]})).splitlines()[-1] == "| c\\|d e |"
-    assert markdown(pd.DataFrame({"a": ["x", None], "b": [1.5, math.nan]})).splitlines()[2:] == [
-        "| x | 1.5 |",
-        "|  |  |",
-    ]
-
-
-@pytest.mark.parametrize(("url", "name"), [("https://github.com/a/b", "a/b"), ("https://github.com/a/b.git", "a/b")])
-def test_badges_lead_to_the_overview(tmp_path, monkeypatch, url, name):
-    (tmp_path / "pyproject.toml").write_text(f'[project.urls]\nRepository = "{url}"\n')
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    assert elsewhere.repository() == name
-    for service in ("mybinder.org/v2/gh/a/b/", "colab.research.google.com/github/a/b/"):
-        assert service in elsewhere.links(name)
-    assert elsewhere.links(name).count("00_overview.ipynb") == 2
-
-
-def test_another_address_is_named(tmp_path, monkeypatch):
-    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org/a"\n')
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    with pytest.raises(ConfigError, match=r"must be https://github\.com/OWNER/NAME"):
-        elsewhere.repository()
-    (tmp_path / "pyproject.toml").write_text("[project]\n")
-    assert elsewhere.repository() == "" and "Badges" in elsewhere.links("")
-
-
 def test_the_picture_has_the_masks_of_the_models():
-    picture, n = pictures.attention(), pictures.TOKENS
+    picture, n, prompt = (paths.root() / "docs/pictures/attention.svg").read_text(encoding="utf-8"), 6, 3
     causal = n * (n + 1) // 2
-    cells = {"decoder": causal, "prefix_decoder": causal + pictures.PROMPT * (pictures.PROMPT - 1) // 2, "entp": n * n}
+    cells = {"decoder": causal, "prefix_decoder": causal + prompt * (prompt - 1) // 2, "entp": n * n}
     for name, count in cells.items():
         assert picture.count(f'rx="3" fill="{ARCHITECTURES[name].colour}"') == count
 

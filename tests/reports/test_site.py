@@ -12,7 +12,7 @@ import pytest
 from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.models import costs
-from entp_lib.reports.site import build, checks
+from entp_lib.reports.site import build, links
 from entp_lib.tasks.counting import count3_pairs
 from entp_papers.entp import playing
 
@@ -71,7 +71,7 @@ def enter(window, selector, value, event="input"):
 
 
 def test_no_link_is_broken_and_every_picture_has_words(site):
-    assert checks.broken_links(site) == [] and checks.pictures_without_alt(site) == []
+    assert links.broken_links(site) == [] and links.pictures_without_alt(site) == []
     for notebook in paths.notebooks().glob("[0-9][0-9]_*.ipynb"):
         assert (site / "notebooks" / f"{notebook.stem}.html").exists()
 
@@ -203,9 +203,3 @@ def test_the_extra_is_installed_where_it_is_missing(status, monkeypatch, capsys)
     assert command[1:4] == ["-m", "pip", "install"] and any(part.startswith("sphinx==") for part in command)
     assert out.startswith("the site needs sphinx_of_another_world: installing the extra `site`")
     assert ("no such luck" in err and build.INSTALL in err) == bool(status)
-
-
-@pytest.mark.parametrize("other", [["--lab"], ["--only", "03"], ["--list"]])
-def test_site_goes_alone(other, capsys):
-    assert cli.main(["run", "--site", *other]) == 2
-    assert "--" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from entp_lib.reports.site import api, checks, links, notebook_pages
+from entp_lib.reports.site import api, links, pages
 from entp_papers.entp import playing
 
 KNOWN = {"README.md", "docs/journal/README.md", "notebooks/03_count3.ipynb", "notebooks/04_rasp.ipynb"}
@@ -42,11 +42,11 @@ def test_headings_get_jupyters_places_and_code_none():
 def test_a_picture_has_the_figures_words_and_is_stored_once(tmp_path):
     output = {"output_type": "display_data", "metadata": {}, "data": {"image/png": PNG, "text/plain": "x"}}
     for _ in range(2):
-        shown = notebook_pages.shown(output, ["03_x"], {"03_x": 'a "curve"'}, tmp_path)
+        shown = pages.shown(output, ["03_x"], {"03_x": 'a "curve"'}, tmp_path)
     html = shown["data"]["text/html"]
     assert 'alt="a &quot;curve&quot;"' in html and 'width="640" height="480"' in html
     assert len(list(tmp_path.iterdir())) == 1
-    assert 'alt="Picture' in notebook_pages.shown(output, [], {}, tmp_path)["data"]["text/html"]
+    assert 'alt="Picture' in pages.shown(output, [], {}, tmp_path)["data"]["text/html"]
 
 
 def test_code_folds_but_for_parameters(tmp_path):
@@ -55,7 +55,7 @@ def test_code_folds_but_for_parameters(tmp_path):
         {"cell_type": "code", "source": ["b\n"], "metadata": {}, "outputs": []},
         {"cell_type": "code", "source": " ", "metadata": {}, "outputs": []},
     ]
-    page = notebook_pages.page({"cells": cells}, "03_count3", {}, tmp_path, KNOWN)
+    page = pages.notebook_page({"cells": cells}, "03_count3", {}, tmp_path, KNOWN)
     assert [cell["metadata"]["tags"] for cell in page["cells"]] == [["parameters"], ["hide-input"]]
 
 
@@ -76,9 +76,9 @@ def test_broken_links_and_loads_from_outside_are_named(tmp_path):
         '<p id="x"><a href="b.html#y">b</a><a href="gone.html">g</a><img src="//cdn/i.png">'
     )
     (tmp_path / "b.html").write_text('<a href="a.html#x">a</a>')
-    found = checks.broken_links(tmp_path)
+    found = links.broken_links(tmp_path)
     assert len(found) == 3 and any("no such place" in f for f in found) and any("loads //cdn" in f for f in found)
-    assert checks.pictures_without_alt(tmp_path) == ["a.html: //cdn/i.png"]
+    assert links.pictures_without_alt(tmp_path) == ["a.html: //cdn/i.png"]
 
 
 def test_stored_answers_agree_with_the_records():
@@ -113,5 +113,5 @@ def test_stored_attention_is_of_every_prefix_and_causal_where_it_must_be():
 
 def test_links_in_a_stored_table_lead_to_the_sites_pages(tmp_path):
     html = '<table><tr><td><a href="03_count3.ipynb#The-task">03</a></td></tr></table>'
-    shown = notebook_pages.shown({"output_type": "display_data", "data": {"text/html": html}}, [], {}, tmp_path)
+    shown = pages.shown({"output_type": "display_data", "data": {"text/html": html}}, [], {}, tmp_path)
     assert 'href="03_count3.html#The-task"' in shown["data"]["text/html"] and ".ipynb" not in shown["data"]["text/html"]

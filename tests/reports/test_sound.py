@@ -2,15 +2,13 @@
 
 import pytest
 
-from entp_lib import paths
-from entp_lib.reports.notebooks import defaults, notebook_paths
-from entp_lib.reports.sound import check_sound
+from entp_lib.reports.options import check_sound, defaults, notebook_paths
 from entp_lib.validation import ConfigError
 
 
-@pytest.mark.parametrize("path", notebook_paths(), ids=lambda p: p.stem)
-def test_the_committed_ones_are_sound(path):
-    check_sound(path)
+def test_the_committed_ones_are_sound():
+    for path in notebook_paths():
+        check_sound(path)
 
 
 @pytest.mark.parametrize(
@@ -19,8 +17,6 @@ def test_the_committed_ones_are_sound(path):
         (lambda data: b"", "it is empty"),
         (lambda data: data[: len(data) // 2], "does not appear to be JSON"),
         (lambda data: b"\xef\xbb\xbf" + data, "a mark of byte order"),
-        (lambda data: b"null", "cannot be read"),
-        (lambda data: b"5", "cannot be read"),
         (lambda data: b"[" * 100_000, "cannot be read"),
         (lambda data: b'{"cells": 5, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "cannot be read"),
         (lambda data: data + b"\xe9", "is not UTF-8"),
@@ -33,10 +29,3 @@ def test_a_damaged_one_is_named(tmp_path, change, message):
         with pytest.raises(ConfigError, match=message) as error:
             read(path)
         assert "03_x.ipynb" in str(error.value)
-
-
-def test_a_folder_in_its_place_is_named(tmp_path):
-    (tmp_path / "03_x.ipynb").mkdir()
-    with pytest.raises(ConfigError, match=r"03_x.ipynb cannot be read: Is a directory"):
-        check_sound(tmp_path / "03_x.ipynb")
-    assert paths.notebooks().is_dir()

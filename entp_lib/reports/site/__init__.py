@@ -1,5 +1,5 @@
 """The site: the committed notebooks and generated pages as HTML that reads without a network.
 
-``sources`` lays out what Sphinx reads, ``build`` runs it and looks at what came out, ``checks`` finds broken links. The
-packages of the extra ``site`` are needed by ``build`` alone.
+``build`` lays out what Sphinx reads, runs it and checks what came out; ``pages`` writes the pages.
+The packages of the extra ``site`` are needed by ``build`` alone.
 """

@@ -12,7 +12,7 @@ Named = ast.FunctionDef | ast.ClassDef
 
 
 def packages() -> dict[str, list[Path]]:
-    """The library's modules by the page they stand on: a folder a page, single files together on ``entp_lib``."""
+    """The library's modules by their page: a folder a page, single files together on ``entp_lib``."""
     root, found = paths.root(), {}
     for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
         found.setdefault(".".join(path.parent.relative_to(root).parts[:2]), []).append(path)

@@ -1,9 +1,10 @@
-"""Links of the project's Markdown, as the site has them: pages by their place there, other files as plain words."""
+"""Links of the project's Markdown, rewritten to the site's pages, and a check of the built pages for broken ones."""
 
 import os
 import re
 from html import escape
-from pathlib import PurePosixPath
+from html.parser import HTMLParser
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?:<([^<>\n]*)>|([^()\s]*(?:\([^()\s]*\)[^()\s]*)*))\)")
@@ -12,7 +13,7 @@ HEADING = re.compile(r"^(#{1,4}) +(.+?) *$")
 
 
 def anchor(heading: str) -> str:
-    """What JupyterLab calls a heading's place, and the site with it."""
+    """Anchor of a heading, as JupyterLab forms it, and the site with it."""
     return heading.strip().replace(" ", "-")
 
 
@@ -30,7 +31,7 @@ def page_of(path: str) -> str | None:
 
 
 def relinked(text: str, source: str, page: str, known: set[str]) -> str:
-    """Markdown of the file ``source`` as it stands on ``page``: links lead to pages, other files lose theirs.
+    """Markdown of the file ``source`` rewritten for ``page``: links lead to pages, other files lose theirs.
 
     ``known``: the files of the repository that the site has pages of. Addresses of the web stay as they are.
     """
@@ -64,7 +65,7 @@ def relative(target: str, page: str) -> str:
 
 
 def with_anchors(text: str) -> str:
-    """Markdown whose headings have, beside the site's, the places that JupyterLab gives them."""
+    """Markdown whose headings have JupyterLab's anchors in addition to the site's."""
     lines, fenced = [], False
     for line in text.split("\n"):
         fenced ^= line.lstrip().startswith("```")
@@ -79,3 +80,57 @@ def outside_code(text: str, change) -> str:
     """``text`` with ``change`` applied to what is neither a fenced block nor a code span."""
     parts = re.split(r"(^```.*?^```[^\n]*$|`[^`\n]+`)", text, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if part.startswith("`") else change(part) for part in parts)
+
+
+LOADS = {"img": "src", "script": "src", "link": "href", "source": "src", "iframe": "src", "image": "href"}
+
+
+class Page(HTMLParser):
+    """Links, loaded files, pictures without alt text, and anchors of one page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.without_alt: list[str] = []
+        self.places: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs) -> None:
+        given = dict(attrs)
+        self.places |= {given[name] for name in ("id", "name") if given.get(name)}
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        if tag in LOADS and given.get(LOADS[tag]) and given.get("rel") != "canonical":
+            self.loads.append(given[LOADS[tag]])
+        if tag == "img" and not (given.get("alt") or "").strip() and given.get("role") != "presentation":
+            self.without_alt.append(given.get("src", "?"))
+
+
+def read_pages(folder: Path) -> dict[Path, Page]:
+    """Every HTML page below ``folder``."""
+    return {path: Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
+
+
+def broken_links(folder: Path) -> list[str]:
+    """Links and loaded files that are not there, places that no page has, and what is loaded from elsewhere."""
+    pages, found = read_pages(folder), []
+    for path, page in pages.items():
+        where = path.relative_to(folder)
+        found += [f"{where} loads {a}" for a in page.loads if urlsplit(a).netloc]
+        for address in [*page.links, *page.loads]:
+            parts = urlsplit(address)
+            if parts.scheme or parts.netloc:
+                continue
+            target = path if not parts.path else (path.parent / unquote(parts.path)).resolve()
+            if not target.exists():
+                found.append(f"{where} -> {address}")
+            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].places:
+                found.append(f"{where} -> {address} (no such place)")
+    return list(dict.fromkeys(found))
+
+
+def pictures_without_alt(folder: Path) -> list[str]:
+    """Pictures that say nothing to whoever cannot see them."""
+    pages = read_pages(folder)
+    return [f"{path.relative_to(folder)}: {src}" for path, page in pages.items() for src in page.without_alt]

@@ -13,7 +13,7 @@ from entp_papers.looped.fleq import algorithms
 from entp_papers.looped.fleq.blocks import inverse_sum
 from entp_papers.looped.fleq.programs import fleq
 from entp_papers.looped.layers import transcribe
-from entp_papers.looped.programs import multiply, random_program, random_programs
+from entp_papers.looped.programs import multiply, random_programs
 from entp_papers.looped.running import compare, run
 from entp_papers.looped.studies import Study, columns, largest, precision
 from entp_papers.looped.subleq import Shape, SubleqMachine, machine_rows, states
@@ -259,6 +259,6 @@ def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3, bit
                     note(n, batch, kind, "dense", lambda on=on, x=x: on(x))
                     note(n, batch, kind, "sparse", lambda thin=thin, x=x: thin(x))
                     note(n, batch, kind, "sparse, restricted", lambda thin=thin, x=x: thin(x, "restricted"))
-            apply, state = transcribe(on), states(on, [random_program(shape, 0)])[0].numpy().T
+            apply, state = transcribe(on), states(on, random_programs(shape, 1))[0].numpy().T
             note(n, 1, "fp64", "numpy", lambda apply=apply, state=state: apply(state))
     return {}, columns(rows)

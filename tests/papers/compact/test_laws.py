@@ -12,7 +12,7 @@ from entp_papers.compact.laws import PUBLISHED, Parameters
 
 
 def test_printed_probabilities():
-    # 0.96 is printed beside r < 25; it belongs to r < 24
+    # 0.96 is printed for r < 25; it belongs to r < 24
     assert laws.chance_below(2048, 128, 24) == pytest.approx(0.964, abs=5e-4)
     assert laws.chance_below(2048, 128, 25) == pytest.approx(0.978, abs=5e-4)
     assert laws.chance_from(2048, 128, 40) == pytest.approx(2.85e-7, rel=0.01)

@@ -1,11 +1,15 @@
-"""Options that several commands share, checked before a text is read or a run made. Imports nothing that is slow."""
+"""Options that several commands share, and how every command ends. Imports nothing that is slow."""
 
 import argparse
+import logging
 import math
+import os
 import re
+import signal
 import sys
+from collections.abc import Callable
 
-from entp_lib.validation import require
+from entp_lib.validation import ConfigError, printable, require
 
 
 def seconds(text: str | None) -> float:
@@ -57,3 +61,40 @@ def add_run_options(parser: argparse.ArgumentParser, *, seeds: int) -> None:
     parser.add_argument("--fresh", action="store_true", help="compute again what has a record")
     parser.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
     add_native(parser)
+
+
+MISTAKE = 2
+log = logging.getLogger(__name__)
+
+
+def exit_status(command: Callable[[], int]) -> int:
+    """Run ``command``: its exit status; after a line on stderr 2 for a mistake or a disk, 128 + n for signal n."""
+    from entp_lib.records import stopping
+    from entp_lib.records.store import RecordError
+
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without the signs of a table shows others
+    try:
+        with stopping.handled():
+            status = command()
+            sys.stdout.flush()
+        return status
+    except (ConfigError, RecordError) as error:
+        print(printable(f"entp_lib: {error}"), file=sys.stderr)
+        return MISTAKE
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        print(printable(f"entp_lib: {error.strerror or error}{where}"), file=sys.stderr)
+        log.debug("where it was", exc_info=True)
+        return MISTAKE
+    except KeyboardInterrupt as interrupt:
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else the notebook's abandoned cell is reported too
+        print(
+            "\nstopped; finished records are kept, and the same command continues from the last checkpoint",
+            file=sys.stderr,
+        )
+        return 128 + (signal.SIGTERM if isinstance(interrupt, stopping.Terminated) else signal.SIGINT)
