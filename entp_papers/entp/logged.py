@@ -120,7 +120,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
         if used := select(records, task=tasks):
             both = pd.concat([spent(r)["ratio"].dropna() for r in used])
             fewer, more = both["fewer steps"], both["more multiply-adds"]
-            remark = f"{to_text(more)} times as many; the decoder's steps are {to_text(fewer)} times ENTP's"
+            remark = f"{to_text(more)} times as many; the decoder's steps are {to_text(fewer)} of ENTP's"
             check(claim, bool((more > 1).all()), remark, used)
     return found
 
