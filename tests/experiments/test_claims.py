@@ -12,8 +12,7 @@ from entp_lib import paths
 from entp_lib.experiments import claims
 from entp_lib.experiments.claims import judge, verdict
 from entp_lib.experiments.measurements import Check, Level, Measurement, Observation, weight
-from entp_lib.records.store import Store
-from entp_lib.reports.ledger import ledger
+from entp_lib.statistics import exceeds
 
 
 @pytest.mark.parametrize(
@@ -28,37 +27,26 @@ from entp_lib.reports.ledger import ledger
         (-0.01, 0.01, {"margin": 0.02}, "not reproduced"),
         (-0.01, 0.01, {"margin": math.nan}, "inconclusive"),
         (0.1, 0.3, {"pairs": 4}, "inconclusive"),
-        (0.1, 0.3, {"pairs": 4, "paper_settings": True}, "inconclusive"),
         (-0.01, 0.01, {"sign": 0, "margin": 0.02}, "same direction"),
         (-0.01, 0.05, {"sign": 0, "margin": 0.02}, "inconclusive"),
         (0.03, 0.05, {"sign": 0, "margin": 0.02}, "not reproduced"),
         (-0.1, 0.3, {"paper_value": math.nan, "paper_settings": True}, "inconclusive"),
-        (-0.1, 0.3, {"paper_settings": True}, "inconclusive"),
         (0.0, 0.3, {"paper_settings": True}, "inconclusive"),
         (0.005, 0.015, {"paper_value": 0.01, "margin": 0.02, "paper_settings": True}, "reproduced"),
         (-0.1, 0.1, {"sign": 0, "margin": 0.02, "paper_value": 0.0, "paper_settings": True}, "inconclusive"),
         (-0.05, 0.01, {"no_worse": True, "margin": 0.02, "paper_value": 0.0, "paper_settings": True}, "inconclusive"),
-        (0.2, 0.3, {"paper_settings": True}, "reproduced"),
-        (-0.3, -0.1, {"paper_settings": True}, "not reproduced"),
-        (0.1, 0.3, {"sign": -1, "paper_value": -0.2}, "not reproduced"),
         (0.0, 0.3, {}, "inconclusive"),
-        (-0.3, 0.0, {}, "inconclusive"),
         (0.005, 0.015, {"margin": 0.02}, "not reproduced"),
-        (-0.02, 0.01, {"margin": 0.02}, "inconclusive"),
-        (-0.05, -0.03, {"sign": 0, "margin": 0.02}, "not reproduced"),
         (-0.01, 0.01, {"sign": 0}, "inconclusive"),
         (-0.01, 0.01, {"sign": 0, "margin": 0.02, "pairs": 4}, "inconclusive"),
         (-0.01, 0.01, {"sign": 0, "margin": 0.02, "paper_value": 0.0, "paper_settings": True}, "reproduced"),
         (-0.01, 0.3, {"no_worse": True, "margin": 0.02}, "same direction"),
         (0.1, 0.3, {"no_worse": True, "margin": 0.02}, "same direction"),
         (-0.05, 0.01, {"no_worse": True, "margin": 0.02}, "inconclusive"),
-        (-0.05, -0.01, {"no_worse": True, "margin": 0.02}, "inconclusive"),
         (-0.05, -0.03, {"no_worse": True, "margin": 0.02}, "not reproduced"),
-        (-0.3, 0.01, {"no_worse": True, "margin": 0.02, "sign": -1}, "same direction"),
         (-0.01, 0.3, {"no_worse": True}, "inconclusive"),
         (0.1, 0.3, {"no_worse": True, "margin": 0.02, "pairs": 4}, "inconclusive"),
         (math.nan, math.nan, {}, "inconclusive"),
-        (math.nan, math.nan, {"pairs": 9, "paper_settings": True}, "inconclusive"),
     ],
 )
 def test_rule(low, high, changes, expected):
@@ -104,7 +92,8 @@ def test_last_digits_change_no_verdict(interval, off, other, sign, no_worse):
     assert bar[0] == bar[1]
     for end, exact in zip(moved, interval, strict=True):
         found, known = (Level(score, 0.0, 0.22, 0.02) for score in (end, exact))
-        assert (found.at_floor, found.at_ceiling) == (known.at_floor, known.at_ceiling)
+        assert found.at_floor == known.at_floor
+        assert exceeds(0.02, found.room) == exceeds(0.02, known.room)
 
 
 def test_a_measurement_becomes_a_row():
@@ -170,11 +159,6 @@ def test_an_unlisted_claim_is_an_error():
         judge([Measurement("F9", [1.0], "quick")])
 
 
-def test_without_records_nothing_was_attempted(tmp_path):
-    table = ledger(Store(tmp_path, read_only=True))
-    assert set(table["verdict"]) == {"not attempted"} and len(table) == len(claims.reference_claims())
-
-
 def test_the_papers_claims_are_well_formed():
     table = claims.reference_claims()
     assert table["id"].is_unique and set(table["kind"]) == {"empirical", "theory", "question"}
@@ -221,14 +205,6 @@ def test_theory_is_judged_by_what_holds(printed, corrected, expected):
     assert ("[corrected: and so on]" in row["statement"]) is (expected == "verified with correction")
     shown = claims.readable(table).loc["T1"]
     assert (shown["ours"], shown["95 % interval"], shown["verdict"]) == ("", "", expected)
-
-
-def test_the_ledger_that_people_read_has_margins():
-    known = claims.reference_claims()
-    stated, none = known[known["margin"].notna()].iloc[0], known[known["margin"].isna()].iloc[0]
-    table = judge([Check(claim, True, "quick") for claim in (stated["id"], none["id"])], only_measured=True)
-    shown = claims.readable(table)["margin"]
-    assert shown.to_dict() == {stated["id"]: f"±{stated['margin']:g}", none["id"]: ""}
 
 
 def test_an_observation_has_an_empirical_verdict_and_says_what_keeps_it_open():

@@ -63,7 +63,9 @@ def stop_behind(step):
 
 
 def test_a_cut_study_goes_on_bit_for_bit(study, store, tmp_path):
-    whole = run(study, 1, store=Store(tmp_path / "whole", read_only=False))
+    told = []
+    whole = run(study, 1, store=Store(tmp_path / "whole", read_only=False), on_step=told.append)
+    assert told[-1] == progress_steps(study) == len(told) >= 2
     assert study.steps >= 2 and whole.provenance["steps"] == study.steps
     on_step, stop = stop_behind(study.steps - 1)
     cut = run(study, 1, store=store, on_step=on_step, stop=stop)
@@ -220,10 +222,7 @@ def test_a_second_loop_of_a_study_is_refused(tmp_path):
             list(resuming.steps(resuming.Progress(), 2, model, optimizer))
 
 
-def test_a_study_tells_its_steps(plain, study, store):
-    told = []
-    run(study, 1, store=store, on_step=told.append)
-    assert told[-1] == progress_steps(study) == len(told) >= 2
+def test_a_study_without_a_loop_is_one_step(plain):
     assert progress_steps(plain) == 40
     assert progress_steps(StudyConfig("test", "smoke", "looped_drift", {"steps": 100_000})) == 1
     assert set(in_all("RESUMABLE")) <= set(STUDIES)

