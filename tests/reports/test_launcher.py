@@ -2,6 +2,7 @@
 
 import functools
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import command_line, options
 from entp_lib.reports import notebooks as launcher
-from entp_lib.reports.execution import FOLDED, link_figures, note_parameters
+from entp_lib.reports.execution import FOLDED, install, link_figures, note_parameters
 from entp_lib.reports.lab import clean
 from entp_lib.reports.notebooks import Planned, planned
 from entp_lib.validation import ConfigError
@@ -472,3 +473,47 @@ def test_a_notebook_keeps_what_people_write_and_no_trace_of_its_kernel():
     clean(content := {"metadata": {}, "cells": [cell]})
     assert content["cells"][0]["metadata"] == written
     assert cell["outputs"] == [{"data": {"text/plain": ["VBox()"]}}, dict(name="stdout", text="ab")]
+
+
+def test_a_disk_that_is_full_during_an_update_leaves_the_notebook_as_it_was(folder, tmp_path):
+    write_notebook(tmp_path, "executed", "print('x')\n" * 2000)
+    notebook = write_notebook(folder, "03_x", "1")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # what a file may have, in place of a disk
+    try:
+        with pytest.raises(OSError) as error:
+            install(tmp_path / "executed.ipynb", notebook)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.filename == str(notebook)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_failed_update_leaves_the_notebook(folder):
+    path = write_notebook(folder, "03_x", "1 / 0")
+    before = path.read_bytes()
+    assert launcher.run_all(launcher.plan(update=True))[0].status == "failed"
+    assert path.read_bytes() == before
+
+
+def test_all_parameters_are_checked_before_the_first_notebook_runs(folder, tmp_path):
+    write_notebook(folder, "03_x", "raise SystemExit")
+    with pytest.raises(ConfigError, match="must be of type int"):
+        launcher.plan(extra=["seeds=many"])
+    assert not (tmp_path / "results").exists()
+
+
+def test_tier_gpu_without_one_is_refused_before_anything_runs(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert cli.main(["run", "--tier", "gpu"]) == 2
+    assert "needs a CUDA GPU" in capsys.readouterr().err
+
+
+def test_what_is_printed_is_one_piece_however_slowly_it_was_sent(folder):
+    """The kernel sends what waits every fifth of a second; a display between two prints stays where it is."""
+    slow = "import time\nfor _ in range(2):\n    print('a')\n    time.sleep(0.6)\ndisplay(1)\nprint('b')"
+    path = write_notebook(folder, "03_x", slow)
+    assert launcher.run_all(launcher.plan(update=True))[0].status == "ok"
+    outputs = nbformat.read(path, as_version=4).cells[-1].outputs
+    assert [o.get("text") for o in outputs] == ["a\na\n", None, "b\n"]
