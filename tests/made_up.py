@@ -16,3 +16,10 @@ def sound(record: Record) -> Record:
     metrics = dict(loss=1.0, sequences=1, baseline={}, position=[], loss_by_position=[]) | record.metrics
     curves = {name: [0.0] * points for name in CURVES} | record.curves
     return replace(record, metrics=metrics, curves=curves, provenance=PROVENANCE | {"steps": 1} | record.provenance)
+
+
+def record_of(run, curves=None, **metrics):
+    """A complete record of a planned run with given metrics and curves, its costs all 1; nothing is trained."""
+    cost = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)
+    cost["device"] = "cpu"
+    return Record(run.config.experiment, 1, run.config, metrics, curves or {}, cost, labels=run.labels)

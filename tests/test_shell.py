@@ -251,12 +251,6 @@ def test_no_network(project):
     assert not project.stamp.exists()
 
 
-def test_a_wrong_requirement_is_not_taken_for_a_missing_network(project):
-    project.require("no-such-package==1")
-    line = project.refusal()
-    assert "network" not in line and "no-such-package==1" in line
-
-
 def test_full_disk_in_the_middle(bare):
     (bare.root / ".venv" / "bin").mkdir(parents=True)
     words = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
@@ -334,18 +328,6 @@ def test_python_is_searched_past_stubs_and_old_ones(bare, tmp_path):
     assert "python3.12-venv" in bare.refusal(PYTHON="", PATH=tmp_path)
 
 
-def test_named_python_does_not_run(bare):
-    assert "PYTHON=/nowhere/python does not run" in bare.refusal(PYTHON="/nowhere/python")
-
-
-def test_no_ensurepip(bare, tmp_path):
-    version = sys.version.split()[0]
-    without = f'case "$*" in *ensurepip* | *venv*) echo {version}; exit 1 ;; esac\nexec {PYTHON} "$@"'
-    line = bare.refusal(PYTHON=script(tmp_path / "python", without))
-    assert f"apt install python3.{sys.version_info.minor}-venv" in line
-    assert not (bare.root / ".venv").exists()
-
-
 def test_an_environment_that_is_only_linked_to_is_left_alone(project, pretended):
     shutil.rmtree(pretended.root / ".venv")
     (pretended.root / ".venv").symlink_to(project.root / ".venv")
@@ -396,20 +378,6 @@ def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "tests"),
-    [(["-k", "a b"], "tests|-k|a b"), (["tests/test_x.py::test_y"], "tests/test_x.py::test_y")],
-)
-def test_arguments_go_to_the_tests_and_leave_the_notebooks_out(checked, arguments, tests):
-    done = checked.run(*arguments, script="run_tests.sh")
-    assert [call.split("|", 1)[1].split("loadscope|")[-1] for call in calls(done)] == [
-        "check|.",
-        "format|--check|.",
-        tests,
-    ]
-    assert done.stdout.splitlines()[-1] == "3 passed, 0 failed"
-
-
-@pytest.mark.parametrize(
     ("arguments", "workers"),
     [(["tests/test_x.py"], False), (["tests/test_x.py", "tests/test_y.py"], True), (["tests/tasks"], True)],
 )
@@ -417,13 +385,6 @@ def test_one_file_of_tests_needs_no_workers(checked, arguments, workers):
     done = checked.run(*arguments, script="run_tests.sh")
     assert done.returncode == 0 and ("|-n|logical|" in calls(done)[2]) == workers
     assert calls(done)[2].endswith("|".join(["", *arguments]))
-
-
-def test_help_of_the_checks_needs_no_environment(bare):
-    done = bare.run("--help", script="run_tests.sh")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "With arguments" in done.stdout and "notebooks are left out" in done.stdout
-    assert not (bare.root / ".venv").exists()
 
 
 def test_help_needs_no_environment(bare):

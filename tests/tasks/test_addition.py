@@ -185,7 +185,6 @@ def test_groups_name_digits_and_carries():
     [
         ({"split_seed": -1}, "split_seed = "),
         ({"n_train": 30_000}, "n_train = "),
-        ({"n_train": 50}, "n_train = "),
         ({"view": "lines"}, "view = "),
         ({"window": 12}, "window = "),
         ({"reversed_answer": 1}, "reversed_answer = "),

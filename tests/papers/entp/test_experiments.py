@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 
 import pytest
-from made_up import sound
+from made_up import record_of, sound
 
 from entp_lib.config import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
 from entp_lib.experiments.experiment import Experiment, no_claims, planned, select
@@ -272,16 +272,12 @@ def test_match3_is_judged_by_its_design_at_every_tier(tokens, said):
     """
     for tier in ("overnight", "quick"):
         runs = [r for r in EXPERIMENTS["match3"].plan(tier) if r.labels["arm"] in tokens]
-        records = []
+        records, mode = [], {"token_accuracy": 0.6, "sequence_accuracy": 0.1, "token_accuracy_by_position": [0.6] * 4}
         for run in runs:
             at = tokens[run.labels["arm"]]
-            metrics = {"token_accuracy": at, "sequence_accuracy": at, "loss": 1.0}
-            metrics["baseline"] = {"token_accuracy": 0.6, "sequence_accuracy": 0.1, "loss": 2.0}
-            metrics |= {"position": [1, 2, 3, 4], "token_accuracy_by_position": [at] * 4}
-            metrics["baseline"]["token_accuracy_by_position"] = [0.6] * 4
-            where = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)
-            records.append(Record("match3", 1, run.config, metrics, {}, {**where, "device": "cpu"}))
-        found = {m.claim: m for m in match3.measure(EXPERIMENTS["match3"].labelled(records, runs))}
+            course = dict(position=[1, 2, 3, 4], token_accuracy_by_position=[at] * 4)
+            records.append(record_of(run, token_accuracy=at, sequence_accuracy=at, baseline=mode, **course))
+        found = {m.claim: m for m in match3.measure(records)}
         for claim, why in said.items():
             assert found[claim].undecided == why
 
@@ -292,14 +288,10 @@ def test_match3_is_judged_by_its_design_at_every_tier(tokens, said):
 @pytest.mark.parametrize(("above", "idle"), [(0.0, "no arm is 0.05 above the pairless bound"), (0.45, "")])
 def test_models_at_the_baseline_are_not_equal_within_the_margin(name, claim, above, idle):
     """That two models which learned nothing differ by nothing answers no question."""
-    experiment, records = EXPERIMENTS[name], []
-    runs = experiment.plan("quick")
-    for run in runs:
-        baseline = {"token_accuracy": 0.4, "sequence_accuracy": 0.01, "loss": 2.0}
-        metrics = {"token_accuracy": 0.4 + above, "sequence_accuracy": 0.4 + above, "loss": 1.0, "baseline": baseline}
-        where = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)
-        records.append(Record(name, 1, run.config, metrics, {}, {**where, "device": "cpu"}))
-    found = {m.claim: m for m in experiment.measure(experiment.labelled(records, runs))}
+    scores = dict(token_accuracy=0.4 + above, sequence_accuracy=0.4 + above, loss=1.0)
+    scores["baseline"] = {"token_accuracy": 0.4, "sequence_accuracy": 0.01, "loss": 2.0}
+    experiment = EXPERIMENTS[name]
+    found = {m.claim: m for m in experiment.measure([record_of(run, **scores) for run in experiment.plan("quick")])}
     assert found[claim].idle.partition(",")[0] == idle
 
 
@@ -309,20 +301,11 @@ def test_match3_is_measured_against_the_printed_shares_of_right_sequences(longer
     accuracy = {"decoder": 0.8, "entp": 0.9, "longer": 0.95}
     right = {"decoder": 0.5, "entp": 0.995, "longer": longer}
     runs = [run for run in EXPERIMENTS["match3"].plan("overnight", 2) if run.labels["variant"] == "match3"]
-    scores = dict(baseline=dict(token_accuracy=0.5, sequence_accuracy=0.1))
-    seconds = dict.fromkeys(("train_seconds", "wall_seconds", "peak_memory_bytes", "token_forwards", "steps"), 1)
-    records = [
-        Record(
-            "match3",
-            1,
-            run.config,
-            dict(token_accuracy=accuracy[run.labels["arm"]], sequence_accuracy=right[run.labels["arm"]], **scores),
-            {},
-            {"device": "cpu", **seconds},
-        )
-        for run in runs
-    ]
-    found = {m.claim: m for m in match3.measure(EXPERIMENTS["match3"].labelled(records, runs))}
+    records, mode = [], dict(token_accuracy=0.5, sequence_accuracy=0.1)
+    for run in runs:
+        scores = dict(token_accuracy=accuracy[run.labels["arm"]], sequence_accuracy=right[run.labels["arm"]])
+        records.append(record_of(run, **scores, baseline=mode))
+    found = {m.claim: m for m in match3.measure(records)}
     assert found["T2-tokens"].values == pytest.approx([0.1, 0.1])
     assert found["T2-decoder"].values == pytest.approx([0.5 - 0.9992] * 2)
     assert found["T2-entp"].values == pytest.approx([0.0] * 2) and not found["T2-entp"].barred
