@@ -48,7 +48,7 @@ def test_the_package_trains_and_generates_without_its_repository(installed):
     assert done.returncode == 0, done.stderr
     trained, shape, place = done.stdout.splitlines()
     assert trained == "complete unknown" and shape == "(1, 7)" and place == str(folder / "results")
-    assert not any((folder / "site").rglob("records"))
+    assert not any((folder / "site").rglob("*.json"))
 
 
 def test_commands_that_need_the_repository_say_so(installed):
@@ -80,7 +80,7 @@ def test_data_lie_where_the_home_says(installed):
 
 def test_nothing_but_the_package_is_installed():
     settings = tomllib.loads((paths.root() / "pyproject.toml").read_text(encoding="utf-8"))
-    assert settings["tool"]["setuptools"]["packages"]["find"]["include"] == ["entp_lib*"]
+    assert settings["tool"]["setuptools"]["packages"]["find"]["include"] == ["entp_lib*", "entp_papers*"]
 
 
 def test_in_the_repository_the_folders_are_there(monkeypatch, tmp_path):

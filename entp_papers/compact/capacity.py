@@ -240,7 +240,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
         observe(
             "CT-cubic",
             "sweep",
-            f"left out of the fit: R² {r2['capacity_model']:.3f}, of the cubic {r2['cubic']:.3f}",
+            f"left out of the fit: R² {r2['capacity_model']:.1f}, of the cubic {r2['cubic']:.1f}",
             "one sweep, far from where capacity ends",
         ),
         Measurement("CT-heads", at_equal_parameters(records), tier, ids),

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
         time.sleep(5)
         pytest.fail("it went on")
 
-    monkeypatch.setattr("entp_lib.records.execution.study_named", lambda name: study)
+    monkeypatch.setattr("entp_lib.records.execution.STUDIES", SimpleNamespace(named=lambda name: study))
     config = StudyConfig("test", "smoke", "costs", {})
     assert exit_status(lambda: run(config, 1, store=store)) == 143 and store.all("test") == []
 
