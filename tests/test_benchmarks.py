@@ -50,10 +50,6 @@ def test_a_ratio_says_how_many_times_faster(monkeypatch):
     assert row["peak_memory_ratio"] == 0.5 and row["seconds"] == 1.0
 
 
-def test_units_are_those_of_the_design():
-    assert [engine.units(layers, False) / engine.units(layers, True) for layers in (3, 6)] == [36 / 21, 72 / 57]
-
-
 def test_a_training_case_names_its_bound_and_share(monkeypatch):
     monkeypatch.setattr(engine, "SIZES", {"small": dict(n_layers=2, n_heads=2, width=16)})
     monkeypatch.setattr(engine, "model_of", lambda *_: build_model(ModelConfig("entp", 2, 2, 16, engine.VOCAB, 64)))
@@ -83,19 +79,6 @@ def test_beside_a_decoder_both_take_the_same_step(monkeypatch):
     row = engine.beside_decoder(task, "small", "cpu", quick=True)
     assert "sums of 4 digits, T = 16, answer only" in row["case"] and row["against"] == "decoder"
     assert threads == [1] and all(x > 0 for x in losses) and 0.1 < row["operation_bound"] < 1
-
-
-def test_rows_are_written_as_json(monkeypatch, tmp_path, capsys):
-    import pandas as pd
-
-    row = {name: 1.0 for name in engine.COLUMNS} | {"case": "c", "size": "small", "dtype": "fp32", "device": "cpu"}
-    table = pd.DataFrame([row | {"operation_bound": None, "share_of_matmul_rate": None}])
-    monkeypatch.setattr(engine, "measure", lambda device, quick: table)
-    monkeypatch.setattr("sys.argv", ["engine", "--json", str(tmp_path / "rows.json")])
-    engine.main()
-    (found,) = json.loads((tmp_path / "rows.json").read_text())
-    assert list(found) == engine.COLUMNS
-    assert "cores, torch" in capsys.readouterr().out
 
 
 def test_the_loaders_ratio_is_of_the_same_tokens(monkeypatch, tmp_path, capsys):

@@ -58,54 +58,6 @@ def test_lines_are_means_over_seeds_and_bands_their_range():
     assert ax.get_xlabel() == "step" and ax.get_ylabel() == "accuracy"
 
 
-def test_seeds_that_do_not_share_an_axis_are_drawn_alone():
-    curves = CURVES.assign(step=CURVES["step"] + 0.01 * CURVES["seed"])
-    _, ax = figures.panels(1)
-    figures.seed_curves(ax, curves, "step", "accuracy", xlabel="s", ylabel="a")
-    assert len(ax.get_lines()) == 4 and not ax.collections
-    _, ax = figures.panels(1)
-    steps = curves.assign(at=CURVES["step"])
-    figures.seed_curves(ax, steps, "step", "accuracy", xlabel="s", ylabel="a", at="at")
-    means = {line.get_label(): line for line in ax.get_lines() if not line.get_label().startswith("_")}
-    assert set(means) == {"decoder", "ENTP"} and len(ax.get_lines()) == 6
-    assert means["ENTP"].get_xdata() == pytest.approx([1.005, 2.005, 3.005])
-    assert means["ENTP"].get_ydata() == pytest.approx([1.6, 1.7, 1.8])
-
-
-def test_lines_that_lie_on_each_other_differ_in_width_marker_and_its_places():
-    _, ax = figures.panels(1)
-    for arm in ("decoder", "entp", "longer"):
-        figures.draw_arm(ax, arm, range(12), np.ones(12), np.zeros(12), np.ones(12))
-    ax.plot(range(12), np.ones(12), label="another")
-    ax.axhline(1)
-    figures.tell_apart(ax, marks=4)
-    lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
-    assert len({line.get_marker() for line in lines}) == 4 and ax.get_lines()[-1].get_marker() == "None"
-    decoder, entp, longer, _ = lines
-    assert decoder.get_linewidth() > entp.get_linewidth() > longer.get_linewidth()
-    places = [set(range(12)[slice(line.get_markevery()[0], None, line.get_markevery()[1])]) for line in lines[:3]]
-    assert all(3 <= len(p) <= 4 for p in places) and len(set.union(*places)) == sum(map(len, places))
-    assert longer.get_markerfacecolor() == "white" and entp.get_markerfacecolor() == figures.PALETTE["entp"]
-
-
-def test_every_arm_has_a_look_of_its_own_where_lines_coincide():
-    assert set(figures.APART) == set(figures.ARMS)
-    assert len(set(figures.APART.values())) == len({m for m, _ in figures.APART.values()}) == len(figures.ARMS)
-
-
-def test_a_few_points_all_bear_markers_between_the_lines():
-    _, ax = figures.panels(1)
-    for arm in ("decoder", "entp"):
-        figures.draw_arm(ax, arm, [1], [1], [1], [1])
-    figures.tell_apart(ax)
-    assert [line.get_markevery() for line in ax.get_lines()] == [(0, 1), (0, 1)]
-    ax.plot(range(9), range(9), label="nine points")
-    figures.tell_apart(ax, stagger=False)
-    assert [line.get_markevery() for line in ax.get_lines()] == [(0, 1)] * 3
-    decoder, entp, _ = ax.get_lines()
-    assert decoder.get_markersize() > entp.get_markersize() + 1
-
-
 def test_a_band_ends_where_the_quantity_does():
     means = pd.DataFrame({"arm": "entp", "x": [1, 2], "mean": [0.5, 0.9], "low": [-0.4, 0.7], "high": [1.4, 1.1]})
     _, (free, share) = figures.panels(2)
@@ -113,14 +65,6 @@ def test_a_band_ends_where_the_quantity_does():
     figures.arm_curves(share, means, "x", xlabel="x", ylabel="share", within=(0, 1))
     found = [ax.collections[0].get_paths()[0].vertices[:, 1] for ax in (free, share)]
     assert [(band.min(), band.max()) for band in found] == [(-0.4, 1.4), (0, 1)]
-
-
-def test_a_legend_beside_lies_beyond_the_axes():
-    figure, ax = drawn()
-    legend = figures.legend_beside(ax, colour="black")
-    figure.canvas.draw()
-    assert legend.get_window_extent().x0 >= ax.get_window_extent().x1
-    assert {line.get_color() for line in legend.get_lines()} == {"black"}
 
 
 def as_png(colours):
@@ -138,19 +82,6 @@ def test_pictures_lose_transparency_that_they_do_not_use():
         with Image.open(io.BytesIO(given)) as image:
             assert image.mode == mode and (np.asarray(image)[..., :3] == colours[..., :3]).all()
         assert (given == as_png(colours)) == (mode == "RGBA") and png_files.lean(given) == given
-
-
-def test_pictures_of_few_colours_take_half_the_bytes():
-    fig, ax = figures.panels(1)
-    for shift in range(5):
-        ax.plot([0, 1, 2], [shift, shift + 1, shift - 1], "o-")
-    buffer = io.BytesIO()
-    fig.savefig(buffer, format="png")
-    given = png_files.lean(buffer.getvalue())
-    assert len(given) < 0.5 * len(buffer.getvalue()) and png_files.lean(given) == given
-    with Image.open(io.BytesIO(given)) as image, Image.open(io.BytesIO(buffer.getvalue())) as before:
-        apart = np.abs(np.asarray(image.convert("RGB"), int) - np.asarray(before.convert("RGB"), int)).max(-1)
-    assert (apart > 24).mean() < 0.002
 
 
 def test_gaps_show_mean_and_interval():
@@ -268,7 +199,7 @@ def test_smoke_claims_nothing(records, tmp_path):
     assert not (tmp_path / "figures").exists()
 
 
-@pytest.mark.parametrize("name", ["Figure 3", "../x", "a.b", "", "A", "figure_3", "03"])
+@pytest.mark.parametrize("name", ["Figure 3", "../x", ""])
 def test_bad_names_are_refused(name, records):
     with pytest.raises(ValueError, match="figure name"):
         figures.save_figure(drawn()[0], name, records=records, alt="x")

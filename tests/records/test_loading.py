@@ -1,18 +1,15 @@
 """Trained models by the name of their run, and what goes on from them."""
 
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
-from made_up import sound
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
-from entp_lib.config import StudyConfig
 from entp_lib.records.execution import run
 from entp_lib.records.loading import load_model, load_run
-from entp_lib.records.store import Record, Store
+from entp_lib.records.store import Store
 from entp_lib.reports.continuing import continued
 from entp_lib.training.tensors import save_tensors
 from entp_lib.validation import ConfigError
@@ -64,29 +61,6 @@ def test_a_checkpoint_is_told_from_damaged_weights(trained, tmp_path):
     with pytest.raises(ConfigError, match="holds no weights of a finished run") as error:
         load_model(str(path))
     assert "delete" not in str(error.value)
-
-
-def test_what_no_command_of_a_tier_makes_is_said(trained, tmp_path, monkeypatch):
-    """A study has no weights, and changed runs are another command's."""
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    study = sound(Record("rasp", 1, StudyConfig("rasp", "quick", "costs", {}), {}, {}, {}))
-    Store().save(study)
-    with pytest.raises(ConfigError, match=f"rasp/{study.id} is a study, which leaves a record and no weights"):
-        load_model(f"rasp/{study.id}")
-    changed = trained[1]
-    Store(tmp_path / "own").save(changed)
-    with pytest.raises(ConfigError, match="what made that run, with --fresh, .* makes them again"):
-        load_model(f"count3/{changed.id}")
-
-
-def test_missing_weights_of_a_text_of_ones_own_name_its_command(trained, tmp_path):
-    store, record = Store(tmp_path, read_only=False), trained[1]
-    config = replace(record.config, experiment="own_text", task="text", task_params={"corpus": "/my texts/a.txt"})
-    store.save(replace(record, experiment="own_text", config=config))
-    (name,) = (path.stem for path in (tmp_path / "records" / "own_text").glob("*.json"))
-    with pytest.raises(ConfigError, match="entp_lib text '/my texts/a.txt' --fresh"):
-        load_model(f"own_text/{name}", store)
 
 
 def test_a_clone_makes_weights_beside_its_records_and_finds_them_there(trained, tmp_path, monkeypatch):

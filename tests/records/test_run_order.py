@@ -50,13 +50,6 @@ def test_a_device_that_is_not_there_is_a_line(small_run, store):
         sweep([small_run()], 1, store=store, device="cuda:7", jobs=1)
 
 
-def test_a_record_that_does_not_say_where_it_was_made_moves_nothing(small_run):
-    todo = {config_id(c, 1): c for c in (small_run("entp", 0), small_run("entp", 1))}
-    old = made(small_run("decoder", 0))
-    del old.provenance["cpu_capability"]
-    assert list(run_order(todo, [old], "cpu")) == list(todo)
-
-
 def test_a_sweep_goes_by_it(small_run, store, monkeypatch):
     configs = [small_run(a, seed) for a in ("decoder", "entp") for seed in range(3)]
     sweep(configs[1:2], 1, store=store, jobs=1)

@@ -11,7 +11,6 @@ from entp_papers.entp.in_context.experiment import (
     IN_CONTEXT_BASELINES,
     late_error,
     measure,
-    table,
     task_of,
 )
 
@@ -112,31 +111,6 @@ def test_arms_on_the_way_are_not_shown_to_be_level(falls, verdict):
     assert row["why"] == ("too little trained to tell" if verdict == "uninformative" else "")
     linear = [fake(arm, s, course=falling(0.02)) for arm in ("decoder", "entp") for s in FIVE]
     assert all(m.informative for m in measure(linear))  # who is ahead on the way is what Figure 7's rows ask
-
-
-def test_both_measures_stand_beside_each_other_and_may_disagree():
-    """Of ENTP's lead 0.0077 over all points, 0.021 over late ones."""
-    decoder = [fake("decoder", s, errors=(1.0, 0.7, 0.303, 0.2, 0.1, 0.1), course=falling(0.0)) for s in FIVE]
-    entp = [fake("entp", s, errors=(1.0, 0.7, 0.320, 0.179, 0.079, 0.079), course=falling(0.02)) for s in FIVE]
-    found = convergence.both_measures([*decoder, *entp])
-    assert found.index.tolist() == [("overnight", "linear", "decoder − entp")]
-    row = found.iloc[0]
-    assert row["all points"].startswith("+0.008 (") and row["from d examples on"].startswith("+0.021 (")
-    assert row["curves"] == "after 10,000 steps"
-    one = convergence.both_measures([decoder[0], entp[0]])
-    assert not one["all points"].str.contains("nan|to").any()  # one pair has no interval
-    assert len(convergence.both_measures([fake(function="tree", tier="quick")])) == 0
-
-
-def test_the_table_of_ends_has_means_over_seeds():
-    records = [fake(seed=s, errors=(1, 1, 1, e, e, e), course=falling(e / 10)) for s, e in ((0, 0.2), (1, 0.4))]
-    found = convergence.ends([*records, fake("entp", course=falling(0.005))])
-    assert found.index.tolist() == [("overnight", "linear", "decoder"), ("overnight", "linear", "entp")]
-    assert found["flat"].tolist() == ["no", "yes"] and found["fall"].tolist() == pytest.approx([0.03, 0.005])
-    assert found["error from d examples on"].tolist() == pytest.approx([0.3, 0.5])
-    assert found["error"].tolist() == pytest.approx([0.65, 0.5]) and found["steps"].tolist() == [10_000, 10_000]
-    assert found["errors of the seeds"].tolist() == ["0.600 0.700", "0.500"]
-    assert table(records)["late_error"].tolist() == pytest.approx([0.2, 0.4])
 
 
 def test_classes_that_a_tier_lacks_are_taken_from_quick(tmp_path):

@@ -3,19 +3,16 @@
 import dataclasses
 import math
 
-import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import pytest
 
 from entp_lib.experiments import claims
-from entp_lib.experiments.frames import at_equal_compute
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.store import Record
 from entp_lib.tasks import InContext
 from entp_papers.entp.in_context import convergence
 from entp_papers.entp.in_context import tables as in_context_tables
-from entp_papers.entp.in_context.baselines import BASELINES, baselines_study
+from entp_papers.entp.in_context.baselines import baselines_study
 from entp_papers.entp.in_context.experiment import (
     CLAIMS,
     IN_CONTEXT,
@@ -131,30 +128,6 @@ def test_the_papers_functions_are_the_papers(tier):
         assert task.at_step(config.steps // 2) == dataclasses.replace(last)
 
 
-def test_settings_are_a_full_grid_of_pure_models():
-    for tier, plan in TIERS.items():
-        grid = plan.settings
-        if grid is None:
-            continue
-        found = {
-            (c.model.architecture, c.train.max_lr, c.model.position_std, c.model.input_std)
-            for c in IN_CONTEXT_SETTINGS.configs(tier)
-        }
-        size = 2 * len(grid.max_lr) * len(grid.position_std) * len(grid.input_std)
-        assert len(found) == size == len(IN_CONTEXT_SETTINGS.configs(tier))
-        for c in IN_CONTEXT.configs(tier):  # the setting of every run is on the grid
-            used = c.train.max_lr, c.model.position_std, c.model.input_std
-            assert {("decoder", *used), ("entp", *used)} <= found
-
-
-def test_studies_have_the_prompts_of_the_runs():
-    for tier, plan in TIERS.items():
-        runs = IN_CONTEXT.configs(tier)
-        assert plan.baselines["prompts"] == runs[0].train.final_eval_sequences
-        tasks = [(c.params["task"], c.params["seed"]) for c in IN_CONTEXT_BASELINES.configs(tier)]
-        assert all((c.task_params, c.data_seed) in tasks for c in runs)
-
-
 def test_errors_are_normalised_and_start_near_one(smoke):
     runs, _, studies = smoke
     found = table(runs)
@@ -211,11 +184,6 @@ def test_least_squares_knows_nothing_of_an_orthogonal_query():
     assert errors[:4] == pytest.approx([1] * 4, abs=0.1) and max(errors[4:]) < 1e-6
 
 
-def test_settings_have_a_row_each(smoke):
-    found = in_context_tables.settings_table(smoke[1])
-    assert found.shape == (4, 2) and found.notna().all().all() and set(found) == {"decoder", "entp"}
-
-
 def test_the_setting_of_the_runs_is_held_against_the_best(smoke):
     runs, settings, _ = smoke
     found = in_context_tables.above_best(settings, runs)
@@ -237,20 +205,6 @@ def test_means_over_seeds_keep_two_kinds_of_noise_apart():
     (row,) = in_context_tables.over_seeds(frame).to_dict("records")
     assert (row["error"], row["low"], row["high"]) == pytest.approx((0.4, 0.2, 0.6))
     assert row["standard_error"] == pytest.approx(0.3 / math.sqrt(2))
-
-
-def test_equal_compute_is_read_at_what_entp_spent(made_up):
-    records = [
-        made_up(arm="entp", spent=(10, 20, 40)),
-        made_up(arm="decoder", spent=(3, 6, 9), curve=(0.9, 0.8, 0.6)),
-        made_up(arm=LONGER, spent=(13, 26, 41), curve=(0.8, 0.4, 0.2)),
-        made_up(arm="hybrid", spent=(50, 60, 70)),
-    ]
-    course = in_context_tables.courses(records)
-    found = at_equal_compute(course, ["error"], {"arm": "entp"}, by=("function", "arm"))["error"]
-    expected = {("linear", "entp"): 0.5, ("linear", "decoder"): 0.6, ("linear", LONGER): 0.4}
-    for axis in ("token_forwards", "seconds"):
-        assert found[axis].dropna().to_dict() == pytest.approx(expected)
 
 
 def test_claims_are_paired_differences_of_their_arms(made_up):
@@ -286,53 +240,6 @@ def test_models_that_have_learned_nothing_are_not_equal(made_up):
 
     assert verdict(0.91, 0.92) == ["uninformative"] and verdict(0.5, 0.5) == ["same direction"]
     assert verdict(0.8, 0.95) == ["not reproduced"] and verdict(0.95, 0.8) == ["same direction"]
-
-
-def test_the_figure_draws_models_and_learners_and_names_what_is_absent(smoke):
-    runs, _, studies = smoke
-    models = in_context_tables.over_seeds(in_context_tables.by_examples(runs)).query("function == 'linear'")
-    learners = in_context_tables.over_seeds(in_context_tables.learners_by_examples(studies))
-    fig, ax = plt.subplots()
-    in_context_tables.draw(ax, models, learners.query("function == 'linear'"), ["xyz: not installed"])
-    labels = ax.get_legend_handles_labels()[1]
-    shown = {"decoder", "ENTP", "hybrid", "decoder, equal token-forwards", "least squares", "xyz:\nnot installed"}
-    assert shown <= set(labels)
-    lines = {line.get_label(): line for line in ax.lines}
-    drawn = learners.query("function == 'linear' and arm == 'least squares'")["error"].tolist()
-    assert lines["least squares"].get_ydata().tolist() == drawn
-    assert ax.get_ylim()[1] >= models["high"].max()
-    plt.close(fig)
-
-
-def test_learners_of_a_class_differ_in_style():
-    for function in in_context_tables.REFERENCES:
-        drawn = [style for name, style in in_context_tables.STYLES.items() if function in BASELINES[name].functions]
-        assert len({line for line, _ in drawn}) == len({marker for _, marker in drawn}) == len(drawn) >= 3
-
-
-def test_an_error_far_beyond_the_axis_interrupts_the_line(smoke):
-    models = in_context_tables.over_seeds(in_context_tables.by_examples(smoke[0])).query("function == 'linear'")
-    far = pd.DataFrame({"arm": "least squares", "examples": [0, 1, 2], "error": [1.0, 1e6, 2.0]})
-    fig, ax = plt.subplots()
-    in_context_tables.draw(ax, models, far)
-    (line,) = [line for line in ax.lines if line.get_label() == "least squares"]
-    assert np.isnan(line.get_ydata()).tolist() == [False, True, False]
-    assert [text.get_text() for text in ax.texts] == ["↑ least squares"] and ax.texts[0].get_position()[0] == 1
-    plt.close(fig)
-
-
-def test_best_is_no_tier_to_run():
-    assert all(e.configs("best", 0) == [] for e in (IN_CONTEXT, IN_CONTEXT_SETTINGS, IN_CONTEXT_BASELINES))
-
-
-@pytest.mark.parametrize("tier", ["smoke", "quick", "gpu", "paper"])
-def test_the_arms_of_a_class_have_the_same_seeds(tier):
-    seeds = {}
-    for run in IN_CONTEXT.plan(tier, 0):
-        c, labels = run.config, run.labels
-        seeds.setdefault(labels["function"], {}).setdefault(labels["arm"], []).append((c.model_seed, c.data_seed))
-    for arms in seeds.values():
-        assert all(found == arms["entp"] and len(set(found)) == len(found) for found in arms.values())
 
 
 def test_learners_have_the_seeds_of_the_models():

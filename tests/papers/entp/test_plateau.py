@@ -3,10 +3,10 @@
 import math
 
 import pytest
+from made_up import record_of
 
 from entp_lib.experiments.claims import judge
 from entp_lib.experiments.experiment import select
-from entp_lib.records.store import Record
 from entp_lib.registry import EXPERIMENTS
 from entp_papers.entp import match3, plateau
 
@@ -22,9 +22,7 @@ def fake(run, course, sequence, by_n):
         "position": [5, 6, 7],
         "baseline": {"token_accuracy": 0.2, "sequence_accuracy": 0.0},
     }
-    seconds = dict.fromkeys(("train_seconds", "wall_seconds", "peak_memory_bytes", "token_forwards"), 1)
-    record = Record("count3", 1, run.config, metrics, curves, {"steps": 100, "device": "cpu", **seconds})
-    return EXPERIMENTS["count3"].labelled([record], [run])[0]
+    return record_of(run, curves, **metrics)
 
 
 def records():
@@ -102,19 +100,6 @@ def test_a_pair_in_which_neither_arrives_is_dropped():
     assert plateau.lead(plateau.arrivals(records(), 0.995)).empty
 
 
-def test_the_table_says_it_arm_by_arm():
-    table = plateau.whole(records())
-    assert table.loc["entp", "steps to it, geometric mean"] == 30
-    assert table.loc["decoder", "seeds at 0.9 of sequences"] == "5 of 5"
-    assert table.loc["prefix_decoder", "sequence accuracy, least seed"] == 0.92
-
-
-def test_the_gap_is_listed_by_prefix_length():
-    table = plateau.gap_by_n(records())
-    assert table["mean"].tolist() == pytest.approx([0.0, 0.1, 0.2]) and table["pairs"].tolist() == [5, 5, 5]
-    assert len(plateau.gap_by_n([])) == 0
-
-
 @pytest.mark.parametrize(
     ("decoder", "entp", "why"),
     [
@@ -139,13 +124,8 @@ def test_a_row_of_count3_speaks_of_pairs_only_beyond_the_pairless_bound(decoder,
 
 
 def test_runs_that_never_left_the_majority_are_named():
-    runs = EXPERIMENTS["match3"].plan("quick", 1)
-    records = []
-    for i, run in enumerate(runs):
-        metrics = {"token_accuracy": 0.8 if i else 0.505, "baseline": {"token_accuracy": 0.5, "sequence_accuracy": 0.1}}
-        seconds = dict.fromkeys(("train_seconds", "wall_seconds", "peak_memory_bytes", "token_forwards", "steps"), 1)
-        records.append(Record("match3", 1, run.config, metrics, {}, {"device": "cpu", **seconds}))
-    found = match3.stuck(EXPERIMENTS["match3"].labelled(records, runs))
+    mode, runs = {"token_accuracy": 0.5, "sequence_accuracy": 0.1}, EXPERIMENTS["match3"].plan("quick", 1)
+    found = match3.stuck([record_of(r, token_accuracy=0.8 if i else 0.505, baseline=mode) for i, r in enumerate(runs)])
     assert found[["arm", "seed"]].to_numpy().tolist() == [["decoder", 0]] and found["token_accuracy"][0] == 0.505
 
 
@@ -160,14 +140,12 @@ def test_runs_that_never_left_the_majority_are_named():
     ],
 )
 def test_full_layers_are_compared_unless_both_have_nothing_or_everything(scores, why):
-    experiment, made = EXPERIMENTS["full_layers"], []
-    runs = experiment.plan("overnight", 0)
-    for run in runs:
-        metrics = {"token_accuracy": scores[run.labels["full"]], "sequence_accuracy": 0.0}
-        metrics["baseline"] = {"token_accuracy": 0.2, "sequence_accuracy": 0.0}
-        seconds = dict.fromkeys(("train_seconds", "wall_seconds", "peak_memory_bytes", "token_forwards", "steps"), 1)
-        made.append(Record(experiment.name, 1, run.config, metrics, {}, {"device": "cpu", **seconds}))
-    measured = {m.claim: m for m in experiment.measure(experiment.labelled(made, runs))}
+    experiment, mode = EXPERIMENTS["full_layers"], {"token_accuracy": 0.2, "sequence_accuracy": 0.0}
+    made = [
+        record_of(run, token_accuracy=scores[run.labels["full"]], sequence_accuracy=0.0, baseline=mode)
+        for run in experiment.plan("overnight", 0)
+    ]
+    measured = {m.claim: m for m in experiment.measure(made)}
     assert {m.idle for m in measured.values()} == {why}
     assert measured.keys() == {"L-4-0", "L-2-0"}
     assert measured["L-2-0"].values == pytest.approx([scores[2] - scores[0]] * 5)

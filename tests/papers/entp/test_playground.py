@@ -7,7 +7,6 @@ import pytest
 import torch
 from PIL import Image
 
-from entp_lib.experiments import figures
 from entp_lib.models import costs
 from entp_lib.reports import vega
 from entp_lib.tasks.counting import count3
@@ -70,13 +69,6 @@ def test_no_slider_has_a_name_that_vega_uses_itself():
     specs = (vega.costs(), vega.attention(playing.stored("attention")))
     names = {parameter["name"] for spec in specs for parameter in spec["params"]}
     assert len(names) == 4 and not names & {"width", "height", "padding", "autosize", "background", "style", "datum"}
-
-
-def test_pictures_for_notebooks_are_small():
-    fig, ax = figures.panels(1)
-    ax.plot([0, 1])
-    assert vega.png(fig)[:4] == b"\x89PNG" and len(vega.png(fig)) < 12_000
-    figures.plt.close(fig)
 
 
 def test_a_browser_that_saves_the_ledgers_plot_writes_the_same_numbers():
