@@ -213,25 +213,25 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     smoke = smoke or any(r.config.tier == "smoke" for r in records)
     folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
     about = f"{alt} [{describe_records(records)}]"
-    round_drawn(figure)
     changed, written = changes.texts(records), []
     if changed:
         note_changes(figure, f"changed: {'; '.join(changed)}")
+    round_drawn(figure)
     for suffix in ("png", "svg"):
         path = folder / f"{name}.{suffix}"
         data = render(figure, suffix, name, about)
         if not path.exists() or not (path.read_bytes() == data or (suffix == "png" and looks_equal(path, data))):
             write_atomically(path, data)
         written.append(path)
-        figure.set_layout_engine("none")  # found once, the layout serves every further drawing
     event("figure", name=name)
     return written
 
 
 def round_drawn(figure: Figure) -> None:
-    """Round in place what a figure draws, and the ends of its axes, to ``DRAWN`` significant figures.
+    """Round in place what a figure draws, the ends of its axes and their places, to ``DRAWN`` significant figures.
 
-    More cannot be seen, and the last digits of what was computed differ from one processor to the next.
+    More cannot be seen, and the last digits of what was computed differ from one processor to the next. The layout is
+    found here, once; it serves every further drawing.
     """
     for ax in figure.axes:
         ends = [to_figures(np.array(end), DRAWN) for end in (ax.get_xlim(), ax.get_ylim())]
@@ -246,6 +246,14 @@ def round_drawn(figure: Figure) -> None:
         for patch in (patch for patch in ax.patches if isinstance(patch, Rectangle)):
             patch.set_bounds(*to_figures(np.array(patch.get_bbox().bounds), DRAWN))
         ax.set(xlim=ends[0], ylim=ends[1])
+    engine, dpi = figure.get_layout_engine(), figure.dpi
+    if engine is not None:
+        figure.dpi = STYLE["savefig.dpi"]  # letters are a little wider or narrower at others
+        engine.execute(figure)
+        figure.dpi = dpi
+        figure.set_layout_engine("none")
+    for ax in figure.axes:
+        ax.set_position(to_figures(np.array(ax.get_position(original=True).bounds), DRAWN))
 
 
 def render(figure: Figure, suffix: str, title: str, about: str) -> bytes:

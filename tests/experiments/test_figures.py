@@ -128,9 +128,11 @@ def test_figures_do_not_depend_on_the_last_digits_of_what_they_draw(records):
     assert drawn[0] == drawn[1]
     for a, b in zip(first.axes, second.axes, strict=True):
         assert (a.get_xlim(), a.get_ylim()) == (b.get_xlim(), b.get_ylim())
+        assert a.get_position().bounds == b.get_position().bounds
         for one, other in zip(a.lines, b.lines, strict=True):
             assert np.array_equal(one.get_xydata(), other.get_xydata())
     assert first.axes[0].lines[0].get_xdata().tolist() == [1.23457, 2.34568, 3.45679, 4.0]
+    assert first.axes[0].get_position().x0 == round(first.axes[0].get_position().x0, 7), "places make names in the SVG"
 
 
 @pytest.mark.parametrize(
