@@ -104,6 +104,7 @@ NIGHTLY_ORDER = (
     "count3_long_all",
     "openwebtext_positions",
     "match3_rates",
+    "match3_end",
     "count3_gate",
     "addition_windows",
 )
