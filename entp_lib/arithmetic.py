@@ -25,13 +25,19 @@ set_in_time = False
 
 
 @cache
-def has_avx2() -> bool:
-    """Whether this processor has AVX2 and FMA; False where Linux does not say."""
+def processor_flags() -> frozenset[str]:
+    """Instruction sets of this processor by Linux's names; none where the system does not say."""
     try:
         flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
     except (OSError, StopIteration):
-        return False
-    return {"avx2", "fma"} <= set(flags.split())
+        return frozenset()
+    return frozenset(flags.split())
+
+
+@cache
+def has_avx2() -> bool:
+    """Whether this processor has AVX2 and FMA; False where Linux does not say."""
+    return {"avx2", "fma"} <= processor_flags()
 
 
 def choose(environment: MutableMapping[str, str] = os.environ) -> None:

@@ -35,7 +35,9 @@ def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups, relations:
             x_MD = kernels.feed_forward(block, kernels.attend(block, x_MD, groups))
         else:
             x_MD = finish(block, x_MD, plain_attend(block, x_MD, groups, relations))
-    return finish(last, *read_ends(last, x_MD, groups, relations))
+    with torch.autocast(x_MD.device.type, enabled=torch.is_autocast_enabled(x_MD.device.type) and not fused):
+        ends = read_ends(last, x_MD, groups, relations)  # many small products, which are no faster in bf16 on a CPU
+    return finish(last, *ends)
 
 
 def of_group(relations: Relations | None, chosen: Tensor | None, rows: int, length: int) -> tuple:

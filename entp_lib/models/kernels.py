@@ -41,33 +41,40 @@ def left_out() -> Iterator[None]:
 
 
 def usable(x: Tensor, dropout: float) -> bool:
-    """Whether these kernels apply: fp32 or fp64 on a CPU, no active dropout, no autocast, no functional transform."""
+    """Whether these kernels apply: on a CPU without active dropout or functional transform; fp32, fp64, or autocast to bf16."""
     return (
         ALLOWED[0]
         and x.device.type == "cpu"
-        and x.dtype in (torch.float32, torch.float64)
+        and x.dtype in ((torch.float32,) if in_bf16() else (torch.float32, torch.float64))
         and dropout == 0
-        and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
     )
+
+
+def in_bf16() -> bool:
+    """Whether products are to be made in bf16: within autocast on a CPU."""
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
 def feed_forward(block: nn.Module, x_MD: Tensor) -> Tensor:
     """x + MLP(LN(x)) of ``block``."""
     norm, up, down = block.ln_2, block.fc_in, block.fc_out
     keep = torch.is_grad_enabled()
-    return FeedForward.apply(x_MD, norm.weight, norm.bias, up.weight, up.bias, down.weight, down.bias, keep)
+    kind = half.FeedForward if in_bf16() else FeedForward
+    return kind.apply(x_MD, norm.weight, norm.bias, up.weight, up.bias, down.weight, down.bias, keep)
 
 
 def attend(block: nn.Module, x_MD: Tensor, groups: Groups, causal: bool = False) -> Tensor:
     """x + attention(LN(x)) of ``block``, each sequence of each group by itself, one group after the other."""
-    return Attend.apply(x_MD, *attention_weights(block), groups, block.attention.n_heads, causal)
+    given = x_MD, *attention_weights(block), groups, block.attention.n_heads, causal
+    return half.Attend.apply(*given, False) if in_bf16() else Attend.apply(*given)
 
 
 def attend_prefixes(block: nn.Module, x_BTD: Tensor, groups: Groups) -> Tensor:
     """x + attention(LN(x)) over prefixes x[rows, :T] of shared inputs: (M, D); projections once per token."""
-    return AttendPrefixes.apply(x_BTD, *attention_weights(block), groups, block.attention.n_heads)
+    given = x_BTD, *attention_weights(block), groups, block.attention.n_heads
+    return half.Attend.apply(*given, False, True) if in_bf16() else AttendPrefixes.apply(*given)
 
 
 def attention_weights(block: nn.Module) -> tuple[Tensor, ...]:
@@ -236,3 +243,6 @@ class AttendPrefixes(torch.autograd.Function):
         d_w, d_wout = d_flat.t() @ normed, grad_MD.t() @ y
         d_x += through.view_as(d_x)
         return d_x, d_scale, d_shift, d_w, d_flat.sum(0), d_wout, grad_MD.sum(0), None, None
+
+
+from entp_lib.models import half  # noqa: E402 (it takes helpers from here)
