@@ -1,4 +1,4 @@
-"""What notebook 05 shows of its records: curves by arm, answers by verdict, the dry run, and what the models are."""
+"""Tables and figures of notebook 05: curves by arm, answers by verdict, the rehearsal, and the bundled models."""
 
 from collections.abc import Sequence
 
@@ -50,7 +50,7 @@ def settings(records: Sequence[Record]) -> str:
 
 
 def lacking(experiment: Experiment) -> str:
-    """What is said where an experiment has no whole tier of records."""
+    """Line for an experiment without a whole tier of records."""
     return (
         f"{experiment.name}: not every record of a tier is there yet; this makes them, with the extra installed:\n"
         f"{paths.program()} train {experiment.name} --tier quick"
