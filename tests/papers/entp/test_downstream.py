@@ -8,6 +8,7 @@ import pytest
 from entp_lib import paths
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
 from entp_lib.experiments.experiment import Experiment, planned
+from entp_lib.experiments.frames import published
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.loading import weights_of
 from entp_lib.records.store import Record, Store
@@ -72,14 +73,6 @@ def test_every_run_starts_from_its_own_twin(pretrainings, tier):
         for c in configs[:2]
     )
     assert one == two
-
-
-def test_the_papers_settings_are_the_papers(pretrainings):
-    config = downstream.fine_tuning(pretrainings("paper")[0], VERSION, "authors")
-    task, train = clutrr.Clutrr(**config.task_params), config.train
-    assert (task.source, task.n_train, task.max_tokens, task.longest_train) == ("hub", 10_000, 128, 4)
-    assert (train.steps, train.batch_size, train.warmup_steps, train.eval_every) == (10_000, 64, 50, 50)
-    assert (train.max_lr, train.betas, train.weight_decay) == (1e-5, (0.9, 0.95), 0.1)
 
 
 def test_from_language_models_to_measurements(pretrainings, few_stories, store):
@@ -168,10 +161,9 @@ def test_errors_by_each_way_of_reporting(made_up):
     assert row["test, chosen on validation, trained lengths"] == pytest.approx(0.2)  # chains of 2 alone
     assert row["most frequent answer"] == pytest.approx(0.9)
     assert (downstream.errors(made_up, "last")["test, chosen on validation"] == 1).all()
-    with pytest.raises(ConfigError, match="checkpoint rule = 'best'"):
-        downstream.errors(made_up, "best")
-    with pytest.raises(ConfigError, match="checkpoint rule = 'best'"):
-        downstream.by_chain(made_up, "best")
+    for table_of in (downstream.errors, downstream.by_chain):
+        with pytest.raises(ConfigError, match="checkpoint rule = "):
+            table_of(made_up, "best")
 
 
 def test_gaps_pair_within_a_protocol(made_up):
@@ -208,7 +200,9 @@ def test_pronouns_are_compared_item_by_item():
 
 def test_the_authors_logs_give_their_table():
     """Means and population standard deviations of the best evaluations, as Table 4 rounds them."""
-    table = downstream.authors().query("benchmark == 'CLUTRR' and n_train == 10_000 and rule == 'best of evaluations'")
+    table = published("entp", "downstream").query(
+        "benchmark == 'CLUTRR' and n_train == 10_000 and rule == 'best of evaluations'"
+    )
     assert len(table) == 8
     for _, part in table.groupby("architecture"):
         printed, logged = part[part["seed"].isna()].iloc[0], part.dropna(subset="seed")["error"]
