@@ -306,15 +306,3 @@ def wrong_answers(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> t
     margins_N = torch.where(margins_N.isnan(), -torch.inf, margins_N)
     wrong = int((~(margins_N > 0)).sum())  # a tie is no answer
     return wrong, len(rows_N), float(margins_N.min()) if len(rows_N) else 0.0
-
-
-def in_precision(model: ConstructedCount3, dtype: torch.dtype) -> ConstructedCount3:
-    """A copy of the model computed in another precision; its weights are rounded to it."""
-    twin = constructed_count3(model.cfg.max_length, model.cfg.vocab_size - 1, model.cfg.architecture)
-    return twin.to(dtype)
-
-
-def largest_weight(model: ConstructedCount3) -> tuple[str, float]:
-    """Name and size of the largest weight, of those that are multiplied with a state or added to one."""
-    sizes = {name: float(p.detach().abs().max()) for name, p in model.named_parameters()}
-    return max(sizes.items(), key=lambda item: item[1])

@@ -9,7 +9,7 @@ from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.experiments.measurements import Check
 from entp_lib.records.store import Record
-from entp_papers.entp.rasp.checks import TRACED
+from entp_papers.entp.rasp.studies import TRACED
 
 FIGURE_2_SEED = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46]  # the first 12 of the paper's Figure 2
 

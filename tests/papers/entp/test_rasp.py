@@ -144,27 +144,25 @@ def test_algorithm_5_as_printed_is_wrong_at_a_prefix():
     "count3_chain_of_thought generate_chain_of_thought".split(),
 )
 def test_bad_sequences(program):
-    bad = {
-        "x is empty": [],
-        r"x\[1\] = -2: must be from": [3, -2],
-        r"x\[1\] = 2147483648: must be from": [3, 2**31],
-        r"x\[0\] = 1.0: must be an integer": [1.0],
-        r"x\[0\] = 'a': must be an integer": ["a"],
-    }
-    for message, x in bad.items():
-        with pytest.raises(ValueError, match=message):
+    bad = {"x is empty": [], r"x\[1\] = -2": [3, -2], r"x\[1\] = 2147483648": [3, 2**31], r"x\[0\] = 'a'": ["a"]}
+    for named, x in bad.items():
+        with pytest.raises(ValueError, match=named):
             getattr(programs, program)(x)
 
 
-def test_bad_prompts_and_moduli():
-    with pytest.raises(ValueError, match=r"x\[1\] = "):
-        programs.generate_chain_of_thought([3, programs.EOS])
-    with pytest.raises(ValueError, match=r"x\[0\] = "):
-        programs.count3_chain_of_thought([programs.EOS, 3])
-    for program in (programs.match3_bruteforce, programs.match3_decoder):
-        for modulus in (0, -3, 2.5):
-            with pytest.raises(ValueError, match=f"modulus = {modulus}: must be"):
-                program([1], modulus)
+def test_bad_arguments_are_named():
+    for named, call in {
+        r"x\[1\] = ": lambda: programs.generate_chain_of_thought([3, programs.EOS]),
+        r"x\[0\] = ": lambda: programs.count3_chain_of_thought([programs.EOS, 3]),
+        "modulus = 0": lambda: programs.match3_bruteforce([1], 0),
+        "modulus = 2.5": lambda: programs.match3_decoder([1], 2.5),
+        "'k': 2, 'q': 1": lambda: rasp.select([1, 2], [1], rasp.true),
+        "x = ": lambda: rasp.tok_map([0.5], abs),
+        "reduction = ": lambda: rasp.kqv([1], [1], [1], rasp.true, reduction="median"),
+        "attention bool": lambda: rasp.aggr(np.ones((2, 1), dtype=bool), [1]),
+    }.items():
+        with pytest.raises(ValueError, match=named):
+            call()
 
 
 # the interpreter
@@ -204,30 +202,12 @@ def test_reductions_of_what_is_selected_or_the_default(data, n, default):
     assert rasp.sel_width(attention).tolist() == [len(c) for c in chosen]
 
 
-def test_an_empty_selection_gives_the_default_which_is_0():
-    for reduction in ("mean", "max", "min"):
-        call = dict(k=[1, 2], q=[3, 3], v=[5, 6], pred=rasp.equals, reduction=reduction)
-        assert rasp.kqv(**call).tolist() == [0, 0]
-        assert rasp.kqv(**call, default=-4).tolist() == [-4, -4]
-
-
 def test_elementwise_operations():
     assert rasp.full([7, 8], 3).tolist() == [3, 3]
     assert rasp.indices([7, 8, 9]).tolist() == [0, 1, 2]
     assert rasp.tok_map([-3, 3], lambda a: a / 2).tolist() == [-1, 1]
     assert rasp.seq_map([5, 6], [2, 4], lambda a, b: a - b).tolist() == [3, 2]
     assert rasp.tok_map([], abs).dtype == np.int64
-
-
-def test_bad_operands():
-    with pytest.raises(ValueError, match="lengths {'k': 2, 'q': 1}: must be equal"):
-        rasp.select([1, 2], [1], rasp.true)
-    with pytest.raises(ValueError, match="x = "):
-        rasp.tok_map([0.5], abs)
-    with pytest.raises(ValueError, match="reduction = "):
-        rasp.kqv([1], [1], [1], rasp.true, reduction="median")
-    with pytest.raises(ValueError, match=r"attention bool \(2, 1\): must be boolean and \(1, 1\)"):
-        rasp.aggr(np.ones((2, 1), dtype=bool), [1])
 
 
 # traces
