@@ -1,13 +1,12 @@
 """Fine-tuning over a provider's API with the official ``openai`` client (appendix C.1), and its rehearsal offline.
 
 Request files are written from the task, validated and priced. Every step that costs is stored before the next, so that
-a killed run continues. The key comes from the environment alone and is in no file, line or error.
+a killed run continues. The key is the client's, from the environment, and is in no file, line or error.
 """
 
 import contextlib
 import hashlib
 import json
-import os
 import re
 import tempfile
 import time
@@ -22,8 +21,7 @@ from entp_lib.validation import ConfigError, from_dict, one_of, require
 from entp_papers.entp.pretrained.prompts import as_list, judged, question, tally
 from entp_papers.entp.pretrained.weights import optional
 
-KEY, ROLES = "OPENAI_API_KEY", ("system", "user", "assistant")
-PURPOSE = "a provider's fine-tuning"  # what the client is needed for
+ROLES = ("system", "user", "assistant")
 HYPERPARAMETERS = {"batch_size": 4, "learning_rate_multiplier": 10}  # C.1; epochs are not stated there
 FEWEST_EXAMPLES, MOST_TOKENS = 10, 65_536  # that the provider accepts: in a file, of one example
 PIECES = re.compile(r"\d{1,3}|[^\W\d_]{1,8}|\n[ ]*|[^\w\s]|_|[ ](?=[ ])|\s")
@@ -103,16 +101,6 @@ def estimate(train: Path, test: Path, model: str, epochs: int = 3) -> dict[str, 
     }
 
 
-def connect(**options: Any):
-    """Connect the official client; ``options`` are those of ``openai.OpenAI``, such as another ``base_url``.
-
-    ConfigError where the client is not installed or the environment has no usable key.
-    """
-    key = os.environ.get(KEY, "")
-    require(bool(re.fullmatch(r"[!#-\[\]-~]+", key)), f"{KEY} must be set to a key of plain letters, digits and signs")
-    return optional("openai", PURPOSE).OpenAI(api_key=key, max_retries=6, **options)
-
-
 def fine_tune(
     folder: Path,
     train: Path,
@@ -126,9 +114,10 @@ def fine_tune(
 ) -> dict[str, float]:
     """Fine-tune ``model`` on ``train`` and ask it ``test``: shares of its answers by verdict.
 
-    ``wait``: seconds between two looks at the job. ``say`` gets a line for every step. ``folder``/state.json has what
-    is paid for, so that the same call continues a run that was killed. ConfigError for a file that a provider would
-    refuse or the state of another fine-tuning, ProviderError for a request or a job that failed.
+    ``client``: ``openai.OpenAI()``. ``wait``: seconds between two looks at the job. ``say`` gets a line for every
+    step. ``folder``/state.json has what is paid for, so that the same call continues a run that was killed. ConfigError
+    for a file that a provider would refuse or the state of another fine-tuning, ProviderError for a request or a job
+    that failed.
     """
     read_examples(train)
     asked, path = read_examples(test, fewest=1), folder / "state.json"
@@ -182,7 +171,7 @@ def fine_tune(
                 options = dict(model=state["tuned"], messages=messages[:-1], temperature=0, seed=0)
                 text = client.chat.completions.create(**options).choices[0].message.content or ""
                 store(answers={**state["answers"], str(i): text})
-    except optional("openai", PURPOSE).OpenAIError as error:
+    except optional("openai", "fine-tuning").OpenAIError as error:
         why = " ".join(without_key(f"{getattr(error, 'status_code', '')} {error}").split())
         raise ProviderError(f"the provider says {why}; nothing is lost, run it again") from None
     found = []
@@ -208,9 +197,9 @@ class FakeProvider:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
 
-    def client(self, key: str = "no-key-of-anyone", **options: Any):
+    def client(self, key: str = "no-key-of-anyone"):
         """The official client with this provider in the place of a network."""
-        httpx, openai = optional("httpx2", PURPOSE), optional("openai", PURPOSE)
+        httpx, openai = optional("httpx2", "fine-tuning"), optional("openai", "fine-tuning")
 
         def handle(request):
             self.requests.append(f"{request.method} {request.url.path.removeprefix('/v1')}")
@@ -218,7 +207,7 @@ class FakeProvider:
             return httpx.Response(status, json=found, headers={"retry-after-ms": "1"})
 
         transport = openai.DefaultHttpxClient(transport=httpx.MockTransport(handle))
-        return openai.OpenAI(api_key=key, base_url="http://fake/v1", http_client=transport, **options)
+        return openai.OpenAI(api_key=key, base_url="http://fake/v1", http_client=transport)
 
     def answer(self, method: str, place: str, body: bytes) -> tuple[int, dict[str, Any]]:
         """Status and JSON for a request, such as "GET" of "/files"."""
@@ -249,10 +238,6 @@ class FakeProvider:
         return 200, now
 
 
-class Killed(BaseException):
-    """The end of a process, as a rehearsal has it."""
-
-
 def dry_run_study(
     task: dict[str, Any], train: int, test: int, model: str, client: bool = True
 ) -> tuple[dict[str, Any], dict[str, list]]:
@@ -267,7 +252,7 @@ def dry_run_study(
     def killed(line: str) -> None:
         log.append(line)
         if line.startswith("started"):
-            raise Killed
+            raise KeyboardInterrupt
 
     with tempfile.TemporaryDirectory() as name:
         files = write_files(Path(name), from_dict(Counting, task), train, test)
@@ -281,7 +266,7 @@ def dry_run_study(
             except ProviderError as error:
                 log.append(str(error))
             fake.failure = ""
-            with contextlib.suppress(Killed):
+            with contextlib.suppress(KeyboardInterrupt):
                 fine_tune(*run, **options, say=killed)
             log.append("killed here; the same command again:")
             metrics["scores"] = fine_tune(*run, **options, say=log.append)

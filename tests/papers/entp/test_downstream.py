@@ -51,28 +51,19 @@ def few_stories(monkeypatch):
         function.cache_clear()
 
 
-@pytest.mark.parametrize("tier", list(downstream.TIERS))
-def test_every_run_starts_from_its_own_twin(pretrainings, tier):
+def test_every_run_starts_from_its_own_twin(pretrainings):
     """Same architecture, seeds, tier and tokenizer; both protocols; nothing but those differs between twins."""
-    begun = pretrainings(tier, seeds=2)
+    begun = pretrainings("gpu", seeds=2)
     configs = [downstream.fine_tuning(run, VERSION, p) for p in downstream.PROTOCOLS for run in begun]
     assert len(configs) == 8 and len({str(c) for c in configs}) == 8
     by_name = {downstream.record_name(run, VERSION): run for run in begun}
     for config in configs:
         run = by_name[config.start_from]
-        assert (config.tier, config.model_seed, config.data_seed) == (tier, run.model_seed, run.data_seed)
-        assert config.model.architecture == run.model.architecture
-        assert config.task_params["text"] == run.task_params
-        assert (config.model.vocab_size, config.task_params.get("subset_seed", 0)) == (
-            256 + 21,
-            config.model_seed if config.task_params["protocol"] == "fair" else 0,
-        )
+        assert (config.tier, config.model_seed, config.data_seed) == ("gpu", run.model_seed, run.data_seed)
+        assert config.model.architecture == run.model.architecture and config.model.vocab_size == 256 + 21
+        fair = config.task_params["protocol"] == "fair"
+        assert config.task_params.get("subset_seed", 0) == (config.model_seed if fair else 0)
         check_fit(clutrr.Clutrr(**config.task_params), config)
-    one, two = (
-        dataclasses.replace(c, start_from="", model=dataclasses.replace(c.model, architecture="entp"))
-        for c in configs[:2]
-    )
-    assert one == two
 
 
 def test_from_language_models_to_measurements(pretrainings, few_stories, store):

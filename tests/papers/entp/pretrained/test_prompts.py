@@ -133,8 +133,6 @@ def test_a_model_can_learn_the_prompts_and_is_as_before_afterwards():
     assert set(metrics["generated"]) == {"answers", "exact_match", "invalid", "numbers_right"}
     assert metrics["baseline"]["token_accuracy"] > 0.3 and len(metrics["position"]) == 3
     assert all(torch.equal(v, before[k]) for k, v in language_model.state_dict().items())
-    again, _ = studies.lora_study("tiny-llama", SMALL, False, 0, schedule, 4, 0)
-    assert again["loss"] == metrics["loss"]
 
 
 @pytest.mark.parametrize("architecture, forwards", [("decoder", 5), ("entp", 3 + 4 + 5)])
