@@ -105,7 +105,7 @@ def fits(records: Sequence[Record], longest_only: int = 5) -> pd.DataFrame:
     """Both terms of the time per token for shapes with at least ``longest_only`` lengths, as rates and crossovers.
 
     Encoder c₀ + c₁ n + c₂ n²: c₁ is the linear maps' share, 12 D² L multiply-adds, c₂ attention's, 2 D L. ``linear``
-    and ``attention`` are the rates (multiply-adds per second) that these imply; ``crossover`` is c₁ / c₂, beside the
+    and ``attention`` are the rates (multiply-adds per second) that these imply; ``crossover`` is c₁ / c₂, next to the
     counted one. Decoder c₀ + c₁ n. ``worst`` is the largest relative error of a fit.
     """
     rows = {}
@@ -161,7 +161,7 @@ def formulas_hold(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def table_1(records: Sequence[Record]) -> pd.DataFrame:
-    """What Table 1 says of each cost, as exponents in n, D and L, and the exponents found.
+    """Exponents in n, D and L of each cost: those of Table 1, and those found.
 
     Operations and persistent memory are counted, transient memory is measured from tensors. n: at the narrowest
     shape, between its longest lengths; D and L: at the shortest common length.

@@ -1,9 +1,9 @@
 """Measured costs of next tokens: seconds, live tensors and counted operations by length (§5, Table 1, appendix D).
 
-Per token: an encoder runs its stack over the whole prefix, a decoder over one position beside its cache. Per sequence,
+Per token: an encoder runs its stack over the whole prefix, a decoder over one position with its cache. Per sequence,
 all next tokens at once: ENTP by the definition's loop and by ``entp_lib.models.entp.fast``, a decoder in one pass.
 Memory is counted from tensors, not read from the process: ``persistent`` is what a cache holds between tokens,
-``transient`` the most that is live beside it while a token is computed, parameters left out.
+``transient`` the most that else is live while a token is computed, parameters left out.
 """
 
 import math
@@ -207,7 +207,7 @@ def printed_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
 
 
 def streaming_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
-    """Softmax attention of one query over n keys with O(D) memory beside the inputs (appendix D, Algorithm 1).
+    """Softmax attention of one query over n keys with O(D) memory besides the inputs (appendix D, Algorithm 1).
 
     As printed, exp(q·k) overflows for large scores and the scale 1/√D is missing; here the running maximum is taken
     out, which changes nothing else. Raises ValueError where there is no key or the shapes do not agree.

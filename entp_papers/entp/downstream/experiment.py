@@ -111,7 +111,7 @@ def pronouns(pretraining: RunConfig, version: int) -> StudyConfig:
 
 
 def record_name(config: RunConfig, version: int) -> str:
-    """How the record of a run is named in other configurations."""
+    """Name of a run's record in other configurations."""
     return f"{config.experiment}/{config_id(config, version)}"
 
 

@@ -30,7 +30,7 @@ RANGE = 1000  # binary exponents that a geometric mask may use on either side; f
 
 
 class Pair(NamedTuple):
-    """What is appended to queries and to keys at C = 1, both (n, d)."""
+    """Entries appended to queries and to keys at C = 1, both (n, d)."""
 
     queries_nd: Tensor
     keys_nd: Tensor
@@ -47,7 +47,7 @@ class MaskError(NamedTuple):
 
 
 def augmentation(basis: Basis, constant: float) -> tuple[Tensor, Tensor]:
-    """What to append to the queries and to the keys, both (n, d), so that the added scores are about -C [i < j].
+    """Entries appended to queries and to keys, both (n, d), whose added scores are about -C [i < j].
 
     A tensor's rows are the a_i: query i gets a_i, key i gets -C (a_1 + ... + a_{i-1}). Raises ValueError where C is
     not positive and finite.

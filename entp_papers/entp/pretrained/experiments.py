@@ -257,7 +257,7 @@ def measure_pairs(records: Sequence[Record], pairs: Mapping[str, tuple[str, str]
 
 
 def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
-    """Whether the tuned model fails on Count3 and learns the control with the same prompt."""
+    """Failure of the tuned model on Count3, and its lead on the control with the same prompt."""
     if not records:
         return []
     tier, tuned = records[0].config.tier, select(records, study="pretrained_prompts", arm="code")

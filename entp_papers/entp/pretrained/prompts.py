@@ -216,7 +216,7 @@ class Prompted(nn.Module):
 
 
 def shared_tokens(inputs_BT: Tensor) -> int:
-    """How many tokens all rows begin with; 0 for a single row, which shares with none."""
+    """Number of tokens that all rows begin with; 0 for a single row, which shares with none."""
     if len(inputs_BT) < 2:
         return 0
     return int((inputs_BT == inputs_BT[:1]).all(0).long().cumprod(0).sum())

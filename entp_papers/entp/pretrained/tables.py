@@ -54,7 +54,7 @@ def lacking(experiment: Experiment) -> str:
 
 
 def body(records: Sequence[Record]) -> str:
-    """The model that the runs train, in words: "2 layers of minilm"."""
+    """Name of the model that the runs train: "2 layers of minilm"."""
     p = next(r for r in records if r.config.params.get("layers")).config.params
     return f"{p['layers']} layers of {p['model']}"
 

@@ -94,15 +94,6 @@ def wheel_file(name: str) -> Path:
     return path
 
 
-def is_available(name: str) -> bool:
-    """Whether the bundled weights are installed, without reading them."""
-    try:
-        metadata.distribution(BUNDLED[name].distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def place_of(model: str) -> tuple[str, dict[str, Any]]:
     """First and further arguments of ``from_pretrained`` for a bundled name, a folder or a hub name."""
     if model in BUNDLED:

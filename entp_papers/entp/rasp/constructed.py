@@ -22,7 +22,7 @@ from entp_lib.models.transformer import Attention, Block, Transformer
 from entp_lib.tasks.counting import next_symbols
 
 WIDTH, HEADS = 32, 2
-GAP = 32.0  # by how much the chosen score exceeds the next: e⁻³² is lost in fp32 beside 1
+GAP = 32.0  # by how much the chosen score exceeds the next: e⁻³² is lost in fp32 when added to 1
 BASE = 4  # of the long division
 
 Terms = dict[str, float]  # a linear function of a token's state
@@ -56,7 +56,7 @@ class ReluBlock(Block):
 
 @dataclass
 class Layer:
-    """What one block does, in words and in weights, while it is being filled."""
+    """A block whose heads and hidden units are being filled; ``says`` describes it."""
 
     block: ReluBlock
     says: str

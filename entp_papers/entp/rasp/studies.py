@@ -50,9 +50,9 @@ def in_precisions(model: Transformer) -> dict[str, Transformer]:
 
 
 def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) -> Found:
-    """How often each program is right on random sequences of 1 to ``longest`` values up to ``largest``.
+    """Shares of right answers by program on random sequences of 1 to ``longest`` values up to ``largest``.
 
-    Metrics: shares of right answers, by program; ``smallest_value`` inside Algorithm 4; and for how many pairs (a, b)
+    Metrics: these shares; ``smallest_value`` inside Algorithm 4; and for how many pairs (a, b)
     the two-layer a mod b of A.7 is wrong, by M and ε.
     """
     require(sequences >= 1 and longest >= 2, f"sequences = {sequences}, longest = {longest}: must be 1, 2 or more")
@@ -239,7 +239,7 @@ def random_pairs(length: int, max_value: int, pairs: int, generator: torch.Gener
 
 
 def wrong_generations(model: ConstructedCount3, sequences: int, seed_length: int, generator: torch.Generator) -> int:
-    """How many random seeds the model does not continue as Count3 does, token by token to its full length."""
+    """Number of random seeds that the model does not continue as Count3 does, to its full length."""
     length = model.cfg.max_length
     prompt_BT = torch.randint(model.cfg.vocab_size, (sequences, seed_length), generator=generator)
     text_BT = generate(model, prompt_BT, length - seed_length)
