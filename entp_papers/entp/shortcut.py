@@ -22,7 +22,7 @@ from entp_lib.tasks import Batch, Counting, Task, generator_for, loss_curve
 from entp_lib.training.evaluation import evaluate
 from entp_lib.validation import require
 from entp_papers.entp.count3 import TIERS
-from entp_papers.entp.pretrained.encoder_experiment import plain
+from entp_papers.entp.pretrained.experiments import plain
 
 NAME = "count3_probe"
 EVEN, PARITY = "even", "parity"  # what is scored at even n: the answer, and its parity alone

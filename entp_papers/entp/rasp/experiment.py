@@ -9,7 +9,7 @@ from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.experiments.measurements import Check
 from entp_lib.records.store import Record
-from entp_papers.entp.rasp.checks import TRACED
+from entp_papers.entp.rasp.studies import TRACED
 
 FIGURE_2_SEED = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46]  # the first 12 of the paper's Figure 2
 
@@ -65,7 +65,7 @@ def program_table(record: Record) -> pd.DataFrame:
 
 
 def shape_table(record: Record) -> pd.Series:
-    """The constructed model beside Lemma 6.3: its shape, and what went wrong."""
+    """Shape and wrong answers of the constructed model of Lemma 6.3."""
     m, p = record.metrics, record.config.params
     return pd.Series(
         {
@@ -101,7 +101,7 @@ def precision_table(record: Record) -> pd.DataFrame:
 
 
 def decoder_table(record: Record) -> pd.DataFrame:
-    """The constructed decoders by size, beside the paper's: wrong answers by precision, and lengths with room for."""
+    """The constructed decoders and the paper's by size: wrong answers by precision, longest length that fits."""
     tried, paper = pd.DataFrame(record.curves), pd.DataFrame(record.metrics["paper"]).T
     asked, wrong = tried["asked"] + tried["hard_asked"], tried["wrong"] + tried["hard_wrong"]
     tried["found"] = wrong.astype(str) + " of " + asked.astype(str)
@@ -117,7 +117,7 @@ def decoder_table(record: Record) -> pd.DataFrame:
 
 
 def counters_table(record: Record) -> pd.DataFrame:
-    """Count3 in blocks of counters: steps by length, beside what Conjecture 6.1 asks for and what blocks need."""
+    """Count3 in blocks of counters: steps by length, with what Conjecture 6.1 asks for and what blocks need."""
     table = pd.DataFrame(record.curves).set_index("length")
     return table.assign(**{"n²": table.index**2, "2n^1.5 + 2n": (2 * table.index**1.5 + 2 * table.index).astype(int)})
 

@@ -5,12 +5,23 @@ import copy
 import pytest
 import torch
 
-from entp_lib.tasks import Counting, generator_for
+from entp_lib.tasks import generator_for
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.validation import ConfigError
-from entp_papers.entp.pretrained import lora, weights
-from entp_papers.entp.pretrained.prompted import Prompted, PromptTask, shared_tokens, write
-from entp_papers.entp.pretrained.prompts import CODE, as_list, examples, judged, question, read_answer, tally
+from entp_papers.entp.pretrained import studies, weights
+from entp_papers.entp.pretrained.prompts import (
+    CODE,
+    Prompted,
+    PromptTask,
+    as_list,
+    examples,
+    judged,
+    question,
+    read_answer,
+    shared_tokens,
+    tally,
+    write,
+)
 
 pytest.importorskip("transformers")
 
@@ -52,35 +63,25 @@ def test_the_code_in_the_prompt_computes_the_task(order, function):
         assert x == SEED + MORE
 
 
-@pytest.mark.parametrize(
-    "text, found",
-    [
-        ("[1, 2, 3]", [1, 2, 3]),
-        (" [1,2,3] and so on", [1, 2, 3]),
-        ("[1, 2]", None),
-        ("[1, 2, 3", None),
-        ("[1, 2, x]", None),
-        ("[1, True, 3]", None),
-        ("the answer is [1, 2, 3]", None),
-        ("", None),
-    ],
-)
-def test_answers_are_read_as_lists_or_not_at_all(text, found):
-    assert read_answer(text, 3) == found
+def test_answers_are_read_as_lists_or_not_at_all():
+    for text in ("[1, 2, 3]", " [1,2,3] and so on"):
+        assert read_answer(text, 3) == [1, 2, 3]
+    for text in ("[1, 2]", "[1, 2, 3", "[1, 2, x]", "[1, True, 3]", "the answer is [1, 2, 3]", ""):
+        assert read_answer(text, 3) is None
 
 
 def test_answers_are_right_wrong_or_invalid():
     right = [4, 1, 0, 2]
     answers = [judged(t, right, 2) for t in ("[4, 1, 0, 2]", "[4, 1, 0, 3]", "[4, 9, 0, 2]", "[4, 1, 0]", "no")]
-    assert [a.verdict for a in answers] == ["right", "wrong", "wrong", "invalid", "invalid"]
-    assert [a.right_numbers for a in answers] == [2, 1, 2, 0, 0]
+    assert [a["verdict"] for a in answers] == ["right", "wrong", "wrong", "invalid", "invalid"]
+    assert [a["numbers_right"] for a in answers] == [2, 1, 2, 0, 0]
     assert tally(answers) == {"answers": 5, "exact_match": 0.2, "invalid": 0.4, "numbers_right": 0.5}
     assert [len(x) for x in examples(answers, 3).values()] == [1, 3]
 
 
 def small_task(with_code: bool = True, **changes) -> PromptTask:
     model, tokenizer = weights.language_model("tiny-llama")
-    return lora.prompt_task(model, tokenizer, {**SMALL, **changes}, with_code, 4)
+    return studies.prompt_task(model, tokenizer, {**SMALL, **changes}, with_code, 4)
 
 
 @pytest.mark.parametrize("with_code", [True, False])
@@ -127,32 +128,29 @@ def test_a_model_can_learn_the_prompts_and_is_as_before_afterwards():
     language_model, _ = weights.language_model("tiny-llama")
     before = {k: v.clone() for k, v in language_model.state_dict().items()}
     schedule = {**SCHEDULE, "steps": 30, "eval_every": 10, "max_lr": 1e-2, "batch_size": 8}
-    metrics, curves = lora.lora_study("tiny-llama", SMALL, False, 0, schedule, 4, 0)
+    metrics, curves = studies.lora_study("tiny-llama", SMALL, False, 0, schedule, 4, 0)
     assert curves["train_loss"][-1] < 0.8 * curves["train_loss"][0]
     assert set(metrics["generated"]) == {"answers", "exact_match", "invalid", "numbers_right"}
     assert metrics["baseline"]["token_accuracy"] > 0.3 and len(metrics["position"]) == 3
     assert all(torch.equal(v, before[k]) for k, v in language_model.state_dict().items())
-    again, _ = lora.lora_study("tiny-llama", SMALL, False, 0, schedule, 4, 0)
-    assert again["loss"] == metrics["loss"]
 
 
 @pytest.mark.parametrize("architecture, forwards", [("decoder", 5), ("entp", 3 + 4 + 5)])
 def test_the_mask_is_kept_or_lifted(architecture, forwards):
     language_model, _ = weights.language_model("tiny-llama")
     own = language_model.get_input_embeddings()
-    metrics, curves = lora.lifted_study("tiny-llama", architecture, SMALL, 0, SCHEDULE, 0)
+    metrics, curves = studies.lifted_study("tiny-llama", architecture, SMALL, 0, SCHEDULE, 0)
     assert curves["token_forwards"][-1] == 4 * 4 * forwards == metrics["token_forwards"]
     assert language_model.get_input_embeddings() is own
 
 
 def test_what_was_not_trained_is_asked_the_same_way():
-    metrics, curves = lora.zero_shot_study("tiny-llama", SMALL, True, 8, 4, 0)
+    metrics, curves = studies.zero_shot_study("tiny-llama", SMALL, True, 8, 4, 0)
     assert curves == {} and metrics["generated"]["answers"] == 4 and metrics["sequences"] == 8
 
 
 def test_numbers_of_two_digits_are_an_error():
-    with pytest.raises(ConfigError, match="have more digits than one"):
+    with pytest.raises(ConfigError, match="symbols"):
         small_task(symbols=12)
     with pytest.raises(ConfigError, match="order = "):
         question([1], 1, 4, True)
-    assert isinstance(small_task().counting, Counting)

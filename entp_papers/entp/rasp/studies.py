@@ -12,7 +12,7 @@ from torch import Tensor
 
 from entp_lib.config import ModelConfig
 from entp_lib.models.decoding import generate
-from entp_lib.models.transformer import build_model, parameter_count
+from entp_lib.models.transformer import Transformer, build_model, parameter_count
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3_pairs, next_symbols
 from entp_lib.validation import require
@@ -23,8 +23,6 @@ from entp_papers.entp.rasp.constructed import (
     LayerTrace,
     constructed_count3,
     hard_cases,
-    in_precision,
-    largest_weight,
     run_by_layer,
     wrong_answers,
 )
@@ -38,12 +36,24 @@ from entp_papers.entp.rasp.constructed_decoder import (
 LATE = 12  # longest prefixes of a hard sequence, where its numbers are largest
 PRECISIONS = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 
+Found = tuple[dict[str, Any], dict[str, list]]  # metrics and curves
 
-def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, list]]:
-    """How often each program is right on random sequences of 1 to ``longest`` values up to ``largest``.
 
-    Metrics: shares of right answers, by program; ``chain_steps``, whether Algorithm 6 always took 2n + 2; and for how
-    many pairs (a, b) the two-layer a mod b of A.7 is wrong, by M and ε.
+def columns(rows: Sequence[dict[str, Any]]) -> dict[str, list]:
+    """Curves of a study from its rows, which have the same names."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def in_precisions(model: Transformer) -> dict[str, Transformer]:
+    """The model computed in every precision, its weights rounded to it."""
+    return {name: copy.deepcopy(model).to(dtype) for name, dtype in PRECISIONS.items()}
+
+
+def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) -> Found:
+    """Shares of right answers by program on random sequences of 1 to ``longest`` values up to ``largest``.
+
+    Metrics: these shares; ``smallest_value`` inside Algorithm 4; and for how many pairs (a, b)
+    the two-layer a mod b of A.7 is wrong, by M and ε.
     """
     require(sequences >= 1 and longest >= 2, f"sequences = {sequences}, longest = {longest}: must be 1, 2 or more")
     generator = np.random.default_rng(seed)
@@ -57,11 +67,11 @@ def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) ->
         n = int(generator.integers(1, longest + 1))
         x = generator.integers(0, largest + 1, n).tolist()
         small = [value % n for value in x]
-        answer = len(count3_pairs(x)) % n
+        answer, small_count = len(count3_pairs(x)) % n, len(count3_pairs(small))
         note("algorithm 2", programs.count3_quadratic(x) == answer)
         note("algorithm 3", programs.count3_table(x) == answer)
         note("algorithm 4, x mod n first", *(programs.count3_encoder(x) == answer))
-        note("algorithm 4, x < n", *(programs.count3_encoder(small, reduce=False) == len(count3_pairs(small)) % n))
+        note("algorithm 4, x < n", *(programs.count3_encoder(small, reduce=False) == small_count % n))
         if max(x) >= n:
             note("algorithm 4, some x ≥ n", programs._count3_encoder_as_printed(np.array(x))[-1] == answer)
         labels = np.array(programs.match3_bruteforce(x))
@@ -72,35 +82,26 @@ def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) ->
         tokens, chained = programs.generate_chain_of_thought(x)
         note("algorithm 6", chained == answer)
         note("algorithm 6 in 2n + 2 steps", len(tokens) == 2 * n + 2)
-        lowest = min(lowest, count_of(small) - n * (n - 1))
-    metrics: dict[str, Any] = {"right": {name: sum(values) / len(values) for name, values in right.items()}}
-    metrics["tried"] = {name: len(values) for name, values in right.items()}
-    metrics["smallest_value"] = lowest  # of algorithm 4, beside A.7's "0 to n²"
-    for epsilon in (0.5, 0.1):
-        for name, most in (("2n", 2 * longest), ("n/ε", longest / epsilon)):
-            wrong = mod_errors(longest, most, epsilon)
-            metrics.setdefault("mod_wrong", {})[f"M = {name}, ε = {epsilon}"] = wrong
-    return metrics, {}
-
-
-def count_of(x: Sequence[int]) -> int:
-    """The count before it is taken mod n."""
-    return len(count3_pairs(x))
-
-
-def relu_mod(a: np.ndarray, b: np.ndarray, most: float, epsilon: float) -> np.ndarray:
-    """A.7's a mod b for 0 <= a < 2b by two ReLU layers: relu(a - M relu(a - b + ε)) + relu(a - b)."""
-    return np.maximum(a - most * np.maximum(a - b + epsilon, 0), 0) + np.maximum(a - b, 0)
+        lowest = min(lowest, small_count - n * (n - 1))
+    wrong = {
+        f"M = {name}, ε = {epsilon}": mod_errors(longest, most, epsilon)
+        for epsilon in (0.5, 0.1)
+        for name, most in (("2n", 2 * longest), ("n/ε", longest / epsilon))
+    }
+    shares = {name: sum(values) / len(values) for name, values in right.items()}
+    tried = {name: len(values) for name, values in right.items()}
+    return {"right": shares, "tried": tried, "smallest_value": lowest, "mod_wrong": wrong}, {}
 
 
 def mod_errors(longest: int, most: float, epsilon: float) -> int:
-    """For how many integers 1 <= b <= ``longest`` and a < 2b ``relu_mod`` is wrong by more than rounding.
+    """For how many integers 1 <= b <= ``longest`` and a < 2b the a mod b of A.7 is wrong by more than rounding.
 
-    At a = b the first layer must take all of a away, M ε >= b: M >= n/ε is enough, and M >= 2n is not for ε < 1/2.
+    Two ReLU layers: relu(a - M relu(a - b + ε)) + relu(a - b). At a = b the first must take all of a away, M ε >= b:
+    M >= n/ε is enough, and M >= 2n is not for ε < 1/2.
     """
     a, b = np.meshgrid(np.arange(2 * longest), np.arange(1, longest + 1))
-    covered = a < 2 * b
-    return int((np.abs(relu_mod(a, b, most, epsilon) - a % b)[covered] > 1e-9).sum())
+    found = np.maximum(a - most * np.maximum(a - b + epsilon, 0), 0) + np.maximum(a - b, 0)
+    return int((np.abs(found - a % b)[a < 2 * b] > 1e-9).sum())
 
 
 def constructed_study(
@@ -113,7 +114,7 @@ def constructed_study(
     pairs_each: int,
     shown: Sequence[int],
     seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Found:
     """The constructed Transformer at one length in full, then by length and precision.
 
     Metrics: the model's shape; wrong answers on random and on hard (sequence, prefix) pairs, and the smallest margin;
@@ -122,53 +123,41 @@ def constructed_study(
     precision, wrong answers among ``pairs_each`` random pairs and at the last ``LATE`` prefixes of the hard sequences.
     """
     generator = generator_for("cpu", "constructed", seed)
-    model = constructed_count3(length, max_value)
+    model, causal = (constructed_count3(length, max_value, kind) for kind in ("entp", "decoder"))
+    random, hard = random_pairs(length, max_value, pairs, generator), hard_cases(length, max_value)
     name, size = largest_weight(model)
-    random = random_pairs(length, max_value, pairs, generator)
-    wrong, asked, margin = wrong_answers(model, *random)
-    hard = hard_cases(length, max_value)
-    hard_wrong, hard_asked, hard_margin = wrong_answers(model, hard, torch.ones_like(hard, dtype=torch.bool))
-    causal = constructed_count3(length, max_value, "decoder")
-    causal_wrong, causal_asked, _ = wrong_answers(causal, *(x[:64] for x in random))
     metrics = {
-        "layers": model.cfg.n_layers,
-        "heads": model.cfg.n_heads,
-        "width": model.cfg.width,
-        "largest_weight": size,
-        "largest_weight_in": name,
-        "random": {"wrong": wrong, "asked": asked, "margin": margin},
-        "hard": {"wrong": hard_wrong, "asked": hard_asked, "margin": hard_margin},
-        "causal": {"wrong": causal_wrong, "asked": causal_asked},
+        **dict(layers=model.cfg.n_layers, heads=model.cfg.n_heads, width=model.cfg.width),
+        **dict(largest_weight=size, largest_weight_in=name),
+        "random": scored(model, *random),
+        "hard": scored(model, hard, torch.ones_like(hard, dtype=torch.bool)),
+        "causal": {k: v for k, v in scored(causal, *(x[:64] for x in random)).items() if k != "margin"},
         "generated": {"sequences": generations, "wrong": wrong_generations(model, generations, seed_length, generator)},
         "trace": traces(model, causal, shown),
     }
-    curves: dict[str, list] = {k: [] for k in ("length", "precision", "layers", "largest_weight", "asked", "wrong")}
-    curves |= {"hard_asked": [], "hard_wrong": []}
+    rows = []
     for n in lengths:
         model = constructed_count3(n, n - 1)
-        random = random_pairs(n, n - 1, pairs_each, generator)
-        cases = hard_cases(n, n - 1)
-        chosen = torch.zeros_like(cases, dtype=torch.bool)
-        chosen[:, -LATE:] = True
-        for precision, dtype in PRECISIONS.items():
-            twin = in_precision(model, dtype)
+        random, hard = random_pairs(n, n - 1, pairs_each, generator), hard_cases(n, n - 1)
+        late = torch.zeros_like(hard, dtype=torch.bool)
+        late[:, -LATE:] = True
+        for precision, twin in in_precisions(model).items():
+            row = dict(
+                length=n, precision=precision, layers=model.cfg.n_layers, largest_weight=largest_weight(model)[1]
+            )
             wrong, asked, _ = wrong_answers(twin, *random)
-            hard_wrong, hard_asked, _ = wrong_answers(twin, cases, chosen)
-            row = (n, precision, twin.cfg.n_layers, largest_weight(model)[1], asked, wrong, hard_asked, hard_wrong)
-            for values, value in zip(curves.values(), row, strict=True):
-                values.append(value)
-    return metrics, curves
+            hard_wrong, hard_asked, _ = wrong_answers(twin, hard, late)
+            rows.append({**row, "asked": asked, "wrong": wrong, "hard_asked": hard_asked, "hard_wrong": hard_wrong})
+    return metrics, columns(rows)
 
 
-def below_length_study(
-    lengths: Sequence[int], pairs_each: int, seed: int = 0
-) -> tuple[dict[str, Any], dict[str, list]]:
+def below_length_study(lengths: Sequence[int], pairs_each: int, seed: int = 0) -> Found:
     """The constructed Transformer without the layers that take values mod n, on prefixes with values below their n.
 
     Lemma 6.3 as it is stated: its footnote has values below the length. Curves: by longest length, the layers, heads
     and width, and how many of ``pairs_each`` random prefixes were answered wrongly; the first has that length.
     """
-    curves: dict[str, list] = {name: [] for name in ("length", "layers", "heads", "width", "asked", "wrong")}
+    rows = []
     for longest in lengths:
         model = constructed_count3(longest, longest - 1, reduce=False)
         generator = generator_for("cpu", "below length", longest, seed)
@@ -176,87 +165,81 @@ def below_length_study(
         for i in range(pairs_each):
             n = longest if i == 0 else int(torch.randint(1, longest + 1, (1,), generator=generator))
             tokens_1T = torch.randint(n, (1, n), generator=generator)
-            wanted_1T = torch.arange(n)[None] == n - 1
-            wrong += wrong_answers(model, tokens_1T, wanted_1T)[0]
-        cfg = model.cfg
-        row = (longest, cfg.n_layers, cfg.n_heads, cfg.width, pairs_each, wrong)
-        for values, value in zip(curves.values(), row, strict=True):
-            values.append(value)
-    return {}, curves
+            wrong += wrong_answers(model, tokens_1T, torch.arange(n)[None] == n - 1)[0]
+        shape = dict(layers=model.cfg.n_layers, heads=model.cfg.n_heads, width=model.cfg.width)
+        rows.append({"length": longest, **shape, "asked": pairs_each, "wrong": wrong})
+    return {}, columns(rows)
 
 
 def constructed_decoder_study(
     lengths: Sequence[int], shaped: Mapping[str, int], sequences: int, seed: int = 0
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Found:
     """The constructed decoder at every prefix: of the least size for ``lengths``, with as many symbols, and of others.
 
     ``shaped``: a length for each of the paper's sizes that is to be filled. Metrics: shape and parameters of Small,
     Medium and Large, and the longest length they have room for. Curves: one row per model and precision: wrong answers
     on ``sequences`` random and as many sequences of the task itself, and on the hard ones, and the smallest margin.
     """
+
+    def of_size(size: str, n: int) -> ModelConfig:
+        return ModelConfig.from_size(size, architecture="decoder", vocab_size=n, max_length=n)
+
+    def shape(cfg: ModelConfig) -> dict[str, int]:  # parameters without embeddings
+        parameters = parameter_count(build_model(cfg, device="meta"))
+        return dict(layers=cfg.n_layers, heads=cfg.n_heads, width=cfg.width, parameters=parameters)
+
     models = {f"least, length {n}": smallest_decoder(n, n) for n in lengths}
-    for size, n in shaped.items():
-        models[size] = ModelConfig.from_size(size, architecture="decoder", vocab_size=n, max_length=n)
-    shape = ("layers", "heads", "width", "parameters")
-    names = ("model", "length", *shape, "precision", "asked", "wrong", "hard_asked", "hard_wrong", "margin")
-    curves: dict[str, list] = {name: [] for name in names}
-    for label, cfg in models.items():
-        n, model = cfg.max_length, count3_decoder(cfg)
-        generator = generator_for("cpu", "constructed decoder", n, seed)
+    rows = []
+    for label, cfg in (models | {size: of_size(size, n) for size, n in shaped.items()}).items():
+        n, generator = cfg.max_length, generator_for("cpu", "constructed decoder", cfg.max_length, seed)
         own = Counting(length=n, seed_length=max(1, n // 4), symbols=n).sequences(generator, sequences)[:, :n]
         sets = torch.cat([torch.randint(n, own.shape, generator=generator), own]), hard_sequences(n, n)
-        for precision, dtype in PRECISIONS.items():
-            twin = copy.deepcopy(model).to(dtype)
-            found = [wrong_answers(twin, x, torch.ones_like(x, dtype=torch.bool)) for x in sets]
-            (wrong, asked, margin), (hard_wrong, hard_asked, hard_margin) = found
-            tried = (precision, asked, wrong, hard_asked, hard_wrong, min(margin, hard_margin))
-            for values, value in zip(curves.values(), (label, n, *shape_of(cfg), *tried), strict=True):
-                values.append(value)
-    paper = {}
-    for size in ("small", "medium", "large"):
-        held = longest_held(size)
-        cfg = ModelConfig.from_size(size, architecture="decoder", vocab_size=held, max_length=held)
-        paper[size] = dict(zip(shape, shape_of(cfg), strict=True), longest=held)
-    return {"paper": paper}, curves
+        for precision, twin in in_precisions(count3_decoder(cfg)).items():
+            ours, hard = (scored(twin, x, torch.ones_like(x, dtype=torch.bool)) for x in sets)
+            row = {"model": label, "length": n, **shape(cfg), "precision": precision}
+            row |= {"asked": ours["asked"], "wrong": ours["wrong"]}
+            row |= {"hard_asked": hard["asked"], "hard_wrong": hard["wrong"]}
+            rows.append({**row, "margin": min(ours["margin"], hard["margin"])})
+    held = {size: longest_held(size) for size in ("small", "medium", "large")}
+    return {"paper": {size: {**shape(of_size(size, n)), "longest": n} for size, n in held.items()}}, columns(rows)
 
 
-def shape_of(cfg: ModelConfig) -> tuple[int, int, int, int]:
-    """Layers, heads, width, and parameters without embeddings."""
-    return cfg.n_layers, cfg.n_heads, cfg.width, parameter_count(build_model(cfg, device="meta"))
-
-
-def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, list]]:
+def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Found:
     """Count3 in blocks of √n counters, against Conjecture 6.1: counters and steps by length, and whether it was right.
 
     Metrics: ``seeds``, the number of Count3's seeds at the paper's length and vocabulary, 64^16.
     """
-    generator = np.random.default_rng(seed)
-    curves: dict[str, list] = {name: [] for name in ("length", "counters", "steps", "right")}
+    generator, rows = np.random.default_rng(seed), []
     for n in lengths:
         x = generator.integers(0, largest + 1, n).tolist()
         answer, steps = programs.count3_blocks(x, math.isqrt(n))
-        for name, value in zip(curves, (n, math.isqrt(n), steps, answer == programs.count3_table(x)), strict=True):
-            curves[name].append(value)
-    return {"seeds": float(64**16)}, curves
+        row = dict(length=n, counters=math.isqrt(n), steps=steps)
+        rows.append({**row, "right": answer == programs.count3_table(x)})
+    return {"seeds": float(64**16)}, columns(rows)
+
+
+def scored(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> dict[str, Any]:
+    """``wrong_answers`` by name."""
+    return dict(zip(("wrong", "asked", "margin"), wrong_answers(model, tokens_BT, wanted_BT), strict=True))
+
+
+def largest_weight(model: Transformer) -> tuple[str, float]:
+    """Name and size of the largest weight."""
+    sizes = {name: float(p.detach().abs().max()) for name, p in model.named_parameters()}
+    return max(sizes.items(), key=lambda item: item[1])
 
 
 def random_pairs(length: int, max_value: int, pairs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Random sequences (B, length) and exactly ``pairs`` wanted prefixes among them, at most 32 to a sequence."""
     rows = -(-pairs // min(32, length))
     tokens_BT = torch.randint(max_value + 1, (rows, length), generator=generator)
-    return tokens_BT, some_of(tokens_BT, pairs, generator)
-
-
-def some_of(tokens_BT: Tensor, pairs: int, generator: torch.Generator) -> Tensor:
-    """Wanted prefixes, boolean (B, T): ``pairs`` of them at random, or all where there are no more."""
-    chosen = torch.randperm(tokens_BT.numel(), generator=generator)[:pairs]
     wanted = torch.zeros(tokens_BT.numel(), dtype=torch.bool)
-    wanted[chosen] = True
-    return wanted.view_as(tokens_BT)
+    wanted[torch.randperm(tokens_BT.numel(), generator=generator)[:pairs]] = True
+    return tokens_BT, wanted.view_as(tokens_BT)
 
 
 def wrong_generations(model: ConstructedCount3, sequences: int, seed_length: int, generator: torch.Generator) -> int:
-    """How many random seeds the model does not continue as Count3 does, token by token to its full length."""
+    """Number of random seeds that the model does not continue as Count3 does, to its full length."""
     length = model.cfg.max_length
     prompt_BT = torch.randint(model.cfg.vocab_size, (sequences, seed_length), generator=generator)
     text_BT = generate(model, prompt_BT, length - seed_length)
@@ -266,7 +249,7 @@ def wrong_generations(model: ConstructedCount3, sequences: int, seed_length: int
     return int((~right_B).sum())
 
 
-TRACED: dict[str, Callable[[Tensor], Tensor]] = {
+TRACED: dict[str, Callable[[LayerTrace], Tensor]] = {
     "n - 1": lambda state: state.column("last"),
     "a = x mod n": lambda state: state.column("a"),
     "a_n": lambda state: state.column("a_n"),
