@@ -10,15 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from entp_lib.config import RunConfig, StudyConfig, TrainConfig
+from entp_lib.config import RunConfig, StudyConfig
+from entp_lib.experiments.budgets import LONGER as LONGER
+from entp_lib.experiments.budgets import MORE_STEPS as MORE_STEPS
+from entp_lib.experiments.budgets import SAME_PREFIXES as SAME_PREFIXES
+from entp_lib.experiments.budgets import compute_ratio, stretched
 from entp_lib.experiments.parameters import check_names
-from entp_lib.models.entp import token_forwards
-from entp_lib.tasks import Task, build_task
+from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError, from_dict, require
-
-LONGER = "longer"  # the arm of a decoder with the token-forwards of ENTP
-SAME_PREFIXES = "same prefixes"  # that of a decoder that learns from ENTP's prefixes, where those are few
-MORE_STEPS = "more steps"  # that of a decoder with more steps than ENTP, and still less compute
 
 
 def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
@@ -143,21 +142,6 @@ def check_like(name: str, value: Any, before: Any) -> None:
 def built(config: Any, fields: dict[str, Any]) -> Any:
     """A part of a configuration with other values, checked; lists stand for pairs."""
     return from_dict(type(config), {**{f.name: getattr(config, f.name) for f in dataclasses.fields(config)}, **fields})
-
-
-def stretched(train: TrainConfig, ratio: float) -> TrainConfig:
-    """The same schedule over ``ratio`` times the steps: decay and evaluations with it, warm-up if they are fewer."""
-    warmup = round(train.warmup_steps * min(1.0, ratio))
-    return replace(train, warmup_steps=warmup).lengthened(ratio, max(1, math.ceil(train.eval_every * ratio - 1e-9)))
-
-
-def compute_ratio(task: Task, decoders: Task | None = None) -> float:
-    """Token-forwards of an ENTP step over a decoder's, for a task that wants as many positions in every row.
-
-    ``decoders``: its task where that is another one.
-    """
-    others = (decoders or task).wanted_sample()
-    return token_forwards("entp", task.wanted_sample()) / token_forwards("decoder", others)
 
 
 def texts(records: Iterable) -> list[str]:

@@ -1,72 +1,31 @@
 """What an experiment is: a named set of labelled runs by tier, and how a notebook asks for their records."""
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from entp_lib import paths
-from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, TrainConfig, config_id
+from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, config_id
+from entp_lib.experiments.budgets import compute_ratio as compute_ratio
 from entp_lib.experiments.changes import changed, texts
-from entp_lib.experiments.changes import compute_ratio as compute_ratio
 from entp_lib.experiments.ends import still_improving
+from entp_lib.experiments.frames import select as select
 from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, weight
+from entp_lib.experiments.measurements import name_of as name_of
 from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.plans import PlannedRun
+from entp_lib.experiments.plans import Tier as Tier
+from entp_lib.experiments.plans import by_seed as by_seed
+from entp_lib.experiments.plans import planned as planned
+from entp_lib.experiments.plans import planned_study as planned_study
+from entp_lib.experiments.plans import twins as twins
 from entp_lib.records.store import OWN, DividedStore, Record, RecordError, Store
 from entp_lib.records.sweeps import Sweep, sweep
 from entp_lib.validation import ConfigError
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Tier:
-    """One tier of an experiment whose runs share task, model and schedule, and its number of seeds."""
-
-    task: dict[str, Any]
-    model: dict[str, Any]
-    train: TrainConfig
-    seeds: int
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """A run as an experiment plans it: its configuration, and the labels that tell it from its siblings.
-
-    Labels say what no configuration can: which arm of a comparison a run is. They go with its record into every frame.
-    """
-
-    config: RunConfig | StudyConfig
-    labels: dict[str, Any] = field(default_factory=dict)
-
-
-def planned(config: RunConfig, **labels: Any) -> PlannedRun:
-    """A training run with the labels every one has (``arm`` is the architecture unless given) and its own."""
-    architecture = config.model.architecture
-    common = {"arm": architecture, "architecture": architecture, "seed": config.model_seed, "tier": config.tier}
-    return PlannedRun(config, {**common, **labels})
-
-
-def planned_study(config: StudyConfig, **labels: Any) -> PlannedRun:
-    """A study with its labels."""
-    return PlannedRun(config, {"study": config.study, "seed": config.model_seed, "tier": config.tier, **labels})
-
-
-def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any) -> list[PlannedRun]:
-    """``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
-    return [
-        planned(
-            replace(base, model=replace(base.model, architecture=architecture), model_seed=seed, data_seed=seed),
-            **labels,
-        )
-        for seed in range(seeds)
-        for architecture in architectures
-    ]
-
-
-def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """The runs with seeds outermost, so that what a time limit leaves is paired."""
-    return sorted(runs, key=lambda run: run.labels["seed"])
 
 
 def nothing_to_ask(configs: Sequence[RunConfig | StudyConfig]) -> None:
@@ -108,6 +67,7 @@ class Experiment:
     shown_if_stored: bool = False
 
     def __post_init__(self):
+        object.__setattr__(self, "plan", functools.cache(self.plan))  # read by many, changed by none
         if self.measure is not no_claims:
             object.__setattr__(self, "measure", telling_changes(self.measure))
 
@@ -138,12 +98,8 @@ class Experiment:
             record = store.find(run.config, self.version)
             if record is None or record.status != "complete":
                 return None
-            found.append(record)
-        return self.labelled(found, runs) or None
-
-    def more_seeds(self, store: Store, tier: str) -> bool:
-        """Whether a tier counts with more seeds than its own number, as in ``stored``."""
-        return len(self.stored(store, tier) or []) > len(self.plan(tier, 0))
+            found.append(replace(record, labels=run.labels))
+        return found or None
 
     def missing(self, store: Store, tier: str) -> list[RunConfig | StudyConfig]:
         """The configurations of a tier whose records are not complete, in the order of the plan."""
@@ -190,7 +146,8 @@ class Experiment:
             tier = "quick" if recomputed else self.best_tier(store, seeds) or "quick"
         if tier in BEST_FIRST and not self.plan(tier, seeds):
             tier = "quick"
-        counted = MIN_PAIRS if not changes and self.more_seeds(store, tier) else 0
+        stored = [] if changes else self.stored(store, tier) or []
+        counted = MIN_PAIRS if len(stored) > len(self.plan(tier, 0)) else 0  # more seeds than its own number
         runs = self.plan(tier, seeds or counted)
         if not runs:
             asked = tier if parameters.tier == "best" else parameters.tier
@@ -301,7 +258,7 @@ def telling_changes(measure: Callable[[Sequence[Record]], list]) -> Callable[[Se
 
     def measured(records: Sequence[Record]) -> list[Measurement | Check]:
         try:
-            found = measure(records)
+            found = measure(records) if records else []
         except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
             names = ", ".join(sorted({r.experiment for r in records}))
             why = f"{type(error).__name__}: {error}"
@@ -343,20 +300,3 @@ def spent(record: Record) -> float:
     """
     where = record.provenance
     return (where.get("cpu_seconds") if record.config.tier in ON_CPU else None) or where["wall_seconds"]
-
-
-def name_of(record: Record) -> str:
-    """How claims and figures name the record they rest on."""
-    return f"{record.experiment}/{record.id}"
-
-
-def select(records: Sequence[Record], **labels: Any) -> list[Record]:
-    """The records that carry all of these labels; a tuple of values means any of them."""
-
-    def fits(record: Record) -> bool:
-        return all(
-            record.labels.get(name) in value if isinstance(value, tuple) else record.labels.get(name) == value
-            for name, value in labels.items()
-        )
-
-    return [record for record in records if fits(record)]

@@ -5,7 +5,7 @@ Every row carries the labels of its run (arm, architecture, seed, tier, and what
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -13,10 +13,18 @@ from entp_lib import paths
 from entp_lib.config import ON_CPU
 from entp_lib.experiments.changes import texts
 from entp_lib.experiments.measurements import Level
+from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, mean_interval, value_at
 
+Labelled = TypeVar("Labelled", Record, PlannedRun)
 ACCURACIES = ("token_accuracy", "sequence_accuracy")
+
+
+def select(runs: Sequence[Labelled], **labels: Any) -> list[Labelled]:
+    """The records, or planned runs, that carry all of these labels; a tuple of values means any of them."""
+    wanted = {name: value if isinstance(value, tuple) else (value,) for name, value in labels.items()}
+    return [run for run in runs if all(run.labels.get(name) in values for name, values in wanted.items())]
 
 
 def summary(records: Sequence[Record]) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
 
 MIN_PAIRS = 5
@@ -146,3 +147,8 @@ def weight(measurement: Measurement | Check | Observation) -> tuple[bool, bool]:
         return measurement.found != "uninformative", not measurement.why
     enough = len(measurement.values) >= MIN_PAIRS
     return enough and measurement.begun, enough
+
+
+def name_of(record: Record) -> str:
+    """How claims and figures name the record they rest on."""
+    return f"{record.experiment}/{record.id}"

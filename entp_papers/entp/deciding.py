@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.experiments.budgets import EQUAL_OPERATIONS, equal_operations, on_budget
 from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, no_claims, planned, select
 from entp_lib.experiments.frames import levels, paired
 from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.operations import training_operations
 from entp_lib.records.store import Record
 from entp_lib.tasks import Counting
 from entp_papers.entp import count3, match3
@@ -24,13 +24,12 @@ from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, TABLE_8, minima
 
 PILOT = 100  # pilots and gates have seeds from here on, comparisons those from 0
-EQUAL_OPERATIONS = "operations"  # the arm of a decoder with the multiply-adds of ENTP
 QUARTER = "quarter, more steps"  # that of a decoder on a quarter of the positions, with ENTP's multiply-adds there
 
 
 def with_operations_of(other: RunConfig, config: RunConfig) -> RunConfig:
     """``config`` on a schedule stretched until its training has the multiply-adds of ``other``'s."""
-    return replace(config, train=config.train.lengthened(training_operations(other) / training_operations(config)))
+    return on_budget(equal_operations, other, config)
 
 
 def plan_text(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -42,7 +41,7 @@ def plan_text(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if tier not in ("smoke", "overnight"):
         return []
     runs = []
-    for run in language.plan(tier, seeds):
+    for run in language.OPENWEBTEXT.plan(tier, seeds):
         if run.labels["schedule"] != TABLE_8 or run.labels["arm"] != "entp":
             continue
         few = replace(run.config, experiment="openwebtext_positions")
@@ -77,7 +76,7 @@ MATCH3_STEPS = {"smoke": (10, 20), "overnight": (4000, 10_000)}
 
 def match3_arms(name: str, tier: str, steps: int, rates: dict[str, float], seed: int) -> list[PlannedRun]:
     """Decoder, ENTP, and a decoder with ENTP's multiply-adds on Match3′, each at its own rate, for one random seed."""
-    base = next(run.config for run in match3.plan(tier, 1) if run.labels["arm"] == "entp")
+    base = next(run.config for run in match3.MATCH3.plan(tier, 1) if run.labels["arm"] == "entp")
     found = []
     for arm in ("decoder", "entp", EQUAL_OPERATIONS):
         rate = rates[arm]

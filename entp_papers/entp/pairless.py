@@ -26,7 +26,9 @@ from torch import Tensor
 
 from entp_lib import paths
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, no_claims, planned_study
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.frames import select, summary
+from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.records.store import Record, Store
 from entp_lib.tasks import Chain, Counting, Task, Triplets, build_task, generator_for
 from entp_lib.tasks.chain import traces
@@ -202,6 +204,15 @@ def within(scores: Iterable[float], task: str, params: Mapping[str, Any], beyond
     """Why arms with these shares of the tokens say nothing of pairs: none is ``beyond`` the bound; else empty."""
     level = bound(task, params)
     return "" if max(scores) >= level + beyond else f"no arm is {beyond} above the pairless bound, {level:.3f}"
+
+
+def no_pairs_found(records: Sequence[Record], arms: Sequence[str]) -> str:
+    """Why a comparison of arms says nothing of pairs: none is beyond the pairless bound of their task; else empty."""
+    runs = select(records, arm=tuple(arms))
+    if not runs:
+        return ""
+    means = summary(runs).groupby("arm")["token_accuracy"].mean()
+    return within(means, runs[0].config.task, runs[0].config.task_params)
 
 
 def by_length(task: str, params: Mapping[str, Any]) -> pd.DataFrame:

@@ -14,7 +14,8 @@ from entp_lib.tasks.counting import IN_OTHER_ORDERS
 from entp_lib.tasks.counting import count3 as count3_of
 from entp_lib.validation import ConfigError
 from entp_papers.entp import count3
-from entp_papers.entp.count3_sets import COUNT3_REPEATS, COUNT3_SETS, COUNT3_UNSEEN_SETS, repeats_study, seen
+from entp_papers.entp.count3 import COUNT3_SETS, COUNT3_UNSEEN_SETS
+from entp_papers.entp.count3_sets import COUNT3_REPEATS, repeats_study, seen
 
 SMALL = dict(length=6, seed_length=3, symbols=4, held_out=0.3)
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from entp_lib.experiments.operations import training_operations
+from entp_lib.experiments.budgets import training_operations
 from entp_lib.records.execution import run
 from entp_lib.tasks import build_task, generator_for
 from entp_lib.validation import ConfigError

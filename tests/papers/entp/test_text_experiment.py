@@ -18,8 +18,8 @@ from made_up import sound
 from entp_lib.__main__ import build_parser, main
 from entp_lib.config import RunConfig
 from entp_lib.corpora.tokenizers import restore
+from entp_lib.experiments.budgets import training_operations
 from entp_lib.experiments.frames import cost_per_run, published, summary
-from entp_lib.experiments.operations import training_operations
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.models.entp import token_forwards
 from entp_lib.records import execution
