@@ -9,12 +9,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.experiments.beside import committed
-from entp_lib.experiments.changes import LONGER
-from entp_lib.experiments.experiment import Experiment, select
-from entp_lib.experiments.frames import interval_text
+from entp_lib.experiments.budgets import LONGER
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import interval_text, select
 from entp_lib.records.store import Record, Store
-from entp_papers.entp.in_context.experiment import AT_LOWER_RATE, gap, table
-from entp_papers.entp.in_context.flat import flatness, task_of
+from entp_papers.entp.in_context.experiment import AT_LOWER_RATE, flatness, gap, table, task_of
 
 REGRESSION = ("linear", "sparse", AT_LOWER_RATE)  # the classes of Figure 7
 COMPARED = (("decoder", "entp"), (LONGER, "entp"), ("decoder", "hybrid"))  # first − second

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from entp_lib.experiments.budgets import LONGER
 from entp_lib.experiments.frames import curves
 from entp_lib.records.store import Record
-from entp_papers.entp.in_context.experiment import LONGER, table, task_of
+from entp_papers.entp.in_context.experiment import table, task_of
 from entp_papers.entp.in_context.tiers import ALL
 
 PROMPTS = ("standard", "scaled", "orthogonal", "noisy")

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.config import RunConfig
-from entp_lib.experiments.changes import LONGER
-from entp_lib.experiments.experiment import select
-from entp_lib.experiments.frames import by_position, curves, gap_table, paired, paired_within
+from entp_lib.experiments.budgets import LONGER
+from entp_lib.experiments.frames import by_position, curves, gap_table, paired, paired_within, select
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures
 from entp_lib.tasks import Text

@@ -5,7 +5,8 @@ from made_up import sound
 
 from entp_lib.experiments.claims import judge
 from entp_lib.records.store import Record, Store
-from entp_papers.entp.in_context import convergence, flat
+from entp_papers.entp.in_context import convergence
+from entp_papers.entp.in_context import experiment as flat
 from entp_papers.entp.in_context.experiment import (
     IN_CONTEXT,
     IN_CONTEXT_BASELINES,

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from entp_lib.experiments import claims
+from entp_lib.experiments.budgets import compute_ratio
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.store import Record
 from entp_lib.tasks import InContext
@@ -20,7 +21,6 @@ from entp_papers.entp.in_context.experiment import (
     IN_CONTEXT_SETTINGS,
     IN_CONTEXT_SPARSE,
     LONGER,
-    compute_ratio,
     gap,
     measure,
     table,
