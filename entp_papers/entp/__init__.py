@@ -42,6 +42,7 @@ EXPERIMENTS = {
     "openwebtext_operations": "equal_operations:TEXT_OPERATIONS",
     "openwebtext_positions": "deciding:TEXT_POSITIONS",
     "match3_rates": "deciding:MATCH3_RATES",
+    "match3_end": "deciding:MATCH3_END",
     "count3_gate": "deciding:COUNT3_GATE",
     "addition_windows": "deciding:ADDITION_WINDOWS",
 }
@@ -103,6 +104,7 @@ NIGHTLY_ORDER = (
     "count3_long_all",
     "openwebtext_positions",
     "match3_rates",
+    "match3_end",
     "count3_gate",
     "addition_windows",
 )

@@ -13,9 +13,10 @@ import pandas as pd
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.experiments.budgets import EQUAL_OPERATIONS, equal_operations, on_budget
 from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, no_claims, planned, select
-from entp_lib.experiments.frames import levels, paired
+from entp_lib.experiments.frames import levels, paired, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.records.store import Record
+from entp_lib.statistics import first_at
 from entp_lib.tasks import Counting
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
@@ -70,6 +71,9 @@ def measure_text(records: Sequence[Record]) -> list[Measurement]:
 
 
 RATES = (1e-3, 3e-3, 6e-3)  # that the pilot of Match3′ tries for every arm
+# By the pilot's records: most sequences right at the end, of equals within 0.005 the lowest rate.
+CHOSEN = {"decoder": 1e-3, "entp": 3e-3, EQUAL_OPERATIONS: 1e-3}
+WHOLE = 0.95  # of the sequences: the first evaluation that has so many right is timed
 # By tier: steps of the pilot and of the comparison, and their evaluations.
 MATCH3_STEPS = {"smoke": (10, 20), "overnight": (4000, 10_000)}
 
@@ -95,6 +99,66 @@ def plan_match3_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
     steps = MATCH3_STEPS[tier][0]
     arms = ("decoder", "entp", EQUAL_OPERATIONS)
     return [r for rate in RATES for r in match3_arms("match3_rates", tier, steps, dict.fromkeys(arms, rate), PILOT)]
+
+
+def plan_match3_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Match3′ to its end: the three arms, each at the rate that the pilot chose for it, paired by random seed."""
+    if tier not in MATCH3_STEPS:
+        return []
+    wanted = range(seeds or (2 if tier == "smoke" else 5))
+    return [r for seed in wanted for r in match3_arms("match3_end", tier, MATCH3_STEPS[tier][1], CHOSEN, seed)]
+
+
+def times_to(records: Sequence[Record], accuracy: float = WHOLE) -> pd.DataFrame:
+    """A row per run: ``log_steps`` and ``log_operations`` (multiply-adds) where so many sequences are first right.
+
+    ``reached`` is False where no evaluation has it; such a run counts with its last one.
+    """
+    rows = []
+    for r in records:
+        at = first_at(r.curves, "sequence_accuracy", accuracy, "step")
+        steps = r.curves["step"][-1] if at is None else at
+        operations = training_operations(r.config) * steps / r.config.train.steps
+        logs = {"log_steps": math.log(steps), "log_operations": math.log(operations)}
+        rows.append({**r.labels, "reached": at is not None, **logs})
+    return pd.DataFrame(rows)
+
+
+def measure_match3(records: Sequence[Record]) -> list[Measurement]:
+    """ENTP's lead in right sequences at the end, and ln of what ``WHOLE`` of them costs, decoder − ENTP.
+
+    In steps against the decoder of equal steps, in multiply-adds against the one of equal multiply-adds. Pairs of which
+    neither run reaches it are dropped.
+    """
+    if not records:
+        return []
+    table, times, tier, found = summary(records), times_to(records), records[0].config.tier, []
+    floor = table["baseline_sequence_accuracy"].mean()
+    for other, end, fast, axis in (
+        ("decoder", "T2-end", "T2-end-speed", "log_steps"),
+        (EQUAL_OPERATIONS, "T2-end-operations", "T2-end-cost", "log_operations"),
+    ):
+        arms = (other, "entp")
+        used = tuple(name_of(r) for r in select(records, arm=arms))
+        stand = levels(table, "sequence_accuracy", arms, floor=floor, ceiling=1.0, distance=match3.NEAR)
+        ahead = paired(table, "sequence_accuracy", "entp", other)
+        found.append(Measurement(end, ahead.tolist(), tier, used, levels=stand))
+        somebody = times[times["arm"].isin(arms)].groupby("seed")["reached"].any()
+        faster = paired(times, axis, other, "entp")
+        found.append(Measurement(fast, faster[somebody.reindex(faster.index)].tolist(), tier, used))
+    return found
+
+
+def costs_to(records: Sequence[Record], accuracy: float = WHOLE) -> pd.DataFrame:
+    """By arm: how many runs have ``accuracy`` of the sequences, and steps and multiply-adds to it (geometric means)."""
+    rows = {}
+    for arm, part in times_to(records, accuracy).groupby("arm", sort=False):
+        rows[arm] = {
+            f"runs that reach {accuracy}": f"{int(part['reached'].sum())} of {len(part)}",
+            "steps to it": round(math.exp(part["log_steps"].mean())),
+            "multiply-adds to it": f"{math.exp(part['log_operations'].mean()):.2g}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 SIZES = {  # the reduced models of the gate
@@ -230,6 +294,15 @@ MATCH3_RATES = Experiment(
     changeable=False,
     seeded=False,
 )
+MATCH3_END = Experiment(
+    "match3_end",
+    1,
+    "Match3′ to its end, each arm at its own rate",
+    "06_match3",
+    plan_match3_end,
+    measure_match3,
+    changeable=False,
+)
 COUNT3_GATE = Experiment(
     "count3_gate",
     1,
@@ -249,4 +322,4 @@ ADDITION_WINDOWS = Experiment(
     measure_windows,
     changeable=False,
 )
-DECIDING = (TEXT_POSITIONS, MATCH3_RATES, COUNT3_GATE, ADDITION_WINDOWS)
+DECIDING = (TEXT_POSITIONS, MATCH3_RATES, MATCH3_END, COUNT3_GATE, ADDITION_WINDOWS)
