@@ -13,9 +13,10 @@ import pandas as pd
 import torch
 
 from entp_lib.config import ModelConfig, StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
-from entp_lib.experiments.frames import published
-from entp_lib.experiments.measurements import Check
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import published, select
+from entp_lib.experiments.measurements import Check, name_of
+from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.models import costs
 from entp_lib.models.transformer import build_model
 from entp_lib.records.store import Record
@@ -126,12 +127,12 @@ def measure(records: Sequence[Record]) -> list[Check]:
 
 
 AUTHORS_LOG = Experiment(
-    name="authors_log",
-    version=1,
-    title="The authors' logs in steps and in compute",
-    notebook="03_count3",
-    plan=plan,
-    measure=measure,
+    "authors_log",
+    1,
+    "The authors' logs in steps and in compute",
+    "03_count3",
+    plan,
+    measure,
     changeable=False,
     seeded=False,
 )

@@ -277,12 +277,12 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 COUNT3_BOUNDS = Experiment(
-    name=NAME,
-    version=1,
-    title="What a predictor gets that looks at no pair",
-    notebook="03_count3",
-    plan=plan,
-    measure=no_claims,
+    NAME,
+    1,
+    "What a predictor gets that looks at no pair",
+    "03_count3",
+    plan,
+    no_claims,
     changeable=False,
     seeded=False,
 )

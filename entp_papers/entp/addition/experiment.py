@@ -12,11 +12,13 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import ON_CPU
-from entp_lib.experiments.changes import LONGER
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, no_claims, select
-from entp_lib.experiments.frames import levels, paired_within, processor_share, published
+from entp_lib.experiments.budgets import LONGER
+from entp_lib.experiments.comparisons import measured
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.frames import levels, paired_within, processor_share, published, select
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
 from entp_lib.tasks import build_task
@@ -147,31 +149,27 @@ def paper_model(table: pd.DataFrame) -> pd.DataFrame:
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Figures 5 and 11 as published, and Figure 5 by best validation accuracy: test errors, pooled over sizes.
 
-    A comparison all of whose sizes are dropped (``comparable``) is barred, and shows all of them.
+    A comparison all of whose sizes are dropped (``comparable``) is excluded, and shows all of them.
     """
-    if not records:
-        return []
-    tier, table = records[0].config.tier, paper_model(scores(records))
-    found = []
+    table, found = paper_model(scores(records)), []
     for claim, form, rule, first in (
         ("F5-addition", "reversed", published_rule(records), "decoder"),
         ("F5-best", "reversed", BEST_ANSWERS, "decoder"),
         ("F5-fair", "reversed", BEST_ANSWERS, LONGER),
         ("F11-addition", "plain", published_rule(records), "decoder"),
     ):
-        rows = chosen(table, rule, format=form)
+        arms, rows = (first, "entp"), chosen(table, rule, format=form)
         rows = rows[rows["n_train"].isin(gaps(rows, first).columns)]  # those at which both arms ran
         left = comparable(rows, first)
-        barred = "" if len(left) else why_barred(rows, (first, "entp"))
+        judged: dict[str, Any] = {} if len(left) else {"barred": why_barred(rows, arms)}
         rows = left if len(left) else rows
         values = pooled(gaps(rows, first))
         if len(values):
-            stand = levels(rows, "error", (first, "entp"), floor=1.0, ceiling=0.0, distance=NEAR)
-            of = dict(format=form, arm=(first, "entp"), n_train=tuple(rows["n_train"]), model=rows["model"].iloc[0])
+            judged["levels"] = levels(rows, "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
+            of = dict(format=form, arm=arms, n_train=tuple(rows["n_train"]), model=rows["model"].iloc[0])
             used = select(records, **of)
-            theirs = authors_difference(used, form) if claim in AS_PUBLISHED else {}
-            names = tuple(map(name_of, used))
-            found.append(Measurement(claim, values.tolist(), tier, names, tier == "paper", stand, barred, **theirs))
+            judged |= authors_difference(used, form) if claim in AS_PUBLISHED else {}
+            found.append(measured(claim, values, used, True, **judged))
     return found
 
 
@@ -197,20 +195,14 @@ def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
 
 
 ADDITION_TO_999 = Experiment(
-    name="addition_to_999",
-    version=2,
-    title="Addition up to 999, beside the authors' logs",
-    notebook="07_addition",
-    plan=plan_to_999,
-    measure=no_claims,
+    "addition_to_999",
+    2,
+    "Addition up to 999, beside the authors' logs",
+    "07_addition",
+    plan_to_999,
+    no_claims,
     changeable=False,
 )
 ADDITION = Experiment(
-    name="addition",
-    version=2,
-    title="Addition from few examples",
-    notebook="07_addition",
-    plan=plan,
-    measure=measure,
-    of_figures={"model": "small"},
+    "addition", 2, "Addition from few examples", "07_addition", plan, measure, of_figures={"model": "small"}
 )

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig
-from entp_lib.experiments.changes import LONGER
-from entp_lib.experiments.experiment import PlannedRun, planned
+from entp_lib.config import SIZES, TrainConfig
+from entp_lib.experiments.budgets import LONGER
+from entp_lib.experiments.plans import PlannedRun, planned, run_of, with_model
 from entp_lib.tasks import build_task
 from entp_lib.tasks.addition import Sums
 
@@ -54,14 +54,7 @@ QUICK = TrainConfig(
     eval_sequences=500,
     final_eval_sequences=4000,
 )
-OVERNIGHT = TrainConfig(
-    steps=3000,
-    batch_size=64,
-    warmup_steps=100,
-    eval_every=50,
-    eval_sequences=500,
-    final_eval_sequences=10_000,
-)
+OVERNIGHT = TrainConfig(steps=3000, warmup_steps=100, eval_every=50, eval_sequences=500, final_eval_sequences=10_000)
 GPU = TrainConfig(
     steps=2000,
     batch_size=256,
@@ -135,16 +128,16 @@ def runs_of(experiment: str, tier: str, task_name: str, blocks: Sequence[Block],
         for block in blocks:
             for params in block.tasks:
                 params = {**params, "split_seed": seed}
+                base = run_of(experiment, tier, task_name, params, block.shape, block.train, seed=seed)
                 task = build_task(task_name, params)
-                labels = {"model": block.model, "format": "reversed" if task.reversed_answer else "plain"}
+                form = "reversed" if task.reversed_answer else "plain"
+                labels = {"n_train": task.n_train, "model": block.model, "format": form}
                 for arm in block.arms:
-                    shape = dict(vocab_size=task.vocab_size, max_length=task.length, **block.shape)
-                    model = ModelConfig("decoder" if arm == LONGER else arm, **shape)
-                    train = block.train
+                    config = with_model(base, architecture="decoder" if arm == LONGER else arm)
                     if arm == LONGER:
-                        train = train.lengthened(ratio_of(task), block.longer_eval_every)
-                    config = RunConfig(experiment, tier, task_name, params, model, train, seed, seed)
-                    runs.append(planned(config, arm=arm, n_train=task.n_train, **labels))
+                        longer = block.train.lengthened(ratio_of(task), block.longer_eval_every)
+                        config = replace(config, train=longer)
+                    runs.append(planned(config, arm=arm, **labels))
     return runs
 
 
