@@ -17,7 +17,7 @@ from entp_lib.models.entp import token_forwards
 from entp_lib.tasks import Task, build_task
 
 # Arms of decoders, as records' labels call them.
-LONGER = "longer"  # with the token-forwards of ENTP
+EQUAL_FORWARDS = "longer"  # with the token-forwards of ENTP
 EQUAL_OPERATIONS = "operations"  # with the multiply-adds of ENTP
 SAME_PREFIXES = "same prefixes"  # that learns from ENTP's prefixes, where those are few
 MORE_STEPS = "more steps"  # with more steps than ENTP, and still less compute

@@ -11,10 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from entp_lib.config import RunConfig, StudyConfig
-from entp_lib.experiments.budgets import LONGER as LONGER
-from entp_lib.experiments.budgets import MORE_STEPS as MORE_STEPS
-from entp_lib.experiments.budgets import SAME_PREFIXES as SAME_PREFIXES
-from entp_lib.experiments.budgets import compute_ratio, stretched
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, compute_ratio, stretched
 from entp_lib.experiments.parameters import check_names
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError, from_dict, require
@@ -43,7 +40,7 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
                 config = changed_run(run.config, changes, fewest, twin_of(run, runs))
             else:
                 config = changed_study(run.config, changes)
-            told = {} if config == run.config else {"changed": in_words(changes)}
+            told = {} if config == run.config else {"changed": text_of(changes)}
             found.append(replace(run, config=config, labels={**run.labels, **told}))
     except ConfigError as error:
         text = str(error)
@@ -53,14 +50,14 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
 
 def twin_of(run: Any, runs: Sequence[Any]) -> RunConfig | None:
     """The ENTP whose token-forwards a decoder has, of the same labels else; None for another run."""
-    if run.labels.get("arm") != LONGER:
+    if run.labels.get("arm") != EQUAL_FORWARDS:
         return None
     wanted = {**run.labels, "arm": "entp", "architecture": "entp"}
     found = (r.config for r in runs if all(wanted.get(name, value) == value for name, value in r.labels.items()))
     return next(found, run.config)
 
 
-def in_words(changes: dict[str, Any]) -> str:
+def text_of(changes: dict[str, Any]) -> str:
     """The changes as a title or a table shows them."""
     return ", ".join(f"{name} = {value}" for name, value in changes.items())
 

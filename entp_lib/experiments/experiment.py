@@ -10,9 +10,9 @@ from entp_lib import paths
 from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, config_id
 from entp_lib.experiments.budgets import compute_ratio as compute_ratio
 from entp_lib.experiments.changes import changed, texts
-from entp_lib.experiments.ends import still_improving
+from entp_lib.experiments.convergence import still_improving
 from entp_lib.experiments.frames import select as select
-from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, weight
+from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, priority
 from entp_lib.experiments.measurements import name_of as name_of
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun
@@ -38,18 +38,19 @@ class NoRuns(ConfigError):
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named set of runs. ``plan(tier, seeds)`` lists them, nothing for a tier it does not have.
+    """A named set of runs. ``plan(tier, seeds)`` lists them, nothing for a tier it does not have (``Plan`` is a table).
 
-    A change to ``version`` abandons all earlier records: raise it when the same configuration would now give
-    another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable`` and
-    ``seeded``: whether a notebook's ``changes`` and its number of seeds are for it; one that is not changeable is left
-    out of a notebook with changes. Runs of another experiment among those of ``plan``, with its configurations, are
-    what the experiment's own are compared with: their records are that experiment's. The first run is the experiment's
-    own. ``moving``: what is said of runs that were not at rest at their last step, empty where all were.
-    ``ready`` is asked once of the runs without a record, before any starts: ConfigError where what they need is not
-    there, in place of the same failure run after run. ``of_figures``: labels of those runs of the paper's tier that
-    its figures show, where it has others too. ``shown_if_stored``: its notebook shows what is stored and computes it at
-    no tier but those that have it, and are asked for by name (``collect_if_any``).
+    ``measure``: the records of a tier to what they say of claims (``Comparisons`` is a table). A change to ``version``
+    abandons all earlier records: raise it when the same configuration would now give another result. ``jobs`` = 1 where
+    runs at a time would disturb each other, as in timing. ``changeable`` and ``seeded``: whether a notebook's
+    ``changes`` and its number of seeds are for it; one that is not changeable is left out of a notebook with changes.
+    Runs of another experiment among those of ``plan``, with its configurations, are what the experiment's own are
+    compared with: their records are that experiment's. The first run is the experiment's own.
+    ``still_improving_note``: a remark on runs that were not at rest at their last step, empty where all were.
+    ``check_prerequisites``: called once with the runs without a record, before any starts; raises ConfigError where
+    what they need is not there. ``figure_labels``: labels of those runs of the paper's tier that its figures show,
+    where it has others too. ``show_only``: its notebook shows what is stored and computes it at no tier but those that
+    have it, and are asked for by name (``collect_if_any``).
     """
 
     name: str
@@ -61,10 +62,10 @@ class Experiment:
     jobs: int = 0
     changeable: bool = True
     seeded: bool = True
-    moving: Callable[[Sequence[Record]], str] = still_improving
-    ready: Callable[[Sequence[RunConfig | StudyConfig]], None] = nothing_to_ask
-    of_figures: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    shown_if_stored: bool = False
+    still_improving_note: Callable[[Sequence[Record]], str] = still_improving
+    check_prerequisites: Callable[[Sequence[RunConfig | StudyConfig]], None] = nothing_to_ask
+    figure_labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    show_only: bool = False
 
     def __post_init__(self):
         object.__setattr__(self, "plan", functools.cache(self.plan))  # read by many, changed by none
@@ -124,7 +125,7 @@ class Experiment:
             highest = highest or records
         return highest
 
-    def wanted(self, parameters: NotebookParameters, store: Store | None = None) -> tuple[Store, list[PlannedRun]]:
+    def runs_for(self, parameters: NotebookParameters, store: Store | None = None) -> tuple[Store, list[PlannedRun]]:
         """The store and the runs that a notebook's parameters ask for.
 
         ``best``: those of the best whole tier, else of ``quick``. Smoke runs have a store of their own. An experiment
@@ -167,7 +168,7 @@ class Experiment:
 
         Where changes are not for the experiment there are none, and a printed line says so.
         """
-        store, runs = self.wanted(parameters, store)
+        store, runs = self.runs_for(parameters, store)
         if not runs:
             print(self.left_out(parameters, store))
             return Sweep()
@@ -226,7 +227,7 @@ class Experiment:
         for lower in below:  # the highest first, so that of equals it stays
             for m in self.measure(self.stored(store or Store(), lower) or []):
                 replaces = whole or m.claim not in touched
-                if m.claim not in found or (replaces and weight(m) > weight(found[m.claim])):
+                if m.claim not in found or (replaces and priority(m) > priority(found[m.claim])):
                     found[m.claim] = m
         return list(found.values())
 
@@ -234,7 +235,7 @@ class Experiment:
         """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""
         tier = runs[0].config.tier
         configs = [run.config for run in runs]
-        self.ready([c for c in configs if fresh or store.find(c, self.version) is None])
+        self.check_prerequisites([c for c in configs if fresh or store.find(c, self.version) is None])
         done = sweep(
             configs,
             self.version,

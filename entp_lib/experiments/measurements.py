@@ -40,10 +40,10 @@ class Measurement:
     """Our side of one claim: a value per seed, paired differences where the claim compares two models.
 
     ``paper_settings``: whether task, model and training are the paper's own, without which nothing counts as
-    reproduced. ``levels``: where the sides of the comparison stand; without them every measurement informs. ``barred``:
-    why nothing can be compared by a rule of the experiment's own, in a few words; empty where it can. ``paper_value``:
-    the paper's over the settings that were measured, where the claim's own is a mean over more; ``remark`` says so.
-    ``margin``: below it a difference counts as none; the claim's, once it is judged.
+    reproduced. ``levels``: where the sides of the comparison are; without them every measurement informs.
+    ``excluded_because``: why nothing can be compared by a rule of the experiment's own, in a few words; empty where it
+    can. ``paper_value``: the paper's over the settings that were measured, where the claim's own is a mean over more;
+    ``remark`` says so. ``margin``: below it a difference counts as none; the claim's, once it is judged.
     """
 
     claim: str
@@ -52,16 +52,16 @@ class Measurement:
     records: Sequence[str] = field(default_factory=tuple)
     paper_settings: bool = False
     levels: Sequence[Level] = field(default_factory=tuple)
-    barred: str = ""
+    excluded_because: str = ""
     paper_value: float | None = None
     remark: str = ""
     margin: float = math.nan
 
     @property
-    def idle(self) -> str:
-        """Why nothing can be compared: a rule bars it, all sides are at the floor, or a ceiling decides; else empty."""
-        if self.barred:
-            return self.barred
+    def uninformative_because(self) -> str:
+        """Why nothing can be compared: a rule, all sides at the floor, or a ceiling that decides; empty where it can."""
+        if self.excluded_because:
+            return self.excluded_because
         if self.levels and all(v.at_floor for v in self.levels):
             return "no side is above guessing"
         return "a side is nearer to its ceiling than the margin" if self.at_ceiling else ""
@@ -79,20 +79,22 @@ class Measurement:
     @property
     def begun(self) -> bool:
         """False where nothing can be compared because too little was learned: then a smaller tier may say more."""
-        return not self.barred and not (self.levels and all(v.at_floor for v in self.levels))
+        return not self.excluded_because and not (self.levels and all(v.at_floor for v in self.levels))
 
     @property
     def informative(self) -> bool:
         """Whether at least one side has left the floor, and no ceiling decides."""
-        return not self.idle
+        return not self.uninformative_because
 
     @property
     def undecided(self) -> str:
-        """What keeps it from a verdict, as ``idle`` or too few pairs; empty where the interval decides."""
+        """Why there is no verdict: nothing can be compared, or pairs are too few; empty where the interval decides."""
         pairs = len(self.values)
         few = f"{pairs} of {MIN_PAIRS} pairs" if pairs < MIN_PAIRS else ""
         scoreless = sum(math.isnan(value) for value in self.values)
-        return self.idle or few or (f"{scoreless} of {pairs} pairs without a score" if scoreless else "")
+        return (
+            self.uninformative_because or few or (f"{scoreless} of {pairs} pairs without a score" if scoreless else "")
+        )
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Observation:
     records: Sequence[str] = field(default_factory=tuple)
 
 
-def weight(measurement: Measurement | Check | Observation) -> tuple[bool, bool]:
+def priority(measurement: Measurement | Check | Observation) -> tuple[bool, bool]:
     """What lets a measurement stand for its claim before those of other tiers: that it can conclude, then its pairs."""
     if isinstance(measurement, Check):
         return True, True

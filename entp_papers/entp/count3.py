@@ -11,7 +11,7 @@ from statistics import median
 import pandas as pd
 
 from entp_lib.config import SIZES, TrainConfig
-from entp_lib.experiments.budgets import LONGER, equal_forwards
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import by_position, levels, processor_share, select, summary
@@ -45,11 +45,11 @@ ARMS = {
     "decoder": Arm("decoder"),
     "prefix_decoder": Arm("prefix_decoder"),
     "entp": Arm("entp"),
-    LONGER: Arm("decoder", equal_forwards),
+    EQUAL_FORWARDS: Arm("decoder", equal_forwards),
     "small_entp": Arm("entp", model=SIZES["small"], once=True),  # of size Small, which the authors never logged
 }
 ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
-WITH_LONGER = (*ARCHITECTURES, LONGER)
+WITH_LONGER = (*ARCHITECTURES, EQUAL_FORWARDS)
 # Count2 is run where it costs seconds; the paper has it for a language model only.
 VARIANTS = {"count3": Variant(dict(order=3)), "count2": Variant(dict(order=2), arms=("decoder",))}
 
@@ -121,7 +121,7 @@ def by_multiset(tiers: Mapping[str, Tier]) -> dict[str, Tier]:
         tier: replace(
             tiers[tier],
             task={**tiers[tier].task, "held_out_by": "multiset", **share},
-            arms=("decoder", "entp", LONGER),
+            arms=("decoder", "entp", EQUAL_FORWARDS),
             variants=(),
             by_seed=True,
         )
@@ -145,7 +145,7 @@ def control(records: Sequence[Record]) -> list[Measurement]:
     without = [no_pairs_found(part, ("decoder",)) for part in parts]
     barred = "; ".join(without) if all(without) else ""
     gaps = control_gaps(records)["above_baseline"]
-    return [measured("C1-count2", gaps, [*parts[1], *parts[0]], True, levels=tuple(sides), barred=barred)]
+    return [measured("C1-count2", gaps, [*parts[1], *parts[0]], True, levels=tuple(sides), excluded_because=barred)]
 
 
 def control_gaps(records: Sequence[Record]) -> pd.DataFrame:
@@ -234,6 +234,6 @@ COUNT3_UNSEEN_SETS = Experiment(
     "Count3 with many seeds, held out in all their orders",
     "03_count3",
     Plan("count3_unseen_sets", "counting", by_multiset(UNSEEN), ARMS),
-    compared({"F2-unseen-sets": "decoder", "F2-unseen-sets-fair": LONGER}),
+    compared({"F2-unseen-sets": "decoder", "F2-unseen-sets-fair": EQUAL_FORWARDS}),
     changeable=False,
 )

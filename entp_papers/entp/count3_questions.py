@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.experiments.comparisons import measured
-from entp_lib.experiments.ends import FLAT, rise
+from entp_lib.experiments.convergence import FLAT, rise
 from entp_lib.experiments.frames import by_position, gap_table, levels, paired, paired_within, select, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.records.store import Record
@@ -128,4 +128,4 @@ def growth(records: Sequence[Record]) -> list[Measurement]:
     floor = table["baseline_token_accuracy"].mean()
     sides = levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=NEAR)
     barred = no_pairs_found(records, arms)
-    return [measured("F2-unseen-parity", values, select(records, arm=arms), levels=sides, barred=barred)]
+    return [measured("F2-unseen-parity", values, select(records, arm=arms), levels=sides, excluded_because=barred)]

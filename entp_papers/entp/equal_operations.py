@@ -13,16 +13,20 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.experiments.budgets import EQUAL_OPERATIONS, LONGER, equal_operations, on_budget, training_operations
+from entp_lib.experiments.budgets import (
+    EQUAL_FORWARDS,
+    EQUAL_OPERATIONS,
+    equal_operations,
+    on_budget,
+    training_operations,
+)
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import interval_text, select
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.plans import PlannedRun, by_seed
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
-from entp_papers.entp.full_layers import EQUAL_FORWARDS as FORWARDS
-from entp_papers.entp.full_layers import EQUAL_STEPS as STEPS
-from entp_papers.entp.full_layers import FULL_LAYER_RUNS, arm_name
+from entp_papers.entp.full_layers import FULL_LAYER_RUNS, SAME_FORWARDS, SAME_STEPS, arm_name
 from entp_papers.entp.in_context.experiment import IN_CONTEXT
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import COUNTS, TABLE_8
@@ -140,22 +144,22 @@ COMPARISONS = {
             COUNT3,
             dict(task="count3", arm="entp"),
             dict(task="count3", arm="decoder"),
-            dict(task="count3", arm=LONGER),
+            dict(task="count3", arm=EQUAL_FORWARDS),
         ),
         Comparison(
             "seeds that hardly repeat",
             COUNT3_UNSEEN,
             dict(arm="entp"),
             dict(arm="decoder"),
-            dict(arm=LONGER),
+            dict(arm=EQUAL_FORWARDS),
             {"F2-unseen": ("F2-unseen-operations", "tokens")},
         ),
         Comparison(
             "four layers",
             FULL_LAYER_RUNS,
             dict(full=4),
-            dict(arm=arm_name(0), full=0, budget=STEPS),
-            dict(full=0, budget=FORWARDS),
+            dict(arm=arm_name(0), full=0, budget=SAME_STEPS),
+            dict(full=0, budget=SAME_FORWARDS),
             {"L-4-0": ("L-4-0-operations", "tokens")},
         ),
     ),
@@ -165,7 +169,7 @@ COMPARISONS = {
             MATCH3,
             dict(variant="match3", arm="entp"),
             dict(variant="match3", arm="decoder"),
-            dict(arm=LONGER),
+            dict(arm=EQUAL_FORWARDS),
             {
                 "T2-tokens": ("T2-operations", "tokens"),
                 "T2-sequences": ("T2-operations-sequences", "sequences"),
@@ -178,7 +182,7 @@ COMPARISONS = {
             IN_CONTEXT,
             dict(function="linear", arm="entp"),
             dict(function="linear", arm="decoder"),
-            dict(function="linear", arm=LONGER),
+            dict(function="linear", arm=EQUAL_FORWARDS),
             {"F7-linear": ("F7-linear-operations", "all points")},
         ),
     ),
@@ -188,10 +192,12 @@ COMPARISONS = {
             OPENWEBTEXT,
             dict(schedule=TABLE_8, arm="entp"),
             dict(schedule=TABLE_8, arm="decoder"),
-            dict(arm=LONGER),
+            dict(arm=EQUAL_FORWARDS),
             {"T3-last": ("T3-operations", "all prefixes")},
             others=dict(arm=COUNTS),
-            trained=dict(schedule=TABLE_8, arm=LONGER),  # learns from every position, for no further token-forwards
+            trained=dict(
+                schedule=TABLE_8, arm=EQUAL_FORWARDS
+            ),  # learns from every position, for no further token-forwards
         ),
     ),
 }

@@ -21,7 +21,7 @@ from entp_papers.entp.count3 import UNSEEN
 from entp_papers.entp.pairless import no_pairs_found
 
 FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single one, read at its end only, is causal
-BUDGETS = EQUAL_STEPS, EQUAL_FORWARDS = "equal steps", "equal token-forwards"
+BUDGETS = SAME_STEPS, SAME_FORWARDS = "equal steps", "equal token-forwards"
 TIERS = {
     "smoke": replace(UNSEEN["smoke"], model=dict(n_layers=4, n_heads=2, width=16)),
     "overnight": replace(
@@ -48,9 +48,9 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     entp = run_of("full_layers", tier, "counting", setting.task, setting.model, setting.train, "entp")
     for full in FULL_LAYERS:
         base = replace(entp, model=entp.model.with_full_layers(full))
-        budgets = {EQUAL_STEPS: base}
+        budgets = {SAME_STEPS: base}
         if full < entp.model.n_layers:
-            budgets[EQUAL_FORWARDS] = on_budget(equal_forwards, entp, base)
+            budgets[SAME_FORWARDS] = on_budget(equal_forwards, entp, base)
         for budget, config in budgets.items():
             for seed in range(seeds or setting.seeds):
                 runs.append(planned(with_seed(config, seed), arm=arm_name(full), full=full, budget=budget))
@@ -86,7 +86,7 @@ def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["budget", "arm"])
 
 
-AT_EQUAL_STEPS = dict(budget=EQUAL_STEPS)
+AT_EQUAL_STEPS = dict(budget=SAME_STEPS)
 FULL_LAYER_RUNS = Experiment(
     "full_layers",
     1,

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import SIZES, TrainConfig
-from entp_lib.experiments.budgets import LONGER, equal_forwards
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import levels, paired, published, select, summary
@@ -36,7 +36,7 @@ VARIANT_NAMES = {
     "count": "count in place of existence",
 }
 
-ARMS = {"decoder": Arm("decoder"), "entp": Arm("entp"), LONGER: Arm("decoder", equal_forwards)}
+ARMS = {"decoder": Arm("decoder"), "entp": Arm("entp"), EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
 TWINS = ("decoder", "entp")
 VARIANTS = {name: Variant(change, () if name == "match3" else TWINS) for name, change in CHANGES.items()}
 PAPER = TrainConfig(steps=100_000, eval_every=500, eval_sequences=1600, precision="bf16")
@@ -98,7 +98,9 @@ def against(records: Sequence[Record]) -> dict[tuple[str, str], pd.Series]:
     """ENTP less each decoder on Match3′ itself, by seed, under (the decoder's arm, metric), where both ran."""
     table = variant_table(records)
     found = {
-        (second, metric): gap(table, "match3", metric, second) for second in ("decoder", LONGER) for metric in METRICS
+        (second, metric): gap(table, "match3", metric, second)
+        for second in ("decoder", EQUAL_FORWARDS)
+        for metric in METRICS
     }
     return {key: values for key, values in found.items() if len(values)}
 
@@ -126,7 +128,7 @@ def not_begun(rows: pd.DataFrame, arms: Sequence[str], params: Mapping[str, Any]
 def unfinished(base: pd.DataFrame) -> str:
     """That a longer schedule adds more than ``ADDED`` to the decoder's share of right sequences; else empty."""
     means = base.groupby("arm")["sequence_accuracy"].mean()
-    more = means.get(LONGER, math.nan) - means.get("decoder", math.nan)
+    more = means.get(EQUAL_FORWARDS, math.nan) - means.get("decoder", math.nan)
     return f"too little trained to tell: a longer schedule adds {more:.2f} of the sequences" if more > ADDED else ""
 
 
@@ -143,7 +145,7 @@ def printed(records: Sequence[Record]) -> list[Measurement]:
         if runs := select(base, arm=name):
             late = unfinished(summary(base)) if name == "decoder" else ""
             right = summary(runs)["sequence_accuracy"] - theirs[name]
-            found.append(measured(f"T2-{name}", right, runs, True, barred=late))
+            found.append(measured(f"T2-{name}", right, runs, True, excluded_because=late))
     return found
 
 
@@ -159,7 +161,7 @@ def differences(records: Sequence[Record]) -> list[Measurement]:
             sides = levels(rows, "token_accuracy", TWINS, floor=floor, ceiling=1.0, distance=NEAR)
             late = excluded(runs, TWINS) or excluded(base, TWINS)
             used = select(records, variant=("match3", name), arm=TWINS)
-            found.append(measured(f"M3-{name}", change, used, True, levels=sides, barred=late))
+            found.append(measured(f"M3-{name}", change, used, True, levels=sides, excluded_because=late))
     return found
 
 

@@ -9,7 +9,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from entp_lib import paths
 from entp_lib.config import config_id
-from entp_lib.experiments.beside import Mark, beside_committed, by_tier, committed, mark_cells
+from entp_lib.experiments.compare_with_committed import Mark, by_tier, committed, committed_comparison, mark_cells
 from entp_lib.experiments.experiment import Experiment, no_claims, planned
 from entp_lib.experiments.figures import describe_records, tier_note
 from entp_lib.experiments.frames import describe
@@ -30,7 +30,7 @@ from entp_papers.entp.match3 import MATCH3
 def wanted(name, tier="quick", **changes):
     """The runs of an experiment with changes, whose names have _ for the first dot."""
     asked = {key.replace("_", ".", 1): value for key, value in changes.items()}
-    return EXPERIMENTS[name].wanted(NotebookParameters(tier=tier, seeds=1, changes=asked))
+    return EXPERIMENTS[name].runs_for(NotebookParameters(tier=tier, seeds=1, changes=asked))
 
 
 @pytest.mark.parametrize(
@@ -185,12 +185,12 @@ def test_a_table_stands_beside_the_committed_result(small, small_run, tmp_path, 
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
     experiment = small(tmp_path, small_run)
     committed = experiment.collect(NotebookParameters(tier="quick", jobs=1)).complete
-    assert beside_committed(experiment, committed) is None
+    assert committed_comparison(experiment, committed) is None
     asked = NotebookParameters(tier="quick", jobs=1, changes={"task.length": 10, "train.steps": 6})
     sweep = experiment.collect(asked)
     assert (sweep.computed, sweep.reused) == (4, 0) and experiment.collect(asked).reused == 4
     assert {r.config.train.steps for r in sweep.complete} == {6}
-    table = beside_committed(experiment, sweep.complete)
+    table = committed_comparison(experiment, sweep.complete)
     words = "task.length = 10, train.steps = 6"
     # the records of this experiment say smoke, and smoke is what stands beside them
     rows = [(arm, of) for arm in ("decoder", "entp") for of in ("committed, smoke", words)]
@@ -253,7 +253,7 @@ def test_what_has_records_is_not_called_not_run(store, capsys):
 
 
 def test_the_tier_that_the_answer_tells_of_stands_beside_changed_runs_and_the_one_that_was_changed():
-    table = beside_committed(COUNT3, told(COUNT3.stored(Store(), "quick")))
+    table = committed_comparison(COUNT3, told(COUNT3.stored(Store(), "quick")))
     decoder = table.loc["count3 decoder"]
     assert list(decoder.index) == ["committed, overnight", "committed, quick", "train.steps = 3"]
     assert list(decoder["token_accuracy"].str[:5]) == ["0.995", "0.739", "0.739"] and set(decoder["runs"]) == {5}

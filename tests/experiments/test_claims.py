@@ -11,7 +11,7 @@ from scipy import stats
 from entp_lib import paths
 from entp_lib.experiments import claims
 from entp_lib.experiments.claims import judge, verdict
-from entp_lib.experiments.measurements import Check, Level, Measurement, Observation, weight
+from entp_lib.experiments.measurements import Check, Level, Measurement, Observation, priority
 from entp_lib.statistics import exceeds
 
 
@@ -214,7 +214,7 @@ def test_an_observation_has_an_empirical_verdict_and_says_what_keeps_it_open():
     assert (row["verdict"], row["why"], row["seeds"], row["records"]) == ("inconclusive", "one run each", 1, "a/b")
     assert row["statement"].endswith("[40 epochs]") and math.isnan(row["our_value"])
     few, many = Measurement(claim, [0.1], "gpu"), Measurement(claim, [0.1] * 5, "quick")
-    assert weight(few) < weight(seen) < weight(many)
+    assert priority(few) < priority(seen) < priority(many)
 
 
 def test_what_rows_say_of_a_finding_together():
@@ -327,7 +327,7 @@ def test_how_near_a_ceiling_is_is_measured_by_the_margin_of_the_claim():
         "F2-unseen-parity": "",
     }
     near = Measurement("F2-unseen-parity", values, "quick", levels=[Level(s.score, 0.0, 1.0, 0.05) for s in sides])
-    assert near.idle and near.begun
+    assert near.uninformative_because and near.begun
 
 
 def test_chance_is_named_beside_the_intervals():

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import ON_CPU
-from entp_lib.experiments.budgets import LONGER
+from entp_lib.experiments.budgets import EQUAL_FORWARDS
 from entp_lib.experiments.comparisons import measured
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import levels, paired_within, processor_share, published, select
@@ -100,7 +100,7 @@ def check_rule(parameters: Parameters) -> None:
     stored = tier == "best" and not (parameters.fresh or parameters.changes)
     if rule != "lowest_text_loss" or stored:
         return
-    runs = ADDITION.wanted(parameters)[1]
+    runs = ADDITION.runs_for(parameters)[1]
     watched = any(build_task(run.config.task, run.config.task_params).watched() for run in runs)
     require(
         watched,
@@ -126,7 +126,7 @@ def comparable(table: pd.DataFrame, first: str = "decoder", second: str = "entp"
     return table[~table["n_train"].isin(idle)]
 
 
-def why_barred(rows: pd.DataFrame, arms: Sequence[str]) -> str:
+def why_excluded(rows: pd.DataFrame, arms: Sequence[str]) -> str:
     """What keeps two arms from a comparison of which no size is left; empty at the best score, as their levels say."""
     errors = rows[rows["arm"].isin(arms)].groupby(["n_train", "arm"])["error"].mean()
     right = exceeds(ALL_RIGHT, errors)
@@ -155,13 +155,13 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     for claim, form, rule, first in (
         ("F5-addition", "reversed", published_rule(records), "decoder"),
         ("F5-best", "reversed", BEST_ANSWERS, "decoder"),
-        ("F5-fair", "reversed", BEST_ANSWERS, LONGER),
+        ("F5-fair", "reversed", BEST_ANSWERS, EQUAL_FORWARDS),
         ("F11-addition", "plain", published_rule(records), "decoder"),
     ):
         arms, rows = (first, "entp"), chosen(table, rule, format=form)
         rows = rows[rows["n_train"].isin(gaps(rows, first).columns)]  # those at which both arms ran
         left = comparable(rows, first)
-        judged: dict[str, Any] = {} if len(left) else {"barred": why_barred(rows, arms)}
+        judged: dict[str, Any] = {} if len(left) else {"excluded_because": why_excluded(rows, arms)}
         rows = left if len(left) else rows
         values = pooled(gaps(rows, first))
         if len(values):
@@ -204,5 +204,5 @@ ADDITION_TO_999 = Experiment(
     changeable=False,
 )
 ADDITION = Experiment(
-    "addition", 2, "Addition from few examples", "07_addition", plan, measure, of_figures={"model": "small"}
+    "addition", 2, "Addition from few examples", "07_addition", plan, measure, figure_labels={"model": "small"}
 )

@@ -119,10 +119,10 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     if not len(values):
         return []
     used, sides = select(records, arm=arms), levels(by_digits(records, "last"), "error", arms, **scale)
-    found = [measured("F6-length", values, used, levels=sides, barred=bar(records, "last", arms))]
+    found = [measured("F6-length", values, used, levels=sides, excluded_because=bar(records, "last", arms))]
     if records[0].config.task_params.get("view") == "windows":  # answers alone leave later positions as they began
         table = chosen(scores(records), BEST_ANSWERS)
-        judged = dict(levels=levels(table, "token_error", arms, **scale), barred=unlearned(records))
+        judged = dict(levels=levels(table, "token_error", arms, **scale), excluded_because=unlearned(records))
         found.append(measured("F6-characters", paired(table, "token_error", *arms), used, **judged))
     return found
 

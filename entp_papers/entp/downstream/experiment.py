@@ -161,12 +161,12 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
     a language model has lost its weights, both are made again, if a missing record starts from it.
     """
     for experiment in (DOWNSTREAM, PRONOUNS):
-        where, wanted = experiment.wanted(parameters, store)
+        where, wanted = experiment.runs_for(parameters, store)
         if where.read_only:
             continue
         tier = wanted[0].config.tier
         names = {needed(run.config) for run in wanted if parameters.fresh or not is_whole(run, experiment, where)}
-        texts, _ = OPENWEBTEXT.wanted(replace(parameters, tier=tier, changes={}), store)
+        texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier, changes={}), store)
         lost: dict[bool, list[PlannedRun]] = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
             name = record_name(run.config, OPENWEBTEXT.version)

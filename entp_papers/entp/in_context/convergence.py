@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.experiments.beside import committed
-from entp_lib.experiments.budgets import LONGER
+from entp_lib.experiments.budgets import EQUAL_FORWARDS
+from entp_lib.experiments.compare_with_committed import committed
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import interval_text, select
 from entp_lib.records.store import Record, Store
 from entp_papers.entp.in_context.experiment import AT_LOWER_RATE, flatness, gap, table, task_of
 
 REGRESSION = ("linear", "sparse", AT_LOWER_RATE)  # the classes of Figure 7
-COMPARED = (("decoder", "entp"), (LONGER, "entp"), ("decoder", "hybrid"))  # first − second
+COMPARED = (("decoder", "entp"), (EQUAL_FORWARDS, "entp"), ("decoder", "hybrid"))  # first − second
 
 
 def stage(records: Sequence[Record]) -> str:

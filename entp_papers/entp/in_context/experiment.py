@@ -11,9 +11,9 @@ from itertools import product
 import pandas as pd
 
 from entp_lib.config import RunConfig, StudyConfig, TrainConfig
-from entp_lib.experiments.budgets import LONGER, equal_forwards, on_budget
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards, on_budget
 from entp_lib.experiments.comparisons import Comparisons, Paired
-from entp_lib.experiments.ends import after
+from entp_lib.experiments.convergence import after
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import paired, select, summary
 from entp_lib.experiments.plans import PlannedRun, by_seed, planned_study, run_of, twins, with_model, with_train
@@ -46,7 +46,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
         if function in setting.equal_compute:
             longer = on_budget(equal_forwards, with_model(base, architecture="entp"), base)
             longer = with_train(longer, eval_every=max(1, longer.train.steps // setting.evaluations))
-            runs += twins(longer, ("decoder",), seeds or setting.seeds, function=function, arm=LONGER)
+            runs += twins(longer, ("decoder",), seeds or setting.seeds, function=function, arm=EQUAL_FORWARDS)
     return by_seed(runs) if tier == "overnight" else runs
 
 
@@ -161,7 +161,7 @@ def moving(records: Sequence[Record]) -> str:
 CLAIMS = {  # differences first − second of the error on a function class
     "F7-linear": ("linear", "decoder", "entp"),
     "F7-sparse": ("sparse", "decoder", "entp"),
-    "F7-sparse-fair": ("sparse", LONGER, "entp"),
+    "F7-sparse-fair": ("sparse", EQUAL_FORWARDS, "entp"),
     "F7-sparse-slower": (AT_LOWER_RATE, "decoder", "entp"),
     "F7-hybrid": ("linear", "decoder", "hybrid"),
     "F10-network": ("network", "decoder", "entp"),
@@ -183,7 +183,7 @@ IN_CONTEXT, IN_CONTEXT_SPARSE, IN_CONTEXT_SETTINGS, IN_CONTEXT_BASELINES = (
         "08_in_context_learning",
         planner,
         judged,
-        moving=moving,
+        still_improving_note=moving,
         changeable=name not in ("in_context_settings", "in_context_sparse"),
         seeded=name != "in_context_settings",  # a grid of one seed: more would cost more than all the rest
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from entp_lib.experiments.budgets import LONGER
+from entp_lib.experiments.budgets import EQUAL_FORWARDS
 from entp_lib.experiments.frames import curves
 from entp_lib.records.store import Record
 from entp_papers.entp.in_context.experiment import table, task_of
@@ -122,7 +122,7 @@ def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFram
                 errors = part.groupby("examples")["error"].mean()
                 first = {dims[function] - 1} & set(errors.index) if prompts == "orthogonal" else set()
                 for n in sorted(first | {errors.index.max()}):
-                    if arm in (*ALL, LONGER):
+                    if arm in (*ALL, EQUAL_FORWARDS):
                         rows.setdefault((function, prompts, n), {})[arm] = errors[n]
                     elif errors[n] < rows[function, prompts, n].get("its error", float("inf")):
                         rows[function, prompts, n] |= {"reference": arm, "its error": errors[n]}

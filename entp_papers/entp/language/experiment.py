@@ -26,8 +26,8 @@ from entp_papers.entp.language.tables import (
     CLAIMS,
     COMPARISONS,
     COUNTS,
+    EQUAL_FORWARDS,
     LAST,
-    LONGER,
     SWAPPED,
     TABLE_8,
     above_bigrams,
@@ -148,7 +148,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if setting.task.get("prefixes"):
         every = replace(base, task_params={**base.task_params, "prefixes": 0})
         longer = on_budget(mean_forwards, base, every)
-        runs += twins(longer, ("decoder",), seeds, schedule=TABLE_8, arm=LONGER)
+        runs += twins(longer, ("decoder",), seeds, schedule=TABLE_8, arm=EQUAL_FORWARDS)
     for seed in range(seeds) if tier in COUNTED else ():
         params = dict(task=setting.task, sequences=setting.train.final_eval_sequences, seed=seed)
         config = StudyConfig("openwebtext", tier, "text_counts", params, seed, seed)
@@ -176,7 +176,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         if len(values):
             floor = table.loc[table["schedule"] == schedule, "unigram loss"].mean()
             sides = levels(rows, column, ARMS, floor=floor, ceiling=0.0, distance=NEAR)
-            judged = dict(levels=sides, barred=late, remark=trained_positions(used))
+            judged = dict(levels=sides, excluded_because=late, remark=trained_positions(used))
             found.append(measured(claim, values, used, paper, **judged))
 
     for claim, name in CLAIMS.items():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.config import RunConfig
-from entp_lib.experiments.budgets import LONGER
+from entp_lib.experiments.budgets import EQUAL_FORWARDS
 from entp_lib.experiments.frames import by_position, curves, gap_table, paired, paired_within, select
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures
@@ -24,7 +24,7 @@ COMPARISONS = {
     "rates swapped, last": (LAST, SWAPPED, "decoder"),
     "Table 8, lowest": (LOWEST, TABLE_8, "decoder"),
     "Table 8, last": (LAST, TABLE_8, "decoder"),
-    "equal token-forwards, last": (LAST, TABLE_8, LONGER),
+    "equal token-forwards, last": (LAST, TABLE_8, EQUAL_FORWARDS),
 }
 CLAIMS = {
     "T3-loss": "as published: rates swapped, lowest",
@@ -134,7 +134,7 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
         within = [n for n in lengths if (n >= FROM_POSITION) == longer]
         losses = prefix_losses(models, longer)
         means = losses.groupby("arm")["loss"].mean()
-        for budget, decoder in (("equal steps", "decoder"), ("equal token-forwards", LONGER)):
+        for budget, decoder in (("equal steps", "decoder"), ("equal token-forwards", EQUAL_FORWARDS)):
             values = paired(losses, "loss", decoder, "entp")
             if not len(values):
                 continue

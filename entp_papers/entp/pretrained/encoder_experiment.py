@@ -165,7 +165,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         floor = scores[f"baseline_{metric}"].mean()
         stand = levels(scores, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
         used, means = select(records, arm=tuple(arms)), scores[scores["arm"].isin(arms)].groupby("arm")[metric].mean()
-        standing = dict(levels=stand, barred=within(means, "counting", used[0].config.params["task"]))
+        standing = dict(levels=stand, excluded_because=within(means, "counting", used[0].config.params["task"]))
         values, names = paired(scores, metric, *arms).tolist(), tuple(map(name_of, used))
         found.append(Measurement(claim, values, tier, names, **standing))
     return found
@@ -179,5 +179,5 @@ PRETRAINED_ENCODER = Experiment(
     plan=plan,
     measure=measure,
     jobs=1,  # weights are read once per process
-    ready=check_readable,
+    check_prerequisites=check_readable,
 )

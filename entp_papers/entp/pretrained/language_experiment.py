@@ -192,8 +192,8 @@ def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
     asked = zip((hard, easy), sorted(tasks, key=lambda task: -task["order"]), strict=True)
     beyond = [within([part["token_accuracy"].mean()], "counting", task) for part, task in asked]
     return [
-        Measurement("F4-llm", fails, tier, both, barred=barred),
-        Measurement("C1-llm", gap, tier, both, levels=stand, barred="; ".join(beyond) if all(beyond) else ""),
+        Measurement("F4-llm", fails, tier, both, excluded_because=barred),
+        Measurement("C1-llm", gap, tier, both, levels=stand, excluded_because="; ".join(beyond) if all(beyond) else ""),
     ]
 
 
@@ -245,7 +245,7 @@ def measure_lifted(records: Sequence[Record]) -> list[Measurement]:
     values = paired(scores, "token_accuracy", *arms).tolist()
     means = scores[scores["arm"].isin(arms)].groupby("arm")["token_accuracy"].mean()
     barred = within(means, "counting", records[0].config.params["task"])
-    return [Measurement("F4-lifted", values, records[0].config.tier, used, levels=stand, barred=barred)]
+    return [Measurement("F4-lifted", values, records[0].config.tier, used, levels=stand, excluded_because=barred)]
 
 
 PRETRAINED_PROMPTS = Experiment(
@@ -256,8 +256,8 @@ PRETRAINED_PROMPTS = Experiment(
     plan=plan_prompts,
     measure=measure_prompts,
     jobs=1,
-    ready=check_readable,
-    shown_if_stored=True,
+    check_prerequisites=check_readable,
+    show_only=True,
 )
 PRETRAINED_PROVIDER = Experiment(
     name="pretrained_provider",
@@ -276,6 +276,6 @@ PRETRAINED_LIFTED = Experiment(
     plan=plan_lifted,
     measure=measure_lifted,
     jobs=1,
-    ready=check_readable,
-    shown_if_stored=True,
+    check_prerequisites=check_readable,
+    show_only=True,
 )

@@ -95,7 +95,9 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     stand = levels(rows, "answer", ("trace", "direct"), floor=floor, ceiling=1.0, distance=NEAR)
     barred = within(rows.groupby("arm")["answer"].mean(), "chain", records[0].config.task_params)
     return [
-        Measurement("6.4-trained", gaps(records).tolist(), records[0].config.tier, ids, levels=stand, barred=barred)
+        Measurement(
+            "6.4-trained", gaps(records).tolist(), records[0].config.tier, ids, levels=stand, excluded_because=barred
+        )
     ]
 
 

@@ -125,7 +125,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     stand = tuple(Level(score, baseline, 1.0, NEAR) for score, baseline in means.itertuples(index=False))
     names, config = tuple(map(name_of, used)), used[0].config
     barred = within(means["token_accuracy"], config.task, config.task_params)
-    return [Measurement("6.2-depth", gain.tolist(), config.tier, names, levels=stand, barred=barred)]
+    return [Measurement("6.2-depth", gain.tolist(), config.tier, names, levels=stand, excluded_because=barred)]
 
 
 DEPTH = Experiment(

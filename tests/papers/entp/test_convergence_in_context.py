@@ -78,8 +78,8 @@ def test_arms_classes_and_tiers_are_judged_apart():
         fake("decoder", tier="quick", course=level),
     ]
     assert flat.flatness(records)["flat"].tolist() == [False, True, True, True]
-    assert IN_CONTEXT.moving(records) == "still improving after 10,000 steps"
-    assert IN_CONTEXT.moving(records[1:]) == IN_CONTEXT.moving([]) == ""
+    assert IN_CONTEXT.still_improving_note(records) == "still improving after 10,000 steps"
+    assert IN_CONTEXT.still_improving_note(records[1:]) == IN_CONTEXT.still_improving_note([]) == ""
 
 
 def test_a_comparison_is_flat_where_both_arms_are_and_else_one_after_so_many_steps():

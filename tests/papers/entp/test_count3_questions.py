@@ -146,6 +146,6 @@ def test_full_layers_are_compared_unless_both_have_nothing_or_everything(scores,
         for run in experiment.plan("overnight", 0)
     ]
     measured = {m.claim: m for m in experiment.measure(made)}
-    assert {m.idle for m in measured.values()} == {why}
+    assert {m.uninformative_because for m in measured.values()} == {why}
     assert measured.keys() == {"L-4-0", "L-2-0"}
     assert measured["L-2-0"].values == pytest.approx([scores[2] - scores[0]] * 5)

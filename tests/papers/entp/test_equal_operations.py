@@ -89,7 +89,7 @@ def test_claims_are_the_differences_to_entp(stored):
 def test_text_is_judged_beside_counts_of_bytes(stored):
     measured = {m.claim: m for m in EXPERIMENTS["openwebtext_operations"].measure(stored[1]["openwebtext_operations"])}
     assert set(measured) == {"T3-operations"}
-    assert "bigram" in measured["T3-operations"].barred  # after 12 steps nobody has passed it
+    assert "bigram" in measured["T3-operations"].excluded_because  # after 12 steps nobody has passed it
     assert measured["T3-operations"].remark == "ENTP trained on 4 of 16 positions, the decoder on 16"
 
 

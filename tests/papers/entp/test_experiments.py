@@ -291,7 +291,7 @@ def test_models_at_the_baseline_are_not_equal_within_the_margin(name, claim, abo
     scores["baseline"] = {"token_accuracy": 0.4, "sequence_accuracy": 0.01, "loss": 2.0}
     experiment = EXPERIMENTS[name]
     found = {m.claim: m for m in experiment.measure([record_of(run, **scores) for run in experiment.plan("quick")])}
-    assert found[claim].idle.partition(",")[0] == idle
+    assert found[claim].uninformative_because.partition(",")[0] == idle
 
 
 @pytest.mark.parametrize(("longer", "why"), [(0.60, "a longer schedule adds 0.10 of the sequences"), (0.54, "")])
@@ -307,8 +307,10 @@ def test_match3_is_measured_against_the_printed_shares_of_right_sequences(longer
     found = {m.claim: m for m in match3.MATCH3.measure(records)}
     assert found["T2-tokens"].values == pytest.approx([0.1, 0.1])
     assert found["T2-decoder"].values == pytest.approx([0.5 - 0.9992] * 2)
-    assert found["T2-entp"].values == pytest.approx([0.0] * 2) and not found["T2-entp"].barred
-    assert found["T2-decoder"].barred.endswith(why) and bool(found["T2-decoder"].barred) == bool(why)
+    assert found["T2-entp"].values == pytest.approx([0.0] * 2) and not found["T2-entp"].excluded_because
+    assert found["T2-decoder"].excluded_because.endswith(why) and bool(found["T2-decoder"].excluded_because) == bool(
+        why
+    )
 
 
 def test_gaps_of_variants_are_compared_as_shares_of_the_way_too():

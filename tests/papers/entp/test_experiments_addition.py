@@ -181,7 +181,7 @@ def test_overnight_drops_sizes_at_which_both_are_at_an_end(made_up, errors, expe
 
     records = made_up(ADDITION, "overnight", error)
     found = {m.claim: m for m in module.measure(records)}
-    assert found["F5-best"].values == pytest.approx([expected] * 5) and found["F5-best"].barred == barred
+    assert found["F5-best"].values == pytest.approx([expected] * 5) and found["F5-best"].excluded_because == barred
     table = module.chosen(module.scores(records), module.BEST_ANSWERS, format="reversed")
     assert tables.paired_tests(table)["mean"].iloc[-1] == pytest.approx(expected, abs=1e-4)
     paper = module.scores(made_up(ADDITION, "paper", lambda *_: 0.95))
@@ -191,9 +191,9 @@ def test_overnight_drops_sizes_at_which_both_are_at_an_end(made_up, errors, expe
 def test_what_is_barred_at_overnight_is_no_verdict_at_quick(made_up):
     """Else the ledger would rest on the smaller tier, by the same errors."""
     barred = [m for tier in ("quick", "overnight") for m in module.measure(made_up(ADDITION, tier, lambda *_: 0.95))]
-    assert barred and {m.barred for m in barred} == {"errors of both above 0.9 at every size"}
+    assert barred and {m.excluded_because for m in barred} == {"errors of both above 0.9 at every size"}
     perfect = module.measure(made_up(ADDITION, "overnight", lambda *_: 0.005))
-    assert {(m.barred, m.idle, m.begun) for m in perfect} == {
+    assert {(m.excluded_because, m.uninformative_because, m.begun) for m in perfect} == {
         ("", "a side is nearer to its ceiling than the margin", True)
     }
 
@@ -206,8 +206,8 @@ def test_the_fair_comparison_is_of_sizes_at_which_both_arms_ran(made_up):
 
     records = made_up(ADDITION, "overnight", error)
     found = {m.claim: m for m in module.measure(records)}
-    assert found["F5-fair"].barred and len(found["F5-fair"].values) == 5
-    assert not found["F5-best"].barred
+    assert found["F5-fair"].excluded_because and len(found["F5-fair"].values) == 5
+    assert not found["F5-best"].excluded_because
     sizes = {name_of(r): (r.labels["arm"], r.labels["n_train"]) for r in records}
     assert {sizes[n] for n in found["F5-fair"].records} == {(a, n) for a in ("longer", "entp") for n in (1250, 2500)}
     assert {sizes[n][0] for n in found["F5-best"].records} == {"decoder", "entp"}
@@ -269,10 +269,10 @@ def test_errors_by_group_and_by_digits(made_up):
 def test_overnight_compares_longer_sums_by_the_gates_of_its_design(made_up, wrong, known, why):
     records = made_up(LENGTHS, "overnight", lambda arm, *_: wrong[arm], groups=("3 digits", "4 digits"), known=known)
     found = {m.claim: m for m in lengths.measure(records)}
-    assert found["F6-length"].barred == why
+    assert found["F6-length"].excluded_because == why
     assert found["F6-length"].values == pytest.approx([wrong["decoder"] - wrong["entp"]] * 5)
     assert found["F6-characters"].values == pytest.approx([(wrong["decoder"] - wrong["entp"]) / 2] * 5)
-    assert bool(found["F6-characters"].barred) == (known < 0.85)
+    assert bool(found["F6-characters"].excluded_because) == (known < 0.85)
 
 
 def test_where_both_fail_entirely_nothing_is_concluded(made_up):

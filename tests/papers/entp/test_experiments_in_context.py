@@ -16,11 +16,11 @@ from entp_papers.entp.in_context import tables as in_context_tables
 from entp_papers.entp.in_context.baselines import baselines_study
 from entp_papers.entp.in_context.experiment import (
     CLAIMS,
+    EQUAL_FORWARDS,
     IN_CONTEXT,
     IN_CONTEXT_BASELINES,
     IN_CONTEXT_SETTINGS,
     IN_CONTEXT_SPARSE,
-    LONGER,
     gap,
     measure,
     table,
@@ -78,9 +78,12 @@ def test_the_longer_decoder_spends_what_entp_spends(tier):
     runs = IN_CONTEXT.plan(tier, 1)
     for function in TIERS[tier].equal_compute:
         arms = {run.labels["arm"]: run.config for run in runs if run.labels["function"] == function}
-        assert set(arms) == {*(a for a in ALL if a in arms), LONGER} and arms[LONGER].model == arms["decoder"].model
+        assert (
+            set(arms) == {*(a for a in ALL if a in arms), EQUAL_FORWARDS}
+            and arms[EQUAL_FORWARDS].model == arms["decoder"].model
+        )
         spent = arms["entp"].steps * compute_ratio(InContext(**arms["entp"].task_params))
-        assert abs(spent - arms[LONGER].steps) <= 0.5
+        assert abs(spent - arms[EQUAL_FORWARDS].steps) <= 0.5
     assert all(run.labels["arm"] in ALL for run in IN_CONTEXT_SETTINGS.plan(tier, 1))
 
 
@@ -208,7 +211,7 @@ def test_means_over_seeds_keep_two_kinds_of_noise_apart():
 
 
 def test_claims_are_paired_differences_of_their_arms(made_up):
-    errors = {"decoder": 0.5, "entp": 0.3, "hybrid": 0.2, LONGER: 0.25}
+    errors = {"decoder": 0.5, "entp": 0.3, "hybrid": 0.2, EQUAL_FORWARDS: 0.25}
     records = [made_up(arm=a, seed=s, error=e + s / 100) for a, e in errors.items() for s in range(5)]
     found = {m.claim: m for m in measure(records)}
     expected = {"F7-linear": 0.2, "F7-hybrid": 0.3}

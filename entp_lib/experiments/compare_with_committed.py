@@ -47,7 +47,7 @@ def committed(
     return [] if texts(records) else experiment.stored(store or Store(), tier) or []
 
 
-def beside_committed(
+def committed_comparison(
     experiment: Experiment, records: Sequence[Record], store: Store | None = None
 ) -> pd.DataFrame | None:
     """Final scores of changed runs, below the committed ones, means over seeds with 95 % intervals.
@@ -68,11 +68,11 @@ def beside_committed(
     return pd.concat(tables).swaplevel().loc[arms].fillna("")
 
 
-def show_beside_committed(experiment: Experiment, records: Sequence[Record]) -> None:
+def show_committed_comparison(experiment: Experiment, records: Sequence[Record]) -> None:
     """Show that table in a notebook and mark its cells from here on; nothing where nothing was changed."""
     from IPython.display import display
 
-    table = beside_committed(experiment, records)
+    table = committed_comparison(experiment, records)
     if table is not None:
         display(table)
     mark_cells("; ".join(texts(records)))
