@@ -40,8 +40,8 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
                 config = changed_run(run.config, changes, fewest, twin_of(run, runs))
             else:
                 config = changed_study(run.config, changes)
-            told = {} if config == run.config else {"changed": text_of(changes)}
-            found.append(replace(run, config=config, labels={**run.labels, **told}))
+            label = {} if config == run.config else {"changed": text_of(changes)}
+            found.append(replace(run, config=config, labels={**run.labels, **label}))
     except ConfigError as error:
         text = str(error)
         raise ConfigError(text if text.startswith("changes: ") else f"changes: {text}") from None

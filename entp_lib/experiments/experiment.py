@@ -1,4 +1,4 @@
-"""What an experiment is: a named set of labelled runs by tier, and how a notebook asks for their records."""
+"""Experiments: named sets of labelled runs by tier, and the records that a notebook asks for."""
 
 import functools
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def nothing_to_ask(configs: Sequence[RunConfig | StudyConfig]) -> None:
-    """What an experiment asks before its runs start where they need nothing from elsewhere."""
+    """The prerequisites of runs that need nothing from elsewhere: none."""
 
 
 class NoRuns(ConfigError):
@@ -166,22 +166,19 @@ class Experiment:
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
         """The records that a notebook's parameters ask for, labelled, computed where they are missing.
 
-        Where changes are not for the experiment there are none, and a printed line says so.
+        Where changes are not for the experiment there are none, and a printed line says so. Warns of whole tiers above
+        the best that has the seeds of a verdict.
         """
         store, runs = self.runs_for(parameters, store)
         if not runs:
             print(self.left_out(parameters, store))
             return Sweep()
-        if parameters.tier == "best":
-            self.tell_of_higher(store, runs[0].config.tier)
-        return self.compute(runs, parameters, store, parameters.fresh)
-
-    def tell_of_higher(self, store: Store, shown: str) -> None:
-        """Warn of whole tiers above the one that is shown, which have too few seeds for a verdict."""
-        for tier in BEST_FIRST[: BEST_FIRST.index(shown)]:
+        shown = runs[0].config.tier
+        for tier in BEST_FIRST[: BEST_FIRST.index(shown)] if parameters.tier == "best" else ():
             if few := seeds_of(self.stored(store, tier) or []):
                 text = "%s: shown is tier %s; tier %s has %d of the %d seeds that a verdict takes: tier = %r shows it"
                 log.warning(text, self.name, shown, tier, few, MIN_PAIRS, tier)
+        return self.compute(runs, parameters, store, parameters.fresh)
 
     def collect_if_any(self, parameters: NotebookParameters, store: Store | None = None) -> list[Record]:
         """The complete records of an experiment that only some tiers have, labelled.
@@ -210,7 +207,7 @@ class Experiment:
         return f"left out: {self.title} ({why})"
 
     def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Measurement | Check]:
-        """What ``records`` measure, and for claims that they do not touch, stored ones of their tier or below do.
+        """Measurements of ``records``, and for claims that they do not touch, of stored ones of their tier or below.
 
         Where ``records`` are those of a whole tier, a lower one's also stand for a claim about which they can conclude
         less, as in the ledger: from fewer pairs than it takes, or from models that have not begun to learn. No others
@@ -233,17 +230,15 @@ class Experiment:
 
     def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
         """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""
-        tier = runs[0].config.tier
-        configs = [run.config for run in runs]
+        tier, configs = runs[0].config.tier, [run.config for run in runs]
         self.check_prerequisites([c for c in configs if fresh or store.find(c, self.version) is None])
+        one = 1 if tier == "smoke" else 0  # starting processes would cost more than the runs
         done = sweep(
             configs,
             self.version,
             store=store,
             fresh=fresh,
-            jobs=parameters.jobs
-            or self.jobs
-            or (1 if tier == "smoke" else 0),  # starting processes would cost more than the runs
+            jobs=parameters.jobs or self.jobs or one,
             time_limit=parameters.time_limit,
             label=f"{self.name} {tier}",
         )
@@ -274,7 +269,7 @@ def telling_changes(measure: Callable[[Sequence[Record]], list]) -> Callable[[Se
 
 
 def no_claims(records: Sequence[Record]) -> list[Measurement]:
-    """What an experiment measures whose records are shown in tables and figures and decide no claim."""
+    """``measure`` of an experiment whose records are shown in tables and figures and decide no claim."""
     return []
 
 
@@ -285,7 +280,7 @@ def cost(experiment: Experiment, tier: str, store: Store) -> float | None:
 
 
 def seeds_of(records: Sequence[Record]) -> int:
-    """How many random seeds records have."""
+    """The number of random seeds that records have."""
     return len({record.config.model_seed for record in records})
 
 

@@ -60,8 +60,8 @@ def processor_share(record: Record) -> float:
     On cores shared with other work the clock runs many times as long as the work takes, unlike for every seed.
     """
     where = record.provenance
-    told = on_processor(record) and where.get("wall_seconds")
-    return where["cpu_seconds"] / where["wall_seconds"] if told else 1.0
+    known = on_processor(record) and where.get("wall_seconds")
+    return where["cpu_seconds"] / where["wall_seconds"] if known else 1.0
 
 
 def on_processor(record: Record) -> bool:
@@ -70,7 +70,7 @@ def on_processor(record: Record) -> bool:
 
 
 def seconds_name(records: Sequence[Record]) -> str:
-    """What the seconds of ``curves`` are: of the processor where all records tell them, else of the clock."""
+    """Name of the seconds of ``curves``: of the processor where all records have them, else of the clock."""
     if all(map(on_processor, records)):
         return "seconds of the processor"
     shared = any(r.config.tier in ON_CPU for r in records)
@@ -117,7 +117,7 @@ def levels(
     ceiling: float,
     distance: float,
 ) -> tuple[Level, ...]:
-    """Where the arms of a comparison stand between ``floor`` and ``ceiling``: a ``Level`` each, of means over seeds."""
+    """A ``Level`` for each arm of a comparison, between ``floor`` and ``ceiling``, of means over seeds."""
     means = table[table["arm"].isin(arms)].groupby("arm")[metric].mean()
     return tuple(Level(float(score), floor, ceiling, distance) for score in means)
 

@@ -1,4 +1,4 @@
-"""What experiments hand in for a claim: measurements, checks and observations; ``claims`` judges them."""
+"""Measurements, checks and observations: an experiment's side of a claim, which ``claims`` judges."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ MIN_PAIRS = 5
 
 @dataclass(frozen=True)
 class Level:
-    """How far one side of a comparison has come: its mean score, between what guessing gets and the best there is.
+    """The level of one side of a comparison: its mean score, between that of guessing and the best there is.
 
     ``floor`` may lie above ``ceiling``, as for errors. Closer than ``distance`` to the floor counts as being there.
     """
@@ -59,7 +59,7 @@ class Measurement:
 
     @property
     def uninformative_because(self) -> str:
-        """Why nothing can be compared: a rule, all sides at the floor, or a ceiling that decides; empty where it can."""
+        """Why nothing can be compared: a rule, all sides at the floor, or a ceiling that decides; empty if it can."""
         if self.excluded_because:
             return self.excluded_because
         if self.levels and all(v.at_floor for v in self.levels):
@@ -142,7 +142,7 @@ class Observation:
 
 
 def priority(measurement: Measurement | Check | Observation) -> tuple[bool, bool]:
-    """What lets a measurement stand for its claim before those of other tiers: that it can conclude, then its pairs."""
+    """Key by which one tier's measurement of a claim comes before another's: that it can conclude, then its pairs."""
     if isinstance(measurement, Check):
         return True, True
     if isinstance(measurement, Observation):
@@ -152,5 +152,5 @@ def priority(measurement: Measurement | Check | Observation) -> tuple[bool, bool
 
 
 def name_of(record: Record) -> str:
-    """How claims and figures name the record they rest on."""
+    """Name of a record for claims and figures that rest on it, "experiment/id"."""
     return f"{record.experiment}/{record.id}"

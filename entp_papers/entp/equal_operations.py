@@ -1,4 +1,4 @@
-"""Decoders with ENTP's multiply-adds: the budget that counts, beside equal steps and equal token-forwards.
+"""Decoders with ENTP's multiply-adds, the budget that counts besides equal steps and equal token-forwards.
 
 By its definition ENTP sends every token of every prefix through the whole stack. This library computes less: the
 first layer's projections once for all prefixes, the last layer at the end of each prefix alone. A decoder with ENTP's
@@ -37,7 +37,7 @@ BUDGETS = ("steps", "multiply-adds", "token-forwards")
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is asked again of an experiment: its ENTP and the decoders that it is compared with, by labels.
+    """An experiment's comparison on another budget: its ENTP and the decoders that it is compared with, by labels.
 
     ``decoder``: labels of the decoder at equal steps, which the experiment's ``measure`` finds it by; ``forwards``: of
     that at equal token-forwards. ``asked``: for each claim at equal steps the question at equal multiply-adds, and what
@@ -73,7 +73,7 @@ class Comparison:
         return PlannedRun(on_budget(equal_operations, entp.config, base), labels)
 
     def against(self, decoders: Sequence[Record], records: Sequence[Record]) -> dict[str, Measurement]:
-        """What the experiment measures of its ENTP, by claim, with ``decoders`` in place of that at equal steps."""
+        """Measurements of the experiment's ENTP, by claim, with ``decoders`` in place of that at equal steps."""
         of_steps = [replace(r, labels={**r.labels, **self.decoder}) for r in decoders]
         others = [r for labels in (self.entp, self.others) if labels for r in select(records, **labels)]
         return {m.claim: m for m in self.source.measure([*of_steps, *others])}
@@ -107,7 +107,7 @@ class Comparison:
 
 
 def costs(record: Record) -> pd.Series:
-    """What a run's training spends: steps, multiply-adds as computed here, and token-forwards."""
+    """Cost of a run's training: steps, multiply-adds as computed here, and token-forwards."""
     found = {"steps": record.config.train.steps, "multiply-adds": training_operations(record.config)}
     return pd.Series({**found, "token-forwards": record.provenance["token_forwards"]}, dtype=float)
 

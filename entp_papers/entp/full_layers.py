@@ -33,7 +33,7 @@ TIERS = {
 
 
 def arm_name(full: int) -> str:
-    """How a number of full layers is called as an arm."""
+    """Name of the arm with a number of full layers."""
     return f"{full} full"
 
 

@@ -36,7 +36,7 @@ BACKWARD = 2  # a gradient takes as many multiply-adds again as two forward pass
 
 
 def logged_study(task: str, model: str) -> tuple[dict[str, Any], dict[str, list]]:
-    """What a training step of a logged pair costs, and the steps at which each arm first has a score.
+    """Cost of a training step of a logged pair, and the steps at which each arm first has a score.
 
     Metrics, by arm: ``step`` (multiply-adds of a training step), ``forward`` (of one sequence forward, by the
     formulas) and ``counted`` (the same by PyTorch's counter). Curves: ``level``, ``decoder`` and ``entp`` (steps; null

@@ -72,7 +72,7 @@ def plan_counting(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_counting_pairs(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """What the gate opened to, on the seeds of comparisons, and a decoder that learns from ENTP's few prefixes."""
+    """The gate's runs on the seeds of comparisons, and a decoder that learns from ENTP's few prefixes."""
     every = range(seeds or COUNTING[tier].seeds) if tier in COUNTING else ()
     return [
         counting_run("count3_long_pairs", tier, arm, s) for s in every for arm in ("decoder", "entp", SAME_PREFIXES)

@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from IPython.core.interactiveshell import InteractiveShell
 
 from entp_lib import paths
-from entp_lib.config import config_id
 from entp_lib.experiments.compare_with_committed import Mark, by_tier, committed, committed_comparison, mark_cells
 from entp_lib.experiments.experiment import Experiment, no_claims, planned
 from entp_lib.experiments.figures import describe_records, tier_note
@@ -17,7 +16,6 @@ from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.models.entp import token_forwards
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import ledger
 from entp_lib.reports import notebooks as launcher
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError
@@ -66,6 +64,7 @@ def test_values_are_checked_before_anything_runs(changes, message):
         wanted("count3", **changes)
 
 
+@settings(max_examples=12)
 @given(st.integers(6, 40), st.integers(1, 4).map(lambda n: 16 * n), st.integers(1, 5000))
 def test_every_run_is_changed_alike_and_nothing_else_is(length, width, steps):
     store, runs = wanted("count3", task_length=length, model_width=width, train_steps=steps)
@@ -198,14 +197,6 @@ def test_a_table_stands_beside_the_committed_result(small, small_run, tmp_path, 
     for text in (describe(sweep.complete), describe_records(sweep.complete)):
         assert f"changed: {words}" in text
     assert tier_note(sweep.complete).endswith(", changed") and "changed" not in tier_note(committed)
-
-
-def test_no_claim_counts_a_changed_run():
-    store, runs = wanted("count3", task_length=14)
-    ids = {config_id(run.config, COUNT3.version) for run in runs}
-    counted = " ".join(ledger.ledger()["records"])
-    assert "count3/" in counted and not any(record_id in counted for record_id in ids)
-    assert store.root != Store().root
 
 
 def test_what_is_measured_of_changed_runs_says_so():

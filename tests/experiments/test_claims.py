@@ -123,13 +123,6 @@ def test_a_row_is_judged_by_its_own_claim_and_settings():
         assert judge(found, only_measured=True).iloc[0]["verdict"] == expected
 
 
-@pytest.mark.parametrize("values", [[0.1], [0.1, 0.11, 0.12, 0.11]])
-def test_below_five_pairs_a_row_concludes_nothing(values):
-    row = judge([Measurement("F2-tokens", values, "quick", paper_settings=True)], only_measured=True).iloc[0]
-    assert row["verdict"] == "inconclusive" and row["seeds"] == len(values)
-    assert math.isnan(row["low"]) == (len(values) == 1)
-
-
 def test_an_open_row_says_why():
     """Guessing outweighs the number of pairs; an interval that decides, or includes zero, needs no word."""
     low, half, high = (Level(x, 0.0, 1.0, 0.1) for x in (0.05, 0.5, 0.99))
@@ -215,12 +208,6 @@ def test_an_observation_has_an_empirical_verdict_and_says_what_keeps_it_open():
     assert row["statement"].endswith("[40 epochs]") and math.isnan(row["our_value"])
     few, many = Measurement(claim, [0.1], "gpu"), Measurement(claim, [0.1] * 5, "quick")
     assert priority(few) < priority(seen) < priority(many)
-
-
-def test_what_rows_say_of_a_finding_together():
-    judged = pd.DataFrame({"id": ["a", "b", "c"], "verdict": ["reproduced", "same direction", "inconclusive"]})
-    assert claims.shared_verdict(judged, ["a", "b"]) == "same direction in all of a, b"
-    assert claims.shared_verdict(judged, ["a", "c", "d"]) == "mixed: a same direction, c inconclusive, d not attempted"
 
 
 FLOOR, CEILING = 0.2, 1.0

@@ -84,7 +84,7 @@ def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """What notebook 07 accepts; ``rule``: which checkpoint is tested."""
+    """Parameters of notebook 07; ``rule``: which checkpoint is tested."""
 
     rule: str = "lowest_loss"
 
@@ -127,7 +127,7 @@ def comparable(table: pd.DataFrame, first: str = "decoder", second: str = "entp"
 
 
 def why_excluded(rows: pd.DataFrame, arms: Sequence[str]) -> str:
-    """What keeps two arms from a comparison of which no size is left; empty at the best score, as their levels say."""
+    """Why two arms of which no size is left cannot be compared; empty at the best score, as their levels say."""
     errors = rows[rows["arm"].isin(arms)].groupby(["n_train", "arm"])["error"].mean()
     right = exceeds(ALL_RIGHT, errors)
     if right.all():
@@ -142,7 +142,7 @@ def pooled(found: pd.DataFrame) -> pd.Series:
 
 
 def paper_model(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the figures' model: Small, or whatever stands for it where a tier has no Small."""
+    """The rows of the figures' model: Small, or the first there is where a tier has no Small."""
     return table[table["model"] == ("small" if (table["model"] == "small").any() else table["model"].iloc[0])]
 
 
@@ -174,14 +174,14 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
 
 def to_999(records: Sequence[Record]) -> list[Record]:
-    """The runs on the authors' task: operands to 999, as the task has them unless it is told otherwise."""
+    """The runs on the authors' task: operands to 999, as the task has them by default."""
     return [r for r in records if r.config.task == "addition" and r.config.task_params.get("largest", 999) == 999]
 
 
 def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
     """The authors' decoder − ENTP over the sizes that runs on their task have, if not over all: value and remark.
 
-    Empty where the claim's own value, a mean over all their sizes, stands: none of these, or all of them, were run.
+    Empty where the claim's own value, a mean over all their sizes, holds: none of these, or all of them, were run.
     """
     have = {r.labels["n_train"] for r in to_999(records)}
     logged = published("entp", "addition").query("model == 'small' and format == @form")

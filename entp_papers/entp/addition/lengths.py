@@ -113,7 +113,7 @@ def authors() -> pd.DataFrame:
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Figure 6 as published, by the last weights; never at the paper's settings, whose ENTP had half of the steps.
 
-    Of models trained on windows, beside it, what is left where no whole sum is right: single characters of longer sums.
+    Of models trained on windows also single characters of longer sums, which are left where no whole sum is right.
     """
     values, arms, scale = gaps(records, "last"), ("decoder", "entp"), dict(floor=1.0, ceiling=0.0, distance=NEAR)
     if not len(values):

@@ -1,4 +1,4 @@
-"""What the tiers of the addition experiments run: training-set sizes, arms, models and schedules."""
+"""Tiers of the addition experiments: training-set sizes, arms, models and schedules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Where the curves of notebook 08 end: which are flat, and what late points say beside all points.
+"""Convergence of the curves of notebook 08: which are flat, and errors at late points besides those at all.
 
 The rules were written down before the runs of the ``overnight`` tier (docs/journal). A comparison whose arms are
 flat is one of where they end; any other is one after so many steps, and is said to be.
@@ -20,7 +20,7 @@ COMPARED = (("decoder", "entp"), (EQUAL_FORWARDS, "entp"), ("decoder", "hybrid")
 
 
 def stage(records: Sequence[Record]) -> str:
-    """What is said of a comparison of the arms in ``records``: "flat" where all are, else "after 10,000 steps"."""
+    """Stage of a comparison of the arms in ``records``: "flat" where all are, else "after 10,000 steps"."""
     found = flatness(records)
     if found["flat"].all():
         return "flat"

@@ -61,7 +61,7 @@ def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """ENTP and decoder on linear functions over a grid of rates and initial scales, one seed unless told otherwise."""
+    """ENTP and decoder on linear functions over a grid of rates and initial scales, one seed by default."""
     if tier not in TIERS or TIERS[tier].settings is None:
         return []
     grid, runs = TIERS[tier].settings, []
@@ -151,7 +151,7 @@ def too_early(records: Sequence[Record], arms: Sequence[str]) -> str:
 
 
 def moving(records: Sequence[Record]) -> str:
-    """What is said of arms whose training error still fell, by the rule of ``flatness``."""
+    """Remark on arms whose training error still fell, by the rule of ``flatness``; empty where none did."""
     if not records:
         return ""
     found = flatness(records)

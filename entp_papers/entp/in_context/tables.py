@@ -1,4 +1,4 @@
-"""What notebook 08 shows of its records: errors by number of examples, shifts, compute, settings.
+"""Tables of notebook 08: errors by number of examples, shifts, compute, settings.
 
 Errors are divided by E[y²] throughout. Classical learners have their names in the place of arms.
 """

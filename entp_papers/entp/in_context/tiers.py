@@ -1,4 +1,4 @@
-"""What each tier runs of in-context learning: the model, the training, the function classes and what goes with them."""
+"""Tiers of in-context learning: the model, the training, the function classes and what goes with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -122,7 +122,7 @@ NEAR = 0.1  # nats: closer to the unigram loss counts as having learned nothing
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """What notebook 09 accepts; ``smoothed``: evaluations in the mean whose minimum is taken."""
+    """Parameters of notebook 09; ``smoothed``: evaluations in the mean whose minimum is taken."""
 
     smoothed: int = 1
 

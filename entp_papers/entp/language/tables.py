@@ -1,4 +1,4 @@
-"""What records of language modelling say: losses by arm, schedule and prefix length, beside counted n-grams."""
+"""Tables of language modelling: losses by arm, schedule and prefix length, beside counted n-grams."""
 
 import math
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def trained(records: Sequence[Record]) -> list[Record]:
 
 
 def trained_positions(records: Sequence[Record]) -> str:
-    """How many positions of a window decoder and ENTP learn from, where one of them does not learn from all."""
+    """Remark on the positions of a window that decoder and ENTP learn from; empty where both learn from all."""
     tasks = {r.config.model.architecture: Text(**r.config.task_params) for r in records}
     drawn = {name: task.prefixes or task.context for name, task in tasks.items()}
     if len(drawn) < 2 or all(drawn[name] == task.context for name, task in tasks.items()):
@@ -156,7 +156,7 @@ def gap_by_position(records: Sequence[Record], decoder: str) -> pd.DataFrame:
 
 
 def samples(records: Sequence[Record]) -> list[tuple[str, str, str]]:
-    """What the first seed's models wrote: run, prompt and continuation, prompt by prompt."""
+    """Texts that the first seed's models wrote: run, prompt and continuation, prompt by prompt."""
     first = [r for r in records if r.config.model_seed == records[0].config.model_seed]
     names = {r.id: f"{r.labels['arm']}, {r.labels['schedule']}" for r in first}
     found = [

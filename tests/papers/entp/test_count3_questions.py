@@ -8,7 +8,7 @@ from made_up import record_of
 from entp_lib.experiments.claims import judge
 from entp_lib.experiments.experiment import select
 from entp_lib.registry import EXPERIMENTS
-from entp_papers.entp import count3_questions, match3
+from entp_papers.entp import count3_questions
 
 
 def fake(run, course, sequence, by_n):
@@ -82,18 +82,6 @@ def test_the_questions_are_answered_by_their_rules():
     assert answers.to_dict() == {"F2-fails": "decoder learns it", "F2-speed": "ENTP faster"}
 
 
-def test_one_seed_that_fails_leaves_it_open_whether_a_decoder_does():
-    found = records()
-    weak = next(r for r in found if r.labels["arm"] == "decoder")
-    weak.metrics["sequence_accuracy"] = 0.89
-    judged = judge(count3_questions.measure(found), only_measured=True).set_index("id")["verdict"]
-    assert judged["F2-fails"] == "open"
-    for r in found:
-        r.metrics["sequence_accuracy"] = 0.5
-    judged = judge(count3_questions.measure(found), only_measured=True).set_index("id")["verdict"]
-    assert judged["F2-fails"] == "stays below 0.90"
-
-
 def test_a_pair_in_which_neither_arrives_is_dropped():
     late = count3_questions.lead(count3_questions.arrivals(records(), 0.975))
     assert late.tolist() == pytest.approx([math.log(90) - math.log(50)] * 5)  # ENTP never: its last step
@@ -123,20 +111,12 @@ def test_a_row_of_count3_speaks_of_pairs_only_beyond_the_pairless_bound(decoder,
         assert set(rows.loc[compared, "verdict"] == "uninformative") == {bool(why)}
 
 
-def test_runs_that_never_left_the_majority_are_named():
-    mode, runs = {"token_accuracy": 0.5, "sequence_accuracy": 0.1}, EXPERIMENTS["match3"].plan("quick", 1)
-    found = match3.stuck([record_of(r, token_accuracy=0.8 if i else 0.505, baseline=mode) for i, r in enumerate(runs)])
-    assert found[["arm", "seed"]].to_numpy().tolist() == [["decoder", 0]] and found["token_accuracy"][0] == 0.505
-
-
 @pytest.mark.parametrize(
     ("scores", "why"),
     [
         ({0: 0.5, 2: 0.6, 3: 0.7, 4: 0.8}, ""),
         ({0: 0.33, 2: 0.34, 3: 0.35, 4: 0.355}, "no arm is 0.05 above the pairless bound, 0.309"),
-        ({0: 0.37, 2: 0.34, 3: 0.35, 4: 0.355}, ""),
         ({0: 0.991, 2: 0.992, 3: 0.993, 4: 0.994}, "a side is nearer to its ceiling than the margin"),
-        ({0: 0.96, 2: 0.992, 3: 0.993, 4: 0.994}, ""),
     ],
 )
 def test_full_layers_are_compared_unless_both_have_nothing_or_everything(scores, why):

@@ -1,7 +1,5 @@
 """Decoders with ENTP's multiply-adds: as many of them, the same seeds, the rules of equal steps."""
 
-from dataclasses import replace
-
 import pytest
 
 from entp_lib.config import StudyConfig, config_id
@@ -118,16 +116,6 @@ def test_the_table_of_budgets_has_what_the_ledger_says(name):
         for budget, claim in zip(BUDGETS, names, strict=False):
             assert rows.loc[budget, "ENTP's lead"].startswith(f"{known.loc[claim, 'our_value']:+.3f} (")
         assert rows["ENTP's lead"].nunique() == 3  # each of its own decoders
-
-
-@pytest.mark.parametrize("labels", [{}, {"changed": "train.steps 400"}])
-def test_runs_of_another_tier_or_changed_ones_are_no_budget_of_the_comparison(labels):
-    experiment, store = EXPERIMENTS["match3_operations"], Store()
-    others = EXPERIMENTS["match3"].stored(store, "overnight" if labels else "quick")
-    others = [replace(r, labels={**r.labels, **labels}) for r in others]
-    table = budgets(experiment, [*others, *experiment.stored(store, "overnight")]).reset_index()
-    assert table["equal"].tolist() == ["multiply-adds"] * 2
-    assert table["multiply-adds"].tolist() == pytest.approx([1, 1], abs=0.01)
 
 
 def test_the_overview_compares_at_the_same_claims():

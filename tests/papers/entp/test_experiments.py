@@ -12,7 +12,7 @@ from entp_lib.experiments.frames import at_equal_compute, curves, mean_table, pa
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.settings import differing_settings
-from entp_lib.records.store import Record, Store
+from entp_lib.records.store import Record
 from entp_lib.registry import EXPERIMENTS, STUDIES
 from entp_lib.tasks import Triplets, build_task
 from entp_lib.training.loop import check_fit
@@ -43,12 +43,6 @@ def assert_its_own_or_planned_by_its_owner(config, experiment):
         wanted = config_id(config, experiment.version)
         assert experiment in (*OPERATIONS, pilot_runs.COUNT3_LONG_ALL)
         assert wanted in {config_id(c, owner.version) for c in owner.configs(config.tier)}
-
-
-def test_a_study_gives_its_last_tier_for_higher_ones():
-    parameters = NotebookParameters(tier="paper")
-    found = EXPERIMENTS["complexity"].collect(parameters)
-    assert {r.config.tier for r in found.records} == {"quick"}
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
@@ -230,25 +224,6 @@ def test_equal_compute_compares_at_what_the_decoder_spent(made_up):
     assert table.loc[("token_forwards", "entp"), "token_accuracy"] == 0.1
 
 
-def test_variants_differ_from_match3_in_one_point():
-    runs = EXPERIMENTS["match3"].plan("quick", 1)[::2]
-    assert [run.labels["variant"] for run in runs] == list(match3.CHANGES) == list(match3.VARIANT_NAMES)
-    base = Triplets(**runs[0].config.task_params)
-    for run, changes in zip(runs, match3.CHANGES.values(), strict=True):
-        assert Triplets(**run.config.task_params) == dataclasses.replace(base, **changes)
-
-
-def test_a_decoder_at_equal_compute_has_entps_token_forwards_on_match3_alone():
-    runs = EXPERIMENTS["match3"].plan("overnight", 2)
-    longer = [run for run in runs if run.labels["arm"] == "longer"]
-    assert [run.labels["seed"] for run in longer] == [0, 1]
-    assert {run.labels["variant"] for run in longer} == {"match3"}
-    assert {run.config.model.architecture for run in longer} == {"decoder"}
-    entp = next(run for run in runs if run.labels["arm"] == "entp").config.train
-    assert longer[0].config.train.steps == 4.5 * entp.steps  # prefixes of 1 to 8 elements: 36 tokens against 8
-    assert not [run for run in EXPERIMENTS["match3"].plan("quick") if run.labels["arm"] == "longer"]
-
-
 @pytest.mark.parametrize(
     ("tokens", "said"),
     [
@@ -311,32 +286,6 @@ def test_match3_is_measured_against_the_printed_shares_of_right_sequences(longer
     assert found["T2-decoder"].excluded_because.endswith(why) and bool(found["T2-decoder"].excluded_because) == bool(
         why
     )
-
-
-def test_gaps_of_variants_are_compared_as_shares_of_the_way_too():
-    records = EXPERIMENTS["match3"].stored(Store(), "overnight")
-    table = match3.variant_table(records).set_index(["variant", "arm", "seed"])
-    ends = table["token_accuracy"], 1 - table["baseline_token_accuracy"]
-
-    def share(variant, seed):
-        (entp, decoder), way = (ends[0][variant, arm, seed] for arm in ("entp", "decoder")), ends[1]
-        return (entp - decoder) / way[variant, "decoder", seed]
-
-    found = match3.shares(records)
-    assert set(found) == set(match3.VARIANT_NAMES.values()) - {match3.VARIANT_NAMES["match3"]}
-    wanted = {seed: share("count", seed) - share("match3", seed) for seed in range(5)}
-    assert found[match3.VARIANT_NAMES["count"]].to_dict() == pytest.approx(wanted)
-
-
-def test_labels_go_with_the_record_whatever_company_it_is_in(made_up, store):
-    """The longer decoder of a comparison is known as such without its siblings."""
-    runs = EXPERIMENTS["addition"].plan("quick")
-    records = [Record("addition", 2, run.config, {}, {}, {}) for run in runs]
-    longer = [run for run in runs if run.labels["arm"] == "longer"]
-    alone = EXPERIMENTS["addition"].labelled([r for r in records if r.config in [run.config for run in longer]], runs)
-    assert len(alone) == len(longer) > 0 and {r.labels["arm"] for r in alone} == {"longer"}
-    everything = EXPERIMENTS["addition"].labelled(records, runs)
-    assert [r.labels for r in everything] == [run.labels for run in runs]
 
 
 def test_stored_records_carry_their_labels(made_up, store):

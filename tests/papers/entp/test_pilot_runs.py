@@ -7,7 +7,6 @@ import torch
 
 from entp_lib.experiments import claims
 from entp_lib.experiments.budgets import compute_ratio, training_operations
-from entp_lib.models.entp import token_forwards
 from entp_lib.records.store import Record
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks import Counting, build_task, generator_for
@@ -40,30 +39,6 @@ def test_a_gate_has_a_seed_that_no_comparison_has():
         assert {run.labels["seed"] for run in EXPERIMENTS[name].plan("overnight", 0)} == {pilot_runs.SEED}
     others = [e for name, e in EXPERIMENTS.items() if name not in pilots]
     assert all(run.labels["seed"] < pilot_runs.SEED for e in others for run in e.plan("overnight", 0))
-
-
-def test_the_pairs_are_the_gates_runs_on_the_seeds_of_comparisons():
-    """What opened the gate is what is compared behind it, but for the seed."""
-    gate = EXPERIMENTS["count3_long"].plan("overnight", 0)
-    pairs = EXPERIMENTS["count3_long_pairs"].plan("overnight", 0)
-    assert [run.labels["seed"] for run in pairs] == [seed for seed in range(5) for _ in range(3)]
-    for seed in range(5):
-        *two, third = (run.config for run in pairs if run.labels["seed"] == seed)
-        again = dict(experiment="count3_long_pairs", model_seed=seed, data_seed=seed)
-        assert two == [replace(run.config, **again) for run in gate]
-        assert third == replace(two[0], task_params=two[1].task_params)  # a decoder on ENTP's prefixes
-    assert EXPERIMENTS["count3_long_pairs"].plan("quick", 0) == []
-
-
-def test_entp_sends_under_three_times_a_decoders_tokens():
-    """Four of sixteen prefixes of 9 to 24 tokens: 66 a sequence on average, against 24."""
-    decoder, entp = EXPERIMENTS["count3_long"].plan("overnight", 0)
-    tokens = []
-    for run in (decoder, entp):
-        task = Counting(**run.config.task_params)
-        wanted = task.batch(generator_for("cpu", 0), 2000).wanted_BT
-        tokens.append(token_forwards(run.config.model, wanted) / 2000)
-    assert tokens[0] == 24 and tokens[1] == pytest.approx(66, rel=0.02)
 
 
 def test_the_counting_gate_opens_by_either_arm_at_the_end():

@@ -3,12 +3,10 @@
 import dataclasses
 import hashlib
 import inspect
-import itertools
 import json
 import math
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,21 +37,6 @@ OPENWEBTEXT = EXPERIMENTS["openwebtext"]
 def models(tier, seeds):
     """The planned runs of models, without the counts."""
     return [run for run in OPENWEBTEXT.plan(tier, seeds) if isinstance(run.config, RunConfig)]
-
-
-def test_arms_differ_in_rates_and_positions_alone():
-    runs = {(r.labels["schedule"], r.labels["arm"]): r.config for r in models("quick", 1)}
-    assert set(runs) == {
-        *itertools.product(tables.SCHEDULES, ("decoder", "entp")),
-        (tables.TABLE_8, tables.EQUAL_FORWARDS),
-    }
-    plain, swapped = (runs[schedule, "decoder"] for schedule in tables.SCHEDULES)
-    longer = runs[tables.TABLE_8, tables.EQUAL_FORWARDS]
-    rates = swapped.train.min_lr, swapped.train.max_lr
-    assert rates == (plain.train.max_lr, plain.train.min_lr) and rates[0] > rates[1]
-    assert dataclasses.replace(swapped, train=plain.train) == plain
-    assert longer.task_params == {**plain.task_params, "prefixes": 0} and longer.model == plain.model
-    assert (longer.train.max_lr, longer.train.min_lr) == (plain.train.max_lr, plain.train.min_lr)
 
 
 @pytest.mark.parametrize("tier", ["smoke", "quick", "gpu"])
@@ -381,15 +364,3 @@ def test_table_3_informs_only_below_the_bigram(records):
     assert not any(
         m.excluded_because for m in OPENWEBTEXT.measure(records) if m.claim in tables.CLAIMS
     )  # nothing was counted
-
-
-def test_what_each_arm_is_trained_on_is_told_unless_it_is_everything():
-    def told(**drawn):
-        arms = {"entp": 8, **drawn}.items()
-        text = {name: dict(context=32, prefixes=prefixes) for name, prefixes in arms}
-        configs = [SimpleNamespace(model=SimpleNamespace(architecture=a), task_params=p) for a, p in text.items()]
-        return tables.trained_positions([SimpleNamespace(config=config) for config in configs])
-
-    assert told(decoder=8) == "both trained on 8 of 32 positions"
-    assert told(decoder=0) == "ENTP trained on 8 of 32 positions, the decoder on 32"
-    assert told(decoder=0, entp=0) == told() == ""
