@@ -72,8 +72,8 @@ def test_the_committed_splits_by_sequence_keep_next_to_nothing_apart():
 
 
 def test_what_a_split_by_sequence_is_scored_on_stands_beside_every_verdict():
-    tables = (pd.read_csv(paths.results() / f"{name}.csv").fillna("") for name in ("claims", "questions"))
-    table = pd.concat(tables).set_index("id")["caveats"]
+    tables = [pd.read_csv(paths.results() / f"{name}.csv") for name in ("claims", "questions")]
+    table = pd.concat(tables).set_index("id")["caveats"].astype(object).fillna("")
     assert IN_OTHER_ORDERS in table["F2-tokens"] and IN_OTHER_ORDERS in table["F2-unseen"]
     assert IN_OTHER_ORDERS in table["L-4-0"] and IN_OTHER_ORDERS in table["F2-fails"]
     others = [i for i in table.index if i.startswith(("F2-sets", "F2-unseen-sets", "F2-long", "T2-", "F7-"))]

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_up import record_of
 
 from entp_lib.experiments import claims
 from entp_lib.experiments.budgets import compute_ratio, training_operations
-from entp_lib.records.store import Record
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks import Counting, build_task, generator_for
 from entp_lib.tasks.base import Task
@@ -18,19 +18,8 @@ from entp_papers.entp.pilot_runs import COUNT3_LONG_ALL
 def counted(arm_and_course, mode=0.102):
     """Records of the night's two runs with given courses of token accuracy."""
     runs = EXPERIMENTS["count3_long"].plan("overnight", 0)
-    provenance = {"token_forwards": 1000, "steps": 40_000, "device": "cpu"}
-    records = [
-        Record(
-            "count3_long",
-            1,
-            run.config,
-            {"baseline": {"token_accuracy": mode}},
-            {"token_accuracy": arm_and_course[run.labels["arm"]]},
-            provenance,
-        )
-        for run in runs
-    ]
-    return EXPERIMENTS["count3_long"].labelled(records, runs)
+    baseline = {"token_accuracy": mode}
+    return [record_of(r, {"token_accuracy": arm_and_course[r.labels["arm"]]}, baseline=baseline) for r in runs]
 
 
 def test_a_gate_has_a_seed_that_no_comparison_has():
@@ -57,10 +46,7 @@ def test_the_gate_of_addition_looks_one_digit_beyond(error, opens):
         rule: {"step": 10, "sequence_accuracy": 0.5, "token_accuracy": 0.5, "groups": groups}
         for rule in ("last", "highest_accuracy")
     }
-    metrics = {"test": rules, "seen": {"sequence_accuracy": 0.9}}
-    record = Record("addition_four_digits", 1, run.config, metrics, {}, {"token_forwards": 1, "train_seconds": 1.0})
-    (record,) = EXPERIMENTS["addition_four_digits"].labelled([record], [run])
-    found = pilot_runs.four_digits_gate([record])
+    found = pilot_runs.four_digits_gate([record_of(run, test=rules, seen={"sequence_accuracy": 0.9})])
     assert found[found["digits"] == 5]["opens"].tolist() == [opens, opens]
     assert not found[found["digits"] != 5]["opens"].any()
 
