@@ -22,7 +22,8 @@ EQUAL_OPERATIONS = "operations"  # with the multiply-adds of ENTP
 SAME_PREFIXES = "same prefixes"  # that learns from ENTP's prefixes, where those are few
 MORE_STEPS = "more steps"  # with more steps than ENTP, and still less compute
 
-Budget = Callable[[RunConfig, RunConfig], float]  # a run and another to the other's steps in the run's: as much work
+# Of (ENTP's run, another): the factor by which the other's steps are multiplied until it has spent as much.
+Budget = Callable[[RunConfig, RunConfig], float]
 
 
 @functools.lru_cache(maxsize=64)
@@ -61,17 +62,17 @@ def layer_tokens(config: RunConfig) -> float:
 
 
 def equal_forwards(entp: RunConfig, own: RunConfig) -> float:
-    """Steps in ENTP's at which a decoder, or a stack of which some layers are full, has its token-forwards."""
+    """Budget of as many token-forwards, for a decoder or a stack of which some layers are full."""
     return layer_tokens(entp) / layer_tokens(own)
 
 
 def equal_operations(entp: RunConfig, own: RunConfig) -> float:
-    """Steps in its own at which a run has the multiply-adds of another, usually ENTP."""
+    """Budget of as many multiply-adds, as ``training_operations`` counts them."""
     return training_operations(entp) / training_operations(own)
 
 
 def on_budget(budget: Budget, entp: RunConfig, own: RunConfig) -> RunConfig:
-    """``own`` on a schedule stretched until its training has spent as much as ``entp``'s."""
+    """``own`` on a schedule stretched by a budget's factor: decay and evaluations with the steps, warm-up as it is."""
     return replace(own, train=own.train.lengthened(budget(entp, own)))
 
 

@@ -71,7 +71,10 @@ def run_of(
     architecture: str = "decoder",
     seed: int = 0,
 ) -> RunConfig:
-    """A run on a task whose model takes the task's vocabulary, or width of real inputs, and its length."""
+    """A run whose model takes its vocabulary, or the width of its real inputs, and its length from the task.
+
+    ``shape``: the other fields of the model. ConfigError for parameters that the task refuses.
+    """
     built = build_task(task, dict(params))
     if built.continuous:
         sizes = dict(vocab_size=0, input_dim=built.input_dim, output_dim=1)
@@ -100,9 +103,10 @@ class Tier:
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison: an architecture, and what it has otherwise than the tier.
+    """One side of a comparison: an architecture, and where it departs from the tier.
 
-    ``budget``: its schedule is stretched until it has spent as much as ENTP. ``once``: with the last random seed alone.
+    ``budget``: its schedule is stretched until it has spent as much as ENTP. ``model``: other values for the shape.
+    ``once``: run with the last random seed alone.
     """
 
     architecture: str

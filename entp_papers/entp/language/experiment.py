@@ -157,7 +157,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def mean_forwards(entp: RunConfig, own: RunConfig) -> float:
-    """Steps in ENTP's at which a decoder has its token-forwards, on average over the positions that are drawn."""
+    """Budget of as many token-forwards for a decoder, on average over the positions that are drawn."""
     task = Text(**entp.task_params)
     return (task.prefixes or task.context) * (task.context + 1) / 2 / task.context
 
