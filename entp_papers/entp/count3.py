@@ -186,7 +186,7 @@ def time_to_threshold(records: Sequence[Record], threshold: float) -> pd.DataFra
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def compared(claims: Mapping[str, str], others: Sequence = ()) -> Comparisons:
+def lead_claims(claims: Mapping[str, str], others: Sequence = ()) -> Comparisons:
     """ENTP less other arms in final token accuracy; ``claims``: claim to arm."""
     rows = [Paired(claim, "token_accuracy", "entp", arm) for claim, arm in claims.items()]
     return Comparisons(rows, excluded=no_pairs_found, others=others)
@@ -216,7 +216,7 @@ COUNT3_UNSEEN = Experiment(
     "Count3 with seeds that hardly repeat",
     "03_count3",
     Plan("count3_unseen", "counting", UNSEEN, ARMS),
-    compared({"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"}, (questions.growth,)),
+    lead_claims({"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"}, (questions.growth,)),
     changeable=False,
 )
 COUNT3_SETS = Experiment(
@@ -225,7 +225,7 @@ COUNT3_SETS = Experiment(
     "Count3 with seeds held out in all their orders",
     "03_count3",
     Plan("count3_sets", "counting", by_multiset(TIERS), ARMS),
-    compared({"F2-sets": "decoder"}),
+    lead_claims({"F2-sets": "decoder"}),
     changeable=False,
 )
 COUNT3_UNSEEN_SETS = Experiment(
@@ -234,6 +234,6 @@ COUNT3_UNSEEN_SETS = Experiment(
     "Count3 with many seeds, held out in all their orders",
     "03_count3",
     Plan("count3_unseen_sets", "counting", by_multiset(UNSEEN), ARMS),
-    compared({"F2-unseen-sets": "decoder", "F2-unseen-sets-fair": EQUAL_FORWARDS}),
+    lead_claims({"F2-unseen-sets": "decoder", "F2-unseen-sets-fair": EQUAL_FORWARDS}),
     changeable=False,
 )

@@ -36,9 +36,8 @@ VARIANT_NAMES = {
     "count": "count in place of existence",
 }
 
-ARMS = {"decoder": Arm("decoder"), "entp": Arm("entp"), EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
-TWINS = ("decoder", "entp")
-VARIANTS = {name: Variant(change, () if name == "match3" else TWINS) for name, change in CHANGES.items()}
+ARMS = ("decoder", "entp")  # of every variant; Match3′ itself has a decoder with ENTP's token-forwards, too
+VARIANTS = {name: Variant(change, () if name == "match3" else ARMS) for name, change in CHANGES.items()}
 PAPER = TrainConfig(steps=100_000, eval_every=500, eval_sequences=1600, precision="bf16")
 REDUCED_TASK = dict(length=8, symbols=11, modulus=11)
 REDUCED_MODEL = dict(n_layers=2, n_heads=4, width=64)
@@ -50,7 +49,7 @@ TIERS = {
         REDUCED_MODEL,
         replace(REDUCED, steps=400, warmup_steps=50, eval_every=20, eval_sequences=256),
         5,
-        arms=TWINS,
+        arms=ARMS,
     ),
     "overnight": Tier(REDUCED_TASK, REDUCED_MODEL, replace(REDUCED, steps=2000, eval_every=20), 5),
     "gpu": Tier(
@@ -58,10 +57,10 @@ TIERS = {
         SIZES["medium"],
         replace(PAPER, steps=30_000, decay_steps=30_000, eval_every=250, eval_sequences=1024),
         1,
-        arms=TWINS,
+        arms=ARMS,
         variants=("match3",),
     ),
-    "paper": Tier({}, SIZES["medium"], PAPER, 5, arms=TWINS, variants=("match3",)),
+    "paper": Tier({}, SIZES["medium"], PAPER, 5, arms=ARMS, variants=("match3",)),
 }
 
 
@@ -141,7 +140,7 @@ def printed(records: Sequence[Record]) -> list[Measurement]:
     """T2-decoder, T2-entp: the share of right sequences less that of Table 2, which is the end of the course."""
     base, found = select(records, variant="match3"), []
     theirs = published("entp", "match3").set_index("architecture")["sequence_accuracy"]
-    for name in TWINS if records[0].config.tier != "quick" else ():  # quick is the beginning of the course
+    for name in ARMS if records[0].config.tier != "quick" else ():  # quick is the beginning of the course
         if runs := select(base, arm=name):
             late = unfinished(summary(base)) if name == "decoder" else ""
             right = summary(runs)["sequence_accuracy"] - theirs[name]
@@ -158,9 +157,9 @@ def differences(records: Sequence[Record]) -> list[Measurement]:
         if len(change):
             rows = table[table["variant"] == name]
             floor = rows["baseline_token_accuracy"].mean()
-            sides = levels(rows, "token_accuracy", TWINS, floor=floor, ceiling=1.0, distance=NEAR)
-            late = excluded(runs, TWINS) or excluded(base, TWINS)
-            used = select(records, variant=("match3", name), arm=TWINS)
+            sides = levels(rows, "token_accuracy", ARMS, floor=floor, ceiling=1.0, distance=NEAR)
+            late = excluded(runs, ARMS) or excluded(base, ARMS)
+            used = select(records, variant=("match3", name), arm=ARMS)
             found.append(measured(f"M3-{name}", change, used, True, levels=sides, excluded_because=late))
     return found
 
@@ -170,7 +169,14 @@ MATCH3 = Experiment(
     1,
     "Match3′ and its three differences from Count3",
     "06_match3",
-    Plan("match3", "triplets", TIERS, ARMS, VARIANTS, variant_label="variant"),
+    Plan(
+        "match3",
+        "triplets",
+        TIERS,
+        {"decoder": Arm("decoder"), "entp": Arm("entp"), EQUAL_FORWARDS: Arm("decoder", equal_forwards)},
+        VARIANTS,
+        variant_label="variant",
+    ),
     Comparisons(  # Table 2 at equal steps
         [Paired(claim, metric, "entp", "decoder", dict(variant="match3")) for metric, claim in METRICS.items()],
         near=NEAR,

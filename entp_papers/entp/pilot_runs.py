@@ -24,7 +24,7 @@ from entp_papers.entp.addition.lengths import TIERS as LENGTHS
 from entp_papers.entp.addition.lengths import by_digits
 from entp_papers.entp.addition.tiers import SMALL_2, Block
 from entp_papers.entp.count3 import TIERS as COUNT3
-from entp_papers.entp.count3 import compared
+from entp_papers.entp.count3 import lead_claims
 
 SEED = 100  # pilots and gates have seeds from here on, comparisons those from 0
 ABOVE_MODE = 0.05  # of token accuracy, mean of the last ``LAST`` evaluations: either arm must have it
@@ -146,7 +146,7 @@ COUNT3_LONG, COUNT3_LONG_PAIRS, COUNT3_LONG_ALL, ADDITION_FOUR_DIGITS = (
             plan_counting_pairs,
             no_claims,
         ),
-        ("count3_long_all", "Count3 at length 24, all prefixes", "03_count3", plan_counting_all, compared(CLAIMS)),
+        ("count3_long_all", "Count3 at length 24, all prefixes", "03_count3", plan_counting_all, lead_claims(CLAIMS)),
         (
             "addition_four_digits",
             "Addition trained to four digits: the gate",
