@@ -184,7 +184,7 @@ def test_what_is_changed_never_mixes_with_what_is_committed(path):
     """Stored records of other tiers are shown through ``committed``, which gives none beside changed runs."""
     source = "\n".join(c.source for c in code_cells(path))
     assert ".stored(" not in source and ".best(" not in source
-    assert source.index("show_beside_committed(") < source.index("save_figure(")
+    assert source.index("show_committed_comparison(") < source.index("save_figure(")
 
 
 @pytest.mark.live

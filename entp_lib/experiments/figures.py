@@ -22,7 +22,7 @@ from matplotlib_inline.config import InlineBackend
 
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.experiments import changes
+from entp_lib.experiments import budgets, changes
 from entp_lib.experiments.notes import note_changes
 from entp_lib.experiments.png_files import looks_equal
 from entp_lib.files import write_atomically
@@ -88,11 +88,11 @@ class Look:
     label: str
 
 
-LONGER = changes.LONGER
-SAME_PREFIXES = changes.SAME_PREFIXES
-MORE_STEPS = changes.MORE_STEPS
+EQUAL_FORWARDS = budgets.EQUAL_FORWARDS
+SAME_PREFIXES = budgets.SAME_PREFIXES
+MORE_STEPS = budgets.MORE_STEPS
 ARMS = {name: Look(a.colour, "-", a.label) for name, a in ARCHITECTURES.items()}
-ARMS[LONGER] = Look(PALETTE["decoder"], "--", "decoder, equal token-forwards")
+ARMS[EQUAL_FORWARDS] = Look(PALETTE["decoder"], "--", "decoder, equal token-forwards")
 ARMS[SAME_PREFIXES] = Look(PALETTE["decoder"], ":", "decoder, same prefixes")
 ARMS[MORE_STEPS] = Look(PALETTE["decoder"], "-.", "decoder, more steps")
 
@@ -112,7 +112,7 @@ APART = {
     "prefix_decoder": ("D", 2.4),
     "entp": ("s", 1.8),
     "hybrid": ("^", 1.0),
-    LONGER: ("v", 1.2),
+    EQUAL_FORWARDS: ("v", 1.2),
     SAME_PREFIXES: ("P", 1.2),
     MORE_STEPS: ("X", 1.2),
 }

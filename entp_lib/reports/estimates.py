@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from entp_lib.config import RunConfig, family
+from entp_lib.experiments.budgets import training_operations
 from entp_lib.experiments.experiment import spent
-from entp_lib.experiments.operations import training_operations
 from entp_lib.records.execution import Config, device_for
 from entp_lib.records.store import Record, RecordError, Store, is_complete
 from entp_lib.records.sweeps import available_cores

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from entp_lib import paths
-from entp_lib.experiments.beside import YOURS
+from entp_lib.experiments.compare_with_committed import YOURS
 from entp_lib.files import own_name, remove_stale, write_atomically
 from entp_lib.records.progress import EVENTS_VARIABLE, read_events
 from entp_lib.reports.lab import clean

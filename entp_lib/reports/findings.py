@@ -12,7 +12,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.config import TIERS
 from entp_lib.experiments import claims
-from entp_lib.experiments.ends import FLAT
+from entp_lib.experiments.convergence import FLAT
 from entp_lib.files import read_table
 from entp_lib.records.store import Store
 from entp_lib.reports import comparisons

@@ -9,7 +9,7 @@ import pandas as pd
 from entp_lib.config import BEST_FIRST, RunConfig
 from entp_lib.experiments.claims import judge, reference_claims
 from entp_lib.experiments.experiment import Experiment, name_of, select
-from entp_lib.experiments.measurements import Check, Measurement, Observation, weight
+from entp_lib.experiments.measurements import Check, Measurement, Observation, priority
 from entp_lib.experiments.settings import differing_settings
 from entp_lib.files import write_atomically
 from entp_lib.records.provenance import dirty_records, pairs_apart
@@ -41,7 +41,7 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
                 about = differing(experiment, used, m), caveats_of(experiment, used, m)
                 found.setdefault(m.claim, []).append((m, *about))
     # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
-    best = [max(ms, key=lambda m: weight(m[0])) for ms in found.values()]  # the first of equals: the highest tier
+    best = [max(ms, key=lambda m: priority(m[0])) for ms in found.values()]  # the first of equals: the highest tier
     table = judge([m for m, _, _ in best])
     about = {m.claim: texts for m, *texts in best}
     differs, caveats = zip(*(about.get(claim, ("", "")) for claim in table["id"]), strict=True)
@@ -75,7 +75,11 @@ def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Meas
         by_score = reference_claims().set_index("id")["unit"].get(measurement.claim) in SCORES
         of_task = {str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)}
         of_task = dict.fromkeys(build_task(c.task, c.task_params).caveat for c in of_task.values())
-        said += [text for text in [*of_task, pairs_apart(used), experiment.moving(used) if by_score else ""] if text]
+        said += [
+            text
+            for text in [*of_task, pairs_apart(used), experiment.still_improving_note(used) if by_score else ""]
+            if text
+        ]
     return "; ".join(said)
 
 
@@ -84,7 +88,7 @@ def differing(experiment: Experiment, used: Sequence[Record], measurement: Measu
     if not isinstance(measurement, Measurement):
         return ""
     planned = experiment.plan("paper", 1)
-    return differing_settings(used, select(planned, **experiment.of_figures) or planned)
+    return differing_settings(used, select(planned, **experiment.figure_labels) or planned)
 
 
 def papers_claims(table: pd.DataFrame) -> pd.DataFrame:

@@ -186,10 +186,10 @@ def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
     total, todo = 0, []
     for experiment in (e for e in EXPERIMENTS.values() if e.notebook == notebook):
         try:
-            store, runs = experiment.wanted(wanted)
+            store, runs = experiment.runs_for(wanted)
         except NoRuns:
             continue
-        if experiment.shown_if_stored and wanted.tier == "best":
+        if experiment.show_only and wanted.tier == "best":
             continue
         total += len(runs)
         for run in runs:

@@ -162,7 +162,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     return [
         Measurement("CT-activation", softmax["end"], tier, names, levels=sides),
         Measurement("CT-activation-steady", softmax["spread"], tier, names),
-        Measurement("CT-activation-speed", speed, tier, names, barred=barred),
+        Measurement("CT-activation-speed", speed, tier, names, excluded_because=barred),
         Measurement("CT-activation-depth", deepest_less_one(published), tier, names, levels=depths, remark=remark),
     ]
 
@@ -172,7 +172,9 @@ def measure_walks(records: Sequence[Record]) -> list[Measurement]:
     if not records:
         return []
     tier, names = records[0].config.tier, tuple(map(name_of, records))
-    found = [Measurement("CT-walks-speed", lead(records, "epochs", *WALKED), tier, names, barred=late(records))]
+    found = [
+        Measurement("CT-walks-speed", lead(records, "epochs", *WALKED), tier, names, excluded_because=late(records))
+    ]
     for claim, layers in (("CT-walks-level", (1, 2)), ("CT-walks-depth", 4)):
         chosen = select(records, n_layers=layers)
         values, used = lead(chosen, "end", *WALKED), tuple(map(name_of, chosen))

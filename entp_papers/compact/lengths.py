@@ -234,12 +234,12 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
         chosen = select(decoders, positions=(positions, "learned"))
         barred = not_learned(chosen, ((positions, "decoder"), ("learned", "decoder")))
         used, sides = tuple(name_of(r) for r in chosen), levels_beyond(chosen, "positions")
-        found.append(Measurement(claim, values, tier, used, levels=sides, barred=barred))
+        found.append(Measurement(claim, values, tier, used, levels=sides, excluded_because=barred))
     coupled = select(records, format="padded", positions="coupled")
     values = gain_beyond(coupled, "architecture", "entp", "decoder")
     barred = not_learned(coupled, (("coupled", "entp"), ("coupled", "decoder")))
     used, sides = tuple(name_of(r) for r in coupled), levels_beyond(coupled, "architecture")
-    return [*found, Measurement("CT-entp-length", values, tier, used, levels=sides, barred=barred)]
+    return [*found, Measurement("CT-entp-length", values, tier, used, levels=sides, excluded_because=barred)]
 
 
 def measure_seeds(records: Sequence[Record]) -> list[Measurement]:

@@ -6,7 +6,7 @@ import pytest
 from made_up import sound
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.operations import training_operations
+from entp_lib.experiments.budgets import training_operations
 from entp_lib.records.store import Record
 from entp_lib.reports import estimates
 from entp_lib.validation import ConfigError

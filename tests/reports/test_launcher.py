@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.config import RunConfig, config_id
-from entp_lib.experiments.beside import YOURS
+from entp_lib.experiments.compare_with_committed import YOURS
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import command_line, options

@@ -136,13 +136,13 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
     a language model has lost its weights, both are made again, if a missing record starts from it.
     """
     for experiment in (DOWNSTREAM, PRONOUNS):
-        where, runs = experiment.wanted(parameters, store)
+        where, runs = experiment.runs_for(parameters, store)
         if where.read_only:
             continue
         tier = runs[0].config.tier
         missing = [run.config for run in runs if parameters.fresh or not experiment.found(where, [run])]
         names = {c.start_from if isinstance(c, RunConfig) else c.params["weights"] for c in missing}
-        texts, _ = OPENWEBTEXT.wanted(replace(parameters, tier=tier, changes={}), store)
+        texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier, changes={}), store)
         lost: dict[bool, list[PlannedRun]] = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
             name = record_name(run.config, OPENWEBTEXT.version)

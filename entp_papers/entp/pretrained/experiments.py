@@ -252,7 +252,7 @@ def measure_pairs(records: Sequence[Record], pairs: Mapping[str, tuple[str, str]
         used, means = select(records, arm=arms), scores[scores["arm"].isin(arms)].groupby("arm")[metric].mean()
         barred = within(means, "counting", used[0].config.params["task"])
         values, names = paired(scores, metric, *arms).tolist(), tuple(map(name_of, used))
-        found.append(Measurement(claim, values, used[0].config.tier, names, levels=reached, barred=barred))
+        found.append(Measurement(claim, values, used[0].config.tier, names, levels=reached, excluded_because=barred))
     return found
 
 
@@ -274,8 +274,10 @@ def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
     beyond = [within([score], "counting", task) for (score, _), task in zip(means, tasks, strict=True)]
     unlearned = "the control is not learned" if control.at_floor else ""
     return [
-        Measurement("F4-llm", fails, tier, names, barred=unlearned),
-        Measurement("C1-llm", gap, tier, names, levels=reached, barred="; ".join(beyond) if all(beyond) else ""),
+        Measurement("F4-llm", fails, tier, names, excluded_because=unlearned),
+        Measurement(
+            "C1-llm", gap, tier, names, levels=reached, excluded_because="; ".join(beyond) if all(beyond) else ""
+        ),
     ]
 
 
@@ -285,7 +287,7 @@ PRETRAINED_ENCODER = Experiment(
     title="A pretrained BERT trained with ENTP on Count3",
     plan=plan_encoder,
     measure=lambda records: measure_pairs(records, ENCODER_PAIRS),
-    ready=check_readable,
+    check_prerequisites=check_readable,
     **COMMON,
 )
 PRETRAINED_PROMPTS = Experiment(
@@ -293,8 +295,8 @@ PRETRAINED_PROMPTS = Experiment(
     title="LoRA on Table 5's prompts: Count3 and its control",
     plan=plan_prompts,
     measure=measure_prompts,
-    ready=check_readable,
-    shown_if_stored=True,
+    check_prerequisites=check_readable,
+    show_only=True,
     **COMMON,
 )
 PRETRAINED_PROVIDER = Experiment(
@@ -309,8 +311,8 @@ PRETRAINED_LIFTED = Experiment(
     title="A causal language model with its mask lifted",
     plan=plan_lifted,
     measure=lambda records: measure_pairs(records, LIFTED_PAIRS),
-    ready=check_readable,
-    shown_if_stored=True,
+    check_prerequisites=check_readable,
+    show_only=True,
     **COMMON,
 )
 

@@ -83,7 +83,7 @@ def measure_chains(records: Sequence[Record]) -> list[Measurement]:
     reached = levels(rows, "answer", ("trace", "direct"), floor=floor, ceiling=1.0, distance=NEAR)
     barred = within(rows.groupby("arm")["answer"].mean(), "chain", config.task_params)
     gaps = paired(rows, "answer", "trace", "direct").tolist()
-    return [Measurement("6.4-trained", gaps, config.tier, ids, levels=reached, barred=barred)]
+    return [Measurement("6.4-trained", gaps, config.tier, ids, levels=reached, excluded_because=barred)]
 
 
 def plan_depths(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -122,7 +122,7 @@ def measure_depths(records: Sequence[Record]) -> list[Measurement]:
     reached = tuple(Level(score, baseline, 1.0, NEAR) for score, baseline in means.itertuples(index=False))
     names, config = tuple(map(name_of, used)), used[0].config
     barred = within(means["token_accuracy"], config.task, config.task_params)
-    return [Measurement("6.2-depth", gain.tolist(), config.tier, names, levels=reached, barred=barred)]
+    return [Measurement("6.2-depth", gain.tolist(), config.tier, names, levels=reached, excluded_because=barred)]
 
 
 COMMON = dict(version=1, notebook="04_rasp", changeable=False)

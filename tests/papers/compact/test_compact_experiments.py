@@ -8,7 +8,7 @@ import pytest
 from made_up import sound
 
 from entp_lib.config import TIERS, config_id
-from entp_lib.experiments.beside import by_tier
+from entp_lib.experiments.compare_with_committed import by_tier
 from entp_lib.experiments.experiment import select
 from entp_lib.experiments.measurements import Check
 from entp_lib.records.store import Record
@@ -104,7 +104,7 @@ def test_triplets_by_activation():
     records = records_of(activations.ACTIVATION_RUNS, "overnight", contents)
     found = {m.claim.removeprefix("CT-activation"): m for m in activations.measure(records)}
     late = math.log(2) * 2 / 3  # twice the epochs at two of three depths
-    assert found["-speed"].values == pytest.approx([-late] * 5) and found["-speed"].idle == ""
+    assert found["-speed"].values == pytest.approx([-late] * 5) and found["-speed"].uninformative_because == ""
     assert found[""].values == pytest.approx([0.1 / 9] * 5) and found["-steady"].values == pytest.approx([0] * 5)
     assert found["-depth"].values == pytest.approx([-0.05] * 5) and "-0.0500, -0.0500 to" in found["-depth"].remark
     shown = activations.overview(records)
@@ -123,14 +123,18 @@ def test_walks_by_activation():
 
     records = records_of(activations.WALK_ACTIVATIONS, "overnight", contents)
     speed, level, depth = activations.measure_walks(records)
-    assert speed.values == pytest.approx([math.log(2)] * 5) and not speed.idle
+    assert speed.values == pytest.approx([math.log(2)] * 5) and not speed.uninformative_because
     assert level.values == pytest.approx([0] * 5) and depth.values == pytest.approx([-0.01] * 5)
     assert len(depth.records) == 10 and len(level.records) == 20
     shown = activations.overview(records)
     assert shown.loc[4, ("epochs", "rrelu")] == 8 and shown.loc[4, ("end", "rrelu")] == pytest.approx(0.89)
     records[0].curves["accuracy"][:] = [0.1] * 5
     speed, level, _ = activations.measure_walks(records)
-    assert "1 of 30 runs" in speed.idle and level.idle == "" and activations.measure_walks([]) == []
+    assert (
+        "1 of 30 runs" in speed.uninformative_because
+        and level.uninformative_because == ""
+        and activations.measure_walks([]) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +153,9 @@ def test_depths_are_compared_where_one_of_them_does_more_than_guess(one, two, wh
         return {**metrics, "heads": heads}, {}
 
     found = {m.claim: m for m in abstraction.measure(records_of(ABSTRACTION, "overnight", contents))}
-    assert found["CT-depth-2"].idle == why and found["CT-depth-2"].values == pytest.approx([two - one] * 5)
+    assert found["CT-depth-2"].uninformative_because == why and found["CT-depth-2"].values == pytest.approx(
+        [two - one] * 5
+    )
     assert found["CT-abstraction-head"].values == pytest.approx([0.48] * 5 * (two >= 0.95))  # of those that succeed
     assert found["CT-floor"].verdict == found["CT-templates"].verdict == "verified"
     assert "CT-depth-3" not in found and "CT-entp-depth" not in found
@@ -217,7 +223,11 @@ def test_more_seeds_of_relative_positions_are_compared_at_the_trained_length(dec
     records = sums(LENGTH_SEEDS, "overnight", share)
     assert not {config_id(c, 1) for c in LENGTHS.configs("overnight")} & {config_id(r.config, 1) for r in records}
     found, compute = lengths.measure_seeds(records)
-    assert found.values == pytest.approx([entp - decoder] * 5) and found.idle == why and len(found.records) == 30
+    assert (
+        found.values == pytest.approx([entp - decoder] * 5)
+        and found.uninformative_because == why
+        and len(found.records) == 30
+    )
     assert compute.values == pytest.approx([entp - decoder / 2] * 5) and len(compute.records) == 20
     assert lengths.measure_seeds(records[:3])[0].values == [] and lengths.measure_seeds([]) == []
     assert [m.claim for m in lengths.measure_seeds(select(records, arm=lengths.ARCHITECTURES))] == [found.claim]

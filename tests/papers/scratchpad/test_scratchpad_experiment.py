@@ -131,7 +131,7 @@ def test_arms_at_the_ceiling_or_that_have_not_learned_the_trained_sizes_tell_not
         if (labels["task"], labels["arm"], labels["seed"]) == ("shift_addition", "ordinary decoder", 3):
             record.curves["texts_right"] = [0.0] * len(record.curves["size"])
     found = {m.claim: m for m in measure_training(records)}
-    assert "ordinary decoder on random seed 3" in found["IS-shift"].barred
+    assert "ordinary decoder on random seed 3" in found["IS-shift"].excluded_because
     assert found["IS-parity"].informative and found["IS-entp"].informative
 
 

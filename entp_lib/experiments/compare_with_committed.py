@@ -1,4 +1,4 @@
-"""What stands beside a notebook's records: the committed, where it was changed, and quick where a tier lacks arms."""
+"""Committed records for comparison with a notebook's: where it was changed, and quick's where a tier lacks arms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,11 +43,11 @@ def mark_cells(changes: str) -> None:
 def committed(
     experiment: Experiment, records: Sequence[Record], tier: str = "quick", store: Store | None = None
 ) -> list[Record]:
-    """The records of a whole tier that may be shown beside ``records``: none beside those of changed runs."""
+    """The records of a whole tier that may be shown with ``records``: none with those of changed runs."""
     return [] if texts(records) else experiment.stored(store or Store(), tier) or []
 
 
-def beside_committed(
+def committed_comparison(
     experiment: Experiment, records: Sequence[Record], store: Store | None = None
 ) -> pd.DataFrame | None:
     """Final scores of changed runs, below the committed ones, means over seeds with 95 % intervals.
@@ -58,21 +58,26 @@ def beside_committed(
     changed = [r for r in records if r.labels.get("changed") and isinstance(r.config, RunConfig)]
     if not changed:
         return None
-    store, tier = store or Store(), changed[0].config.tier
-    tiers = {t: experiment.stored(store, t) or [] for t in (experiment.best_tier(store), tier) if t}
-    parts = {f"committed, {t}": [r for r in found if isinstance(r.config, RunConfig)] for t, found in tiers.items()}
-    parts |= {texts(changed)[0]: changed}
-    by = telling_apart([r for found in parts.values() for r in found])
-    tables = {name: scores_of(found, by) for name, found in parts.items() if found}
-    arms = list(tables[texts(changed)[0]].index)
-    return pd.concat(tables).swaplevel().loc[arms].fillna("")
+    store, (title, *_) = store or Store(), texts(changed)
+    tiers = dict.fromkeys(tier for tier in (experiment.best_tier(store), changed[0].config.tier) if tier)
+    parts = {f"committed, {tier}": experiment.stored(store, tier) or [] for tier in tiers} | {title: changed}
+    parts = {name: [r for r in found if isinstance(r.config, RunConfig)] for name, found in parts.items()}
+    every = [r for found in parts.values() for r in found]
+    names = [n for n in every[0].labels if n not in (*COMMON, "arm") and all(n in r.labels for r in every)]
+    by, tables = [*(n for n in names if len({r.labels[n] for r in every}) > 1), "arm"], {}
+    for name, found in parts.items():
+        if found:
+            table = summary(found)
+            means = mean_table(table, [score for score in SCORES if score in table], by=by)
+            tables[name] = means.assign(runs=table.groupby(by, sort=False).size().to_numpy())
+    return pd.concat(tables).swaplevel().loc[list(tables[title].index)].fillna("")
 
 
-def show_beside_committed(experiment: Experiment, records: Sequence[Record]) -> None:
+def show_committed_comparison(experiment: Experiment, records: Sequence[Record]) -> None:
     """Show that table in a notebook and mark its cells from here on; nothing where nothing was changed."""
     from IPython.display import display
 
-    table = beside_committed(experiment, records)
+    table = committed_comparison(experiment, records)
     if table is not None:
         display(table)
     mark_cells("; ".join(texts(records)))
@@ -92,16 +97,3 @@ def by_tier(
     quick = committed(experiment, records, store=store)
     arms, of_quick = ({tuple(r.labels.get(n) for n in labels) for r in part} for part in (records, quick))
     return shown | ({"quick": quick} if of_quick - arms else {})
-
-
-def telling_apart(records: Sequence[Record]) -> list[str]:
-    """The labels that differ among records, whichever have them all; the arm in any case, last."""
-    names = [n for n in records[0].labels if n not in (*COMMON, "arm") and all(n in r.labels for r in records)]
-    return [*(n for n in names if len({r.labels[n] for r in records}) > 1), "arm"]
-
-
-def scores_of(records: Sequence[Record], by: Sequence[str]) -> pd.DataFrame:
-    """Means and intervals of ``SCORES`` and the number of runs, by labels."""
-    table = summary(records)
-    found = mean_table(table, [score for score in SCORES if score in table], by=by)
-    return found.assign(runs=table.groupby(list(by), sort=False).size().to_numpy())

@@ -8,7 +8,7 @@ from made_up import record_of
 from entp_lib.experiments.claims import judge
 from entp_lib.experiments.experiment import select
 from entp_lib.registry import EXPERIMENTS
-from entp_papers.entp import match3, plateau
+from entp_papers.entp import count3_questions
 
 
 def fake(run, course, sequence, by_n):
@@ -37,28 +37,28 @@ def records():
 
 
 def test_arrival_is_the_first_evaluation_there_or_the_last_one():
-    found = plateau.arrivals(records()).groupby("arm")[["step", "token_forwards"]].first()
+    found = count3_questions.arrivals(records()).groupby("arm")[["step", "token_forwards"]].first()
     assert found.loc["entp"].tolist() == [30, 90] and found.loc["decoder"].tolist() == [60, 180]
-    never = plateau.arrivals(records(), 0.99)
+    never = count3_questions.arrivals(records(), 0.99)
     assert not never["reached"].any() and set(never["step"]) == {50, 100}
 
 
 def test_a_course_is_flat_where_its_last_fifth_rises_little():
-    found = plateau.flatness(records()).groupby("arm")[["rise", "flat"]].first()
+    found = count3_questions.flatness(records()).groupby("arm")[["rise", "flat"]].first()
     assert found.loc["decoder", "rise"] == pytest.approx(0.98 - 0.97) and found.loc["entp", "rise"] == pytest.approx(
         0.01
     )
     run = EXPERIMENTS["count3"].plan("overnight", 1)[0]
-    steep = plateau.flatness([fake(run, [0.1, 0.2, 0.3, 0.4, 0.5], 0.0, [0.5] * 3)])
-    level = plateau.flatness([fake(run, [0.1, 0.2, 0.5, 0.5, 0.5], 0.0, [0.5] * 3)])
+    steep = count3_questions.flatness([fake(run, [0.1, 0.2, 0.3, 0.4, 0.5], 0.0, [0.5] * 3)])
+    level = count3_questions.flatness([fake(run, [0.1, 0.2, 0.5, 0.5, 0.5], 0.0, [0.5] * 3)])
     assert not steep["flat"].any() and level["flat"].all()
 
 
 def test_the_slope_is_that_of_the_gap_on_n():
-    assert plateau.slopes(records()).tolist() == pytest.approx([0.1] * 5)
-    (grows,) = judge(plateau.growth(records()), only_measured=True).to_dict("records")
+    assert count3_questions.slopes(records()).tolist() == pytest.approx([0.1] * 5)
+    (grows,) = judge(count3_questions.growth(records()), only_measured=True).to_dict("records")
     assert (grows["id"], grows["verdict"]) == ("F2-unseen-parity", "grows with n")
-    assert len(plateau.slopes([r for r in records() if r.labels["arm"] == "entp"])) == 0
+    assert len(count3_questions.slopes([r for r in records() if r.labels["arm"] == "entp"])) == 0
 
 
 def test_a_gap_at_even_lengths_alone_is_no_growth():
@@ -68,36 +68,24 @@ def test_a_gap_at_even_lengths_alone_is_no_growth():
         extra = {"entp": 0.02 + 0.001 * r.labels["seed"]}.get(r.labels["arm"], 0.0)
         r.metrics["position"] = lengths
         r.metrics["token_accuracy_by_position"] = [0.9 + extra * (n % 2 == 0) for n in lengths]
-    assert plateau.slopes(found).tolist() == pytest.approx([0.0] * 5)
+    assert count3_questions.slopes(found).tolist() == pytest.approx([0.0] * 5)
     for r in found:
         r.metrics.update(position=[7, 8], token_accuracy_by_position=[0.9, 0.8])
-    assert len(plateau.slopes(found)) == 0 and plateau.growth(found) == []
+    assert len(count3_questions.slopes(found)) == 0 and count3_questions.growth(found) == []
 
 
 def test_the_questions_are_answered_by_their_rules():
-    measured = {m.claim: m for m in plateau.measure(records())}
+    measured = {m.claim: m for m in count3_questions.measure(records())}
     assert measured["F2-fails"].values == pytest.approx([0.02, 0.03, 0.04, 0.05, 0.06])
     assert measured["F2-speed"].values == pytest.approx([math.log(2)] * 5)
     answers = judge(list(measured.values()), only_measured=True).set_index("id")["verdict"]
     assert answers.to_dict() == {"F2-fails": "decoder learns it", "F2-speed": "ENTP faster"}
 
 
-def test_one_seed_that_fails_leaves_it_open_whether_a_decoder_does():
-    found = records()
-    weak = next(r for r in found if r.labels["arm"] == "decoder")
-    weak.metrics["sequence_accuracy"] = 0.89
-    judged = judge(plateau.measure(found), only_measured=True).set_index("id")["verdict"]
-    assert judged["F2-fails"] == "open"
-    for r in found:
-        r.metrics["sequence_accuracy"] = 0.5
-    judged = judge(plateau.measure(found), only_measured=True).set_index("id")["verdict"]
-    assert judged["F2-fails"] == "stays below 0.90"
-
-
 def test_a_pair_in_which_neither_arrives_is_dropped():
-    late = plateau.lead(plateau.arrivals(records(), 0.975))
+    late = count3_questions.lead(count3_questions.arrivals(records(), 0.975))
     assert late.tolist() == pytest.approx([math.log(90) - math.log(50)] * 5)  # ENTP never: its last step
-    assert plateau.lead(plateau.arrivals(records(), 0.995)).empty
+    assert count3_questions.lead(count3_questions.arrivals(records(), 0.995)).empty
 
 
 @pytest.mark.parametrize(
@@ -116,17 +104,11 @@ def test_a_row_of_count3_speaks_of_pairs_only_beyond_the_pairless_bound(decoder,
         for run in EXPERIMENTS["count3"].plan(tier, 0):
             score = entp if run.labels["arm"] == "entp" else decoder
             made.append(fake(run, [0.1] * 5, score, [score, score, score + 0.001 * (run.labels["arm"] == "entp")]))
-        found = EXPERIMENTS["count3"].measure(made) + plateau.growth(select(made, task="count3"))
+        found = EXPERIMENTS["count3"].measure(made) + count3_questions.growth(select(made, task="count3"))
         rows = judge(found, only_measured=True).set_index("id")
         compared = ["F2-tokens", "F2-sequences", "F2-unseen-parity"]
         assert rows.loc[compared, "why"].to_list() == [why] * 3
         assert set(rows.loc[compared, "verdict"] == "uninformative") == {bool(why)}
-
-
-def test_runs_that_never_left_the_majority_are_named():
-    mode, runs = {"token_accuracy": 0.5, "sequence_accuracy": 0.1}, EXPERIMENTS["match3"].plan("quick", 1)
-    found = match3.stuck([record_of(r, token_accuracy=0.8 if i else 0.505, baseline=mode) for i, r in enumerate(runs)])
-    assert found[["arm", "seed"]].to_numpy().tolist() == [["decoder", 0]] and found["token_accuracy"][0] == 0.505
 
 
 @pytest.mark.parametrize(
@@ -134,9 +116,7 @@ def test_runs_that_never_left_the_majority_are_named():
     [
         ({0: 0.5, 2: 0.6, 3: 0.7, 4: 0.8}, ""),
         ({0: 0.33, 2: 0.34, 3: 0.35, 4: 0.355}, "no arm is 0.05 above the pairless bound, 0.309"),
-        ({0: 0.37, 2: 0.34, 3: 0.35, 4: 0.355}, ""),
         ({0: 0.991, 2: 0.992, 3: 0.993, 4: 0.994}, "a side is nearer to its ceiling than the margin"),
-        ({0: 0.96, 2: 0.992, 3: 0.993, 4: 0.994}, ""),
     ],
 )
 def test_full_layers_are_compared_unless_both_have_nothing_or_everything(scores, why):
@@ -146,6 +126,6 @@ def test_full_layers_are_compared_unless_both_have_nothing_or_everything(scores,
         for run in experiment.plan("overnight", 0)
     ]
     measured = {m.claim: m for m in experiment.measure(made)}
-    assert {m.idle for m in measured.values()} == {why}
+    assert {m.uninformative_because for m in measured.values()} == {why}
     assert measured.keys() == {"L-4-0", "L-2-0"}
     assert measured["L-2-0"].values == pytest.approx([scores[2] - scores[0]] * 5)

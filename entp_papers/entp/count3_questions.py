@@ -6,17 +6,17 @@ neither run reaches it is dropped.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.experiments.ends import FLAT, rise
-from entp_lib.experiments.experiment import name_of, select
-from entp_lib.experiments.frames import by_position, gap_table, levels, paired, paired_within, summary
-from entp_lib.experiments.measurements import Level, Measurement
+from entp_lib.experiments.comparisons import measured
+from entp_lib.experiments.convergence import FLAT, rise
+from entp_lib.experiments.frames import by_position, gap_table, levels, paired, paired_within, select, summary
+from entp_lib.experiments.measurements import Measurement
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, first_at
-from entp_papers.entp.pairless import within
+from entp_papers.entp.pairless import no_pairs_found
 
 REACHED = 0.95  # held-out token accuracy whose first evaluation is timed
 LEARNED = 0.90  # sequence accuracy that is no failure, if every seed has it
@@ -47,33 +47,6 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
     """
     found = pd.DataFrame({**r.labels, "rise": rise(r.curves["token_accuracy"])} for r in records)
     found["flat"] = exceeds(FLAT, found.groupby("arm")["rise"].transform("mean"))
-    return found
-
-
-def stand(table: pd.DataFrame, metric: str, arms: Sequence[str]) -> tuple[Level, ...]:
-    """Where arms stand in a metric between the mode baseline and 1."""
-    return levels(table, metric, arms, floor=table[f"baseline_{metric}"].mean(), ceiling=1.0, distance=NEAR)
-
-
-def pairless(records: Sequence[Record], arms: Sequence[str]) -> str:
-    """Why a comparison of arms on Count3 says nothing of pairs: none is beyond the pairless bound; else empty."""
-    chosen = select(records, arm=tuple(arms))
-    if not chosen:
-        return ""
-    config, table = chosen[0].config, summary(chosen)
-    return within(table.groupby("arm")["token_accuracy"].mean(), config.task, config.task_params)
-
-
-def leads(records: Sequence[Record], claims: Mapping[str, str]) -> list[Measurement]:
-    """For every claim ENTP's lead over an arm in final token accuracy, paired by seed; ``claims``: claim to arm."""
-    if not records:
-        return []
-    table, tier, found = summary(records), records[0].config.tier, []
-    for claim, other in claims.items():
-        values, arms = paired(table, "token_accuracy", "entp", other).tolist(), (other, "entp")
-        used = tuple(name_of(r) for r in select(records, arm=arms))
-        standing = dict(levels=stand(table, "token_accuracy", arms), barred=pairless(records, arms))
-        found.append(Measurement(claim, values, tier, used, **standing))
     return found
 
 
@@ -136,24 +109,23 @@ def whole(records: Sequence[Record], threshold: float = REACHED) -> pd.DataFrame
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """F2-fails: the decoder's sequence accuracy − ``LEARNED``. F2-speed: who needs fewer steps to ``REACHED``."""
-    tier, table = records[0].config.tier, summary(records)
-    fails = table[table["arm"] == "decoder"]["sequence_accuracy"] - LEARNED
-    found = []
-    for claim, arms, values in (
-        ("F2-fails", ("decoder",), fails),
-        ("F2-speed", ("decoder", "entp"), lead(arrivals(records))),
-    ):
-        if len(values):
-            used = tuple(name_of(r) for r in select(records, arm=arms))
-            found.append(Measurement(claim, values.tolist(), tier, used))
+    records, found = select(records, task="count3"), []
+    if not records or records[0].config.tier == "quick":  # which stops in the middle of the course
+        return found
+    if runs := select(records, arm="decoder"):
+        found.append(measured("F2-fails", summary(runs)["sequence_accuracy"] - LEARNED, runs))
+    earlier = lead(arrivals(records))
+    if len(earlier):
+        found.append(measured("F2-speed", earlier, select(records, arm=("decoder", "entp"))))
     return found
 
 
 def growth(records: Sequence[Record]) -> list[Measurement]:
     """F2-unseen-parity: does ENTP's lead grow with n among even and among odd n?"""
-    values, arms = slopes(records), ("decoder", "entp")
+    values, arms, table = slopes(records), ("decoder", "entp"), summary(records)
     if not len(values):
         return []
-    used = tuple(name_of(r) for r in select(records, arm=arms))
-    standing = dict(levels=stand(summary(records), "token_accuracy", arms), barred=pairless(records, arms))
-    return [Measurement("F2-unseen-parity", values.tolist(), records[0].config.tier, used, **standing)]
+    floor = table["baseline_token_accuracy"].mean()
+    sides = levels(table, "token_accuracy", arms, floor=floor, ceiling=1.0, distance=NEAR)
+    barred = no_pairs_found(records, arms)
+    return [measured("F2-unseen-parity", values, select(records, arm=arms), levels=sides, excluded_because=barred)]
