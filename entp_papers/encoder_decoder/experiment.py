@@ -8,9 +8,12 @@ import pandas as pd
 
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.experiments.experiment import Experiment, PlannedRun, planned_study
 from entp_lib.experiments.measurements import Check, Level, Measurement
 from entp_lib.records.store import Record
+from entp_papers.studies import by_study, checker, frame, long, names_of, plan_studies
+from entp_papers.studies import flat as table
+from entp_papers.studies import of_study as of_study
 
 NOTEBOOK = "14_encoder_vs_decoder"
 EXACT, PARITY, APART, SIGMAS = 1e-10, 1e-6, 1e-3, 4.0  # equal, equal to a library, different; of a rate
@@ -41,27 +44,6 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The exact studies; ``seeds`` changes nothing, since they draw their own weights and texts."""
-    return [
-        planned_study(StudyConfig("encoder_decoder", tier, f"encoder_decoder_{study}", params))
-        for study, params in STUDIES.get(tier, {}).items()
-    ]
-
-
-def of_study(records: Sequence[Record], study: str) -> Record:
-    """The record of a study, named without ``encoder_decoder_``. KeyError where it is missing."""
-    found = select(records, study=f"encoder_decoder_{study}")
-    if not found:
-        raise KeyError(f"no record of the study {study!r}")
-    return found[0]
-
-
-def frame(records: Sequence[Record], study: str) -> pd.DataFrame:
-    """A study's curves, a row per case. KeyError where it is missing."""
-    return pd.DataFrame(of_study(records, study).curves)
-
-
 def visible_pairs(influence: dict[str, list[list[float]]]) -> bool:
     """Whether tokens that move others' states, in attention without a mask and causal, are N² and N (N + 1) / 2."""
     seen = {name: np.array(influence[name]) > EXACT for name in ("corrected", "causal")}
@@ -73,13 +55,14 @@ def visible_pairs(influence: dict[str, list[list[float]]]) -> bool:
 CACHE = "with layers, places, a type, and more than one token"
 ENCODER_TIME = "in one pass, whose work grows with n and n²"
 DECODER_TIME = "linear while linear maps outweigh attention, quadratic beyond"
+LINEAR_MAPS = "the linear maps, 12 N d², are more up to N = 6 d"
 
 
 def measure(records: Sequence[Record]) -> list[Check]:
     """The primer's statements on attention, masks, batches, losses, caches and costs."""
     if len(records) < len(STUDIES["quick"]):
         return []
-    tier, m = records[0].config.tier, {name: of_study(records, name).metrics for name in STUDIES["quick"]}
+    check, m = checker(records), {name: record.metrics for name, record in by_study(records).items()}
     differ = frame(records, "bugs").groupby("bug")["told_apart"]
     every, some = differ.all(), differ.any()  # of the cases of a bug, does the check tell printed from corrected
     caches = frame(records, "caches").set_index(["architecture", "n_layers"])["apart"]
@@ -89,25 +72,19 @@ def measure(records: Sequence[Record]) -> list[Check]:
     masked = m["masking"]["largest_sigma"] < SIGMAS and not any(m["masking"][name] for name in never)
     one_pass, writing = m["costs"]["one_pass"], m["costs"]["slopes"]["decoder, cache"]["counted"]
 
-    def check(claim: str, study: str, holds: bool, remark: str = "") -> Check:
-        return Check(claim, bool(holds), tier, None, "", (name_of(of_study(records, study)),), remark)
-
-    def corrected(claim: str, study: str, holds: bool, right: bool, words: str) -> Check:
-        return Check(claim, bool(holds), tier, bool(right), words, (name_of(of_study(records, study)),))
-
     return [
-        corrected("ED-all-tokens", "bugs", not some["B1"], every["B1"] and every["B3"], "with heads before tokens"),
-        corrected("ED-past", "bugs", not some["B2"], every["B2"], "on scores between tokens"),
-        corrected("ED-cache", "bugs", not some["B6"], every["B6"], CACHE),
+        check("ED-all-tokens", "bugs", not some["B1"], every["B1"] and every["B3"], "with heads before tokens"),
+        check("ED-past", "bugs", not some["B2"], every["B2"], "on scores between tokens"),
+        check("ED-cache", "bugs", not some["B6"], every["B6"], CACHE),
         check("ED-layers", "parity", m["parity"]["largest_difference"] < PARITY),
-        check("ED-mlm", "masking", masked, "special tokens are neither to be selected nor to be drawn"),
-        check("ED-causal-loss", "losses", m["losses"]["largest"] < EXACT, "NaN where all labels are ignored"),
+        check("ED-mlm", "masking", masked, remark="special tokens are neither to be selected nor to be drawn"),
+        check("ED-causal-loss", "losses", m["losses"]["largest"] < EXACT, remark="NaN where all labels are ignored"),
         check("ED-sampling", "sampling", frame(records, "sampling")["right"].all()),
         check("ED-cache-decoder", "caches", cached),
-        check("ED-triangle", "bugs", visible_pairs(m["bugs"]["influence"]), "N (N + 1) / 2"),
-        check("ED-training-cost", "costs", 1.9 < one_pass <= 2, "the linear maps, 12 N d², are more up to N = 6 d"),
-        corrected("ED-encoder-time", "costs", one_pass < 0.1, one_pass > 1.9, ENCODER_TIME),
-        corrected("ED-decoder-time", "costs", writing < 1.1, 1.9 < writing <= 2, DECODER_TIME),
+        check("ED-triangle", "bugs", visible_pairs(m["bugs"]["influence"]), remark="N (N + 1) / 2"),
+        check("ED-training-cost", "costs", 1.9 < one_pass <= 2, remark=LINEAR_MAPS),
+        check("ED-encoder-time", "costs", one_pass < 0.1, one_pass > 1.9, ENCODER_TIME),
+        check("ED-decoder-time", "costs", writing < 1.1, 1.9 < writing <= 2, DECODER_TIME),
     ]
 
 
@@ -116,7 +93,7 @@ ENCODER_DECODER = Experiment(
     version=1,
     title="Encoder and decoder: the primer's bugs, its parts rightly built, costs",
     notebook=NOTEBOOK,
-    plan=plan,
+    plan=plan_studies("encoder_decoder", STUDIES),
     measure=measure,
     jobs=1,  # CPU time is measured
 )
@@ -196,20 +173,6 @@ def plan_objectives(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def table(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per run: labels, scores and costs."""
-    return pd.DataFrame(
-        {**r.labels, **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None}}
-        for r in records
-    )
-
-
-def long(records: Sequence[Record], columns: Sequence[str]) -> pd.DataFrame:
-    """Curves of equal length, a row per run and point."""
-    parts = [pd.DataFrame({**r.labels, **{c: r.curves[c] for c in columns}}) for r in records]
-    return pd.concat(parts, ignore_index=True)
-
-
 def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
     """Next token, a token in the middle and misprints, paired by seed."""
     if not records:
@@ -222,8 +185,8 @@ def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
         floor, ceiling, distance = (rows["unigram"].mean(), 0.0, NEAR_NATS) if nats else (1 / length, 1.0, NEAR_SHARE)
         sides = [rows[rows["arm"] == arm].set_index("seed")[metric].astype(float) for arm, metric in (first, second)]
         found = tuple(Level(float(side.mean()), floor, ceiling, distance) for side in sides)
-        ids = tuple(name_of(r) for r in select(records, arm=(first[0], second[0])))
-        measured.append(Measurement(claim, (sides[0] - sides[1]).dropna().tolist(), tier, ids, levels=found))
+        gaps, ids = (sides[0] - sides[1]).dropna().tolist(), names_of(records, arm=(first[0], second[0]))
+        measured.append(Measurement(claim, gaps, tier, ids, levels=found))
     return measured
 
 

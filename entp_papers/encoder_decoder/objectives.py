@@ -34,6 +34,7 @@ from entp_papers.encoder_decoder.losses import (
     masked_loss,
     prefix_loss,
 )
+from entp_papers.studies import Study, at_least
 
 Labelled = tuple[Tensor, Tensor]  # windows (B, W) and the places of their misprints (B,)
 
@@ -66,12 +67,11 @@ class Setting:
 
     def __post_init__(self):
         check_types(self)
-        for name in ("labelled", "epochs", "tested", "curve_windows"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        at_least(1, labelled=self.labelled, epochs=self.epochs, tested=self.tested, curve_windows=self.curve_windows)
         few = 0 <= self.candidates <= self.tested
         require(few, f"candidates = {self.candidates}: must be 0 to tested = {self.tested}")
         require(self.tune_lr > 0, f"tune_lr = {self.tune_lr}: must be above 0")
-        require(self.task().context >= 2, f"context = {self.task().context}: must be at least 2")
+        at_least(2, context=self.task().context)
         self.masking()
 
     def task(self) -> Text:
@@ -285,9 +285,7 @@ def fine_tuned(
         return sum(int((pointer(part).argmax(-1) == places).sum()) for part, places in parts) / len(tested[1])
 
 
-def objective_study(
-    setting: dict[str, Any], train_config: dict[str, Any], model_seed: int, data_seed: int
-) -> tuple[dict[str, Any], dict[str, list]]:
+def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model_seed: int, data_seed: int) -> Study:
     """One model trained, tested and fine-tuned; for comparison, fine-tuned alike, one that was not trained before.
 
     Metrics: losses in nats on the same windows for every objective, the ``accuracy`` of finding misprints, and

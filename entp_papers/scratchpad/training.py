@@ -24,6 +24,7 @@ from entp_lib.validation import check_types, from_dict, one_of, require
 from entp_papers.scratchpad.format import Example, Row, batch_of, chunks, duplicate_states, ordinary
 from entp_papers.scratchpad.generation import EXACT_WAYS, write, write_many
 from entp_papers.scratchpad.problems import PROBLEMS, Problem
+from entp_papers.studies import Study, at_least, columns, largest
 
 SCRATCHPADS = ("inductive", "ordinary", "none")
 SPARE = 8  # tokens of context beyond the longest text, so that a model may err
@@ -191,21 +192,19 @@ def compare_ways(model: nn.Module, problem: Problem, examples: Sequence[Example]
             if found.states != first.states:
                 differing += 1
             else:
-                apart = max(apart, float((found.logits_TV - first.logits_TV).abs().max()))
+                apart = max(apart, largest(found.logits_TV, first.logits_TV))
     model.float()
     return {"largest_difference": apart, "differing_texts": differing, "texts": len(examples), "tokens_read": read}
 
 
-def training_study(
-    setting: dict[str, Any], train: dict[str, Any], tested: int, compared: int, seed: int
-) -> tuple[dict[str, Any], dict[str, list]]:
+def training_study(setting: dict[str, Any], train: dict[str, Any], tested: int, compared: int, seed: int) -> Study:
     """One model trained and tested: ``tested`` questions of every size, ``compared`` of them read in every exact way.
 
     Curves: by test size the shares of right answers and texts, and the mean error of a state; by step the loss, thinned
     to 100 points; the error by number of the state at the largest size.
     """
     chosen = from_dict(Setting, setting, "setting.")
-    require(tested >= 1, f"tested = {tested}: must be at least 1")
+    at_least(1, tested=tested)
     require(compared >= 0, f"compared = {compared}: must not be negative")
     problem = chosen.build_problem()
     schedule = from_dict(TrainConfig, train, "train.")
@@ -217,7 +216,7 @@ def training_study(
         scores = text_scores(model, chosen, problem, examples)
         rows.append({"size": size, **scores, "state_error": float(np.mean(by_state))})
     thinned = range(0, len(losses), -(-len(losses) // 100))
-    curves = {name: [row[name] for row in rows] for name in rows[0]} | {
+    curves = columns(rows) | {
         "step": [i + 1 for i in thinned],
         "train_loss": [losses[i] for i in thinned],
         "state": list(range(1, len(by_state) + 1)),

@@ -12,6 +12,7 @@ from entp_lib.validation import from_dict
 from entp_papers.encoder_decoder import experiment
 from entp_papers.encoder_decoder.experiment import (
     ARMS,
+    ENCODER_DECODER,
     STUDIES,
     TIERS,
     frame,
@@ -19,7 +20,6 @@ from entp_papers.encoder_decoder.experiment import (
     measure,
     measure_objectives,
     of_study,
-    plan,
     plan_objectives,
     table,
 )
@@ -30,7 +30,7 @@ from entp_papers.encoder_decoder.objectives import Setting
 def studied():
     """The exact studies' records at smoke, made in memory."""
     found = []
-    for run in plan("smoke"):
+    for run in ENCODER_DECODER.plan("smoke", 0):
         metrics, curves = NAMED.named(run.config.study)(**run.config.params)
         found.append(Record("encoder_decoder", 1, run.config, metrics, curves, {}, labels=run.labels))
     return found
