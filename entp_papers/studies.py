@@ -1,5 +1,6 @@
 """Common parts of the papers' studies: their plan, their records as frames, rows as curves, weights that matter."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import PlannedRun, name_of, planned_study, select
 from entp_lib.experiments.measurements import Check
 from entp_lib.records.store import Record
+from entp_lib.training.loop import TrainingError
 from entp_lib.validation import require
 
 Study = tuple[dict[str, Any], dict[str, list]]  # what a study returns: metrics and curves
@@ -40,6 +42,33 @@ def scale_up(model: nn.Module, seed: int) -> nn.Module:
     for p in model.double().eval().parameters():
         p.mul_(8) if p.dim() > 1 else p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=0.3)
     return model
+
+
+def descend(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    parts: Iterable[Tensor],
+    rate: float | None = None,
+    clip: float | None = None,
+) -> float:
+    """One step down the sum of ``parts``, losses with a graph each; returns the sum.
+
+    ``rate``: the learning rate of this step, if another; ``clip``: largest norm of the gradient. TrainingError where
+    the sum is not finite.
+    """
+    for group in optimizer.param_groups if rate is not None else ():
+        group["lr"] = rate
+    total = 0.0
+    for part in parts:
+        part.backward()
+        total += float(part.detach())
+    if not math.isfinite(total):
+        raise TrainingError(f"the loss is {total}; a lower learning rate may help")
+    if clip is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
+    optimizer.step()
+    optimizer.zero_grad()
+    return total
 
 
 def plan_studies(experiment: str, tiers: Mapping[str, Mapping[str, dict]]) -> Callable[[str, int], list[PlannedRun]]:

@@ -6,10 +6,11 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, name_of, no_claims, planned_study, select
+from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, no_claims, planned_study, select
 from entp_lib.experiments.measurements import Check, Level, Measurement
 from entp_lib.records.store import Record
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor
+from entp_papers.studies import names_of
 
 NAME, LAST_TOKEN_NAME = "compact_abstraction", "compact_last_token"
 NOTEBOOK = "12_compact_transformers"
@@ -153,9 +154,10 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     task = Templates(held_out=0.0)
     floor = bayes_floor(task, task.sides()[0])
     decoders, sampled = select(records, architecture="decoder", scored="all"), select(records, scored="sampled")
-    rows, ids = table(decoders), tuple(name_of(r) for r in decoders)
+    rows, ids = table(decoders), names_of(decoders)
     means = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
     depths, above = ", ".join(map(str, means.index)), ", ".join(f"{m:.2f}" for m in means)
+    remark = f"decoders of {depths} layers end {above} above it"
     succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]["seed"]  # of others nothing is said
     heads = rows[rows["seed"].isin(succeeded)]
     one = rows[rows["n_layers"] == 1].sort_values("seed")["matching_held_out"]
@@ -166,13 +168,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
 
     found = [
         Check("CT-templates", len(all_templates(8, 3)) == 903, tier, records=ids),
-        Check(
-            "CT-floor",
-            abs(floor - 0.68) < 0.01,
-            tier,
-            records=ids,
-            remark=f"decoders of {depths} layers end {above} above it",
-        ),
+        Check("CT-floor", abs(floor - 0.68) < 0.01, tier, records=ids, remark=remark),
         deeper("CT-depth-2", 1, 2),
         Measurement("CT-matching", (one - 1).tolist(), tier, ids),
         Measurement("CT-abstraction-head", gain(heads, "strongest_head", "n_layers", 2, 1), tier, ids),
@@ -182,24 +178,12 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     if sampled:
         two = table(select(sampled, n_layers=2))
         values = gain(two, "last_held_out", "architecture", "entp", "decoder")
-        names = tuple(name_of(r) for r in sampled)
-        found.append(Measurement("CT-entp-depth", values, tier, names, levels=levels(two)))
+        found.append(Measurement("CT-entp-depth", values, tier, names_of(sampled), levels=levels(two)))
     return found
 
 
-ABSTRACTION = Experiment(
-    NAME,
-    version=1,
-    title="Abstraction from instantiations of a template",
-    notebook=NOTEBOOK,
-    plan=plan,
-    measure=measure,
-)
+TITLE, LAST_TOKEN_TITLE = "Abstraction from instantiations of a template", "What two thirds of the last tokens are"
+ABSTRACTION = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure)
 LAST_TOKEN = Experiment(
-    LAST_TOKEN_NAME,
-    version=1,
-    title="What two thirds of the last tokens are",
-    notebook=NOTEBOOK,
-    plan=plan_last_token,
-    measure=no_claims,
+    LAST_TOKEN_NAME, version=1, title=LAST_TOKEN_TITLE, notebook=NOTEBOOK, plan=plan_last_token, measure=no_claims
 )

@@ -7,7 +7,6 @@ of a window, and are fine-tuned to find the one token of a window that was repla
 Letters: B batch, T tokens, W = T + 1 tokens of a window, C candidates, V vocabulary.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from entp_lib.models.entp import token_forwards
 from entp_lib.records import resuming
 from entp_lib.tasks import Text
 from entp_lib.tasks.base import generator_for, seed_from
-from entp_lib.training.loop import TrainingError, learning_rate, make_optimizer
+from entp_lib.training.loop import learning_rate, make_optimizer
 from entp_lib.validation import check_types, from_dict, require
 from entp_papers.encoder_decoder.losses import (
     Masking,
@@ -34,7 +33,7 @@ from entp_papers.encoder_decoder.losses import (
     masked_loss,
     prefix_loss,
 )
-from entp_papers.studies import Study, at_least
+from entp_papers.studies import Study, at_least, descend
 
 Labelled = tuple[Tensor, Tensor]  # windows (B, W) and the places of their misprints (B,)
 
@@ -127,18 +126,8 @@ def train(
     for step in resuming.steps(resuming.Progress(curves, spent), schedule.steps, model, optimizer):
         begun = time.process_time()
         window_BW, wanted_BT = windows(task, schedule.batch_size, "objectives", data_seed, step)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, schedule)
-        loss = 0.0
-        for part in step_losses(setting, model, window_BW, wanted_BT, data_seed, step):
-            part.backward()
-            loss += float(part.detach())
-        if not math.isfinite(loss):
-            raise TrainingError(f"the {setting.objective} loss is {loss} at step {step}; a lower max_lr may help")
-        if schedule.grad_clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), schedule.grad_clip)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        parts = step_losses(setting, model, window_BW, wanted_BT, data_seed, step)
+        loss = descend(model, optimizer, parts, learning_rate(step, schedule), schedule.grad_clip)
         spent["cpu_seconds"] += time.process_time() - begun
         spent["token_forwards"] += forwards(setting, wanted_BT)
         spent["loss"], spent["steps"] = spent["loss"] + loss, spent["steps"] + 1
@@ -272,12 +261,8 @@ def fine_tuned(
     for epoch in range(epochs):
         order = torch.randperm(len(windows_BT), generator=generator_for("cpu", "misprint order", seed, epoch))
         for pick in order.split(batch_size):
-            for group in optimizer.param_groups:
-                group["lr"] = lr * (1 - step / steps)
-            F.cross_entropy(pointer(windows_BT[pick]), places_B[pick]).backward()
-            nn.utils.clip_grad_norm_(pointer.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            loss = F.cross_entropy(pointer(windows_BT[pick]), places_B[pick])
+            descend(pointer, optimizer, [loss], lr * (1 - step / steps), 1.0)
             step += 1
     pointer.eval()
     with torch.no_grad():

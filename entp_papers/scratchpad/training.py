@@ -5,26 +5,26 @@ The test sizes are beyond the trained ones; the formats keep the question's own 
 Letters: N counted tokens, T tokens, V vocabulary.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from entp_lib.architectures import POSITIONS
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.models import build_model
+from entp_lib.models.entp import Part
 from entp_lib.records import resuming
-from entp_lib.tasks.base import seed_from
-from entp_lib.training.loop import TrainingError, learning_rate, make_optimizer
+from entp_lib.tasks.base import Batch, seed_from
+from entp_lib.training.loop import learning_rate, make_optimizer
 from entp_lib.validation import check_types, from_dict, one_of, require
 from entp_papers.scratchpad.format import Example, Row, batch_of, chunks, duplicate_states, ordinary
 from entp_papers.scratchpad.generation import EXACT_WAYS, write, write_many
 from entp_papers.scratchpad.problems import PROBLEMS, Problem
-from entp_papers.studies import Study, at_least, columns, largest
+from entp_papers.studies import Study, at_least, columns, descend, largest
 
 SCRATCHPADS = ("inductive", "ordinary", "none")
 SPARE = 8  # tokens of context beyond the longest text, so that a model may err
@@ -120,25 +120,18 @@ def train_on(setting: Setting, train: TrainConfig, model_seed: int, data_seed: i
     for step in resuming.steps(resuming.Progress({"loss": losses}), train.steps, model, optimizer):
         examples = draw(problem, train.batch_size, setting.train_sizes, "train", data_seed, step)
         batch = batch_of([row for e in examples for row in rows_of(setting, problem, e)], problem.pad().end)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, train)
         if setting.dropout > 0:
             torch.manual_seed(seed_from("dropout", model_seed, step))
-        total = 0.0
-        for part in model.plan(batch.wanted_BT):
-            logits_NV = model(batch.inputs_BT, part, **batch.relations())
-            targets_N = batch.targets_BT[part.wanted_BT]
-            loss = nn.functional.cross_entropy(logits_NV, targets_N, reduction="sum") / len(batch.targets_N)
-            loss.backward()
-            total += float(loss.detach())
-        if not math.isfinite(total):
-            raise TrainingError(f"the loss is {total} at step {step}")
-        if train.grad_clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(total)
+        parts = (loss_of(model, batch, part) for part in model.plan(batch.wanted_BT))
+        losses.append(descend(model, optimizer, parts, learning_rate(step, train), train.grad_clip))
     return model.eval(), losses
+
+
+def loss_of(model: nn.Module, batch: Batch, part: Part) -> Tensor:
+    """The share that a part of the counted tokens has in the mean loss of them all."""
+    logits_NV = model(batch.inputs_BT, part, **batch.relations())
+    targets_N = batch.targets_BT[part.wanted_BT]
+    return nn.functional.cross_entropy(logits_NV, targets_N, reduction="sum") / len(batch.targets_N)
 
 
 @torch.no_grad()

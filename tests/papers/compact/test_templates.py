@@ -90,9 +90,7 @@ def test_floor_by_position_by_counting_every_sequence():
 @pytest.mark.parametrize(
     "values, named",
     [
-        (dict(template_length=3), "template_length"),
         (dict(digits=2), "digits"),
-        (dict(instances=1), "instances"),
         (dict(template_length=4, held_out=0.05), "held_out"),
         (dict(scored="sampled", sample=44), "sample"),
     ],

@@ -8,7 +8,6 @@ from entp_lib.models import build_model
 from entp_lib.validation import ConfigError
 from entp_papers.scratchpad.format import Example, chunks
 from entp_papers.scratchpad.training import (
-    SCRATCHPADS,
     Setting,
     compare_ways,
     context_for,
@@ -31,8 +30,7 @@ TINY = dict(
 STEPS = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=1)
 
 
-@pytest.mark.parametrize("scratchpad", SCRATCHPADS)
-@pytest.mark.parametrize("architecture", ["decoder", "entp"])
+@pytest.mark.parametrize("scratchpad, architecture", [("inductive", "decoder"), ("ordinary", "entp"), ("none", "entp")])
 def test_every_arm_runs(scratchpad, architecture):
     setting = dict(TINY, scratchpad=scratchpad, architecture=architecture)
     metrics, curves = training_study(setting, STEPS, 3, 2, 0)
@@ -62,11 +60,9 @@ def test_inductive_contexts_do_not_grow_with_the_tested_sizes():
     assert context("ordinary", 2) < context("ordinary", 2, 4)
 
 
-@pytest.mark.parametrize("problem", [("parity", dict(slots=8)), ("shift_addition", dict(most_digits=4))])
-@pytest.mark.parametrize("rows", ["chunks", "duplicated"])
-def test_whole_texts_of_trained_sizes_fit_the_context(problem, rows):
+def test_whole_texts_of_trained_sizes_fit_the_context():
     """Reading with a mask takes the whole text, which is longer than any chunk that the model was trained on."""
-    setting = Setting(*problem, "inductive", "decoder", (1, 4), (4,), 2, 2, 16, rows=rows)
+    setting = Setting("shift_addition", dict(most_digits=4), "inductive", "decoder", (1, 4), (4,), 2, 2, 16)
     task = setting.build_problem()
     examples = draw(task, 3, [4], "compare", 0)
     assert max(len(task.pad().text(e)) for e in examples) > max(
@@ -94,17 +90,12 @@ def test_a_state_is_learned_and_scored():
     ("changes", "named"),
     [
         (dict(problem="sorting"), "problem = 'sorting'"),
-        (dict(scratchpad="soft"), "scratchpad = 'soft'"),
         (dict(architecture="prefix_decoder"), "architecture = 'prefix_decoder'"),
-        (dict(positions="rotory"), "positions = 'rotory'"),
-        (dict(rows="pieces"), "rows = 'pieces'"),
         (dict(architecture="entp", rows="duplicated"), "rows = 'duplicated'"),
-        (dict(test_sizes=()), "test_sizes"),
         (dict(test_sizes=(4, 2)), "test_sizes = .4, 2."),
         (dict(problem_params=dict(slot=4)), "parity.'slot'"),
         (dict(test_sizes=(5,)), "5 bits"),
         (dict(tested=0), "tested = 0"),
-        (dict(compared=-1), "compared = -1"),
     ],
 )
 def test_bad_input_is_named_before_any_training(changes, named, monkeypatch):
