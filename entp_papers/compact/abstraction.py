@@ -141,7 +141,7 @@ def gain(rows: pd.DataFrame, column: str, by: str, first: Any, second: Any) -> l
 
 
 def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
-    """How far each arm among the rows of ``table`` is from guessing and from 1, at the last held-out token."""
+    """A ``Level`` of each arm among the rows of ``table``, at the last held-out token, between a guess and 1."""
     means = rows.groupby(["architecture", "n_layers"])["last_held_out"].mean()
     return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
 

@@ -135,13 +135,13 @@ def deepest_less_one(records: Sequence[Record], measure: str = "end") -> list[fl
 
 
 def recalled(rows: pd.DataFrame, sides: pd.Series | str) -> tuple[Level, ...]:
-    """Where sides of a comparison end, a ``Level`` each: mean share recalled, of what can be recalled."""
+    """A ``Level`` for each side of a comparison at its end: mean share recalled, of what can be recalled."""
     means = rows.groupby(sides)[["end", "reachable"]].mean()
     return tuple(Level(end, 0.0, most, 0.0) for end, most in means.itertuples(index=False))
 
 
 def late(records: Sequence[Record]) -> str:
-    """How many runs never recall nine tenths of what they can, in words; empty if all do. Their epochs are unknown."""
+    """Sentence on the runs that never recall nine tenths of what they can, whose epochs are unknown; empty if none."""
     epochs = table(records)["epochs"]
     missing = f"{int(epochs.isna().sum())} of {len(epochs)} runs"
     return f"{missing} never recall nine tenths of what they can" if epochs.isna().any() else ""
@@ -169,7 +169,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
 
 def measure_walks(records: Sequence[Record]) -> list[Measurement]:
-    """Which is faster on walks, whether one and two layers end level, and what four layers cost RReLU."""
+    """Speed of RReLU and Softmax on walks, their ends with one and two layers, and the cost of four layers."""
     if not records:
         return []
     tier, names = records[0].config.tier, names_of(records)

@@ -40,7 +40,7 @@ MOST_DIGITS = 18
 
 @dataclass(frozen=True)
 class Format:
-    """How a sum is written. ``reverse``: which of its three numbers have their least significant digit first."""
+    """Notation of a sum. ``reverse``: which of its three numbers have their least significant digit first."""
 
     reverse: tuple[int, ...] = (2,)
     hints: bool = False

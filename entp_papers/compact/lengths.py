@@ -191,7 +191,7 @@ def trained_length(records: Sequence[Record], schemes: Sequence[str] = RELATIVE)
 
 
 def not_learned(records: Sequence[Record], sides: Sequence[tuple[str, str]]) -> str:
-    """Which of the ``sides`` (positions, architecture) have not learned the sums they were trained on; empty if none.
+    """Sentence on the ``sides`` (positions, architecture) that have not learned their training sums; empty if none.
 
     The reach of such a side is not measured; a side with all of them right is compared.
     """

@@ -254,7 +254,7 @@ def costs_study(
 
 @torch.no_grad()
 def permutations_study(depths: Sequence[int], length: int, orders: int) -> Study:
-    """How far the next token's logits move when the past x_1 .. x_{n-1} is put in another order, x_n kept in place."""
+    """Change of the next token's logits when the past x_1 .. x_{n-1} is put in another order, x_n kept in place."""
     rows = []
     for architecture, n_layers, positions in itertools.product(("entp", "decoder"), depths, ("none", "learned")):
         model, moved = model_of(architecture, n_layers, positions=positions, max_length=length), 0.0

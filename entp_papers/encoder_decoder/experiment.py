@@ -107,6 +107,8 @@ ARMS = {
     "ENTP, equal token-forwards": ("entp", "few"),
 }
 EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")  # documentation of the versions in requirements.txt
+TUNED = dict(labelled=1024, epochs=4, tested=512)
+RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=50, grad_clip=1.0)
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
         text=dict(corpus="README.md", split="tail", held_out=0.1, context=8),
@@ -118,26 +120,9 @@ TIERS: dict[str, dict[str, Any]] = {
     "quick": dict(
         text=dict(**EMBEDDED, context=32),
         prefixes=dict(many=8, few=2),
-        setting=dict(
-            n_layers=2,
-            n_heads=4,
-            width=64,
-            positions="rotary",  # with learned ones a masked model does not leave the unigram loss in these steps
-            labelled=1024,
-            epochs=4,
-            tested=512,
-            curve_windows=128,
-            candidates=32,
-        ),
-        train=dict(
-            steps=500,
-            batch_size=32,
-            max_lr=3e-3,
-            min_lr=3e-4,
-            warmup_steps=50,
-            grad_clip=1.0,
-            eval_every=100,
-        ),
+        # with learned positions a masked model does not leave the unigram loss in these steps
+        setting=dict(n_layers=2, n_heads=4, width=64, positions="rotary", **TUNED, curve_windows=128, candidates=32),
+        train=dict(steps=500, batch_size=32, **RATES, eval_every=100),
         seeds=5,
     ),
 }
@@ -214,7 +199,7 @@ TITLES = {"printed": "as printed", "corrected": "corrected", "causal": "correcte
 
 
 def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> None:
-    """Which token's change moves which output: a picture per attention, dark where it does."""
+    """Draw which token's change moves which output: a picture per attention, dark where it does."""
     for ax, (name, title) in zip(axes, TITLES.items(), strict=True):
         ax.imshow([[value > 1e-6 for value in row] for row in influence[name]], cmap="Greys", vmin=0, vmax=1.4)
         ax.set(title=title, xlabel="token changed", xticks=[], yticks=[])

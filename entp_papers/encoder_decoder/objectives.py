@@ -42,7 +42,7 @@ OBJECTIVES = ("masked", "causal", "entp")
 
 
 @dataclass(frozen=True)
-class Setting:
+class ObjectiveConfig:
     """An objective, the sizes of model and tests, and ``text``, parameters of the task ``Text``.
 
     Of these ``prefixes`` concerns ENTP alone. ``labelled``: windows for fine-tuning, learned ``epochs`` times;
@@ -96,7 +96,7 @@ def windows(task: Text, count: int, *seed: int | str, evaluating: bool = False) 
 
 
 def step_losses(
-    setting: Setting, model: Transformer, window_BW: Tensor, wanted_BT: Tensor, *seed: int | str
+    setting: ObjectiveConfig, model: Transformer, window_BW: Tensor, wanted_BT: Tensor, *seed: int | str
 ) -> Iterator[Tensor]:
     """The loss of one step in parts to be added up, each with its own gradient."""
     if setting.objective == "masked":
@@ -110,7 +110,7 @@ def step_losses(
 
 
 def train(
-    setting: Setting, schedule: TrainConfig, model_seed: int, data_seed: int
+    setting: ObjectiveConfig, schedule: TrainConfig, model_seed: int, data_seed: int
 ) -> tuple[Transformer, dict[str, list], dict[str, float]]:
     """A trained model, its curves, and what it cost: ``token_forwards`` and ``cpu_seconds`` without evaluation.
 
@@ -139,7 +139,7 @@ def train(
     return model.eval(), curves, {name: spent[name] for name in ("token_forwards", "cpu_seconds")}
 
 
-def forwards(setting: Setting, wanted_BT: Tensor) -> int:
+def forwards(setting: ObjectiveConfig, wanted_BT: Tensor) -> int:
     """Tokens that one step sends through the stack; a masked model reads a window's last token too."""
     if setting.objective == "masked":
         return wanted_BT.numel() + len(wanted_BT)
@@ -151,7 +151,7 @@ def in_batches(score: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def next_token_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+def next_token_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
     """Loss (B, T) of every next token after its prefix, in nats, by each model in its own way.
 
     The mask token is left out of what a model may answer: it never comes.
@@ -162,7 +162,7 @@ def next_token_losses(setting: Setting, model: Transformer, window_BW: Tensor) -
     return found
 
 
-def losses_of(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+def losses_of(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
     mask, targets_BT = setting.masking().mask_token, window_BW[:, 1:]
     if setting.objective == "masked":
         lengths = range(1, window_BW.shape[1])
@@ -173,7 +173,7 @@ def losses_of(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor
 
 
 @torch.no_grad()
-def middle_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+def middle_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
     """Loss (B,) of the token in the middle: a masked model sees both sides of it, the others the left one."""
     middle = window_BW.shape[1] // 2
     if setting.objective != "masked":
@@ -186,7 +186,7 @@ def middle_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Te
 
 
 @torch.no_grad()
-def candidate_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+def candidate_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
     """Loss (B,) of the middle token by a causal model that tries every token there and reads on to the window's end.
 
     By Bayes' rule p(x_i | both sides) is p(window with x_i) over the sum for all candidates: C passes in place of one.
@@ -276,7 +276,10 @@ def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model
     Metrics: losses in nats on the same windows for every objective, the ``accuracy`` of finding misprints, and
     ``fresh_accuracy`` of weights not trained before. Curves by step, and the next token's loss by length of the prefix.
     """
-    chosen, schedule = from_dict(Setting, setting, "setting."), from_dict(TrainConfig, train_config, "train_config.")
+    chosen, schedule = (
+        from_dict(ObjectiveConfig, setting, "setting."),
+        from_dict(TrainConfig, train_config, "train_config."),
+    )
     model, curves, spent = train(chosen, schedule, model_seed, data_seed)
     task = chosen.task()
     shown_BW = windows(task, chosen.tested, "final", data_seed, evaluating=True)[0]

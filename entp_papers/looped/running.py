@@ -103,7 +103,7 @@ class Trace:
         x, found = self.states[step - 1], {}
         for layer in self.machine.layers:
             if layer.attention is not None:
-                found[layer.says] = layer.attention.weights(x)[0]
+                found[layer.purpose] = layer.attention.weights(x)[0]
             x = layer(x)
         return found
 

@@ -99,30 +99,14 @@ NEAR = 0.05  # closer to no text right, or to all, counts as being there
 LEARNED = 0.5  # of texts of the trained sizes; a run with fewer has not learned what longer ones would be carried from
 
 SMALL_MODEL = dict(n_layers=2, n_heads=4, width=64)
-TRAIN = dict(
-    steps=1200,
-    batch_size=32,
-    max_lr=3e-3,
-    min_lr=3e-4,
-    warmup_steps=50,
-    weight_decay=0.01,
-    grad_clip=1.0,
-    eval_every=1200,
-)
-PARITY = dict(
-    problem_params=dict(slots=16),
-    train_sizes=list(range(1, 9)),
-    test_sizes=[4, 8, 10, 12, 14, 16],
-    **SMALL_MODEL,
-)
+RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=50, weight_decay=0.01, grad_clip=1.0)
+TRAIN = dict(steps=1200, batch_size=32, **RATES, eval_every=1200)
+SIZES = dict(train_sizes=list(range(1, 9)), test_sizes=[4, 8, 10, 12, 14, 16])
+PARITY = dict(problem_params=dict(slots=16), **SIZES, **SMALL_MODEL)
 # Random digits and $ before the operands: in training, too, every character comes at every place of a state, so that
 # turning an operand by one is learned for all lengths.
-SHIFT = dict(
-    problem_params=dict(most_digits=6, filling="0123456789$"),
-    train_sizes=[1, 2, 3],
-    test_sizes=[2, 3, 4, 5, 6],
-    **{**SMALL_MODEL, "width": 48},
-)
+SIZES = dict(train_sizes=[1, 2, 3], test_sizes=[2, 3, 4, 5, 6])
+SHIFT = dict(problem_params=dict(most_digits=6, filling="0123456789$"), **SIZES, **{**SMALL_MODEL, "width": 48})
 TINY = dict(problem_params=dict(slots=4), train_sizes=[1, 2], test_sizes=[2, 4], n_layers=2, n_heads=2, width=16)
 # By tier: random seeds, schedule, questions of each test size, and by task the setting and the arms. ENTP takes three
 # times a decoder's time for a step, and addition learns its trained lengths in none of the schedules that quick has
@@ -242,7 +226,7 @@ def written_table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def reuse_table(records: Sequence[Record]) -> pd.DataFrame:
-    """How many of the first layers keep their keys and values, of how many, by kind of model, event and part (X8).
+    """Number of the first layers that keep their keys and values, of how many, by kind of model, event and part (X8).
 
     Empty where the model has let go of that part, or never had it.
     """

@@ -31,7 +31,7 @@ SPARE = 8  # tokens of context beyond the longest text, so that a model may err
 
 
 @dataclass(frozen=True)
-class Setting:
+class ScratchpadConfig:
     """A task, a scratchpad, an architecture, and the sizes of questions to train and test.
 
     ``rows``: how inductive scratchpads are cut for training, in ``chunks`` or with ``duplicated`` states. To a decoder
@@ -73,12 +73,12 @@ class Setting:
         return from_dict(PROBLEMS[self.problem], self.problem_params, f"{self.problem}.")
 
 
-def shown(setting: Setting, problem: Problem, example: Example) -> Example:
+def shown(setting: ScratchpadConfig, problem: Problem, example: Example) -> Example:
     """The example as the model sees it: without states where there is no scratchpad."""
     return problem.without_states(example) if setting.scratchpad == "none" else example
 
 
-def rows_of(setting: Setting, problem: Problem, example: Example) -> list[Row]:
+def rows_of(setting: ScratchpadConfig, problem: Problem, example: Example) -> list[Row]:
     """The rows that an example is trained on."""
     if setting.scratchpad != "inductive":
         return [ordinary(problem.pad(), shown(setting, problem, example))]
@@ -92,7 +92,7 @@ def draw(problem: Problem, count: int, sizes: Sequence[int], *seed: int | str) -
     return [problem.example(sizes[(start + i) % len(sizes)], generator) for i in range(count)]
 
 
-def context_for(setting: Setting, problem: Problem) -> int:
+def context_for(setting: ScratchpadConfig, problem: Problem) -> int:
     """Tokens that the longest rows and texts have, among some of every size.
 
     Of inductive scratchpads whole texts are read at the trained sizes alone, where ways of reading are compared.
@@ -107,7 +107,9 @@ def context_for(setting: Setting, problem: Problem) -> int:
     return longest + SPARE
 
 
-def train_on(setting: Setting, train: TrainConfig, model_seed: int, data_seed: int) -> tuple[nn.Module, list[float]]:
+def train_on(
+    setting: ScratchpadConfig, train: TrainConfig, model_seed: int, data_seed: int
+) -> tuple[nn.Module, list[float]]:
     """A trained model and its loss at every step, in nats per counted token; data depend on seed and step alone.
 
     Raises ConfigError where task and setting do not fit, and TrainingError where the loss stops being finite.
@@ -135,7 +137,9 @@ def loss_of(model: nn.Module, batch: Batch, part: Part) -> Tensor:
 
 
 @torch.no_grad()
-def state_errors(model: nn.Module, setting: Setting, problem: Problem, examples: Sequence[Example]) -> list[float]:
+def state_errors(
+    model: nn.Module, setting: ScratchpadConfig, problem: Problem, examples: Sequence[Example]
+) -> list[float]:
     """The share of states with a wrong token when all before them are right, by the number of the state written.
 
     ConfigError where a text is longer than the model's context.
@@ -154,7 +158,9 @@ def state_errors(model: nn.Module, setting: Setting, problem: Problem, examples:
     return [sum(found) / len(found) for _, found in sorted(wrong.items())]
 
 
-def text_scores(model: nn.Module, setting: Setting, problem: Problem, examples: Sequence[Example]) -> dict[str, float]:
+def text_scores(
+    model: nn.Module, setting: ScratchpadConfig, problem: Problem, examples: Sequence[Example]
+) -> dict[str, float]:
     """The shares of scratchpads with the right answer and with every state right, written greedily by the model."""
     seen = [shown(setting, problem, e) for e in examples]
     texts = [e.states or (e.answer,) for e in seen]
@@ -196,7 +202,7 @@ def training_study(setting: dict[str, Any], train: dict[str, Any], tested: int, 
     Curves: by test size the shares of right answers and texts, and the mean error of a state; by step the loss, thinned
     to 100 points; the error by number of the state at the largest size.
     """
-    chosen = from_dict(Setting, setting, "setting.")
+    chosen = from_dict(ScratchpadConfig, setting, "setting.")
     at_least(1, tested=tested)
     require(compared >= 0, f"compared = {compared}: must not be negative")
     problem = chosen.build_problem()

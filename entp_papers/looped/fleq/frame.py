@@ -156,7 +156,7 @@ def violations(maker: Maker, d: int, seed: int = 0) -> dict[str, float]:
 
 
 def padding_error(maker: Maker, small: int, large: int, seed: int = 0) -> float:
-    """How far f of matrices in a corner of larger ones is from f of themselves, zeros around them included."""
+    """Difference of f of matrices in a corner of larger ones from f of themselves, zeros around them included."""
     generator = torch.Generator().manual_seed(seed)
     a, b = torch.randn(2, 3, small, small, generator=generator, dtype=torch.float64)
     room = (0, large - small, 0, large - small)

@@ -141,7 +141,7 @@ def block_layers(blocks: list[Block]) -> list[LayerPlan]:
     plans = []
     for layer in itertools.zip_longest(*(block.plans for block in blocks)):
         parts = [plan for plan in layer if plan is not None]
-        plan = LayerPlan("; ".join(p.says for p in parts))
+        plan = LayerPlan("; ".join(p.purpose for p in parts))
         plan.heads = [head for p in parts for head in p.heads]
         plan.units = [unit for p in parts for unit in p.units]
         plans.append(plan)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.validation import ConfigError, require
-from entp_papers.looped.assembler import near
+from entp_papers.looped.assembler import did_you_mean
 from entp_papers.looped.fleq.frame import BOUND, Frame, Maker, tokens_needed
 from entp_papers.looped.fleq.machine import FleqMachine, FleqShape
 from entp_papers.studies import at_least
@@ -103,7 +103,7 @@ def read(number: int, line: str, d: int, items, labels: dict[str, int], function
     kinds = {"item": items, "function": functions, "label": labels}
 
     def known(kind: str, name: str) -> str:
-        hint = near(name, kinds[kind]) or f"; there are {', '.join(kinds[kind])}"
+        hint = did_you_mean(name, kinds[kind]) or f"; there are {', '.join(kinds[kind])}"
         require(name in kinds[kind], f"line {number}: unknown {kind} {name!r}{hint}")
         return name
 

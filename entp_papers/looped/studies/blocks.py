@@ -78,7 +78,7 @@ def sigmoids_study(terms: list[int], data_seed: int = 0) -> Study:
 
 
 def lemma_5_errors(terms: list[int], seed: int) -> dict[str, float]:
-    """How far Lemma 5's block, three functions of two numbers, is from its sum; by the number of terms up to 200."""
+    """Error of Lemma 5's block, three functions of two numbers, against its sum; by the number of terms up to 200."""
     found = {}
     for m in (m for m in terms if m <= 200):
         draw = np.random.default_rng(seed)

@@ -206,7 +206,9 @@ def multiply_study(x: int, y: int, bits: int = 8) -> Study:
     attends: list[list[int]] = [[]]
     heads: list[str] = []
     for step in range(1, trace.steps + 1):
-        found = [(f"{says}, head {h + 1}", w) for says, ws in trace.attention(step).items() for h, w in enumerate(ws)]
+        found = [
+            (f"{purpose}, head {h + 1}", w) for purpose, ws in trace.attention(step).items() for h, w in enumerate(ws)
+        ]
         heads = [name for name, _ in found]
         # the scratchpad sees itself and its target, half and half: the target is the other one
         attends.append([int(w[0, 1:].argmax()) + 1 for _, w in found])

@@ -7,7 +7,6 @@ import pytest
 from made_up import sound
 
 from entp_lib.config import TIERS, config_id
-from entp_lib.experiments.beside import by_tier
 from entp_lib.experiments.experiment import select
 from entp_lib.experiments.measurements import Check, Measurement
 from entp_lib.records.store import Record
@@ -181,18 +180,6 @@ def test_tables_of_lengths_have_the_formats_of_each_tier_and_digits_in_order():
         assert list(shown[tier].columns) == [(a, n) for a in lengths.ARCHITECTURES for n in digits]
     assert shown["overnight"].loc[("padded", "none"), ("entp", 5)].startswith("1.00")
     assert sorted(scheme for family in lengths.FAMILIES.values() for scheme in family) == sorted(SCHEMES)
-
-
-def test_quick_is_shown_with_a_tier_that_lacks_its_arms(store):
-    arms = ("architecture", "n_layers", "scored")
-    night = records_of(ABSTRACTION, "overnight")
-    assert list(by_tier(ABSTRACTION, night, arms, store)) == ["overnight"]  # quick is not there
-    for r in records_of(ABSTRACTION, "quick"):
-        store.save(sound(r))
-    shown = by_tier(ABSTRACTION, night, arms, store)
-    assert list(shown) == ["overnight", "quick"] and shown["overnight"] == night
-    for tier in ("smoke", "quick", "gpu"):  # smoke is shown alone, gpu has every arm
-        assert list(by_tier(ABSTRACTION, records_of(ABSTRACTION, tier), arms, store)) == [tier]
 
 
 def test_a_pair_of_a_higher_tier_hides_no_five_of_quick(store):

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from mistakes import named
 from scipy import stats
 
-from entp_lib.validation import ConfigError
 from entp_papers.compact import laws
 from entp_papers.compact.laws import PUBLISHED, Parameters
 
@@ -67,15 +67,9 @@ def test_unfinished_runs_count_as_later_than_the_limit():
     assert laws.fit_epochs(stuck)["p_value"] > 0.01 > laws.fit_epochs(stuck, unfinished=100, limit=800)["p_value"]
 
 
-@pytest.mark.parametrize(
-    "make, named",
-    [
-        (lambda: laws.capacity(PUBLISHED[1], 1, 1, 1, "mean"), "form"),
-        (lambda: laws.fit(points()[:5]), "5 points"),
-        (lambda: laws.left_out(points()[:22], folds=6), "folds"),
-        (lambda: laws.fit_epochs(list(range(60)), unfinished=3), "unfinished"),
-    ],
+test_mistakes_are_named = named(
+    (lambda: laws.capacity(PUBLISHED[1], 1, 1, 1, "mean"), "form"),
+    (lambda: laws.fit(points()[:5]), "5 points"),
+    (lambda: laws.left_out(points()[:22], folds=6), "folds"),
+    (lambda: laws.fit_epochs(list(range(60)), unfinished=3), "unfinished"),
 )
-def test_bad_input(make, named):
-    with pytest.raises(ConfigError, match=named):
-        make()

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from mistakes import named
 
-from entp_lib.validation import ConfigError
 from entp_papers.compact import memory
 from entp_papers.compact.memory import MemoryConfig, Schedule
 
@@ -113,18 +113,12 @@ def test_shatter_counts_the_runs_that_got_there_and_fits_only_what_spreads(monke
     assert metrics["fit"] is None and metrics["moments"] is None and curves["epochs"] == [7] * 60
 
 
-@pytest.mark.parametrize(
-    "make, named",
-    [
-        (lambda: MemoryConfig(width=0), "width"),
-        (lambda: MemoryConfig(n_heads=2, attention_weights="query_key"), "n_heads"),
-        (lambda: MemoryConfig(feed_forward="frozen"), "feed_forward"),
-        (lambda: Schedule(batch_size=0), "batch_size"),
-        (lambda: memory.capacity_study({**MODEL, "widht": 3}, SCHEDULE, 8), "widht"),
-        (lambda: memory.capacity_study(MODEL, SCHEDULE, 8, 0), "runs"),
-        (lambda: memory.largest_library_study(MODEL, SCHEDULE, [8, 4]), "sizes"),
-    ],
+test_mistakes_are_named = named(
+    (lambda: MemoryConfig(width=0), "width"),
+    (lambda: MemoryConfig(n_heads=2, attention_weights="query_key"), "n_heads"),
+    (lambda: MemoryConfig(feed_forward="frozen"), "feed_forward"),
+    (lambda: Schedule(batch_size=0), "batch_size"),
+    (lambda: memory.capacity_study({**MODEL, "widht": 3}, SCHEDULE, 8), "widht"),
+    (lambda: memory.capacity_study(MODEL, SCHEDULE, 8, 0), "runs"),
+    (lambda: memory.largest_library_study(MODEL, SCHEDULE, [8, 4]), "sizes"),
 )
-def test_bad_input(make, named):
-    with pytest.raises(ConfigError, match=named):
-        make()

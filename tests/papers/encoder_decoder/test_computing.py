@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
@@ -12,8 +10,6 @@ from entp_lib.models.decoding import beam_search, filtered
 from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder import computing
 from entp_papers.encoder_decoder.computing import (
-    WAYS,
-    attention_total,
     brute_force,
     coordinates_study,
     costs_study,
@@ -60,15 +56,6 @@ def test_counted_work_is_what_pytorch_counts(way):
         return model.head(model.ln_f(x[:, -1]))
 
     assert counted_total(cfg, way, 6) == sum(counted(lambda n=n: token(n)) for n in range(1, 7))
-
-
-@given(n=st.integers(1, 40), width=st.sampled_from([4, 8]))
-def test_attentions_share_is_a_sum_of_lengths_or_squares(n, width):
-    cfg = ModelConfig("decoder", 3, 2, width, 5, 64)
-    assert attention_total(cfg, "decoder, cache", n) == 6 * width * n * (n + 1) // 2
-    assert attention_total(cfg, "ENTP", n) == 6 * width * n * (n + 1) * (2 * n + 1) // 6
-    for way in WAYS:
-        assert counted_total(cfg, way, n) > attention_total(cfg, way, n)
 
 
 def test_costs_are_counted_and_measured():

@@ -23,7 +23,7 @@ from entp_papers.encoder_decoder.experiment import (
     plan_objectives,
     table,
 )
-from entp_papers.encoder_decoder.objectives import Setting
+from entp_papers.encoder_decoder.objectives import ObjectiveConfig
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_arms_are_paired_and_differ_in_nothing_else():
     runs = plan_objectives("quick")
     assert len(runs) == 5 * len(ARMS) and plan_objectives("gpu") == []
     for run in runs:
-        setting = from_dict(Setting, run.config.params["setting"])
+        setting = from_dict(ObjectiveConfig, run.config.params["setting"])
         assert setting.objective == run.labels["objective"]
         assert run.config.params["model_seed"] == run.config.params["data_seed"] == run.labels["seed"]
     texts = {str({**r.config.params["setting"]["text"], "prefixes": 0}) for r in runs}

@@ -4,19 +4,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from mistakes import named
 
 from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder.computing import by_hand
 from entp_papers.encoder_decoder.losses import (
     IGNORED,
-    MaskedBatch,
     Masking,
     causal_loss,
     check_labels,
     entp_loss,
     full_states,
     mask_tokens,
-    masked_loss,
 )
 
 MASKING = Masking(20, 19, (17, 18, 19))
@@ -66,16 +65,6 @@ def test_entps_loss_is_the_causal_one_for_a_decoder_alone(small_model):
     assert abs(float(causal_loss(logits[:, :-1], labels[:, 1:]) - causal)) > 1e-3  # a second shift is another loss
 
 
-def test_all_ignored_is_said_before_any_compute(small_model, monkeypatch):
-    model = small_model("entp")
-    monkeypatch.setattr(model, "embed", lambda *_: pytest.fail("the model was run"))
-    nothing, visible = torch.full((2, 5), IGNORED), torch.ones(2, 5, dtype=torch.bool)
-    with pytest.raises(ConfigError, match="labels"):
-        masked_loss(model, MaskedBatch(torch.zeros(2, 5, dtype=torch.long), nothing, visible))
-    with pytest.raises(ConfigError, match="labels"):
-        entp_loss(model, nothing)
-
-
 def test_full_states_see_both_sides_and_causal_ones_do_not(small_model):
     model, tokens, other = small_model("entp"), torch.tensor([[3, 1, 4, 1]]), torch.tensor([[3, 1, 4, 2]])
     moved = (full_states(model, tokens) - full_states(model, other)).abs().amax((0, 2))
@@ -88,20 +77,14 @@ def masking(**change):
     return Masking(**{**dict(vocab_size=20, mask_token=19, special=(17, 18, 19)), **change})
 
 
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: masking(mask_token=20, special=(20,)), "token 20"),
-        (lambda: masking(mask_token=3), "mask_token = 3"),
-        (lambda: masking(share=1.0), "share = 1.0"),
-        (lambda: masking(masked=0.8, drawn=0.3), "masked = 0.8, drawn = 0.3"),
-        (lambda: masking(special=tuple(range(20))), "special"),
-        (lambda: mask_tokens(torch.tensor([[1, 20]]), MASKING, torch.Generator()), "token id 20"),
-        (lambda: mask_tokens(torch.tensor([[1, 2]]), MASKING, torch.Generator(), 3), "padding = 3"),
-        (lambda: check_labels(torch.tensor([5]), 5), "label 5"),
-        (lambda: causal_loss(torch.zeros(2, 1, 5), torch.zeros(2, 1, dtype=torch.long)), "1 token"),
-    ],
+test_mistakes_are_named = named(
+    (lambda: masking(mask_token=20, special=(20,)), "token 20"),
+    (lambda: masking(mask_token=3), "mask_token = 3"),
+    (lambda: masking(share=1.0), "share = 1.0"),
+    (lambda: masking(masked=0.8, drawn=0.3), "masked = 0.8, drawn = 0.3"),
+    (lambda: masking(special=tuple(range(20))), "special"),
+    (lambda: mask_tokens(torch.tensor([[1, 20]]), MASKING, torch.Generator()), "token id 20"),
+    (lambda: mask_tokens(torch.tensor([[1, 2]]), MASKING, torch.Generator(), 3), "padding = 3"),
+    (lambda: check_labels(torch.tensor([5]), 5), "label 5"),
+    (lambda: causal_loss(torch.zeros(2, 1, 5), torch.zeros(2, 1, dtype=torch.long)), "1 token"),
 )
-def test_bad_input_is_named(make, named):
-    with pytest.raises(ConfigError, match=named):
-        make()

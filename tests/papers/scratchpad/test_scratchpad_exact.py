@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mistakes import named
 
-from entp_lib.validation import ConfigError
 from entp_papers.scratchpad import relative
 from entp_papers.scratchpad.exact import (
     KINDS,
@@ -132,14 +132,8 @@ def test_windows_add_up_over_layers_and_the_inductive_field_does_not_grow(window
     assert (group_mask(torch.tensor([row.groups]))[0].tril().numpy() == mask).all()
 
 
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: changes(random_model("decoder", "learned", 0), Example((3,), ((3,), (4,), (5,))), True), "3 states"),
-        (lambda: relative.receptive_field(relative.window_mask(3, 1), 0), "layers = 0"),
-        (lambda: relative.relative_study(1, 3, 2), "most_tokens = 1"),
-    ],
+test_mistakes_are_named = named(
+    (lambda: changes(random_model("decoder", "learned", 0), Example((3,), ((3,), (4,), (5,))), True), "3 states"),
+    (lambda: relative.receptive_field(relative.window_mask(3, 1), 0), "layers = 0"),
+    (lambda: relative.relative_study(1, 3, 2), "most_tokens = 1"),
 )
-def test_bad_input_is_named(make, named):
-    with pytest.raises(ConfigError, match=named):
-        make()

@@ -9,7 +9,6 @@ import pytest
 from entp_lib.experiments import claims
 from entp_lib.records.store import Record
 from entp_lib.registry import STUDIES
-from entp_lib.validation import from_dict
 from entp_papers.scratchpad import experiment, pictures
 from entp_papers.scratchpad.exact import PAD
 from entp_papers.scratchpad.experiment import (
@@ -22,7 +21,6 @@ from entp_papers.scratchpad.experiment import (
     plan_training,
 )
 from entp_papers.scratchpad.format import Example, duplicate_states
-from entp_papers.scratchpad.training import Setting
 
 
 def made(runs):
@@ -101,17 +99,6 @@ def test_a_result_against_a_statement_refutes_it_alone(studied, study, change, r
     change(curves, metrics)
     broken = [replace(r, curves=curves, metrics=metrics) if r is record else r for r in studied]
     assert [c.claim for c in measure(broken) if c.verdict == "refuted"] == refuted
-
-
-def test_plans_are_paired_and_their_settings_can_be_built():
-    runs = plan_training("quick")
-    assert len(runs) == 5 * 3 and len(plan_training("overnight")) == 5 * (4 + 3)
-    assert plan_training("gpu") == [] == SCRATCHPAD.plan("gpu", 0)
-    for run in runs:
-        setting = from_dict(Setting, run.config.params["setting"])
-        assert ARMS[run.labels["arm"]] == (setting.scratchpad, setting.architecture)
-        assert max(setting.test_sizes) == 2 * max(setting.train_sizes)
-        setting.build_problem()
 
 
 def test_gaps_are_taken_beyond_the_trained_sizes():

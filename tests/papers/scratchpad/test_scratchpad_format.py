@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mistakes import named
 
-from entp_lib.validation import ConfigError
 from entp_papers.scratchpad.exact import PAD, random_model
 from entp_papers.scratchpad.format import Example, Scratchpad, batch_of, chunks, duplicate_states, group_mask, ordinary
 
@@ -76,19 +75,13 @@ def test_a_given_state_is_read_and_never_learned():
     assert [int(c) for c in ordinary(PAD, example).counted] == [0, 0, 0, 1, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: Scratchpad(0, 0, 1), "delimiter = 0"),
-        (lambda: PAD.text(Example((), ((3,),))), "question"),
-        (lambda: PAD.text(Example((3,), ((3,), ()))), "state 2"),
-        (lambda: PAD.text(Example((3,), ((3, 1),))), "delimiter token 1"),
-        (lambda: chunks(PAD, Example((), ((3,), (4, 5)), given=2)), "given = 2"),
-        (lambda: duplicate_states(PAD, Example((3,), ((3,),)), ("masks",)), "without = 'masks'"),
-        (lambda: batch_of([ordinary(PAD, Example((3,), ((4,),)))], length=2), "length = 2"),
-        (lambda: batch_of([replace(ordinary(PAD, Example((3,), ((4,),))), counted=(False,) * 4)]), "labels"),
-    ],
+test_mistakes_are_named = named(
+    (lambda: Scratchpad(0, 0, 1), "delimiter = 0"),
+    (lambda: PAD.text(Example((), ((3,),))), "question"),
+    (lambda: PAD.text(Example((3,), ((3,), ()))), "state 2"),
+    (lambda: PAD.text(Example((3,), ((3, 1),))), "delimiter token 1"),
+    (lambda: chunks(PAD, Example((), ((3,), (4, 5)), given=2)), "given = 2"),
+    (lambda: duplicate_states(PAD, Example((3,), ((3,),)), ("masks",)), "without = 'masks'"),
+    (lambda: batch_of([ordinary(PAD, Example((3,), ((4,),)))], length=2), "length = 2"),
+    (lambda: batch_of([replace(ordinary(PAD, Example((3,), ((4,),))), counted=(False,) * 4)]), "labels"),
 )
-def test_bad_input_is_named(make, named):
-    with pytest.raises(ConfigError, match=named):
-        make()

@@ -8,7 +8,7 @@ from entp_lib.models import build_model
 from entp_lib.validation import ConfigError
 from entp_papers.scratchpad.format import Example, chunks
 from entp_papers.scratchpad.training import (
-    Setting,
+    ScratchpadConfig,
     compare_ways,
     context_for,
     draw,
@@ -46,14 +46,14 @@ def test_every_arm_runs(scratchpad, architecture):
 def test_both_ways_of_cutting_train_the_same_model():
     losses = []
     for rows in ("duplicated", "chunks"):
-        setting = Setting(**TINY, scratchpad="inductive", architecture="decoder", positions="alibi", rows=rows)
+        setting = ScratchpadConfig(**TINY, scratchpad="inductive", architecture="decoder", positions="alibi", rows=rows)
         losses.append(train_on(setting, TrainConfig(**STEPS), 0, 0)[1])
     assert losses[0] == pytest.approx(losses[1], abs=1e-4) and losses[0][0] != losses[0][-1]
 
 
 def test_inductive_contexts_do_not_grow_with_the_tested_sizes():
     def context(scratchpad, *sizes):
-        setting = Setting(**{**TINY, "test_sizes": sizes}, scratchpad=scratchpad, architecture="entp")
+        setting = ScratchpadConfig(**{**TINY, "test_sizes": sizes}, scratchpad=scratchpad, architecture="entp")
         return context_for(setting, setting.build_problem())
 
     assert context("inductive", 2) == context("inductive", 2, 4)
@@ -62,7 +62,7 @@ def test_inductive_contexts_do_not_grow_with_the_tested_sizes():
 
 def test_whole_texts_of_trained_sizes_fit_the_context():
     """Reading with a mask takes the whole text, which is longer than any chunk that the model was trained on."""
-    setting = Setting("shift_addition", dict(most_digits=4), "inductive", "decoder", (1, 4), (4,), 2, 2, 16)
+    setting = ScratchpadConfig("shift_addition", dict(most_digits=4), "inductive", "decoder", (1, 4), (4,), 2, 2, 16)
     task = setting.build_problem()
     examples = draw(task, 3, [4], "compare", 0)
     assert max(len(task.pad().text(e)) for e in examples) > max(
@@ -74,7 +74,7 @@ def test_whole_texts_of_trained_sizes_fit_the_context():
 
 def test_a_state_is_learned_and_scored():
     """One bit in one slot, copied to two states."""
-    setting = Setting("parity", dict(slots=1), "inductive", "decoder", (1,), (1,), 2, 2, 32)
+    setting = ScratchpadConfig("parity", dict(slots=1), "inductive", "decoder", (1,), (1,), 2, 2, 32)
     schedule = TrainConfig(steps=100, batch_size=24, max_lr=1e-2, min_lr=1e-3, warmup_steps=10, weight_decay=0.0)
     model, losses = train_on(setting, schedule, 0, 0)
     problem = setting.build_problem()
