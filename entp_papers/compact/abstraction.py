@@ -16,43 +16,36 @@ NAME, LAST_TOKEN_NAME = "compact_abstraction", "compact_last_token"
 NOTEBOOK = "12_compact_transformers"
 GUESS, NEAR = 1 / 3, 0.05  # accuracy of a guess among three variables; closer to it, or to 1, counts as being there
 
-# By tier: the task; every arm as (architecture, layers, heads, scored positions) with its seeds; what all share. ENTP
+BOTH = ("decoder", "entp")
+# By tier: the task; arms as (architecture, layers, heads, scored positions); their seeds; what all share. ENTP
 # runs a prefix for each scored position, so that it trains on some of them, drawn at random, and has a twin that does.
-ALL_SHAPES = {
-    (architecture, n_layers, n_heads, scored): 5
+ALL_SHAPES = [
+    (architecture, n_layers, n_heads, scored)
     for architecture, scored in (("decoder", "all"), ("decoder", "sampled"), ("entp", "sampled"))
     for n_layers, n_heads in ((1, 8), (2, 4), (3, 2))
-}
+]
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
         task=dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3, sample=4),
-        shapes={
-            ("decoder", 1, 2, "all"): 1,
-            ("decoder", 2, 2, "all"): 1,
-            ("decoder", 2, 2, "sampled"): 1,
-            ("entp", 2, 2, "sampled"): 1,
-        },
+        shapes=[("decoder", n_layers, 2, "all") for n_layers in (1, 2)] + [(name, 2, 2, "sampled") for name in BOTH],
+        seeds=1,
         shared=dict(width=16, steps=4, batch_size=8, evaluations=2, sequences=16),
     ),
     "quick": dict(
         task=dict(template_length=6),
-        shapes={
-            ("decoder", 1, 8, "all"): 5,
-            ("decoder", 2, 4, "all"): 5,
-            ("decoder", 3, 2, "all"): 5,
-            ("decoder", 2, 4, "sampled"): 5,
-            ("entp", 2, 4, "sampled"): 5,
-        },
+        shapes=ALL_SHAPES[:3] + [(name, 2, 4, "sampled") for name in BOTH],
+        seeds=5,
         shared=dict(width=48, steps=1200, evaluations=12, sequences=128),
     ),
     # The paper's width and a fifth of its steps, for the question that five pairs can answer in a night.
     "overnight": dict(
         task=dict(),
-        shapes={("decoder", 1, 8, "all"): 5, ("decoder", 2, 4, "all"): 5},
+        shapes=ALL_SHAPES[:2],
+        seeds=5,
         shared=dict(width=128, steps=20_000, evaluations=40),
     ),
-    "gpu": dict(task=dict(), shapes=ALL_SHAPES, shared=dict(width=128, steps=20_000)),
-    "paper": dict(task=dict(), shapes=ALL_SHAPES, shared=dict(width=128, steps=100_000)),
+    "gpu": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=20_000)),
+    "paper": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=100_000)),
 }
 # Runs of the same seeds measured while they learn, (n_layers, n_heads, seed, steps): until just after two thirds of
 # the last tokens are right, as far as the runs of ``compact_abstraction`` had shown it.
@@ -67,8 +60,8 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if tier not in TIERS:
         return []
     t, found = TIERS[tier], []
-    for (architecture, n_layers, n_heads, scored), count in t["shapes"].items():
-        for seed in range(seeds or count):
+    for architecture, n_layers, n_heads, scored in t["shapes"]:
+        for seed in range(seeds or t["seeds"]):
             shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
             params = dict(task={**t["task"], "scored": scored}, seed=seed, **shape, **t["shared"])
             config = StudyConfig(NAME, tier, "compact_abstraction", params, seed, seed)

@@ -188,11 +188,6 @@ def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
     return sum(max(c.values()) for c in counts.values()) / total
 
 
-def concept_ceiling(triplets_P3: np.ndarray) -> float:
-    """Largest share of the triplets that a model can recall which never sees the relation."""
-    return ceiling(triplets_P3[:, 0].tolist(), triplets_P3[:, 2].tolist())
-
-
 def walk_ceiling(tokens_WT: np.ndarray) -> float:
     """Largest share of the nodes of walks that all before them tells: equal beginnings may go on differently."""
     items = [

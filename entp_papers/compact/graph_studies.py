@@ -237,7 +237,7 @@ def triplets_study(
         "accuracy": curves["accuracy"][-1],
         "best": best,
         "recalled": round(best * len(items_P3)),
-        "concept_ceiling": graph.concept_ceiling(items_P3.numpy()),
+        "concept_ceiling": graph.ceiling(items_P3[:, 0].tolist(), items_P3[:, 2].tolist()),
         "relation_gradient": relation_gradient(network, sample),
         "change_by_batch_mates": change_by_batch_mates(network, sample),
         "epochs_to_99": first_at(curves, "accuracy", 0.99, "epoch"),

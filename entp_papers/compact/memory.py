@@ -201,13 +201,6 @@ def random_library(cfg: MemoryConfig, sequences: int, seed: int) -> Tensor:
     return torch.randint(cfg.symbols, (sequences, cfg.length), generator=generator_for("cpu", "library", seed))
 
 
-def stacked(cfg: MemoryConfig, seeds: list[int]) -> tuple[Weights, Weights]:
-    """Trained and frozen weights of one model per seed, with a first dimension R."""
-    generators = [generator_for("cpu", "memory", seed) for seed in seeds]
-    models = [(trained_weights(cfg, g), frozen_weights(cfg, g)) for g in generators]
-    return tuple({name: torch.stack([m[i][name] for m in models]) for name in models[0][i]} for i in (0, 1))
-
-
 @torch.no_grad()
 def recalled(cfg: MemoryConfig, trained, frozen, libraries_RKT: Tensor, most: int = 4096) -> Tensor:
     """Number of sequences of each library whose last token has the largest logit, (R,)."""
@@ -224,7 +217,9 @@ def train(cfg: MemoryConfig, schedule: Schedule, libraries_RKT: Tensor, seeds: l
     The order of an epoch depends on the run's seed and the epoch alone. A run that has stopped improving keeps its
     result while the others go on.
     """
-    trained, frozen = stacked(cfg, seeds)
+    generators = [generator_for("cpu", "memory", seed) for seed in seeds]
+    models = [(trained_weights(cfg, g), frozen_weights(cfg, g)) for g in generators]
+    trained, frozen = ({name: torch.stack([m[i][name] for m in models]) for name in models[0][i]} for i in (0, 1))
     for weight in trained.values():
         weight.requires_grad_(True)
     optimizer = torch.optim.Adam(list(trained.values()), lr=schedule.rate)

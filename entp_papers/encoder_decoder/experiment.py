@@ -44,13 +44,6 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def visible_pairs(influence: dict[str, list[list[float]]]) -> bool:
-    """Whether tokens that move others' states, in attention without a mask and causal, are N² and N (N + 1) / 2."""
-    seen = {name: np.array(influence[name]) > EXACT for name in ("corrected", "causal")}
-    n = len(seen["causal"])
-    return seen["corrected"].sum() == n * n and seen["causal"].sum() == n * (n + 1) // 2
-
-
 # Corrections of what is printed.
 CACHE = "with layers, places, a type, and more than one token"
 ENCODER_TIME = "in one pass, whose work grows with n and n²"
@@ -70,6 +63,9 @@ def measure(records: Sequence[Record]) -> list[Check]:
     cached = caches["decoder"].max() < EXACT and encoder[1] < EXACT and encoder[encoder.index > 1].min() > APART
     never = ("special_selected", "unselected_changed", "labels_not_the_original")
     masked = m["masking"]["largest_sigma"] < SIGMAS and not any(m["masking"][name] for name in never)
+    # pairs of tokens of which one moves the other's state, in attention without a mask and causal
+    full, causal = ((np.array(m["bugs"]["influence"][name]) > EXACT).sum() for name in ("corrected", "causal"))
+    n = len(m["bugs"]["influence"]["causal"])
     one_pass, writing = m["costs"]["one_pass"], m["costs"]["slopes"]["decoder, cache"]["counted"]
 
     return [
@@ -81,7 +77,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
         check("ED-causal-loss", "losses", m["losses"]["largest"] < EXACT, remark="NaN where all labels are ignored"),
         check("ED-sampling", "sampling", frame(records, "sampling")["right"].all()),
         check("ED-cache-decoder", "caches", cached),
-        check("ED-triangle", "bugs", visible_pairs(m["bugs"]["influence"]), remark="N (N + 1) / 2"),
+        check("ED-triangle", "bugs", full == n * n and causal == n * (n + 1) // 2, remark="N (N + 1) / 2"),
         check("ED-training-cost", "costs", 1.9 < one_pass <= 2, remark=LINEAR_MAPS),
         check("ED-encoder-time", "costs", one_pass < 0.1, one_pass > 1.9, ENCODER_TIME),
         check("ED-decoder-time", "costs", writing < 1.1, 1.9 < writing <= 2, DECODER_TIME),
