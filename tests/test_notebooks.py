@@ -132,7 +132,7 @@ def test_every_attempted_claim_points_at_a_heading():
         cells = nbformat.read(path, as_version=4).cells
         headings = [line[3:] for c in cells for line in c.source.splitlines() if line.startswith("## ")]
         assert claim.section in headings, f"{claim.id}: {path.name} has no section {claim.section!r}"
-        assert claims.link(claim.id).startswith(f"[{path.stem[:2]}](<notebooks/{path.name}#")
+        assert claims.link(claim.id).startswith(f"[{paths.number_of(path.stem)}](<notebooks/{path.name}#")
 
 
 def test_every_figure_belongs_to_a_notebook_and_names_its_records():

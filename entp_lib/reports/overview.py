@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from entp_lib.experiments import png_files
+from entp_lib.paths import number_of
 from entp_lib.reports.options import check_sound, notebook_paths
 
 LEFT = 'style="text-align:left"'  # Jupyter would put text to the right
@@ -72,8 +73,8 @@ def gallery_html(without: str = "00_") -> Html:
     ``without``: figures whose names begin so are left out.
     """
     found = [(path, about) for path, about in png_files.gallery() if not path.stem.startswith(without)]
-    stems = {path.name[:2]: path.stem for path in notebook_paths()}
-    cells = [picture_cell(path, about, stems.get(path.name[:2], "")) for path, about in found]
+    stems = {number_of(path.name): path.stem for path in notebook_paths()}
+    cells = [picture_cell(path, about, stems.get(number_of(path.name), "")) for path, about in found]
     rows = ["<tr>" + "".join(cells[i : i + GRID]) + "</tr>" for i in range(0, len(cells), GRID)]
     return Html("\n".join(["<table>", *rows, "</table>"]))
 

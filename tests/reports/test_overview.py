@@ -13,6 +13,7 @@ from PIL import Image
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.experiments import png_files
+from entp_lib.paths import number_of
 from entp_lib.reports import overview
 from entp_lib.reports.options import is_own, notebook_paths
 
@@ -53,7 +54,7 @@ def test_every_notebook_is_listed_once_with_what_it_asks():
     rows = re.findall(r'<tr><td[^>]*><a href="(\w+)\.ipynb">(.*?)</a></td><td[^>]*>(.*?)</td></tr>', text)
     assert [stem for stem, _, _ in rows] == [path.stem for path in found] and not Tags(text).open
     for (stem, title, asks), path in zip(rows, found, strict=True):
-        assert title.startswith(f"{stem[:2]} · ") and 20 < len(asks) < 160
+        assert title.startswith(f"{number_of(stem)} · ") and 20 < len(asks) < 160
         if not is_own(path):
             first = json.loads(path.read_text(encoding="utf-8"))["cells"][0]
             assert html.unescape(asks) == first["metadata"]["asks"]
