@@ -65,6 +65,9 @@ def test_every_cell_was_executed_in_order_without_errors(path):
     assert outputs
 
 
+WRITTEN_OUT = ("14_encoder_vs_decoder", "14-whole")  # ENTP in forty lines, which a reader is to see whole
+
+
 @names
 def test_no_paths_and_no_logic(path):
     texts = [c.source for c in nbformat.read(path, as_version=4).cells]
@@ -76,6 +79,9 @@ def test_no_paths_and_no_logic(path):
     for text in texts:
         assert not re.search(r"(?<![\w.])/(home|root|tmp|work|Users|mnt)/|[A-Z]:\\\\", text), text
     for cell in code_cells(path):
+        if (path.stem, cell.id) == WRITTEN_OUT:
+            assert len(cell.source.splitlines()) <= 45
+            continue
         for node in ast.walk(ast.parse(cell.source)):
             assert not isinstance(node, ast.FunctionDef), f"a function in {path.name}: its place is entp_lib"
             if isinstance(node, ast.ClassDef):
