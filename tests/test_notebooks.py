@@ -40,6 +40,7 @@ def test_form(path):
     assert set(notebook.metadata) <= {"kernelspec", "language_info"}
     assert path.stat().st_size <= 500 * 1024
     assert len(code_cells(path)) <= 20
+    assert sum(len(c.source.split()) for c in notebook.cells if c.cell_type == "markdown") <= 1500
     assert not any("injected-parameters" in c.metadata.get("tags", []) for c in notebook.cells)
 
 
