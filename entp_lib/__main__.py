@@ -122,12 +122,13 @@ def campaign_command(options) -> int:
 
 
 def tier_command(options) -> int:
+    from entp_lib.paths import number_of
     from entp_lib.reports import tiers
     from entp_lib.reports.options import notebook_paths
 
     check_limits(options)
-    only = [path.name[:2] for path in notebook_paths(options.only)] if options.only else []
-    known = ", ".join(sorted({e.notebook[:2] for e in tiers.experiments_of(options.tier)})) or "none"
+    only = [number_of(path.name) for path in notebook_paths(options.only)] if options.only else []
+    known = ", ".join(sorted({number_of(e.notebook) for e in tiers.experiments_of(options.tier)})) or "none"
     right = f"--only {options.only}: notebooks whose experiments are run in turn at {options.tier}: {known}"
     require(not only or bool(tiers.experiments_of(options.tier, only)), right)
     limit = seconds(options.time_limit)

@@ -217,7 +217,7 @@ def not_attempted(rows: pd.DataFrame) -> str:
     left = rows[rows["verdict"] == "not attempted"]
     if left.empty:
         return ""
-    lines = [f"- {r.id} ({r.source}): {r.statement} ({str(r.notebook)[:2]})" for r in left.itertuples()]
+    lines = [f"- {r.id} ({r.source}): {r.statement} ({paths.number_of(str(r.notebook))})" for r in left.itertuples()]
     return "Not attempted yet, with the number of the notebook that would judge them:\n\n" + "\n".join(lines) + "\n"
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 from entp_lib import paths
@@ -22,13 +23,15 @@ CLASS_NEEDS = ("dataclasses", "typing", "entp_lib.experiments.parameters", "entp
 def notebook_paths(only: str = "") -> list[Path]:
     """The numbered notebooks, the overview last because it shows what the others leave.
 
-    ``only``: numbers or names, separated by commas, as in "03,06_match3". ConfigError names one that does not exist,
-    and two of one number. A copy such as JupyterLab's "03_count3-Copy1" is no numbered notebook.
+    A number is two digits, and a letter for a second notebook on one subject ("03b"). ``only``: numbers or names,
+    separated by commas, as in "03,06_match3". ConfigError names one that does not exist, and two of one number. A copy
+    such as JupyterLab's "03_count3-Copy1" is no numbered notebook.
     """
     found: dict[str, Path] = {}
-    for path in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb")):
-        if path.stem.isidentifier() or path.stem[3:].isidentifier():
-            other = found.setdefault(path.name[:2], path)
+    for path in sorted(paths.notebooks().glob("[0-9][0-9]*_*.ipynb")):
+        number, _, name = path.stem.partition("_")
+        if number[2:] in ("", *ascii_lowercase) and name.isidentifier():
+            other = found.setdefault(number, path)
             require(other == path, f"notebooks {other.stem} and {path.stem} have one number: rename one of them")
     names = {path.stem: number for number, path in found.items()}
     wanted = [Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()]
@@ -90,7 +93,7 @@ def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: lis
     for name in extra:
         having = [path.stem for path in notebooks if name in known[path]]
         if having and len(having) < len(notebooks):
-            only = ",".join(stem[:2] for stem in having)
+            only = ",".join(paths.number_of(stem) for stem in having)
             raise ConfigError(f"parameter {name} belongs to {', '.join(having)}: add --only {only}")
     return [checked({**given, **extra}, known[path], path) for path in notebooks]
 

@@ -1,20 +1,16 @@
-"""Tables of the overview: every figure in one grid, and all notebooks.
+"""Table of the overview: all notebooks with what each asks.
 
 It is HTML of the plainest kind, without style sheets or scripts, which JupyterLab and code hosts would leave out; links
 are relative to ``notebooks/``.
 """
 
-import base64
 import html
-import io
 import re
 from pathlib import Path
 
-from entp_lib.experiments import png_files
 from entp_lib.reports.options import check_sound, notebook_paths
 
 LEFT = 'style="text-align:left"'  # Jupyter would put text to the right
-GRID, WIDTH = 4, 190  # pictures in a row, pixels of each
 
 
 class Html(str):
@@ -64,36 +60,3 @@ def notebooks_html(without: str = "00_") -> Html:
         linked = f'<a href="{path.name}">{html.escape(title_of(path.stem))}</a>'
         lines.append(f"<tr><td {LEFT}>{linked}</td><td {LEFT}>{html.escape(asked_by(path))}</td></tr>")
     return Html("\n".join([*lines, "</table>"]))
-
-
-def gallery_html(without: str = "00_") -> Html:
-    """Every finished figure, small and in full colour, in one grid; each with its text and a link to its notebook.
-
-    ``without``: figures whose names begin so are left out.
-    """
-    found = [(path, about) for path, about in png_files.gallery() if not path.stem.startswith(without)]
-    stems = {path.name[:2]: path.stem for path in notebook_paths()}
-    cells = [picture_cell(path, about, stems.get(path.name[:2], "")) for path, about in found]
-    rows = ["<tr>" + "".join(cells[i : i + GRID]) + "</tr>" for i in range(0, len(cells), GRID)]
-    return Html("\n".join(["<table>", *rows, "</table>"]))
-
-
-def picture_cell(path: Path, about: str, notebook: str) -> str:
-    """A cell of the grid: the picture, a link to its notebook, what it shows and what it rests on."""
-    alt, _, rests = about.partition(" [")
-    data = base64.b64encode(small_picture(path)).decode()
-    picture = f'<img src="data:image/webp;base64,{data}" width="{WIDTH}" alt="{html.escape(alt)}">'
-    linked = f'<a href="{notebook}.ipynb">{picture}</a>' if notebook else picture
-    return f'<td {LEFT} valign="top">{linked}<br>{path.stem}<br>{html.escape(rests.partition("; commit")[0])}</td>'
-
-
-def small_picture(path: Path) -> bytes:
-    """A finished PNG as a WebP ``WIDTH`` pixels wide: a few KiB in all its colours."""
-    from PIL import Image
-
-    with Image.open(path) as image:
-        height = round(image.height * WIDTH / image.width)
-        small = image.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    small.save(buffer, format="WEBP", quality=30, method=6)
-    return buffer.getvalue()

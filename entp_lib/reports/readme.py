@@ -25,7 +25,7 @@ def findings_part(table: pd.DataFrame) -> str:
 
 def notebooks_part(_: pd.DataFrame) -> str:
     """The notebooks, linked."""
-    links = [f"[{p.stem[:2]} {p.stem[3:].replace('_', ' ')}](notebooks/{p.name})" for p in sorted_notebooks()]
+    links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted_notebooks()]
     return " · ".join(links) + ".\n"
 
 

@@ -105,7 +105,7 @@ def run_notebooks(options, given: dict) -> int:
     if options.tier == "overnight" and not asks_for_other_runs(options):
         from entp_lib.reports import tiers
 
-        numbers = [path.name[:2] for path in launcher.notebook_paths(options.only)]
+        numbers = [paths.number_of(path.name) for path in launcher.notebook_paths(options.only)]
         store = Store()
         missing = [c for e in tiers.experiments_of("overnight", numbers) for c in e.missing(store, "overnight")]
         what = f"{len(missing)} overnight runs without a record"

@@ -88,7 +88,9 @@ def new_notebook(name: str, task: str) -> tuple[list[Path], str]:
     from entp_lib.tasks import TASKS
 
     root = paths.root()
-    check_name("notebook", name, {*EXPERIMENTS, *(path.stem[3:] for path in paths.notebooks().glob("*.ipynb"))})
+    check_name(
+        "notebook", name, {*EXPERIMENTS, *(path.stem.partition("_")[2] for path in paths.notebooks().glob("*.ipynb"))}
+    )
     free = name.upper() not in NAMES_IN_TEMPLATES
     require(free, f"notebook {name!r}: {name.upper()} is a name that its files have already; take another")
     one_of("--task", task, TASKS)

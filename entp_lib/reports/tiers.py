@@ -23,7 +23,7 @@ def experiments_of(tier: str, only: Sequence[str] = ()) -> list[Experiment]:
     One that is not in that order has no design in the journal yet, and is left to ``train``.
     """
     found = [EXPERIMENTS[name] for name in nightly_order()]
-    return [e for e in found if e.plan(tier, 0) and (not only or e.notebook[:2] in only)]
+    return [e for e in found if e.plan(tier, 0) and (not only or paths.number_of(e.notebook) in only)]
 
 
 def lower_priority() -> None:

@@ -27,7 +27,7 @@ from entp_papers.entp.pairless import by_length, no_pairs_found
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """Parameters of notebook 03: ``threshold`` is the token accuracy whose first crossing is timed, in (0, 1)."""
+    """Parameters of notebook 03b: ``threshold`` is the token accuracy whose first crossing is timed, in (0, 1)."""
 
     threshold: float = 0.8
 
@@ -214,7 +214,7 @@ COUNT3_UNSEEN = Experiment(
     "count3_unseen",
     1,
     "Count3 with seeds that hardly repeat",
-    "03_count3",
+    "03b_count3_details",
     Plan("count3_unseen", "counting", UNSEEN, ARMS),
     lead_claims({"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"}, (questions.growth,)),
     changeable=False,

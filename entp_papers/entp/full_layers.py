@@ -91,7 +91,7 @@ FULL_LAYER_RUNS = Experiment(
     "full_layers",
     1,
     "How many full layers Count3 takes",
-    "03_count3",
+    "03b_count3_details",
     plan,
     Comparisons(
         (

@@ -280,7 +280,7 @@ COUNT3_BOUNDS = Experiment(
     NAME,
     1,
     "What a predictor gets that looks at no pair",
-    "03_count3",
+    "03b_count3_details",
     plan,
     no_claims,
     changeable=False,

@@ -135,14 +135,14 @@ COUNT3_LONG, COUNT3_LONG_PAIRS, COUNT3_LONG_ALL, ADDITION_FOUR_DIGITS = (
         (
             "count3_long",
             "Count3 at length 24, few prefixes of many sequences: the gate",
-            "03_count3",
+            "03b_count3_details",
             plan_counting,
             no_claims,
         ),
         (
             "count3_long_pairs",
             "Count3 at length 24, few prefixes of many sequences: pairs",
-            "03_count3",
+            "03b_count3_details",
             plan_counting_pairs,
             no_claims,
         ),

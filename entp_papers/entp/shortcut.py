@@ -134,7 +134,7 @@ COUNT3_PROBE = Experiment(
     NAME,
     1,
     "Do models of Count3 use the shortcut that looks at no pair?",
-    "03_count3",
+    "03b_count3_details",
     plan,
     no_claims,
     changeable=False,

@@ -239,7 +239,7 @@ def test_what_has_records_is_not_called_not_run(store, capsys):
         assert COUNT3_UNSEEN.collect_if_any(NotebookParameters(**asked)) == []
         assert "(its runs are stored at tier overnight; tier = 'best' and" in capsys.readouterr().out
     assert COUNT3_UNSEEN.collect_if_any(NotebookParameters(), store) == []
-    assert "(not run yet; to run it: ./run_all.sh --tier overnight --only 03)" in capsys.readouterr().out
+    assert "(not run yet; to run it: ./run_all.sh --tier overnight --only 03b)" in capsys.readouterr().out
     assert len(COUNT3_UNSEEN.collect_if_any(NotebookParameters())) == 20 and capsys.readouterr().out == ""
 
 

@@ -71,7 +71,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_overview_comes_last_and_numbers_choose():
-    names = [path.name[:2] for path in launcher.notebook_paths()]
+    names = [paths.number_of(path.name) for path in launcher.notebook_paths()]
     assert names[-1] == "00" and names[:-1] == sorted(names[:-1])
     assert [p.name[:2] for p in launcher.notebook_paths("00, 3")] == ["03", "00"]
     assert [p.name[:2] for p in launcher.notebook_paths("03_count3,notebooks/06_match3.ipynb")] == ["03", "06"]
@@ -80,9 +80,10 @@ def test_the_overview_comes_last_and_numbers_choose():
 
 
 def test_two_notebooks_of_one_number_are_refused_and_copies_are_none(folder):
-    for name in ("03_count3", "04_rasp", "04_rasp-Copy1", "03_count3 (1)"):
+    for name in ("03_count3", "03b_more", "04_rasp", "04_rasp-Copy1", "03_count3 (1)"):
         write_notebook(folder, name, "1")
-    assert [p.stem for p in launcher.notebook_paths()] == ["03_count3", "04_rasp"]
+    assert [p.stem for p in launcher.notebook_paths()] == ["03_count3", "03b_more", "04_rasp"]
+    assert [p.stem for p in launcher.notebook_paths("03b")] == ["03b_more"]
     for wrong in ("04_rasp-Copy1", ",", " "):
         with pytest.raises(ConfigError):
             launcher.notebook_paths(wrong)
@@ -344,7 +345,7 @@ def test_a_night_of_fewer_seeds_does_not_complete_the_tier_first(more, whole, mo
         (["run", "--jobs", "-1"], "--jobs -1: must be 0 (one per core) or more"),
         (["run", "--time-limit", "soon"], "time limit 'soon'"),
         (["run", "-p", "tier=Quick"], "did you mean 'quick'"),
-        (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03_count3: add --only 03"),
+        (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03b_count3_details: add --only 03b"),
         (["run", "--only", "07", "-p", "rule=bogus"], "07_addition: checkpoint rule = 'bogus'"),
         (["run", "--only", "90", "-p", "first=bogus"], "90_playground: first = 'bogus': write experiment/id"),
         (["run", "--lab", "--tier", "quick"], "--lab does not take --tier"),

@@ -72,7 +72,7 @@ def enter(window, selector, value, event="input"):
 
 def test_no_link_is_broken_and_every_picture_has_words(site):
     assert links.broken_links(site) == [] and links.pictures_without_alt(site) == []
-    for notebook in paths.notebooks().glob("[0-9][0-9]_*.ipynb"):
+    for notebook in paths.notebooks().glob("[0-9][0-9]*_*.ipynb"):
         assert (site / "notebooks" / f"{notebook.stem}.html").exists()
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.experiments import claims
 from entp_lib.files import read_text
+from entp_lib.paths import number_of
 from entp_lib.reports.findings import VERDICT_WORDS, papers, scale, tally, title_of
 from entp_lib.reports.ledger import papers_claims
 from entp_lib.reports.readme import sorted_notebooks
@@ -112,7 +113,7 @@ def gallery() -> str:
     ]
     last = ""
     for path, about in png_files.gallery():
-        notebook = next((p.stem for p in sorted_notebooks() if p.stem[:2] == path.stem[:2]), None)
+        notebook = next((p.stem for p in sorted_notebooks() if number_of(p.stem) == number_of(path.stem)), None)
         if notebook and notebook != last:
             parts.append(f"## {title_of_notebook(notebook)}\n")
             parts.append(f'<a href="notebooks/{notebook}.html">To the notebook</a>\n')
@@ -207,9 +208,9 @@ def where(claim: str, known: set[str], page: str) -> str:
     row = claims.reference_claims().set_index("id").loc[claim]
     path = f"notebooks/{row['notebook']}.ipynb"
     if path not in known:
-        return f"{escape(row['notebook'][:2])}, not written yet"
+        return f"{escape(number_of(row['notebook']))}, not written yet"
     fragment = "" if pd.isna(row["section"]) else "#" + anchor(row["section"])
-    words = row["notebook"][:2] + ("" if pd.isna(row["section"]) else f" · {row['section']}")
+    words = number_of(row["notebook"]) + ("" if pd.isna(row["section"]) else f" · {row['section']}")
     return f'<a href="{escape(relative(page_of(path), page) + fragment)}">{escape(words)}</a>'
 
 
