@@ -12,7 +12,7 @@ from pathlib import Path
 
 from entp_lib import paths
 from entp_lib.files import read_text, write_atomically
-from entp_lib.reports.options import is_own, notebook_paths
+from entp_lib.reports.parameters import is_own, notebook_paths
 from entp_lib.validation import ConfigError
 
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -116,7 +116,7 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Sequence[Path
     """Make or refresh the working copies and replace this process by JupyterLab. ConfigError where that is missing."""
     command = lab_command(port, browser)
     if kept := refresh_copies(reset):
-        names, numbers = ", ".join(map(paths.relative, kept)), ",".join(path.name[:2] for path in kept)
+        names, numbers = ", ".join(map(paths.relative, kept)), ",".join(paths.number_of(path.name) for path in kept)
         print(
             f"kept with your edits, though the committed ones have changed since: {names} "
             f"(./run_all.sh --lab --reset {numbers} makes them anew)",

@@ -1,5 +1,6 @@
 """The ledger of all papers, derived from the records: what papers claim, and apart from it our own questions."""
 
+import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from entp_lib.config import BEST_FIRST, RunConfig
-from entp_lib.experiments.claims import judge, reference_claims
+from entp_lib.experiments.claims import judge, multiplicity, readable, reference_claims
 from entp_lib.experiments.experiment import Experiment, name_of, select
 from entp_lib.experiments.measurements import Check, Measurement, Observation, weight
 from entp_lib.experiments.settings import differing_settings
@@ -105,3 +106,11 @@ def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.D
         text = part.drop(columns=["kind", "scale"]).to_csv(index=False, float_format="%.6g")
         write_atomically((folder or store.root) / f"{name}.csv", text.encode())
     return table
+
+
+def claims_command(_: argparse.Namespace) -> int:
+    """``claims``: recompute the ledger and print it; a damaged record is an error that names it."""
+    table, columns = write_ledger(Store(read_only=True)), ["ours", "95 % interval", "tier", "seeds", "where"]
+    print(readable(papers_claims(table), ["paper", *columns]).to_string())
+    print(f"\nOur own questions\n{readable(questions(table), columns).to_string()}\n\n{multiplicity(table)}")
+    return 0

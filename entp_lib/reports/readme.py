@@ -1,9 +1,9 @@
 """README's generated parts, between markers, and the generated pages of ``docs/``, from the ledger and the records."""
 
+import argparse
 import re
 import tomllib
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pandas as pd
@@ -13,7 +13,7 @@ from entp_lib.files import read_text, write_atomically
 from entp_lib.records.store import Store
 from entp_lib.reports import costs, findings
 from entp_lib.reports.ledger import ledger
-from entp_lib.reports.options import notebook_paths
+from entp_lib.reports.parameters import sorted_notebooks
 from entp_lib.validation import ConfigError, require
 
 
@@ -25,13 +25,8 @@ def findings_part(table: pd.DataFrame) -> str:
 
 def notebooks_part(_: pd.DataFrame) -> str:
     """The notebooks, linked."""
-    links = [f"[{p.stem[:2]} {p.stem[3:].replace('_', ' ')}](notebooks/{p.name})" for p in sorted_notebooks()]
+    links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted_notebooks()]
     return " · ".join(links) + ".\n"
-
-
-def sorted_notebooks() -> list[Path]:
-    """The committed notebooks in the order of their numbers."""
-    return sorted(notebook_paths())
 
 
 PARTS: dict[str, Callable[[pd.DataFrame], str]] = {
@@ -119,3 +114,13 @@ def badges(name: str) -> str:
         f"Without installing: [![Binder](https://mybinder.org/badge_logo.svg)]({binder}) "
         f"[![Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab})"
     )
+
+
+def readme_command(options: argparse.Namespace) -> int:
+    """``readme``: rewrite what is generated, or with ``--check`` name what is out of date (1 where something is)."""
+    if not options.check:
+        write()
+        return 0
+    found = outdated()
+    print("README.md and the generated pages are up to date" if not found else f"out of date: {', '.join(found)}")
+    return 1 if found else 0

@@ -9,10 +9,9 @@ import pytest
 
 from entp_lib.experiments import ledger_figures, png_files
 from entp_lib.experiments.claims import reference_claims
-from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.reports import comparisons
-from entp_lib.reports.ledger import ledger, scale
-from entp_lib.reports.options import notebook_paths
+from entp_lib.reports.ledger import ledger
+from entp_lib.reports.parameters import notebook_paths
 
 
 def rows(**changes):
@@ -81,20 +80,6 @@ def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger():
     apart = {r.claim: r.answer for r in comparisons.comparisons(table).itertuples() if r.answer in alike}
     apart = {claim: answer for claim, answer in apart.items() if verdicts[claim] not in alike[answer]}
     assert apart == {}
-
-
-def test_the_scale_is_the_distance_between_the_ends():
-    errors = Measurement("F5-addition", [0.1], "quick", levels=(Level(0.5, 1.0, 0.2, 0.05),))
-    assert scale(errors, "error") == pytest.approx(0.8)
-    assert scale(Measurement("F5-addition", [0.1], "quick"), "error") == 1.0
-    assert math.isnan(scale(None, "nats"))
-
-
-def test_people_read_a_row_for_each_task():
-    table = comparisons.readable(comparisons.comparisons(rows()))
-    assert table.loc["Count3, single tokens", "equal steps"] == "ENTP ahead: +0.20 (+0.10 to +0.30), quick"
-    assert table.loc["Match3′, single tokens", "equal multiply-adds"] == "not run yet"
-    assert table.loc["Addition, plain", "equal token-forwards"] == ""
 
 
 def test_what_remains_of_all_intervals_together():

@@ -20,8 +20,7 @@ from tornado.web import HTTPError
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
-from entp_lib.reports import lab
-from entp_lib.reports import notebooks as launcher
+from entp_lib.reports import lab, launcher
 
 
 def write(path, *sources, outputs=()):
