@@ -241,7 +241,7 @@ def link(claim: str) -> str:
     """Where a claim is looked at, as a Markdown link from the project's root."""
     row = reference_claims().set_index("id").loc[claim]
     anchor = "" if pd.isna(row["section"]) else "#" + row["section"].replace(" ", "-")
-    return f"[{row['notebook'][:2]}](<notebooks/{row['notebook']}.ipynb{anchor}>)"
+    return f"[{paths.number_of(row['notebook'])}](<notebooks/{row['notebook']}.ipynb{anchor}>)"
 
 
 def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Record]:
@@ -278,6 +278,6 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
     known = reference_claims().set_index("id").reindex(table["id"])
     out["margin"] = ["" if pd.isna(margin) else f"±{margin:g}" for margin in known["margin"]]
     sections = known["section"].fillna("")
-    out["where"] = [f"{c.notebook[:2]} · {sections[c.id]}" for c in table.itertuples()]
+    out["where"] = [f"{paths.number_of(c.notebook)} · {sections[c.id]}" for c in table.itertuples()]
     wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "margin", "unit", "tier", "seeds"]
     return out[["id", *wanted, "verdict"]].set_index("id")

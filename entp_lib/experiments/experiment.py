@@ -248,7 +248,7 @@ class Experiment:
             why = f"its runs are stored at tier {stored}; tier = 'best' and seeds = 0 show them"
         else:
             tier = next((tier for tier in reversed(BEST_FIRST) if self.plan(tier, 0)), parameters.tier)
-            why = f"not run yet; to run it: ./run_all.sh --tier {tier} --only {self.notebook[:2]}"
+            why = f"not run yet; to run it: ./run_all.sh --tier {tier} --only {paths.number_of(self.notebook)}"
         return f"left out: {self.title} ({why})"
 
     def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Measurement | Check]:

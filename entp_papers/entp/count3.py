@@ -33,7 +33,7 @@ from entp_papers.entp.pairless import by_length
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """What notebook 03 accepts: ``threshold`` is the token accuracy whose first crossing is timed, in (0, 1)."""
+    """Parameters of notebook 03b: ``threshold`` is the token accuracy whose first crossing is timed, in (0, 1)."""
 
     threshold: float = 0.8
 
@@ -273,7 +273,7 @@ COUNT3_UNSEEN = Experiment(
     name="count3_unseen",
     version=1,
     title="Count3 with seeds that hardly repeat",
-    notebook="03_count3",
+    notebook="03b_count3_details",
     plan=plan_unseen,
     measure=measure_unseen,
     changeable=False,

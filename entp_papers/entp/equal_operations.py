@@ -214,7 +214,9 @@ COMPARISONS = {
         ),
     ),
 }
-COUNT3_OPERATIONS = experiment_of("count3_operations", "Count3 by decoders with ENTP's multiply-adds", "03_count3")
+COUNT3_OPERATIONS = experiment_of(
+    "count3_operations", "Count3 by decoders with ENTP's multiply-adds", "03b_count3_details"
+)
 MATCH3_OPERATIONS = experiment_of("match3_operations", "Match3′ by decoders with ENTP's multiply-adds", "06_match3")
 IN_CONTEXT_OPERATIONS = experiment_of(
     "in_context_operations",

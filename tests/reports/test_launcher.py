@@ -292,7 +292,7 @@ def test_a_night_of_fewer_seeds_does_not_complete_the_tier_first(more, whole, mo
         (["run", "--jobs", "-1"], "--jobs -1: must be 0 (one per core) or more"),
         (["run", "--time-limit", "soon"], "time limit 'soon'"),
         (["run", "-p", "tier=Quick"], "did you mean 'quick'"),
-        (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03_count3: add --only 03"),
+        (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03b_count3_details: add --only 03b"),
         (["run", "--only", "07", "-p", "rule=bogus"], "07_addition: checkpoint rule = 'bogus'"),
         (["run", "--only", "90", "-p", "first=bogus"], "90_playground: first = 'bogus': write experiment/id"),
         (["run", "--lab", "--tier", "quick"], "--lab does not take --tier"),

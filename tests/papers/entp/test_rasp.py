@@ -5,8 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from entp_lib.validation import ConfigError
+from entp_papers.entp.rasp import experiment, programs
 from entp_papers.entp.rasp import interpreter as rasp
-from entp_papers.entp.rasp import programs
 
 # Figure 2's seed, and the first element it generates
 FIGURE_2, NEXT = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46, 10, 10, 24, 49], 6
@@ -278,3 +279,17 @@ def test_conjecture_6_1_has_a_counterexample():
         assert answer == programs.count3_table(list(range(n)))
         shares.append((steps / n**2, n**0.5 / n))
     assert shares == [(0.5, 0.25), (0.25, 0.125), (0.125, 0.0625)]
+
+
+@pytest.mark.parametrize("x", [[3, 1, 4, 1, 5, 9, 2, 6], [7, 100, 3, 255, 0, 0, 9], [5], [0] * 10])
+def test_program_and_constructed_weights_go_the_same_way_step_by_step(x):
+    rows = experiment.step_by_step(x)
+    assert rows.loc["Count3, the sum mod n"].eq(programs.count3_table(x)).all(axis=None)
+    program, model = rows.xs("Algorithm 4", level="by"), rows.xs("Transformer", level="by")
+    assert (program % len(x)).equals(model % len(x))
+
+
+@pytest.mark.parametrize(("x", "named"), [([], "0 numbers"), ([300], "300 is out"), ([-1], "-1 is"), (["a"], "'a'")])
+def test_a_sequence_of_ones_own_is_checked(x, named):
+    with pytest.raises(ConfigError, match=f"{named}.*1 to 32 numbers from 0 to 255"):
+        experiment.Parameters(sequence=x)
