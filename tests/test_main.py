@@ -1,8 +1,6 @@
 """The command line: whatever it finds, it says so in a line; nothing it looks at is changed by looking."""
 
-import errno
 import json
-import logging
 import os
 import shutil
 import signal
@@ -16,7 +14,7 @@ from entp_lib import paths
 from entp_lib.config import config_id
 from entp_lib.records.store import Store, checksum
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import ledger, readme
+from entp_lib.reports import ledger
 
 
 @pytest.fixture
@@ -120,20 +118,6 @@ def test_listing_counts_what_is_not_whole(results, capsys):
     assert f"quick ({len(configs) - 1} of {len(configs)}), overnight" in line and line.endswith("unknown")
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])
-@pytest.mark.parametrize("command", ["claims", "readme"])
-def test_a_disk_that_takes_nothing_is_one_line(results, capsys, monkeypatch, number, command):
-    def refuse(path, data):
-        raise OSError(number, os.strerror(number), str(path))
-
-    monkeypatch.setattr(ledger, "write_atomically", refuse)
-    monkeypatch.setattr(readme, "write_atomically", refuse)
-    monkeypatch.setattr(readme, "render", lambda text, store: text)
-    assert cli.main([command]) == 2
-    (line,) = lines(capsys)
-    assert os.strerror(number) in line and line.endswith(("claims.csv", "README.md"))
-
-
 CLAIMS = {
     "empty": (lambda text: b"", "it is empty"),
     "cut in a line": (lambda text: text[:-60].encode(), "has no notebook|is no table"),
@@ -171,11 +155,3 @@ def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
     assert cli.main(["claims"]) == 143 and seen == ["put away"]
     assert "finished records are kept" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_names_are_printed_without_a_terminals_control_characters(results, capsys):
-    (results / "records" / "count3" / "\x1b[31mred.json").write_text("{}")
-    assert cli.main(["records"]) == 1
-    assert "\x1b" not in (said := capsys.readouterr().out) and "\\x1b[31mred.json" in said
-    logged = logging.LogRecord("x", logging.WARNING, "", 0, "%s is\tdamaged\n\x9b", ("\x1b[31mred",), None)
-    assert cli.Printable().filter(logged) and logged.getMessage() == "\\x1b[31mred is\tdamaged\n\\x9b"

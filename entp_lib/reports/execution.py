@@ -87,7 +87,7 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
                 )
             except PapermillExecutionError as error:
                 partial = sum(e.get("partial", 0) for e in read_events(events) if e["event"] == "records")
-                result.status, result.error = "failed", in_words(error.ename, error.evalue, error.traceback, partial)
+                result.status, result.error = "failed", error_line(error.ename, error.evalue, error.traceback, partial)
             except Exception as error:  # a kernel that died, not a cell that failed: the next notebook still runs
                 where = f": {paths.relative(copy)}" if isinstance(error, OSError) and not error.filename else ""
                 result.status, result.error = "failed", f"{type(error).__name__}: {error}{where}"
@@ -304,7 +304,7 @@ ARROW = re.compile(r"^-+>\s*\d+\s(.*)$", re.MULTILINE)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def in_words(name: str, value: str, traceback: Sequence[str] = (), partial: int = 0) -> str:
+def error_line(name: str, value: str, traceback: Sequence[str] = (), partial: int = 0) -> str:
     """An error as one line: its name and text, or the line of code that raised it where it has no text.
 
     ``traceback``: as Jupyter gives it, coloured. ``partial``: how many runs of the notebook a time limit cut short,

@@ -156,7 +156,7 @@ def contents(folder: Path) -> str:
         "Found": ["docs/findings", "gallery", *docs, index],
         "Play": sorted(n for n in found if n.startswith("play/")),
         "Notebooks": sorted(n for n in found if n.startswith("notebooks/")),
-        "Begin": [*FIRST, "api/entp_lib", "api/entp_papers"],
+        "Begin": [*FIRST, "api/entp_lib/entp_lib", "api/entp_papers/entp_papers"],
         "Journal": [n for n in journal if n != index],
     }
     head = "```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {}\n\n{}\n```\n"

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from entp_lib.experiments.beside import YOURS
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import launcher, parameters
-from entp_lib.reports.execution import FOLDED, install, link_figures, note_parameters
+from entp_lib.reports.execution import FOLDED, note_parameters
 from entp_lib.reports.lab import clean
 from entp_lib.reports.launcher import Planned, planned
 from entp_lib.validation import ConfigError
@@ -360,19 +359,6 @@ def test_every_committed_record_is_sound(capsys):
     assert "0 are not" in capsys.readouterr().out
 
 
-def test_executed_copies_link_to_the_projects_figures(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
-    copy = tmp_path / "results" / "executed" / "03_x.ipynb"
-    copy.parent.mkdir(parents=True)
-    root = os.path.relpath(paths.root(), copy.parent)
-    wanted = f'"![a picture](../../figures/03_a.png), [a page]({root}/docs/a.md), [a notebook](04_y.ipynb)"'
-    copy.write_text('"![a picture](../figures/03_a.png), [a page](../docs/a.md), [a notebook](04_y.ipynb)"')
-    link_figures(copy)
-    assert copy.read_text() == wanted
-    link_figures(copy)  # again changes nothing
-    assert copy.read_text() == wanted
-
-
 def test_a_copy_with_changed_runs_folds_what_tells_of_the_committed_ones(tmp_path):
     marked = new_output("display_data", data={"text/markdown": f"*{YOURS} (…)*"})
     cells = [
@@ -402,25 +388,3 @@ def test_a_notebook_keeps_what_people_write_and_no_trace_of_its_kernel():
     clean(content := {"metadata": {}, "cells": [cell]})
     assert content["cells"][0]["metadata"] == written
     assert cell["outputs"] == [{"data": {"text/plain": ["VBox()"]}}, dict(name="stdout", text="ab")]
-
-
-def test_a_disk_that_is_full_during_an_update_leaves_the_notebook_as_it_was(folder, tmp_path):
-    write_notebook(tmp_path, "executed", "print('x')\n" * 2000)
-    notebook = write_notebook(folder, "03_x", "1")
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # what a file may have, in place of a disk
-    try:
-        with pytest.raises(OSError) as error:
-            install(tmp_path / "executed.ipynb", notebook)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert error.value.filename == str(notebook)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_all_parameters_are_checked_before_the_first_notebook_runs(folder, tmp_path):
-    write_notebook(folder, "03_x", "raise SystemExit")
-    with pytest.raises(ConfigError, match="must be of type int"):
-        launcher.plan(extra=["seeds=many"])
-    assert not (tmp_path / "results").exists()

@@ -13,7 +13,6 @@ from entp_lib.records.store import Record, Store
 from entp_lib.reports import comparisons, findings, readme
 from entp_lib.reports.findings import markdown
 from entp_lib.reports.ledger import ledger
-from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
 
@@ -51,17 +50,6 @@ def test_the_headline_names_who_is_ahead_at_each_budget(table):
 def test_cells_keep_to_their_columns():
     text = markdown(pd.DataFrame({"a|b": ["c|d\ne", None], "b": [1.5, math.nan]}))
     assert text.splitlines()[2:] == ["| c\\|d e | 1.5 |", "|  |  |"]
-
-
-def test_badges_lead_to_the_overview_of_the_named_repository(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    (tmp_path / "pyproject.toml").write_text("[project]\n")
-    assert readme.repository() == ""
-    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://github.com/a/b.git"\n')
-    assert readme.badges(readme.repository()).count("00_overview.ipynb") == 2 and "/github/a/b/" in readme.badges("a/b")
-    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org/a"\n')
-    with pytest.raises(ConfigError, match="Repository"):
-        readme.repository()
 
 
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):

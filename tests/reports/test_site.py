@@ -150,13 +150,6 @@ def test_the_models_answers_are_those_that_are_stored(page):
     assert rows == [[m["answers"][str(n)][index] for m in table["models"]] for n in lengths]
 
 
-def test_a_slider_moves_the_attention(page):
-    window = page("play/attention")
-    for n in (1, 4, 10):
-        enter(window, "#attention-prefix", str(n))
-        assert window.ask("document.querySelectorAll('#play-attention svg rect').length") == 2 * n * n
-
-
 def test_costs_are_the_librarys(page):
     window = page("play/costs")
     for kind, one in (("decoder", costs.decoder_token), ("entp", costs.encoder_token)):

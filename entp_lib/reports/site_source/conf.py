@@ -16,7 +16,7 @@ project = html_title = "ENTP, reproduced"
 author = "the ENTP reproduction authors"
 language = "en"
 extensions = ["myst_nb", "sphinx.ext.apidoc", "sphinx.ext.autodoc"]
-exclude_patterns = ["_static", "api/modules.rst"]
+exclude_patterns = ["_static", "api/*/modules.rst"]
 suppress_warnings = ["docutils", "myst.header", "mystnb.lexer", "mystnb.unknown_mime_type"]
 myst_enable_extensions = ["dollarmath"]
 myst_dmath_double_inline = True
@@ -27,7 +27,7 @@ nb_ipywidgets_js = {}
 nb_render_markdown_format = "myst"
 nb_mime_priority_overrides = [("html", "text/html", 0)]
 apidoc_modules = [
-    {"path": ROOT / package, "destination": "api", "automodule_options": {"members"}}
+    {"path": ROOT / package, "destination": f"api/{package}", "automodule_options": {"members"}}
     for package in ("entp_lib", "entp_papers")
 ]
 autodoc_typehints = "none"
