@@ -55,7 +55,7 @@ class Campaign:
         return self.ends - time.monotonic()
 
     def say(self, what: str, **found) -> None:
-        """A line to the terminal, and to the log with what was found."""
+        """Write a line to the terminal and, with the findings, to the log."""
         print(what, file=sys.stderr, flush=True)
         line = {"at": time.strftime("%Y-%m-%dT%H:%M:%S"), "left": round(self.left()), "what": what, **found}
         with (self.folder / "campaign.log").open("a", encoding="utf-8") as file:
@@ -142,7 +142,7 @@ def benchmark(campaign: Campaign) -> None:
 
 
 def experiment_within(campaign: Campaign, experiment: Experiment, share: float, seeds: int = 0) -> int:
-    """Seed after seed of an experiment, while its share of what is left is enough for the next; 1 where a run failed.
+    """Run an experiment seed after seed while its share of the time is enough for the next; 1 where a run failed.
 
     The first seed is begun whatever it takes, as the next campaign goes on from its checkpoint.
     """

@@ -1,4 +1,4 @@
-"""What commands have in common: options that are checked alike, and how each ends. Imports nothing that is slow."""
+"""Checks of options that commands share, and exit statuses. Imports nothing that is slow."""
 
 import argparse
 import logging

@@ -19,7 +19,7 @@ SAY_SECONDS = 120.0  # what takes less is not worth a line
 
 
 def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "cpu") -> tuple[float, int]:
-    """Wall seconds of runs of one tier, ``jobs`` at a time, and how many of them no record tells of.
+    """Wall seconds of runs of one tier, ``jobs`` at a time, and how many of them are like no stored run.
 
     A run takes the median seconds of records that differ from it in seeds alone. Another training run takes its
     multiply-adds at the median rate of its experiment's records, the project's where ``store`` has none; those

@@ -1,4 +1,4 @@
-"""Running notebooks: what a command asks for is planned, then executed, and a table closes."""
+"""Running notebooks: a command is planned, then executed, and a table closes."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""The ledger of all papers, derived from the records: what papers claim, and apart from it our own questions."""
+"""The ledger of all papers, derived from the records: claims of papers, and apart from them our own questions."""
 
 import argparse
 import math
@@ -23,7 +23,7 @@ SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared
 
 
 def ledger(store: Store | None = None) -> pd.DataFrame:
-    """Every claim and question with its verdict, recomputed from the records; what nothing measures: not attempted.
+    """Judge every claim and question by the records; *not attempted* where none measures it.
 
     A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
     has enough pairs, else on the highest that measures it. Columns added to those of ``claims.csv``: ``scale``, the
@@ -89,7 +89,7 @@ def differing(experiment: Experiment, used: Sequence[Record], measurement: Measu
 
 
 def papers_claims(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a ledger that judge what a paper says."""
+    """The rows of a ledger that judge claims of papers."""
     return table[table["kind"] != "question"]
 
 

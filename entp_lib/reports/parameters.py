@@ -22,7 +22,7 @@ CLASS_NEEDS = ("dataclasses", "typing", "entp_lib.experiments.parameters", "entp
 
 
 def notebook_paths(only: str = "") -> list[Path]:
-    """The numbered notebooks, the overview last because it shows what the others leave.
+    """The numbered notebooks, the overview last because it shows the results of the others.
 
     A number is two digits, and a letter for a second notebook on one subject ("03b"). ``only``: numbers or names,
     separated by commas, as in "03,06_match3". ConfigError names one that does not exist, and two of one number. A copy

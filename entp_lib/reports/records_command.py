@@ -1,4 +1,4 @@
-"""The commands ``records``, ``verify`` and ``corpus``: whether what is stored is sound and can be computed again."""
+"""The commands ``records``, ``verify`` and ``corpus``: check stored records, or compute them again."""
 
 import argparse
 import shutil
@@ -23,7 +23,7 @@ KINDS = {int: NUMBER, float: NUMBER, str: "a text", bool: "True or False", list:
 
 
 def records_command(options: argparse.Namespace) -> int:
-    """``records``: read every record, compare it with its siblings, and name what is wrong; 1 where something is."""
+    """``records``: read every record, compare it with its siblings, and name the damaged; 1 where there are some."""
     known = {name: experiment.version for name, experiment in EXPERIMENTS.items()} | {ENGINE: ENGINE_VERSION}
     store, sound, wrong = Store(options.results, read_only=True), [], []
     folder = store.root / "records"
