@@ -32,26 +32,27 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     code that no commit has, twins that were made apart, models that were still improving. No row rests on seconds.
     """
     store = store or Store()
-    found: dict[str, list[tuple[Measurement | Check, str, str]]] = {}
+    found: dict[str, list[tuple[Measurement | Check | Observation, Experiment, dict[str, Record]]]] = {}
     for experiment in EXPERIMENTS.values():
         for tier in BEST_FIRST:
             records = experiment.stored(store, tier) or []
             named = {name_of(record): record for record in records}
             for m in experiment.measure(records):
-                used = [record for name, record in named.items() if name in m.records]
-                about = differing(experiment, used, m), caveats_of(experiment, used, m)
-                found.setdefault(m.claim, []).append((m, *about))
+                found.setdefault(m.claim, []).append((m, experiment, named))
     # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
     best = [max(ms, key=lambda m: weight(m[0])) for ms in found.values()]  # the first of equals: the highest tier
-    table = judge([m for m, _, _ in best])
-    about = {m.claim: texts for m, *texts in best}
-    differs, caveats = zip(*(about.get(claim, ("", "")) for claim in table["id"]), strict=True)
-    measured = {m.claim: m for m, _, _ in best if isinstance(m, Measurement)}
-    return table.assign(
-        differs=differs,
-        caveats=caveats,
-        scale=[scale(measured.get(row.id), row.unit) for row in table.itertuples()],
-    )
+    table, about = judge([m for m, _, _ in best]), {}
+    papers = {e.name: e.plan("paper", 1) for e in EXPERIMENTS.values()}
+    of_figures = {name: select(runs, **EXPERIMENTS[name].of_figures) or runs for name, runs in papers.items()}
+    for m, experiment, named in best:
+        used = [record for name, record in named.items() if name in m.records]
+        of_runs = isinstance(m, Measurement)  # the others compare no runs
+        differs = differing_settings(used, of_figures[experiment.name]) if of_runs else ""
+        about[m.claim] = differs, caveats_of(experiment, used, m), m if of_runs else None
+    rows = [about.get(claim, ("", "", None)) for claim in table["id"]]
+    differs, caveats, measured = zip(*rows, strict=True)
+    scales = [scale(m, unit) for m, unit in zip(measured, table["unit"], strict=True)]
+    return table.assign(differs=differs, caveats=caveats, scale=scales)
 
 
 def scale(measurement: Measurement | None, unit: str) -> float:
@@ -78,14 +79,6 @@ def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Meas
         of_task = dict.fromkeys(build_task(c.task, c.task_params).caveat for c in of_task.values())
         said += [text for text in [*of_task, pairs_apart(used), experiment.moving(used) if by_score else ""] if text]
     return "; ".join(said)
-
-
-def differing(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:
-    """Settings of the runs ``used`` by a measurement that differ from the paper's; empty where no runs are compared."""
-    if not isinstance(measurement, Measurement):
-        return ""
-    planned = experiment.plan("paper", 1)
-    return differing_settings(used, select(planned, **experiment.of_figures) or planned)
 
 
 def papers_claims(table: pd.DataFrame) -> pd.DataFrame:

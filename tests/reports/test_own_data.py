@@ -96,7 +96,7 @@ def test_where_a_constant_guess_is_better_is_said_and_drawn(own_file, tmp_path, 
     said = capsys.readouterr().out
     assert re.search(r"No model beats the constant guess: loss \d\.\d\d against \d\.\d\d, token_accuracy 0", said)
     assert "No model beats it at these tokens of a sequence (validation): 2 3. If nothing could predict them" in said
-    drawn = tmp_path / "results" / "own" / "figures" / "data.png"
+    drawn = tmp_path / "results" / "own" / "figures" / "own_data.png"
     assert f"picture: {drawn}" in said and drawn.read_bytes()[1:4] == b"PNG"
 
 
