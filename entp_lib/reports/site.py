@@ -23,7 +23,7 @@ from entp_lib import paths
 from entp_lib.experiments import claims
 from entp_lib.files import read_text
 from entp_lib.records.store import Store
-from entp_lib.reports.findings import scale, tally
+from entp_lib.reports import findings
 from entp_lib.reports.ledger import ledger
 from entp_lib.reports.parameters import sorted_notebooks
 from entp_lib.validation import ConfigError, require
@@ -114,7 +114,8 @@ def lay_out(folder: Path) -> None:
     """Write everything that Sphinx reads below ``folder``, which is emptied first."""
     from entp_lib.experiments import png_files
 
-    root, table = paths.root(), ledger(Store(read_only=True))
+    root, store = paths.root(), Store(read_only=True)
+    table = ledger(store)
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(SOURCE, folder)
     shutil.copytree(root / "docs", folder / "docs")
@@ -130,8 +131,8 @@ def lay_out(folder: Path) -> None:
     for path in (paths.results() / "play").glob("*.json"):
         script = f"window.{path.stem}Data = {read_text(path).strip()};\n"
         (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
-    findings = folder / "docs" / "findings.md"
-    findings.write_text(read_text(findings) + annex(table), encoding="utf-8")
+    first = findings.page(table, store) + annex(table)
+    (folder / "docs" / "findings.md").write_text(first, encoding="utf-8")
     parts = ["# Gallery\n\nEvery figure, drawn from the records that stand below it.\n"]
     for stem, (alt, _, rests) in pictures.items():
         notebook = next(
@@ -186,18 +187,16 @@ def annex(table: pd.DataFrame) -> str:
     import itables
     from itables.javascript import generate_init_offline_itables_html
 
-    reference = claims.reference_claims().set_index("id")
-    shown = claims.readable(table, ["source", "statement", "paper", "ours", "95 % interval", "margin", "tier", "seeds"])
-    notes = shown.pop("verdict").reset_index(drop=True)
+    of = claims.reference_claims().set_index("id")["paper"]
+    table = table.iloc[(table["id"].map(of) != "entp").argsort(kind="stable")]  # this project's own paper first
+    shown = claims.readable(table, ["statement", "ours", "95 % interval", "paper", "margin", "tier", "seeds", "source"])
+    notes, verdicts = shown.pop("verdict"), table["verdict"].tolist()
     shown = shown.rename(columns={"paper": "paper's value"}).reset_index().astype(str).map(escape)
-    plain = table["verdict"].tolist()
-    shown["remark"] = [escape(n.removeprefix(v).strip(" ()")) for n, v in zip(notes, plain, strict=True)]
-    shown.insert(1, "of", [reference.loc[claim, "paper"] for claim in table["id"]])
-    shown.insert(2, "verdict", plain)
-    link = r'<a href="../\2">\1</a>'
-    shown["where"] = [
-        re.sub(r"\[(.+?)\]\(<(.+?)>\)", link, claims.link(c)).replace(".ipynb", ".html") for c in table["id"]
-    ]
+    shown.insert(2, "verdict", verdicts)
+    shown["of"] = table["id"].map(of).tolist()
+    shown["remark"] = [escape(n.removeprefix(v).strip(" ()")) for n, v in zip(notes, verdicts, strict=True)]
+    link = re.compile(r"\[(.+?)\]\(<(.+?)\.ipynb(.*?)>\)")
+    shown["where"] = [link.sub(r'<a href="../\2.html\3">\1</a>', claims.link(claim)) for claim in table["id"]]
     filters = [shown.columns.get_loc(name) for name in ("of", "verdict", "tier")]
     html = itables.to_html_datatable(
         shown,
@@ -207,6 +206,7 @@ def annex(table: pd.DataFrame) -> str:
         maxBytes=0,
         pageLength=25,
         table_id="ledger",
+        classes="display compact",
         layout={"top1": "searchPanes"},
         searchPanes={"columns": filters, "initCollapsed": True, "layout": "columns-3"},
         scrollX=True,
@@ -214,7 +214,7 @@ def annex(table: pd.DataFrame) -> str:
     script = generate_init_offline_itables_html(Path(itables.__file__).parent / "html" / "dt_bundle.js")
     words = "\n".join(f"- *{name}*: {text}" for name, text in VERDICTS.items())
     return (
-        f"\n## Annex: every claim and question\n\n{tally(table)}\n{scale(table)}\n"
+        f"\n## Annex: every claim and question\n\n{findings.tally(table)}\n"
         f"All tables: {claims.multiplicity(table)}.\n\n{words}\n\n"
         f"```{{raw}} html\n{script}\n{html}\n```\n"
     )
