@@ -19,7 +19,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.records.provenance import device_name
 from entp_lib.records.sweeps import available_cores
-from entp_lib.reports import notebooks as launcher
+from entp_lib.reports import launcher
 
 
 def seconds(command: list[str], repeat: int = 1, **environment: str) -> float:

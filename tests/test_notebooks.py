@@ -14,8 +14,7 @@ from PIL import Image
 from entp_lib import paths
 from entp_lib.experiments import claims, png_files
 from entp_lib.experiments.parameters import OPTIONAL, NotebookParameters
-from entp_lib.reports import notebooks as launcher
-from entp_lib.reports import options, readme, vega
+from entp_lib.reports import launcher, parameters, readme, vega
 from entp_lib.reports.execution import Job, execute
 
 NOTEBOOKS = launcher.notebook_paths()
@@ -53,7 +52,7 @@ def test_exactly_one_parameters_cell_of_literals_with_the_common_ones(path):
         found[statement.targets[0].id] = ast.literal_eval(statement.value)
     common = {n: v for n, v in vars(NotebookParameters()).items() if n in found or n not in OPTIONAL}
     assert {name: found.get(name) for name in common} == common
-    assert options.defaults(path) == found
+    assert parameters.defaults(path) == found
 
 
 @names
@@ -183,7 +182,7 @@ def test_runs_live_at_the_smoke_tier(path, tmp_path, monkeypatch):
     assert path.read_bytes() == before and (tmp_path / "results" / "executed" / path.name).exists()
 
 
-WITH_CHANGES = [p for p in NOTEBOOKS if "changes" in options.defaults(p)]
+WITH_CHANGES = [p for p in NOTEBOOKS if "changes" in parameters.defaults(p)]
 
 
 @pytest.mark.parametrize("path", WITH_CHANGES, ids=lambda p: p.stem)

@@ -24,7 +24,7 @@ def tier_operations(experiment: Experiment, tier: str) -> float:
 
 
 def training_seconds(record: Record) -> float:
-    """Seconds that training took, of the processor where the record tells them."""
+    """Seconds of training, of the processor where the record has them."""
     return record.provenance["train_seconds"] * processor_share(record)
 
 

@@ -16,7 +16,7 @@ from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.models.entp import token_forwards
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import notebooks as launcher
+from entp_lib.reports import launcher
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN

@@ -13,12 +13,6 @@ from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
 
-def test_short_runs_need_no_records(small_run, monkeypatch, store):
-    monkeypatch.setattr(estimates, "complete", lambda *_: 1 / 0)
-    assert estimates.expected([small_run()], 1, store) == (0.0, 0)
-    estimates.announce_runs("no runs", [], 1, False)
-
-
 def took(config, seconds):
     """A complete record that says how long its run took."""
     about = {"wall_seconds": 2 * seconds, "cpu_seconds": seconds, "steps": 1}

@@ -10,7 +10,7 @@ import pytest
 from entp_lib import paths
 from entp_lib.paths import number_of
 from entp_lib.reports import overview
-from entp_lib.reports.options import is_own, notebook_paths
+from entp_lib.reports.parameters import is_own, notebook_paths
 
 
 class Tags(HTMLParser):
@@ -67,8 +67,8 @@ def test_the_committed_overview_lists_the_notebooks_and_its_text_leads_to_each_o
 def test_a_notebook_of_ones_own_is_listed_by_its_first_sentence(texts, asks, tmp_path, monkeypatch):
     path = tmp_path / "50_mine.ipynb"
     path.write_text(json.dumps({"cells": texts, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-    monkeypatch.setattr(overview, "notebook_paths", lambda: [path])
-    assert overview.asked_by(path) == asks
+    monkeypatch.setattr(overview, "sorted_notebooks", lambda: [path])
+    assert overview.title_and_question(path)[1] == asks
     title = "50 · Mine" if texts else "50_mine"
     assert f'<a href="50_mine.ipynb">{title}</a></td><td' in overview.notebooks_html()
     assert html.escape(asks) in overview.notebooks_html()

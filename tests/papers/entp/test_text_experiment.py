@@ -5,8 +5,6 @@ import hashlib
 import inspect
 import json
 import math
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +21,7 @@ from entp_lib.models.entp import token_forwards
 from entp_lib.records import execution
 from entp_lib.records.store import Record, Store
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import own_text
+from entp_lib.reports import own_data
 from entp_lib.tasks import Text, build_task
 from entp_lib.training import loop
 from entp_lib.training.weights import trained_model
@@ -219,11 +217,11 @@ def own_file(tmp_path, monkeypatch):
 
 
 def test_published_values_are_those_of_shakespeare(own_file):
-    decoder, entp = own_text.configs(str(own_file), **own_text.PUBLISHED)
+    decoder, entp = own_data.text_configs(str(own_file), **own_data.PUBLISHED)
     (theirs, _) = SHAKESPEARE.configs("paper")
     typed = vars(build_parser().parse_args(["text", "x"]))
     defaults = {
-        n: p.default for n, p in inspect.signature(own_text.configs).parameters.items() if p.kind == p.KEYWORD_ONLY
+        n: p.default for n, p in inspect.signature(own_data.text_configs).parameters.items() if p.kind == p.KEYWORD_ONLY
     }
     assert defaults.items() <= typed.items()
     assert dataclasses.replace(entp, model=decoder.model) == decoder and entp.model.architecture == "entp"
@@ -239,32 +237,31 @@ def test_by_default_a_text_takes_minutes(own_file):
     """A small share of the published multiply-adds."""
     for size in (1, 100):
         own_file.write_text("".join(f"line {i} of a text\n\n" for i in range(200 * size)))
-        runs = own_text.configs(str(own_file))
-        published = own_text.configs(str(own_file), **own_text.PUBLISHED)
+        runs = own_data.text_configs(str(own_file))
+        published = own_data.text_configs(str(own_file), **own_data.PUBLISHED)
         assert sum(map(training_operations, runs)) < sum(map(training_operations, published)) / 50
-        assert own_text.FEWEST <= runs[0].steps <= own_text.MOST
-    assert runs[0].steps == own_text.MOST
-    odd = own_text.configs(str(own_file), steps=599, evaluations=300)[0].train
+        assert own_data.FEWEST <= runs[0].steps <= own_data.MOST
+    assert runs[0].steps == own_data.MOST
+    odd = own_data.text_configs(str(own_file), steps=599, evaluations=300)[0].train
     assert (odd.eval_every, math.ceil(odd.steps / odd.eval_every)) == (2, 300)  # one each step would be too many points
 
 
-def test_a_run_that_was_cut_shows_its_losses_and_a_sample(own_file, tmp_path, capsys):
-    run = own_text.configs(str(own_file), ("decoder",), size="extra_small", context=8, steps=40, batch_size=4)[0]
+def test_a_run_that_was_cut_shows_its_losses(own_file, tmp_path, capsys):
+    run = own_data.text_configs(str(own_file), ("decoder",), size="extra_small", context=8, steps=40, batch_size=4)[0]
     store, steps = Store(tmp_path / "own", read_only=False), iter(range(1000))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop.time, "monotonic", lambda: float(next(steps)))
-        record = execution.run(run, own_text.VERSION, store=store, deadline=70.0)
+        record = execution.run(run, own_data.VERSIONS["own_text"], store=store, deadline=70.0)
     assert record.status == "partial"
-    said = own_text.report([record], store)
+    said = own_data.text_report([record])
     assert "validation" in said and f"cut at step {record.provenance['steps']} of 40" in said
-    assert "no sample" not in said and "weights" not in said
 
 
-def test_weights_and_tokenizer_lie_together(own_file, tmp_path, capsys):
+def test_weights_and_tokenizer_lie_together(own_file, tmp_path):
     small = ["--size", "extra_small", "--context", "8", "--steps", "2", "--jobs", "1", "--batch-size", "4"]
     assert main(["text", str(own_file), *small, "--architecture", "decoder"]) == 0
-    (said,) = (line for line in capsys.readouterr().out.splitlines() if "weights and tokenizer" in line)
-    weights, tokenizer = (Path(name) for name in re.findall(r"\S+\.(?:safetensors|json)", said))
+    (weights,) = (tmp_path / "results" / "own" / "checkpoints" / "own_text").glob("*.weights.safetensors")
+    (tokenizer,) = weights.parent.glob("*.tokenizer.json")
     config, _ = trained_model(weights)
     about = json.loads(tokenizer.read_text())
     found = restore(about["name"], about["vocabulary"], about["state"])

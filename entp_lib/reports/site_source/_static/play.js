@@ -74,10 +74,10 @@ function playCount3(box, data) {
     const whole = [...seed];
     while (whole.length < data.length) whole.push(count3(whole).answer);
     if (x.some((v, i) => v !== whole[i])) {
-      return void make(parent, "p", {}, `The trained models only saw seeds that Count3 continues; this seed goes on ${whole.slice(data.seed_length).join(" ")}.`);
+      return void make(parent, "p", {}, `The trained models only saw prompts that Count3 continues; this prompt goes on ${whole.slice(data.seed_length).join(" ")}.`);
     }
     const index = seed.reduce((all, v) => all * data.symbols + v, 0);
-    make(parent, "p", {}, `The seed goes on by Count3: ${whole.join(" ")}. It was ${data.held_out[index] === "1" ? "kept from training" : "among the training seeds"}.`);
+    make(parent, "p", {}, `The prompt goes on by Count3: ${whole.join(" ")}. It was ${data.held_out[index] === "1" ? "kept from training" : "among the training prompts"}.`);
     const table = make(scrolling(parent, "What the models answer"), "table", { id: "count3-models" });
     const head = make(make(table, "thead"), "tr");
     for (const words of ["after", "Count3", ...data.models.map((m) => NAMES[m.architecture])]) make(head, "th", { scope: "col" }, words);

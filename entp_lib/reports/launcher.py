@@ -1,5 +1,6 @@
-"""Running the notebooks: what is asked for is checked first, then executed, and a table closes."""
+"""Running notebooks: a command is planned, then executed, and a table closes."""
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,13 +10,16 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST
-from entp_lib.experiments.experiment import Experiment, cost
+from entp_lib.experiments.experiment import Experiment, NoRuns, own, spent
 from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.records.execution import Config
-from entp_lib.records.store import Store
+from entp_lib.records.execution import Config, device_for
+from entp_lib.records.store import Store, is_complete
 from entp_lib.records.sweeps import available_cores
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.reports import estimates, findings, ledger, readme, training
+from entp_lib.reports.command_line import seconds
 from entp_lib.reports.execution import Job, Result, duration, execute, execute_side_by_side
-from entp_lib.reports.options import COMMON, OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
+from entp_lib.reports.parameters import COMMON, OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
 from entp_lib.validation import require
 
 LEDGER_SHOWN = (OVERVIEW, "90")  # notebooks that show the whole ledger, and change with any of its rows
@@ -82,16 +86,16 @@ def run_all(plan: Plan) -> list[Result]:
 
     threads = available_cores() // max(1, at_a_time)
     for job, result in execute_side_by_side(first, at_a_time, threads) if first else ():
-        results[result.notebook] = explained(job, result)
+        results[result.notebook] = with_missing_runs(job, result)
         say(f", {result.seconds:.0f} s", job, len(results))
     for job in (job for job in plan.jobs if job not in first):
         say("", job, len(results) + 1)
-        results[job.notebook.stem] = explained(job, execute(job))
+        results[job.notebook.stem] = with_missing_runs(job, execute(job))
     return [results[job.notebook.stem] for job in plan.jobs]
 
 
-def explained(job: Job, result: Result) -> Result:
-    """Result with its error explained: one in a cell that needed more runs than there are says how many are missing."""
+def with_missing_runs(job: Job, result: Result) -> Result:
+    """The result; its error says how many runs are missing where a cell needed more of them than there are."""
     if not result.error:
         return result
     runs = planned(job.notebook.stem, defaults(job.notebook) | job.parameters | {"fresh": False})
@@ -122,32 +126,28 @@ def table(results: Sequence[Result]) -> str:
     return frame.to_string(index=False)
 
 
-def there(store: Store, experiment: Experiment, tier: str) -> str:
-    """A tier of which there are records, with how many where some are missing; nothing where there are none."""
-    configs = experiment.configs(tier)
-    missing = len(experiment.missing(store, tier))
-    if missing == len(configs):
-        return ""
-    return f"{tier} ({len(configs) - missing} of {len(configs)})" if missing else tier
+def stored_runs(experiment: Experiment, store: Store) -> tuple[str, float | None]:
+    """The tiers that have records, with how many where some are missing, and the seconds of a whole ``quick``."""
+    said, quick = [], None
+    for tier in reversed(BEST_FIRST):
+        found = [store.find(config, experiment.version) for config in experiment.configs(tier)]
+        there = [record for record in found if is_complete(record)]
+        if there:
+            said.append(tier if len(there) == len(found) else f"{tier} ({len(there)} of {len(found)})")
+        if tier == "quick" and found and len(there) == len(found):
+            quick = sum(map(spent, own(experiment, there)))
+    return ", ".join(said) or "none", quick
 
 
 def listing() -> str:
     """Table of each notebook with its experiments, the tiers that have records, and the cost of ``quick``."""
-    from entp_lib.registry import EXPERIMENTS
-
-    store = Store()
-    rows = []
+    store, rows = Store(), []
     for path in notebook_paths():
-        for e in (e for e in EXPERIMENTS.values() if e.notebook == path.stem):
-            tiers = [there(store, e, t) for t in reversed(BEST_FIRST)]
-            rows.append(
-                {
-                    "notebook": path.stem,
-                    "experiment": e.name,
-                    "records at": ", ".join(filter(None, tiers)) or "none",
-                    "quick takes one core": duration(cost(e, "quick", store)) if e.plan("quick", 0) else "no quick",
-                }
-            )
+        for experiment in (e for e in EXPERIMENTS.values() if e.notebook == path.stem):
+            said, quick = stored_runs(experiment, store)
+            row = {"notebook": path.stem, "experiment": experiment.name, "records at": said}
+            takes = duration(quick) if experiment.plan("quick", 0) else "no quick"
+            rows.append(row | {"quick takes one core": takes})
     frame = pd.DataFrame(rows)
     others = [p.stem for p in notebook_paths() if p.stem not in set(frame["notebook"])]
     return frame.to_string(index=False) + f"\nwithout runs of their own: {', '.join(others) or 'none'}"
@@ -179,9 +179,6 @@ def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
 
     ConfigError for ``changes`` that fit none of its experiments' runs.
     """
-    from entp_lib.experiments.experiment import NoRuns
-    from entp_lib.registry import EXPERIMENTS
-
     wanted = common(parameters)
     total, todo = 0, []
     for experiment in (e for e in EXPERIMENTS.values() if e.notebook == notebook):
@@ -194,6 +191,39 @@ def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
         total += len(runs)
         for run in runs:
             found = None if wanted.fresh else store.find(run.config, experiment.version)
-            if found is None or found.status != "complete":
+            if not is_complete(found):
                 todo.append(run.config)
     return Planned(total, total - len(todo), todo)
+
+
+def run_notebooks(options: argparse.Namespace, given: dict[str, Any]) -> int:
+    """The command ``run`` with its options for notebooks already checked; 1 where a notebook failed."""
+    if options.tier == "gpu" and not options.cluster:
+        device_for("gpu")
+    jobs, limit = options.jobs, seconds(options.time_limit)
+    names = {text.partition("=")[0] for text in options.parameter}
+    if options.tier == "overnight" and not (options.fresh or names & {"seeds", "changes", "fresh"}):
+        numbers, store = [paths.number_of(path.name) for path in notebook_paths(options.only)], Store()
+        missing = [c for e in training.experiments_of("overnight", numbers) for c in e.missing(store, "overnight")]
+        what = f"{len(missing)} overnight runs without a record"
+        estimates.announce_runs(what, missing, jobs, options.yes, limit, store)
+        training.run_tier("overnight", jobs=jobs, time_limit=limit, only=numbers)
+    todo = plan(only=options.only, options=given, extra=options.parameter, update=options.update)
+    if not options.cluster:  # whose machines nothing here measures
+        what = f"{len(todo.todo)} runs without a record"
+        estimates.announce_runs(what, todo.todo, jobs, options.yes, limit * len(todo.jobs))
+    results, judged = run_all(todo), None
+    if options.tier != "smoke" and not Store().read_only:
+        judged = ledger.write_ledger(folder=None if todo.in_place else paths.new_figures().parent)
+    if options.update:
+        readme.write()
+    print(table(results))
+    if not todo.in_place and options.tier != "smoke":
+        new = paths.relative(paths.new_figures())
+        print(f"\nfigures and ledger of this run: {new} and {paths.relative(paths.new_figures().parent)}/claims.csv")
+    if judged is not None and not options.only:
+        print(f"\n{findings.headline(judged)}\n\nWhere to look next: ./run_all.sh --lab, or docs/findings.md")
+    failed = [r for r in results if r.status != "ok"]
+    for result in failed:
+        print(f"{result.notebook}: {result.error}", file=sys.stderr)
+    return 1 if failed else 0

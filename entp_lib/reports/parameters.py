@@ -1,8 +1,9 @@
-"""Parameters from the command line, checked against each notebook before a kernel starts."""
+"""Notebooks and their parameters, checked before a kernel starts and without the seconds that papermill takes."""
 
 import ast
 import dataclasses
 import importlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
@@ -21,7 +22,7 @@ CLASS_NEEDS = ("dataclasses", "typing", "entp_lib.experiments.parameters", "entp
 
 
 def notebook_paths(only: str = "") -> list[Path]:
-    """The numbered notebooks, the overview last because it shows what the others leave.
+    """The numbered notebooks, the overview last because it shows the results of the others.
 
     A number is two digits, and a letter for a second notebook on one subject ("03b"). ``only``: numbers or names,
     separated by commas, as in "03,06_match3". ConfigError names one that does not exist, and two of one number. A copy
@@ -42,23 +43,40 @@ def notebook_paths(only: str = "") -> list[Path]:
     return [found[number] for number in sorted(set(numbers), key=lambda n: (n == OVERVIEW, n))]
 
 
+def sorted_notebooks() -> list[Path]:
+    """The notebooks in the order of their numbers."""
+    return sorted(notebook_paths())
+
+
 def is_own(notebook: Path) -> bool:
     """True for a notebook whose number is one of those that are left to the user."""
     return notebook.name[:2].isdigit() and FIRST_OWN <= int(notebook.name[:2]) < AFTER_OWN
 
 
-def check(only: str, given: dict[str, Any], extra: Sequence[str]) -> None:
-    """ConfigError, within a second or two, for whatever ``checked_for_all`` would refuse later."""
-    checked_for_all(given, dict(parse_parameter(text) for text in extra), notebook_paths(only))
+def read_notebook(notebook: Path) -> list[dict[str, Any]]:
+    """The cells of a notebook, each source one text. ConfigError where it is missing, damaged, or not Jupyter's."""
+    text = read_text(notebook)
+    try:
+        require(not notebook.read_bytes().startswith(b"\xef\xbb\xbf"), "it begins with a mark of byte order")
+        content = json.loads(text)
+        require(content["nbformat"] == 4, f"nbformat = {content['nbformat']}: must be 4")
+        for cell in content["cells"]:
+            one_of("cell_type", cell["cell_type"], ("code", "markdown", "raw"))
+            require(isinstance(cell["metadata"], dict), "a cell's metadata are no object")
+            cell["source"] = "".join(cell["source"])
+        return content["cells"]
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        why = str(error).strip() or type(error).__name__
+        why = "it is empty" if not text.strip() else f"lacks {why}" if isinstance(error, KeyError) else why[:120]
+        where = f"notebook {paths.relative(notebook)}"
+        raise ConfigError(f"{where} cannot be read ({why}); git checkout restores the committed one") from error
 
 
 def defaults(notebook: Path) -> dict[str, Any]:
     """The parameters of a notebook with the values that its parameters cell gives them."""
-    import papermill
-
-    check_sound(notebook)
-    inferred = papermill.inspect_notebook(str(notebook))
-    return {name: ast.literal_eval(entry["default"]) for name, entry in inferred.items()}
+    tagged = [c["source"] for c in read_notebook(notebook) if "parameters" in c["metadata"].get("tags", ())]
+    nodes = [node for source in tagged[:1] for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+    return {target.id: ast.literal_eval(node.value) for node in nodes for target in node.targets}
 
 
 def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dict[str, Any]:
@@ -84,7 +102,7 @@ def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dic
     return given
 
 
-def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: list[Path]) -> list[dict[str, Any]]:
+def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: Sequence[Path]) -> list[dict[str, Any]]:
     """The parameters for each of ``notebooks``: ``given``, from options that all have, and ``extra``, from -p.
 
     Raises ConfigError as ``checked`` does; for a name that only some of the notebooks have it names these.
@@ -93,7 +111,7 @@ def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: lis
     for name in extra:
         having = [path.stem for path in notebooks if name in known[path]]
         if having and len(having) < len(notebooks):
-            only = ",".join(paths.number_of(stem) for stem in having)
+            only = ",".join(map(paths.number_of, having))
             raise ConfigError(f"parameter {name} belongs to {', '.join(having)}: add --only {only}")
     return [checked({**given, **extra}, known[path], path) for path in notebooks]
 
@@ -103,9 +121,7 @@ def parameters_class(notebook: Path) -> type:
 
     Only that class and the imports it needs are executed, so that no kernel and no other cell is needed.
     """
-    import nbformat
-
-    cells = [c.source for c in nbformat.read(notebook, as_version=4).cells if c.cell_type == "code"]
+    cells = [c["source"] for c in read_notebook(notebook) if c["cell_type"] == "code"]
     nodes = [
         node
         for source in cells
@@ -133,17 +149,3 @@ def parse_parameter(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError):
         return name, value
-
-
-def check_sound(notebook: Path) -> None:
-    """ConfigError names a notebook that is missing, damaged, or not what Jupyter writes."""
-    import nbformat
-
-    where, restore = f"notebook {paths.relative(notebook)}", "git checkout restores the committed one"
-    text = read_text(notebook)
-    try:
-        require(not notebook.read_bytes().startswith(b"\xef\xbb\xbf"), "it begins with a mark of byte order")
-        nbformat.validate(nbformat.reads(text, as_version=4))
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError, nbformat.ValidationError) as error:
-        why = "it is empty" if not text.strip() else (str(error).strip() or type(error).__name__).split("\n")[0][:120]
-        raise ConfigError(f"{where} cannot be read ({why}); {restore}") from error
