@@ -23,7 +23,7 @@ from unittest import mock
 import torch
 
 from entp_lib import paths
-from entp_lib.config import RunConfig, StudyConfig, config_from, to_dict
+from entp_lib.config import StudyConfig, config_from, to_dict
 from entp_lib.files import write_atomically
 from entp_lib.records import progress
 from entp_lib.records.execution import local_deadline, run
@@ -34,13 +34,15 @@ from entp_lib.validation import ConfigError, one_of, require
 
 VARIABLE, MIXED_VARIABLE = "ENTP_CLUSTER", "ENTP_CLUSTER_MIXED"  # how a notebook's kernel hears of a cluster
 FORMS = "write tls://HOST:PORT, tcp://127.0.0.1:PORT, local:4, or slurm:partition=gpu,gpus=1 (docs/scale.md)"
-SLURM = {"partition": "", "account": "", "gpus": "0", "workers": "4", "cores": "1", "memory": "8GB", "time": "04:00:00"}
-RIGHT = {  # of options of slurm: a pattern, and what is right
-    "gpus": (r"\d+", "a whole number from 0 on"),
-    "workers": (r"0*[1-9]\d*", "a whole number from 1 on"),
-    "cores": (r"0*[1-9]\d*", "a whole number from 1 on"),
-    "memory": (r"\d+(\.\d+)? ?[KMGT]i?B", "like 8GB"),
-    "time": (r"\d+:\d\d:\d\d", "HH:MM:SS"),
+# Options of slurm: the default, a pattern, and what is right.
+SLURM = {
+    "partition": ("", r".+", "a text"),
+    "account": ("", r".+", "a text"),
+    "gpus": ("0", r"\d+", "a whole number from 0 on"),
+    "workers": ("4", r"0*[1-9]\d*", "a whole number from 1 on"),
+    "cores": ("1", r"0*[1-9]\d*", "a whole number from 1 on"),
+    "memory": ("8GB", r"\d+(\.\d+)? ?[KMGT]i?B", "like 8GB"),
+    "time": ("04:00:00", r"\d+:\d\d:\d\d", "HH:MM:SS"),
 }
 STEPS, TELL_SECONDS, CONNECT_SECONDS = "entp-steps", 2.0, 10.0
 
@@ -50,41 +52,38 @@ class RunLost(RuntimeError):
 
 
 def parsed(where: str) -> tuple[str, dict[str, str]]:
-    """(``address``, ``local`` or ``slurm``) and its options; ConfigError for anything else."""
+    """(``address``, ``local`` or ``slurm``) and its options; ConfigError for anything else.
+
+    An address off this machine must be TLS.
+    """
     kind, _, rest = where.partition(":")
     if kind in ("tls", "tcp"):
-        check_address(where)
+        place = rest.removeprefix("//")
+        host, _, port = place.rpartition(":")
+        require(bool(host) and port.isdecimal(), f"--cluster {where}: write {kind}://HOST:PORT")
+        near = host == "localhost"
+        with contextlib.suppress(ValueError):
+            near = near or ipaddress.ip_address(host.strip("[]")).is_loopback
+        require(
+            kind == "tls" or near,
+            f"--cluster {where}: a connection off this machine must be TLS (tls://{place}), as whoever can speak to it "
+            "can run code; or reach it through ssh -L (docs/scale.md)",
+        )
         return "address", {"address": where}
     if kind == "local":
         right = re.fullmatch(r"0*[1-9]\d*", rest, re.ASCII) is not None
         require(right, f"--cluster {where}: write local:4 for four processes")
         return kind, {"workers": rest}
     require(kind == "slurm", f"--cluster {where}: {FORMS}")
-    options = dict(SLURM)
+    options = {name: default for name, (default, *_) in SLURM.items()}
     for part in filter(None, rest.split(",")):
         name, _, value = part.partition("=")
         one_of(f"--cluster {where}: option", name, SLURM)
-        pattern, words = RIGHT.get(name, (r".+", "a text"))
+        _, pattern, words = SLURM[name]
         right = re.fullmatch(pattern, value, re.ASCII) is not None
         require(right, f"--cluster {where}: option {name} = {value!r} must be {words}")
         options[name] = value
     return kind, options
-
-
-def check_address(address: str) -> None:
-    """ConfigError for an address without a port, or one off this machine that is not TLS."""
-    kind, _, place = address.partition("://")
-    host, _, port = place.rpartition(":")
-    right = bool(host) and re.fullmatch(r"\d+", port, re.ASCII) is not None
-    require(right, f"--cluster {address}: write {kind}://HOST:PORT")
-    near = host == "localhost"
-    with contextlib.suppress(ValueError):
-        near = near or ipaddress.ip_address(host.strip("[]")).is_loopback
-    require(
-        kind == "tls" or near,
-        f"--cluster {address}: a connection off this machine must be TLS (tls://{place}), as whoever can speak to it "
-        "can run code; or reach it through ssh -L (docs/scale.md)",
-    )
 
 
 def library(name: str) -> Any:
@@ -169,20 +168,15 @@ def connected(where: str, mixed: bool = False) -> Iterator["Remote"]:
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ConfigError(f"--cluster {address}: no scheduler answers there ({why})") from error
         executor = Remote(client, mixed or bool(os.environ.get(MIXED_VARIABLE)))
-        try:
-            executor.check_workers()
+        try:  # workers that come later check themselves
+            for worker, found in client.run(describe, on_error="return").items():
+                require(isinstance(found, dict), f"worker {worker} cannot run this project: {found}")
+                check(found, executor.expected, f"worker {worker}")
             yield executor
         finally:
             executor.shutdown()
             with contextlib.suppress(Exception):  # a scheduler that is gone cannot say goodbye
                 client.close(timeout=5)
-
-
-def adopted(executor: cf.Executor) -> cf.Executor:
-    """``executor``, or where it is what ``client.get_executor`` gives, one that minds a cluster's ways."""
-    if type(executor).__module__.startswith("distributed.") and hasattr(executor, "_client"):
-        return Remote(executor._client)
-    return executor
 
 
 @contextlib.contextmanager
@@ -220,12 +214,6 @@ class Remote(cf.Executor):
         with contextlib.suppress(Exception):  # without it, finished runs alone are seen
             client.subscribe_topic(STEPS, self.hear_step)
 
-    def check_workers(self) -> None:
-        """ConfigError for workers whose records would not be this process's; those that come later check themselves."""
-        for address, found in self.client.run(describe, on_error="return").items():
-            require(isinstance(found, dict), f"worker {address} cannot run this project: {found}")
-            check(found, self.expected, f"worker {address}")
-
     def room(self) -> int:
         """How many runs it takes at a time: one for each worker."""
         try:
@@ -236,15 +224,15 @@ class Remote(cf.Executor):
     def submit(self, fn, /, config, version, root, place, deadline, how) -> cf.Future:
         """Have a worker compute what ``sweeps.execute`` would with these arguments."""
         local: cf.Future = cf.Future()
+        name = config.params.get("weights") if isinstance(config, StudyConfig) else config.start_from
         try:
-            weights = needed_weights(config)
-            given = {name: weights_of(Store(root, read_only=False), name).read_bytes() for name in weights}
+            given = {name: weights_of(Store(root, read_only=False), name).read_bytes()} if name else {}
             arguments = (self.expected, to_dict(config), version, root, deadline, how, given)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Sending large graph")  # weights
                 future = self.client.submit(compute, *arguments, pure=False, key=f"entp-{os.urandom(8).hex()}")
         except Exception as error:
-            local.set_exception(error if isinstance(error, ConfigError) else in_own_words(error))
+            local.set_exception(error if isinstance(error, ConfigError) else own_error(error))
             return local
         self.futures[future.key] = future, place
         local.add_done_callback(lambda done: self.forget(future) if done.cancelled() else None)
@@ -258,14 +246,14 @@ class Remote(cf.Executor):
         """
         try:
             if future.status == "cancelled":
-                raise in_own_words(cf.CancelledError())
+                raise cf.CancelledError
             text, weights = future.result()
             record, error = Record.from_json(text), None
             path = Store(root).weights_path(record.experiment, record.id)
             if weights and not (path.exists() and path.read_bytes() == weights):
                 write_atomically(path, weights)
         except Exception as caught:
-            record, error = None, in_own_words(caught)
+            record, error = None, own_error(caught)
         self.forget(future)
         with contextlib.suppress(cf.InvalidStateError):  # cancelled meanwhile
             local.set_exception(error) if error is not None else local.set_result(record)
@@ -289,16 +277,14 @@ class Remote(cf.Executor):
             self.client.cancel(futures, force=True)
 
 
-def in_own_words(error: Exception) -> Exception:
+def own_error(error: Exception) -> Exception:
     """RunLost for an error of the cluster; an error of the run itself as it is."""
-    kind = type(error).__name__
+    kind, kept = type(error).__name__, "what was saved before is kept"
     if kind == "KilledWorker":
         deaths = getattr(error, "allowed_failures", 3) + 1
-        why = f"{deaths} workers died computing it, perhaps for lack of memory; what was saved before is kept"
-        return RunLost(why)
-    if "Cancelled" in kind or "Closed" in kind:
-        return RunLost("the cluster's scheduler was lost; what was saved before is kept, and the same command goes on")
-    return error
+        return RunLost(f"{deaths} workers died computing it, perhaps for lack of memory; {kept}")
+    lost = "Cancelled" in kind or "Closed" in kind
+    return RunLost(f"the cluster's scheduler was lost; {kept}, and the same command goes on") if lost else error
 
 
 def versions() -> dict[str, str]:
@@ -314,22 +300,11 @@ def describe(dask_worker: Any) -> dict[str, Any]:
 
 def check(found: dict[str, Any], expected: dict[str, str], who: str) -> None:
     """ConfigError where a process computes several runs at a time, or has other versions than expected."""
-    require(
-        found["nthreads"] == 1,
-        f"{who} computes {found['nthreads']} runs at a time in one process: start it with --nthreads 1",
-    )
+    count = found["nthreads"]
+    require(count == 1, f"{who} computes {count} runs at a time in one process: start it with --nthreads 1")
     for name, wanted in expected.items():
-        what = "sources of entp_lib" if name == "sources" else name
-        require(
-            found[name] == wanted,
-            f"{who} has {what} {found[name]}, not {wanted}: pairs would be compared across both; --mixed allows it",
-        )
-
-
-def needed_weights(config: RunConfig | StudyConfig) -> list[str]:
-    """The runs ("experiment/id") whose weights a configuration starts from."""
-    name = config.params.get("weights") if isinstance(config, StudyConfig) else config.start_from
-    return [name] if name else []
+        what = f"{'sources of entp_lib' if name == 'sources' else name} {found[name]}, not {wanted}"
+        require(found[name] == wanted, f"{who} has {what}: pairs would be compared across both; --mixed allows it")
 
 
 def store_for(root: str) -> Store:

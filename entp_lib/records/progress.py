@@ -46,24 +46,10 @@ def read_events(path: Path) -> list[dict]:
     return [entry for entry in found if isinstance(entry, dict) and "event" in entry]
 
 
-def listen(board: MutableSequence[int]) -> None:
-    """Write the steps of this process's runs to ``board``: what a worker process does when it begins."""
-    LISTENERS[:] = [board.__setitem__] if board else []
-
-
 def tell(place: int, step: int) -> None:
-    """Say that the run at ``place`` in its sweep has made ``step`` steps."""
+    """Report that the run at ``place`` in its sweep has made ``step`` steps."""
     for listener in LISTENERS:
         listener(place, step)
-
-
-def shared_board(size: int) -> MutableSequence[int]:
-    """Zeros that worker processes share with this one; where memory cannot be shared, this one's alone."""
-    try:
-        return multiprocessing.get_context("spawn").RawArray("q", size)
-    except OSError as error:
-        log.debug("steps of workers are not seen: %s", error)
-        return [0] * size
 
 
 def drawn_in_place() -> bool:
@@ -74,12 +60,12 @@ def drawn_in_place() -> bool:
 class Meter:
     """One bar over all steps of a sweep (in a log a line a minute), and the same as events.
 
-    ``steps``: of each run. ``board``: how many each has made.
+    ``steps``: of each run. ``board``: how many each has made, shared with worker processes.
     """
 
     def __init__(self, steps: Sequence[int], label: str):
-        self.steps, self.label, self.total = steps, label, sum(steps)
-        self.board, self.finished, self.updated = shared_board(len(steps)), 0, 0.0
+        self.steps, self.label, self.total, self.finished, self.updated = steps, label, sum(steps), 0, 0.0
+        self.board: MutableSequence[int] = multiprocessing.get_context("spawn").RawArray("q", len(steps))
         shown = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
         logged = {} if drawn_in_place() else dict(mininterval=LOGGED_SECONDS, miniters=1)
         end = "\n" if logged else ""

@@ -13,11 +13,8 @@ from entp_lib.config import config_id
 from entp_lib.records import provenance as origin
 from entp_lib.records.execution import run
 from entp_lib.records.provenance import (
-    caveats,
     dirty_records,
-    disturbed_records,
     git_state,
-    machines,
     processes,
     provenance,
 )
@@ -135,30 +132,3 @@ def test_records_of_changed_code_are_found(record):
     dirty, unknown = changed(record, dirty=True), changed(record, dirty=None)
     later = changed(record, earlier_processes=[{"dirty": True}])
     assert dirty_records([record, old, dirty, unknown, later]) == [dirty, later]
-
-
-def test_seconds_on_shared_cores_are_found(record):
-    waited, crowded = changed(record, cpu_seconds=89.0), changed(record, load_at_end=2.6)
-    full, silent = changed(record, load_at_end=2.4), changed(record, cpu_seconds=None, load_at_start=None)
-    old = Record("test", 1, record.config, {}, {}, {"wall_seconds": 5.0})
-    assert disturbed_records([record, waited, crowded, full, silent, old]) == [waited, crowded]
-
-
-def test_machines_are_told_apart_by_instruction_set(record):
-    old = changed(record, device="B")
-    del old.provenance["cpu_capability"]
-    assert machines([record, record]) == {("A", "AVX2", 1)}
-    assert machines([record, old]) == {("A", "AVX2", 1), ("B", "", 1)}
-    moved = changed(record, earlier_processes=[dict(device="A", cpu_capability="DEFAULT", threads=1)])
-    assert len(machines([moved])) == 2
-
-
-def test_what_should_be_said_beside_a_verdict_is_said(record):
-    old = Record("test", 1, record.config, {}, {}, {"commit": "abc", "device": "Z", "threads": 1})
-    assert caveats([record, old]) == []
-    other = changed(record, dirty=True, cpu_capability="DEFAULT", load_at_end=9.0)
-    assert caveats([record, other, old]) == [
-        "1 of 3 records made by code that differs from its commit",
-        "1 of 3 records timed on cores that were shared",
-        "from 2 kinds of machine: A, AVX2, 1 thr.; A, DEFAULT, 1 thr.",
-    ]

@@ -179,19 +179,14 @@ def test_a_damaged_record_is_kept_aside_when_another_takes_its_place(store, reco
         assert os.path.lexists(kept) and f"kept as {kept}" in caplog.text
 
 
-def test_a_record_in_another_experiments_folder_is_damage_too(store, record):
-    path = store.save(record)
-    other = path.parent.parent / "other" / path.name
-    other.parent.mkdir()
+@pytest.mark.parametrize("name", ["other/{id}", "test/0123456789abcdef"])
+def test_a_moved_or_renamed_record_is_damage_too(store, record, name):
+    path, name = store.save(record), name.format(id=record.id)
+    other = store.path(*name.split("/"))
+    other.parent.mkdir(exist_ok=True)
     path.rename(other)
-    with pytest.raises(RecordError, match=f"it belongs to the experiment {record.experiment} .moved"):
-        store.read("other", record.id)
-
-
-def test_a_renamed_record_is_damage_too(store, record, caplog):
-    path = store.save(record)
-    path.rename(path.with_name("0123456789abcdef.json"))
-    assert store.load("test", "0123456789abcdef") is None and "belongs to the id" in caplog.text
+    with pytest.raises(RecordError, match=f"{name}.json: it is the record test/{record.id}"):
+        store.read(*name.split("/"))
 
 
 def test_a_record_that_did_not_change_is_read_once(store, record, monkeypatch):

@@ -8,6 +8,7 @@ import signal
 
 import pytest
 import torch
+from made_up import checkpoint_step
 
 from entp_lib.config import StudyConfig
 from entp_lib.records import provenance as origin
@@ -16,7 +17,6 @@ from entp_lib.records.execution import progress_steps, run
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS, STUDIES, in_all
 from entp_lib.reports.command_line import exit_status
-from entp_lib.training.checkpoints import checkpoint_step
 
 
 def planned(experiment, **wanted):

@@ -38,13 +38,6 @@ def test_runs_that_differ_in_more_than_the_architecture_are_pairs_too(small_run)
     assert [c.model_seed for c in run_order(todo, stored, "cpu").values()] == [2, 1, 0]
 
 
-def test_runs_on_a_gpu_are_ordered_by_the_gpu(small_run, monkeypatch):
-    configs = [dataclasses.replace(small_run(), tier=tier) for tier in ("gpu", "quick")]
-    assert [sweeps.usual_device([c]) for c in configs] == ["cpu", "cpu"]
-    monkeypatch.setattr(sweeps.torch.cuda, "is_available", lambda: True)
-    assert [sweeps.usual_device([c]) for c in configs] == ["cuda", "cpu"]
-
-
 def test_a_device_that_is_not_there_is_a_line(small_run, store):
     with pytest.raises(ConfigError, match="finds no CUDA device here"):
         sweep([small_run()], 1, store=store, device="cuda:7", jobs=1)

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from entp_lib.config import StudyConfig, config_id
-from entp_lib.records import execution
+from entp_lib.records import resuming
 from entp_lib.records.execution import device_for, run
 from entp_lib.records.store import RecordError, Store
 from entp_lib.records.sweeps import SweepError, sweep
@@ -163,7 +163,7 @@ def test_a_missing_record_is_an_error_where_nothing_may_be_computed(configs, sto
     sweep(configs[:1], 1, store=store, jobs=1)
     reading = Store(store.root, read_only=True)
     assert sweep(configs[:1], 1, store=reading).reused == 1
-    monkeypatch.setattr(execution, "train", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr(resuming, "train", lambda *_, **__: pytest.fail("it trained"))
     with pytest.raises(RecordError, match=f"missing or partial: record test/{config_id(configs[1], 1)}.*run_all.sh"):
         sweep(configs[:2], 1, store=reading)
     with pytest.raises(RecordError, match="missing or partial"):
@@ -181,7 +181,7 @@ class Killed(cf.Executor):
 
 def test_results_that_cannot_be_written_are_named_before_any_compute(configs, tmp_path, monkeypatch):
     (tmp_path / "records").write_text("")
-    monkeypatch.setattr(execution, "train", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr(resuming, "train", lambda *_, **__: pytest.fail("it trained"))
     with pytest.raises(RecordError, match="results cannot be written"):
         sweep(configs, 1, store=Store(tmp_path, read_only=False), jobs=1)
 

@@ -9,7 +9,7 @@ from entp_lib.records.execution import run
 from entp_lib.records.store import Store
 from entp_lib.records.verification import BOUND, between_seeds, compare, report, sample, verify
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.training.tensors import DamagedFileError
+from entp_lib.training.weights import DamagedFileError
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
