@@ -208,7 +208,7 @@ class RunConfig:
 
     @property
     def label(self) -> str:
-        """What tells a run from its siblings, for messages."""
+        """Architecture and random seed, which tell a run from its siblings in messages."""
         full = self.model.full_layers
         kind = self.model.architecture + ("" if full is None else f" with {full} full layers")
         return f"{kind}, seed {self.model_seed}"
@@ -231,7 +231,7 @@ class StudyConfig:
 
     @property
     def steps(self) -> int:
-        """What its parameters call so, or epochs; else 1. ``RESUMABLE`` of their paper says which train so."""
+        """The parameter ``steps`` or ``epochs``; else 1. ``RESUMABLE`` of its paper says whether it trains so."""
         for found in (self.params, self.params.get("train_config"), self.params.get("train")):
             for name in ("steps", "epochs") if isinstance(found, dict) else ():
                 if isinstance(found.get(name), int):
@@ -240,7 +240,7 @@ class StudyConfig:
 
     @property
     def label(self) -> str:
-        """What tells a study from its siblings, for messages."""
+        """The parameters, which tell a study from its siblings in messages."""
         return ", ".join(f"{name} {value}" for name, value in self.params.items() if not isinstance(value, list | dict))
 
 
@@ -256,7 +256,7 @@ def config_id(config: RunConfig | StudyConfig, version: int) -> str:
 
 
 def family(config: RunConfig | StudyConfig) -> str:
-    """What runs have in common that differ in their seeds alone: they cost the same, and measure the same."""
+    """Configuration without its random seeds, as text: runs of one family cost the same and measure the same."""
     own = "task_params" if isinstance(config, RunConfig) else "params"
     params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
     plain = replace(config, **{own: params}, model_seed=0, data_seed=0)

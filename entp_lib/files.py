@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and read in words: a file that is not what it should be is named."""
+"""Files written whole or not at all, and read with errors of one line that name the file."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from entp_lib.validation import ConfigError, require
 if TYPE_CHECKING:
     import pandas as pd
 
-PATIENCE_SECONDS = 5.0  # after which whoever waits for a lock says so
+PATIENCE_SECONDS = 5.0  # waiting longer for a lock is logged
 STALE_SECONDS = 86_400.0  # nothing that is still being written was last touched longer ago
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def remove_stale(folder: Path, pattern: str) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file ``path``; whoever has to wait says after a few seconds that another process is at ``what``."""
+    """Hold the lock file ``path``; a longer wait is logged, with ``what`` the other process does."""
     import filelock  # which the command line's help does without
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Errors in the user's words, and frozen dataclasses built strictly: an unknown name or a wrong type is an error."""
+"""Errors of one line, and frozen dataclasses built strictly: an unknown name or a wrong type is an error."""
 
 import dataclasses
 import difflib

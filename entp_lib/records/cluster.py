@@ -47,10 +47,6 @@ SLURM = {
 STEPS, TELL_SECONDS, CONNECT_SECONDS = "entp-steps", 2.0, 10.0
 
 
-class RunLost(RuntimeError):
-    """A run whose workers died, or whose scheduler is gone; the message is all that its user needs."""
-
-
 def parsed(where: str) -> tuple[str, dict[str, str]]:
     """(``address``, ``local`` or ``slurm``) and its options; ConfigError for anything else.
 
@@ -201,7 +197,7 @@ def published(where: str, mixed: bool = False) -> Iterator[None]:
 
 
 class Remote(cf.Executor):
-    """Runs on the workers of a Dask client: a drop-in for local processes in a sweep.
+    """Runs on the workers of a Dask client, by Dask's own executor: a drop-in for local processes in a sweep.
 
     A worker's death is the scheduler's matter: it gives the run to another worker, which goes on from the checkpoint
     where the store is shared. No more runs are handed over than there are workers, so that a death is blamed on the
@@ -209,8 +205,8 @@ class Remote(cf.Executor):
     """
 
     def __init__(self, client: Any, mixed: bool = False):
-        self.client, self.expected = client, {} if mixed else versions()
-        self.futures: dict[str, tuple[Any, int]] = {}  # with the place of the run in its sweep
+        self.client, self.executor, self.expected = client, client.get_executor(pure=False), {} if mixed else versions()
+        self.token = os.urandom(8).hex()  # tells steps of these runs from those of others
         with contextlib.suppress(Exception):  # without it, finished runs alone are seen
             client.subscribe_topic(STEPS, self.hear_step)
 
@@ -218,73 +214,51 @@ class Remote(cf.Executor):
         """How many runs it takes at a time: one for each worker."""
         try:
             return len(self.client.scheduler_info()["workers"])
-        except Exception:  # a lost scheduler: whoever hands a run over hears of it
+        except Exception:  # a lost scheduler, which the next run fails by
             return 1
 
     def submit(self, fn, /, config, version, root, place, deadline, how) -> cf.Future:
-        """Have a worker compute what ``sweeps.execute`` would with these arguments."""
-        local: cf.Future = cf.Future()
+        """Have a worker compute what ``sweeps.execute`` would with these arguments; the result is for ``received``."""
         name = config.params.get("weights") if isinstance(config, StudyConfig) else config.start_from
         try:
             given = {name: weights_of(Store(root, read_only=False), name).read_bytes()} if name else {}
-            arguments = (self.expected, to_dict(config), version, root, deadline, how, given)
+            arguments = (self.expected, to_dict(config), version, root, deadline, how, given, (self.token, place))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Sending large graph")  # weights
-                future = self.client.submit(compute, *arguments, pure=False, key=f"entp-{os.urandom(8).hex()}")
+                return self.executor.submit(compute, *arguments)
         except Exception as error:
-            local.set_exception(error if isinstance(error, ConfigError) else own_error(error))
-            return local
-        self.futures[future.key] = future, place
-        local.add_done_callback(lambda done: self.forget(future) if done.cancelled() else None)
-        future.add_done_callback(lambda done: self.deliver(done, local, root))
-        return local
-
-    def deliver(self, future: Any, local: cf.Future, root: str) -> None:
-        """Hand on the record of a run, its weights saved here, or its failure, and let go of it.
-
-        So nothing is computed again for a result that lay on a dying worker.
-        """
-        try:
-            if future.status == "cancelled":
-                raise cf.CancelledError
-            text, weights = future.result()
-            record, error = Record.from_json(text), None
-            path = Store(root).weights_path(record.experiment, record.id)
-            if weights and not (path.exists() and path.read_bytes() == weights):
-                write_atomically(path, weights)
-        except Exception as caught:
-            record, error = None, own_error(caught)
-        self.forget(future)
-        with contextlib.suppress(cf.InvalidStateError):  # cancelled meanwhile
-            local.set_exception(error) if error is not None else local.set_result(record)
-
-    def forget(self, future: Any) -> None:
-        """Let go of a run: the cluster drops its result, and a worker that is still at it stops at its next step."""
-        self.futures.pop(future.key, None)
-        with contextlib.suppress(Exception):  # the scheduler may be gone
-            future.release()
+            failed: cf.Future = cf.Future()
+            failed.set_exception(error)
+            return failed
 
     def hear_step(self, event: tuple) -> None:
-        key, step = event[1]
-        if key in self.futures:
-            progress.tell(self.futures[key][1], step)
+        (token, place), step = event[1]
+        if token == self.token:
+            progress.tell(place, step)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take back all runs that were handed over and have not ended."""
-        futures = [future for future, _ in self.futures.values()]
-        self.futures.clear()
         with contextlib.suppress(Exception):  # the scheduler may be gone
-            self.client.cancel(futures, force=True)
+            self.executor.shutdown(wait=False)
 
 
-def own_error(error: Exception) -> Exception:
-    """RunLost for an error of the cluster; an error of the run itself as it is."""
+def received(store: Store, text: str, weights: bytes | None) -> Record:
+    """The record that ``compute`` gave as text, its weights saved in ``store``."""
+    record = Record.from_json(text)
+    path = store.weights_path(record.experiment, record.id)
+    if weights and not (path.exists() and path.read_bytes() == weights):
+        write_atomically(path, weights)
+    return record
+
+
+def lost_because(error: BaseException) -> str:
+    """Reason why a run was lost with the cluster's workers or scheduler; "" for an error of the run itself."""
     kind, kept = type(error).__name__, "what was saved before is kept"
     if kind == "KilledWorker":
         deaths = getattr(error, "allowed_failures", 3) + 1
-        return RunLost(f"{deaths} workers died computing it, perhaps for lack of memory; {kept}")
+        return f"{deaths} workers died computing it, perhaps for lack of memory; {kept}"
     lost = "Cancelled" in kind or "Closed" in kind
-    return RunLost(f"the cluster's scheduler was lost; {kept}, and the same command goes on") if lost else error
+    return f"the cluster's scheduler was lost; {kept}, and the same command goes on" if lost else ""
 
 
 def versions() -> dict[str, str]:
@@ -312,11 +286,11 @@ def store_for(root: str) -> Store:
     return Store(root if Path(root).is_dir() else paths.results(), read_only=False)
 
 
-def compute(expected, config, version, root, deadline, how, given) -> tuple[str, bytes | None]:
+def compute(expected, config, version, root, deadline, how, given, place) -> tuple[str, bytes | None]:
     """One run on a cluster's worker: the text of its record, and its weights.
 
-    ``given`` are weights by name that it may start from. The run stops at its next step, leaving its checkpoint, when
-    nobody wants it any more: cancelled, its caller gone, or the scheduler.
+    ``given`` are weights by name that it may start from; ``place`` names the run where its steps are seen. It stops at
+    its next step, leaving its checkpoint, when nobody wants it any more: cancelled, its caller gone, or the scheduler.
     """
     from distributed import Reschedule, get_worker
 
@@ -335,7 +309,7 @@ def compute(expected, config, version, root, deadline, how, given) -> tuple[str,
     def tell(step: int) -> None:
         if time.monotonic() - last[0] > TELL_SECONDS:
             last[0] = time.monotonic()
-            worker.log_event(STEPS, (key, step))
+            worker.log_event(STEPS, (place, step))
 
     def at_work() -> bool:
         return worker.status.name in ("running", "paused")

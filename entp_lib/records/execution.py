@@ -1,6 +1,7 @@
 """One configuration to its record: trained or studied here and now, or found."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from entp_lib.config import ON_CPU, RunConfig, StudyConfig, canonical_json, config_id, to_dict
 from entp_lib.records import ranks, stopping
 from entp_lib.records.loading import restore_weights, weights_of
-from entp_lib.records.provenance import load_average, peak_memory, provenance, reset_peak_memory
+from entp_lib.records.provenance import peak_memory, provenance, reset_peak_memory
 from entp_lib.records.resuming import Cut, StudyCheckpoint, checkpointed, trained
 from entp_lib.records.store import Record, RecordError, Store, is_complete
 from entp_lib.registry import STUDIES, resumable
@@ -74,7 +75,7 @@ def run(
                 except Cut as cut:
                     curves, status = cut.curves, "partial"
                 where |= checkpoint.times() | ({} if study else checkpoint.counts)
-                where |= {"peak_memory_bytes": peak_memory(device), "load_at_end": load_average()}
+                where |= {"peak_memory_bytes": peak_memory(device), "load_at_end": round(os.getloadavg()[0], 2)}
                 if checkpoint.processes:
                     where["steps"] = checkpoint.step
                 if len(checkpoint.processes) > 1:

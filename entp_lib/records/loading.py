@@ -76,7 +76,7 @@ def weights_of(store: Store, name: str, tier: str = "") -> Path:
 
     Damaged ones are set aside with a warning. Weights that are missing are taken from the checkpoint of the run's
     end, where a crash left that; ConfigError with the command that makes them where there is nothing to take. ``tier``:
-    that of whoever needs them, for the command where they have no record.
+    that of the run that starts from them, for the command where they have no record.
     """
     experiment, record_id = name.split("/")
     path = store.weights_path(experiment, record_id)

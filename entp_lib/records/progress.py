@@ -1,4 +1,4 @@
-"""Progress of a sweep: a bar over the steps of its runs, and the same as events for whoever started the process.
+"""Progress of a sweep: a bar over the steps of its runs, and the same as events for the process that started this one.
 
 ``ENTP_EVENTS`` names a file to which the library appends one JSON line per event (progress of a sweep, records
 used, figures written): that is how ``run_all.sh`` sees into a notebook.
@@ -24,10 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def event(kind: str, **fields) -> None:
-    """Append an event for whoever started this process; nothing happens where nobody asked for it.
-
-    A file that cannot be written costs the watcher a line and the work nothing.
-    """
+    """Append an event to the file of ``ENTP_EVENTS``, if that is set. A file that cannot be written is no error."""
     if path := os.environ.get(EVENTS_VARIABLE):
         try:
             with open(path, "a", encoding="utf-8") as file:

@@ -5,7 +5,6 @@ import datetime
 import functools
 import hashlib
 import importlib.metadata
-import logging
 import os
 import platform
 import resource
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from entp_lib.records.store import Record
 
 PACKAGES = ("entp_lib", "entp_papers")
-log = logging.getLogger(__name__)
 
 
 def provenance(device: str, threads: int) -> dict[str, Any]:
@@ -47,18 +45,10 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
         "arithmetic": arithmetic.in_force(),
         "threads": threads,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        "load_at_start": load_average(),
+        "load_at_start": round(os.getloadavg()[0], 2),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         **({"packed_attention": packed_attention.in_use()} if device.startswith("cuda") else {}),
     }
-
-
-def load_average() -> float | None:
-    """Processes that wanted a core during the last minute, on average; None where the system does not say."""
-    try:
-        return round(os.getloadavg()[0], 2)
-    except OSError:
-        return None
 
 
 @functools.cache
@@ -75,7 +65,7 @@ def sources() -> str:
 def git_state() -> tuple[str, bool | None]:
     """(commit, whether the code differs from it); ("unknown", None) where the project is no repository of its own.
 
-    A machine that gets the files without the repository may be told the commit by ``ENTP_COMMIT``.
+    ``ENTP_COMMIT`` names it on a machine that gets the files without the repository.
     """
     if os.environ.get("ENTP_COMMIT"):
         return os.environ["ENTP_COMMIT"], None
@@ -156,21 +146,17 @@ def reset_peak_memory(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         return
-    try:
+    with contextlib.suppress(OSError):  # else the peak is that of the whole process
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        log.debug("peak memory is that of the whole process: this system cannot reset it")
 
 
 def peak_memory(device: str) -> int:
     """Peak bytes since ``reset_peak_memory``: allocated on the GPU, or resident in this process."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated()
-    try:
+    with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        log.debug("no /proc here")
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

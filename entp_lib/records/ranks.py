@@ -49,15 +49,15 @@ class Ranks(Alone):
         self.awaited = False  # whether they wait for the start of a run that this rank has announced
 
     def lead(self, decide: Callable[[], Any]) -> Any:
-        told: list[Any] = [None]
+        message: list[Any] = [None]
         if self.leads:
             try:
-                told = [("returned", decide())]
+                message = [("returned", decide())]
             except Exception as error:
                 self.release(error)
                 raise
-        dist.broadcast_object_list(told)
-        how, answer = told[0]
+        dist.broadcast_object_list(message)
+        how, answer = message[0]
         if how == "raised":
             raise LeaderError(answer)
         return answer

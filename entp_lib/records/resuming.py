@@ -1,8 +1,7 @@
 """Checkpoints of whatever trains for a record, so that a run that was cut goes on from there, bit for bit.
 
-A study writes its loop as ``for step in steps(...)``, or has it made by ``trained``. Whoever computes it for a record
-says, by ``checkpointed``, where its checkpoint lies and when it must end; elsewhere, as in a cell or a test, the loop
-merely counts.
+A study writes its loop as ``for step in steps(...)``, or has it made by ``trained``. ``records.execution`` sets by
+``checkpointed`` where its checkpoint lies and when it must end; elsewhere, as in a cell, the loop only counts.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ from entp_lib.training.weights import DamagedFileError, check_tensors, read_tens
 class Progress:
     """How far a training loop has come: steps made, the curves so far, and sums since their last point, by name.
 
-    What a checkpoint holds is put into these very lists and dicts.
+    A checkpoint is restored into these very lists and dicts.
     """
 
     curves: dict[str, list] = field(default_factory=dict)
@@ -52,7 +51,7 @@ class StudyCheckpoint:
     ``config``: what tells the study from others. ``set_aside``: called with a damaged checkpoint and what is wrong with
     it. ``process``: this process's provenance, for the list of those that worked on the record. ``deadline`` is on
     ``time.monotonic``; ``stop`` is asked between steps; ``on_step`` is called with each. ``deferred``: a stack on which
-    requests to end are deferred from the first step on; whoever computes the record closes it after it is saved.
+    requests to end are deferred from the first step to the last.
     """
 
     path: Path

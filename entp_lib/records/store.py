@@ -167,11 +167,11 @@ class Store:
 
     ``read_only`` (default: from the environment variable ``ENTP_RECORDS``) turns a missing or damaged record into
     a RecordError instead of hours of training. Looking at a store never changes it, and a record that did not change
-    since it was last looked at is read once; whoever gets it must not change it.
+    since it was last looked at is read once; callers must not change it.
     """
 
     def __init__(self, root: Path | str | None = None, read_only: bool | None = None):
-        self.root = Path(root).absolute() if root is not None else paths.results()  # whoever computes may be elsewhere
+        self.root = Path(root).absolute() if root is not None else paths.results()  # workers start elsewhere
         if read_only is None:
             read_only = os.environ.get(READ_ONLY_VARIABLE) == "read-only"
         self.read_only = read_only
@@ -260,7 +260,7 @@ class Store:
         return path
 
     def set_aside(self, path: Path, why: str) -> None:
-        """Move a damaged file out of the way, keeping it for whoever wants to look. Only under its run's lock.
+        """Move a damaged file into ``set_aside``. Only under its run's lock.
 
         ``why`` names the file. Raises OSError where it cannot be moved.
         """
@@ -274,10 +274,7 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, experiment: str, record_id: str) -> Iterator[None]:
-        """Held while a record is computed, so that two processes never compute it twice; nothing where read-only.
-
-        Whoever has to wait for it says so after a few seconds.
-        """
+        """Hold the lock of a record, so that two processes never compute it twice; nothing where read-only."""
         if self.read_only:
             yield
             return

@@ -9,14 +9,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-import torch
-
-from entp_lib.config import ON_CPU, RunConfig, config_id
+from entp_lib.config import config_id
 from entp_lib.models.transformer import check_device
 from entp_lib.records import cluster, progress, stopping
 from entp_lib.records.execution import (
@@ -28,7 +26,6 @@ from entp_lib.records.execution import (
     progress_steps,
     run,
 )
-from entp_lib.records.provenance import device_name
 from entp_lib.records.store import Record, Store, is_complete
 from entp_lib.validation import OneLine, check_intervals, check_types
 
@@ -115,15 +112,15 @@ def sweep(
     store, options = store or Store(), SweepOptions(**options)
     by_id = {config_id(config, version): config for config in configs}
     again = {i for i, c in by_id.items() if options.fresh and c.experiment == configs[0].experiment}
-    stored = {i: record for i, c in by_id.items() if (record := store.find(c, version)) is not None}
-    found = {i: record for i, record in stored.items() if is_complete(record) and i not in again}
+    known = {i: store.find(config, version) for i, config in by_id.items() if i not in again}
+    found: dict[str, Record] = {i: record for i, record in known.items() if is_complete(record)}
     for record in found.values():
         finish_interrupted_save(store, record)
     todo, result = {i: config for i, config in by_id.items() if i not in found}, Sweep(reused=len(found))
     if todo:
         check_can_compute(list(todo.values()), version, store)
-        if executor is None and not options.cluster:
-            todo = run_order(todo, stored.values(), options.device)
+        if options.device and executor is None and not options.cluster:
+            check_device(options.device)
         for i in again:  # from the beginning
             with store.lock(todo[i].experiment, i):
                 store.checkpoint_path(todo[i].experiment, i).unlink(missing_ok=True)
@@ -146,29 +143,6 @@ def sweep(
     if result.failures:
         raise SweepError(result)
     return result
-
-
-def run_order(todo: Mapping[str, Config], stored: Iterable[Record], device: str | None = None) -> dict[str, Config]:
-    """``todo`` with those first whose twins were made on this machine, those last whose twins were made on another.
-
-    Twins share the experiment and both seeds, as claims pair them. ``stored``: the records there are. ``device``: as of
-    a sweep; ConfigError where it is not there. Within each group the order stays.
-    """
-    if device:
-        check_device(device)
-    elif torch.cuda.is_available() and any(config.tier not in ON_CPU for config in todo.values()):
-        device = "cuda"
-
-    def pair(config: Config) -> tuple:
-        return config.experiment, config.model_seed, config.data_seed
-
-    here = (device_name(device or "cpu"), torch.backends.cpu.get_cpu_capability())
-    place: dict[tuple, int] = {}  # -1 here, 1 elsewhere
-    for record in stored:
-        made = tuple(record.provenance.get(name) for name in ("device", "cpu_capability"))
-        if isinstance(record.config, RunConfig) and all(made):
-            place[pair(record.config)] = min(place.get(pair(record.config), 1), -1 if made == here else 1)
-    return dict(sorted(todo.items(), key=lambda item: place.get(pair(item[1]), 0)))
 
 
 class Pool:
@@ -265,7 +239,9 @@ class Pool:
     def take(self, i: str, future: cf.Future) -> None:
         """Take one finished run's record, saved here if the worker's store is another, or its failure in words."""
         try:
-            record: Record = future.result()
+            record = future.result()
+            if not isinstance(record, Record):
+                record = cluster.received(self.store, *record)
             here = self.store.find(self.todo[i], self.version)
             if here != record and (i in self.again or not is_complete(here)):
                 self.store.save(record)
@@ -274,13 +250,11 @@ class Pool:
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
             self.fail(i, f"{error.strerror or error}{where}; what was saved before is kept")
-        except cluster.RunLost as error:
-            self.fail(i, str(error))
         except cf.BrokenExecutor:
             self.fail(i, KILLED)
         except Exception as error:
             log.debug("run %s failed", i, exc_info=True)
-            self.fail(i, f"{type(error).__name__}: {error}")
+            self.fail(i, cluster.lost_because(error) or f"{type(error).__name__}: {error}")
 
     def fail(self, i: str, why: str) -> None:
         self.failed[i] = (self.todo[i], why)
@@ -297,7 +271,7 @@ def execute(config: Config, version: int, root: str, place: int, deadline: float
     worker = multiprocessing.parent_process() is not None and threading.current_thread() is threading.main_thread()
     if worker:
         watch_parent()
-    store = Store(root, read_only=False)  # whoever called has checked, and may be another process
+    store = Store(root, read_only=False)  # the caller has checked, and may be another process
     options = dict(store=store, deadline=local_deadline(deadline), on_step=functools.partial(progress.tell, place))
     try:
         with stopping.handled() if worker else contextlib.nullcontext():
@@ -320,7 +294,7 @@ def watch_parent() -> None:
 
 
 class Worker(SpawnProcess):
-    """A process that an interrupt does not reach, not even while it starts: whoever started it will end it.
+    """A process that an interrupt does not reach, not even while it starts: the one that started it will end it.
 
     A terminal, and JupyterLab, send an interrupt to all processes of a group. A worker would end in the middle of a
     step with a traceback, where the SIGTERM that follows lets it leave a checkpoint.

@@ -86,9 +86,9 @@ def verify(
 ) -> Comparison:
     """Compute ``record`` again in its own arithmetic, in a store of its own, and compare; nothing in ``store`` changes.
 
-    Weights that it starts from are taken from ``store``; ConfigError where they are missing there. ``on_step`` is told
-    each step that was made, unless another process computes, as it must for another arithmetic. ``others`` are the
-    experiment's records, of which those of other seeds tell what another processor may change.
+    Weights that it starts from are taken from ``store``; ConfigError where they are missing there. ``on_step`` is
+    called with each step, unless another process computes, as it must for another arithmetic. ``others``: records of
+    the experiment, of which those of other random seeds show what another processor may change.
     """
     wanted = arithmetic_of(record)
     if record.config.tier not in ON_CPU or wanted == arithmetic.in_force() or not arithmetic.has_avx2():

@@ -136,7 +136,7 @@ CONTENT = {
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_damaged_record_is_named_and_not_used_and_looking_leaves_it(store, record, caplog, how):
+def test_a_damaged_record_is_named_left_alone_by_looking_and_set_aside_by_saving(store, record, caplog, how):
     path = store.save(record)
     WAYS[how](path)
     before = os.lstat(path)
@@ -149,6 +149,13 @@ def test_a_damaged_record_is_named_and_not_used_and_looking_leaves_it(store, rec
     after = os.lstat(path)
     assert (after.st_ino, after.st_mtime_ns, after.st_size) == (before.st_ino, before.st_mtime_ns, before.st_size)
     assert not (store.root / "set_aside").exists()
+    for count in ("", ".2"):  # another takes its place
+        with caplog.at_level(logging.WARNING):
+            store.save(record)
+        assert store.find(record.config, 1).metrics["token_accuracy"] == 0.333333
+        kept = store.root / "set_aside" / f"test-{path.name}{count}"
+        assert os.path.lexists(kept) and f"kept as {kept}" in caplog.text
+        WAYS[how](path)
 
 
 @pytest.mark.parametrize("named", CONTENT)
@@ -165,18 +172,6 @@ def test_a_partial_record_has_no_metrics_yet(store, record):
     part = dataclasses.replace(record, metrics={}, curves={}, status="partial")  # of its first minute
     store.save(part)
     assert store.find(record.config, 1) == part
-
-
-@pytest.mark.parametrize("how", WAYS)
-def test_a_damaged_record_is_kept_aside_when_another_takes_its_place(store, record, caplog, how):
-    for count in ("", ".2"):
-        path = store.save(record)
-        WAYS[how](path)
-        with caplog.at_level(logging.WARNING):
-            store.save(record)
-        assert store.find(record.config, 1).metrics["token_accuracy"] == 0.333333
-        kept = store.root / "set_aside" / f"test-{path.name}{count}"
-        assert os.path.lexists(kept) and f"kept as {kept}" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["other/{id}", "test/0123456789abcdef"])
