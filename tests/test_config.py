@@ -143,6 +143,7 @@ def test_equal_configurations_have_equal_ids(small_run, changes):
             for name, value in dict(max_lr=math.inf, weight_decay=-0.1, patience=-1, grad_clip=0.0).items()
         ),
         (TrainConfig, {"steps": 10, "betas": (0.9, 1.0)}, "betas = "),
+        (TrainConfig, {"steps": 10, "gradient_shards": 65}, "gradient_shards = "),
         (TrainConfig, {"steps": 10, "precision": "fp16"}, "must be one of 'fp32', 'bf16'"),
         (TrainConfig, {"steps": 10, "warmup_steps": 5, "decay_steps": 2}, "decay_steps = "),
         (TrainConfig, {}, "'steps' is missing"),

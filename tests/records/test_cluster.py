@@ -261,8 +261,8 @@ def test_an_interrupted_sweep_leaves_nothing_computing(workers, small_run, store
     monkeypatch.setattr("entp_lib.records.progress.Meter.update", update)
     with pytest.raises(KeyboardInterrupt):
         sweep([config], 1, store=store, cluster=workers.address)
-    wait_for(lambda: workers.count("end", 41) == 1, seconds=60)
-    assert store.find(config, 1).status == "partial"
+    wait_for(lambda: store.find(config, 1) is not None)
+    assert store.find(config, 1).status == "partial" and workers.count("end", 41) == 1
 
 
 @dask

@@ -1,4 +1,4 @@
-"""Provenance: a record says which code and which machine made it, and what its seconds are worth."""
+"""Provenance: a record says which code and which machine made it, and a verdict which pairs were made apart."""
 
 import dataclasses
 import shutil
@@ -158,7 +158,7 @@ def test_pairs_made_apart_say_so(small_run):
     assert pairs_apart(together).endswith("; 1 of 3 pairs from different sources")
 
 
-def test_it_stands_beside_the_verdict_in_the_ledger(monkeypatch):
+def test_pairs_made_apart_are_a_caveat_in_the_ledger(monkeypatch):
     stored = COUNT3.stored(Store(), "quick")
     measurement = next(m for m in COUNT3.measure(stored) if m.claim == "F2-tokens")
     records = [r for r in stored if name_of(r) in measurement.records]

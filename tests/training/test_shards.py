@@ -26,7 +26,6 @@ from entp_lib.tasks import Batch
 from entp_lib.training import loop
 from entp_lib.training.loop import train
 from entp_lib.training.shards import cut
-from entp_lib.validation import ConfigError
 
 
 def batch_of(wanted_BT):
@@ -75,18 +74,11 @@ def test_shards_give_the_step_of_the_whole_batch_but_for_rounding(small_run, arc
     assert config_from(to_dict(sharded(config, 3))) == sharded(config, 3)
 
 
-@pytest.mark.parametrize("shards", [0, -1, 9])
-def test_more_ranks_than_sequences_are_refused(small_run, shards):
-    with pytest.raises(ConfigError, match=f"gradient_shards = {shards}: must be from 1 to the batch_size of 8"):
-        sharded(small_run(), shards)
-
-
 RANK = """\
 import json, os, sys
 from entp_lib.config import config_from
 from entp_lib.records import ranks, stopping
 from entp_lib.records.execution import run
-from entp_lib.records.ranks import Ranks
 from entp_lib.records.store import Store
 from entp_lib.training import loop
 

@@ -279,13 +279,6 @@ def test_every_checkpoint_rule_is_tested(addition_run):
     assert again["loss"] == pytest.approx(test["last"]["loss"])  # the last weights are in place again
 
 
-def test_kept_weights_survive_a_cut(addition_run, tmp_path):
-    whole, checkpoint = train(addition_run), tmp_path / "run.safetensors"
-    while not (part := cut_after(addition_run, checkpoint, 3)).complete:
-        assert part.metrics == {}
-    assert part.metrics == whole.metrics and part.state.kept == whole.state.kept
-
-
 def partly_frozen(config):
     model = build_model(config.model, 0)
     model.embedding.requires_grad_(False)
