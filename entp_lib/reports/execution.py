@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from entp_lib import paths
-from entp_lib.files import own_name, remove_stale, write_atomically
+from entp_lib.files import remove_stale, write_atomically
 from entp_lib.records.progress import EVENTS_VARIABLE, read_events
 from entp_lib.reports.lab import clean
 
@@ -63,7 +63,7 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
     notebook, final = job.notebook, executed(job.notebook)
     final.parent.mkdir(parents=True, exist_ok=True)
     remove_stale(final.parent, ".run-*")
-    with tempfile.TemporaryDirectory(dir=scratch or final.parent, prefix=own_name(".run")) as folder:
+    with tempfile.TemporaryDirectory(dir=scratch or final.parent, prefix=".run-") as folder:
         copy, events = Path(folder) / notebook.name, Path(folder) / "events"
         result = Result(notebook.stem, "ok", 0.0, copy=paths.relative(final))
         with (
@@ -179,7 +179,7 @@ def execute_side_by_side(jobs: Sequence[Job], at_a_time: int, threads: int) -> I
     place = executed(jobs[0].notebook).parent
     place.mkdir(parents=True, exist_ok=True)
     with (  # both go with what a process that is ended leaves in them
-        tempfile.TemporaryDirectory(dir=place, prefix=own_name(".run")) as scratch,
+        tempfile.TemporaryDirectory(dir=place, prefix=".run-") as scratch,
         tempfile.TemporaryDirectory(dir=SHORT, prefix="entp-") as sockets,
     ):
         context = multiprocessing.get_context("spawn")

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_up import checkpoint_step
 
 from entp_lib.config import StudyConfig
 from entp_lib.experiments import claims
 from entp_lib.experiments.frames import paired
 from entp_lib.records.execution import run
 from entp_lib.records.store import Record, Store
-from entp_lib.training.checkpoints import checkpoint_step
 from entp_lib.validation import ConfigError
 from entp_papers.entp.pretrained import experiments, studies, weights
 from entp_papers.entp.pretrained.adapter import Adapted
