@@ -1,4 +1,4 @@
-"""A command of the library in a process that is told where to die: ``python -m benchmarks.hammer.victim PLAN …``.
+"""A command of the library in a process that dies where a plan says: ``python -m benchmarks.hammer.victim PLAN …``.
 
 PLAN is JSON: ``file`` and ``point`` name where (a file of which kind, when it is written or when it has its place),
 ``signal`` what then kills this process, or ``error`` what the disk says instead. Checkpoints are written at every step.
