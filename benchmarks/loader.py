@@ -1,4 +1,4 @@
-"""Whether reading text ever keeps training waiting: ``python -m benchmarks.loader``.
+"""Reading of text against training, to see that it never waits: ``python -m benchmarks.loader``.
 
     python -m benchmarks.loader                   # the quick tier's decoder, half a minute on one core
     python -m benchmarks.loader --quick           # a few seconds

@@ -18,7 +18,7 @@ POINTS = ("written", "in place")
 
 
 def kind_of(path: str) -> str:
-    """Which of the project's files a path is, or will be; "" for others."""
+    """Kind of the project's files that a path is, or will be; "" for others."""
     name, parts = Path(path).name.lstrip("."), Path(path).parts
     if ".weights.safetensors" in name:
         return "weights"

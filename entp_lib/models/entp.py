@@ -112,7 +112,7 @@ def fast(
 
 
 def packs(device: str, tokens: int, width: int) -> bool:
-    """Whether prefixes go packed in rows: on a GPU, where sequences are short beside the width.
+    """Whether prefixes go packed in rows: on a GPU, where sequences are short against the width.
 
     Groups launch kernels for every length and layer, packed rows a handful a layer; but they compute about T² / 3
     masked scores a row, T / 18 D of the work of its linear maps. Not measured on a GPU yet: ``benchmarks.engine`` does.

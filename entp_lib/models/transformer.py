@@ -217,7 +217,7 @@ class Transformer(nn.Module):
         return x_BTD
 
     def embed(self, inputs: Tensor, positions_BT: Tensor | None = None) -> Tensor:
-        """What enters the first block, (B, T, D)."""
+        """Input of the first block, (B, T, D)."""
         x_BTD = self.embedding(inputs)
         added = self.positions.embeddings(slice(inputs.shape[1]) if positions_BT is None else positions_BT)
         return self.dropout(x_BTD if added is None else x_BTD + added)

@@ -42,7 +42,7 @@ class Table(FixedData):
     ``file``: its path. ``checksum``: the first 16 hexadecimal digits of its SHA-256, so that a record cannot mean two
     files; "" takes what is there. ``held_out``: the share of validation, and of test, among different inputs, where
     the file does not name the parts; equal inputs, however many, always go to one part, chosen by ``split_seed``. An
-    input ends with the last token that a prediction sees: what stands behind it tells no two inputs apart.
+    input ends with the last token that a prediction sees; later tokens tell no two inputs apart.
     ConfigError for what the file lacks.
     """
 

@@ -1,4 +1,4 @@
-"""Sequences of one's own: what a file says becomes batches, parts stay apart, and mistakes are told by their line."""
+"""Sequences of one's own: files become batches, parts stay apart, and mistakes are named by their line."""
 
 import zipfile
 
