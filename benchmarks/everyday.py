@@ -1,9 +1,9 @@
-"""What a user waits for: import, a smoke notebook, ``run_all.sh`` from records, and the size of the repository.
+"""Times that a user waits: import, a smoke notebook, ``run_all.sh`` from records, and the size of the repository.
 
     python -m benchmarks.everyday            # prints the table
     python -m benchmarks.everyday --tests    # with ./run_tests.sh, which takes minutes
 
-Times are medians over repetitions where that is cheap; each stands beside the limit that the project set itself.
+Times are medians over repetitions where that is cheap, with the limit that the project set itself.
 """
 
 import argparse

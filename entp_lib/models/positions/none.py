@@ -1,4 +1,4 @@
-"""What a positional scheme may do: add to embeddings, turn queries and keys, or add to attention scores.
+"""No positions: the interface of all schemes, which add to embeddings, turn queries and keys, or add to scores.
 
 Letters: B batch (1 where all rows are alike), T tokens, Q queries, S keys, D width, H heads, K head width.
 """
@@ -9,10 +9,10 @@ from entp_lib.config import ModelConfig
 
 
 class Positions(nn.Module):
-    """A scheme that says nothing about positions: ``none``, and what the others override.
+    """The scheme ``none``, whose methods the others override.
 
-    Distances are signed nowhere here: full attention looks both ways, and a scheme must say what it makes of a key
-    behind its query. ``table``: how many different positions a scheme knows, None where any will do.
+    Full attention looks both ways: a scheme must say how it treats a key behind its query. ``table``: how many
+    different positions a scheme has vectors for, None where any will do.
     """
 
     table: int | None = None
@@ -21,7 +21,7 @@ class Positions(nn.Module):
         super().__init__()
 
     def embeddings(self, ids: Tensor | slice) -> Tensor | None:
-        """What is added to token embeddings at positions ``ids`` (B, T), or a slice of them: (B, T, D) or (T, D)."""
+        """Vectors added to token embeddings at positions ``ids`` (B, T), or a slice of them: (B, T, D) or (T, D)."""
         return None
 
     def rotation(self, ids_BT: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -29,5 +29,5 @@ class Positions(nn.Module):
         return None
 
     def bias(self, queries_BQ: Tensor, keys_BS: Tensor) -> Tensor | None:
-        """What is added to the scores of every layer, (B, H, Q, S), for queries and keys at these positions."""
+        """Numbers added to the scores of every layer, (B, H, Q, S), for queries and keys at these positions."""
         return None
