@@ -186,14 +186,10 @@ def picture(records: Sequence[Record], path: Path) -> Path | None:
     curve, sign = curve_by_token(records[0])
     fig, (left, right) = figures.panels(2, width=4, height=3.2)
     baseline, steps, places = records[0].metrics["baseline"], records[0].curves["step"], places_of(records[0])
-    for name in dict.fromkeys(r.config.model.architecture for r in records):
-        group = [r for r in records if r.config.model.architecture == name]
-        for ax, x, rows in (
-            (left, steps, [r.curves["loss"] for r in group]),
-            (right, places, [r.metrics[curve] for r in group]),
-        ):
-            mean, low, high = np.array([mean_interval(values) for values in zip(*rows, strict=True)]).T
-            figures.draw_arm(ax, name, x, mean, low, high, marker="o", markersize=3)
+    for ax, x, at, name in ((left, "step", steps, "loss"), (right, "token", places, curve)):
+        lists = [(r, r.curves[name] if ax is left else r.metrics[name]) for r in records]
+        rows = [pd.DataFrame({"arm": r.config.model.architecture, x: at, "score": found}) for r, found in lists]
+        figures.curves(ax, pd.concat(rows), x, "score", errorbar=figures.interval(), marks=len(at))
     constant = dict(color=figures.PALETTE["baseline"], ls="--", label="constant guess")
     left.axhline(baseline["loss"], **constant)
     right.plot(places, baseline[curve], marker="o", markersize=3, **constant)
