@@ -40,6 +40,7 @@ DRAWN = 6  # significant figures of what is drawn
 OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
 NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
 SPENT = ("token_forwards", "seconds")  # axes at which the random seeds reach a step at different places
+WIDEST = 9.6  # inches that a legend may make of a figure
 STYLE = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
@@ -121,7 +122,7 @@ def interval(low: float = -np.inf, high: float = np.inf) -> Callable:
     return lambda values: np.clip(mean_interval(values)[1:], low, high)
 
 
-def curves(
+def lines(
     ax, table: pd.DataFrame, x: str, y: str, *, by: str = "arm", looks=ARMS, errorbar=RANGE, marks: int = 6, **labels
 ) -> None:
     """A line for each value of ``by`` through the means of ``y`` at each ``x``, and a band around it.
@@ -157,7 +158,7 @@ def differences(
             ends = (ARMS[first].label, ARMS[arm].label)[::sign]
             look = {arm: replace(ARMS[arm], colour="black", width=1.3, label=" − ".join(ends))}
             gaps = wide.melt(var_name=x, value_name="difference").assign(arm=arm)
-            curves(ax, gaps.astype({x: float}), x, "difference", looks=look, errorbar=interval(), **labels)
+            lines(ax, gaps.astype({x: float}), x, "difference", looks=look, errorbar=interval(), **labels)
 
 
 def bars(ax, x, y, low, high, *, across: bool = False, **line) -> None:
@@ -197,10 +198,16 @@ def title(figure: Figure, text: str) -> None:
 
 
 def legend(figure: Figure, **options):
-    """One legend of all panels, to the right of them, where it covers nothing; each label once."""
+    """One legend of all panels, to the right of them, where it covers nothing; each label once.
+
+    The figure grows by its width, so that panels keep theirs, but not beyond ``WIDEST``.
+    """
     found = {label: line for ax in figure.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     defaults = {"loc": "outside right center", "fontsize": 8, "handlelength": 3, "borderpad": 1.2}
-    return figure.legend(found.values(), found.keys(), **defaults | options)
+    drawn = figure.legend(found.values(), found.keys(), **defaults | options)
+    width = drawn.get_window_extent().width / figure.dpi
+    figure.set_figwidth(max(figure.get_figwidth(), min(figure.get_figwidth() + round(width, 1), WIDEST)))
+    return drawn
 
 
 def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False) -> list[Path]:

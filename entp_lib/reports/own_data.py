@@ -189,7 +189,7 @@ def picture(records: Sequence[Record], path: Path) -> Path | None:
     for ax, x, at, name in ((left, "step", steps, "loss"), (right, "token", places, curve)):
         lists = [(r, r.curves[name] if ax is left else r.metrics[name]) for r in records]
         rows = [pd.DataFrame({"arm": r.config.model.architecture, x: at, "score": found}) for r, found in lists]
-        figures.curves(ax, pd.concat(rows), x, "score", errorbar=figures.interval(), marks=len(at))
+        figures.lines(ax, pd.concat(rows), x, "score", errorbar=figures.interval(), marks=len(at))
     constant = dict(color=figures.PALETTE["baseline"], ls="--", label="constant guess")
     left.axhline(baseline["loss"], **constant)
     right.plot(places, baseline[curve], marker="o", markersize=3, **constant)

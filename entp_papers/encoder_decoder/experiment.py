@@ -267,9 +267,9 @@ def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> Non
 
 def draw_losses(ax, records: Sequence[Record], x: str, y: str, **labels: Any) -> None:
     """Mean over seeds of a loss by arm, with a band from the lowest to the highest seed."""
-    from entp_lib.experiments.figures import curves
+    from entp_lib.experiments.figures import lines
 
-    curves(ax, long(records, [x, y]), x, y, looks=looks(), **labels)
+    lines(ax, long(records, [x, y]), x, y, looks=looks(), **labels)
 
 
 def draw_misprints(ax, records: Sequence[Record], chance: float) -> None:
@@ -290,11 +290,11 @@ def draw_misprints(ax, records: Sequence[Record], chance: float) -> None:
 
 def draw_costs(axes, records: Sequence[Record]) -> None:
     """Counted multiply-adds (left), and CPU seconds over those of a decoder with its cache (right)."""
-    from entp_lib.experiments.figures import curves
+    from entp_lib.experiments.figures import lines
 
     found, shared = frame(records, "costs"), dict(by="way", looks=looks(), errorbar=None, xlabel="tokens written")
-    curves(axes[0], found, "length", "counted", ylabel="multiply-adds, counted", xscale="log", yscale="log", **shared)
-    curves(axes[1], found, "length", "ratio", ylabel="CPU time / decoder with cache", xscale="log", **shared)
+    lines(axes[0], found, "length", "counted", ylabel="multiply-adds, counted", xscale="log", yscale="log", **shared)
+    lines(axes[1], found, "length", "ratio", ylabel="CPU time / decoder with cache", xscale="log", **shared)
 
 
 def slopes_table(metrics: dict[str, Any]) -> pd.DataFrame:

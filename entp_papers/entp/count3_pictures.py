@@ -57,8 +57,8 @@ def courses(records: Sequence[Record], title: str, beyond: Sequence[str] = ()) -
     near = course[~course["arm"].isin(beyond)]
     others = [arm for arm in dict.fromkeys(course["arm"]) if arm != "entp"]
     fig, ((by_step, by_forward), (gap, gap_by_n)) = figures.panels(2, 2, height=2.3)
-    figures.curves(by_step, near, "thousands", "token_accuracy", xlabel="step (thousands)")
-    figures.curves(by_forward, course, "token_forwards", "token_accuracy", xscale="log")
+    figures.lines(by_step, near, "thousands", "token_accuracy", xlabel="step (thousands)")
+    figures.lines(by_forward, course, "token_forwards", "token_accuracy", xscale="log")
     for ax in (by_step, by_forward):
         guesses(ax, records[0].config.task_params, which=("pairless",))
     for ax, table, x, label in (
@@ -82,7 +82,7 @@ def held_out_sets(sets: Mapping[str, tuple[Sequence[Record], float]]) -> Figure:
     fig, axes = figures.panels(2, len(sets), height=2.3, squeeze=False)
     for (by_step, gap), (name, (records, known)) in zip(axes, sets.items(), strict=True):
         by_n = positions(records)
-        figures.curves(by_step, curves(records), "step", "token_accuracy", xscale="log", ylim=(0, 1.02))
+        figures.lines(by_step, curves(records), "step", "token_accuracy", xscale="log", ylim=(0, 1.02))
         guesses(by_step, records[0].config.task_params, which=("pairless",))
         by_step.axhline(known, color="grey", ls=":", label="trained sets,\nin other orders")
         others = [arm for arm in dict.fromkeys(by_n["arm"]) if arm != "entp"]
@@ -107,7 +107,7 @@ def steps_and_compute(record: Record) -> Figure:
         strict=True,
     ):
         table = (found[kind] / unit)[list(ARMS)].melt(var_name="arm", value_name=kind, ignore_index=False).reset_index()
-        figures.curves(ax, table, "level", kind, errorbar=None, xlabel="token accuracy", ylabel=label, title=title)
+        figures.lines(ax, table, "level", kind, errorbar=None, xlabel="token accuracy", ylabel=label, title=title)
         ax.set_ylim(0)
     axes[0].legend()
     return fig
@@ -156,7 +156,7 @@ def step_ratio(settings: Mapping[str, Sequence[Record]]) -> Figure:
         colours, markers = figures.OTHERS, "osD^v"
         looks = {n: figures.Look(c, n, "-", m) for n, c, m in zip((LOG, *group), colours, markers, strict=False)}
         part = table[table["setting"].isin(looks)]
-        figures.curves(ax, part, "share", "ratio", by="setting", looks=looks, errorbar=figures.interval(0), marks=20)
+        figures.lines(ax, part, "share", "ratio", by="setting", looks=looks, errorbar=figures.interval(0), marks=20)
         ax.axhline(1, color="grey", lw=0.8)
         ax.axhline(PARTS, color="grey", lw=0.8, ls=":")
         ax.axvline(1, color="grey", lw=0.8, ls=":")

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from entp_lib import paths
 from entp_lib.config import ARCHITECTURES
 from entp_lib.experiments import figures, ledger_figures, png_files
 from entp_lib.records.store import Record
@@ -44,7 +45,7 @@ CURVES = pd.DataFrame(
 
 def drawn():
     figure, ax = figures.panels(1)
-    figures.curves(ax, CURVES, "step", "accuracy")
+    figures.lines(ax, CURVES, "step", "accuracy")
     return figure, ax
 
 
@@ -68,8 +69,8 @@ def band(ax, number=0):
 def test_a_band_ends_where_the_quantity_does():
     table = pd.DataFrame({"arm": "entp", "x": [1, 1, 1, 2, 2, 2], "share": [0.1, 0.5, 0.9, 1.0, 0.9, 1.0]})
     _, (free, share) = figures.panels(2)
-    figures.curves(free, table, "x", "share", errorbar=figures.interval())
-    figures.curves(share, table, "x", "share", errorbar=figures.interval(0, 1))
+    figures.lines(free, table, "x", "share", errorbar=figures.interval())
+    figures.lines(share, table, "x", "share", errorbar=figures.interval(0, 1))
     low, high = band(free)
     assert low == pytest.approx(0.5 - 4.302653 * 0.4 / 3**0.5) and high > 1  # the t interval of three
     assert band(share) == (0, 1)
@@ -80,7 +81,7 @@ def test_seeds_that_reach_a_step_at_different_costs_are_drawn_at_their_mean():
         {"arm": "decoder", "step": [1, 1, 2, 2], "seconds": [1.0, 3.0, 4.0, 8.0], "loss": [5, 3, 2, 0]}
     )
     _, ax = figures.panels(1)
-    figures.curves(ax, table, "seconds", "loss")
+    figures.lines(ax, table, "seconds", "loss")
     assert ax.get_lines()[0].get_xydata().tolist() == [[2, 4], [6, 1]]
 
 
@@ -107,6 +108,20 @@ def test_a_budget_is_dashes_and_marker_and_the_architecture_the_colour():
     assert not verdicts & {*figures.PALETTE.values()} - {figures.PALETTE["baseline"]}
 
 
+def test_the_ledger_has_a_panel_for_each_task_and_unit_and_names_that_differ():
+    ledger = pd.read_csv(paths.root() / "results" / "claims.csv")
+    measured = ledger[ledger["verdict"].isin(ledger_figures.VERDICT_COLOURS) & ledger["our_value"].notna()]
+    tasks = ledger_figures.by_task(measured)
+    assert sum(map(len, tasks.values())) == len(measured) > 20
+    for part in tasks.values():
+        assert part["unit"].nunique() <= 1 and part["notebook"].nunique() == 1
+        assert all(part["statement"].map(lambda s, n=n: ledger_figures.short(s, 70, n)).is_unique for n in (1, 2))
+    fig = ledger_figures.forest(measured)
+    assert [ax.get_title("left") for ax in fig.axes] == list(tasks)
+    marks = [ax.containers for ax in fig.axes]
+    assert [len(found) for found in marks] == [len(part) for part in tasks.values()]
+
+
 def test_given_intervals_are_drawn_as_they_are_given():
     _, ax = figures.panels(1)
     figures.bars(ax, [1.0, 2.0], [0, 1], [0.5, 1.0], [1.5, 4.0], across=True, fmt="o")
@@ -123,7 +138,7 @@ def test_a_matrix_has_its_first_row_above():
 def test_the_legend_names_each_line_once():
     figure, axes = figures.panels(2)
     for ax in axes:
-        figures.curves(ax, CURVES, "step", "accuracy")
+        figures.lines(ax, CURVES, "step", "accuracy")
     assert [text.get_text() for text in figures.legend(figure).get_texts()] == ["decoder", "ENTP"]
 
 
@@ -180,7 +195,7 @@ def one_of_each(off):
     axes[1, 1].hist(x, bins=3, density=True)
     axes[1, 1].axline((0, x[0]), slope=1)
     figures.heat(axes[1, 2], np.outer(x, x) / 7)
-    figures.curves(axes[1, 0], CURVES.assign(accuracy=CURVES["accuracy"] * off / 3), "step", "accuracy")
+    figures.lines(axes[1, 0], CURVES.assign(accuracy=CURVES["accuracy"] * off / 3), "step", "accuracy")
     return figure
 
 

@@ -32,7 +32,7 @@ def beside_authors(table: pd.DataFrame, form: str, records: Sequence[Record]) ->
     same = len(to_999(records)) == len(records) and set(table["model"]) == {"small"}
     fig, axes = figures.panels(1 if same else 2, width=4.6 if same else 3.3, squeeze=False)
     ax, other = axes[0, 0], axes[0, -1]
-    figures.curves(ax, table, "n_train", "error", looks=OURS, errorbar=figures.interval(0, 1), **LABELS)
+    figures.lines(ax, table, "n_train", "error", looks=OURS, errorbar=figures.interval(0, 1), **LABELS)
     for arm, part in theirs.sort_values("n_train").groupby("arm", sort=False):
         low, high = (part[name].clip(0, 1) for name in ("low", "high"))
         figures.bars(other, part["n_train"], part["mean"], low, high, **AUTHORS[arm].style() | {"elinewidth": 0.6})
@@ -59,7 +59,7 @@ def seen_and_unseen(table: pd.DataFrame, form: str, records: Sequence[Record]) -
     fig, axes = figures.panels(2, width=3.3, sharey=True)
     for ax, runs in zip(axes, (logged, ours), strict=True):
         for column, looks in (("test_error", TEST), ("seen_error", SEEN)):
-            figures.curves(ax, runs, "n_train", column, looks=looks, errorbar=None, **LABELS | {"ylabel": "error"})
+            figures.lines(ax, runs, "n_train", column, looks=looks, errorbar=None, **LABELS | {"ylabel": "error"})
         figures.plain_ticks(ax.xaxis, set(runs["n_train"]) - {3750})
     axes[0].set(ylim=(-0.03, 1), title="authors' logs, Small,\nweights of lowest text loss")
     axes[1].set_title(f"ours, {figures.tier_note(records)},\nlast weights")
@@ -76,7 +76,7 @@ def by_cells(cells: pd.DataFrame) -> Figure:
     arms, order = list(dict.fromkeys(cells["arm"])), sorted(cells["group"].unique())
     looks = {figures.ARMS[arm].label: figures.ARMS[arm] for arm in arms}
     named = cells.assign(model=cells["arm"].map({arm: figures.ARMS[arm].label for arm in arms}))
-    fig, axes = figures.panels(len(ends), height=0.6 + 0.38 * len(order), sharex=True, sharey=True, squeeze=False)
+    fig, axes = figures.panels(len(ends), width=4.2, height=0.6 + 0.38 * len(order), sharey=True, squeeze=False)
     for ax, size in zip(axes[0], ends, strict=True):
         sns.pointplot(
             named[named["n_train"] == size],
@@ -87,7 +87,7 @@ def by_cells(cells: pd.DataFrame) -> Figure:
             hue_order=list(looks),
             palette={name: look.colour for name, look in looks.items()},
             markers=[look.marker for look in looks.values()],
-            markersize=5,
+            markersize=4,
             linestyle="none",
             dodge=0.45,
             errorbar=figures.interval(0, 1),
@@ -95,6 +95,6 @@ def by_cells(cells: pd.DataFrame) -> Figure:
             legend="full" if ax is axes[0, -1] else False,
             ax=ax,
         )
-        ax.set(xlabel="test error", ylabel="", xlim=(0, None), title=f"{size:,} training examples")
+        ax.set(xlabel="test error", ylabel="", xlim=(0, 1), title=f"{size:,} training examples")
     sns.move_legend(axes[0, -1], "upper left", bbox_to_anchor=(1, 1), title=None)
     return fig

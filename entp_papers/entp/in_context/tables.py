@@ -140,10 +140,10 @@ def draw(ax, records: Sequence[Record], studies: Sequence[Record], function: str
         for frame in (by_examples(records, prompts), learners_by_examples(studies, prompts))
     )
     learners = learners[learners["arm"].isin(references(studies, function))]
-    grey = zip(dict.fromkeys(learners["arm"]), ("--", ":"), "x+", strict=False)
-    looks = {name: figures.Look(figures.PALETTE["baseline"], name, *line, 1.1) for name, *line in grey}
-    figures.curves(ax, models, "examples", "error")
-    figures.curves(ax, learners, "examples", "error", looks=looks, errorbar=None)
+    grey = {name: ("--", "x") if name == "least squares" else (":", "+") for name in learners["arm"]}
+    looks = {name: figures.Look(figures.PALETTE["baseline"], name, *line, 1.1) for name, line in grey.items()}
+    figures.lines(ax, models, "examples", "error")
+    figures.lines(ax, learners, "examples", "error", looks=looks, errorbar=None)
     means = models.groupby(["arm", "examples"])["error"].mean()
     top = max(1.2, 1.1 * models["error"].max())
     ax.axhline(1, color="grey", lw=0.6)

@@ -73,7 +73,7 @@ def draw_courses(ax, records: Sequence[Record], x: str, labels: dict[str, str], 
         for arm, (name, *look) in ARM_LOOKS.items()
         if arm in labels
     }
-    figures.curves(ax, course, x, "token_accuracy", looks=looks, ylabel="token accuracy, held out")
+    figures.lines(ax, course, x, "token_accuracy", looks=looks, ylabel="token accuracy, held out")
     ax.axhline(baseline, color=figures.PALETTE["baseline"], ls=":", label="mode baseline")
 
 
