@@ -252,7 +252,11 @@ def looks() -> dict[str, Any]:
     from entp_lib.experiments.figures import Look
 
     markers = dict(zip(COLOURS, "^osDos", strict=False))
-    return {n: Look(c, n, "--" if n in DASHED else "-", markers[n]) for n, c in COLOURS.items()}
+    widths = {"decoder, no cache": 3.0}  # counted like ENTP, whose line lies on it
+    return {
+        name: Look(colour, name, "--" if name in DASHED else "-", markers[name], widths.get(name, 1.6))
+        for name, colour in COLOURS.items()
+    }
 
 
 def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> None:
