@@ -21,6 +21,11 @@ def root() -> Path:
     return Path(__file__).resolve().parent.parent
 
 
+def number_of(name: str) -> str:
+    """Number at the beginning of a notebook's or a figure's name: "03b" of "03b_count3_details"."""
+    return name.partition("_")[0]
+
+
 def has_repository() -> bool:
     """Whether the package lies in its repository, and not installed somewhere without it."""
     return (root() / "notebooks").is_dir()

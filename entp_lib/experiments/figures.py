@@ -24,7 +24,7 @@ from matplotlib_inline.config import InlineBackend
 
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.experiments import changes
+from entp_lib.experiments import budgets, changes
 from entp_lib.experiments.frames import paired_within
 from entp_lib.experiments.notes import note_changes
 from entp_lib.experiments.png_files import looks_equal
@@ -108,10 +108,10 @@ WIDTHS = {"decoder": ("o", 2.6), "prefix_decoder": ("D", 2.0), "entp": ("s", 1.6
 ARMS = {name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6))) for name, a in ARCHITECTURES.items()} | {
     arm: Look(PALETTE["decoder"], f"decoder, {budget}", dashes, marker, 1.3)
     for arm, budget, dashes, marker in (
-        ("operations", "equal multiply-adds", (0, (5, 1.5)), "P"),
-        (changes.LONGER, "equal token-forwards", "--", "v"),
-        (changes.SAME_PREFIXES, "same prefixes", ":", "d"),
-        (changes.MORE_STEPS, "more steps", "-.", "X"),
+        (budgets.EQUAL_OPERATIONS, "equal multiply-adds", (0, (5, 1.5)), "P"),
+        (budgets.EQUAL_FORWARDS, "equal token-forwards", "--", "v"),
+        (budgets.SAME_PREFIXES, "same prefixes", ":", "d"),
+        (budgets.MORE_STEPS, "more steps", "-.", "X"),
     )
 }
 RANGE = ("pi", 100)  # an error bar from the lowest to the highest random seed

@@ -13,7 +13,7 @@ from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.models import Transformer
 from entp_lib.records.loading import load_run
 from entp_lib.reports import vega
-from entp_lib.reports.continuing import codec
+from entp_lib.reports.generation import codec
 from entp_lib.validation import require
 from entp_papers.entp.playing import attention
 from entp_papers.entp.rasp.constructed import ConstructedCount3, constructed_count3, run_by_layer

@@ -10,7 +10,7 @@ from entp_lib import paths
 from entp_lib.records.execution import run
 from entp_lib.records.loading import load_model, load_run
 from entp_lib.records.store import Store
-from entp_lib.reports.continuing import continued
+from entp_lib.reports.generation import continued
 from entp_lib.training.tensors import save_tensors
 from entp_lib.validation import ConfigError
 

@@ -10,10 +10,8 @@ from entp_lib.experiments.experiment import name_of
 from entp_lib.tasks import Chain, generator_for
 from entp_lib.tasks.counting import count3
 from entp_lib.validation import ConfigError
-from entp_papers.entp.rasp import chain_of_thought, depth
-from entp_papers.entp.rasp.chain_of_thought import CHAIN_OF_THOUGHT
-from entp_papers.entp.rasp.depth import DEPTH
 from entp_papers.entp.rasp.programs import EOS, generate_chain_of_thought
+from entp_papers.entp.rasp.trained import CHAIN_OF_THOUGHT, DEPTH, SHALLOW, depth_tables
 
 
 @given(longest=st.integers(2, 9), symbols=st.integers(4, 12), seed=st.integers(0, 99))
@@ -101,11 +99,11 @@ def test_depth_compares_the_deepest_with_two_layers():
     assert set(found) == {"6.2-depth"}
     shapes = {name_of(r): (r.labels["length"], r.labels["layers"]) for r in records}
     assert {shapes[name] for name in found["6.2-depth"].records} == {(10, 2), (10, 12)}
-    assert len(depth.by_depth(records)) == 25 and len(depth.by_length(records)) == 20
-    shallow = [r for r in records if r.config.model.n_layers != depth.SHALLOW]
+    assert [len(rows) for rows in depth_tables(records)] == [25, 20]
+    shallow = [r for r in records if r.config.model.n_layers != SHALLOW]
     assert DEPTH.measure(shallow) == []  # a cut sweep may lack them
     one_way = [scored(run, 0.5) for run in CHAIN_OF_THOUGHT.plan("quick", 2) if run.labels["arm"] == "trace"]
-    assert chain_of_thought.gaps(one_way[:1]).empty
+    assert CHAIN_OF_THOUGHT.measure(one_way[:1])[0].values == []
 
 
 def test_a_split_that_leaves_a_length_without_prompts_is_refused():

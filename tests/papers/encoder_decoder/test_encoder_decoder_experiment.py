@@ -12,6 +12,7 @@ from entp_lib.validation import from_dict
 from entp_papers.encoder_decoder import experiment
 from entp_papers.encoder_decoder.experiment import (
     ARMS,
+    ENCODER_DECODER,
     STUDIES,
     TIERS,
     frame,
@@ -19,18 +20,17 @@ from entp_papers.encoder_decoder.experiment import (
     measure,
     measure_objectives,
     of_study,
-    plan,
     plan_objectives,
     table,
 )
-from entp_papers.encoder_decoder.objectives import Setting
+from entp_papers.encoder_decoder.objectives import ObjectiveConfig
 
 
 @pytest.fixture(scope="module")
 def studied():
     """The exact studies' records at smoke, made in memory."""
     found = []
-    for run in plan("smoke"):
+    for run in ENCODER_DECODER.plan("smoke", 0):
         metrics, curves = NAMED.named(run.config.study)(**run.config.params)
         found.append(Record("encoder_decoder", 1, run.config, metrics, curves, {}, labels=run.labels))
     return found
@@ -113,7 +113,7 @@ def test_arms_are_paired_and_differ_in_nothing_else():
     runs = plan_objectives("quick")
     assert len(runs) == 5 * len(ARMS) and plan_objectives("gpu") == []
     for run in runs:
-        setting = from_dict(Setting, run.config.params["setting"])
+        setting = from_dict(ObjectiveConfig, run.config.params["setting"])
         assert setting.objective == run.labels["objective"]
         assert run.config.params["model_seed"] == run.config.params["data_seed"] == run.labels["seed"]
     texts = {str({**r.config.params["setting"]["text"], "prefixes": 0}) for r in runs}

@@ -1,11 +1,13 @@
 """Runs that decide: equal budgets, a gate that ends where it should, and ratios of steps read at equal loss."""
 
 import dataclasses
+import math
 
 import pytest
 
-from entp_lib.experiments.operations import training_operations
+from entp_lib.experiments.budgets import training_operations
 from entp_lib.records.execution import run
+from entp_lib.records.store import Store
 from entp_lib.tasks import build_task, generator_for
 from entp_lib.validation import ConfigError
 from entp_papers.entp import deciding
@@ -28,6 +30,39 @@ def test_the_pilot_of_match3_tries_every_rate_for_every_arm():
     runs = deciding.plan_match3_rates("overnight")
     assert len({(r.labels["arm"], r.config.train.max_lr) for r in runs}) == 9
     assert {r.config.model_seed for r in runs} == {deciding.PILOT}
+
+
+def test_match3_goes_on_at_the_rates_of_its_pilot():
+    """Most sequences right at the end of the pilot's committed runs; of equals within 0.005 the lowest rate."""
+    scores = {}
+    for r in deciding.MATCH3_RATES.stored(Store(), "overnight"):
+        scores.setdefault(r.labels["arm"], {})[r.labels["rate"]] = r.metrics["sequence_accuracy"]
+    best = {arm: min(rate for rate in by if by[rate] >= max(by.values()) - 0.005) for arm, by in scores.items()}
+    assert best == deciding.CHOSEN
+    runs = by_arm(deciding.plan_match3_end("overnight", 1))
+    assert {arm: config.train.max_lr for arm, config in runs.items()} == deciding.CHOSEN
+    assert runs["decoder"].train.steps == runs["entp"].train.steps == 10_000
+
+
+def test_a_run_that_never_has_the_sequences_counts_with_its_end(store):
+    runs = deciding.plan_match3_end("smoke", 1)
+    made = [dataclasses.replace(run(r.config, 1, store=store), labels=r.labels) for r in runs]
+    curve = made[0].curves["sequence_accuracy"]
+    low, high = (
+        dataclasses.replace(made[0], curves=made[0].curves | {"sequence_accuracy": c})
+        for c in ([0.0] * len(curve), [1.0] * len(curve))
+    )
+    times = deciding.times_to([low, high])
+    assert times["reached"].tolist() == [False, True]
+    assert times["log_steps"].tolist() == [math.log(made[0].curves["step"][i]) for i in (-1, 0)]
+    whole = deciding.training_operations(made[0].config)
+    assert math.exp(times["log_operations"][0]) == pytest.approx(whole)
+    assert {m.claim for m in deciding.measure_match3(made)} == {
+        "T2-end",
+        "T2-end-operations",
+        "T2-end-speed",
+        "T2-end-cost",
+    }
 
 
 def test_settings_of_the_gate_differ_from_its_base_one_at_a_time():

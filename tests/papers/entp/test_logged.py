@@ -37,13 +37,6 @@ def test_the_steps_of_count3_lie_on_the_thinned_log():
         assert np.interp(row.step, curve["step"], curve["token_accuracy"]) == pytest.approx(row.level, abs=0.015)
 
 
-def test_scores_are_reached_one_after_the_other():
-    steps = published("entp", "logged_steps")
-    for _, part in steps.groupby(["task", "model", "architecture"]):
-        assert part["step"].dropna().is_monotonic_increasing and part["step"].isna().is_monotonic_increasing
-    assert set(steps["task"]) == set(logged.SETTINGS) and steps.groupby(["task", "model"]).ngroups == 8
-
-
 def test_a_steps_multiply_adds_are_those_of_the_counter():
     metrics, curves = logged_study("shakespeare", "small")
     for arm in logged.ARMS:
