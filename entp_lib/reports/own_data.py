@@ -325,10 +325,8 @@ def picture(records: Sequence[Record], path: Path) -> Path | None:
         labels.append(("token of the sequence", "share right" if sign > 0 else "squared error"))
     fig, axes = figures.panels(len(drawn), width=4, height=3.2, squeeze=False)
     for ax, (x, rows_of, baseline), (below, beside) in zip(axes[0], drawn, labels, strict=True):
-        for name in dict.fromkeys(r.config.model.architecture for r in records):
-            rows = [rows_of(r) for r in records if r.config.model.architecture == name]
-            mean, low, high = np.array([mean_interval(values) for values in zip(*rows, strict=True)]).T
-            figures.draw_arm(ax, name, x, mean, low, high, marker="o", markersize=3)
+        rows = [pd.DataFrame({"arm": r.config.model.architecture, "x": x, "score": rows_of(r)}) for r in records]
+        figures.lines(ax, pd.concat(rows), "x", "score", errorbar=figures.interval(), marks=len(x))
         if baseline is not None:
             constant = dict(color=figures.PALETTE["baseline"], ls="--", label="constant guess")
             ax.plot(x, np.broadcast_to(baseline, len(x)), **constant)

@@ -12,11 +12,12 @@ import pandas as pd
 
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.experiments.figures import NAMES, round_drawn
-from entp_lib.experiments.ledger_figures import VERDICT_COLOURS
+from entp_lib.experiments.ledger_figures import VERDICT_COLOURS, by_task, short
 from entp_lib.statistics import to_figures
 
 MIME = "application/vnd.vegalite.v5+json"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"  # a name, which nothing fetches
+HEADER = {"labelOrient": "top", "labelAnchor": "start", "labelFontWeight": "bold"}  # of a panel of small multiples
 
 
 def show(spec: dict[str, Any], png: bytes, alt: str) -> None:
@@ -118,30 +119,42 @@ def costs() -> dict[str, Any]:
 
 
 def intervals(ledger: pd.DataFrame) -> dict[str, Any]:
-    """The ledger's measured claims: interval, mean and the paper's value, rounded, with tooltips."""
+    """The ledger's measured claims: interval, mean and the paper's value, rounded, with tooltips.
+
+    A panel for each task and unit, with an axis of its own.
+    """
     measured = ledger[(ledger["kind"] == "empirical") & ledger["our_value"].notna()]
     names = ["id", "statement", "unit", "our_value", "low", "high", "paper_value", "verdict", "tier", "seeds"]
-    rows = measured[names].astype(object).where(measured[names].notna(), None).to_dict("records")
-    rows = [{name: as_browsers_write(to_figures(value)) for name, value in row.items()} for row in rows]
+    rows = []
+    for task, part in by_task(measured).items():
+        found = part[names].astype(object).where(part[names].notna(), None).to_dict("records")
+        shown = [{name: as_browsers_write(to_figures(value)) for name, value in row.items()} for row in found]
+        rows += [row | {"task": task, "claim": short(row["statement"], 70, 1)} for row in shown]
     scale = {"domain": list(VERDICT_COLOURS), "range": list(VERDICT_COLOURS.values())}
     tooltip = [{"field": name} for name in names]
-    y = channel("id", "nominal", sort=None, title=None)
-    colour = channel("verdict", "nominal", scale=scale, title=None)
+    y = channel("claim", "nominal", sort=None, axis={"title": None, "labelLimit": 400})
+    colour = channel("verdict", "nominal", scale=scale, legend={"orient": "top", "title": None})
 
     def layer(mark: dict, field: str, **more: Any) -> dict[str, Any]:
-        x = channel(field, "quantitative", title="difference that the claim is about, each row in its own unit")
+        x = channel(field, "quantitative", title=None)
         return {"mark": mark, "encoding": {"x": x, "y": y, "tooltip": tooltip, **more}}
 
     return {
         "$schema": SCHEMA,
-        "description": "Our mean and 95 % interval and the paper's value, for every measured claim.",
+        "description": "Our mean and 95 % interval and the paper's value, for every measured claim, by task.",
         "data": {"values": rows},
-        "width": 460,
-        "layer": [
-            layer({"type": "rule", "strokeWidth": 3}, "low", x2={"field": "high"}, color=colour),
-            layer({"type": "point", "filled": True, "size": 60}, "our_value", color=colour),
-            layer({"type": "text", "text": "×", "fontSize": 15}, "paper_value"),
-        ],
+        "facet": {"row": {"field": "task", "sort": None, "title": None, "header": HEADER}},
+        "resolve": {"scale": {"x": "independent", "y": "independent"}},
+        "spec": {
+            "width": 380,
+            "height": {"step": 28},
+            "layer": [
+                layer({"type": "rule", "strokeWidth": 3}, "low", x2={"field": "high"}, color=colour),
+                layer({"type": "point", "filled": True, "size": 60}, "our_value", color=colour),
+                layer({"type": "text", "text": "×", "fontSize": 15}, "paper_value"),
+                {"mark": {"type": "rule", "color": "grey"}, "encoding": {"x": {"datum": 0}}},
+            ],
+        },
     }
 
 

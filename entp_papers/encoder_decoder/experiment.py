@@ -182,59 +182,67 @@ OBJECTIVES = Experiment(
 
 # --- Pictures of notebook 14, on axes that are given -----------------------------------------------------------------
 
-DECODER, ENTP = ARCHITECTURES["decoder"].colour, ARCHITECTURES["entp"].colour
-MASKED = "#CC79A7"  # of Okabe and Ito's colours the one that no architecture has
-LOOKS = {
-    "masked": (MASKED, "-"),
-    "causal": (DECODER, "-"),
-    "ENTP": (ENTP, "-"),
-    "ENTP, equal token-forwards": (ENTP, "--"),
+COLOURS = {  # by arm and by way of writing; masked training has the one of Okabe and Ito's that no architecture has
+    "masked": "#CC79A7",
+    **dict.fromkeys(("causal", "decoder, cache", "decoder, no cache"), ARCHITECTURES["decoder"].colour),
+    **dict.fromkeys(("ENTP", "ENTP, equal token-forwards"), ARCHITECTURES["entp"].colour),
 }
-WAY_LOOKS = {"decoder, cache": (DECODER, "-", "o"), "decoder, no cache": (DECODER, "--", "s"), "ENTP": (ENTP, "-", "^")}
+DASHED = ("ENTP, equal token-forwards", "decoder, no cache")
 TITLES = {"printed": "as printed", "corrected": "corrected", "causal": "corrected, causal"}
+
+
+def looks() -> dict[str, Any]:
+    """How every arm and way of writing is drawn."""
+    from entp_lib.experiments.figures import Look
+
+    markers = dict(zip(COLOURS, "^osDos", strict=False))
+    widths = {"decoder, no cache": 3.0}  # counted like ENTP, whose line lies on it
+    return {
+        name: Look(colour, name, "--" if name in DASHED else "-", markers[name], widths.get(name, 1.6))
+        for name, colour in COLOURS.items()
+    }
 
 
 def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> None:
     """Draw which token's change moves which output: a picture per attention, dark where it does."""
+    from entp_lib.experiments.figures import heat
+
     for ax, (name, title) in zip(axes, TITLES.items(), strict=True):
-        ax.imshow([[value > 1e-6 for value in row] for row in influence[name]], cmap="Greys", vmin=0, vmax=1.4)
-        ax.set(title=title, xlabel="token changed", xticks=[], yticks=[])
-        ax.grid(False)
+        heat(ax, np.array(influence[name]) > 1e-6, cmap="Greys", vmax=1.4, linewidths=0.5)
+        ax.set(title=title, xlabel="token changed")
     axes[0].set_ylabel("output")
 
 
 def draw_losses(ax, records: Sequence[Record], x: str, y: str, **labels: Any) -> None:
     """Mean over seeds of a loss by arm, with a band from the lowest to the highest seed."""
-    for arm, part in long(records, [x, y]).groupby("arm", sort=False):
-        wide, (colour, style) = part.pivot(index=x, columns="seed", values=y), LOOKS[arm]
-        ax.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=colour, alpha=0.15, lw=0)
-        ax.plot(wide.mean(axis=1), style, color=colour, label=arm)
-    ax.set(**labels)
+    from entp_lib.experiments.figures import lines
+
+    lines(ax, long(records, [x, y]), x, y, looks=looks(), **labels)
 
 
 def draw_misprints(ax, records: Sequence[Record], chance: float) -> None:
     """Share of misprints found: a dot per seed and their mean, of every arm and of weights not trained before."""
+    import seaborn as sns
+
     rows = table(records)
-    fresh = {f"{arm}, fresh": rows[rows["arm"] == arm]["fresh_accuracy"] for arm in ("masked", "causal")}
-    found = {arm: rows[rows["arm"] == arm]["accuracy"] for arm in ARMS} | fresh
-    for at, (name, values) in enumerate(found.items()):
-        colour = LOOKS[name.removesuffix(", fresh")][0]
-        ax.plot(values, [at] * len(values), "o", ms=4, color=colour, alpha=0.6, mec="none")
-        ax.plot([values.mean()], [at], "|", ms=12, color="black")
+    fresh = rows[rows["arm"].isin(("masked", "causal"))].assign(accuracy=rows["fresh_accuracy"])
+    found = pd.concat([rows, fresh.assign(arm=fresh["arm"] + ", fresh")])
+    order = [*ARMS, "masked, fresh", "causal, fresh"]
+    colours = {name: COLOURS[name.removesuffix(", fresh")] for name in order}
+    named = dict(x="accuracy", y="arm", hue="arm", order=order, hue_order=order, palette=colours, legend=False, ax=ax)
+    sns.stripplot(found, jitter=False, size=4, alpha=0.6, **named)
+    sns.pointplot(found, errorbar=None, marker="|", markersize=12, linestyle="none", **named)
     ax.axvline(chance, color="grey", ls="--", lw=0.8)
-    ax.set_yticks(range(len(found)), list(found))
-    ax.set(xlabel="misprints found", ylim=(len(found) - 0.5, -0.5))
+    ax.set(xlabel="share of misprints found", ylabel="")
 
 
 def draw_costs(axes, records: Sequence[Record]) -> None:
     """Counted multiply-adds (left), and CPU seconds over those of a decoder with its cache (right)."""
-    for way, part in frame(records, "costs").groupby("way", sort=False):
-        colour, style, marker = WAY_LOOKS[way]
-        for ax, column in zip(axes, ("counted", "ratio"), strict=True):
-            look = dict(marker=marker, ms=4, color=colour, mfc="none", zorder=2 + (style == "--"))  # dashes on lines
-            ax.plot(part["length"], part[column], style, label=way, **look)
-    axes[0].set(xscale="log", yscale="log", ylabel="multiply-adds, counted", xlabel="tokens written")
-    axes[1].set(xscale="log", ylabel="CPU time / decoder with cache", xlabel="tokens written")
+    from entp_lib.experiments.figures import lines
+
+    found, shared = frame(records, "costs"), dict(by="way", looks=looks(), errorbar=None, xlabel="tokens written")
+    lines(axes[0], found, "length", "counted", ylabel="multiply-adds, counted", xscale="log", yscale="log", **shared)
+    lines(axes[1], found, "length", "ratio", ylabel="CPU time / decoder with cache", xscale="log", **shared)
 
 
 def slopes_table(metrics: dict[str, Any]) -> pd.DataFrame:

@@ -57,6 +57,12 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return [planned_study(config, shape="{n_layers}/{n_heads}/{width}".format(**config.params)) for config in studies]
 
 
+def shape_title(record: Record) -> str:
+    """The shape in words, for a panel: "3 layers, 3 heads, width 192"."""
+    p = record.config.params
+    return f"{p['n_layers']} layers, {p['n_heads']} head{'s' * (p['n_heads'] > 1)}, width {p['width']}"
+
+
 def shape_of(record: Record) -> ModelConfig:
     """The model whose costs a record holds."""
     p = record.config.params

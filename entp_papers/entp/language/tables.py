@@ -7,7 +7,7 @@ import pandas as pd
 
 from entp_lib.config import RunConfig
 from entp_lib.experiments.budgets import EQUAL_FORWARDS
-from entp_lib.experiments.frames import by_position, curves, gap_table, paired, paired_within, select
+from entp_lib.experiments.frames import by_position, curves, gap_table, paired, select
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures
 from entp_lib.tasks import Text
@@ -147,12 +147,6 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
         .rename_axis(["prefix lengths", "budget"])
         .map(to_figures, decimals=4)
     )
-
-
-def gap_by_position(records: Sequence[Record], decoder: str) -> pd.DataFrame:
-    """A decoder's arm − ENTP, Table 8, in final validation loss by prefix length: mean and paired interval."""
-    found = paired_within(loss_by_position(select(records, schedule=TABLE_8)), "loss", decoder, "entp", "position")
-    return gap_table(dict(found.items())).rename_axis("position")
 
 
 def samples(records: Sequence[Record]) -> list[tuple[str, str, str]]:

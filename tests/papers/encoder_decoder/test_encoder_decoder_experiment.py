@@ -139,13 +139,13 @@ def test_training_is_drawn_by_arm(axes):
     experiment.draw_misprints(axes[1], records, 0.03)
     names = [label.get_text() for label in axes[1].get_yticklabels()]
     assert names == [*ARMS, "masked, fresh", "causal, fresh"]
-    assert axes[1].lines[0].get_xdata().tolist() == pytest.approx([0.2, 0.202])
+    assert axes[1].collections[0].get_offsets()[:, 0].tolist() == pytest.approx([0.2, 0.202])
 
 
 def test_influence_is_dark_where_a_change_reaches_and_costs_are_drawn_by_way(axes, studied):
     influence = {name: [[1.0, 0.0], [1e-9, 2.0]] for name in ("printed", "corrected", "causal")}
     experiment.draw_influence(axes, influence)
-    assert axes[0].images[0].get_array().tolist() == [[True, False], [False, True]]
+    assert axes[0].collections[0].get_array().tolist() == [[True, False], [False, True]]
     ways = ["decoder, cache"] * 2 + ["ENTP"] * 2
     curves = {"way": ways, "length": [4, 8] * 2, "counted": [1, 2, 3, 4], "ratio": [1.0, 1.0, 2.0, 3.0]}
     experiment.draw_costs(axes[1:], [replace(of_study(studied, "costs"), curves=curves)])

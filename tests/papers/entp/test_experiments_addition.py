@@ -354,7 +354,9 @@ def test_the_authors_share_our_axes_only_where_task_and_model_are_theirs(made_up
     fig = pictures.beside_authors(table, "reversed", records)
     models = [figures.NAMES["decoder"], figures.NAMES["entp"]]
     if tier == "quick":
-        assert drawn_lines(fig) == {(panel, model) for panel in (0, 1) for model in models}
+        assert drawn_lines(fig) == {
+            (at, f"{whose}, {m}") for at, whose in enumerate(("ours", "authors")) for m in models
+        }
     else:
         assert drawn_lines(fig) == {(0, f"{whose}, {model}") for whose in ("ours", "authors") for model in models}
         theirs = tables.authors_means("small", "reversed").query("arm == 'entp'").sort_values("n_train")
@@ -369,10 +371,10 @@ def test_errors_seen_and_unseen_are_drawn_for_both(made_up):
     fig = pictures.seen_and_unseen(table, "reversed", records)
     theirs, ours = ({line.get_label(): line for line in ax.get_lines()} for ax in fig.axes)
     assert set(theirs) == set(ours) and len(ours) == 4
-    assert list(ours["ENTP, test"].get_ydata()) == pytest.approx([0.4] * 3)
-    assert list(ours["ENTP, sums trained on"].get_ydata()) == pytest.approx([0.25] * 3)  # as made up above
-    assert list(theirs["decoder, test"].get_xdata()) == [1250, 2500, 3750, 5000]
-    assert theirs["decoder, sums trained on"].get_ydata()[0] == pytest.approx(0.77472)
+    assert list(ours["ENTP, new sums"].get_ydata()) == pytest.approx([0.4] * 3)
+    assert list(ours["ENTP, trained sums"].get_ydata()) == pytest.approx([0.25] * 3)  # as made up above
+    assert list(theirs["decoder, new sums"].get_xdata()) == [1250, 2500, 3750, 5000]
+    assert theirs["decoder, trained sums"].get_ydata()[0] == pytest.approx(0.77472)
     plt.close(fig)
 
 
@@ -384,9 +386,9 @@ def test_cells_show_the_means_of_the_smallest_and_largest_training_sets(made_up)
     cells = tables.by_group(records, "last").query("format == 'reversed'")
     fig = pictures.by_cells(cells)
     assert [ax.get_title("left") for ax in fig.axes] == ["300 training examples", "2,700 training examples"]
+    assert [t.get_text() for t in fig.axes[0].get_yticklabels()] == ["2 digits, 0 carries", "2 digits, 1 carries"]
     for ax, mean in zip(fig.axes, (0.9, 0.1), strict=True):
-        assert [t.get_text() for t in ax.get_xticklabels()] == ["2\n0", "2\n1"]
-        drawn = {line.get_label(): line.get_ydata() for line in ax.get_lines()}
-        assert drawn[figures.NAMES["decoder"]] == pytest.approx([mean + 0.05] * 2)
-        assert drawn[figures.NAMES["entp"]] == pytest.approx([mean] * 2)
+        means = {line.get_color(): list(line.get_xdata()) for line in ax.get_lines() if len(line.get_xdata()) == 2}
+        assert means[figures.PALETTE["decoder"]] == pytest.approx([mean + 0.05] * 2)
+        assert means[figures.PALETTE["entp"]] == pytest.approx([mean] * 2)
     plt.close(fig)

@@ -1,9 +1,7 @@
 """In-context experiments: arms and budgets, tables against the records by hand, claims, and what the figures draw."""
 
 import dataclasses
-import math
 
-import pandas as pd
 import pytest
 
 from entp_lib.experiments import claims
@@ -168,14 +166,6 @@ def test_the_setting_of_the_runs_is_held_against_the_best(smoke):
         assert row["difference"] == pytest.approx(errors[0.5, 0.3] - min(errors.values())) and row["difference"] >= 0
     elsewhere = [r for r in settings if r.config.model.input_std == 0.02]
     assert in_context_tables.above_best(elsewhere, runs)["setting of the runs"].isna().all()
-
-
-def test_means_over_seeds_keep_two_kinds_of_noise_apart():
-    rows = [("linear", "entp", seed, 0, error, 0.3) for seed, error in ((0, 0.2), (1, 0.6))]
-    frame = pd.DataFrame(rows, columns=["function", "arm", "seed", "examples", "error", "standard_error"])
-    (row,) = in_context_tables.over_seeds(frame).to_dict("records")
-    assert (row["error"], row["low"], row["high"]) == pytest.approx((0.4, 0.2, 0.6))
-    assert row["standard_error"] == pytest.approx(0.3 / math.sqrt(2))
 
 
 def test_claims_are_paired_differences_of_their_arms(made_up):
