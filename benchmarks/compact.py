@@ -3,20 +3,17 @@
     python -m benchmarks.compact                  # three shapes of the memorisation sweeps, in turn, three rounds
     python -m benchmarks.compact --rounds 5 --json rows.json
 
-Both ways train the same runs (same weights, libraries and order of batches). ``ratio`` is the seconds of one after the
-other divided by those of side by side, measured in turn in one process; ``differ`` is the largest difference of a
-mean loss between the two, which should be 0 or a rounding.
+Both ways train the same runs (same weights, libraries and order of batches). Ratios are processor seconds of one after
+the other over those of the batched model, measured in turn; ``differ`` is the largest difference of a mean loss
+between the two, which should be 0 or a rounding.
 """
 
-import argparse
-import json
-import statistics
 import time
-from pathlib import Path
 
 import pandas as pd
 import torch
 
+from benchmarks import in_turn, parser_of, show
 from entp_papers.compact import memory
 from entp_papers.compact.memory import MemoryConfig, Schedule, random_library
 
@@ -34,7 +31,7 @@ CASES = {
 
 
 def compare(cfg: MemoryConfig, runs: int, library: int, schedule: Schedule, rounds: int) -> dict[str, float]:
-    """Median, lowest and highest ratio of seconds over ``rounds``, and the largest difference of a mean loss."""
+    """Ratios of processor seconds over ``rounds``, and the largest difference of a mean loss."""
     seeds = list(range(runs))
     libraries = torch.stack([random_library(cfg, library, seed) for seed in seeds])
 
@@ -45,36 +42,23 @@ def compare(cfg: MemoryConfig, runs: int, library: int, schedule: Schedule, roun
         found = [memory.train(cfg, schedule, libraries[r : r + 1], seeds[r : r + 1]).losses_RC for r in seeds]
         return torch.cat(found)
 
-    ratios, differ = [], 0.0
-    for _ in range(rounds):
-        (batched, ours), (separate, theirs) = timed(together), timed(one_by_one)
-        ratios.append(theirs / ours)
-        differ = max(differ, float((batched - separate).abs().max()))
-    return {
-        "ratio": statistics.median(ratios),
-        "ratio_min": min(ratios),
-        "ratio_max": max(ratios),
-        "differ": differ,
-    }
+    def seconds(work) -> float:
+        began = time.process_time()
+        losses[work.__name__] = work()
+        return time.process_time() - began
 
-
-def timed(work) -> tuple[torch.Tensor, float]:
-    """What ``work`` returns, and the processor seconds that it took."""
-    began = time.process_time()
-    found = work()
-    return found, time.process_time() - began
+    losses: dict[str, torch.Tensor] = {}
+    found = in_turn(together, one_by_one, rounds, seconds)
+    return found | {"differ": float((losses["together"] - losses["one_by_one"]).abs().max())}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write the table as rows, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = [{"case": name, **compare(*case, options.rounds)} for name, case in CASES.items()]
-    print(pd.DataFrame(rows).round(3).to_string(index=False))
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+    show(pd.DataFrame(rows), 3, options.json)
 
 
 if __name__ == "__main__":

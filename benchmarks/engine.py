@@ -6,18 +6,15 @@
     python -m benchmarks.engine --device cuda --dtype bf16   # batch 64, and the loop's blocks compiled
 
 A ratio above 1 says how many times faster than ``against`` the engine is; against a decoder, which does less, it is
-below 1. Beside a training step stand the ratio that the operations alone would give (every matrix product at one
+below 1. A training step has also the ratio that the operations alone would give (every matrix product at one
 rate) and the share that the engine reaches of the rate of large square matrix products in the same run.
 ``peak_memory_ratio`` is the growth of resident memory over the step, that of ``against`` as 1; it is empty where the
 kernel does not let it be measured. Lengths, sizes and batches are in the name of the case.
 """
 
-import argparse
 import ctypes
 import functools
 import importlib.util
-import json
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,13 +23,14 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
+from benchmarks import in_turn, parser_of, show
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model
 from entp_lib.models.decoding import generate
 from entp_lib.models.entp import micro_batch_tokens, token_forwards
 from entp_lib.records.provenance import device_name
 from entp_lib.records.sweeps import available_cores
-from entp_lib.tasks import Addition, Batch, LongAddition, generator_for
+from entp_lib.tasks import Addition, LongAddition, generator_for
 
 VOCAB, COLUMNS = 64, "case size dtype device against ratio_median ratio_min ratio_max peak_memory_ratio".split()
 
@@ -130,19 +128,12 @@ def resident(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def compare(step, other, device: str, repeat: int, scale: float = 1.0) -> dict:
-    """Seconds of ``other`` over seconds of ``step`` in turn, times ``scale`` where their batches differ."""
+def compare(step: Callable[[], None], other: Callable[[], None], device: str, repeat: int) -> dict:
+    """Seconds and memory of ``other`` over those of ``step``."""
     growths = [growth(f, device) for f in (step, other)]  # warms both up
-    pairs = [(seconds(step, device), seconds(other, device)) for _ in range(repeat)]
-    ratios = [b / a * scale for a, b in pairs]
     known = all(g is not None and g > 2**20 for g in growths)
-    return {
-        "ratio_median": statistics.median(ratios),
-        "ratio_min": min(ratios),
-        "ratio_max": max(ratios),
-        "peak_memory_ratio": growths[0] / growths[1] if known else None,
-        "seconds": statistics.median(a for a, _ in pairs),
-    }
+    found = in_turn(step, other, repeat, functools.partial(seconds, device=device))
+    return found | {"peak_memory_ratio": growths[0] / growths[1] if known else None}
 
 
 def matmul_rate(device: str) -> float:
@@ -160,56 +151,41 @@ def units(layers: int, fast: bool) -> int:
 
 
 def training_cases(size: str, device: str, quick: bool) -> list[dict]:
+    """A training step on all prefixes against the loop, packed rows against groups, and a padded batch."""
     length, repeat = 64, (2 if size == "small" else 1) if quick else 5
     candidates = {"small": [8], "medium": [2]} if quick else {"small": [4, 8, 16, 32], "medium": [4, 8, 16]}
-    if device == "cuda":
-        candidates = {"small": [64], "medium": [64]}
+    batches = [64] if device == "cuda" else candidates[size]
     model, layers, width = model_of(size, length, device), SIZES[size]["n_layers"], SIZES[size]["width"]
     if device == "cuda":  # the loop is bound by launches there: compiled, it is the stronger opponent
         for block in model.blocks:
             block.compile(dynamic=True)
-    times = {}
-    for batch in candidates[size] if len(candidates[size]) > 1 else ():
+
+    def step_of(step: Callable, batch: int, *rest) -> Callable[[], None]:
         inputs, targets = data(batch, length, device)
-        loop_step(model, inputs, targets)
-        times[batch] = seconds(functools.partial(loop_step, model, inputs, targets), device) / batch
-    batch = min(times, key=times.get) if times else candidates[size][0]
-    inputs, targets = data(batch, length, device)
-    wanted = torch.ones_like(inputs, dtype=torch.bool)
-    step = functools.partial(engine_step, model, inputs, targets, wanted)
-    row = compare(step, functools.partial(loop_step, model, inputs, targets), device, repeat)
-    done = 3 * token_forwards("entp", wanted) * units(layers, True) * width**2
-    row |= {
-        "case": f"train, T = {length}, all prefixes, batch {batch}",
-        "against": "loop at its best batch",
-        "operation_bound": units(layers, False) / units(layers, True),
-        "share_of_matmul_rate": done / row["seconds"] / matmul_rate(device),
-    }
-    rows = [row]
-    if quick and size == "medium":
-        return [row | {"size": size} for row in rows]
+        wanted = [torch.ones_like(inputs, dtype=torch.bool)] if step is engine_step else []
+        return functools.partial(step, model, inputs, targets, *wanted, *rest)
+
+    times = {}
+    for batch in batches if len(batches) > 1 else ():
+        loop = step_of(loop_step, batch)
+        loop()
+        times[batch] = seconds(loop, device) / batch
+    batch = min(times, key=times.get) if times else batches[0]
+    case = f"train, T = {length}, all prefixes, batch {batch}"
+    row = compare(step_of(engine_step, batch), step_of(loop_step, batch), device, repeat)
+    done = 3 * batch * length * (length + 1) / 2 * units(layers, True) * width**2
+    row["share_of_matmul_rate"] = done / row["seconds"] / matmul_rate(device)
+    bound = units(layers, False) / units(layers, True)
+    rows = [row | {"case": case, "against": "loop at its best batch", "operation_bound": bound}]
     if not quick:
-        row = compare(
-            functools.partial(engine_step, model, inputs, targets, wanted, "packed"),
-            functools.partial(engine_step, model, inputs, targets, wanted, "grouped"),
-            device,
-            3,
-        )
-        case = f"train, T = {length}, all prefixes, batch {batch}, packed rows"
-        rows.append(row | {"case": case, "against": "groups of one length"})
-    batch = 1 if quick else 4
-    inputs, targets = data(batch, length, device)
-    wanted = torch.ones_like(inputs, dtype=torch.bool)
-    tokens = micro_batch_tokens(device, width, length)
-    row = compare(
-        functools.partial(engine_step, model, inputs, targets, wanted),
-        functools.partial(padded_step, model, inputs, targets, tokens),
-        device,
-        1 if quick else repeat,
-    )
-    rows.append(
-        row | {"case": f"train, T = {length}, all prefixes, batch {batch}", "against": "padded batch of prefixes"}
-    )
+        row = compare(step_of(engine_step, batch, "packed"), step_of(engine_step, batch, "grouped"), device, 3)
+        rows.append(row | {"case": f"{case}, packed rows", "against": "groups of one length"})
+    if not (quick and size == "medium"):
+        batch = 1 if quick else 4
+        padded = step_of(padded_step, batch, micro_batch_tokens(device, width, length))
+        row = compare(step_of(engine_step, batch), padded, device, 1 if quick else repeat)
+        case = f"train, T = {length}, all prefixes, batch {batch}"
+        rows.append(row | {"case": case, "against": "padded batch of prefixes"})
     return [row | {"size": size} for row in rows]
 
 
@@ -217,28 +193,12 @@ def loop_honesty(size: str, device: str, quick: bool) -> dict:
     """Whether a pass of the loop's blocks is as fast as a well-known implementation of the same size."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    shape = SIZES[size]
-    config = GPT2Config(
-        vocab_size=VOCAB,
-        n_positions=64,
-        n_embd=shape["width"],
-        n_layer=shape["n_layers"],
-        n_head=shape["n_heads"],
-        resid_pdrop=0,
-        embd_pdrop=0,
-        attn_pdrop=0,
-        use_cache=False,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
+    layers, heads, width = (SIZES[size][name] for name in ("n_layers", "n_heads", "width"))
+    shape = dict(vocab_size=VOCAB, n_positions=64, n_embd=width, n_layer=layers, n_head=heads, use_cache=False)
+    config = GPT2Config(**shape, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=None, eos_token_id=None)
     theirs, ours = GPT2LMHeadModel(config).to(device), model_of(size, 64, device, "decoder")
-    inputs, targets = data(16, 64, device)
-    row = compare(
-        functools.partial(decoder_step, ours, inputs, targets),
-        functools.partial(gpt2_step, theirs, inputs, targets),
-        device,
-        5,
-    )
+    steps = ((decoder_step, ours), (gpt2_step, theirs))
+    row = compare(*(functools.partial(step, model, *data(16, 64, device)) for step, model in steps), device, 5)
     return row | {"case": "one pass of the loop's blocks, batch 16", "size": size, "against": "Hugging Face GPT-2"}
 
 
@@ -249,38 +209,23 @@ def answer_only(size: str, device: str, quick: bool) -> dict:
     everything = torch.ones_like(inputs, dtype=torch.bool)
     answer = everything.clone()
     answer[:, :8] = False
-    row = compare(
-        functools.partial(engine_step, model, inputs, targets, answer),
-        functools.partial(engine_step, model, inputs, targets, everything),
-        device,
-        3 if quick else 9,
-    )
+    steps = (functools.partial(engine_step, model, inputs, targets, some) for some in (answer, everything))
+    row = compare(*steps, device, 3 if quick else 9)
     bound = token_forwards("entp", everything) / token_forwards("entp", answer)
-    return row | {
-        "case": "train, T = 13, answer only, batch 64",
-        "size": size,
-        "against": "all prefixes",
-        "operation_bound": bound,
-    }
+    about = {"case": "train, T = 13, answer only, batch 64", "size": size, "against": "all prefixes"}
+    return row | about | {"operation_bound": bound}
 
 
-def batch_step(model, batch: Batch) -> None:
-    """Forward and backward of a task's batch, as training does it for either architecture."""
-    model.zero_grad(set_to_none=True)
-    for part in model.plan(batch.wanted_BT):
-        losses = F.cross_entropy(model(batch.inputs_BT, part), batch.targets_BT[part.wanted_BT], reduction="sum")
-        (losses / len(batch.targets_N)).backward()
-
-
-def beside_decoder(task: Addition | LongAddition, size: str, device: str, quick: bool) -> dict:
+def against_decoder(task: Addition | LongAddition, size: str, device: str, quick: bool) -> dict:
     """Sums scored on their answers: a step of ENTP against a decoder's of the same batch, on one thread as runs are."""
     rows = 16 if quick else 64
     batch = task.batch(generator_for(device, "benchmark"), rows)
     length, layers = batch.inputs_BT.shape[1], SIZES[size]["n_layers"]
     models = [model_of(size, length, device, architecture) for architecture in ("entp", "decoder")]
+    arguments = (batch.inputs_BT, batch.targets_BT, batch.wanted_BT)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    row = compare(*(functools.partial(batch_step, m, batch) for m in models), device, 3 if quick else 9)
+    row = compare(*(functools.partial(engine_step, m, *arguments) for m in models), device, 3 if quick else 9)
     torch.set_num_threads(before)
     entp, decoder = (token_forwards(name, batch.wanted_BT) for name in ("entp", "decoder"))
     return row | {
@@ -294,12 +239,8 @@ def beside_decoder(task: Addition | LongAddition, size: str, device: str, quick:
 def generation(size: str, device: str, quick: bool) -> dict:
     model, length = model_of(size, 256, device, "decoder"), 256
     prompt = data(4, 8, device)[0]
-    row = compare(
-        lambda: generate(model, prompt, length - 8),
-        lambda: generate(model, prompt, length - 8, use_cache=False),
-        device,
-        1 if quick else 3,
-    )
+    cached, plain = (functools.partial(generate, model, prompt, length - 8, use_cache=use) for use in (True, False))
+    row = compare(cached, plain, device, 1 if quick else 3)
     return row | {"case": "decoder generation to n = 256, batch 4", "size": size, "against": "no cache"}
 
 
@@ -350,7 +291,7 @@ def measure(device: str, quick: bool) -> pd.DataFrame:
         rows += training_cases(size, device, quick)
     rows += [answer_only("small", device, quick), generation("small", device, quick)]
     for task in (Addition(), LongAddition(n_train=2000, n_validation=20, n_test=20)):
-        rows.append(beside_decoder(task, "small", device, quick))
+        rows.append(against_decoder(task, "small", device, quick))
     if importlib.util.find_spec("transformers"):  # a bare machine goes without this comparison
         rows += [loop_honesty(size, device, quick) for size in (("small",) if quick else ("small", "medium"))]
     rows += pretrained_encoder(device, quick)
@@ -360,9 +301,8 @@ def measure(device: str, quick: bool) -> pd.DataFrame:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="small batches, few repetitions")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows as JSON")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32", help="bf16: matrix products by autocast")
     options = parser.parse_args()
@@ -370,10 +310,7 @@ def main() -> None:
     with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.dtype == "bf16"):
         table = measure(options.device, options.quick)
     print(f"{device_name(options.device)}, {available_cores()} cores, torch {torch.__version__}, {options.dtype}")
-    print(table.drop(columns=["dtype", "device"]).round(2).to_string(index=False, na_rep=""))
-    if options.json is not None:
-        rows = json.loads(table[COLUMNS].to_json(orient="records"))
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    show(table, 2, options.json)
 
 
 if __name__ == "__main__":

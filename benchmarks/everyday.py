@@ -1,9 +1,9 @@
-"""What a user waits for: import, a smoke notebook, ``run_all.sh`` from records, and the size of the repository.
+"""Times that a user waits: import, a smoke notebook, ``run_all.sh`` from records, and the size of the repository.
 
     python -m benchmarks.everyday            # prints the table
     python -m benchmarks.everyday --tests    # with ./run_tests.sh, which takes minutes
 
-Times are medians over repetitions where that is cheap; each stands beside the limit that the project set itself.
+Times are medians over repetitions where that is cheap, with the limit that the project set itself.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.records.provenance import device_name
 from entp_lib.records.sweeps import available_cores
-from entp_lib.reports import notebooks as launcher
+from entp_lib.reports import launcher
 
 
 def seconds(command: list[str], repeat: int = 1, **environment: str) -> float:
@@ -47,7 +47,7 @@ def measure(tests: bool) -> pd.DataFrame:
     rows = [(name, seconds([sys.executable, "-c", code], repeat=5), "s", 3) for name, code in imports.items()]
     for path in launcher.notebook_paths():
         with tempfile.TemporaryDirectory() as folder:
-            smoke = [sys.executable, "-m", "entp_lib", "run", "--tier", "smoke", "--only", path.stem[:2]]
+            smoke = [sys.executable, "-m", "entp_lib", "run", "--tier", "smoke", "--only", paths.number_of(path.stem)]
             rows.append((f"smoke {path.stem}", seconds(smoke, ENTP_RESULTS=folder, ENTP_FIGURES=folder), "s", 20))
     rows.append(("./run_all.sh from records", seconds(["./run_all.sh"]), "s", 180))
     if tests:

@@ -1,4 +1,4 @@
-"""Whether reading text ever keeps training waiting: ``python -m benchmarks.loader``.
+"""Reading of text against training, to see that it never waits: ``python -m benchmarks.loader``.
 
     python -m benchmarks.loader                   # the quick tier's decoder, half a minute on one core
     python -m benchmarks.loader --quick           # a few seconds
@@ -8,14 +8,12 @@ A ratio says how many times as many tokens a second the loader gives as the deco
 turn; the project wants 20. The loader draws batches as training does, several steps at a time, from mapped files.
 """
 
-import argparse
-import json
-import statistics
-from pathlib import Path
+import functools
 
 import pandas as pd
 import torch
 
+from benchmarks import in_turn, parser_of, show
 from benchmarks.engine import seconds
 from entp_lib.config import RunConfig
 from entp_lib.models import build_model
@@ -24,7 +22,7 @@ from entp_lib.tasks import Text, generator_for
 from entp_lib.training.loop import STEPS_PER_DRAW, make_optimizer, optimise
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 
-WANTED = 20
+GOAL = 20
 
 
 def compare(config: RunConfig, device: str, repeat: int) -> dict:
@@ -44,33 +42,23 @@ def compare(config: RunConfig, device: str, repeat: int) -> dict:
             optimise(model, optimizer, task, batch, config, step, loss_sum)
 
     load(), steps()  # warm both up
-    pairs = [(seconds(load, device), seconds(steps, device)) for _ in range(repeat)]
-    tokens = size * STEPS_PER_DRAW * task.context
-    return {
-        "case": f"{config.tier}, batch {size} of {task.context} tokens",
-        "loader_tokens_per_second": tokens / statistics.median(a for a, _ in pairs),
-        "training_tokens_per_second": tokens / statistics.median(b for _, b in pairs),
-        "ratio_median": statistics.median(b / a for a, b in pairs),
-        "ratio_min": min(b / a for a, b in pairs),
-        "ratio_max": max(b / a for a, b in pairs),
-        "wanted": WANTED,
-    }
+    found = in_turn(load, steps, repeat, functools.partial(seconds, device=device))
+    rate = size * STEPS_PER_DRAW * task.context / found.pop("seconds")
+    case = f"{config.tier}, batch {size} of {task.context} tokens"
+    return {"case": case, "loader_tokens_per_second": rate, **found, "goal": GOAL}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="one repetition")
     parser.add_argument("--tier", choices=["smoke", "quick", "gpu", "paper"], default="quick")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the row as JSON")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(1)  # as a run has it
     config = OPENWEBTEXT.configs(options.tier, 1)[0]
     row = compare(config, options.device, 1 if options.quick else 9)
     print(f"{device_name(options.device)}, one thread, torch {torch.__version__}")
-    print(pd.DataFrame([row]).round(1).to_string(index=False))
-    if options.json is not None:
-        options.json.write_text(json.dumps([row], indent=1) + "\n")
+    show(pd.DataFrame([row]), 1, options.json)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,20 @@
-"""``python -m entp_lib …``: what the shell scripts and a bare GPU machine need."""
+"""``python -m entp_lib …``: what the shell scripts and a bare GPU machine need.
+
+Commands are declared here, without anything slow; the module of the one that is asked for is loaded when it runs.
+"""
 
 import argparse
+import importlib
 import logging
 import sys
 
 from entp_lib import arithmetic
 from entp_lib.config import TIERS
-from entp_lib.reports import (
-    continuing,
-    own_commands,
-    records_command,
-    running,
-    starting,
-    training,
-)
-from entp_lib.reports.command_line import add_native, check_limits, check_seeds, exit_status, seconds
-from entp_lib.validation import printable, require
+from entp_lib.reports.command_line import check_options, exit_status
+from entp_lib.validation import printable
+
+DEFAULTS = argparse.ArgumentDefaultsHelpFormatter
+LIMIT = "for all of it: 900, 900s, 15m or 2h; the same command continues"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,15 +22,21 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.addFilter(Printable())
-    parser = build_parser()
-    options = parser.parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     if getattr(options, "native", False):
         arithmetic.restart_native()
-    return exit_status(lambda: options.command(options))
+    return exit_status(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check the options that commands share, load the command and run it: its exit status."""
+    check_options(options)
+    module, function = options.command.split(":")
+    return getattr(importlib.import_module(f"entp_lib.reports.{module}"), function)(options)
 
 
 class Printable(logging.Filter):
-    """Has what is logged, names of files in it, without a terminal's control characters."""
+    """Writes what is logged, names of files in it, without a terminal's control characters."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = printable(record.getMessage()), ()
@@ -53,11 +58,93 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="python -m entp_lib", description=__doc__)
+    """The parser of all commands; ``command`` of what it returns is the "module:function" in ``entp_lib.reports``."""
+    parser = Parser(prog="python -m entp_lib", description="Compute and show what this project's notebooks rest on.")
     commands = parser.add_subparsers(required=True, metavar="command")
+    for add in (add_run, add_train, add_machines, add_own, add_records):
+        add(commands)
+    return parser
 
-    running.add_parser(commands)
-    training.add_parser(commands)
+
+def add_computing(parser: argparse.ArgumentParser, limit: str = LIMIT) -> None:
+    """The options of every command that computes runs."""
+    parser.add_argument("--time-limit", metavar="T", help=limit)
+    parser.add_argument(
+        "--jobs", type=int, default=0, metavar="N", help="runs at a time; 0: one per core, one on a GPU"
+    )
+    parser.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
+    parser.add_argument("--native", action="store_true", help="compute with this processor's own instruction set")
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """The options of a command whose runs a Dask cluster may compute."""
+    where = "compute on a Dask cluster: tls://HOST:PORT, local:4 or slurm:partition=gpu,gpus=1 (docs/scale.md)"
+    parser.add_argument("--cluster", default="", metavar="WHERE", help=where)
+    parser.add_argument("--mixed", action="store_true", help="with --cluster: workers may have other versions")
+
+
+def add_run(commands) -> None:
+    run = commands.add_parser(
+        "run",
+        prog="run_all.sh",
+        help="execute the notebooks",
+        description="Execute the notebooks and regenerate every figure. Without options: the best records there "
+        "are, and the quick tier where there are none.",
+    )
+    run.set_defaults(command="running:run_command")
+    run.add_argument("--tier", choices=TIERS, help="show this tier and compute what is missing of it")
+    run.add_argument("--only", default="", metavar="03,06", help="these notebooks alone, by number or name")
+    run.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
+    add_computing(run, "for each notebook's runs: 900, 900s, 15m or 2h, 0 for none; continued by the next call")
+    add_cluster(run)
+    parameter = dict(action="append", default=[], metavar="NAME=VALUE", help="set a notebook parameter")
+    run.add_argument("-p", "--parameter", **parameter)
+    run.add_argument("--list", action="store_true", help="list notebooks, experiments and their records")
+    run.add_argument("--update", action="store_true", help="re-execute the committed notebooks in place")
+    run.add_argument("--lab", action="store_true", help="open JupyterLab on working copies of the notebooks, in lab/")
+    again = "with --lab: make the working copies (of these notebooks, else all) anew; your edits of them are lost"
+    run.add_argument("--reset", nargs="?", const="", metavar="03,06", help=again)
+    run.add_argument("--port", type=int, metavar="N", help="with --lab: the port it listens on")
+    run.add_argument("--site", action="store_true", help="build the site from the committed notebooks and open it")
+    run.add_argument("--no-browser", action="store_true", help="with --lab or --site: only print its address")
+
+
+def add_train(commands) -> None:
+    train = commands.add_parser(
+        "train",
+        help="compute an experiment's records without a notebook (GPU machines)",
+        description="Compute what is missing of an experiment's records at a tier, without a notebook, and print a "
+        "line for each training run. What is stopped is continued by the same command. The tiers smoke, quick and "
+        "overnight compute on the CPU everywhere, gpu on a CUDA GPU, paper on one if there is one.",
+    )
+    train.set_defaults(command="training:train_command")
+    train.add_argument("experiment", help="its name, as run_all.sh --list has it")
+    train.add_argument("--tier", choices=TIERS, default="quick", help="the scale of the runs (default: quick)")
+    one = dict(action="append", default=[])
+    train.add_argument("--architecture", **one, metavar="NAME", help="this one alone; repeatable")
+    by_name = "this one alone, by its record's name or the beginning of it; repeatable"
+    train.add_argument("--run", **one, metavar="ID", help=by_name)
+    train.add_argument("--seeds", type=int, default=0, metavar="N", help="number of seeds (default: the tier's own)")
+    train.add_argument("--results", metavar="DIR", help="where records go (default: the project's results)")
+    train.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
+    shards = "cut each batch in N parts, whose gradients are added (default: 1, under torchrun one a rank)"
+    train.add_argument("--gradient-shards", type=int, metavar="N", help=shards)
+    add_computing(train)
+    add_cluster(train)
+    tier = commands.add_parser(
+        "tier",
+        help="complete a whole tier's records without notebooks, at lowest priority",
+        description="Complete the records of every experiment that has a design for this tier, one experiment after "
+        "the other, at the lowest priority, with a line for each. Ctrl-C stops it; the same command continues every "
+        "run from its last checkpoint, at most a minute old. run_all.sh --tier does it with notebooks.",
+    )
+    tier.set_defaults(command="training:tier_command")
+    tier.add_argument("tier", choices=TIERS, help="overnight takes two cores about 30 hours in all")
+    tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
+    add_computing(tier)
+
+
+def add_machines(commands) -> None:
     campaign = commands.add_parser(
         "campaign",
         help="the first half hour on a GPU: checks, measurements, runs in order of value, one archive",
@@ -65,32 +152,101 @@ def build_parser() -> argparse.ArgumentParser:
         "benchmarks.engine, the tier's runs in order of value within the time, and one archive of at most 16 MiB. The "
         "same command continues what was cut.",
     )
+    campaign.set_defaults(command="campaign:campaign_command")
     campaign.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     campaign.add_argument("--tier", choices=TIERS, default="gpu")
     campaign.add_argument("--budget", default="30m", metavar="T", help="for all of it: 900, 900s, 30m or 2h")
     campaign.add_argument("--seeds", type=int, default=0, help="number of seeds (default: the tier's own)")
     campaign.add_argument("--out", default="campaign", metavar="DIR", help="where records, logs and the archive go")
-    campaign.set_defaults(command=campaign_command)
-    tier = commands.add_parser(
-        "tier",
-        help="complete a whole tier's records without notebooks, at lowest priority",
-        description="Complete the records of every experiment that has a design for this tier, one experiment after "
-        "the other, at the lowest priority, with a line for each. Ctrl-C stops it; the same command continues every "
-        "run from its last checkpoint, at most a minute old. run_all.sh --tier does it with notebooks and says first "
-        "how long it takes.",
-    )
-    tier.add_argument("tier", choices=TIERS, help="overnight takes two cores about 30 hours in all")
-    tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
-    tier.add_argument("--time-limit", metavar="T", help="for all of it: 900, 900s, 15m or 2h")
-    tier.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
-    add_native(tier)
-    tier.set_defaults(command=tier_command)
 
-    own_commands.add_parser(commands)
+
+def add_own(commands) -> None:
+    text = commands.add_parser(
+        "text",
+        help="train decoder and ENTP on a text file of your own",
+        description="Train on a UTF-8 text or Parquet file, about its last tenth held out, and print the losses; by "
+        "default within minutes. ENTP sends half as many tokens as the context is long through its layers for every "
+        "trained position of a window, so that --prefixes decides what it costs.",
+        formatter_class=DEFAULTS,
+    )
+    text.set_defaults(command="own_data:text_command")
+    data = commands.add_parser(
+        "data",
+        help="train decoder and ENTP on sequences of your own, from a CSV or npz file",
+        description="Train on the sequences of a file and print the test scores. A CSV file has a column 'sequence' "
+        "(tokens separated by spaces), and may have 'wanted' (which tokens are to be predicted, as 5 or 5-8), "
+        "'targets' (other answers at those positions) and 'part' (train, validation, test). An npz file has arrays "
+        "'sequences' (P, T), 'wanted', 'targets' and 'part'; real sequences (P, T, d) need real targets.",
+        formatter_class=DEFAULTS,
+    )
+    data.set_defaults(command="own_data:data_command")
+    for parser, seeds, steps, batch in ((text, 1, 0, 32), (data, 3, 1000, 64)):
+        parser.add_argument("file")
+        only = "only this one; may be repeated"
+        parser.add_argument("--architecture", action="append", default=[], metavar="NAME", help=only)
+        by_size = "; 0: by the file's size" if steps == 0 else ""
+        parser.add_argument("--steps", type=int, default=steps, metavar="N", help=f"updates of the weights{by_size}")
+        parser.add_argument("--batch-size", type=int, default=batch, metavar="N", help="sequences in a step")
+        parser.add_argument(
+            "--max-lr", type=float, default=1e-3, metavar="RATE", help="learning rate; falls to a tenth"
+        )
+        parser.add_argument("--seeds", type=int, default=seeds, metavar="N", help="runs of each architecture")
+        parser.add_argument("--results", metavar="DIR", help="where records go, if not to results/own")
+        parser.add_argument("--fresh", action="store_true", help="compute again what has a record")
+        add_computing(parser)
+    text.add_argument("--tokenizer", default="characters", help="characters, bytes, bpe or gpt2")
+    learned = "tokens that bpe learns; 0 for characters: those of the text"
+    text.add_argument("--vocabulary", type=int, default=0, metavar="N", help=learned)
+    text.add_argument("--context", type=int, default=64, metavar="N", help="tokens in a window")
+    text.add_argument("--prefixes", type=int, default=8, metavar="N", help="trained positions of a window; 0 for all")
+    text.add_argument("--size", default="small", help="one of the paper's model sizes")
+    text.add_argument("--evaluations", type=int, default=20, metavar="N", help="points of the curves of losses")
+    published = "all positions, steps, batch and rate of the authors' Shakespeare: days on two cores"
+    text.add_argument("--published", action="store_true", help=published)
+    data.add_argument("--shape", default="3/4/64", metavar="L/H/D", help="layers, heads and width")
+    data.add_argument("--held-out", type=float, default=0.1, metavar="SHARE", help="for validation, and for test")
+    generate = commands.add_parser(
+        "generate",
+        help="continue a text with the model of a finished run",
+        description="Continue a text with a trained model. RUN is experiment/id of its record, as `text FILE` "
+        "prints it, or a file of weights. Where tokens are numbers, as in Count3, the prompt is numbers with spaces "
+        "between them.",
+        formatter_class=DEFAULTS,
+    )
+    generate.set_defaults(command="generation:generate_command")
+    generate.add_argument("run", metavar="RUN")
+    generate.add_argument("--prompt", required=True, metavar="TEXT")
+    generate.add_argument("--tokens", type=int, default=100, metavar="N", help="how many to add")
+    most_likely = "0 takes the most likely token"
+    generate.add_argument("--temperature", type=float, default=0.8, metavar="T", help=most_likely)
+    top = "draw from the likeliest tokens of mass P"
+    generate.add_argument("--top-p", type=float, default=1.0, metavar="P", help=top)
+    generate.add_argument("--seed", type=int, default=0, metavar="N")
+    new = commands.add_parser("new", help="begin a task or a notebook of your own with a small example that works")
+    kinds = new.add_subparsers(required=True, metavar="task|notebook")
+    task = kinds.add_parser("task", help="a task (parity of every prefix) with its test")
+    task.add_argument("name", metavar="NAME", help="an identifier in lower case, such as parity")
+    task.set_defaults(command="starting:task_command")
+    notebook = kinds.add_parser("notebook", help="an experiment (decoder and ENTP), its test, records and a notebook")
+    notebook.add_argument("name", metavar="NAME", help="an identifier in lower case")
+    notebook.add_argument("--task", default="counting", help="the task it trains on (default: counting)")
+    notebook.add_argument("--no-run", action="store_true", help="write the files and execute nothing")
+    notebook.set_defaults(command="starting:notebook_command")
+
+
+def add_records(commands) -> None:
     claims = commands.add_parser("claims", help="recompute claims.csv and questions.csv and print them")
-    claims.set_defaults(command=claims_command)
-    records_command.add_parser(commands)
-    again = commands.add_parser(
+    claims.set_defaults(command="ledger:claims_command")
+    records = commands.add_parser(
+        "records",
+        help="verify every record and list the damaged ones",
+        description="Read every record and name the damaged, and why: changed, renamed, of another version, or with "
+        "other content than runs of their kind write. Records that were made elsewhere are copied to results/records "
+        "and then verified so.",
+    )
+    records.add_argument("results", nargs="?", metavar="DIR", help="a folder of results (default: the project's)")
+    records.set_defaults(command="records_command:records_command")
+    verify = commands.add_parser(
         "verify",
         help="compute some records of an experiment again and compare them with what is stored",
         description="Compute some records of an experiment again, in a folder of their own, and compare every number "
@@ -98,102 +254,17 @@ def build_parser() -> argparse.ArgumentParser:
         "otherwise: a model at its plateau ends within the bound that the last lines name, one in mid-course as "
         "another seed would.",
     )
-    again.add_argument("experiment")
-    again.add_argument("--sample", type=int, default=1, metavar="N", help="so many records, drawn by --seed")
-    again.add_argument("--seed", type=int, default=0, metavar="N", help="draws the sample")
-    again.add_argument("--tier", choices=TIERS, default="quick")
-    again.set_defaults(command=verify_command)
+    verify.add_argument("experiment")
+    verify.add_argument("--sample", type=int, default=1, metavar="N", help="so many records, drawn by --seed")
+    verify.add_argument("--seed", type=int, default=0, metavar="N", help="draws the sample")
+    verify.add_argument("--tier", choices=TIERS, default="quick")
+    verify.set_defaults(command="records_command:verify_command")
     corpus = commands.add_parser("corpus", help="name the embedded text corpus by its checksum")
     corpus.add_argument("--export", metavar="FILE", help="write it to a file, for a machine without the packages")
-    corpus.set_defaults(command=corpus_command)
+    corpus.set_defaults(command="records_command:corpus_command")
     readme = commands.add_parser("readme", help="rewrite README.md's findings and the generated pages of docs/")
     readme.add_argument("--check", action="store_true", help="only say whether they are up to date")
-    readme.set_defaults(command=readme_command)
-    starting.add_parser(commands)
-    continuing.add_parser(commands)
-    return parser
-
-
-def campaign_command(options) -> int:
-    from entp_lib.reports import campaign
-
-    check_seeds(options.seeds)
-    return campaign.command(options.device, options.tier, seconds(options.budget), options.out, options.seeds)
-
-
-def tier_command(options) -> int:
-    from entp_lib.reports import tiers
-    from entp_lib.reports.options import notebook_paths
-
-    check_limits(options)
-    only = [path.name[:2] for path in notebook_paths(options.only)] if options.only else []
-    known = ", ".join(sorted({e.notebook[:2] for e in tiers.experiments_of(options.tier)})) or "none"
-    right = f"--only {options.only}: notebooks whose experiments are run in turn at {options.tier}: {known}"
-    require(not only or bool(tiers.experiments_of(options.tier, only)), right)
-    limit = seconds(options.time_limit)
-    return 1 if tiers.run_tier(options.tier, jobs=options.jobs, time_limit=limit, only=only) else 0
-
-
-def claims_command(_) -> int:
-    from entp_lib.experiments import claims
-    from entp_lib.records.store import Store
-    from entp_lib.reports import ledger
-
-    # damaged records are named, not passed over
-    table, columns = ledger.write_ledger(Store(read_only=True)), ["ours", "95 % interval", "tier", "seeds", "where"]
-    print(claims.readable(ledger.papers_claims(table), ["paper", *columns]).to_string())
-    print("\nOur own questions")
-    print(claims.readable(ledger.questions(table), columns).to_string())
-    print(f"\n{claims.multiplicity(table)}")
-    return 0
-
-
-def verify_command(options) -> int:
-    from tqdm.auto import tqdm
-
-    from entp_lib.records import verification
-    from entp_lib.records.store import Store
-    from entp_lib.registry import EXPERIMENTS
-    from entp_lib.validation import one_of
-
-    one_of("experiment", options.experiment, EXPERIMENTS)
-    experiment, store, found = EXPERIMENTS[options.experiment], Store(read_only=True), []
-    stored = [r for r in store.all(experiment.name, experiment.version) if r.config.tier == options.tier]
-    require(bool(stored), f"{options.experiment} has no records at tier {options.tier}; run_all.sh --list says which")
-    for record in verification.sample(stored, options.sample, options.seed):
-        print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
-        with tqdm(total=record.config.steps, leave=False) as bar:
-            found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n), stored))
-    print(verification.report(found))
-    return 1 if any(f.outcome == "differs" for f in found) else 0
-
-
-def corpus_command(options) -> int:
-    import shutil
-    from pathlib import Path
-
-    from entp_lib.corpora import TextFile, embedded_file
-
-    if options.export:
-        require(Path(options.export).parent.is_dir(), f"--export {options.export}: no such folder")
-        require(not Path(options.export).is_dir(), f"--export {options.export}: is a folder; name a file in it")
-    source = TextFile(embedded_file())
-    if options.export:
-        shutil.copyfile(source.path, options.export)
-    size = source.path.stat().st_size
-    print(f"embedded corpus: {source.count()} documents, {size} bytes, checksum {source.checksum[:16]}")
-    return 0
-
-
-def readme_command(options) -> int:
-    from entp_lib.reports import readme
-
-    if options.check:
-        found = readme.outdated()
-        print("README.md and the generated pages are up to date" if not found else f"out of date: {', '.join(found)}")
-        return 1 if found else 0
-    readme.write()
-    return 0
+    readme.set_defaults(command="readme:readme_command")
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ kind of stack starts with an entry here.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
-# The positional schemes, each a file of ``entp_lib.models.positions``.
-POSITIONS = ("learned", "none", "rotary", "alibi")
+# The positional schemes: the files of the folder, by name, since configurations must not import models.
+POSITIONS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("models/positions/[a-z]*.py")))
 
 
 @dataclass(frozen=True)

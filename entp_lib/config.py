@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
-from entp_lib.validation import check_plain, check_types, from_dict, one_of, require
+from entp_lib.validation import check_intervals, check_plain, check_types, from_dict, one_of, require
 
 TIERS = ("smoke", "quick", "overnight", "gpu", "paper")
 BEST_FIRST = ("paper", "gpu", "overnight", "quick")  # tiers that claims may rest on
@@ -61,51 +61,29 @@ class ModelConfig:
         check_types(self)
         one_of("architecture", self.architecture, ARCHITECTURES)
         one_of("positions", self.positions, POSITIONS)
-        for name in ("n_layers", "n_heads", "width", "max_length"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
-        require(
-            self.width % self.n_heads == 0,
-            f"width = {self.width} is not divisible by n_heads = {self.n_heads}",
-        )
-        for name in ("position_std", "input_std"):
-            require(
-                0 <= getattr(self, name) < math.inf, f"{name} = {getattr(self, name)}: must not be negative, and finite"
-            )
-        require(0 <= self.dropout < 1, f"dropout = {self.dropout}: must be in [0, 1)")
+        sizes = ("n_layers", "n_heads", "width", "max_length", "input_dim", "output_dim")
+        stds = dict.fromkeys(("position_std", "input_std"), "[0, inf)")
+        check_intervals(self, dict.fromkeys(sizes, "[1, inf)") | stds | {"dropout": "[0, 1)"})
+        divisible = self.width % self.n_heads == 0
+        require(divisible, f"width = {self.width} is not divisible by n_heads = {self.n_heads}")
         require(
             (self.input_dim is None) == (self.output_dim is None),
             "input_dim and output_dim go together: set both for continuous inputs, or neither for tokens",
         )
-        for name in ("input_dim", "output_dim"):
-            size = getattr(self, name)
-            require(size is None or size >= 1, f"{name} = {size}: must be at least 1")
-        require(
-            self.vocab_size >= 1 or self.input_dim is not None,
-            f"vocab_size = {self.vocab_size}: must be at least 1 for a model of tokens",
-        )
-        self.check_full_layers()
-
-    def check_full_layers(self) -> None:
-        """ConfigError for a number that the architecture cannot have; all or none of the layers is stored as None."""
-        asked, kind = self.full_layers, ARCHITECTURES[self.architecture]
-        own = kind.full_layers(self.n_layers)
+        some = self.vocab_size >= 1 or self.input_dim is not None
+        require(some, f"vocab_size = {self.vocab_size}: must be at least 1 for a model of tokens")
+        asked, kind, n = self.full_layers, ARCHITECTURES[self.architecture], self.n_layers
         if asked is None:
             return
         if kind.any_depth:
-            require(self.n_layers >= 3, f"full_layers = {asked}: a {kind.label} needs 3 layers, not {self.n_layers}")
-            require(
-                2 <= asked < self.n_layers,
-                f"full_layers = {asked}: a {kind.label} of {self.n_layers} layers has 2 to {self.n_layers - 1}; none "
-                "is architecture = 'decoder' (and a single one the same function), all of them is 'entp'",
-            )
+            hint = "none is architecture = 'decoder' (and a single one the same function), all of them is 'entp'"
+            right = f"a {kind.label} of {n} layers has 2 to {n - 1}; {hint}" if n > 2 else f"needs 3 layers, not {n}"
+            require(2 <= asked < n, f"full_layers = {asked}: {right}")
         else:
-            free = [name for name, other in ARCHITECTURES.items() if other.any_depth]
-            require(
-                asked == own,
-                f"full_layers = {asked}: {self.architecture!r} of {self.n_layers} layers has {own}; for another number "
-                f"use architecture = {' or '.join(map(repr, free))}",
-            )
-            object.__setattr__(self, "full_layers", None)
+            free = " or ".join(repr(name) for name, other in ARCHITECTURES.items() if other.any_depth)
+            right = f"{self.architecture!r} of {n} layers has {kind.full_layers(n)}; for another number use {free}"
+            require(asked == kind.full_layers(n), f"full_layers = {asked}: {right}")
+            object.__setattr__(self, "full_layers", None)  # a number that says nothing is not stored
 
     @property
     def recomputed_layers(self) -> int:
@@ -164,24 +142,15 @@ class TrainConfig:
 
     def __post_init__(self):
         check_types(self)
-        for name in ("steps", "batch_size", "eval_every", "eval_sequences", "final_eval_sequences"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        counts = ("steps", "batch_size", "eval_every", "eval_sequences", "final_eval_sequences")
+        positive = dict.fromkeys(("max_lr", "grad_clip", "stop_loss"), "(0, inf)")
+        others = dict.fromkeys(("weight_decay", "min_lr", "patience", "warmup_steps"), "[0, inf)")
+        check_intervals(self, dict.fromkeys(counts, "[1, inf)") | positive | others | {"betas": "[0, 1)"})
         require(
             1 <= self.gradient_shards <= self.batch_size,
             f"gradient_shards = {self.gradient_shards}: must be from 1 to the batch_size of {self.batch_size}, as "
             "each shard (or rank) needs a sequence",
         )
-        require(0 < self.max_lr < math.inf, f"max_lr = {self.max_lr}: must be above 0 and finite")
-        for name in ("weight_decay", "min_lr"):
-            value = getattr(self, name)
-            require(0 <= value < math.inf, f"{name} = {value}: must not be negative, and finite")
-        require(self.patience >= 0, f"patience = {self.patience}: must not be negative")
-        clip = self.grad_clip
-        require(clip is None or 0 < clip < math.inf, f"grad_clip = {clip}: must be above 0 and finite, or None")
-        stop = self.stop_loss
-        require(stop is None or 0 < stop < math.inf, f"stop_loss = {stop}: must be above 0 nats and finite, or None")
-        require(all(0 <= beta < 1 for beta in self.betas), f"betas = {self.betas}: both must be in [0, 1)")
-        require(self.warmup_steps >= 0, f"warmup_steps = {self.warmup_steps}: must not be negative")
         require(
             self.decay_steps is None or self.decay_steps >= max(1, self.warmup_steps),
             f"decay_steps = {self.decay_steps}: must not lie before the end of warm-up ({self.warmup_steps})",
@@ -201,10 +170,9 @@ class TrainConfig:
         """
         require(0 < ratio < math.inf, f"ratio = {ratio}: must be above 0 and finite")
         steps, every = round(self.steps * ratio), eval_every
-        if every is None:
+        if every is None:  # rounded down, it might make a point too many
             every = max(1, round(self.eval_every * ratio))
-            if -(-steps // every) > MAX_CURVE_POINTS:  # rounded down, it would make a point too many
-                every = -(-steps // MAX_CURVE_POINTS)
+            every = every if -(-steps // every) <= MAX_CURVE_POINTS else -(-steps // MAX_CURVE_POINTS)
         decay = self.decay_steps and round(self.decay_steps * ratio)
         return replace(self, steps=steps, decay_steps=decay, eval_every=every)
 
@@ -240,7 +208,7 @@ class RunConfig:
 
     @property
     def label(self) -> str:
-        """What tells a run from its siblings, for messages."""
+        """Architecture and random seed, which tell a run from its siblings in messages."""
         full = self.model.full_layers
         kind = self.model.architecture + ("" if full is None else f" with {full} full layers")
         return f"{kind}, seed {self.model_seed}"
@@ -263,7 +231,7 @@ class StudyConfig:
 
     @property
     def steps(self) -> int:
-        """What its parameters call so, or epochs; else 1. ``RESUMABLE`` of their paper says which train so."""
+        """The parameter ``steps`` or ``epochs``; else 1. ``RESUMABLE`` of its paper says whether it trains so."""
         for found in (self.params, self.params.get("train_config"), self.params.get("train")):
             for name in ("steps", "epochs") if isinstance(found, dict) else ():
                 if isinstance(found.get(name), int):
@@ -272,7 +240,7 @@ class StudyConfig:
 
     @property
     def label(self) -> str:
-        """What tells a study from its siblings, for messages."""
+        """The parameters, which tell a study from its siblings in messages."""
         return ", ".join(f"{name} {value}" for name, value in self.params.items() if not isinstance(value, list | dict))
 
 
@@ -288,7 +256,7 @@ def config_id(config: RunConfig | StudyConfig, version: int) -> str:
 
 
 def family(config: RunConfig | StudyConfig) -> str:
-    """What runs have in common that differ in their seeds alone: they cost the same, and measure the same."""
+    """Configuration without its random seeds, as text: runs of one family cost the same and measure the same."""
     own = "task_params" if isinstance(config, RunConfig) else "params"
     params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
     plain = replace(config, **{own: params}, model_seed=0, data_seed=0)

@@ -1,10 +1,9 @@
-"""Files written whole or not at all, and read in words: a file that is not what it should be is named."""
+"""Files written whole or not at all, and read with errors of one line that name the file."""
 
 import contextlib
 import json
 import logging
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -18,8 +17,8 @@ from entp_lib.validation import ConfigError, require
 if TYPE_CHECKING:
     import pandas as pd
 
-PATIENCE_SECONDS = 5.0  # after which whoever waits for a lock says so
-STALE_SECONDS = 3600.0  # nothing that is still being written is older
+PATIENCE_SECONDS = 5.0  # waiting longer for a lock is logged
+STALE_SECONDS = 86_400.0  # nothing that is still being written was last touched longer ago
 log = logging.getLogger(__name__)
 
 
@@ -35,7 +34,11 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.chmod(temporary, 0o644)  # mkstemp makes private files
         os.replace(temporary, path)
         with contextlib.suppress(OSError):  # not every file system can; a power cut must not undo the order of files
-            sync_folder(path.parent)
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
@@ -44,59 +47,22 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder reach the disk, as ``fsync`` has a file's content. Raises OSError."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def remove_stale(folder: Path, pattern: str) -> None:
-    """Remove what killed processes left: files and folders of a name's ``pattern`` that were not touched for an hour.
+    """Remove what killed processes left: files and folders of a name's ``pattern`` that were not touched for a day.
 
-    Those whose name has a living process in it, as ``own_name`` gives, stay. So does what cannot be removed; another
-    process may be removing it too.
+    A folder counts as touched with anything in it. What cannot be removed stays; another process may be removing it.
     """
     for path in folder.glob(pattern):
         with contextlib.suppress(OSError):
-            if owner_lives(path.name) or time.time() - last_touched(path) < STALE_SECONDS:
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink()
-
-
-def own_name(beginning: str) -> str:
-    """The beginning of a temporary name that is this process's."""
-    return f"{beginning}-pid{os.getpid()}-"
-
-
-def owner_lives(name: str) -> bool:
-    """Whether a name is of a process that is running."""
-    match = re.search(r"-pid(\d+)-", name)
-    if match is None:
-        return False
-    try:
-        os.kill(int(match[1]), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # another user's
-        return True
-    return True
-
-
-def last_touched(path: Path) -> float:
-    """When a file was last written, in a folder the latest of all that is in it. Raises OSError."""
-    inside = path.rglob("*") if path.is_dir() and not path.is_symlink() else ()
-    return max(p.lstat().st_mtime for p in (path, *inside))
+            is_folder = path.is_dir() and not path.is_symlink()
+            touched = max(p.lstat().st_mtime for p in (path, *(path.rglob("*") if is_folder else ())))
+            if time.time() - touched >= STALE_SECONDS:
+                shutil.rmtree(path, ignore_errors=True) if is_folder else path.unlink()
 
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file ``path``; whoever has to wait says after a few seconds that another process is at ``what``."""
+    """Hold the lock file ``path``; a longer wait is logged, with ``what`` the other process does."""
     import filelock  # which the command line's help does without
 
     path.parent.mkdir(parents=True, exist_ok=True)

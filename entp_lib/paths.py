@@ -21,6 +21,11 @@ def root() -> Path:
     return Path(__file__).resolve().parent.parent
 
 
+def number_of(name: str) -> str:
+    """Number at the beginning of a notebook's or a figure's name: "03b" of "03b_count3_details"."""
+    return name.partition("_")[0]
+
+
 def has_repository() -> bool:
     """Whether the package lies in its repository, and not installed somewhere without it."""
     return (root() / "notebooks").is_dir()
@@ -29,8 +34,8 @@ def has_repository() -> bool:
 def of_repository(name: str, variable: str = "") -> Path:
     """A folder of the repository, or the one that an environment variable names.
 
-    One that is written to, which has such a variable, lies below ``ENTP_HOME`` or the working directory where there is
-    no repository; of others that is a ConfigError.
+    Without a repository a folder that has such a variable lies below ``ENTP_HOME`` or the working directory; for others
+    that is a ConfigError.
     """
     if variable and os.environ.get(variable):
         os.environ[variable] = os.path.abspath(os.environ[variable])  # kernels and workers start elsewhere
@@ -58,7 +63,7 @@ def figures() -> Path:
 
 
 def new_figures() -> Path:
-    """Folder that notebooks write figures to: beside the executed copies, unless whoever runs them names another."""
+    """Folder that notebooks write figures to: next to the executed copies, or as ``ENTP_NEW_FIGURES`` says."""
     return Path(os.path.abspath(os.environ.get(NEW_FIGURES_VARIABLE) or results() / "executed" / "figures"))
 
 

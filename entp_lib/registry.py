@@ -68,7 +68,7 @@ def places(table: str) -> dict[str, str]:
 
 
 def in_all(name: str) -> tuple[str, ...]:
-    """The entries of a tuple that papers may have, of all of them."""
+    """The entries of a tuple of this name, of all papers that have one."""
     return tuple(entry for paper in papers().values() for entry in getattr(paper, name, ()))
 
 

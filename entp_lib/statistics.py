@@ -22,12 +22,8 @@ def to_figures(value: Any, figures: int = SHOWN, decimals: int = 400) -> Any:
     By way of ``SURE`` figures, so that half a unit of the last place, too, is rounded alike on every processor.
     ``decimals``: at most so many behind the point.
     """
-    if isinstance(value, np.ndarray):
-        return (
-            np.vectorize(to_figures, otypes=[value.dtype])(value, figures, decimals)
-            if value.dtype.kind == "f"
-            else value
-        )
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return np.vectorize(to_figures, otypes=[value.dtype])(value, figures, decimals)
     if not isinstance(value, float) or not math.isfinite(value):
         return value
     digits, exponent = f"{value:.{SURE - 1}e}".split("e")

@@ -1,4 +1,4 @@
-"""Errors in the user's words, and frozen dataclasses built strictly: an unknown name or a wrong type is an error."""
+"""Errors of one line, and frozen dataclasses built strictly: an unknown name or a wrong type is an error."""
 
 import dataclasses
 import difflib
@@ -45,21 +45,17 @@ def one_of(name: str, value: Any, allowed: typing.Iterable[Any]) -> None:
 
 def from_dict(cls, values: dict[str, Any], where: str = ""):
     """Build the frozen dataclass ``cls`` from a mapping, recursively; unknown or missing names raise."""
-    fields = {f.name: f for f in dataclasses.fields(cls)}
-    hints = type_hints(cls)
-    for name in values:
+    fields, hints, built = {f.name: f for f in dataclasses.fields(cls)}, type_hints(cls), {}
+    for name, value in values.items():
         if name not in fields:
             near = difflib.get_close_matches(name, fields, 1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(fields)}"
             raise ConfigError(f"unknown parameter {where}{name!r}{hint}")
-    built = {}
-    for name, value in values.items():
         kind = hints[name]
         if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-            value = from_dict(kind, value, f"{name}.")
-        elif typing.get_origin(kind) is tuple and isinstance(value, list):
-            value = tuple(value)
-        built[name] = value
+            built[name] = from_dict(kind, value, f"{name}.")
+        else:
+            built[name] = tuple(value) if typing.get_origin(kind) is tuple and isinstance(value, list) else value
     for name, f in fields.items():
         missing = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         require(name in built or not missing, f"parameter {where}{name!r} is missing")
@@ -82,6 +78,21 @@ def check_types(config) -> None:
             raise ConfigError(f"{name} = {value!r} ({type(value).__name__}): must be {describe(kind)}")
 
 
+def check_intervals(config, intervals: dict[str, str]) -> None:
+    """Raise ``ConfigError`` for a number, or one of a tuple, outside of its field's interval, as "[0, 1)"; None passes.
+
+    NaN is in no interval; one that ends at "inf)" holds all finite numbers from its beginning on.
+    """
+    for name, interval in intervals.items():
+        value, (low, high) = getattr(config, name), map(float, interval[1:-1].split(","))
+        for x in () if value is None else value if isinstance(value, tuple) else (value,):
+            above = x >= low if interval[0] == "[" else x > low
+            if not (above and (x <= high if interval[-1] == "]" else x < high)):
+                words = f"at least {low:g}" if interval[0] == "[" else f"above {low:g}"
+                words += " and finite" if type(x) is float else ""
+                raise ConfigError(f"{name} = {value}: must be {words if high == math.inf else f'in {interval}'}")
+
+
 def check_plain(name: str, value: Any) -> None:
     """Raise ``ConfigError`` unless JSON can hold ``value``, as a record must: NumPy's and torch's numbers it cannot."""
     if isinstance(value, dict):
@@ -102,25 +113,16 @@ def matches(value: Any, kind: Any) -> bool:
     """Whether ``value`` has the type ``kind``, for the annotations that configurations use."""
     if kind is Any:
         return True
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind is type(None):
-        return value is None
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return any(matches(value, a) for a in args)
     if origin is Literal:
         return any(value == a and type(value) is type(a) for a in args)
     if origin is tuple:
-        if len(args) == 2 and args[1] is Ellipsis:
-            return isinstance(value, tuple) and all(matches(v, args[0]) for v in value)
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(args)
-            and all(matches(v, a) for v, a in zip(value, args, strict=True))
-        )
+        kinds = [args[0]] * len(value) if args[-1] is Ellipsis and isinstance(value, tuple) else args
+        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(matches, value, kinds))
     if origin is dict:
         return isinstance(value, dict) and all(matches(k, args[0]) for k in value)
     return isinstance(value, kind)
@@ -133,11 +135,5 @@ def describe(kind: Any) -> str:
         return "one of " + ", ".join(repr(a) for a in args)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(describe(a) for a in args)
-    names = {
-        int: "a whole number",
-        float: "a number",
-        str: "a text",
-        bool: "True or False",
-        type(None): "None",
-    }
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", type(None): "None"}
     return names.get(kind, str(kind).replace("typing.", ""))

@@ -1,18 +1,21 @@
-"""A headless browser for the tests: Chromium over its DevTools protocol, in plain Python."""
+"""A headless browser for the tests: Chromium over its DevTools protocol."""
 
 import base64
 import contextlib
-import http.client
 import json
-import os
 import shutil
-import socket
-import struct
 import subprocess
 import time
+import urllib.request
 from pathlib import Path
 
+import websocket
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --remote-debugging-port=0 --remote-allow-origins=* --no-first-run "
+    "--disable-extensions --disable-background-networking --disable-component-update --disable-sync --disable-quic"
+)
 
 
 def program() -> str | None:
@@ -24,74 +27,21 @@ class Browser:
     """One page of a browser. ``requests``: what it asked for; ``problems``: errors it wrote to its console."""
 
     def __init__(self, folder: Path):
-        flags = "--headless --no-sandbox --disable-gpu --remote-debugging-port=0 --no-first-run --disable-extensions"
-        flags += (
-            " --disable-background-networking --disable-component-update --disable-sync --disable-quic"
-            " --allow-file-access-from-files"
-        )
+        quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.process = subprocess.Popen(
-            [program(), *flags.split(), f"--user-data-dir={folder}", "about:blank"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            [program(), *FLAGS.split(), f"--user-data-dir={folder}", "about:blank"], **quiet
         )
-        self.requests, self.problems, self.count = [], [], 0
-        port = self.wait_for_port(folder / "DevToolsActivePort")
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        connection.request("GET", "/json/list")
-        targets = json.loads(connection.getresponse().read())
-        connection.close()
-        path = next(t["webSocketDebuggerUrl"] for t in targets if t["type"] == "page").split(str(port), 1)[1]
-        self.connect(port, path)
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self.call(f"{domain}.enable")
-
-    def wait_for_port(self, path: Path) -> int:
+        self.requests, self.problems, self.count, port = [], [], 0, 0
         for _ in range(600):
             with contextlib.suppress(FileNotFoundError, IndexError, ValueError):
-                return int(path.read_text().splitlines()[0])
+                port = int((folder / "DevToolsActivePort").read_text().splitlines()[0])
+                break
             time.sleep(0.1)
-        raise TimeoutError("the browser did not start")
-
-    def connect(self, port: int, path: str) -> None:
-        """Shake hands as a WebSocket client (RFC 6455)."""
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=120)
-        key = base64.b64encode(os.urandom(16)).decode()
-        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        self.socket.sendall(f"{head}Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
-        answer = b""
-        while not answer.endswith(b"\r\n\r\n"):
-            answer += self.socket.recv(1)
-        if b" 101 " not in answer:
-            raise ConnectionError(answer.decode())
-
-    def send(self, text: str) -> None:
-        data, mask = text.encode(), os.urandom(4)
-        length = len(data)
-        if length < 126:
-            size = bytes([128 | length])
-        else:
-            size = b"\xfe" + struct.pack(">H", length) if length < 1 << 16 else b"\xff" + struct.pack(">Q", length)
-        self.socket.sendall(b"\x81" + size + mask + masked(data, mask))
-
-    def receive(self) -> dict:
-        whole = b""
-        while True:
-            first, second = self.exactly(2)
-            length = second & 127
-            if length > 125:
-                length = struct.unpack(">H" if length == 126 else ">Q", self.exactly(2 if length == 126 else 8))[0]
-            whole += self.exactly(length)
-            if first & 128:
-                return json.loads(whole)
-
-    def exactly(self, count: int) -> bytes:
-        parts = b""
-        while len(parts) < count:
-            part = self.socket.recv(count - len(parts))
-            if not part:
-                raise ConnectionError("the browser ended")
-            parts += part
-        return parts
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=60) as answer:
+            pages = [target for target in json.load(answer) if target["type"] == "page"]
+        self.socket = websocket.create_connection(pages[0]["webSocketDebuggerUrl"], timeout=120)
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
 
     def note(self, event: dict) -> None:
         params = event.get("params", {})
@@ -109,9 +59,9 @@ class Browser:
         """What a method of the protocol returns; ``until``: the event to wait for besides."""
         self.count += 1
         number, result, seen = self.count, None, not until
-        self.send(json.dumps({"id": number, "method": method, "params": params}))
+        self.socket.send(json.dumps({"id": number, "method": method, "params": params}))
         while result is None or not seen:
-            message = self.receive()
+            message = json.loads(self.socket.recv())
             if message.get("id") == number:
                 result = message
             self.note(message)
@@ -121,7 +71,7 @@ class Browser:
         return result["result"]
 
     def size(self, width: int, height: int = 900, dark: bool = False) -> None:
-        """The window, and whether the reader prefers dark pages."""
+        """Set the window's size, and whether the reader prefers dark pages."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         wish = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[wish])
@@ -146,18 +96,11 @@ class Browser:
             raise RuntimeError(found["exceptionDetails"].get("exception", {}).get("description", "a script failed"))
         return found["result"].get("value")
 
-    def picture(self, path: Path, whole: bool = False) -> None:
-        """What the window shows, or the whole page, as a PNG."""
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
-        path.write_bytes(base64.b64decode(data))
+    def picture(self, path: Path) -> None:
+        """Save what the window shows as a PNG."""
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def close(self) -> None:
         self.socket.close()
         self.process.terminate()
         self.process.wait(timeout=30)
-
-
-def masked(data: bytes, mask: bytes) -> bytes:
-    """``data`` with the WebSocket mask over it."""
-    long = (mask * (len(data) // 4 + 1))[: len(data)]
-    return (int.from_bytes(data, "big") ^ int.from_bytes(long, "big")).to_bytes(len(data), "big")

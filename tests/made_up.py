@@ -1,9 +1,11 @@
 """Records of runs that nobody made, filled up with what every run writes, so that a store takes and gives them."""
 
+import json
 from dataclasses import replace
 
 from entp_lib.config import RunConfig
 from entp_lib.records.store import CURVES, Record
+from entp_lib.training.weights import read_tensors
 
 PROVENANCE = dict(commit="none", started="", device="cpu", threads=1, versions={}, wall_seconds=1.0)
 
@@ -23,3 +25,8 @@ def record_of(run, curves=None, **metrics):
     cost = dict.fromkeys(("steps", "token_forwards", "train_seconds", "wall_seconds", "peak_memory_bytes"), 1)
     cost["device"] = "cpu"
     return Record(run.config.experiment, 1, run.config, metrics, curves or {}, cost, labels=run.labels)
+
+
+def checkpoint_step(path):
+    """The step that a checkpoint was written at."""
+    return json.loads(read_tensors(path, {"config", "state"})[1]["state"])["step"]

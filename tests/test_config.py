@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -123,18 +121,6 @@ def test_the_id_depends_on_every_field_and_on_the_version(small_run):
     assert len(set(ids)) == len(ids)
 
 
-def test_the_id_is_the_same_in_another_process(small_run):
-    """Hashes of texts differ between processes; names of records must not."""
-    code = f"""
-import json
-from entp_lib.config import RunConfig, config_id, from_dict
-print(config_id(from_dict(RunConfig, json.loads({json.dumps(to_dict(small_run()))!r})), 3))
-"""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.strip() == config_id(small_run(), 3) and len(found.strip()) == 16
-    assert set(found.strip()) <= set("0123456789abcdef")
-
-
 @pytest.mark.parametrize("changes", [{"grad_clip": 1}, {"betas": (0, 0.9)}, {"max_lr": 1}])
 def test_equal_configurations_have_equal_ids(small_run, changes):
     """1 and 1.0 are the same number: the same run must not have two names."""
@@ -152,15 +138,17 @@ def test_equal_configurations_have_equal_ids(small_run, changes):
         (TrainConfig, {"steps": 10, "betas": (0.9,)}, "betas = "),
         (TrainConfig, {"steps": 10, "max_lr": 0.0}, "max_lr = "),
         (TrainConfig, {"steps": 10, "max_lr": math.nan}, "max_lr = "),
+        *(
+            (TrainConfig, {"steps": 10, name: value}, f"^{name} = ")
+            for name, value in dict(max_lr=math.inf, weight_decay=-0.1, patience=-1, grad_clip=0.0).items()
+        ),
+        (TrainConfig, {"steps": 10, "betas": (0.9, 1.0)}, "betas = "),
+        (TrainConfig, {"steps": 10, "gradient_shards": 65}, "gradient_shards = "),
         (TrainConfig, {"steps": 10, "precision": "fp16"}, "must be one of 'fp32', 'bf16'"),
         (TrainConfig, {"steps": 10, "warmup_steps": 5, "decay_steps": 2}, "decay_steps = "),
         (TrainConfig, {}, "'steps' is missing"),
-        (ModelConfig, dict(architecture="encoder", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4), "enc"),
-        (
-            ModelConfig,
-            dict(architecture="entp", n_layers=1, n_heads=3, width=4, vocab_size=4, max_length=4),
-            "width = ",
-        ),
+        (ModelConfig, {**MODEL, "architecture": "encoder"}, "architecture = "),
+        (ModelConfig, {**MODEL, "n_heads": 3}, "width = "),
         (ModelConfig, {**MODEL, "n_layers": 0}, "n_layers = "),
         (ModelConfig, {**MODEL, "dropout": 1.0}, "dropout = "),
         (ModelConfig, {**MODEL, "input_dim": 3}, "input_dim and output_dim go together"),
@@ -169,11 +157,8 @@ def test_equal_configurations_have_equal_ids(small_run, changes):
         (RunConfig, {**RUN, "train": {"steps": "9"}}, "steps = "),
         (RunConfig, {**RUN, "train": 9}, "train = "),
         (RunConfig, {**RUN, "task_params": [1]}, "task_params = "),
-        (
-            RunConfig,
-            {**RUN, "tier": "fast"},
-            "tier = ",
-        ),
+        (RunConfig, {**RUN, "tier": "fast"}, "tier = "),
+        *((RunConfig, {**RUN, "start_from": name}, "start_from = ") for name in ("count3", "../x/0123456789abcdef")),
     ],
 )
 def test_mistakes_are_named(cls, values, message):
@@ -189,22 +174,8 @@ def test_curves_are_limited_to_300_points():
         TrainConfig(steps=3001, eval_every=10)
 
 
-def test_an_int_passes_as_a_float_and_becomes_one():
-    rate = from_dict(TrainConfig, {"steps": 1, "max_lr": 1}).max_lr
-    assert rate == 1 and type(rate) is float
-
-
 def test_notebook_parameters_ignore_what_is_no_plain_value():
-    other = {
-        "math": math,
-        "f": print,
-        "g": lambda: 1,
-        "C": ModelConfig,
-        "_i": "x",
-        "__name__": "m",
-        "In": [],
-        "Out": {},
-    }
+    other = {"math": math, "f": print, "C": ModelConfig, "_i": "x", "__name__": "m", "In": [], "Out": {}}
     found = notebook_parameters({**DEFAULTS, "seeds": 3, **other})
     assert found == NotebookParameters(seeds=3)
 
@@ -239,16 +210,6 @@ def test_notebook_mistakes_are_named(change, message):
 def test_a_missing_notebook_parameter_is_named():
     with pytest.raises(ConfigError, match="lacks jobs"):
         notebook_parameters({k: v for k, v in DEFAULTS.items() if k != "jobs"})
-
-
-@pytest.mark.parametrize(
-    "change",
-    [dict(max_lr=math.inf), dict(weight_decay=-0.1), dict(patience=-1), dict(grad_clip=0.0), dict(betas=(0.9, 1.0))],
-    ids=lambda change: next(iter(change)),
-)
-def test_schedules_that_cannot_work_are_named(change):
-    with pytest.raises(ConfigError, match=f"^{next(iter(change))} = "):
-        TrainConfig(steps=10, **change)
 
 
 def test_a_field_that_came_later_leaves_old_names_alone(small_run):

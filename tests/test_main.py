@@ -1,13 +1,9 @@
 """The command line: whatever it finds, it says so in a line; nothing it looks at is changed by looking."""
 
-import errno
 import json
-import logging
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,7 +14,7 @@ from entp_lib import paths
 from entp_lib.config import config_id
 from entp_lib.records.store import Store, checksum
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import ledger, readme
+from entp_lib.reports import ledger
 
 
 @pytest.fixture
@@ -122,20 +118,6 @@ def test_listing_counts_what_is_not_whole(results, capsys):
     assert f"quick ({len(configs) - 1} of {len(configs)}), overnight" in line and line.endswith("unknown")
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])
-@pytest.mark.parametrize("command", ["claims", "readme"])
-def test_a_disk_that_takes_nothing_is_one_line(results, capsys, monkeypatch, number, command):
-    def refuse(path, data):
-        raise OSError(number, os.strerror(number), str(path))
-
-    monkeypatch.setattr(ledger, "write_atomically", refuse)
-    monkeypatch.setattr(readme, "write_atomically", refuse)
-    monkeypatch.setattr(readme, "render", lambda text, store: text)
-    assert cli.main([command]) == 2
-    (line,) = lines(capsys)
-    assert os.strerror(number) in line and line.endswith(("claims.csv", "README.md"))
-
-
 CLAIMS = {
     "empty": (lambda text: b"", "it is empty"),
     "cut in a line": (lambda text: text[:-60].encode(), "has no notebook|is no table"),
@@ -158,26 +140,6 @@ def test_a_list_of_claims_that_is_damaged_is_one_line(results, capsys, monkeypat
     assert not (results / "claims.csv").exists()
 
 
-@pytest.mark.parametrize("text", [b"", b"no markers", b"\xff\xfe"])
-def test_a_damaged_readme_is_one_line(results, capsys, monkeypatch, tmp_path, text):
-    (tmp_path / "README.md").write_bytes(text)
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    assert cli.main(["readme"]) == 2
-    (line,) = lines(capsys)
-    assert "README.md" in line and (tmp_path / "README.md").read_bytes() == text
-
-
-@pytest.mark.parametrize("seeds", ["-1", "1000000000"])
-def test_seeds_beyond_reason_are_refused(capsys, seeds):
-    assert cli.main(["train", "count3", "--seeds", seeds]) == 2
-    (line,) = lines(capsys)
-    assert f"--seeds {seeds}" in line
-    assert cli.main(["campaign", "--device", "cpu", "--tier", "smoke", "--seeds", seeds]) == 2
-    (line,) = lines(capsys)
-    assert f"--seeds {seeds}" in line
-
-
 def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
     before, seen = signal.getsignal(signal.SIGTERM), []
 
@@ -189,26 +151,7 @@ def test_sigterm_is_handled_as_an_interrupt_is(capsys, monkeypatch):
             seen.append("put away")
             raise
 
-    monkeypatch.setattr(cli, "claims_command", command)
+    monkeypatch.setattr(ledger, "claims_command", command)
     assert cli.main(["claims"]) == 143 and seen == ["put away"]
     assert "finished records are kept" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_a_terminal_of_few_signs_and_a_reader_that_leaves_early_are_no_errors(results):
-    """Both in one process each, as an ASCII terminal and ``| head -1`` have it."""
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(paths.root())}
-    command = [sys.executable, "-m", "entp_lib", "claims"]
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=120)
-    assert done.returncode == 0 and done.stderr == b"" and b"?" in done.stdout
-    early = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    early.stdout.close()
-    assert early.communicate(timeout=120)[1] == b"" and early.returncode == 141
-
-
-def test_names_are_printed_without_a_terminals_control_characters(results, capsys):
-    (results / "records" / "count3" / "\x1b[31mred.json").write_text("{}")
-    assert cli.main(["records"]) == 1
-    assert "\x1b" not in (said := capsys.readouterr().out) and "\\x1b[31mred.json" in said
-    logged = logging.LogRecord("x", logging.WARNING, "", 0, "%s is\tdamaged\n\x9b", ("\x1b[31mred",), None)
-    assert cli.Printable().filter(logged) and logged.getMessage() == "\\x1b[31mred is\tdamaged\n\\x9b"

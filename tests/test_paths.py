@@ -53,7 +53,7 @@ def test_the_package_trains_and_generates_without_its_repository(installed):
 
 def test_commands_that_need_the_repository_say_so(installed):
     folder, environment = installed
-    for command in ("claims", "readme", "run --list", "run --only 03"):
+    for command in ("claims", "run --only 03"):
         done = subprocess.run(
             [sys.executable, "-m", "entp_lib", *command.split()],
             cwd=folder,
@@ -64,18 +64,6 @@ def test_commands_that_need_the_repository_say_so(installed):
         )
         assert done.returncode == 2 and "clone the repository" in done.stderr, command
         assert len(done.stderr.splitlines()) == 1, done.stderr
-
-
-def test_data_lie_where_the_home_says(installed):
-    folder, environment = installed
-    code = "from entp_lib import paths; print(paths.results(), paths.figures(), paths.new_figures())"
-    home = str(folder / "home")
-    for change, place in (({"ENTP_HOME": home}, home), ({}, str(folder))):
-        where = environment | change
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=folder, env=where, capture_output=True, text=True, timeout=120
-        )
-        assert done.stdout.split()[:2] == [f"{place}/results", f"{place}/figures"], done.stderr
 
 
 def test_nothing_but_the_package_is_installed():

@@ -5,7 +5,6 @@ import os
 import re
 
 from entp_lib import paths
-from entp_lib.reports.readme import OVERVIEW
 
 
 def test_the_container_makes_the_environment_and_runs_python_as_the_shell_scripts_do():
@@ -21,4 +20,3 @@ def test_binder_installs_the_pinned_packages():
     assert (folder / named).resolve() == paths.root() / "requirements.txt"
     assert re.fullmatch(r"python-3\.1[1-9]\n", (folder / "runtime.txt").read_text(encoding="utf-8"))
     assert os.access(folder / "postBuild", os.X_OK)
-    assert (paths.root() / OVERVIEW).exists()

@@ -47,7 +47,8 @@ def third_party(folder: str) -> set[str]:
                 modules.add(node.module.partition(".")[0])
     installed = metadata.packages_distributions()
     named = {normal(d) for m in modules - sys.stdlib_module_names for d in installed.get(m, [m])}
-    return named - {"entp-lib", "entp-papers", "benchmarks", "conftest", "browser", "golden", "made-up"}
+    own = {normal(path.stem) for path in (paths.root() / "tests").glob("*.py")}
+    return named - own - {"entp-lib", "entp-papers", "benchmarks"}
 
 
 def installed_with(names) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""What a determined user, a bad disk and an unlucky night can break: ``python -m benchmarks.hammer``."""
+"""Attacks on the project by users, disks and bad nights: ``python -m benchmarks.hammer``."""

@@ -19,20 +19,10 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 import torch
 
-from benchmarks.hammer.attacks import (
-    Tally,
-    company,
-    disks,
-    environments,
-    kills_at_points,
-    kills_at_random,
-    peace,
-)
+from benchmarks.hammer.attacks import Tally, company, disks, environments, kills_at_points, kills_at_random, peace
 from benchmarks.hammer.inputs import malformed
 
 SEED = 20
-
-
 KINDS = ("malformed", "points", "random", "disks", "company", "environments")  # the cheap ones first
 
 
@@ -65,7 +55,7 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and theirs, ignore it
     torch.set_num_threads(1)
-    logging.getLogger("entp_lib").setLevel(logging.CRITICAL)  # what is set aside is told as it should be
+    logging.getLogger("entp_lib").setLevel(logging.CRITICAL)
     began, tallies = time.monotonic(), []
     for tally in attacks(options.only, options.quick, options.tries):
         tallies.append(tally)

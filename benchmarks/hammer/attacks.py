@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import io
+import itertools
 import json
 import os
 import random
@@ -37,8 +38,7 @@ class Tally:
 
     def note(self, name: str, wrong: list[str]) -> None:
         self.tries += 1
-        if wrong:
-            self.failures.append(f"{name}: {'; '.join(wrong)}")
+        self.failures += [f"{name}: {'; '.join(wrong)}"] if wrong else []
 
 
 class Ground:
@@ -72,22 +72,19 @@ class Ground:
         return process
 
     def finish(self) -> list[str]:
-        """Run the command in peace; what went wrong, where it did."""
-        wrong = []
+        """Run the command in peace; a line where it went wrong."""
         open_tokens.cache_clear()
+        said = io.StringIO()
         with environment_of(ENTP_RESULTS=str(self.root)), contextlib.redirect_stdout(io.StringIO()):
-            said = io.StringIO()
             try:
                 with contextlib.redirect_stderr(said):
                     status = cli.main(self.command)
-                if status:
-                    wrong.append(f"the next call ended with {status}: {said.getvalue().strip()[-200:]}")
             except Exception as error:
-                wrong.append(f"the next call ended in {type(error).__name__}: {error}")
-        return wrong
+                return [f"the next call ended in {type(error).__name__}: {error}"]
+        return [f"the next call ended with {status}: {said.getvalue().strip()[-200:]}"] if status else []
 
     def found(self) -> list[tuple[str, str, str]]:
-        """What the records say, times aside; the weights of every run read on the way.
+        """The content of the records, times aside; the weights of every run are read on the way.
 
         Not by id: that of a run on a text holds where the text lies.
         """
@@ -101,7 +98,7 @@ class Ground:
         return sorted(found)
 
     def litter(self) -> list[str]:
-        """What is left that nobody needs, once an hour has passed and the command has run again."""
+        """Files left that nobody needs, once an hour has passed and the command has run again."""
         then = time.time() - 2 * files.STALE_SECONDS
         for path in (*self.root.rglob("*"), *self.root.rglob(".*")):
             os.utime(path, (then, then), follow_symlinks=False)
@@ -115,16 +112,23 @@ class Ground:
         left += [p for p in self.temporary.iterdir() if not p.name.startswith("torchinductor_")]  # torch's own cache
         return [f"left behind: {p.name}" for p in left]
 
-    def judge(self, expected: list, err: str) -> list[str]:
-        """What is wrong after an attack that said ``err``."""
-        wrong = ["a traceback"] if "Traceback" in err else []
-        wrong += self.finish()
+    def differs(self, expected: list) -> list[str]:
+        """A line where the records are not the expected ones, or cannot be read."""
         try:
-            if self.found() != expected:
-                wrong.append("other records than without the attack")
+            return [] if self.found() == expected else ["other records than without the attack"]
         except Exception as error:
-            wrong.append(f"{type(error).__name__}: {error}")
-        return wrong + self.litter()
+            return [f"{type(error).__name__}: {error}"]
+
+    def judge(self, expected: list, err: str) -> list[str]:
+        """Everything wrong after an attack that said ``err``."""
+        return ["a traceback"] * ("Traceback" in err) + self.finish() + self.differs(expected) + self.litter()
+
+
+@contextlib.contextmanager
+def ground_of(what: str, jobs: int = 1) -> Iterator[Ground]:
+    """A ground for one attack, removed afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Ground(Path(folder), what, jobs)
 
 
 @contextlib.contextmanager
@@ -143,9 +147,8 @@ def environment_of(**variables: str) -> Iterator[None]:
 
 
 def peace(what: str) -> tuple[list, float]:
-    """What the command finds when nobody attacks it, and how long it takes as a process once it is ready."""
-    with tempfile.TemporaryDirectory() as folder:
-        ground = Ground(Path(folder), what)
+    """Records of the command when nobody attacks it, and its seconds as a process once it is ready."""
+    with ground_of(what) as ground:
         process, begun = ground.start({}), time.monotonic()
         out, err = process.communicate(timeout=600)
         took = time.monotonic() - begun
@@ -161,8 +164,7 @@ def kills_at_random(tries: int, seed: int, expected: dict[str, list], took: dict
         tally = Tally(f"{number.name} at a random moment")
         for i in range(tries):
             what, jobs = ("count3", "text")[i % 2], 1 + i // 2 % 2
-            with tempfile.TemporaryDirectory() as folder:
-                ground = Ground(Path(folder), what, jobs)
+            with ground_of(what, jobs) as ground:
                 process, moment = ground.start({}), chance.uniform(0, (1 + jobs) / 2 * took[what])
                 time.sleep(moment)
                 process.send_signal(number)
@@ -171,19 +173,22 @@ def kills_at_random(tries: int, seed: int, expected: dict[str, list], took: dict
         yield tally
 
 
+def hit(tally: Tally, expected: dict[str, list], kind: str, plan: dict, said: str = "") -> None:
+    """Have the plan strike while the command writes a file of a kind; its last words must hold ``said``."""
+    what = "text" if kind == "tokens" else "count3"
+    with ground_of(what) as ground:
+        process = ground.start({"file": kind, **plan})
+        err = process.communicate(timeout=600)[1]
+        wrong = ["it was not hit"] * (process.returncode == 0) + [f"not named: {err[-200:]}"] * (said not in err)
+        tally.note(f"{kind} {plan['point']}", wrong + ground.judge(expected[what], err))
+
+
 def kills_at_points(expected: dict[str, list], signals: tuple = SIGNALS) -> Iterator[Tally]:
     """Signals while each kind of file is written, and when it has just taken its place."""
     for number in signals:
         tally = Tally(f"{number.name} while a file is written")
-        for kind in KINDS:
-            for point in POINTS:
-                what = "text" if kind == "tokens" else "count3"
-                with tempfile.TemporaryDirectory() as folder:
-                    ground = Ground(Path(folder), what)
-                    process = ground.start({"file": kind, "point": point, "signal": number})
-                    err = process.communicate(timeout=600)[1]
-                    wrong = [] if process.returncode else ["it was not hit"]
-                    tally.note(f"{kind} {point}", wrong + ground.judge(expected[what], err))
+        for kind, point in itertools.product(KINDS, POINTS):
+            hit(tally, expected, kind, {"point": point, "signal": number})
         yield tally
 
 
@@ -192,14 +197,7 @@ def disks(expected: dict[str, list], errors: tuple = (errno.ENOSPC, errno.EROFS)
     for number in errors:
         tally = Tally(f"disk: {os.strerror(number)}")
         for kind in KINDS:
-            what = "text" if kind == "tokens" else "count3"
-            with tempfile.TemporaryDirectory() as folder:
-                ground = Ground(Path(folder), what)
-                process = ground.start({"file": kind, "point": "written", "error": number})
-                err = process.communicate(timeout=600)[1]
-                wrong = [] if process.returncode else ["it was not hit"]
-                wrong += [] if os.strerror(number) in err else [f"not told: {err[-200:]}"]
-                tally.note(kind, wrong + ground.judge(expected[what], err))
+            hit(tally, expected, kind, {"point": "written", "error": number}, os.strerror(number))
         yield tally
 
 
@@ -207,8 +205,7 @@ def company(expected: dict[str, list], writers: int) -> Tally:
     """Several processes that make the same records at once."""
     tally = Tally(f"{writers} writers at once")
     for what in expected:
-        with tempfile.TemporaryDirectory() as folder:
-            ground = Ground(Path(folder), what)
+        with ground_of(what) as ground:
             processes = [ground.start({}) for _ in range(writers)]
             ends = [(p.communicate(timeout=600)[1], p.returncode) for p in processes]
             wrong = [f"ended with {status}: {err[-200:]}" for err, status in ends if status]
@@ -222,24 +219,17 @@ ENVIRONMENTS = {
     "LANG=C": dict(LANG="C", LC_ALL="C", PYTHONIOENCODING="ascii"),
     "TERM=dumb": dict(TERM="dumb"),
     "an events file nobody can write": dict(ENTP_EVENTS="/dev/full"),
+    "python -O": {},
 }
 
 
 def environments(expected: dict[str, list]) -> Tally:
     """Odd surroundings, in which the command must do as always."""
     tally = Tally("odd environments")
-    cases = [(name, (), changes) for name, changes in ENVIRONMENTS.items()]
-    cases += [("python -O", ("-O",), {})]
-    for name, options, changes in cases:
-        with tempfile.TemporaryDirectory() as folder:
-            ground = Ground(Path(folder), "count3")
-            process = ground.start({}, options, **changes)
+    for name, changes in ENVIRONMENTS.items():
+        with ground_of("count3") as ground:
+            process = ground.start({}, ("-O",) * name.endswith("-O"), **changes)
             err = process.communicate(timeout=600)[1]
-            wrong = [f"ended with {process.returncode}: {err[-200:]}"] if process.returncode else []
-            try:
-                if ground.found() != expected["count3"]:
-                    wrong.append("other records than elsewhere")
-            except Exception as error:
-                wrong.append(f"{type(error).__name__}: {error}")
-            tally.note(name, wrong + ground.judge(expected["count3"], err))
+            wrong = [f"ended with {process.returncode}: {err[-200:]}"] * bool(process.returncode)
+            tally.note(name, wrong + ground.differs(expected["count3"]) + ground.judge(expected["count3"], err))
     return tally

@@ -19,7 +19,7 @@ from entp_lib.records.execution import run
 from entp_lib.records.loading import weights_of
 from entp_lib.records.progress import read_events
 from entp_lib.records.store import RecordError, Store
-from entp_lib.reports.notebooks import defaults
+from entp_lib.reports.parameters import defaults
 from entp_lib.tasks.clutrr import from_csv
 from entp_lib.training.loop import train
 from entp_lib.training.weights import trained_model
@@ -96,26 +96,25 @@ def small(steps: int = 4) -> RunConfig:
     return RunConfig("hammer", "smoke", "counting", dict(length=8, seed_length=3, symbols=8), model, schedule)
 
 
+NAME = ("hammer", config_id(small(), 1))
+
+
 def store_of(at: Path) -> Store:
     return Store(at / "results", read_only=False)
 
 
-def name() -> str:
-    return f"hammer/{config_id(small(), 1)}"
-
-
 def made_record(at: Path) -> Path:
     run(small(), 1, store=store_of(at))
-    return store_of(at).path(*name().split("/"))
+    return store_of(at).path(*NAME)
 
 
 def made_weights(at: Path) -> Path:
     made_record(at)
-    return store_of(at).weights_path(*name().split("/"))
+    return store_of(at).weights_path(*NAME)
 
 
 def made_checkpoint(at: Path) -> Path:
-    path = store_of(at).checkpoint_path(*name().split("/"))
+    path = store_of(at).checkpoint_path(*NAME)
     train(small(), checkpoint=path, deadline=0.0)
     return path
 
@@ -127,7 +126,7 @@ def computed(at: Path) -> Any:
 
 
 def loaded(at: Path) -> Any:
-    record = Store(at / "results", read_only=True).load(*name().split("/"))
+    record = Store(at / "results", read_only=True).load(*NAME)
     return record and record.metrics
 
 
@@ -180,7 +179,7 @@ KINDS = {
     "checkpoint": Kind(made_checkpoint, computed, exact=True),
     "weights": Kind(
         made_weights,
-        lambda at: [p.tolist() for p in trained_model(weights_of(store_of(at), name()))[1].parameters()],
+        lambda at: [p.tolist() for p in trained_model(weights_of(store_of(at), "/".join(NAME)))[1].parameters()],
         exact=True,
     ),
     "tokens' list": Kind(made_tokens, tokens_of, exact=True),
@@ -216,12 +215,12 @@ def malformed() -> Iterator[Tally]:
 
 
 def judged(spoiled: Kind, at: Path, path: Path, sound: Any) -> list[str]:
-    """What is wrong with how a spoiled file is met."""
+    """A line where a spoiled file is used, or refused without its name."""
     try:
         found = spoiled.read(at)
     except (ConfigError, RecordError) as error:
-        told = str(error)
-        return [] if path.name in told or path.stem.split(".")[0] in told else [f"it is not named: {told[:200]}"]
+        said = str(error)
+        return [] if path.name in said or path.stem.split(".")[0] in said else [f"it is not named: {said[:200]}"]
     except Exception as error:
         return [f"{type(error).__name__}: {str(error)[:200]}"]
     return ["it is used and gives something else"] if spoiled.exact and found != sound else []

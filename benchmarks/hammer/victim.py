@@ -1,4 +1,4 @@
-"""A command of the library in a process that is told where to die: ``python -m benchmarks.hammer.victim PLAN …``.
+"""A command of the library in a process that dies where a plan says: ``python -m benchmarks.hammer.victim PLAN …``.
 
 PLAN is JSON: ``file`` and ``point`` name where (a file of which kind, when it is written or when it has its place),
 ``signal`` what then kills this process, or ``error`` what the disk says instead. Checkpoints are written at every step.
@@ -18,7 +18,7 @@ POINTS = ("written", "in place")
 
 
 def kind_of(path: str) -> str:
-    """Which of the project's files a path is, or will be; "" for others."""
+    """Kind of the project's files that a path is, or will be; "" for others."""
     name, parts = Path(path).name.lstrip("."), Path(path).parts
     if ".weights.safetensors" in name:
         return "weights"

@@ -13,7 +13,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from entp_lib import paths
-from entp_lib.corpora.sources import ParquetFiles, TextFile, file_checksum, source_of
+from entp_lib.corpora.sources import Source, file_checksum, source_of
 from entp_lib.corpora.tokenizers import TOKENIZERS, Tokenizer, learn, restore, vocabulary_size
 from entp_lib.files import locked, remove_stale
 from entp_lib.validation import one_of, require
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recipe:
-    """What decides the tokens of a corpus.
+    """Everything that decides the tokens of a corpus.
 
     ``split``: which share ``held_out`` of the documents is validation. ``hash`` goes by a document's text, so that a
     document that comes twice is on one side; ``tail`` takes the end of the corpus, from a document's beginning;
@@ -60,7 +60,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of both parts, read from disk where they are looked at, and what is known of them."""
+    """The tokens of both parts, read from disk where they are looked at, and facts about them."""
 
     train: np.ndarray
     validation: np.ndarray
@@ -68,7 +68,7 @@ class Tokens:
     recipe: Recipe
 
     def part(self, name: str) -> np.ndarray:
-        return {"train": self.train, "validation": self.validation}[name]
+        return getattr(self, name)
 
     def tokenizer(self) -> Tokenizer:
         size = vocabulary_size(self.recipe.tokenizer, self.recipe.vocabulary)
@@ -100,7 +100,7 @@ def open_tokens(recipe: Recipe) -> Tokens:
 
 
 def read_meta(folder: Path) -> dict[str, Any] | None:
-    """What ``meta.json`` says, if the files beside it are as it says; None, with a line in the log, if not."""
+    """The content of ``meta.json``, if the token files are as it says; None, with a line in the log, if not."""
     if not os.path.lexists(folder):
         return None
     try:
@@ -118,14 +118,11 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def make(folder: Path, source: TextFile | ParquetFiles, recipe: Recipe, size: int) -> None:
+def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
     """Encode a corpus into ``folder``, a batch of documents at a time; the folder appears when it is whole."""
     side = splitter(source, recipe)
-
-    def training() -> Iterator[str]:
-        return (text for i, text in source.numbered() if not side(i, text))
-
-    tokenizer = learn(recipe.tokenizer, size, training, source.documents, source.whole)
+    training = (text for i, text in source.numbered() if not side(i, text))
+    tokenizer = learn(recipe.tokenizer, size, training, source)
     dtype = np.min_scalar_type(size - 1)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
@@ -134,37 +131,24 @@ def make(folder: Path, source: TextFile | ParquetFiles, recipe: Recipe, size: in
             writers = [Writer(file, tokenizer, dtype, source.whole) for file in opened]
             for i, text in source.numbered():
                 writers[side(i, text)].add(text)
-            counts = [writer.finish() for writer in writers]
-        meta = {
-            "corpus_checksum": source.checksum,
-            "dtype": dtype.name,
-            "parts": dict(zip(PARTS, counts, strict=True)),
-            "tokenizer_state": tokenizer.state,
-        }
-        for name in PARTS:
-            require(
-                meta["parts"][name]["tokens"] > 0,
-                f"corpus = {recipe.corpus!r}: no document for {name}; use another held_out than {recipe.held_out} "
-                "or split='tail'",
-            )
+            parts = {name: writer.finish() for name, writer in zip(PARTS, writers, strict=True)}
+        for name, counts in parts.items():
+            right = f"no document for {name}; use another held_out than {recipe.held_out} or split='tail'"
+            require(counts["tokens"] > 0, f"corpus = {recipe.corpus!r}: {right}")
+        meta = dict(corpus_checksum=source.checksum, dtype=dtype.name, parts=parts, tokenizer_state=tokenizer.state)
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-        remove(folder)
+        if folder.is_dir() and not folder.is_symlink():  # damaged
+            shutil.rmtree(folder)
+        else:
+            folder.unlink(missing_ok=True)
         os.chmod(temporary, 0o755)  # mkdtemp makes private folders
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def remove(path: Path) -> None:
-    """Remove what stands where the tokens belong: a damaged folder, or whatever else has its name."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def splitter(source: TextFile | ParquetFiles, recipe: Recipe) -> Callable[[int, str], bool]:
-    """Whether the document of a number and text is for validation."""
+def splitter(source: Source, recipe: Recipe) -> Callable[[int, str], bool]:
+    """A function that tells by number and text whether a document is for validation."""
     share = recipe.held_out
     if recipe.split == "hash":
         return lambda i, text: int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) < share * 2**64

@@ -31,7 +31,6 @@ PACKAGES = {
 LEFT_OUT = {"test", "tests", "testing", "_vendor"}
 RECURRING = 40  # characters below which a paragraph may come again: headings do by nature
 DOCUMENT_END = "\f"
-EXPORT_HINT = "python -m entp_lib corpus --export FILE"
 
 
 def docstrings(source: str) -> Iterator[str]:
@@ -50,7 +49,7 @@ def docstrings(source: str) -> Iterator[str]:
 
 
 def documents(folders: list[Path]) -> Iterator[str]:
-    """One document per Python file that has documentation, without paragraphs that came before."""
+    """One document per Python file that has documentation, without long paragraphs that came before."""
     seen: set[bytes] = set()
     for folder in folders:
         for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).parts):
@@ -60,20 +59,15 @@ def documents(folders: list[Path]) -> Iterator[str]:
             for text in docstrings(path.read_text(encoding="utf-8")):
                 # marks of the end of a document, of binary files and half characters have no place in a text
                 text = re.sub("[\f\0\ud800-\udfff]", "", text)
-                kept += [p for p in re.split(r"\n[ \t]*\n", text) if is_new(p, seen)]
+                for paragraph in re.split(r"\n[ \t]*\n", text):
+                    words = paragraph.split()
+                    digest = hashlib.sha256(" ".join(words).encode()).digest()
+                    if words and (len(paragraph) < RECURRING or digest not in seen):
+                        kept.append(paragraph)
+                    if len(paragraph) >= RECURRING:
+                        seen.add(digest)
             if kept:
                 yield "\n\n".join(kept) + "\n"
-
-
-def is_new(paragraph: str, seen: set[bytes]) -> bool:
-    """Whether a paragraph is short or was not seen before; it is now. Blank ones never are."""
-    words = paragraph.split()
-    if not words or len(paragraph) < RECURRING:
-        return bool(words)
-    digest = hashlib.sha256(" ".join(words).encode()).digest()
-    new = digest not in seen
-    seen.add(digest)
-    return new
 
 
 def installed() -> dict[str, str]:
@@ -82,7 +76,8 @@ def installed() -> dict[str, str]:
     require(
         not missing,
         f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation belongs to it; export it where "
-        f"they are ({EXPORT_HINT}) and give that file as corpus, or put it into {paths.relative(paths.corpora())}",
+        "they are (python -m entp_lib corpus --export FILE) and give that file as corpus, or put it into "
+        f"{paths.relative(paths.corpora())}",
     )
     return {distribution: importlib.metadata.version(distribution) for distribution in PACKAGES.values()}
 
@@ -100,36 +95,28 @@ def embedded_file(checksum: str = "") -> Path:
     Raises ConfigError where neither such a file is there nor the installed packages give it.
     """
     folder = paths.corpora()
-    if checksum and named(folder, checksum).exists():
-        return named(folder, checksum)
+
+    def path_of(name: str) -> Path:
+        return folder / f"embedded-{name}.txt"
+
+    if checksum and path_of(checksum).exists():
+        return path_of(checksum)
     versions = " ".join(f"{d} {v}" for d, v in installed().items())
     with locked(folder / "embedded.lock", "it exports the embedded corpus"):
-        index = folder / "embedded.json"
-        known = read_index(index)
-        path = named(folder, known.get(versions, ""))
-        if not path.exists():
+        index = folder / "embedded.json"  # which versions gave which checksum
+        try:
+            known = dict(json.loads(index.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError):  # nothing is known, or the file is damaged
+            known = {}
+        if not path_of(known.get(versions, "")).exists():
             data = export()
             known[versions] = hashlib.sha256(data).hexdigest()[:16]
-            path = named(folder, known[versions])
-            write_atomically(path, data)
+            write_atomically(path_of(known[versions]), data)
             write_atomically(index, json.dumps(known, indent=1).encode())
-    if checksum and path != named(folder, checksum):
+    if checksum not in ("", known[versions]):
         raise ConfigError(
             f"checksum = {checksum!r}: the documentation installed here has {known[versions]!r} ({versions}); install "
             f"the versions of requirements.txt, or put embedded-{checksum}.txt, exported where they are, into "
             f"{paths.relative(folder)}"
         )
-    return path
-
-
-def named(folder: Path, checksum: str) -> Path:
-    return folder / f"embedded-{checksum}.txt"
-
-
-def read_index(path: Path) -> dict[str, str]:
-    """Which versions gave which checksum; empty where nothing is known or the file is damaged."""
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-        return known if all(isinstance(value, str) for value in known.values()) else {}
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return {}
+    return path_of(known[versions])

@@ -6,15 +6,15 @@ content. ``whole`` says that a document stands for itself and is ended by a toke
 
 import codecs
 import functools
-import glob
 import hashlib
 import importlib
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from entp_lib import paths
 from entp_lib.corpora.documentation import DOCUMENT_END, embedded_file
@@ -29,8 +29,25 @@ STRINGS = ("string", "large_string", "string_view", "dictionary<values=string, i
 ELSEWHERE = "corpus='embedded' and a path to a text or Parquet file work without a network"
 
 
+class Source:
+    """A text as documents. Subclasses define ``checksum``, ``whole`` and ``numbered``."""
+
+    checksum: str
+    whole: bool
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """The documents with their numbers, which a split may go by."""
+        raise NotImplementedError
+
+    def documents(self) -> Iterator[str]:
+        return (text for _, text in self.numbered())
+
+    def count(self) -> int:
+        return sum(1 for _ in self.numbered())
+
+
 @dataclass(frozen=True)
-class TextFile:
+class TextFile(Source):
     """A UTF-8 text file. Form feeds end documents; without any, its pieces end at blank lines and keep them.
 
     So the pieces joined are the file, and the SHA-256 of the file is the checksum.
@@ -46,80 +63,69 @@ class TextFile:
     def whole(self) -> bool:
         return scan(self.path)[1]
 
-    def documents(self) -> Iterator[str]:
-        return self.ended_documents() if self.whole else self.pieces()
-
     def numbered(self) -> Iterator[tuple[int, str]]:
-        """The documents, counted."""
-        return enumerate(self.documents())
-
-    def ended_documents(self) -> Iterator[str]:
-        rest = ""
         with open(self.path, encoding="utf-8", newline="") as file:
-            while chunk := file.read(CHUNK):
-                *ready, rest = (rest + chunk).split(DOCUMENT_END)
-                yield from filter(None, ready)
-        if rest:
-            yield rest
+            yield from enumerate(ended_documents(file) if self.whole else pieces(file))
 
-    def pieces(self) -> Iterator[str]:
-        lines, held = [], 0
-        with open(self.path, encoding="utf-8", newline="") as file:
-            while line := file.readline(LONGEST_PIECE):  # a text may be one line
-                lines.append(line)
-                held += len(line)
-                if held >= LONGEST_PIECE or (not line.strip() and held > len(line)):
-                    yield "".join(lines)
-                    lines, held = [], 0
-        if lines:
+
+def ended_documents(file: TextIO) -> Iterator[str]:
+    """The texts between form feeds, empty ones left out."""
+    rest = ""
+    while chunk := file.read(CHUNK):
+        *ready, rest = (rest + chunk).split(DOCUMENT_END)
+        yield from filter(None, ready)
+    if rest:
+        yield rest
+
+
+def pieces(file: TextIO) -> Iterator[str]:
+    """Pieces of a running text, cut after blank lines and where they grow too long."""
+    lines, held = [], 0
+    while line := file.readline(LONGEST_PIECE):  # a text may be one line
+        lines.append(line)
+        held += len(line)
+        if held >= LONGEST_PIECE or (not line.strip() and held > len(line)):
             yield "".join(lines)
-
-    def count(self) -> int:
-        return sum(1 for _ in self.documents())
+            lines, held = [], 0
+    if lines:
+        yield "".join(lines)
 
 
 @dataclass(frozen=True)
-class ParquetFiles:
-    """Parquet files with a column ``text``, a document a row. ``pinned``: a checksum known beforehand, the hub's."""
+class ParquetFiles(Source):
+    """Parquet files with a column ``text``, a document a row; rows without a text are left out, but numbered.
 
-    files: tuple[Path, ...]
-    pinned: str = ""
+    Without ``files`` those of OpenWebText, downloaded where their text is read: tokens made before need no download.
+    """
+
+    files: tuple[Path, ...] = ()
     whole = True
 
     @property
     def checksum(self) -> str:
-        """The SHA-256 of a single file, that of the list of them of several."""
-        if self.pinned:
-            return self.pinned
-        digests = [file_checksum(path) for path in self.paths()]
+        """The SHA-256 of a single file, that of the list of them of several; of OpenWebText the hub's revision."""
+        if not self.files:
+            return HUB_REVISION
+        digests = [file_checksum(path) for path in self.files]
         return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
-    def paths(self) -> tuple[Path, ...]:
-        return self.files
-
-    def documents(self) -> Iterator[str]:
-        return (text for _, text in self.numbered())
-
     def numbered(self) -> Iterator[tuple[int, str]]:
-        """The documents with the numbers of their rows; rows without a text are left out."""
         row = itertools.count()
         for path, file in self.opened():
             try:
                 for batch in file.iter_batches(batch_size=256, columns=["text"]):
-                    for text in batch.column(0).to_pylist():
-                        number = next(row)
-                        if text:
-                            yield number, text
+                    texts = zip(batch.column(0).to_pylist(), row, strict=False)
+                    yield from ((number, text) for text, number in texts if text)
             except (OSError, ValueError) as error:  # a page that is damaged, a text that is not UTF-8
                 raise ConfigError(f"corpus: a text in {path} cannot be read ({str(error).strip()})") from error
 
     def count(self) -> int:
-        """Rows, those without a text among them: what ``numbered`` counts."""
+        """Rows, those without a text among them."""
         return sum(file.metadata.num_rows for _, file in self.opened())
 
     def opened(self) -> Iterator[tuple[Path, Any]]:
         parquet = library("pyarrow.parquet", "Parquet files")
-        for path in self.paths():
+        for path in self.files or download():
             try:
                 file = parquet.ParquetFile(path)
             except (OSError, ValueError) as error:  # pyarrow's own errors are among these
@@ -132,37 +138,24 @@ class ParquetFiles:
                 yield path, file
 
 
-class OpenWebText(ParquetFiles):
-    """The pinned revision on the hub, downloaded where its text is read: tokens made before need no download."""
-
-    def __init__(self):
-        super().__init__((), HUB_REVISION)
-
-    def paths(self) -> tuple[Path, ...]:
-        return download()
-
-
 def download() -> tuple[Path, ...]:
-    """The dataset's files, from the hub's own cache or the network. An interrupted download is continued.
+    """The files of OpenWebText, from the hub's own cache or the network. An interrupted download is continued.
 
     Raises ConfigError where there is no network, the revision is gone or a file is missing.
     """
     hub, errors = (library(name, "openwebtext") for name in ("huggingface_hub", "huggingface_hub.errors"))
+    options = dict(repo_type="dataset", revision=HUB_REVISION, allow_patterns="plain_text/*.parquet")
     try:
-        folder = hub.snapshot_download(
-            HUB_REPOSITORY, repo_type="dataset", revision=HUB_REVISION, allow_patterns="plain_text/*.parquet"
-        )
+        folder = hub.snapshot_download(HUB_REPOSITORY, **options)
     except errors.RevisionNotFoundError as error:
         raise ConfigError(f"corpus = 'openwebtext': {HUB_REPOSITORY} has no revision {HUB_REVISION}") from error
     except (OSError, ValueError) as error:
         why = str(error).strip().split("\n")[0]
         raise ConfigError(f"corpus = 'openwebtext' cannot be downloaded ({why}); {ELSEWHERE}") from error
     files = tuple(sorted(Path(folder, "plain_text").glob("*.parquet")))
-    require(
-        len(files) == HUB_FILES,  # without a network the hub gives what an interrupted download left
-        f"corpus = 'openwebtext': {len(files)} of {HUB_FILES} files are there; finish the download with a network. "
-        f"{ELSEWHERE}",
-    )
+    # without a network the hub gives what an interrupted download left
+    right = f"{len(files)} of {HUB_FILES} files are there; finish the download with a network. {ELSEWHERE}"
+    require(len(files) == HUB_FILES, f"corpus = 'openwebtext': {right}")
     return files
 
 
@@ -178,36 +171,31 @@ def library(name: str, what: str):
         ) from error
 
 
-def source_of(corpus: str, checksum: str = "") -> TextFile | ParquetFiles:
+def check_checksum(checksum: str) -> None:
+    """ConfigError for what is no beginning of a checksum, as tasks on files name it."""
+    right = "must be 16 hexadecimal digits, or '' to take any file"
+    require(re.fullmatch("[0-9a-f]{16}|", checksum) is not None, f"checksum = {checksum!r}: {right}")
+
+
+def source_of(corpus: str, checksum: str = "") -> Source:
     """The source that a task's ``corpus`` names: ``embedded``, ``openwebtext``, or a path from the project's root.
 
     ``checksum``: its first 16 hexadecimal digits, where they must be these. Raises ConfigError for a file that is
     missing, empty, binary or not UTF-8, and for another checksum.
     """
-    if corpus == "embedded":
-        source = TextFile(embedded_file(checksum))
-    elif corpus == "openwebtext":
-        source = OpenWebText()
+    path = embedded_file(checksum) if corpus == "embedded" else paths.root() / corpus
+    if corpus == "openwebtext":
+        source = ParquetFiles()
     else:
-        source = local(paths.root() / corpus)
-    require(
-        source.checksum.startswith(checksum),
-        f"checksum = {checksum!r}: corpus {corpus!r} has {source.checksum[:16]!r}: another text than asked for",
-    )
+        wrong = f"corpus = {str(path)!r}"
+        require(path.exists(), f"{wrong}: no such file; it must be 'embedded', 'openwebtext' or a path to a file")
+        require(os.access(path, os.R_OK), f"{wrong}: this user may not read it")
+        files = sorted(path.glob("*.parquet")) if path.is_dir() else [path] * (path.suffix == ".parquet")
+        require(bool(files) or path.is_file(), f"{wrong}: a folder without Parquet files")
+        source = ParquetFiles(tuple(files)) if files else TextFile(path)
+    right = f"corpus {corpus!r} has {source.checksum[:16]!r}: another text than asked for"
+    require(source.checksum.startswith(checksum), f"checksum = {checksum!r}: {right}")
     return source
-
-
-def local(path: Path) -> TextFile | ParquetFiles:
-    """A text file, a Parquet file, or all Parquet files of a folder."""
-    require(
-        path.exists(), f"corpus = {str(path)!r}: no such file; it must be 'embedded', 'openwebtext' or a path to a file"
-    )
-    require(os.access(path, os.R_OK), f"corpus = {str(path)!r}: this user may not read it")
-    if path.is_dir():
-        files = sorted(Path(p) for p in glob.glob(f"{glob.escape(str(path))}/*.parquet"))
-        require(bool(files), f"corpus = {str(path)!r}: a folder without Parquet files")
-        return ParquetFiles(tuple(files))
-    return ParquetFiles((path,)) if path.suffix == ".parquet" else TextFile(path)
 
 
 def scan(path: Path) -> tuple[str, bool]:
@@ -222,20 +210,15 @@ def scanned(path: Path, size: int, _changed: int) -> tuple[str, bool]:
     digest, ended, decoder, at = hashlib.sha256(), False, codecs.getincrementaldecoder("utf-8")(), 0
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK):
-            require(
-                b"\0" not in chunk, f"corpus: {path} is a binary file, at byte {at + chunk.find(0)}; text is needed"
-            )
+            zero = chunk.find(0)
+            require(zero < 0, f"corpus: {path} is a binary file, at byte {at + zero}; text is needed")
             try:
-                decoder.decode(chunk)
+                decoder.decode(chunk, final=at + len(chunk) == size)
             except UnicodeDecodeError as error:
                 raise ConfigError(f"corpus: {path} is not UTF-8 near byte {at + error.start}; convert it") from error
             digest.update(chunk)
             ended = ended or DOCUMENT_END.encode() in chunk
             at += len(chunk)
-    try:
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"corpus: {path} ends within a UTF-8 character") from error
     return digest.hexdigest(), ended
 
 

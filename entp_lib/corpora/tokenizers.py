@@ -3,13 +3,13 @@
 ``state`` holds what was learned, as text, so that tokens on disk bring it along; ``end`` is the token after a document.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from entp_lib.corpora.documentation import DOCUMENT_END
-from entp_lib.corpora.sources import ParquetFiles, TextFile, library
+from entp_lib.corpora.sources import Source, library
 from entp_lib.validation import ConfigError, one_of, require
 
 GPT2_USED, GPT2_PADDED = 50_257, 50_304  # nanoGPT rounds the vocabulary up to a multiple of 64
@@ -48,10 +48,8 @@ class Characters:
 
     def __init__(self, vocab_size: int, state: str):
         self.vocab_size, self.state = vocab_size, state
-        require(
-            len(state) <= vocab_size,
-            f"vocabulary = {vocab_size}: the corpus has {len(state)} different characters; it must be at least that",
-        )
+        right = f"the corpus has {len(state)} different characters; it must be at least that"
+        require(len(state) <= vocab_size, f"vocabulary = {vocab_size}: {right}")
         self.points = np.array([ord(c) for c in state], dtype=np.uint32)
         self.end = state.find(DOCUMENT_END)
 
@@ -77,10 +75,8 @@ class GPT2:
         try:
             self.encoding = tiktoken.get_encoding("gpt2")
         except (OSError, ValueError) as error:  # requests' errors are OSErrors
-            raise ConfigError(
-                "tokenizer = 'gpt2' cannot be downloaded; without a network use 'bytes', or 'bpe', which learns from "
-                "the corpus"
-            ) from error
+            right = "without a network use 'bytes', or 'bpe', which learns from the corpus"
+            raise ConfigError(f"tokenizer = 'gpt2' cannot be downloaded; {right}") from error
 
     def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
         lists = self.encoding.encode_ordinary_batch(list(texts))
@@ -116,44 +112,28 @@ def vocabulary_size(name: str, vocabulary: int) -> int:
     """The size of a tokenizer's vocabulary; ``vocabulary`` belongs to characters and bpe alone. Raises ConfigError."""
     one_of("tokenizer", name, TOKENIZERS)
     fixed = {"bytes": Bytes.vocab_size, "gpt2": GPT2.vocab_size}.get(name)
+    wrong = f"vocabulary = {vocabulary}: tokenizer {name!r}"
     if fixed:
-        require(
-            vocabulary in (0, fixed),
-            f"vocabulary = {vocabulary}: tokenizer {name!r} has {fixed} tokens; leave it at 0",
-        )
+        require(vocabulary in (0, fixed), f"{wrong} has {fixed} tokens; leave it at 0")
         return fixed
     least = {"characters": 1, "bpe": SMALLEST_BPE}[name]
-    require(
-        least <= vocabulary <= 2**31,
-        f"vocabulary = {vocabulary}: tokenizer {name!r} needs a size, of at least {least}",
-    )
+    require(least <= vocabulary <= 2**31, f"{wrong} needs a size, of at least {least}")
     return vocabulary
 
 
-def learn(
-    name: str, vocabulary: int, train: Callable[[], Iterator[str]], every: Callable[[], Iterator[str]], ended: bool
-) -> Tokenizer:
-    """The named tokenizer for a corpus. ``train()`` and ``every()`` go through the training and through all documents:
-    byte pairs are learned from the first, characters, of which none may be missing, from both.
-    """
+def learn(name: str, vocabulary: int, training: Iterator[str], source: Source) -> Tokenizer:
+    """The named tokenizer for a corpus: byte pairs from the ``training`` texts, characters from all of ``source``."""
     if name == "characters":
-        return Characters(vocabulary, "".join(sorted(distinct(every(), ended))))
-    if name == "bpe":
-        return BPE(vocabulary, learned_pairs(vocabulary, train()))
-    return restore(name, vocabulary, "")
+        return Characters(vocabulary, "".join(sorted(characters_of(source))))
+    return restore(name, vocabulary, learned_pairs(vocabulary, training) if name == "bpe" else "")
 
 
-def distinct(texts: Iterable[str], ended: bool) -> set[str]:
-    """The characters of texts, with the one that ends a document if they are ended."""
-    found = set(DOCUMENT_END if ended else "")
-    for text in texts:
+def characters_of(source: Source) -> set[str]:
+    """The characters that a source's tokens need, with the one that ends a document where documents are ended."""
+    found = set(DOCUMENT_END if source.whole else "")
+    for text in source.documents():
         found.update(text)
     return found
-
-
-def characters_of(source: TextFile | ParquetFiles) -> set[str]:
-    """The characters that a source's tokens need."""
-    return distinct(source.documents(), source.whole)
 
 
 def learned_pairs(vocabulary: int, texts: Iterator[str]) -> str:

@@ -1,1 +1,1 @@
-"""What experiments, claims and figures of every paper are made of."""
+"""Experiments as tables, budgets, claims with their verdicts, frames and figures, for every paper."""

@@ -10,15 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from entp_lib.config import RunConfig, StudyConfig, TrainConfig
+from entp_lib.config import RunConfig, StudyConfig
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, compute_ratio, stretched
 from entp_lib.experiments.parameters import check_names
-from entp_lib.models.entp import token_forwards
-from entp_lib.tasks import Task, build_task
+from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError, from_dict, require
-
-LONGER = "longer"  # the arm of a decoder with the token-forwards of ENTP
-SAME_PREFIXES = "same prefixes"  # that of a decoder that learns from ENTP's prefixes, where those are few
-MORE_STEPS = "more steps"  # that of a decoder with more steps than ENTP, and still less compute
 
 
 def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
@@ -44,8 +40,8 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
                 config = changed_run(run.config, changes, fewest, twin_of(run, runs))
             else:
                 config = changed_study(run.config, changes)
-            told = {} if config == run.config else {"changed": in_words(changes)}
-            found.append(replace(run, config=config, labels={**run.labels, **told}))
+            label = {} if config == run.config else {"changed": text_of(changes)}
+            found.append(replace(run, config=config, labels={**run.labels, **label}))
     except ConfigError as error:
         text = str(error)
         raise ConfigError(text if text.startswith("changes: ") else f"changes: {text}") from None
@@ -54,14 +50,14 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
 
 def twin_of(run: Any, runs: Sequence[Any]) -> RunConfig | None:
     """The ENTP whose token-forwards a decoder has, of the same labels else; None for another run."""
-    if run.labels.get("arm") != LONGER:
+    if run.labels.get("arm") != EQUAL_FORWARDS:
         return None
     wanted = {**run.labels, "arm": "entp", "architecture": "entp"}
     found = (r.config for r in runs if all(wanted.get(name, value) == value for name, value in r.labels.items()))
     return next(found, run.config)
 
 
-def in_words(changes: dict[str, Any]) -> str:
+def text_of(changes: dict[str, Any]) -> str:
     """The changes as a title or a table shows them."""
     return ", ".join(f"{name} = {value}" for name, value in changes.items())
 
@@ -143,21 +139,6 @@ def check_like(name: str, value: Any, before: Any) -> None:
 def built(config: Any, fields: dict[str, Any]) -> Any:
     """A part of a configuration with other values, checked; lists stand for pairs."""
     return from_dict(type(config), {**{f.name: getattr(config, f.name) for f in dataclasses.fields(config)}, **fields})
-
-
-def stretched(train: TrainConfig, ratio: float) -> TrainConfig:
-    """The same schedule over ``ratio`` times the steps: decay and evaluations with it, warm-up if they are fewer."""
-    warmup = round(train.warmup_steps * min(1.0, ratio))
-    return replace(train, warmup_steps=warmup).lengthened(ratio, max(1, math.ceil(train.eval_every * ratio - 1e-9)))
-
-
-def compute_ratio(task: Task, decoders: Task | None = None) -> float:
-    """Token-forwards of an ENTP step over a decoder's, for a task that wants as many positions in every row.
-
-    ``decoders``: its task where that is another one.
-    """
-    others = (decoders or task).wanted_sample()
-    return token_forwards("entp", task.wanted_sample()) / token_forwards("decoder", others)
 
 
 def texts(records: Iterable) -> list[str]:

@@ -210,9 +210,9 @@ def row_of(claim: dict, measurement: Measurement | Check | Observation | None) -
 
 
 def multiplicity(judged: pd.DataFrame) -> str:
-    """How many intervals a table has, how many of them exclude zero, and how many would by chance, in a sentence.
+    """Sentence on multiplicity: intervals in a table, how many of them exclude zero, and how many would by chance.
 
-    Left out are rows that compare nothing, for a reason beside them, and those that are judged by a ``rule``: nobody
+    Left out are rows that compare nothing, for a reason of their own, and those that are judged by a ``rule``: nobody
     would suppose zero there.
     """
     measured = judged[judged["our_value"].notna() & (judged["seeds"] >= MIN_PAIRS) & (judged["why"] == "")]
@@ -226,7 +226,7 @@ def multiplicity(judged: pd.DataFrame) -> str:
 
 
 def shared_verdict(judged: pd.DataFrame, claims: Sequence[str]) -> str:
-    """What rows of a ledger say of one finding: the verdict that all of them share, else each row's own.
+    """Verdict of the rows of a ledger on one finding: the one that all of them share, else each row's own.
 
     ``reproduced`` counts as ``same direction``; rows that are missing as ``not attempted``.
     """
@@ -241,7 +241,7 @@ def link(claim: str) -> str:
     """Where a claim is looked at, as a Markdown link from the project's root."""
     row = reference_claims().set_index("id").loc[claim]
     anchor = "" if pd.isna(row["section"]) else "#" + row["section"].replace(" ", "-")
-    return f"[{row['notebook'][:2]}](<notebooks/{row['notebook']}.ipynb{anchor}>)"
+    return f"[{paths.number_of(row['notebook'])}](<notebooks/{row['notebook']}.ipynb{anchor}>)"
 
 
 def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Record]:
@@ -255,7 +255,7 @@ def records_behind(table: pd.DataFrame, store: Store | None = None) -> list[Reco
 def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """The ledger as people read it: values and intervals as short text, no ids of records.
 
-    What keeps a row open, and caveats, stand in brackets behind its verdict. ``margin``: below it a difference counts
+    Why a row is open, and its caveats, follow its verdict in brackets. ``margin``: below it a difference counts
     as none, in the unit of the claim; empty where a claim states none.
     """
 
@@ -271,13 +271,13 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
         "" if pd.isna(a) else f"{number(a)} to {number(b)}" for a, b in zip(table["low"], table["high"], strict=True)
     ]
     out["tier"] = table["tier"].fillna("")
-    beside = [name for name in ("why", "caveats") if name in table]
-    texts = table[beside].to_dict("split")["data"]
+    columns_of_notes = [name for name in ("why", "caveats") if name in table]
+    texts = table[columns_of_notes].to_dict("split")["data"]
     notes = ["; ".join(text for text in row if isinstance(text, str) and text) for row in texts]
     out["verdict"] = [f"{v} ({note})" if note else v for v, note in zip(table["verdict"], notes, strict=True)]
     known = reference_claims().set_index("id").reindex(table["id"])
     out["margin"] = ["" if pd.isna(margin) else f"±{margin:g}" for margin in known["margin"]]
     sections = known["section"].fillna("")
-    out["where"] = [f"{c.notebook[:2]} · {sections[c.id]}" for c in table.itertuples()]
+    out["where"] = [f"{paths.number_of(c.notebook)} · {sections[c.id]}" for c in table.itertuples()]
     wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "margin", "unit", "tier", "seeds"]
     return out[["id", *wanted, "verdict"]].set_index("id")

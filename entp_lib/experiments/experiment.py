@@ -1,17 +1,26 @@
-"""What an experiment is: a named set of labelled runs by tier, and how a notebook asks for their records."""
+"""Experiments: named sets of labelled runs by tier, and the records that a notebook asks for."""
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from entp_lib import paths
-from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, TrainConfig, config_id
+from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, config_id
+from entp_lib.experiments.budgets import compute_ratio as compute_ratio
 from entp_lib.experiments.changes import changed, texts
-from entp_lib.experiments.changes import compute_ratio as compute_ratio
-from entp_lib.experiments.ends import still_improving
-from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, weight
+from entp_lib.experiments.convergence import still_improving
+from entp_lib.experiments.frames import select as select
+from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, priority
+from entp_lib.experiments.measurements import name_of as name_of
 from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.plans import PlannedRun
+from entp_lib.experiments.plans import Tier as Tier
+from entp_lib.experiments.plans import by_seed as by_seed
+from entp_lib.experiments.plans import planned as planned
+from entp_lib.experiments.plans import planned_study as planned_study
+from entp_lib.experiments.plans import twins as twins
 from entp_lib.records.store import OWN, DividedStore, Record, RecordError, Store
 from entp_lib.records.sweeps import Sweep, sweep
 from entp_lib.validation import ConfigError
@@ -19,58 +28,8 @@ from entp_lib.validation import ConfigError
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Tier:
-    """One tier of an experiment whose runs share task, model and schedule, and its number of seeds."""
-
-    task: dict[str, Any]
-    model: dict[str, Any]
-    train: TrainConfig
-    seeds: int
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """A run as an experiment plans it: its configuration, and the labels that tell it from its siblings.
-
-    Labels say what no configuration can: which arm of a comparison a run is. They go with its record into every frame.
-    """
-
-    config: RunConfig | StudyConfig
-    labels: dict[str, Any] = field(default_factory=dict)
-
-
-def planned(config: RunConfig, **labels: Any) -> PlannedRun:
-    """A training run with the labels every one has (``arm`` is the architecture unless given) and its own."""
-    architecture = config.model.architecture
-    common = {"arm": architecture, "architecture": architecture, "seed": config.model_seed, "tier": config.tier}
-    return PlannedRun(config, {**common, **labels})
-
-
-def planned_study(config: StudyConfig, **labels: Any) -> PlannedRun:
-    """A study with its labels."""
-    return PlannedRun(config, {"study": config.study, "seed": config.model_seed, "tier": config.tier, **labels})
-
-
-def twins(base: RunConfig, architectures: Sequence[str], seeds: int, **labels: Any) -> list[PlannedRun]:
-    """``base`` for every architecture and seed; twins share both seeds, so that comparisons are paired."""
-    return [
-        planned(
-            replace(base, model=replace(base.model, architecture=architecture), model_seed=seed, data_seed=seed),
-            **labels,
-        )
-        for seed in range(seeds)
-        for architecture in architectures
-    ]
-
-
-def by_seed(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """The runs with seeds outermost, so that what a time limit leaves is paired."""
-    return sorted(runs, key=lambda run: run.labels["seed"])
-
-
 def nothing_to_ask(configs: Sequence[RunConfig | StudyConfig]) -> None:
-    """What an experiment asks before its runs start where they need nothing from elsewhere."""
+    """The prerequisites of runs that need nothing from elsewhere: none."""
 
 
 class NoRuns(ConfigError):
@@ -79,18 +38,19 @@ class NoRuns(ConfigError):
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named set of runs. ``plan(tier, seeds)`` lists them, nothing for a tier it does not have.
+    """A named set of runs. ``plan(tier, seeds)`` lists them, nothing for a tier it does not have (``Plan`` is a table).
 
-    A change to ``version`` abandons all earlier records: raise it when the same configuration would now give
-    another result. ``jobs`` = 1 where runs at a time would disturb each other, as in timing. ``changeable`` and
-    ``seeded``: whether a notebook's ``changes`` and its number of seeds are for it; one that is not changeable is left
-    out of a notebook with changes. Runs of another experiment among those of ``plan``, with its configurations, are
-    what the experiment's own are compared with: their records are that experiment's. The first run is the experiment's
-    own. ``moving``: what is said of runs that were not at rest at their last step, empty where all were.
-    ``ready`` is asked once of the runs without a record, before any starts: ConfigError where what they need is not
-    there, in place of the same failure run after run. ``of_figures``: labels of those runs of the paper's tier that
-    its figures show, where it has others too. ``shown_if_stored``: its notebook shows what is stored and computes it at
-    no tier but those that have it, and are asked for by name (``collect_if_any``).
+    ``measure``: the records of a tier to what they say of claims (``Comparisons`` is a table). A change to ``version``
+    abandons all earlier records: raise it when the same configuration would now give another result. ``jobs`` = 1 where
+    runs at a time would disturb each other, as in timing. ``changeable`` and ``seeded``: whether a notebook's
+    ``changes`` and its number of seeds are for it; one that is not changeable is left out of a notebook with changes.
+    Runs of another experiment among those of ``plan``, with its configurations, are what the experiment's own are
+    compared with: their records are that experiment's. The first run is the experiment's own.
+    ``still_improving_note``: a remark on runs that were not at rest at their last step, empty where all were.
+    ``check_prerequisites``: called once with the runs without a record, before any starts; raises ConfigError where
+    what they need is not there. ``figure_labels``: labels of those runs of the paper's tier that its figures show,
+    where it has others too. ``show_only``: its notebook shows what is stored and computes it at no tier but those that
+    have it, and are asked for by name (``collect_if_any``).
     """
 
     name: str
@@ -102,12 +62,13 @@ class Experiment:
     jobs: int = 0
     changeable: bool = True
     seeded: bool = True
-    moving: Callable[[Sequence[Record]], str] = still_improving
-    ready: Callable[[Sequence[RunConfig | StudyConfig]], None] = nothing_to_ask
-    of_figures: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    shown_if_stored: bool = False
+    still_improving_note: Callable[[Sequence[Record]], str] = still_improving
+    check_prerequisites: Callable[[Sequence[RunConfig | StudyConfig]], None] = nothing_to_ask
+    figure_labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    show_only: bool = False
 
     def __post_init__(self):
+        object.__setattr__(self, "plan", functools.cache(self.plan))  # read by many, changed by none
         if self.measure is not no_claims:
             object.__setattr__(self, "measure", telling_changes(self.measure))
 
@@ -138,12 +99,8 @@ class Experiment:
             record = store.find(run.config, self.version)
             if record is None or record.status != "complete":
                 return None
-            found.append(record)
-        return self.labelled(found, runs) or None
-
-    def more_seeds(self, store: Store, tier: str) -> bool:
-        """Whether a tier counts with more seeds than its own number, as in ``stored``."""
-        return len(self.stored(store, tier) or []) > len(self.plan(tier, 0))
+            found.append(replace(record, labels=run.labels))
+        return found or None
 
     def missing(self, store: Store, tier: str) -> list[RunConfig | StudyConfig]:
         """The configurations of a tier whose records are not complete, in the order of the plan."""
@@ -168,7 +125,7 @@ class Experiment:
             highest = highest or records
         return highest
 
-    def wanted(self, parameters: NotebookParameters, store: Store | None = None) -> tuple[Store, list[PlannedRun]]:
+    def runs_for(self, parameters: NotebookParameters, store: Store | None = None) -> tuple[Store, list[PlannedRun]]:
         """The store and the runs that a notebook's parameters ask for.
 
         ``best``: those of the best whole tier, else of ``quick``. Smoke runs have a store of their own. An experiment
@@ -190,7 +147,8 @@ class Experiment:
             tier = "quick" if recomputed else self.best_tier(store, seeds) or "quick"
         if tier in BEST_FIRST and not self.plan(tier, seeds):
             tier = "quick"
-        counted = MIN_PAIRS if not changes and self.more_seeds(store, tier) else 0
+        stored = [] if changes else self.stored(store, tier) or []
+        counted = MIN_PAIRS if len(stored) > len(self.plan(tier, 0)) else 0  # more seeds than its own number
         runs = self.plan(tier, seeds or counted)
         if not runs:
             asked = tier if parameters.tier == "best" else parameters.tier
@@ -208,22 +166,19 @@ class Experiment:
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
         """The records that a notebook's parameters ask for, labelled, computed where they are missing.
 
-        Where changes are not for the experiment there are none, and a printed line says so.
+        Where changes are not for the experiment there are none, and a printed line says so. Warns of whole tiers above
+        the best that has the seeds of a verdict.
         """
-        store, runs = self.wanted(parameters, store)
+        store, runs = self.runs_for(parameters, store)
         if not runs:
             print(self.left_out(parameters, store))
             return Sweep()
-        if parameters.tier == "best":
-            self.tell_of_higher(store, runs[0].config.tier)
-        return self.compute(runs, parameters, store, parameters.fresh)
-
-    def tell_of_higher(self, store: Store, shown: str) -> None:
-        """Warn of whole tiers above the one that is shown, which have too few seeds for a verdict."""
-        for tier in BEST_FIRST[: BEST_FIRST.index(shown)]:
+        shown = runs[0].config.tier
+        for tier in BEST_FIRST[: BEST_FIRST.index(shown)] if parameters.tier == "best" else ():
             if few := seeds_of(self.stored(store, tier) or []):
                 text = "%s: shown is tier %s; tier %s has %d of the %d seeds that a verdict takes: tier = %r shows it"
                 log.warning(text, self.name, shown, tier, few, MIN_PAIRS, tier)
+        return self.compute(runs, parameters, store, parameters.fresh)
 
     def collect_if_any(self, parameters: NotebookParameters, store: Store | None = None) -> list[Record]:
         """The complete records of an experiment that only some tiers have, labelled.
@@ -248,11 +203,11 @@ class Experiment:
             why = f"its runs are stored at tier {stored}; tier = 'best' and seeds = 0 show them"
         else:
             tier = next((tier for tier in reversed(BEST_FIRST) if self.plan(tier, 0)), parameters.tier)
-            why = f"not run yet; to run it: ./run_all.sh --tier {tier} --only {self.notebook[:2]}"
+            why = f"not run yet; to run it: ./run_all.sh --tier {tier} --only {paths.number_of(self.notebook)}"
         return f"left out: {self.title} ({why})"
 
     def measurements(self, records: Sequence[Record], store: Store | None = None) -> list[Measurement | Check]:
-        """What ``records`` measure, and for claims that they do not touch, stored ones of their tier or below do.
+        """Measurements of ``records``, and for claims that they do not touch, of stored ones of their tier or below.
 
         Where ``records`` are those of a whole tier, a lower one's also stand for a claim about which they can conclude
         less, as in the ledger: from fewer pairs than it takes, or from models that have not begun to learn. No others
@@ -269,23 +224,21 @@ class Experiment:
         for lower in below:  # the highest first, so that of equals it stays
             for m in self.measure(self.stored(store or Store(), lower) or []):
                 replaces = whole or m.claim not in touched
-                if m.claim not in found or (replaces and weight(m) > weight(found[m.claim])):
+                if m.claim not in found or (replaces and priority(m) > priority(found[m.claim])):
                     found[m.claim] = m
         return list(found.values())
 
     def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
         """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""
-        tier = runs[0].config.tier
-        configs = [run.config for run in runs]
-        self.ready([c for c in configs if fresh or store.find(c, self.version) is None])
+        tier, configs = runs[0].config.tier, [run.config for run in runs]
+        self.check_prerequisites([c for c in configs if fresh or store.find(c, self.version) is None])
+        one = 1 if tier == "smoke" else 0  # starting processes would cost more than the runs
         done = sweep(
             configs,
             self.version,
             store=store,
             fresh=fresh,
-            jobs=parameters.jobs
-            or self.jobs
-            or (1 if tier == "smoke" else 0),  # starting processes would cost more than the runs
+            jobs=parameters.jobs or self.jobs or one,
             time_limit=parameters.time_limit,
             label=f"{self.name} {tier}",
         )
@@ -301,7 +254,7 @@ def telling_changes(measure: Callable[[Sequence[Record]], list]) -> Callable[[Se
 
     def measured(records: Sequence[Record]) -> list[Measurement | Check]:
         try:
-            found = measure(records)
+            found = measure(records) if records else []
         except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
             names = ", ".join(sorted({r.experiment for r in records}))
             why = f"{type(error).__name__}: {error}"
@@ -316,7 +269,7 @@ def telling_changes(measure: Callable[[Sequence[Record]], list]) -> Callable[[Se
 
 
 def no_claims(records: Sequence[Record]) -> list[Measurement]:
-    """What an experiment measures whose records are shown in tables and figures and decide no claim."""
+    """``measure`` of an experiment whose records are shown in tables and figures and decide no claim."""
     return []
 
 
@@ -327,7 +280,7 @@ def cost(experiment: Experiment, tier: str, store: Store) -> float | None:
 
 
 def seeds_of(records: Sequence[Record]) -> int:
-    """How many random seeds records have."""
+    """The number of random seeds that records have."""
     return len({record.config.model_seed for record in records})
 
 
@@ -343,20 +296,3 @@ def spent(record: Record) -> float:
     """
     where = record.provenance
     return (where.get("cpu_seconds") if record.config.tier in ON_CPU else None) or where["wall_seconds"]
-
-
-def name_of(record: Record) -> str:
-    """How claims and figures name the record they rest on."""
-    return f"{record.experiment}/{record.id}"
-
-
-def select(records: Sequence[Record], **labels: Any) -> list[Record]:
-    """The records that carry all of these labels; a tuple of values means any of them."""
-
-    def fits(record: Record) -> bool:
-        return all(
-            record.labels.get(name) in value if isinstance(value, tuple) else record.labels.get(name) == value
-            for name, value in labels.items()
-        )
-
-    return [record for record in records if fits(record)]

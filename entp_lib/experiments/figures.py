@@ -1,4 +1,4 @@
-"""One style, one palette, how arms are drawn, and figure files that say what they show.
+"""Figures: one table of colours and names, what seaborn draws with it, and files that say what they show.
 
 Files are byte-equal when they are made again from the same records: no dates, fixed ids, and as provenance the
 commits of the records, not of the moment.
@@ -6,14 +6,16 @@ commits of the records, not of the moment.
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from IPython import get_ipython
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -22,7 +24,8 @@ from matplotlib_inline.config import InlineBackend
 
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.experiments import changes
+from entp_lib.experiments import budgets, changes
+from entp_lib.experiments.frames import paired_within
 from entp_lib.experiments.notes import note_changes
 from entp_lib.experiments.png_files import looks_equal
 from entp_lib.files import write_atomically
@@ -36,6 +39,8 @@ DRAWN = 6  # significant figures of what is drawn
 # For lines that are no architecture: colours that none has, which colour-blind readers can tell apart as well.
 OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
 NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
+SPENT = ("token_forwards", "seconds")  # axes at which the random seeds reach a step at different places
+WIDEST = 9.6  # inches that a legend may make of a figure
 STYLE = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
@@ -81,121 +86,128 @@ def plain_ticks(axis, ticks: Iterable[float]) -> None:
 
 @dataclass(frozen=True)
 class Look:
-    """How an arm is drawn everywhere: its architecture's colour, a line style of its own, and its name."""
+    """How a line is drawn: colour, name, dashes, marker and width. A marker on dashes is hollow."""
 
     colour: str
-    style: str
     label: str
+    dashes: str | tuple = "-"
+    marker: str = "o"
+    width: float = 1.6
+
+    def style(self, marks: bool = True) -> dict:
+        """The same as matplotlib's keywords for a line, with its marker where ``marks``."""
+        solid = self.dashes == "-"
+        line = {"color": self.colour, "linestyle": self.dashes, "lw": self.width, "label": self.label}
+        edge = {"mfc": self.colour if solid else "white", "mec": "white" if solid else self.colour, "mew": 0.6}
+        return line | ({"marker": self.marker, "ms": self.width + 3, **edge} if marks else {})
 
 
-LONGER = changes.LONGER
-SAME_PREFIXES = changes.SAME_PREFIXES
-MORE_STEPS = changes.MORE_STEPS
-ARMS = {name: Look(a.colour, "-", a.label) for name, a in ARCHITECTURES.items()}
-ARMS[LONGER] = Look(PALETTE["decoder"], "--", "decoder, equal token-forwards")
-ARMS[SAME_PREFIXES] = Look(PALETTE["decoder"], ":", "decoder, same prefixes")
-ARMS[MORE_STEPS] = Look(PALETTE["decoder"], "-.", "decoder, more steps")
-
-
-def draw_arm(ax, arm: str, x, mean, low, high, **line) -> None:
-    """One arm of a comparison: its mean over seeds and a band from ``low`` to ``high``, a bar where it is one point."""
-    look = ARMS[arm]
-    if len(x) == 1:
-        ax.vlines(x, low, high, color=look.colour, ls=look.style, lw=1, alpha=0.6)
-    ax.fill_between(x, low, high, color=look.colour, alpha=0.15, lw=0)
-    ax.plot(x, mean, **{"color": look.colour, "ls": look.style, "label": look.label, **line})
-
-
-# Where lines may lie on each other, each arm has a marker and a width, so that the thicker show below the thinner.
-APART = {
-    "decoder": ("o", 3.0),
-    "prefix_decoder": ("D", 2.4),
-    "entp": ("s", 1.8),
-    "hybrid": ("^", 1.0),
-    LONGER: ("v", 1.2),
-    SAME_PREFIXES: ("P", 1.2),
-    MORE_STEPS: ("X", 1.2),
+# The arms of comparisons: the architecture is the colour, the budget is dashes and marker. Where lines lie on each
+# other, the thinner shows on the thicker.
+WIDTHS = {"decoder": ("o", 2.6), "prefix_decoder": ("D", 2.0), "entp": ("s", 1.6), "hybrid": ("^", 1.2)}
+ARMS = {name: Look(a.colour, a.label, "-", *WIDTHS.get(name, ("o", 1.6))) for name, a in ARCHITECTURES.items()} | {
+    arm: Look(PALETTE["decoder"], f"decoder, {budget}", dashes, marker, 1.3)
+    for arm, budget, dashes, marker in (
+        (budgets.EQUAL_OPERATIONS, "equal multiply-adds", (0, (5, 1.5)), "P"),
+        (budgets.EQUAL_FORWARDS, "equal token-forwards", "--", "v"),
+        (budgets.SAME_PREFIXES, "same prefixes", ":", "d"),
+        (budgets.MORE_STEPS, "more steps", "-.", "X"),
+    )
 }
-SPARE_MARKERS = "oDs^vPX*<>hpd"
+RANGE = ("pi", 100)  # an error bar from the lowest to the highest random seed
 
 
-def tell_apart(ax, *, marks: int = 6, stagger: bool = True) -> None:
-    """Make lines visible that lie on each other: the later one is drawn, the thinner, and each has its own marker.
+def interval(low: float = -np.inf, high: float = np.inf) -> Callable:
+    """95 % t interval of a mean as an error bar of seaborn, cut to the range of the quantity."""
+    return lambda values: np.clip(mean_interval(values)[1:], low, high)
 
-    Treated are the labelled lines of ``ax``, in their order: an arm as in ``APART``, others from 3 points down to 1.
-    About ``marks`` markers a line, at places of its own, or not ``stagger``: one at every point, the larger below the
-    smaller. Markers are hollow where the line is dashed.
+
+def lines(
+    ax, table: pd.DataFrame, x: str, y: str, *, by: str = "arm", looks=ARMS, errorbar=RANGE, marks: int = 6, **labels
+) -> None:
+    """A line for each value of ``by`` through the means of ``y`` at each ``x``, and a band around it.
+
+    ``table``: a row for each random seed and x. ``looks``: a ``Look`` for each value. ``errorbar``: ``RANGE``,
+    ``interval(...)`` or None. ``marks``: about how many markers a line has, at places of its own; 0 for none. Where
+    seeds reach a step at different x (``SPENT``), that is the mean of x. ``labels`` go to the axes: xlabel, ylabel ...
     """
-    by_label = {ARMS[arm].label: look for arm, look in APART.items()}
-    found = [line for line in ax.get_lines() if not line.get_label().startswith("_") and len(line.get_xdata())]
-    spare = iter([m for m in SPARE_MARKERS if m not in {by_label.get(line.get_label(), "-")[0] for line in found}])
-    for i, line in enumerate(found):
-        points, turns = len(line.get_xdata()), min(len(found), 3)
-        step = max(turns, points // marks) if stagger and points > turns else 1
-        given = by_label.get(line.get_label())
-        marker, width = given or (next(spare), np.linspace(3, 1, len(found))[i])
-        edge = {"mfc": line.get_color(), "mec": "white"}
-        if line.get_linestyle() not in ("-", "None"):
-            edge = {"mfc": "white", "mec": line.get_color()}
-        size = max(4.2, width + 2) if stagger else 3 + 1.3 * width
-        line.set(lw=width, marker=marker, ms=size, mew=0.6, **edge)
-        line.set_markevery((round(i * step / turns) % step, step))
+    by = by if by in table else "architecture"
+    if x in SPENT:
+        table = table.assign(**{x: table.groupby([by, "step"])[x].transform("mean")})
+    for i, (name, part) in enumerate(table.groupby(by, sort=False)):
+        points = part[x].nunique()
+        step = max(1, points // marks) if marks else 1
+        single = points == 1  # shows its interval as a bar
+        drawn = {"err_style": "bars"} if single else {"err_kws": {"alpha": 0.15, "lw": 0}}
+        line = looks[name].style(marks=bool(marks)) | ({"markevery": (i * step // 4 % step, step)} if marks else {})
+        sns.lineplot(part, x=x, y=y, errorbar=errorbar, legend=False, ax=ax, **drawn, **line)
+    ax.set(**{"xlabel": x.replace("_", "-"), "ylabel": y.replace("_", " "), **labels})
 
 
-def legend_beside(ax, *, colour: str | None = None, **options):
-    """A legend to the right of the axes, where no curve is; ``colour`` for its lines where it speaks of all panels."""
-    defaults = {"loc": "upper left", "bbox_to_anchor": (1, 1), "fontsize": 7, "handlelength": 3.2}
-    legend = ax.legend(**{**defaults, **options})
-    for line in legend.get_lines() if colour else ():
-        line.set_color(colour)
-    return legend
+def differences(
+    ax, table: pd.DataFrame, x: str, y: str, others: Iterable[str], *, first: str = "entp", sign: int = 1, **labels
+) -> None:
+    """ENTP less each of ``others``, paired by random seed, at each ``x``: mean and 95 % interval, black, zero marked.
 
-
-def seed_curves(ax, curves: pd.DataFrame, x: str, y: str, *, xlabel: str, ylabel: str, at: str = "") -> None:
-    """Mean over seeds for each arm, a band from the lowest to the highest seed, thin lines per seed.
-
-    ``curves``: columns ``arm`` (or ``architecture``), ``seed``, ``x`` and ``y``. Where seeds stop at different x
-    (seconds), no mean exists and only the seeds are drawn; or, with a column ``at`` (the step) that all seeds share,
-    a line through the means of x and y at each of its values.
+    For curves that lie on each other. ``sign`` -1: the others less ENTP, as for errors, so that above zero ENTP leads.
     """
-    for arm, part in curves.groupby("arm" if "arm" in curves else "architecture", sort=False):
-        look = ARMS[arm]
-        wide = part.pivot(index=x, columns="seed", values=y)
-        aligned = not wide.isna().any().any()
-        if aligned:
-            draw_arm(ax, arm, wide.index, wide.mean(axis=1), wide.min(axis=1), wide.max(axis=1))
-        elif at:
-            mean = part.groupby(at)[[x, y]].mean()
-            ax.plot(mean[x], mean[y], color=look.colour, ls=look.style, label=look.label)
-        for i, (_, seed) in enumerate(part.groupby("seed")):
-            lone = {} if aligned or at or i else {"label": look.label}
-            style = dict(color=look.colour, ls=look.style, lw=0.6, alpha=0.5 if aligned or at else 1.0)
-            ax.plot(seed[x], seed[y], **style, **lone)
-    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.axhline(0, color="grey", lw=0.8)
+    for arm in others:
+        wide = sign * paired_within(table, y, first, arm, x)
+        if wide.size:
+            ends = (ARMS[first].label, ARMS[arm].label)[::sign]
+            look = {arm: replace(ARMS[arm], colour="black", width=1.3, label=" − ".join(ends))}
+            gaps = wide.melt(var_name=x, value_name="difference").assign(arm=arm)
+            lines(ax, gaps.astype({x: float}), x, "difference", looks=look, errorbar=interval(), **labels)
 
 
-def arm_curves(ax, means: pd.DataFrame, x: str, *, xlabel: str, ylabel: str, within=(-np.inf, np.inf)) -> None:
-    """A line for each arm through ``mean``, with a band from ``low`` to ``high``: a frame of ``interval_table``.
-
-    ``within``: the range of the quantity; a band beyond it is drawn to its end (the t interval of a share leaves 0..1).
-    """
-    for arm, part in means.groupby("arm", sort=False):
-        part = part.sort_values(x).assign(low=lambda p: p["low"].clip(*within), high=lambda p: p["high"].clip(*within))
-        fill = ARMS[arm].colour if ARMS[arm].style == "-" else "white"  # a lone point shows no line style
-        draw_arm(ax, arm, part[x], part["mean"], part["low"], part["high"], marker="o", ms=3, mfc=fill)
-    ax.set(xlabel=xlabel, ylabel=ylabel)
+def bars(ax, x, y, low, high, *, across: bool = False, **line) -> None:
+    """Points with given intervals from ``low`` to ``high`` of y, or of x where ``across``: not of a frame of runs."""
+    middle = np.asarray(x if across else y, dtype=float)
+    ends = np.maximum([middle - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - middle], 0)
+    ax.errorbar(x, y, **{"xerr" if across else "yerr": ends}, **{"elinewidth": 1.4, "ms": 5, **line})
 
 
 def paired_gaps(ax, gaps: Mapping[str, pd.Series], *, xlabel: str) -> None:
     """Paired differences, a row each: a dot a seed, the mean and its 95 % interval."""
-    for row, values in enumerate(gaps.values()):
-        mean, low, high = mean_interval(values)
-        ax.plot(values, [row] * len(values), "o", ms=4, color="#56B4E9", alpha=0.7, mec="none")
-        ax.plot([low, high], [row, row], color="black", lw=1.2)
-        ax.plot([mean], [row], "|", ms=12, color="black")
+    rows = pd.DataFrame([(name, value) for name, values in gaps.items() for value in values], columns=["row", "gap"])
     ax.axvline(0, color="grey", lw=0.8)
-    ax.set_yticks(range(len(gaps)), list(gaps))
-    ax.set(xlabel=xlabel, ylim=(len(gaps) - 0.5, -0.5))
+    sns.stripplot(rows, x="gap", y="row", jitter=False, size=4, color=OTHERS[1], ax=ax)
+    mean = {"linestyle": "none", "marker": "|", "markersize": 12, "color": "black", "err_kws": {"linewidth": 1.2}}
+    sns.pointplot(rows, x="gap", y="row", errorbar=interval(), ax=ax, **mean)
+    ax.set(xlabel=xlabel, ylabel="")
+
+
+def heat(ax, matrix, *, cmap="Oranges", vmin: float = 0, vmax: float = 1, **options) -> None:
+    """A matrix in colours, its first row above, without ticks or colour bar unless ``options`` of seaborn say so.
+
+    ``cmap``: a colour map, or a colour that it goes to from nearly white.
+    """
+    if str(cmap).startswith("#"):
+        cmap = sns.light_palette(cmap, as_cmap=True)
+    plain = {"cbar": False, "xticklabels": False, "yticklabels": False, "square": True}
+    sns.heatmap(matrix, ax=ax, cmap=cmap, vmin=vmin, vmax=vmax, **plain | options)
+    ax.grid(False)
+    ax.tick_params(length=0)
+
+
+def title(figure: Figure, text: str) -> None:
+    """A title over all panels, at the left, in as many lines as it needs."""
+    lines = textwrap.wrap(text, int(figure.get_figwidth() * 11))  # characters that an inch holds
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=11)
+
+
+def legend(figure: Figure, **options):
+    """One legend of all panels, to the right of them, where it covers nothing; each label once.
+
+    The figure grows by its width, so that panels keep theirs, but not beyond ``WIDEST``.
+    """
+    found = {label: line for ax in figure.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    defaults = {"loc": "outside right center", "fontsize": 8, "handlelength": 3, "borderpad": 1.2}
+    drawn = figure.legend(found.values(), found.keys(), **defaults | options)
+    width = drawn.get_window_extent().width / figure.dpi
+    figure.set_figwidth(max(figure.get_figwidth(), min(figure.get_figwidth() + round(width, 1), WIDEST)))
+    return drawn
 
 
 def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: str, smoke: bool = False) -> list[Path]:

@@ -5,7 +5,7 @@ Every row carries the labels of its run (arm, architecture, seed, tier, and what
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -13,10 +13,18 @@ from entp_lib import paths
 from entp_lib.config import ON_CPU
 from entp_lib.experiments.changes import texts
 from entp_lib.experiments.measurements import Level
+from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, mean_interval, value_at
 
+Labelled = TypeVar("Labelled", Record, PlannedRun)
 ACCURACIES = ("token_accuracy", "sequence_accuracy")
+
+
+def select(runs: Sequence[Labelled], **labels: Any) -> list[Labelled]:
+    """The records, or planned runs, that carry all of these labels; a tuple of values means any of them."""
+    wanted = {name: value if isinstance(value, tuple) else (value,) for name, value in labels.items()}
+    return [run for run in runs if all(run.labels.get(name) in values for name, values in wanted.items())]
 
 
 def summary(records: Sequence[Record]) -> pd.DataFrame:
@@ -52,8 +60,8 @@ def processor_share(record: Record) -> float:
     On cores shared with other work the clock runs many times as long as the work takes, unlike for every seed.
     """
     where = record.provenance
-    told = on_processor(record) and where.get("wall_seconds")
-    return where["cpu_seconds"] / where["wall_seconds"] if told else 1.0
+    known = on_processor(record) and where.get("wall_seconds")
+    return where["cpu_seconds"] / where["wall_seconds"] if known else 1.0
 
 
 def on_processor(record: Record) -> bool:
@@ -62,7 +70,7 @@ def on_processor(record: Record) -> bool:
 
 
 def seconds_name(records: Sequence[Record]) -> str:
-    """What the seconds of ``curves`` are: of the processor where all records tell them, else of the clock."""
+    """Name of the seconds of ``curves``: of the processor where all records have them, else of the clock."""
     if all(map(on_processor, records)):
         return "seconds of the processor"
     shared = any(r.config.tier in ON_CPU for r in records)
@@ -109,7 +117,7 @@ def levels(
     ceiling: float,
     distance: float,
 ) -> tuple[Level, ...]:
-    """Where the arms of a comparison stand between ``floor`` and ``ceiling``: a ``Level`` each, of means over seeds."""
+    """A ``Level`` for each arm of a comparison, between ``floor`` and ``ceiling``, of means over seeds."""
     means = table[table["arm"].isin(arms)].groupby("arm")[metric].mean()
     return tuple(Level(float(score), floor, ceiling, distance) for score in means)
 

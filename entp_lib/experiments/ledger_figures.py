@@ -1,15 +1,19 @@
 """The ledger as pictures: verdicts on claims, and what full attention buys."""
 
+import re
+import textwrap
+
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from entp_lib.experiments.figures import PALETTE, panels
+from entp_lib.experiments.figures import PALETTE, bars, panels
 
+# No architecture's colours: orange and blue say who is ahead, and nothing else.
 VERDICT_COLOURS = {
-    "reproduced": "#009E73",
-    "same direction": "#56B4E9",
-    "not reproduced": "#D55E00",
+    "reproduced": "#117733",
+    "same direction": "#44AA99",
+    "not reproduced": "#882255",
     "inconclusive": "#7F7F7F",
     "uninformative": "#C8C8C8",
 }
@@ -23,24 +27,41 @@ ANSWER_COLOURS = {
 EQUAL_STEPS, EQUAL_MULTIPLY_ADDS = "equal steps", "equal multiply-adds"
 
 
-def forest(ax, ledger: pd.DataFrame) -> None:
+def short(statement: str, width: int = 52, lines: int = 2) -> str:
+    """A claim's statement without what stands in brackets, on at most ``lines`` of ``width`` characters."""
+    plain = re.sub(r"\s*(\([^()]*\)|\[[^\]]*\])", "", statement)
+    return textwrap.fill(plain, width, max_lines=lines, placeholder=" …")
+
+
+def by_task(ledger: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Measured rows by task and unit, which alone share an axis: "count3 (accuracy)"; in the order of notebooks."""
+    ledger = ledger.sort_values("notebook", kind="stable")
+    task = ledger["notebook"].str[3:].str.replace("_", " ") + " (" + ledger["unit"].fillna("share") + ")"
+    return dict(list(ledger.groupby(task, sort=False)))
+
+
+def forest(ledger: pd.DataFrame) -> Figure:
     """The ledger as a picture: our mean and interval coloured by verdict, the paper's value as a cross.
 
-    ``ledger``: rows with a value.
+    ``ledger``: rows with a value. A panel for each task and unit.
     """
-    for row, claim in enumerate(ledger.itertuples()):
-        colour = VERDICT_COLOURS[claim.verdict]
-        ax.plot([claim.low, claim.high], [row, row], color=colour, lw=2)
-        ax.plot([claim.our_value], [row], "o", ms=5, color=colour)
-        if pd.notna(claim.paper_value):
-            ax.plot([claim.paper_value], [row], "x", ms=6, color=PALETTE["paper"])
-    ax.axvline(0, color="grey", lw=0.8)
-    names = [f"{c.id} ({c.tier}, {c.seeds})" for c in ledger.itertuples()]
-    ax.set_yticks(range(len(names)), names)
-    ax.set(xlabel="difference that the claim is about, in its unit", ylim=(max(len(names), 1) - 0.5, -0.5))
-    handles = [Line2D([], [], color=c, marker="o", lw=2, label=v) for v, c in VERDICT_COLOURS.items()]
+    tasks = by_task(ledger)
+    heights = [len(part) + 1.2 for part in tasks.values()]
+    fig, axes = panels(1, max(len(tasks), 1), width=8.5, height=0.36 * max(sum(heights), 3) / max(len(tasks), 1),
+                       squeeze=False, gridspec_kw={"height_ratios": heights or [1]})  # fmt: skip
+    for ax, (task, part) in zip(axes[:, 0], tasks.items(), strict=False):
+        for row, claim in enumerate(part.itertuples()):
+            colour = VERDICT_COLOURS[claim.verdict]
+            bars(ax, [claim.our_value], [row], claim.low, claim.high, across=True, fmt="o", color=colour)
+            if pd.notna(claim.paper_value):
+                ax.plot([claim.paper_value], [row], "x", ms=6, color=PALETTE["paper"])
+        ax.axvline(0, color="grey", lw=0.8)
+        ax.set_yticks(range(len(part)), map(short, part["statement"]), fontsize=7)
+        ax.set(title=task, ylim=(len(part) - 0.5, -0.5))
+    handles = [Line2D([], [], color=c, marker="o", lw=1.4, label=v) for v, c in VERDICT_COLOURS.items()]
     handles.append(Line2D([], [], color="black", marker="x", lw=0, label="the paper's value"))
-    ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5))
+    fig.legend(handles=handles, loc="outside upper center", ncols=3)
+    return fig
 
 
 def bought(table: pd.DataFrame) -> Figure:
@@ -55,10 +76,8 @@ def bought(table: pd.DataFrame) -> Figure:
     fig, axes = panels(2, width=3.6, height=0.9 + 0.27 * len(places), sharey=True, sharex=True)
     for row in table.itertuples():
         ax, at, colour = axes[int(row.budget != EQUAL_STEPS)], places[row.drawn_as], ANSWER_COLOURS[row.answer]
-        if pd.notna(row.low):
-            ax.plot([row.low, row.high], [at, at], color=colour, lw=2)
         full = colour if row.budget != "equal token-forwards" else "white"
-        ax.plot([row.value], [at], "o", ms=6, color=colour, mfc=full)
+        bars(ax, [row.value], [at], row.low, row.high, across=True, fmt="o", color=colour, mfc=full, elinewidth=2)
     for ax, title in zip(axes, (EQUAL_STEPS, EQUAL_MULTIPLY_ADDS), strict=True):
         ax.axvline(0, color="grey", lw=0.8)
         ax.set_title(title)

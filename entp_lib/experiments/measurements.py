@@ -1,10 +1,11 @@
-"""What experiments hand in for a claim: measurements, checks and observations; ``claims`` judges them."""
+"""Measurements, checks and observations: an experiment's side of a claim, which ``claims`` judges."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
 
 MIN_PAIRS = 5
@@ -12,7 +13,7 @@ MIN_PAIRS = 5
 
 @dataclass(frozen=True)
 class Level:
-    """How far one side of a comparison has come: its mean score, between what guessing gets and the best there is.
+    """The level of one side of a comparison: its mean score, between that of guessing and the best there is.
 
     ``floor`` may lie above ``ceiling``, as for errors. Closer than ``distance`` to the floor counts as being there.
     """
@@ -39,10 +40,10 @@ class Measurement:
     """Our side of one claim: a value per seed, paired differences where the claim compares two models.
 
     ``paper_settings``: whether task, model and training are the paper's own, without which nothing counts as
-    reproduced. ``levels``: where the sides of the comparison stand; without them every measurement informs. ``barred``:
-    why nothing can be compared by a rule of the experiment's own, in a few words; empty where it can. ``paper_value``:
-    the paper's over the settings that were measured, where the claim's own is a mean over more; ``remark`` says so.
-    ``margin``: below it a difference counts as none; the claim's, once it is judged.
+    reproduced. ``levels``: where the sides of the comparison are; without them every measurement informs.
+    ``excluded_because``: why nothing can be compared by a rule of the experiment's own, in a few words; empty where it
+    can. ``paper_value``: the paper's over the settings that were measured, where the claim's own is a mean over more;
+    ``remark`` says so. ``margin``: below it a difference counts as none; the claim's, once it is judged.
     """
 
     claim: str
@@ -51,16 +52,16 @@ class Measurement:
     records: Sequence[str] = field(default_factory=tuple)
     paper_settings: bool = False
     levels: Sequence[Level] = field(default_factory=tuple)
-    barred: str = ""
+    excluded_because: str = ""
     paper_value: float | None = None
     remark: str = ""
     margin: float = math.nan
 
     @property
-    def idle(self) -> str:
-        """Why nothing can be compared: a rule bars it, all sides are at the floor, or a ceiling decides; else empty."""
-        if self.barred:
-            return self.barred
+    def uninformative_because(self) -> str:
+        """Why nothing can be compared: a rule, all sides at the floor, or a ceiling that decides; empty if it can."""
+        if self.excluded_because:
+            return self.excluded_because
         if self.levels and all(v.at_floor for v in self.levels):
             return "no side is above guessing"
         return "a side is nearer to its ceiling than the margin" if self.at_ceiling else ""
@@ -78,20 +79,22 @@ class Measurement:
     @property
     def begun(self) -> bool:
         """False where nothing can be compared because too little was learned: then a smaller tier may say more."""
-        return not self.barred and not (self.levels and all(v.at_floor for v in self.levels))
+        return not self.excluded_because and not (self.levels and all(v.at_floor for v in self.levels))
 
     @property
     def informative(self) -> bool:
         """Whether at least one side has left the floor, and no ceiling decides."""
-        return not self.idle
+        return not self.uninformative_because
 
     @property
     def undecided(self) -> str:
-        """What keeps it from a verdict, as ``idle`` or too few pairs; empty where the interval decides."""
+        """Why there is no verdict: nothing can be compared, or pairs are too few; empty where the interval decides."""
         pairs = len(self.values)
         few = f"{pairs} of {MIN_PAIRS} pairs" if pairs < MIN_PAIRS else ""
         scoreless = sum(math.isnan(value) for value in self.values)
-        return self.idle or few or (f"{scoreless} of {pairs} pairs without a score" if scoreless else "")
+        return (
+            self.uninformative_because or few or (f"{scoreless} of {pairs} pairs without a score" if scoreless else "")
+        )
 
 
 @dataclass(frozen=True)
@@ -138,11 +141,16 @@ class Observation:
     records: Sequence[str] = field(default_factory=tuple)
 
 
-def weight(measurement: Measurement | Check | Observation) -> tuple[bool, bool]:
-    """What lets a measurement stand for its claim before those of other tiers: that it can conclude, then its pairs."""
+def priority(measurement: Measurement | Check | Observation) -> tuple[bool, bool]:
+    """Key by which one tier's measurement of a claim comes before another's: that it can conclude, then its pairs."""
     if isinstance(measurement, Check):
         return True, True
     if isinstance(measurement, Observation):
         return measurement.found != "uninformative", not measurement.why
     enough = len(measurement.values) >= MIN_PAIRS
     return enough and measurement.begun, enough
+
+
+def name_of(record: Record) -> str:
+    """Name of a record for claims and figures that rest on it, "experiment/id"."""
+    return f"{record.experiment}/{record.id}"

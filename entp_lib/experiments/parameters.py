@@ -1,4 +1,4 @@
-"""What notebooks accept in their parameters cells, checked before anything runs."""
+"""Parameters of notebooks, checked before anything runs."""
 
 import ast
 import dataclasses
@@ -20,7 +20,7 @@ INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind th
 
 @dataclass(frozen=True)
 class NotebookParameters:
-    """What every notebook accepts in its parameters cell; notebooks with more of them subclass it.
+    """Parameters that every notebook accepts in its parameters cell; notebooks with more of them subclass it.
 
     ``tier``: ``best`` shows the best records there are and computes what has none at ``quick``; ``smoke``,
     ``quick``, ``gpu`` or ``paper`` asks for that one. ``seeds`` = 0: as many as the tier has. ``fresh`` computes

@@ -11,7 +11,7 @@ from entp_lib.tasks import build_task
 
 
 def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]) -> str:
-    """What task, model and schedule of training runs have that the paper's do not, as "steps 1,200 (150,000)".
+    """Settings of training runs that the paper's do not have, as "steps 1,200 (150,000)": task, model, schedule.
 
     Compared are the runs of the paper's tier whose labels are most alike; where a setting varies, all values are named.
     Empty where there are no training runs, or no such tier.

@@ -1,4 +1,4 @@
-"""What ``Transformer.forward`` is given: checked, so that a mistake is named before anything is computed.
+"""Checks of the arguments of ``Transformer.forward``, so that a mistake is named before anything is computed.
 
 Letters: B batch, T tokens.
 """
@@ -8,71 +8,69 @@ from torch import Tensor
 
 from entp_lib.config import ModelConfig
 
+WHOLE = (torch.int64, torch.int32)
+REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
 
 def check_inputs(cfg: ModelConfig, inputs: Tensor, wanted_BT: Tensor | None, prompt_lengths_B: Tensor | None) -> None:
     """Raise ValueError, naming the value, where inputs, wanted positions or prompts do not fit the model of ``cfg``."""
-    expected = 2 if cfg.input_dim is None else 3
-    want = "(B, T) token ids" if expected == 2 else f"(B, T, {cfg.input_dim})"
-    check_tensor("inputs", inputs, want, "torch.tensor([[3, 1, 2]])" if expected == 2 else "torch.randn(2, 5, 3)")
-    if inputs.dim() != expected or (expected == 3 and inputs.shape[2] != cfg.input_dim):
-        raise ValueError(f"inputs of shape {tuple(inputs.shape)}: this model takes {want}")
-    if expected == 2 and inputs.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"inputs of type {inputs.dtype}: token ids must be torch.int64 (inputs.long())")
-    if expected == 3 and not inputs.is_floating_point():
-        raise ValueError(f"inputs of type {inputs.dtype}: this model's inputs are real numbers (inputs.float())")
-    if inputs.shape[0] == 0 or inputs.shape[1] == 0:
+    if cfg.input_dim is None:
+        check_tensor("inputs", inputs, WHOLE, (None, None), "token ids, torch.int64,")
+    else:
+        check_tensor("inputs", inputs, REAL, (None, None, cfg.input_dim), "real numbers")
+    batch, length = inputs.shape[:2]
+    if batch * length == 0:
         raise ValueError(f"inputs of shape {tuple(inputs.shape)}: the batch is empty")
     if wanted_BT is not None:
-        check_tensor("wanted", wanted_BT, "a boolean mask (B, T)", "torch.ones(2, 5, dtype=torch.bool)")
-        if wanted_BT.dtype != torch.bool or wanted_BT.shape != inputs.shape[:2]:
-            raise ValueError(
-                f"wanted has shape {tuple(wanted_BT.shape)} and type {wanted_BT.dtype}: "
-                f"must be boolean of shape {tuple(inputs.shape[:2])}"
-            )
-    if inputs.shape[1] > cfg.max_length:
-        raise ValueError(f"{inputs.shape[1]} tokens: beyond the model's max_length of {cfg.max_length}")
-    if expected == 2 and can_look(inputs):
-        low, high = int(inputs.min()), int(inputs.max())
-        if low < 0 or high >= cfg.vocab_size:
-            bad = low if low < 0 else high
-            raise ValueError(f"token id {bad}: outside the vocabulary of {cfg.vocab_size}")
+        check_tensor("wanted", wanted_BT, (torch.bool,), (batch, length), "a boolean mask")
+    if length > cfg.max_length:
+        raise ValueError(f"inputs of {length} tokens: beyond the model's max_length of {cfg.max_length}")
+    if cfg.input_dim is None and can_look(inputs):
+        check_ids("token id", inputs, cfg.vocab_size)
     if cfg.open_prompt:
         check_prompt(inputs, wanted_BT, prompt_lengths_B)
 
 
-def check_relations(
-    cfg: ModelConfig, table: int | None, inputs: Tensor, positions_BT: Tensor | None, mask_BTT: Tensor | None
-) -> None:
+def check_relations(table: int | None, inputs: Tensor, positions_BT: Tensor | None, mask_BTT: Tensor | None) -> None:
     """Raise ValueError where position ids or a mask by row do not fit; entries are looked at on a CPU only.
 
     ``table``: how many positions the model's scheme has vectors for, None for any number.
     """
     batch, length = inputs.shape[:2]
     if positions_BT is not None:
-        check_tensor("positions", positions_BT, "whole numbers (B, T)", "torch.arange(5).expand(2, -1)")
-        if positions_BT.shape != (batch, length) or positions_BT.dtype not in (torch.int64, torch.int32):
-            raise ValueError(
-                f"positions of shape {tuple(positions_BT.shape)} and type {positions_BT.dtype}: must be whole "
-                f"numbers, torch.int64, of shape ({batch}, {length})"
-            )
+        check_tensor("positions", positions_BT, WHOLE, (batch, length), "whole numbers, torch.int64,")
         if can_look(positions_BT):
-            low, high = int(positions_BT.min()), int(positions_BT.max())
-            if low < 0 or (table is not None and high >= table):
-                bad, last = (low if low < 0 else high), "" if table is None else f" to {table - 1}"
-                raise ValueError(f"position id {bad}: {cfg.positions} positions are 0{last or ' or more'}")
+            check_ids("position id", positions_BT, table)
     if mask_BTT is not None:
-        check_tensor("mask", mask_BTT, "boolean (B, T, T)", "torch.ones(2, 5, 5, dtype=torch.bool)")
-        if mask_BTT.dtype != torch.bool or mask_BTT.shape != (batch, length, length):
-            raise ValueError(
-                f"mask has shape {tuple(mask_BTT.shape)} and type {mask_BTT.dtype}: must be boolean of shape "
-                f"({batch}, {length}, {length}), True where a token (row) may see another (column)"
-            )
-        check_own_place(mask_BTT)
+        check_mask(mask_BTT, (batch, length, length))
 
 
-def check_own_place(mask_BQS: Tensor) -> None:
-    """Raise ValueError where one of the last Q of S tokens may not see itself; looked at on a CPU only."""
-    own_BQ = mask_BQS.diagonal(offset=mask_BQS.shape[2] - mask_BQS.shape[1], dim1=1, dim2=2)
+def check_tensor(name: str, value: object, kinds: tuple, shape: tuple, want: str) -> None:
+    """Raise ValueError for what is no tensor of one of the types ``kinds`` and of ``shape``, where None is any size."""
+    sizes = f"({', '.join('BT'[i] if size is None else str(size) for i, size in enumerate(shape))})"
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name} is a {type(value).__name__}: must be a tensor, {want} of shape {sizes}")
+    fits = value.dim() == len(shape) and all(a in (None, b) for a, b in zip(shape, value.shape, strict=True))
+    if not fits or value.dtype not in kinds:
+        found = f"{name} of shape {tuple(value.shape)} and type {value.dtype}"
+        raise ValueError(f"{found}: must be {want} of shape {sizes}")
+
+
+def check_ids(name: str, ids: Tensor, size: int | None) -> None:
+    """Raise ValueError for ids below 0, or not below ``size``."""
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or (size is not None and high >= size):
+        right = "0 or more" if size is None else f"from 0 to {size - 1}"
+        raise ValueError(f"{name} {low if low < 0 else high}: must be {right}")
+
+
+def check_mask(mask_BQS: Tensor, shape: tuple[int, int, int]) -> None:
+    """Raise ValueError for a mask of another shape or type, or where one of the last Q of S tokens does not see itself.
+
+    Entries are looked at on a CPU only.
+    """
+    check_tensor("mask", mask_BQS, (torch.bool,), shape, "boolean, True where a token (row) may see another (column),")
+    own_BQ = mask_BQS.diagonal(offset=shape[2] - shape[1], dim1=1, dim2=2)
     if can_look(mask_BQS) and not own_BQ.all():
         row, place = (~own_BQ).nonzero()[0].tolist()
         raise ValueError(f"mask: token {place} of row {row} may not see itself; every token must")
@@ -83,22 +81,22 @@ def check_prompt(inputs: Tensor, wanted_BT: Tensor | None, prompt_lengths_B: Ten
     batch, length = inputs.shape[:2]
     if not isinstance(prompt_lengths_B, Tensor) or prompt_lengths_B.shape != (batch,):
         raise ValueError(f"a prefix decoder needs prompt_lengths of shape ({batch},), how many tokens each prompt has")
-    if can_look(inputs):
-        whole = not prompt_lengths_B.is_floating_point() and prompt_lengths_B.dtype != torch.bool
-        if not whole or (batch and not 1 <= int(prompt_lengths_B.min()) <= int(prompt_lengths_B.max()) <= length):
-            raise ValueError(f"prompt_lengths must be whole numbers from 1 to the {length} tokens of a row")
-    places_T = torch.arange(length, device=inputs.device)
-    inside = (
-        wanted_BT is not None and can_look(inputs) and (wanted_BT & (places_T < prompt_lengths_B[:, None] - 1)).any()
-    )
-    if inside:
+    if not can_look(inputs):
+        return
+    whole = not prompt_lengths_B.is_floating_point() and prompt_lengths_B.dtype != torch.bool
+    if not whole or not 1 <= int(prompt_lengths_B.min()) <= int(prompt_lengths_B.max()) <= length:
+        raise ValueError(f"prompt_lengths must be whole numbers from 1 to the {length} tokens of a row")
+    if wanted_BT is not None and (wanted_BT & ~after_prompts(inputs, prompt_lengths_B)).any():
         raise ValueError("a wanted position lies inside the prompt, where a prefix decoder sees its answer")
 
 
-def check_tensor(name: str, value: object, want: str, example: str) -> None:
-    """Raise ValueError where an argument is no tensor at all."""
-    if not isinstance(value, Tensor):
-        raise ValueError(f"{name} is a {type(value).__name__}: must be a tensor, {want}, such as {example}")
+def after_prompts(inputs: Tensor, prompt_lengths_B: Tensor | None) -> Tensor | None:
+    """Boolean (B, T): positions from each prompt's last token on; None where the arguments will not do."""
+    if not (isinstance(inputs, Tensor) and isinstance(prompt_lengths_B, Tensor) and inputs.dim() > 1):
+        return None
+    if prompt_lengths_B.shape != inputs.shape[:1]:
+        return None
+    return torch.arange(inputs.shape[1], device=inputs.device) >= prompt_lengths_B[:, None] - 1
 
 
 def can_look(x: Tensor) -> bool:
@@ -109,10 +107,3 @@ def can_look(x: Tensor) -> bool:
 def has_shapes_alone(x: Tensor) -> bool:
     """Whether there are no entries to plan by: in compilation and export, and on the meta device."""
     return x.device.type == "meta" or torch.compiler.is_compiling()
-
-
-def after_prompts(inputs: Tensor, prompt_lengths_B: Tensor | None) -> Tensor | None:
-    """Boolean (B, T): positions from each prompt's last token on; None where the arguments will not do."""
-    if not (isinstance(inputs, Tensor) and isinstance(prompt_lengths_B, Tensor) and inputs.dim() > 1):
-        return None
-    return torch.arange(inputs.shape[1], device=inputs.device) >= prompt_lengths_B.view(-1, 1) - 1

@@ -1,4 +1,4 @@
-"""What ENTP and decoders cost, counted (§5, Table 1, appendix D).
+"""Costs of ENTP and decoders, counted (§5, Table 1, appendix D).
 
 Operations are multiply-adds of the matrix products: all linear maps, scores and weighted sums. Table 1 gives the
 encoder O(n² D L) and the decoder O(n D L) per token. That leaves out the linear maps, 12 D² per token and layer, which
@@ -58,38 +58,30 @@ def next_token(cfg: ModelConfig, n: int) -> int:
 
 
 def entp_fast(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
-    """All layers full: the wanted prefixes of one sequence of ``tokens`` tokens, as ``entp_lib.models.entp.fast`` does.
+    """``training_pass`` with all layers full."""
+    return training_pass(cfg, lengths, tokens, full=cfg.n_layers)
 
-    The first layer's projections once per token; the last layer once per prefix, but for 2 n H D of scores and means.
-    Rotary positions turn the last layer's keys, which are formed for that: n D² more, and scores of n D in place of
-    n H D.
+
+def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int, full: int | None = None) -> int:
+    """The wanted prefixes of one sequence of ``tokens`` tokens as this library computes them, for any architecture.
+
+    Causal layers once over the sequence, scores above the diagonal included; then ``full`` layers (those of ``cfg``) on
+    every prefix, as ``entp_lib.models.entp.fast`` does: the first one's projections once per token, the last one once
+    per prefix, but for 2 n H D of scores and means. Rotary positions turn the last layer's keys, which are formed for
+    that: n D² more, and scores of n D in place of n H D. The output layer at the wanted positions alone.
     """
-    return prefixes_pass(cfg, cfg.n_layers, lengths, tokens)
-
-
-def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
-    """The wanted positions of one sequence as this library computes them, for any architecture.
-
-    Causal layers once, full ones as in ``entp_fast``; the output layer at the wanted positions alone.
-    """
-    return prefixes_pass(cfg, recomputed(cfg), lengths, tokens)
-
-
-def prefixes_pass(cfg: ModelConfig, full: int, lengths: Sequence[int], tokens: int) -> int:
-    """Causal layers once over the sequence, scores above the diagonal included, then ``full`` ones on every prefix."""
-    width = cfg.width
+    width, full = cfg.width, recomputed(cfg) if full is None else full
     causal = cfg.n_layers - full if full > 1 else cfg.n_layers  # a single full layer is causal
-    below = causal * (tokens * linear_maps(cfg) + 2 * tokens**2 * width)
-    outputs = len(lengths) * head(cfg)
+    total = causal * (tokens * linear_maps(cfg) + 2 * tokens**2 * width) + len(lengths) * head(cfg)
     if causal == cfg.n_layers:
-        return below + outputs
+        return total
     pairs, squares = sum(lengths), sum(n * n for n in lengths)
     first = 3 * tokens * width**2 + 9 * pairs * width**2 + 2 * squares * width
     middle = (full - 2) * (pairs * linear_maps(cfg) + 2 * squares * width)
     last = len(lengths) * linear_maps(cfg) + 2 * pairs * cfg.n_heads * width
     if cfg.positions == "rotary":
         last += (pairs - len(lengths)) * width**2 - pairs * (cfg.n_heads - 1) * width
-    return below + first + middle + last + outputs
+    return total + first + middle + last
 
 
 def recomputed(cfg: ModelConfig) -> int:

@@ -8,11 +8,14 @@ kept, a saving of 3 in 12 L units of matrix work that is not worth a cache; a si
 Letters: B batch, T tokens, V vocabulary, H heads, K head width, D width, W beams.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from entp_lib.models.arguments import check_own_place, check_tensor
+from entp_lib.models.arguments import WHOLE, check_ids, check_mask, check_tensor
 from entp_lib.models.relations import masked
 from entp_lib.models.transformer import Transformer
 
@@ -20,7 +23,7 @@ from entp_lib.models.transformer import Transformer
 class Cache:
     """Keys and values (B, H, max_length, K) of every layer, preallocated; ``length`` positions are filled.
 
-    Beside them the position ids of what is filled, (B, max_length), for schemes that compare them.
+    Their position ids, (B, max_length), are kept too, for schemes that compare them.
     """
 
     def __init__(self, model: Transformer, batch: int, max_length: int | None = None):
@@ -28,18 +31,16 @@ class Cache:
         self.max_length = cfg.max_length if max_length is None else max_length
         if not 1 <= self.max_length <= cfg.max_length:
             raise ValueError(f"a cache of {self.max_length} positions: must be in 1..{cfg.max_length}, the model's own")
-        like = model.ln_f.weight
         shape = (cfg.n_layers, 2, batch, cfg.n_heads, self.max_length, cfg.width // cfg.n_heads)
-        self.kv = like.new_zeros(shape)
-        self.positions_BT = torch.zeros(batch, self.max_length, dtype=torch.long, device=like.device)
+        self.kv = model.ln_f.weight.new_zeros(shape)
+        self.positions_BT = torch.zeros(batch, self.max_length, dtype=torch.long, device=self.kv.device)
         self.length = 0
 
     def extend(self, layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
         """Store new positions of ``layer`` behind ``length``; return all keys and values up to them."""
-        stop = self.length + k_BHTK.shape[2]
-        self.kv[layer, 0, :, :, self.length : stop] = k_BHTK
-        self.kv[layer, 1, :, :, self.length : stop] = v_BHTK
-        return self.kv[layer, 0, :, :, :stop], self.kv[layer, 1, :, :, :stop]
+        stop, (keys, values) = self.length + k_BHTK.shape[2], self.kv[layer]
+        keys[:, :, self.length : stop], values[:, :, self.length : stop] = k_BHTK, v_BHTK
+        return keys[:, :, :stop], values[:, :, :stop]
 
     def select(self, rows: Tensor) -> None:
         """Keep (and repeat) the given rows of the batch, as beam search does."""
@@ -71,17 +72,9 @@ def cached_logits(
     if len(tokens_BT) != len(cache.positions_BT):
         raise ValueError(f"{len(tokens_BT)} rows of tokens: the cache has {len(cache.positions_BT)}")
     if mask_BTS is not None:
-        if mask_BTS.dtype != torch.bool or mask_BTS.shape != (len(tokens_BT), new, stop):
-            raise ValueError(
-                f"mask of shape {tuple(mask_BTS.shape)} and type {mask_BTS.dtype}: must be boolean of shape "
-                f"({len(tokens_BT)}, {new}, {stop})"
-            )
-        check_own_place(mask_BTS)
-    scheme, device = model.positions, tokens_BT.device
-    x, added = (
-        model.embedding(tokens_BT),
-        scheme.embeddings(slice(start, stop) if positions_BT is None else positions_BT),
-    )
+        check_mask(mask_BTS, (len(tokens_BT), new, stop))
+    scheme, device, x = model.positions, tokens_BT.device, model.embedding(tokens_BT)
+    added = scheme.embeddings(slice(start, stop) if positions_BT is None else positions_BT)
     x = x if added is None else x + added
     if positions_BT is None:
         positions_BT = torch.arange(start, stop, device=device)[None]
@@ -166,27 +159,33 @@ def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
 
 
 def check_room(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
-    """Length after generation; ValueError where the prompt is empty or the position table too short."""
+    """Length after generation; ValueError for a prompt that is none and where the position table is too short."""
     if model.cfg.input_dim is not None:
         raise ValueError("generation needs a model of tokens; this one has continuous inputs")
-    check_tensor("prompt", prompt_BT, "token ids (B, T)", "torch.tensor([[3, 1, 2]])")
-    if prompt_BT.dim() != 2 or 0 in prompt_BT.shape:
-        raise ValueError(f"prompt of shape {tuple(prompt_BT.shape)}: must be (B, T) with at least one token")
-    if prompt_BT.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"prompt of type {prompt_BT.dtype}: token ids must be torch.int64 (prompt.long())")
+    check_tensor("prompt", prompt_BT, WHOLE, (None, None), "token ids, torch.int64,")
+    if 0 in prompt_BT.shape:
+        raise ValueError(f"prompt of shape {tuple(prompt_BT.shape)}: must have at least one token")
     if new_tokens < 1:
         raise ValueError(f"new_tokens = {new_tokens}: must be at least 1")
-    low, high = int(prompt_BT.min()), int(prompt_BT.max())
-    if low < 0 or high >= model.cfg.vocab_size:
-        bad = low if low < 0 else high
-        raise ValueError(f"token id {bad}: outside the vocabulary of {model.cfg.vocab_size}")
-    length = prompt_BT.shape[1] + new_tokens
-    if length - 1 > model.cfg.max_length:  # the last token is never read
+    check_ids("token id", prompt_BT, model.cfg.vocab_size)
+    length, longest = prompt_BT.shape[1] + new_tokens, model.cfg.max_length
+    if length - 1 > longest:  # the last token is never read
         raise ValueError(
-            f"{prompt_BT.shape[1]} + {new_tokens} tokens: reading {length - 1} of them is beyond the model's "
-            f"max_length of {model.cfg.max_length}"
+            f"new_tokens = {new_tokens} after {prompt_BT.shape[1]}: reading {length - 1} tokens is beyond the model's "
+            f"max_length of {longest}"
         )
     return length
+
+
+@contextlib.contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """The model without dropout meanwhile."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 @torch.no_grad()
@@ -208,9 +207,7 @@ def generate(
     """
     length = check_room(model, prompt_BT, new_tokens)
     check_sampling(temperature, top_k, top_p)
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         stepper = Stepper(model, prompt_BT, length - 1, use_cache)
         for _ in range(new_tokens):
             logits_BV = stepper.logits()
@@ -219,8 +216,6 @@ def generate(
             else:
                 probabilities_BV = filtered(logits_BV, temperature, top_k, top_p)
                 stepper.append(probabilities_BV.multinomial(1, generator=generator)[:, 0])
-    finally:
-        model.train(was_training)
     return stepper.tokens_BT
 
 
@@ -234,15 +229,11 @@ def beam_search(
     One beam is greedy search; with V^(new_tokens - 1) beams or more the search is exhaustive. Fewer are returned where
     fewer exist. Raises ValueError as ``generate`` does, and where the prompt is not one row.
     """
-    check_tensor("prompt", prompt_T, "token ids (T,)", "torch.tensor([3, 1, 2])")
-    if prompt_T.dim() != 1:
-        raise ValueError(f"prompt of shape {tuple(prompt_T.shape)}: must be (T,), one prompt at a time")
+    check_tensor("prompt", prompt_T, WHOLE, (None,), "token ids of one prompt, torch.int64,")
     length = check_room(model, prompt_T[None], new_tokens)
     if beams < 1:
         raise ValueError(f"beams = {beams}: must be at least 1")
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         stepper = Stepper(model, prompt_T[None], length - 1, use_cache)
         scores_W = torch.zeros(1, dtype=torch.float64, device=prompt_T.device)
         for _ in range(new_tokens):
@@ -250,6 +241,4 @@ def beam_search(
             vocab = candidates_WV.shape[1]
             scores_W, chosen = candidates_WV.flatten().topk(min(beams, candidates_WV.numel()))
             stepper.append(chosen % vocab, chosen // vocab)
-    finally:
-        model.train(was_training)
     return stepper.tokens_BT, scores_W

@@ -20,7 +20,7 @@ from entp_lib.config import ModelConfig
 from entp_lib.models import grouping, packing
 from entp_lib.models.kernels import Groups
 from entp_lib.models.packing import Rows
-from entp_lib.models.relations import Relations
+from entp_lib.models.relations import NOTHING, Relations
 from entp_lib.validation import one_of
 
 # Entries (tokens times width) that a part holds unless a budget is given.
@@ -31,7 +31,7 @@ MICRO_BATCH_ENTRIES = {"cpu": 2**20, "cuda": 2**26}
 class Part:
     """Wanted positions that go through the stack at one time, and how.
 
-    ``wanted_BT``: which they are, of this part alone. ``layout`` is None where the whole sequence runs once, for a
+    ``wanted_BT``: those of this part alone. ``layout`` is None where the whole sequence runs once, for a
     decoder; else groups or rows of prefixes, and ``places_P`` says which of the whole step's wanted positions, in
     row-major order, each of them is.
     """
@@ -51,7 +51,9 @@ def plan(wanted_BT: Tensor, token_budget: int, pack: bool) -> list[Part]:
     rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
     if not len(rows_N):
         return []
-    grouping.check_budget(token_budget, int(ends_N.max()) + 1)
+    longest = int(ends_N.max()) + 1
+    if token_budget < longest:
+        raise ValueError(f"token_budget = {token_budget}: below the longest wanted prefix, of {longest} tokens")
     if pack:
         rows = packing.pack(rows_N, ends_N + 1, wanted_BT.shape[1])
         layouts = packing.chunks(rows, max(1, token_budget // rows.index_RC.shape[1]))
@@ -62,9 +64,8 @@ def plan(wanted_BT: Tensor, token_budget: int, pack: bool) -> list[Part]:
         places = order_N.split([sum(rows for _, rows, _ in layout) for layout in layouts])
     parts = []
     for layout, places_P in zip(layouts, places, strict=True):
-        part_BT = wanted_BT if len(layouts) == 1 else torch.zeros_like(wanted_BT)
-        if len(layouts) > 1:
-            part_BT[rows_N[places_P], ends_N[places_P]] = True
+        part_BT = torch.zeros_like(wanted_BT)
+        part_BT[rows_N[places_P], ends_N[places_P]] = True
         parts.append(Part(part_BT, layout, places_P))
     return parts
 
@@ -76,14 +77,12 @@ def whole(wanted_BT: Tensor) -> Part:
     return Part(wanted_BT, [(None, batch, t) for t in range(1, length + 1)], places_BT.t().flatten())
 
 
-def reference(
-    blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor, relations: Relations | None = None
-) -> Tensor:
+def reference(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor, relations: Relations = NOTHING) -> Tensor:
     """Hidden states (N, D) after the stack, one prefix at a time: the definition, for tests and comparison."""
     rows = []
     for b, t in wanted_BT.nonzero().tolist():
         x = x_BTD[b : b + 1, : t + 1]
-        bias, rotation = (None, None) if relations is None else relations.prefix(b, t + 1)
+        bias, rotation = relations.group(slice(b, b + 1), t + 1)
         for block in blocks:
             x = block(x, bias, rotation=rotation)
         rows.append(x[0, -1].clone())  # a view would keep the whole prefix
@@ -94,7 +93,7 @@ def fast(
     blocks: Sequence[nn.Module],
     x_BTD: Tensor,
     parts: Sequence[Part],
-    relations: Relations | None = None,
+    relations: Relations = NOTHING,
     again: bool = False,
 ) -> Tensor:
     """Hidden states (N, D) of the parts together, in row-major order of what they want; two layers or more.
@@ -107,15 +106,13 @@ def fast(
     outputs = []
     for part in parts:
         stack = packing.stack if isinstance(part.layout, Rows) else grouping.stack
-        if again:
-            outputs.append(checkpoint(stack, blocks, x_BTD, part.layout, relations, use_reentrant=False))
-        else:
-            outputs.append(stack(blocks, x_BTD, part.layout, relations))
+        arguments = (blocks, x_BTD, part.layout, relations)
+        outputs.append(checkpoint(stack, *arguments, use_reentrant=False) if again else stack(*arguments))
     return torch.cat(outputs)[torch.cat([part.places_P for part in parts]).argsort()]
 
 
 def packs(device: str, tokens: int, width: int) -> bool:
-    """Whether prefixes go packed in rows: on a GPU, where sequences are short beside the width.
+    """Whether prefixes go packed in rows: on a GPU, where sequences are short against the width.
 
     Groups launch kernels for every length and layer, packed rows a handful a layer; but they compute about T² / 3
     masked scores a row, T / 18 D of the work of its linear maps. Not measured on a GPU yet: ``benchmarks.engine`` does.
@@ -126,21 +123,6 @@ def packs(device: str, tokens: int, width: int) -> bool:
 def micro_batch_tokens(device: str, width: int, longest: int) -> int:
     """Tokens of a micro-batch where none is asked for: what keeps the machine's caches warm and busy."""
     return max(longest, MICRO_BATCH_ENTRIES.get(device, 2**26) // width)
-
-
-def budget_tokens(cfg: ModelConfig, activation_bytes: int, dtype: torch.dtype = torch.float32) -> int:
-    """Token budget that keeps the activations of one training micro-batch within so many bytes.
-
-    A layer keeps about 15 D entries per token (norms, projections, attention, twice the hidden width of the MLP),
-    and half as much again is in use at the peak of the backward pass.
-    """
-    per_token = 23 * cfg.n_layers * cfg.width * dtype.itemsize
-    if activation_bytes < per_token * cfg.max_length:
-        raise ValueError(
-            f"activation_bytes = {activation_bytes}: one prefix of {cfg.max_length} tokens needs about "
-            f"{per_token * cfg.max_length}"
-        )
-    return activation_bytes // per_token
 
 
 def token_forwards(model: ModelConfig | str, wanted_BT: Tensor) -> int:

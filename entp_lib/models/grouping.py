@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib.models import kernels
-from entp_lib.models.kernels import Groups, offsets
+from entp_lib.models.kernels import Group, Groups, offsets
 from entp_lib.models.last_layer import attention_weights, read_last
-from entp_lib.models.relations import Relations, add_bias
+from entp_lib.models.relations import NOTHING, Relations, add_bias
 
 
-def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups, relations: Relations | None = None) -> Tensor:
+def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups, relations: Relations = NOTHING) -> Tensor:
     """Hidden states (P, D) after the stack for the prefixes of ``groups``, in their order.
 
     The fused kernels attend without positional turns, biases or masks; with any of these they compute the MLPs alone.
@@ -26,12 +26,12 @@ def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups, relations:
     def finish(block: nn.Module, x: Tensor, attended: Tensor) -> Tensor:
         return kernels.feed_forward(block, x + attended) if fused else block.residual(x, attended)
 
-    if fused and relations is None:
+    if fused and relations.empty:
         x_MD = kernels.feed_forward(first, kernels.attend_prefixes(first, x_BTD, groups))
     else:
         x_MD = finish(first, *plain_attend_prefixes(first, x_BTD, groups, relations))
     for block in middle:
-        if fused and relations is None:
+        if fused and relations.empty:
             x_MD = kernels.feed_forward(block, kernels.attend(block, x_MD, groups))
         else:
             x_MD = finish(block, x_MD, plain_attend(block, x_MD, groups, relations))
@@ -40,53 +40,53 @@ def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups, relations:
     return finish(last, *ends)
 
 
-def of_group(relations: Relations | None, chosen: Tensor | None, rows: int, length: int) -> tuple:
-    """Bias and rotation of a group's prefixes, None for nothing."""
-    return (None, None) if relations is None else relations.group(slice(rows) if chosen is None else chosen, length)
+def rows_picked(group: Group) -> slice | Tensor:
+    """The rows of the batch that a group's prefixes come from."""
+    chosen, rows, _ = group
+    return slice(rows) if chosen is None else chosen
 
 
 def plain_attend_prefixes(
-    block: nn.Module, x_BTD: Tensor, groups: Groups, relations: Relations | None = None
+    block: nn.Module, x_BTD: Tensor, groups: Groups, relations: Relations = NOTHING
 ) -> tuple[Tensor, Tensor]:
     """First layer: the prefixes' inputs and their attention output, each (M, D), from shared projections."""
-    qkv_BHTK = block.attention.project(block.ln_1(x_BTD), None if relations is None else relations.rotation)
+    qkv_BHTK = block.attention.project(block.ln_1(x_BTD), relations.rotation)
     inputs, outputs = [], []
-    for chosen, rows, length in groups:
-        pick = slice(rows) if chosen is None else chosen
+    for group in groups:
+        pick, length = rows_picked(group), group[2]
         inputs.append(x_BTD[pick, :length].flatten(0, 1))
         q, k, v = (z[pick, :, :length] for z in qkv_BHTK)
-        bias, _ = of_group(relations, chosen, rows, length)
+        bias, _ = relations.group(pick, length)
         outputs.append(block.attention(q, k, v, bias, False).flatten(0, 1))
     return torch.cat(inputs), torch.cat(outputs)
 
 
-def plain_attend(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relations | None = None) -> Tensor:
+def plain_attend(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relations = NOTHING) -> Tensor:
     """Attention output (M, D) over groups of equally long sequences."""
     sizes = [rows * length for _, rows, length in groups]
     outputs = []
-    for part, (chosen, rows, length) in zip(block.ln_1(x_MD).split(sizes), groups, strict=True):
-        bias, rotation = of_group(relations, chosen, rows, length)
-        q, k, v = block.attention.project(part.view(rows, length, -1), rotation)
+    for part, group in zip(block.ln_1(x_MD).split(sizes), groups, strict=True):
+        bias, rotation = relations.group(rows_picked(group), group[2])
+        q, k, v = block.attention.project(part.view(*group[1:], -1), rotation)
         outputs.append(block.attention(q, k, v, bias, False).flatten(0, 1))
     return torch.cat(outputs)
 
 
-def read_ends(
-    block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relations | None = None
-) -> tuple[Tensor, Tensor]:
+def read_ends(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relations = NOTHING) -> tuple[Tensor, Tensor]:
     """Last layer: the inputs (P, D) at the prefixes' ends and their attention output (P, D)."""
     sizes, counts = [rows * length for _, rows, length in groups], [rows for _, rows, _ in groups]
 
     def means(seeking: Tensor, z_MD: Tensor, keys_MHK):  # Tensor or None; torch 2.9 compiles no "|" in here
         found, masses, start = [], [], 0
-        for z, few, (chosen, rows, length) in zip(z_MD.split(sizes), seeking.split(counts), groups, strict=True):
+        for z, few, group in zip(z_MD.split(sizes), seeking.split(counts), groups, strict=True):
+            _, rows, length = group
             z = z.view(rows, length, -1)
             if keys_MHK is None:
                 scores = few @ z.transpose(1, 2)
             else:
                 keys_RTHK = keys_MHK[start : start + rows * length].unflatten(0, (rows, length))
                 scores = torch.einsum("rhk,rthk->rht", few, keys_RTHK)
-            bias, _ = of_group(relations, chosen, rows, length)
+            bias, _ = relations.group(rows_picked(group), length)
             scores = add_bias(scores, None if bias is None else bias[:, :, -1])
             weights = attention_weights(block.attention, scores, z.dtype)
             found.append(weights @ z)
@@ -94,27 +94,18 @@ def read_ends(
             start += rows * length
         return torch.cat(found), torch.cat(masses)
 
-    return read_last(block, x_MD, last_tokens(groups, x_MD.device), means, flat_rotation(groups, relations))
-
-
-def flat_rotation(groups: Groups, relations: Relations | None) -> tuple[Tensor, Tensor] | None:
-    """Cosines and sines of every flat token, (M, 1, K)."""
-    if relations is None or relations.rotation is None:
-        return None
-    parts = []
-    for chosen, rows, length in groups:
-        _, rotation = of_group(relations, chosen, rows, length)
-        parts.append([x.expand(rows, -1, -1, -1).transpose(1, 2).flatten(0, 1) for x in rotation])
-    return tuple(torch.cat(x) for x in zip(*parts, strict=True))
-
-
-def last_tokens(groups: Groups, device: torch.device) -> Tensor:
-    """Flat index (P,) of every prefix's last token."""
     ends = [
-        torch.arange(1, rows + 1, device=device) * length + (start - 1)
+        torch.arange(1, rows + 1, device=x_MD.device) * length + (start - 1)
         for start, (_, rows, length) in zip(offsets(groups)[: len(groups)], groups, strict=True)
     ]
-    return torch.cat(ends)
+    rotation = None
+    if relations.rotation is not None:  # of every flat token, (M, 1, K)
+        parts = []
+        for group in groups:
+            turns = relations.group(rows_picked(group), group[2])[1]
+            parts.append([x.expand(group[1], -1, -1, -1).transpose(1, 2).flatten(0, 1) for x in turns])
+        rotation = tuple(torch.cat(x) for x in zip(*parts, strict=True))
+    return read_last(block, x_MD, torch.cat(ends), means, rotation)
 
 
 def micro_batches(rows_N: Tensor, lengths_N: Tensor, batch: int, token_budget: int) -> list[Groups]:
@@ -122,7 +113,6 @@ def micro_batches(rows_N: Tensor, lengths_N: Tensor, batch: int, token_budget: i
 
     Each is a list of groups (rows, R, T): R prefixes of length T, ``rows`` None where they are all rows in order.
     """
-    check_budget(token_budget, int(lengths_N[-1]))
     parts, held = [[]], 0
     lengths, counts = torch.unique_consecutive(lengths_N, return_counts=True)
     for length, rows in zip(lengths.tolist(), rows_N.split(counts.tolist()), strict=True):
@@ -135,9 +125,3 @@ def micro_batches(rows_N: Tensor, lengths_N: Tensor, batch: int, token_budget: i
             parts[-1].append((None if len(taken) == batch else taken, len(taken), length))
             held += len(taken) * length
     return [part for part in parts if part]
-
-
-def check_budget(token_budget: int, longest: int) -> None:
-    """Raise ValueError where not even one prefix fits."""
-    if token_budget < longest:
-        raise ValueError(f"token_budget = {token_budget}: below the longest wanted prefix, of {longest} tokens")

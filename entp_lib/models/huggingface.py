@@ -15,27 +15,6 @@ def copy_gpt2(source: nn.Module, model: Transformer) -> None:
 
     ConfigError where the two are not the same function of their weights.
     """
-    check_same(source, model)
-    model.embedding.weight.copy_(source.wte.weight)
-    model.positions.weight.copy_(source.wpe.weight)
-    pairs = [(source.ln_f, model.ln_f)]
-    for theirs, ours in zip(source.h, model.blocks, strict=True):
-        pairs += [(theirs.ln_1, ours.ln_1), (theirs.ln_2, ours.ln_2)]
-        for conv, linear in (
-            (theirs.attn.c_attn, ours.attention.qkv),
-            (theirs.attn.c_proj, ours.attention.out),
-            (theirs.mlp.c_fc, ours.fc_in),
-            (theirs.mlp.c_proj, ours.fc_out),
-        ):
-            linear.weight.copy_(conv.weight.T)
-            linear.bias.copy_(conv.bias)
-    for theirs, ours in pairs:
-        ours.weight.copy_(theirs.weight)
-        ours.bias.copy_(theirs.bias)
-
-
-def check_same(source: nn.Module, model: Transformer) -> None:
-    """ConfigError where a ``GPT2Model`` has other sizes, or computes otherwise, than ``model``."""
     theirs, ours = source.config, model.cfg
     pairs = {
         "n_layers": (theirs.n_layer, ours.n_layers),
@@ -47,7 +26,22 @@ def check_same(source: nn.Module, model: Transformer) -> None:
         "positions": ("learned", ours.positions),
         "epsilon of the norms": (theirs.layer_norm_epsilon, model.ln_f.eps),
     }
-    for name, (wanted, found) in pairs.items():
-        require(wanted == found, f"{name}: the GPT-2 has {wanted}, this model {found}")
+    for name, (expected, found) in pairs.items():
+        require(expected == found, f"{name}: the GPT-2 has {expected}, this model {found}")
     kind = theirs.activation_function
     require(kind in GELU, f"activation_function = {kind!r} of the GPT-2: this library's models have {GELU[0]!r}")
+    model.embedding.weight.copy_(source.wte.weight)
+    model.positions.weight.copy_(source.wpe.weight)
+    copies = [(source.ln_f, model.ln_f, False)]
+    for theirs, ours in zip(source.h, model.blocks, strict=True):
+        copies += [
+            (theirs.ln_1, ours.ln_1, False),
+            (theirs.ln_2, ours.ln_2, False),
+            (theirs.attn.c_attn, ours.attention.qkv, True),
+            (theirs.attn.c_proj, ours.attention.out, True),
+            (theirs.mlp.c_fc, ours.fc_in, True),
+            (theirs.mlp.c_proj, ours.fc_out, True),
+        ]
+    for theirs, ours, transposed in copies:
+        ours.weight.copy_(theirs.weight.T if transposed else theirs.weight)
+        ours.bias.copy_(theirs.bias)

@@ -1,6 +1,6 @@
 """Half-blocks of the Transformer for a CPU, with their gradients written out: the same function in fewer passes.
 
-A token batch is flat, (M, D); which tokens see each other is told by ``groups``, runs of equally long sequences. The
+A token batch is flat, (M, D); ``groups`` are runs of equally long sequences, whose tokens see each other. The
 MLP goes through the rows in pieces that stay in a core's second-level cache, computes the tanh GELU and its slope
 with vectorised elementary functions (PyTorch's own kernel takes about as long as half a matrix product), and leaves
 factors of one half to the matrix products. Nothing here knows dropout or autocast: ``usable`` says where it applies.
@@ -22,17 +22,16 @@ GELU_1 = math.sqrt(2 / math.pi)
 GELU_3 = 0.044715 * GELU_1
 EPS = 1e-5  # of nn.LayerNorm
 
-Groups = Sequence[tuple[Tensor | None, int, int]]  # (row numbers or None for the first R, R, T)
+Group = tuple[Tensor | None, int, int]  # (row numbers or None for the first R, R, T)
+Groups = Sequence[Group]
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-
-
 ALLOWED = [True]
 
 
 @contextlib.contextmanager
 def left_out() -> Iterator[None]:
-    """Within it none of these kernels applies, so that what computes is what PyTorch's own tools can see."""
+    """Do without these kernels meanwhile, so that PyTorch's own tools can see the operations."""
     before, ALLOWED[0] = ALLOWED[0], False
     try:
         yield

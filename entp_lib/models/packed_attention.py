@@ -2,13 +2,12 @@
 
 ``masked``: one call over whole rows under a block mask, on any device. ``flex``: FlexAttention, which leaves out blocks
 that the mask hides. ``variable``: variable-length attention over the segments, half precision on a GPU only. The first
-is used unless ``use`` was told otherwise; the others only where nothing but the segments says who sees whom.
+is used unless ``use`` names another; the others only where nothing but the segments says who sees whom.
 
 Letters: R rows, C tokens of a row, H heads, K head width.
 """
 
 import functools
-import math
 import os
 import statistics
 import time
@@ -42,13 +41,10 @@ def in_use() -> str:
 
 def attend(q_RHCK: Tensor, k_RHCK: Tensor, v_RHCK: Tensor, segment_RC: Tensor, way: str = "") -> Tensor:
     """Attention output (R, H, C, K) where every token sees its own segment of its row. ConfigError for another way."""
-    if way:
-        one_of("packed attention", way, WAYS)
     way = way or in_use()
-    if way == "flex":
-        return flexible(q_RHCK, k_RHCK, v_RHCK, segment_RC)
-    if way == "variable":
-        return variable(q_RHCK, k_RHCK, v_RHCK, segment_RC)
+    one_of("packed attention", way, WAYS)
+    if way != "masked":
+        return {"flex": flexible, "variable": variable}[way](q_RHCK, k_RHCK, v_RHCK, segment_RC)
     same_R1CC = (segment_RC[:, :, None] == segment_RC[:, None])[:, None]
     return F.scaled_dot_product_attention(q_RHCK, k_RHCK, v_RHCK, attn_mask=same_R1CC)
 
@@ -106,7 +102,7 @@ def choice_study(device: str, dtype: str, rows: int, repeat: int) -> tuple[dict[
     """Seconds of a forward and backward pass in every way, by shape, and the ``choice``: the fastest of all together.
 
     ``dtype``: bf16 or fp32. A way that this machine does not have, or whose output is not that of ``masked`` within
-    2 % of its largest entry (bf16) or 1e-4 (fp32), is told why and not chosen.
+    2 % of its largest entry (bf16) or 1e-4 (fp32), is not chosen; ``left_out`` says why.
     """
     one_of("dtype", dtype, ("bf16", "fp32"))
     found: dict[str, dict[str, float]] = {way: {} for way in WAYS}
@@ -137,16 +133,13 @@ def choice_study(device: str, dtype: str, rows: int, repeat: int) -> tuple[dict[
     return {"choice": choice, "seconds": found, "left_out": why}, {}
 
 
-def seconds(pass_: Callable[[], Tensor], device: str, repeat: int) -> float:
+def seconds(run: Callable[[], Tensor], device: str, repeat: int) -> float:
     """Median seconds of a forward and backward pass, after one that is not counted."""
     times = []
     for _ in range(repeat + 1):
-        if device == "cuda":
-            torch.cuda.synchronize()
         began = time.perf_counter()
-        pass_().square().sum().backward()
+        run().square().sum().backward()
         if device == "cuda":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - began)
-    found = statistics.median(times[1:])
-    return found if math.isfinite(found) else math.inf
+    return statistics.median(times[1:])

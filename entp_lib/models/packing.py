@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from entp_lib.models import packed_attention
 from entp_lib.models.last_layer import attention_weights, read_last
-from entp_lib.models.relations import Relations, add_bias, masked, rotate
+from entp_lib.models.relations import NOTHING, Relations, Rotation, add_bias, masked, rotate
 
 PADDING = 2  # the segment of tokens that belong to no prefix; they see each other, and nobody reads them
 
@@ -60,13 +60,8 @@ def pack(rows_N: Tensor, lengths_N: Tensor, tokens: int) -> Rows:
             first.append(take(high, pairs))
             second.append(take(low, pairs))
         low, high = low + (left[low] == 0), high - (left[high] == 0)
-    return build(torch.cat(first), torch.cat(second), rows_N, lengths_N, tokens, capacity)
-
-
-def build(first_R: Tensor, second_R: Tensor, rows_N: Tensor, lengths_N: Tensor, tokens: int, capacity: int) -> Rows:
-    """The rows in which prefix ``first_R`` comes first and ``second_R`` (or none, -1) follows."""
     device = rows_N.device
-    first_R, second_R = first_R.to(device), second_R.to(device)
+    first_R, second_R = torch.cat(first).to(device), torch.cat(second).to(device)
     place_C = torch.arange(capacity, device=device)
     there_R = second_R >= 0
     one_R1, two_R1 = lengths_N[first_R, None], torch.where(there_R, lengths_N[second_R], 0)[:, None]
@@ -89,27 +84,20 @@ def chunks(rows: Rows, size: int) -> Sequence[Rows]:
         return [rows]
     parts = []
     for start in range(0, total, size):
-        here_N = (rows.slot_N >= 2 * start) & (rows.slot_N < 2 * (start + size))
-        parts.append(
-            Rows(
-                rows.index_RC[start : start + size],
-                rows.segment_RC[start : start + size],
-                rows.slot_N[here_N] - 2 * start,
-                rows.end_N[here_N] - capacity * start,
-                rows.prefix_N[here_N],
-            )
-        )
+        here, here_N = slice(start, start + size), rows.slot_N // 2 // size == start // size
+        slots_N, ends_N = rows.slot_N[here_N] - 2 * start, rows.end_N[here_N] - capacity * start
+        parts.append(Rows(rows.index_RC[here], rows.segment_RC[here], slots_N, ends_N, rows.prefix_N[here_N]))
     return parts
 
 
-def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, rows: Rows, relations: Relations | None = None) -> Tensor:
+def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, rows: Rows, relations: Relations = NOTHING) -> Tensor:
     """Hidden states after the stack at the ends of the prefixes in ``rows``, in the order of ``rows.prefix_N``."""
     first, *middle, last = blocks
     bias, rotation = of_rows(rows, x_BTD.shape[1], relations)
     x_RCD = x_BTD.flatten(0, 1)[rows.index_RC]
     qkv_RCE = first.attention.qkv(first.ln_1(x_BTD)).flatten(0, 1)[rows.index_RC]  # projected once per token
     q, k, v = (first.attention.split(z) for z in qkv_RCE.chunk(3, dim=-1))
-    plain = relations is None and packed_attention.in_use() != "masked"
+    plain = relations.empty and packed_attention.in_use() != "masked"
     plain = plain and not (first.training and first.attention.dropout)
 
     def through(block: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -129,11 +117,8 @@ def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, rows: Rows, relations: Rel
     return last.residual(*read_ends(last, x_RCD, rows, bias, rotation))
 
 
-def of_rows(rows: Rows, tokens: int, relations: Relations | None) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-    """What packed tokens may see, with what is added to their scores (R, 1 or H, C, C), and their rotation."""
-    same_R1CC = (rows.segment_RC[:, :, None] == rows.segment_RC[:, None])[:, None]
-    if relations is None:
-        return same_R1CC, None
+def of_rows(rows: Rows, tokens: int, relations: Relations = NOTHING) -> tuple[Tensor, Rotation | None]:
+    """Mask or bias of packed tokens' scores (R, 1 or H, C, C), segments kept apart, and their rotation."""
     row_RC, place_RC = rows.index_RC // tokens, rows.index_RC % tokens
     bias, rotation = relations.bias_BHTT, relations.rotation
     if bias is not None:
@@ -142,21 +127,15 @@ def of_rows(rows: Rows, tokens: int, relations: Relations | None) -> tuple[Tenso
     if rotation is not None:
         row_RC = row_RC if len(rotation[0]) > 1 else torch.zeros_like(row_RC)
         rotation = tuple(x[row_RC, 0, place_RC][:, None] for x in rotation)
-    return masked(bias, same_R1CC), rotation
+    return masked(bias, (rows.segment_RC[:, :, None] == rows.segment_RC[:, None])[:, None]), rotation
 
 
 def read_ends(
-    block: nn.Module,
-    x_RCD: Tensor,
-    rows: Rows,
-    bias: Tensor | None = None,
-    rotation: tuple[Tensor, Tensor] | None = None,
+    block: nn.Module, x_RCD: Tensor, rows: Rows, bias: Tensor, rotation: Rotation | None = None
 ) -> tuple[Tensor, Tensor]:
     """Last layer: inputs (N, D) at the prefixes' ends and their attention output; ``bias`` as ``of_rows`` has it."""
     n_rows, capacity, width = x_RCD.shape
     n_heads = block.attention.n_heads
-    if bias is None:
-        bias, _ = of_rows(rows, 1, None)
 
     def of_slots(x_N: Tensor, empty: float) -> Tensor:
         """(N, …) as (R, S, …), a slot without a prefix filled with ``empty``."""
@@ -170,9 +149,7 @@ def read_ends(
             keys_RCHK = keys_MHK.unflatten(0, (n_rows, capacity))
             scores_RSHC = torch.einsum("rshk,rchk->rshc", seeking_RSHX, keys_RCHK)
         bias_NHC = bias[rows.end_N // capacity, :, rows.end_N % capacity]
-        bias_RSHC = of_slots(
-            bias_NHC, True if bias.dtype == torch.bool else 0
-        )  # an empty slot looks everywhere, unread
+        bias_RSHC = of_slots(bias_NHC, bias.dtype == torch.bool)  # an empty slot looks everywhere, unread
         weights_RSHC = attention_weights(block.attention, add_bias(scores_RSHC, bias_RSHC), z_RCD.dtype)
         mean_RSD = weights_RSHC.flatten(1, 2) @ z_RCD
         mean_NHD = mean_RSD.view(2 * n_rows, n_heads, width)[rows.slot_N]

@@ -1,9 +1,9 @@
-"""What attention between two tokens depends on besides their states: positional turns and biases, masks by row.
+"""Positional turns and biases, and masks by row: attention between two tokens beyond their states.
 
 They are computed once per call of the model, for whole sequences; a prefix has the upper left corner of its row's. In
 none of this a token's share depends on how long the prefix is, so that ENTP's first layer stays shared.
 
-Letters: B batch (1 where all rows are alike), T tokens, H heads (or 1), K head width.
+Letters: B batch (1 where all rows are alike), T tokens, H heads (or 1), K head width, R some rows.
 """
 
 from dataclasses import dataclass
@@ -26,6 +26,10 @@ class Relations:
     rotation: Rotation | None = None
     bias_BHTT: Tensor | None = None
 
+    @property
+    def empty(self) -> bool:
+        return self.rotation is None and self.bias_BHTT is None
+
     def causal(self) -> "Relations":
         """The same with later tokens hidden; no bias stays none, since attention has a causal mask of its own."""
         if self.bias_BHTT is None:
@@ -37,22 +41,28 @@ class Relations:
         """The same where ``mask`` (broadcast to (B, H, T, T)) is True, and no attention elsewhere."""
         return Relations(self.rotation, masked(self.bias_BHTT, mask))
 
-    def prefix(self, row: int, length: int) -> tuple[Tensor | None, Rotation | None]:
-        """Bias and rotation of the first ``length`` tokens of a row."""
-        return self.group(slice(row, row + 1), length)
-
     def group(self, pick: slice | Tensor, length: int) -> tuple[Tensor | None, Rotation | None]:
         """Bias (R, H, length, length) and rotation (R, 1, length, K) of the first ``length`` tokens of some rows."""
-        bias = None if self.bias_BHTT is None else of_rows(self.bias_BHTT, pick)[:, :, :length, :length]
+
+        def of_rows(x: Tensor) -> Tensor:
+            return x if len(x) == 1 else x[pick]  # a single row is everybody's
+
+        bias = None if self.bias_BHTT is None else of_rows(self.bias_BHTT)[:, :, :length, :length]
         if self.rotation is None:
             return bias, None
-        cosines, sines = (of_rows(x, pick)[:, :, :length] for x in self.rotation)
+        cosines, sines = (of_rows(x)[:, :, :length] for x in self.rotation)
         return bias, (cosines, sines)
 
 
-def of_rows(x: Tensor, pick: slice | Tensor) -> Tensor:
-    """Rows of a tensor, whose only one is everybody's."""
-    return x if len(x) == 1 else x[pick]
+NOTHING = Relations()
+
+
+def relations_of(scheme: Positions, ids_BT: Tensor, mask_BTT: Tensor | None, dtype: torch.dtype) -> Relations:
+    """The relations of tokens at positions ``ids_BT`` by a positional scheme and a mask by row."""
+    rotation, bias = scheme.rotation(ids_BT), scheme.bias(ids_BT, ids_BT)
+    if bias is not None:
+        bias = bias.to(dtype)
+    return Relations(rotation, bias if mask_BTT is None else masked(bias, mask_BTT[:, None]))
 
 
 def masked(bias: Tensor | None, mask: Tensor) -> Tensor:
@@ -72,17 +82,7 @@ def rotate(x: Tensor, rotation: Rotation | None) -> Tensor:
 
 
 def add_bias(scores: Tensor, bias: Tensor | None) -> Tensor:
-    """Scores with what ``bias`` adds or hides."""
+    """Scores with a bias added, or hidden where a mask is False."""
     if bias is None:
         return scores
     return scores.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool else scores + bias.to(scores.dtype)
-
-
-def relations_of(scheme: Positions, ids_BT: Tensor, mask_BTT: Tensor | None, dtype: torch.dtype) -> Relations | None:
-    """What a scheme at positions ``ids_BT`` and a mask by row say to attention; None where that is nothing."""
-    rotation, bias = scheme.rotation(ids_BT), scheme.bias(ids_BT, ids_BT)
-    if bias is not None:
-        bias = bias.to(dtype)
-    if mask_BTT is not None:
-        bias = masked(bias, mask_BTT[:, None])
-    return None if rotation is None and bias is None else Relations(rotation, bias)

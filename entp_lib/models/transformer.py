@@ -15,12 +15,10 @@ from entp_lib.models import entp, kernels
 from entp_lib.models.arguments import after_prompts, check_inputs, check_relations, has_shapes_alone
 from entp_lib.models.entp import Part
 from entp_lib.models.positions import SCHEMES
-from entp_lib.models.relations import Relations, Rotation, relations_of, rotate
-from entp_lib.validation import ConfigError, require
+from entp_lib.models.relations import NOTHING, Relations, Rotation, relations_of, rotate
+from entp_lib.validation import ConfigError
 
 METHODS = {"fast": None, "grouped": False, "packed": True}  # of computing ENTP: whether prefixes are packed in rows
-
-
 NOT_IN_ONE_GRAPH = (
     "full layers are planned by the entries of `wanted`, which fullgraph=True does not know: pass a part of "
     "model.plan(wanted), or no `wanted` for all positions, or compile without fullgraph=True"
@@ -74,12 +72,8 @@ class Block(nn.Module):
         ``mask`` (broadcast to (B, H, T, T)): True where attention is allowed, or added to the scores; with ``causal``
         there is none.
         """
-        if (
-            causal
-            and rotation is None
-            and self.fusible
-            and kernels.usable(x_BTD, self.dropout.p if self.training else 0.0)
-        ):
+        plain = causal and rotation is None and self.fusible
+        if plain and kernels.usable(x_BTD, self.dropout.p if self.training else 0.0):
             batch, length, _ = x_BTD.shape
             x_MD = kernels.attend(self, x_BTD.flatten(0, 1), [(None, batch, length)], causal=True)
             return kernels.feed_forward(self, x_MD).view_as(x_BTD)
@@ -180,14 +174,13 @@ class Transformer(nn.Module):
         everywhere = wanted is None
         wanted_BT = wanted.wanted_BT if isinstance(wanted, Part) else wanted
         check_inputs(self.cfg, inputs, wanted_BT, prompt_lengths_B)
-        check_relations(self.cfg, self.positions.table, inputs, positions_BT, mask_BTT)
+        check_relations(self.positions.table, inputs, positions_BT, mask_BTT)
         if everywhere:
             wanted_BT = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
         x_BTD = self.embed(inputs, positions_BT)
         if positions_BT is None:
             positions_BT = torch.arange(inputs.shape[1], device=inputs.device)[None]
         relations = relations_of(self.positions, positions_BT, mask_BTT, x_BTD.dtype)
-        packs = self.packs(x_BTD.device.type, x_BTD.shape[1])
         full = self.cfg.recomputed_layers
         slow = self.entp_method == "reference" and full > 0
         if full < 2 and not slow:  # with one layer ENTP is the decoder (appendix A.3)
@@ -207,24 +200,24 @@ class Transformer(nn.Module):
                     torch.compiler.is_compiling()
                 ):  # where it may not break, with fullgraph=True, the message is the error
                     torch._dynamo.graph_break(msg=NOT_IN_ONE_GRAPH)
-                budget = self.token_budget
+                device, budget = x_BTD.device.type, self.token_budget
                 if budget is None:
-                    budget = entp.micro_batch_tokens(x_BTD.device.type, x_BTD.shape[2], x_BTD.shape[1])
-                parts = entp.plan(wanted_BT, budget, packs)
+                    budget = entp.micro_batch_tokens(device, x_BTD.shape[2], x_BTD.shape[1])
+                parts = entp.plan(wanted_BT, budget, self.packs(device, x_BTD.shape[1]))
                 x_ND = entp.fast(blocks, x_BTD, parts, relations, again=self.token_budget is not None)
         return self.head(self.ln_f(x_ND))
 
-    def one_pass(self, x_BTD: Tensor, prompt_lengths_B: Tensor | None, relations: Relations | None = None) -> Tensor:
+    def one_pass(self, x_BTD: Tensor, prompt_lengths_B: Tensor | None, relations: Relations = NOTHING) -> Tensor:
         """Hidden states (B, T, D) of a decoder, or of a prefix decoder, whose mask leaves the prompt open."""
         if not self.cfg.open_prompt:
             return causal_pass(self.blocks, x_BTD, relations)
-        relations = (relations or Relations()).allowing(prefix_mask(prompt_lengths_B, x_BTD.shape[1]))
+        relations = relations.allowing(prefix_mask(prompt_lengths_B, x_BTD.shape[1]))
         for block in self.blocks:
             x_BTD = block(x_BTD, relations.bias_BHTT, rotation=relations.rotation)
         return x_BTD
 
     def embed(self, inputs: Tensor, positions_BT: Tensor | None = None) -> Tensor:
-        """What enters the first block, (B, T, D)."""
+        """Input of the first block, (B, T, D)."""
         x_BTD = self.embedding(inputs)
         added = self.positions.embeddings(slice(inputs.shape[1]) if positions_BT is None else positions_BT)
         return self.dropout(x_BTD if added is None else x_BTD + added)
@@ -233,14 +226,11 @@ class Transformer(nn.Module):
         return F.linear(x_ND, self.embedding.weight) if self.read_out is None else self.read_out(x_ND)
 
 
-def causal_pass(blocks: Sequence[nn.Module], x_BTD: Tensor, relations: Relations | None = None) -> Tensor:
+def causal_pass(blocks: Sequence[nn.Module], x_BTD: Tensor, relations: Relations = NOTHING) -> Tensor:
     """Hidden states (B, T, D) after causal blocks."""
-    relations = (relations or Relations()).causal()
+    bias_BHTT = relations.causal().bias_BHTT
     for block in blocks:
-        if relations.bias_BHTT is None:
-            x_BTD = block(x_BTD, causal=True, rotation=relations.rotation)
-        else:
-            x_BTD = block(x_BTD, relations.bias_BHTT, rotation=relations.rotation)
+        x_BTD = block(x_BTD, bias_BHTT, causal=bias_BHTT is None, rotation=relations.rotation)
     return x_BTD
 
 
@@ -266,21 +256,17 @@ def build_model(cfg: ModelConfig, seed: int = 0, device: str = "cpu") -> Transfo
 
 def check_device(device: str) -> None:
     """ConfigError for a device that is none, or that is not there."""
-    require(
-        str(device).partition(":")[0] != "cuda" or torch.cuda.is_available(),
-        f"device = {device!r}: PyTorch finds no CUDA device here; use device = 'cpu'",
-    )
     try:
-        torch.device(device)
+        kind = torch.device(device).type.upper()
     except RuntimeError as error:
         raise ConfigError(f"device = {device!r}: must be 'cpu', 'cuda', 'cuda:1' … or 'meta'") from error
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ImportError, NotImplementedError) as error:
-        raise ConfigError(f"device = {device!r}: PyTorch finds no such device here; use device = 'cpu'") from error
+        raise ConfigError(f"device = {device!r}: PyTorch finds no {kind} device here; use device = 'cpu'") from error
 
 
 def parameter_count(model: nn.Module, embeddings: bool = False) -> int:
     """Number of parameters, without token and position embeddings unless asked for."""
-    skip = () if embeddings else ("embedding.", "positions.")
-    return sum(p.numel() for name, p in model.named_parameters() if not name.startswith(skip or ("\0",)))
+    skipped = () if embeddings else ("embedding.", "positions.")
+    return sum(p.numel() for name, p in model.named_parameters() if not name.startswith(skipped))

@@ -23,7 +23,7 @@ from unittest import mock
 import torch
 
 from entp_lib import paths
-from entp_lib.config import RunConfig, StudyConfig, config_from, to_dict
+from entp_lib.config import StudyConfig, config_from, to_dict
 from entp_lib.files import write_atomically
 from entp_lib.records import progress
 from entp_lib.records.execution import local_deadline, run
@@ -34,57 +34,52 @@ from entp_lib.validation import ConfigError, one_of, require
 
 VARIABLE, MIXED_VARIABLE = "ENTP_CLUSTER", "ENTP_CLUSTER_MIXED"  # how a notebook's kernel hears of a cluster
 FORMS = "write tls://HOST:PORT, tcp://127.0.0.1:PORT, local:4, or slurm:partition=gpu,gpus=1 (docs/scale.md)"
-SLURM = {"partition": "", "account": "", "gpus": "0", "workers": "4", "cores": "1", "memory": "8GB", "time": "04:00:00"}
-RIGHT = {  # of options of slurm: a pattern, and what is right
-    "gpus": (r"\d+", "a whole number from 0 on"),
-    "workers": (r"0*[1-9]\d*", "a whole number from 1 on"),
-    "cores": (r"0*[1-9]\d*", "a whole number from 1 on"),
-    "memory": (r"\d+(\.\d+)? ?[KMGT]i?B", "like 8GB"),
-    "time": (r"\d+:\d\d:\d\d", "HH:MM:SS"),
+# Options of slurm: the default, a pattern, and what is right.
+SLURM = {
+    "partition": ("", r".+", "a text"),
+    "account": ("", r".+", "a text"),
+    "gpus": ("0", r"\d+", "a whole number from 0 on"),
+    "workers": ("4", r"0*[1-9]\d*", "a whole number from 1 on"),
+    "cores": ("1", r"0*[1-9]\d*", "a whole number from 1 on"),
+    "memory": ("8GB", r"\d+(\.\d+)? ?[KMGT]i?B", "like 8GB"),
+    "time": ("04:00:00", r"\d+:\d\d:\d\d", "HH:MM:SS"),
 }
 STEPS, TELL_SECONDS, CONNECT_SECONDS = "entp-steps", 2.0, 10.0
 
 
-class RunLost(RuntimeError):
-    """A run whose workers died, or whose scheduler is gone; the message is all that its user needs."""
-
-
 def parsed(where: str) -> tuple[str, dict[str, str]]:
-    """(``address``, ``local`` or ``slurm``) and its options; ConfigError for anything else."""
+    """(``address``, ``local`` or ``slurm``) and its options; ConfigError for anything else.
+
+    An address off this machine must be TLS.
+    """
     kind, _, rest = where.partition(":")
     if kind in ("tls", "tcp"):
-        check_address(where)
+        place = rest.removeprefix("//")
+        host, _, port = place.rpartition(":")
+        require(bool(host) and port.isdecimal(), f"--cluster {where}: write {kind}://HOST:PORT")
+        near = host == "localhost"
+        with contextlib.suppress(ValueError):
+            near = near or ipaddress.ip_address(host.strip("[]")).is_loopback
+        require(
+            kind == "tls" or near,
+            f"--cluster {where}: a connection off this machine must be TLS (tls://{place}), as whoever can speak to it "
+            "can run code; or reach it through ssh -L (docs/scale.md)",
+        )
         return "address", {"address": where}
     if kind == "local":
         right = re.fullmatch(r"0*[1-9]\d*", rest, re.ASCII) is not None
         require(right, f"--cluster {where}: write local:4 for four processes")
         return kind, {"workers": rest}
     require(kind == "slurm", f"--cluster {where}: {FORMS}")
-    options = dict(SLURM)
+    options = {name: default for name, (default, *_) in SLURM.items()}
     for part in filter(None, rest.split(",")):
         name, _, value = part.partition("=")
         one_of(f"--cluster {where}: option", name, SLURM)
-        pattern, words = RIGHT.get(name, (r".+", "a text"))
+        _, pattern, words = SLURM[name]
         right = re.fullmatch(pattern, value, re.ASCII) is not None
         require(right, f"--cluster {where}: option {name} = {value!r} must be {words}")
         options[name] = value
     return kind, options
-
-
-def check_address(address: str) -> None:
-    """ConfigError for an address without a port, or one off this machine that is not TLS."""
-    kind, _, place = address.partition("://")
-    host, _, port = place.rpartition(":")
-    right = bool(host) and re.fullmatch(r"\d+", port, re.ASCII) is not None
-    require(right, f"--cluster {address}: write {kind}://HOST:PORT")
-    near = host == "localhost"
-    with contextlib.suppress(ValueError):
-        near = near or ipaddress.ip_address(host.strip("[]")).is_loopback
-    require(
-        kind == "tls" or near,
-        f"--cluster {address}: a connection off this machine must be TLS (tls://{place}), as whoever can speak to it "
-        "can run code; or reach it through ssh -L (docs/scale.md)",
-    )
 
 
 def library(name: str) -> Any:
@@ -169,20 +164,15 @@ def connected(where: str, mixed: bool = False) -> Iterator["Remote"]:
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ConfigError(f"--cluster {address}: no scheduler answers there ({why})") from error
         executor = Remote(client, mixed or bool(os.environ.get(MIXED_VARIABLE)))
-        try:
-            executor.check_workers()
+        try:  # workers that come later check themselves
+            for worker, found in client.run(describe, on_error="return").items():
+                require(isinstance(found, dict), f"worker {worker} cannot run this project: {found}")
+                check(found, executor.expected, f"worker {worker}")
             yield executor
         finally:
             executor.shutdown()
             with contextlib.suppress(Exception):  # a scheduler that is gone cannot say goodbye
                 client.close(timeout=5)
-
-
-def adopted(executor: cf.Executor) -> cf.Executor:
-    """``executor``, or where it is what ``client.get_executor`` gives, one that minds a cluster's ways."""
-    if type(executor).__module__.startswith("distributed.") and hasattr(executor, "_client"):
-        return Remote(executor._client)
-    return executor
 
 
 @contextlib.contextmanager
@@ -207,7 +197,7 @@ def published(where: str, mixed: bool = False) -> Iterator[None]:
 
 
 class Remote(cf.Executor):
-    """Runs on the workers of a Dask client: a drop-in for local processes in a sweep.
+    """Runs on the workers of a Dask client, by Dask's own executor: a drop-in for local processes in a sweep.
 
     A worker's death is the scheduler's matter: it gives the run to another worker, which goes on from the checkpoint
     where the store is shared. No more runs are handed over than there are workers, so that a death is blamed on the
@@ -215,90 +205,60 @@ class Remote(cf.Executor):
     """
 
     def __init__(self, client: Any, mixed: bool = False):
-        self.client, self.expected = client, {} if mixed else versions()
-        self.futures: dict[str, tuple[Any, int]] = {}  # with the place of the run in its sweep
+        self.client, self.executor, self.expected = client, client.get_executor(pure=False), {} if mixed else versions()
+        self.token = os.urandom(8).hex()  # tells steps of these runs from those of others
         with contextlib.suppress(Exception):  # without it, finished runs alone are seen
             client.subscribe_topic(STEPS, self.hear_step)
-
-    def check_workers(self) -> None:
-        """ConfigError for workers whose records would not be this process's; those that come later check themselves."""
-        for address, found in self.client.run(describe, on_error="return").items():
-            require(isinstance(found, dict), f"worker {address} cannot run this project: {found}")
-            check(found, self.expected, f"worker {address}")
 
     def room(self) -> int:
         """How many runs it takes at a time: one for each worker."""
         try:
             return len(self.client.scheduler_info()["workers"])
-        except Exception:  # a lost scheduler: whoever hands a run over hears of it
+        except Exception:  # a lost scheduler, which the next run fails by
             return 1
 
     def submit(self, fn, /, config, version, root, place, deadline, how) -> cf.Future:
-        """Have a worker compute what ``sweeps.execute`` would with these arguments."""
-        local: cf.Future = cf.Future()
+        """Have a worker compute what ``sweeps.execute`` would with these arguments; the result is for ``received``."""
+        name = config.params.get("weights") if isinstance(config, StudyConfig) else config.start_from
         try:
-            weights = needed_weights(config)
-            given = {name: weights_of(Store(root, read_only=False), name).read_bytes() for name in weights}
-            arguments = (self.expected, to_dict(config), version, root, deadline, how, given)
+            given = {name: weights_of(Store(root, read_only=False), name).read_bytes()} if name else {}
+            arguments = (self.expected, to_dict(config), version, root, deadline, how, given, (self.token, place))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Sending large graph")  # weights
-                future = self.client.submit(compute, *arguments, pure=False, key=f"entp-{os.urandom(8).hex()}")
+                return self.executor.submit(compute, *arguments)
         except Exception as error:
-            local.set_exception(error if isinstance(error, ConfigError) else in_own_words(error))
-            return local
-        self.futures[future.key] = future, place
-        local.add_done_callback(lambda done: self.forget(future) if done.cancelled() else None)
-        future.add_done_callback(lambda done: self.deliver(done, local, root))
-        return local
-
-    def deliver(self, future: Any, local: cf.Future, root: str) -> None:
-        """Hand on the record of a run, its weights saved here, or its failure, and let go of it.
-
-        So nothing is computed again for a result that lay on a dying worker.
-        """
-        try:
-            if future.status == "cancelled":
-                raise in_own_words(cf.CancelledError())
-            text, weights = future.result()
-            record, error = Record.from_json(text), None
-            path = Store(root).weights_path(record.experiment, record.id)
-            if weights and not (path.exists() and path.read_bytes() == weights):
-                write_atomically(path, weights)
-        except Exception as caught:
-            record, error = None, in_own_words(caught)
-        self.forget(future)
-        with contextlib.suppress(cf.InvalidStateError):  # cancelled meanwhile
-            local.set_exception(error) if error is not None else local.set_result(record)
-
-    def forget(self, future: Any) -> None:
-        """Let go of a run: the cluster drops its result, and a worker that is still at it stops at its next step."""
-        self.futures.pop(future.key, None)
-        with contextlib.suppress(Exception):  # the scheduler may be gone
-            future.release()
+            failed: cf.Future = cf.Future()
+            failed.set_exception(error)
+            return failed
 
     def hear_step(self, event: tuple) -> None:
-        key, step = event[1]
-        if key in self.futures:
-            progress.tell(self.futures[key][1], step)
+        (token, place), step = event[1]
+        if token == self.token:
+            progress.tell(place, step)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take back all runs that were handed over and have not ended."""
-        futures = [future for future, _ in self.futures.values()]
-        self.futures.clear()
         with contextlib.suppress(Exception):  # the scheduler may be gone
-            self.client.cancel(futures, force=True)
+            self.executor.shutdown(wait=False)
 
 
-def in_own_words(error: Exception) -> Exception:
-    """RunLost for an error of the cluster; an error of the run itself as it is."""
-    kind = type(error).__name__
+def received(store: Store, text: str, weights: bytes | None) -> Record:
+    """The record that ``compute`` gave as text, its weights saved in ``store``."""
+    record = Record.from_json(text)
+    path = store.weights_path(record.experiment, record.id)
+    if weights and not (path.exists() and path.read_bytes() == weights):
+        write_atomically(path, weights)
+    return record
+
+
+def lost_because(error: BaseException) -> str:
+    """Reason why a run was lost with the cluster's workers or scheduler; "" for an error of the run itself."""
+    kind, kept = type(error).__name__, "what was saved before is kept"
     if kind == "KilledWorker":
         deaths = getattr(error, "allowed_failures", 3) + 1
-        why = f"{deaths} workers died computing it, perhaps for lack of memory; what was saved before is kept"
-        return RunLost(why)
-    if "Cancelled" in kind or "Closed" in kind:
-        return RunLost("the cluster's scheduler was lost; what was saved before is kept, and the same command goes on")
-    return error
+        return f"{deaths} workers died computing it, perhaps for lack of memory; {kept}"
+    lost = "Cancelled" in kind or "Closed" in kind
+    return f"the cluster's scheduler was lost; {kept}, and the same command goes on" if lost else ""
 
 
 def versions() -> dict[str, str]:
@@ -314,22 +274,11 @@ def describe(dask_worker: Any) -> dict[str, Any]:
 
 def check(found: dict[str, Any], expected: dict[str, str], who: str) -> None:
     """ConfigError where a process computes several runs at a time, or has other versions than expected."""
-    require(
-        found["nthreads"] == 1,
-        f"{who} computes {found['nthreads']} runs at a time in one process: start it with --nthreads 1",
-    )
+    count = found["nthreads"]
+    require(count == 1, f"{who} computes {count} runs at a time in one process: start it with --nthreads 1")
     for name, wanted in expected.items():
-        what = "sources of entp_lib" if name == "sources" else name
-        require(
-            found[name] == wanted,
-            f"{who} has {what} {found[name]}, not {wanted}: pairs would be compared across both; --mixed allows it",
-        )
-
-
-def needed_weights(config: RunConfig | StudyConfig) -> list[str]:
-    """The runs ("experiment/id") whose weights a configuration starts from."""
-    name = config.params.get("weights") if isinstance(config, StudyConfig) else config.start_from
-    return [name] if name else []
+        what = f"{'sources of entp_lib' if name == 'sources' else name} {found[name]}, not {wanted}"
+        require(found[name] == wanted, f"{who} has {what}: pairs would be compared across both; --mixed allows it")
 
 
 def store_for(root: str) -> Store:
@@ -337,11 +286,11 @@ def store_for(root: str) -> Store:
     return Store(root if Path(root).is_dir() else paths.results(), read_only=False)
 
 
-def compute(expected, config, version, root, deadline, how, given) -> tuple[str, bytes | None]:
+def compute(expected, config, version, root, deadline, how, given, place) -> tuple[str, bytes | None]:
     """One run on a cluster's worker: the text of its record, and its weights.
 
-    ``given`` are weights by name that it may start from. The run stops at its next step, leaving its checkpoint, when
-    nobody wants it any more: cancelled, its caller gone, or the scheduler.
+    ``given`` are weights by name that it may start from; ``place`` names the run where its steps are seen. It stops at
+    its next step, leaving its checkpoint, when nobody wants it any more: cancelled, its caller gone, or the scheduler.
     """
     from distributed import Reschedule, get_worker
 
@@ -360,7 +309,7 @@ def compute(expected, config, version, root, deadline, how, given) -> tuple[str,
     def tell(step: int) -> None:
         if time.monotonic() - last[0] > TELL_SECONDS:
             last[0] = time.monotonic()
-            worker.log_event(STEPS, (key, step))
+            worker.log_event(STEPS, (place, step))
 
     def at_work() -> bool:
         return worker.status.name in ("running", "paused")

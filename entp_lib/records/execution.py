@@ -1,6 +1,7 @@
 """One configuration to its record: trained or studied here and now, or found."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,12 +12,11 @@ import torch
 from entp_lib.config import ON_CPU, RunConfig, StudyConfig, canonical_json, config_id, to_dict
 from entp_lib.records import ranks, stopping
 from entp_lib.records.loading import restore_weights, weights_of
-from entp_lib.records.provenance import load_average, peak_memory, provenance, reset_peak_memory
-from entp_lib.records.resuming import Cut, StudyCheckpoint, checkpointed
+from entp_lib.records.provenance import peak_memory, provenance, reset_peak_memory
+from entp_lib.records.resuming import Cut, StudyCheckpoint, checkpointed, trained
 from entp_lib.records.store import Record, RecordError, Store, is_complete
 from entp_lib.registry import STUDIES, resumable
-from entp_lib.training.loop import Outcome, train
-from entp_lib.training.tensors import DamagedFileError
+from entp_lib.training.loop import Outcome
 from entp_lib.training.weights import save_weights
 from entp_lib.validation import ConfigError
 
@@ -55,126 +55,81 @@ def run(
         if isinstance(config, StudyConfig):
             device = config.params.get("device", "cpu")  # nothing else gives a study a GPU
         device = device or device_for(config.tier)
-        checkpoint = store.checkpoint_path(config.experiment, record_id)
+        path = store.checkpoint_path(config.experiment, record_id)
         reset_peak_memory(device)
-        where, before = provenance(device, threads), torch.get_num_threads()
+        where, threads_before = provenance(device, threads), torch.get_num_threads()
+        checkpoint = StudyCheckpoint(path, canonical_json(to_dict(config)), store.set_aside, where)
+        checkpoint.deadline, checkpoint.stop, checkpoint.on_step = deadline, stop, on_step
         torch.set_num_threads(threads)
+        study, metrics, model, status = isinstance(config, StudyConfig), {}, None, "complete"
         try:
-            with contextlib.ExitStack() as deferred:  # a loop that was asked to end leaves its record, too
-                if isinstance(config, StudyConfig):
-                    kept = StudyCheckpoint(checkpoint, canonical_json(to_dict(config)), store.set_aside, where)
-                    kept.deadline, kept.stop, kept.on_step, kept.deferred = deadline, stop, on_step, deferred
-                    found, model = study_record(config, version, where, store, kept), None
-                else:
-                    deferred.enter_context(stopping.defer_signals())
-                    options = dict(device=device, deadline=deadline, on_step=on_step)
-                    options["stop"] = lambda: stopping.REQUEST.made() or (stop is not None and stop())
-                    outcome, team = trained(config, store, checkpoint, where, **options)
-                    found, model = training_record(config, version, where | team, outcome), outcome.model
-                record = save(store, found, device, model)
+            # a loop that was asked to end leaves its record, too; what a study does behind its loop ends at once
+            with checkpoint.deferred, contextlib.nullcontext() if study else stopping.defer_signals():
+                try:
+                    with checkpointed(checkpoint):
+                        if study:
+                            metrics, curves = studied(config, store, deadline)
+                        else:
+                            outcome = trained_here(config, store, device, where)
+                            metrics, curves, model = outcome.metrics, outcome.state.curves, outcome.model
+                except Cut as cut:
+                    curves, status = cut.curves, "partial"
+                where |= checkpoint.times() | ({} if study else checkpoint.counts)
+                where |= {"peak_memory_bytes": peak_memory(device), "load_at_end": round(os.getloadavg()[0], 2)}
+                if checkpoint.processes:
+                    where["steps"] = checkpoint.step
+                if len(checkpoint.processes) > 1:
+                    where["earlier_processes"] = checkpoint.processes[:-1]
+                if device.startswith("cuda"):
+                    del where["cpu_seconds"]  # says nothing of a run that waits for a GPU
+                record = Record(config.experiment, version, config, metrics, curves, where, status)
+                record = Record.from_json(record.to_json())  # as it is stored, so that new and reused ones are equal
+                if model is not None:  # before the record, so that a complete one never lacks its weights
+                    save_weights(store.weights_path(config.experiment, record_id), config, model, record.name)
+                store.save(record)
+                if is_complete(record):
+                    path.unlink(missing_ok=True)
             stopping.raise_if_asked()
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(threads_before)
     return record
 
 
-def save(store: Store, record: Record, device: str, model: torch.nn.Module | None) -> Record:
-    """Save a record that was just computed and return it as stored, so that new and reused records are equal.
-
-    The weights of a complete run come first, so that it never lacks them.
-    """
-    record.provenance["peak_memory_bytes"] = peak_memory(device)
-    record.provenance["load_at_end"] = load_average()
-    if device.startswith("cuda"):
-        del record.provenance["cpu_seconds"]  # says nothing of a run that waits for a GPU
-    record = Record.from_json(record.to_json())
-    if model is not None and is_complete(record):
-        weights = store.weights_path(record.experiment, record.id)
-        save_weights(weights, record.config, model, f"{record.experiment}/{record.id}")
-    store.save(record)
-    if is_complete(record):
-        store.checkpoint_path(record.experiment, record.id).unlink(missing_ok=True)
-    return record
-
-
-def continued(config: RunConfig, store: Store, checkpoint: Path, **options) -> Outcome:
-    """Train from the checkpoint if there is a sound one, else from the beginning."""
+def trained_here(config: RunConfig, store: Store, device: str, where: dict[str, Any]) -> Outcome:
+    """Train a run here, along with the ranks that this process leads; ``where``, its provenance, says how many."""
 
     def start() -> Path | None:
-        begins = config.start_from and not checkpoint.exists()
-        return weights_of(store, config.start_from, config.tier) if begins else None
+        return weights_of(store, config.start_from, config.tier) if config.start_from else None
 
-    try:
-        return train(config, checkpoint=checkpoint, start=start(), **options)
-    except DamagedFileError as error:
-        if error.path != checkpoint:
-            raise
-        store.set_aside(checkpoint, error.why)
-    return train(config, checkpoint=checkpoint, start=start(), **options)
+    if not ranks.LEADING:
+        return trained(config, start=start, device=device)
+    (team,) = ranks.LEADING
+    where["ranks"], device = team.size, ranks.own_device(device)
+    with team.announced(config, device):
+        return trained(config, start=start, device=device, team=team)
 
 
-def trained(config: RunConfig, store: Store, checkpoint: Path, where: dict, **options) -> tuple[Outcome, dict]:
-    """``continued``, by all ranks together where this one leads some; and what provenance says of them."""
-    team = ranks.current()
-    if team is None:
-        return continued(config, store, checkpoint, process=where, **options), {}
-    said = {"ranks": team.size}
-    options["device"] = ranks.own_device(options["device"])
-    with team.announced(config, options["device"]):
-        return continued(config, store, checkpoint, process=where | said, team=team, **options), said
-
-
-def training_record(config: RunConfig, version: int, where: dict[str, Any], outcome: Outcome) -> Record:
-    """The record of a training run; partial where it did not reach its end."""
-    state = outcome.state
-    where = where | {
-        "steps": state.step,
-        "token_forwards": state.token_forwards,
-        "train_seconds": state.seconds,
-        "wall_seconds": state.wall_seconds,
-        "cpu_seconds": state.cpu_seconds,
-    }
-    if len(state.processes) > 1:
-        where["earlier_processes"] = state.processes[:-1]
-    status = "complete" if outcome.complete else "partial"
-    return Record(config.experiment, version, config, outcome.metrics, state.curves, where, status)
-
-
-def study_record(
-    config: StudyConfig, version: int, where: dict[str, Any], store: Store, kept: StudyCheckpoint
-) -> Record:
-    """The record of a study; partial where its training was cut. It starts before the deadline or not at all.
+def studied(config: StudyConfig, store: Store, deadline: float | None) -> tuple[dict, dict]:
+    """Metrics and curves of a study, which starts before the deadline or not at all.
 
     One that is about a trained model has its run as the parameter ``weights`` and is given their file.
     """
-    study = STUDIES.named(config.study)
-    if kept.deadline is not None and time.monotonic() >= kept.deadline:
+    study, params = STUDIES.named(config.study), dict(config.params)
+    if deadline is not None and time.monotonic() >= deadline:
         raise TimeoutError("the time limit passed before it started")
-    params = dict(config.params)
     if "weights" in params:
         params["weights"] = weights_of(store, params["weights"], config.tier)
-    status = "complete"
-    try:
-        with checkpointed(kept):
-            metrics, curves = study(**params)
-    except Cut as cut:
-        metrics, curves, status = {}, cut.progress.curves, "partial"
-    where = where | kept.times()
-    if kept.processes:
-        where["steps"] = kept.step
-    if len(kept.processes) > 1:
-        where["earlier_processes"] = kept.processes[:-1]
-    return Record(config.experiment, version, config, metrics, curves, where, status)
+    return study(**params)
 
 
 def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:
     """Raise before any compute is spent where records are missing from a read-only or unwritable store."""
     if store.read_only:
-        names = ", ".join(f"{c.experiment}/{config_id(c, version)}" for c in todo[:3])
-        place = store.path(todo[0].experiment, config_id(todo[0], version)).parent.parent
+        names = [f"{c.experiment}/{config_id(c, version)}" for c in todo]
+        place = store.path(*names[0].split("/")).parent.parent
         more = f" and {len(todo) - 3} more" if len(todo) > 3 else ""
         raise RecordError(
-            f"missing or partial: record {names}{more} (tier {todo[0].tier}, below {place}); "
+            f"missing or partial: record {', '.join(names[:3])}{more} (tier {todo[0].tier}, below {place}); "
             "the store is read-only, so nothing is computed. Run ./run_all.sh to make it."
         )
     store.check_writable()
@@ -187,15 +142,12 @@ def progress_steps(config: Config) -> int:
 
 def device_for(tier: str) -> str:
     """``cpu`` up to overnight, so that those records are comparable; ``cuda`` for gpu; either for paper."""
-    if tier in ON_CPU:
-        return "cpu"
-    if torch.cuda.is_available():
-        return "cuda"
-    if tier == "gpu":
+    gpu = tier not in ON_CPU and torch.cuda.is_available()
+    if tier == "gpu" and not gpu:
         raise ConfigError(
             "tier gpu needs a CUDA GPU and torch sees none; use --tier quick, or run it on a machine that has one"
         )
-    return "cpu"
+    return "cuda" if gpu else "cpu"
 
 
 def local_deadline(deadline: float | None) -> float | None:

@@ -1,18 +1,17 @@
 """Weights of finished runs: found by the name of a record, taken from the checkpoint of the end, loaded as a model."""
 
+import contextlib
 import shlex
 from pathlib import Path
 
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig
-from entp_lib.models import Transformer
+from entp_lib.models import Transformer, build_model
 from entp_lib.records.store import OWN, Record, Store, is_complete
-from entp_lib.training.checkpoints import weights_from_checkpoint
-from entp_lib.training.tensors import DamagedFileError
-from entp_lib.training.weights import trained_model
+from entp_lib.training.checkpoints import read_checkpoint
+from entp_lib.training.weights import SUFFIX, DamagedFileError, save_weights, trained_model
 from entp_lib.validation import ConfigError, require
 
-SUFFIX = ".weights.safetensors"
 OWN_COMMANDS = {"own_text": ("text", "corpus"), "own_data": ("data", "file")}  # with the parameter that is the file
 
 
@@ -45,17 +44,31 @@ def find_weights(name: str | Path, store: Store | None = None) -> Path:
     experiment, slash, beginning = name.partition("/")
     named = bool(slash and experiment and beginning)
     require(named, f"run {name!r}: write experiment/id, as in count3/0117429f1920aca1")
-    stores = [store] if store else usual_stores()
-    found = sorted({i for s in stores for i in run_ids(s, experiment) if i.startswith(beginning)})
-    require(bool(found), f"no run {name}; {known_runs(stores, experiment)}")
+    # of the tiers, of one's own runs, and the few that git keeps
+    stores = [store] if store else [Store(), *(Store(paths.results() / folder) for folder in (OWN, "weights"))]
+    having = {s: run_ids(s, experiment) for s in stores}
+    found = sorted({i for ids in having.values() for i in ids if i.startswith(beginning)})
+    if not found:
+        here = [p for s in stores for p in sorted((s.root / "checkpoints").glob(f"*/*{SUFFIX}"))]
+        here = [f"{p.parent.name}/{p.name.removesuffix(SUFFIX)}" for p in here]
+        here = [n for n in here if n.startswith(f"{experiment}/")] or here
+        known = f"weights here: {', '.join(here[:4])}{' …' if len(here) > 4 else ''}" if here else "no weights are here"
+        raise ConfigError(f"no run {name}; {known}")
     require(len(found) == 1, f"run {name}: begins {len(found)} ids, {', '.join(found[:3])}; write more of it")
-    having = [s for s in stores if found[0] in run_ids(s, experiment)]
-    with_weights = [s for s in having if s.weights_path(experiment, found[0]).exists()]
-    where = (with_weights or having)[0]
+    where = [s for s, ids in having.items() if found[0] in ids]
+    with_weights = [s for s in where if s.weights_path(experiment, found[0]).exists()]
+    place, name = (with_weights or where)[0], f"{experiment}/{found[0]}"
     if store is None and not with_weights and paths.has_repository():
-        left = where.checkpoint_path(experiment, found[0]).exists()  # of the run's end, where a crash left it
-        require(left, missing(where, f"{experiment}/{found[0]}", where.load(experiment, found[0]), apart=True))
-    return weights_of(where, f"{experiment}/{found[0]}")
+        left = place.checkpoint_path(experiment, found[0]).exists()  # of the run's end, where a crash left it
+        require(left, missing(place, name, place.load(experiment, found[0]), apart=True))
+    return weights_of(place, name)
+
+
+def run_ids(store: Store, experiment: str) -> set[str]:
+    """Ids of an experiment that have a record or weights."""
+    weights = (store.root / "checkpoints" / experiment).glob(f"*{SUFFIX}")
+    records = (store.root / "records" / experiment).glob("*.json")
+    return {path.name.removesuffix(SUFFIX).removesuffix(".json") for path in (*records, *weights)}
 
 
 def weights_of(store: Store, name: str, tier: str = "") -> Path:
@@ -63,7 +76,7 @@ def weights_of(store: Store, name: str, tier: str = "") -> Path:
 
     Damaged ones are set aside with a warning. Weights that are missing are taken from the checkpoint of the run's
     end, where a crash left that; ConfigError with the command that makes them where there is nothing to take. ``tier``:
-    that of whoever needs them, for the command where they have no record.
+    that of the run that starts from them, for the command where they have no record.
     """
     experiment, record_id = name.split("/")
     path = store.weights_path(experiment, record_id)
@@ -71,7 +84,8 @@ def weights_of(store: Store, name: str, tier: str = "") -> Path:
     if store.root.name == OWN:  # a run of one's own may start from one of the project's
         places.append(Store(store.root.parent, store.read_only).weights_path(experiment, record_id))
     for place in places:
-        if sound_weights(place, name):
+        with contextlib.suppress(DamagedFileError):
+            trained_model(place, name)
             return place
     with store.lock(experiment, record_id):  # whoever computes the run may be writing them just now
         try:
@@ -88,8 +102,27 @@ def weights_of(store: Store, name: str, tier: str = "") -> Path:
     raise ConfigError(missing(store, name, record, tier))
 
 
+def restore_weights(store: Store, record: Record) -> bool:
+    """Take the weights of a complete record from its checkpoint, if one of the run's end is left; whether it was."""
+    checkpoint = store.checkpoint_path(record.experiment, record.id)
+    if store.read_only or not checkpoint.exists():
+        return False
+    config, model = record.config, build_model(record.config.model)
+    try:
+        state, tensors = read_checkpoint(checkpoint, config, model)
+    except DamagedFileError as error:
+        store.set_aside(checkpoint, error.why)
+        return False
+    if not state.has_ended(config):
+        return False
+    model.load_state_dict({key: tensors[f"model.{key}"] for key, _ in model.named_parameters()}, strict=False)
+    save_weights(store.weights_path(record.experiment, record.id), config, model, record.name)
+    checkpoint.unlink(missing_ok=True)
+    return True
+
+
 def missing(store: Store, name: str, record: Record | None, tier: str = "", apart: bool = False) -> str:
-    """That a run's weights are not here, and the command that makes them.
+    """Message that a run's weights are not here, with the command that makes them.
 
     ``apart``: in a store of their own, so that no committed record is written over.
     """
@@ -119,51 +152,3 @@ def missing(store: Store, name: str, record: Record | None, tier: str = "", apar
     if not paths.has_repository() or store.root.resolve() != paths.results().resolve():
         command += f" --results {store.root}"
     return f"{said}; this makes them: {command}"
-
-
-def sound_weights(path: Path, name: str) -> bool:
-    """Whether the weights of the run ``name`` lie at ``path`` unharmed."""
-    try:
-        trained_model(path, name)
-    except DamagedFileError:
-        return False
-    return True
-
-
-def restore_weights(store: Store, record: Record) -> bool:
-    """Take the weights of a complete record from its checkpoint, if one of the run's end is left; whether it was."""
-    checkpoint, path = (f(record.experiment, record.id) for f in (store.checkpoint_path, store.weights_path))
-    if store.read_only or not checkpoint.exists():
-        return False
-    try:
-        found = weights_from_checkpoint(checkpoint, path, record.config, f"{record.experiment}/{record.id}")
-    except DamagedFileError as error:
-        store.set_aside(checkpoint, error.why)
-        return False
-    if found:
-        checkpoint.unlink(missing_ok=True)
-    return found
-
-
-def usual_stores() -> list[Store]:
-    """The stores where weights are looked for: of the tiers, of one's own runs, and the few that git keeps."""
-    return [Store(), *(Store(paths.results() / name) for name in (OWN, "weights"))]
-
-
-def run_ids(store: Store, experiment: str) -> list[str]:
-    """Ids of an experiment that have a record or weights."""
-    records = (path.stem for path in (store.root / "records" / experiment).glob("*.json"))
-    weights = (path.name.removesuffix(SUFFIX) for path in (store.root / "checkpoints" / experiment).glob(f"*{SUFFIX}"))
-    return sorted({*records, *weights})
-
-
-def loadable(stores: list[Store] | None = None) -> list[str]:
-    """The runs whose weights are on this machine, as "experiment/id"."""
-    found = (path for s in stores or usual_stores() for path in (s.root / "checkpoints").glob(f"*/*{SUFFIX}"))
-    return sorted(f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}" for path in found)
-
-
-def known_runs(stores: list[Store], experiment: str) -> str:
-    """The first runs with weights, or that there are none, for an error about a run that is not there."""
-    here = [name for name in loadable(stores) if name.startswith(f"{experiment}/")] or loadable(stores)
-    return f"weights here: {', '.join(here[:4])}{' …' if len(here) > 4 else ''}" if here else "no weights are here yet"

@@ -1,4 +1,4 @@
-"""Progress of a sweep: a bar over the steps of its runs, and the same as events for whoever started the process.
+"""Progress of a sweep: a bar over the steps of its runs, and the same as events for the process that started this one.
 
 ``ENTP_EVENTS`` names a file to which the library appends one JSON line per event (progress of a sweep, records
 used, figures written): that is how ``run_all.sh`` sees into a notebook.
@@ -24,10 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def event(kind: str, **fields) -> None:
-    """Append an event for whoever started this process; nothing happens where nobody asked for it.
-
-    A file that cannot be written costs the watcher a line and the work nothing.
-    """
+    """Append an event to the file of ``ENTP_EVENTS``, if that is set. A file that cannot be written is no error."""
     if path := os.environ.get(EVENTS_VARIABLE):
         try:
             with open(path, "a", encoding="utf-8") as file:
@@ -46,24 +43,10 @@ def read_events(path: Path) -> list[dict]:
     return [entry for entry in found if isinstance(entry, dict) and "event" in entry]
 
 
-def listen(board: MutableSequence[int]) -> None:
-    """Write the steps of this process's runs to ``board``: what a worker process does when it begins."""
-    LISTENERS[:] = [board.__setitem__] if board else []
-
-
 def tell(place: int, step: int) -> None:
-    """Say that the run at ``place`` in its sweep has made ``step`` steps."""
+    """Report that the run at ``place`` in its sweep has made ``step`` steps."""
     for listener in LISTENERS:
         listener(place, step)
-
-
-def shared_board(size: int) -> MutableSequence[int]:
-    """Zeros that worker processes share with this one; where memory cannot be shared, this one's alone."""
-    try:
-        return multiprocessing.get_context("spawn").RawArray("q", size)
-    except OSError as error:
-        log.debug("steps of workers are not seen: %s", error)
-        return [0] * size
 
 
 def drawn_in_place() -> bool:
@@ -74,12 +57,12 @@ def drawn_in_place() -> bool:
 class Meter:
     """One bar over all steps of a sweep (in a log a line a minute), and the same as events.
 
-    ``steps``: of each run. ``board``: how many each has made.
+    ``steps``: of each run. ``board``: how many each has made, shared with worker processes.
     """
 
     def __init__(self, steps: Sequence[int], label: str):
-        self.steps, self.label, self.total = steps, label, sum(steps)
-        self.board, self.finished, self.updated = shared_board(len(steps)), 0, 0.0
+        self.steps, self.label, self.total, self.finished, self.updated = steps, label, sum(steps), 0, 0.0
+        self.board: MutableSequence[int] = multiprocessing.get_context("spawn").RawArray("q", len(steps))
         shown = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
         logged = {} if drawn_in_place() else dict(mininterval=LOGGED_SECONDS, miniters=1)
         end = "\n" if logged else ""

@@ -1,12 +1,10 @@
-"""Where and with what a run was made: commit, sources, versions, device, threads, memory, and what that may decide."""
+"""Where and with what a run was made: commit, sources, versions, device, threads, memory."""
 
 import contextlib
 import datetime
 import functools
 import hashlib
 import importlib.metadata
-import logging
-import math
 import os
 import platform
 import resource
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from entp_lib.records.store import Record
 
 PACKAGES = ("entp_lib", "entp_papers")
-BUSY = 0.9  # a run that got less of a core than this had company, or waited for something
-log = logging.getLogger(__name__)
 
 
 def provenance(device: str, threads: int) -> dict[str, Any]:
@@ -49,18 +45,10 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
         "arithmetic": arithmetic.in_force(),
         "threads": threads,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        "load_at_start": load_average(),
+        "load_at_start": round(os.getloadavg()[0], 2),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         **({"packed_attention": packed_attention.in_use()} if device.startswith("cuda") else {}),
     }
-
-
-def load_average() -> float | None:
-    """Processes that wanted a core during the last minute, on average; None where the system does not say."""
-    try:
-        return round(os.getloadavg()[0], 2)
-    except OSError:
-        return None
 
 
 @functools.cache
@@ -77,7 +65,7 @@ def sources() -> str:
 def git_state() -> tuple[str, bool | None]:
     """(commit, whether the code differs from it); ("unknown", None) where the project is no repository of its own.
 
-    A machine that gets the files without the repository may be told the commit by ``ENTP_COMMIT``.
+    ``ENTP_COMMIT`` names it on a machine that gets the files without the repository.
     """
     if os.environ.get("ENTP_COMMIT"):
         return os.environ["ENTP_COMMIT"], None
@@ -121,41 +109,8 @@ def arithmetic_of(record: "Record") -> str:
     return where.get("arithmetic", arithmetic.AVX2 if portable else arithmetic.NATIVE)
 
 
-def machines(records: Iterable["Record"]) -> set[tuple[str, str, int]]:
-    """(device, instruction set, threads) of every process behind ``records``; "" where an older record does not say.
-
-    Twins whose machines differ are still paired, but not to the last bit.
-    """
-    return {
-        (p["device"], p.get("cpu_capability", ""), p["threads"]) for r in records for p in processes(r) if "device" in p
-    }
-
-
-def disturbed_records(records: Iterable["Record"]) -> list["Record"]:
-    """Those of ``records`` whose seconds are not their own: they shared their cores, so no claim may rest on them.
-
-    Either the processor gave clearly less time than passed, or more processes than there are cores wanted one.
-    Records that do not say (they are older) are not among them.
-    """
-    return [r for r in records if any(map(shared_cores, processes(r)))]
-
-
-def caveats(records: Iterable["Record"]) -> list[str]:
-    """What should be said beside a verdict that rests on ``records``: changed code, several machines, shared cores."""
-    records = list(records)
-    counts = {"made by code that differs from its commit": dirty_records(records)}
-    counts["timed on cores that were shared"] = disturbed_records(records)
-    said = [f"{len(found)} of {len(records)} records {why}" for why, found in counts.items() if found]
-    known = {machine for machine in machines(records) if machine[1]}  # older records do not say which they are
-    if len(known) > 1:
-        said.append(
-            f"from {len(known)} kinds of machine: " + "; ".join(f"{d}, {c}, {n} thr." for d, c, n in sorted(known))
-        )
-    return said
-
-
 def pairs_apart(records: Iterable["Record"]) -> str:
-    """What a paired comparison of ``records`` should say of twins that were made apart; empty where none were.
+    """Note on twins among ``records`` that were made apart, for a paired comparison; empty where none were.
 
     Twins share both seeds. Apart means another processor, another instruction set, or other sources; what an older
     record does not say counts as alike.
@@ -175,15 +130,6 @@ def pairs_apart(records: Iterable["Record"]) -> str:
     return "; ".join(said)
 
 
-def shared_cores(where: dict[str, Any]) -> bool:
-    """Whether a run with this provenance had less than its cores to itself."""
-    given, passed = where.get("cpu_seconds"), where.get("wall_seconds")
-    if given is not None and passed and given < BUSY * passed:
-        return True
-    loads = [where.get(name) or 0.0 for name in ("load_at_start", "load_at_end")]
-    return max(loads) > where.get("cores", math.inf) + 0.5  # the load average trails and counts this run too
-
-
 def device_name(device: str) -> str:
     """The GPU's name, or the processor's."""
     if device.startswith("cuda"):
@@ -200,21 +146,17 @@ def reset_peak_memory(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         return
-    try:
+    with contextlib.suppress(OSError):  # else the peak is that of the whole process
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        log.debug("peak memory is that of the whole process: this system cannot reset it")
 
 
 def peak_memory(device: str) -> int:
     """Peak bytes since ``reset_peak_memory``: allocated on the GPU, or resident in this process."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated()
-    try:
+    with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        log.debug("no /proc here")
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

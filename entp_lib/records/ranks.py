@@ -1,27 +1,28 @@
 """One big run over several processes: the ranks that ``torchrun`` starts, each on one shard of every batch.
 
-Rank 0 leads: it alone plans, reads and writes records, checkpoints and weights, and evaluates. It announces each run,
-the others train along, and what ends a rank ends them all, with its reason.
+Rank 0 leads: it alone plans, reads and writes records, checkpoints and weights, and evaluates. It announces each run
+and the others train along. A rank that fails in the middle of a step ends its process, and torchrun the others.
 """
 
 import contextlib
 import datetime
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from entp_lib.config import RunConfig, config_from, to_dict
 from entp_lib.records import stopping
-from entp_lib.records.store import RecordError
+from entp_lib.tasks import Batch, Task
+from entp_lib.training.checkpoints import MOMENTS
 from entp_lib.training.loop import train
-from entp_lib.training.shards import LeaderError, Team
-from entp_lib.validation import ConfigError, require
+from entp_lib.training.shards import Alone, LeaderError, cut, shard_gradient, spread
+from entp_lib.validation import require
 
 PATIENCE = datetime.timedelta(hours=24)  # the others wait as long as the leader evaluates; a dead one is seen at once
-FAILURE = "entp/failure"
 LEADING: list["Ranks"] = []  # at most one
 
 
@@ -36,73 +37,105 @@ def size() -> int:
     return count if count > 1 else 0
 
 
-def current() -> "Ranks | None":
-    """The ranks that this process leads, if it does."""
-    return LEADING[0] if LEADING else None
+class Ranks(Alone):
+    """The ranks of a process group, which must be there: one shard each; rank 0 leads."""
 
+    def __init__(self):
+        super().__init__(dist.get_world_size())
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.leads = self.rank == 0
+        self.asked = self.agreed = False
+        self.bound = False  # whether the others wait for this rank's gradients, so that it cannot just leave
+        self.awaited = False  # whether they wait for the start of a run that this rank has announced
 
-class Ranks(Team):
-    """The ranks of a process group, and a place where one that fails leaves its reason for the others."""
+    def lead(self, decide: Callable[[], Any]) -> Any:
+        message: list[Any] = [None]
+        if self.leads:
+            try:
+                message = [("returned", decide())]
+            except Exception as error:
+                self.release(error)
+                raise
+        dist.broadcast_object_list(message)
+        how, answer = message[0]
+        if how == "raised":
+            raise LeaderError(answer)
+        return answer
 
-    def __init__(self, store: dist.Store):
-        super().__init__()
-        self.store = store
-        self.waiting = False  # whether the others wait for the start of a run that was announced
+    def release(self, error: Exception) -> None:
+        """Send the others, who wait for the leader's word, on to its next run."""
+        self.bound = self.awaited = False
+        dist.broadcast_object_list([("raised", f"{type(error).__name__}: {error}")])
+
+    def share_start(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
+        self.asked = self.agreed = self.awaited = False
+        step = self.lead(lambda: step)
+        self.bound = True
+        with torch.no_grad():
+            for p in model.parameters():
+                dist.broadcast(p.data, 0)
+                if not step or not p.requires_grad:  # what is frozen has no moments
+                    continue
+                state = optimizer.state[p]
+                for name in MOMENTS:
+                    if not self.leads:
+                        state[name] = torch.tensor(0.0, device=p.device) if name == "step" else torch.zeros_like(p)
+                    dist.broadcast(state[name], 0)
+        return step
+
+    def check_same(self, model: torch.nn.Module) -> None:
+        mine = sum(p.detach().double().sum() for p in model.parameters())
+        both = torch.stack([mine, -mine])
+        dist.all_reduce(both, dist.ReduceOp.MAX)
+        if both.isfinite().all() and both[0] != -both[1]:
+            raise RuntimeError(f"the ranks' weights have parted by {float(both.sum()):g} in their sum")
+
+    def done(self) -> None:
+        self.bound = False
+
+    def to_stop(self, asked: bool) -> bool:
+        """A wish goes along with the next step's gradients, so that all ranks stop behind the same step."""
+        self.asked = asked
+        return self.agreed
+
+    def gradients(self, model: torch.nn.Module, task: Task, batch: Batch, config: RunConfig, step: int) -> torch.Tensor:
+        part = cut(batch, config.model, self.size)[self.rank]
+        flat = shard_gradient(model, task, part, len(batch.targets_N), config, step, self.rank)
+        flat = torch.cat([flat, flat.new_tensor([float(self.asked)])])
+        dist.all_reduce(flat)
+        self.agreed = bool(flat[-1] > 0)
+        return spread(model, flat[:-1])
 
     @contextlib.contextmanager
     def announced(self, config: RunConfig, device: str) -> Iterator[None]:
-        """Within it the other ranks train ``config`` along.
-
-        They hear of an error; Broken where they are in the middle of a step that cannot be ended without this rank.
-        """
+        """Within it the other ranks train ``config`` along; Broken for an error in the middle of a step."""
         self.lead(lambda: (to_dict(config), device, torch.get_num_threads()))
-        self.waiting = True
+        self.awaited = True
         try:
             yield
         except Exception as error:
             if self.bound:
                 raise Broken(f"{type(error).__name__}: {error}") from error
-            if self.waiting:
+            if self.awaited:
                 self.release(error)
             raise
 
-    def share_start(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
-        step = super().share_start(model, optimizer, step)
-        self.waiting = False
-        return step
-
-    def release(self, error: Exception) -> None:
-        super().release(error)
-        self.waiting = False
-
     def follow(self) -> int:
         """Train along with the leader until it ends; the exit status."""
-        while True:
-            run = self.lead(lambda: None)
-            if run is None:
-                return 0
+        while (run := self.lead(lambda: None)) is not None:
             config, device, threads = run
             torch.set_num_threads(threads)
             with contextlib.suppress(LeaderError), stopping.defer_signals():
                 train(config_from(config), device=own_device(device), team=self, stop=stopping.REQUEST.made)
-
-    def end_all(self, reason: str) -> None:
-        """End this process, status 1, with a line that says why: the reason of the first rank that failed."""
-        mine = f"rank {self.rank} of {self.size}: {reason.splitlines()[0]}"
-        first = mine
-        with contextlib.suppress(RuntimeError):  # whoever keeps it may be gone as well
-            first = self.store.compare_set(FAILURE, "", mine).decode() or mine
-        print(f"entp_lib: {first}; all ranks end", file=sys.stderr, flush=True)
-        os._exit(1)  # a group that is out of step cannot be taken down in order
+        return 0
 
 
 def own_device(device: str) -> str:
     """This rank's GPU where runs are on one. ConfigError where the machine has fewer than it has ranks."""
-    if device != "cuda":
-        return device
-    place, here = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
-    require(place < here, f"rank {place} of this machine has no GPU: it has {here}; use --nproc-per-node {here}")
-    torch.cuda.set_device(place)
+    if device == "cuda":
+        place, here = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
+        require(place < here, f"rank {place} of this machine has no GPU: it has {here}; use --nproc-per-node {here}")
+        torch.cuda.set_device(place)
     return device
 
 
@@ -110,33 +143,28 @@ def own_device(device: str) -> str:
 def team() -> Iterator[Ranks | None]:
     """The ranks that this process is one of, joined; None where it is alone.
 
-    Ends the process, status 1, with a line that names the first rank to fail, where they can no longer keep step.
+    A rank that fails where the others cannot do without it ends its process, status 1, with a line that says why.
     """
     if not size():
         yield None
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    store, rank, world = next(dist.rendezvous("env://", timeout=PATIENCE))
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
-    joined = Ranks(store)
-    if joined.leads:
-        LEADING.append(joined)
+    dist.init_process_group(backend, timeout=PATIENCE)
+    joined = Ranks()
+    LEADING[:] = [joined] if joined.leads else []
     try:
         yield joined
-    except Exception as error:
-        if joined.leads and not joined.bound and isinstance(error, (ConfigError, RecordError, OSError)):
-            joined.lead(lambda: None)  # a mistake that the leader found before or between runs: it will say so
-            raise
-        joined.end_all(f"{type(error).__name__}: {error}")
     except BaseException as error:
-        if joined.bound or isinstance(error, Broken):
-            joined.end_all(str(error) or type(error).__name__)
-        if joined.leads:
-            joined.lead(lambda: None)
+        follower_failed = isinstance(error, Exception) and not joined.leads
+        if joined.bound or joined.awaited or follower_failed or isinstance(error, Broken):
+            reason = (str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}").splitlines()[0]
+            print(
+                f"entp_lib: rank {joined.rank} of {joined.size}: {reason}; all ranks end", file=sys.stderr, flush=True
+            )
+            os._exit(1)  # a group that is out of step cannot be taken down in order
         raise
-    else:
-        if joined.leads:
-            joined.lead(lambda: None)
     finally:
         LEADING.clear()
+        if joined.leads:
+            joined.lead(lambda: None)
     dist.destroy_process_group()

@@ -1,8 +1,7 @@
-"""Checkpoints of studies that train, so that one that was cut goes on from there, bit for bit.
+"""Checkpoints of whatever trains for a record, so that a run that was cut goes on from there, bit for bit.
 
-A study writes its loop as ``for step in steps(...)``, or has it made by ``trained``. Whoever computes it for a record
-says, by ``checkpointed``, where its checkpoint lies and when it must end; elsewhere, as in a cell or a test, the loop
-merely counts.
+A study writes its loop as ``for step in steps(...)``, or has it made by ``trained``. ``records.execution`` sets by
+``checkpointed`` where its checkpoint lies and when it must end; elsewhere, as in a cell, the loop only counts.
 """
 
 import contextlib
@@ -20,18 +19,16 @@ from torch import Tensor, nn
 
 from entp_lib.config import RunConfig
 from entp_lib.records import stopping
-from entp_lib.training import checkpoints
+from entp_lib.training.checkpoints import MOMENTS
 from entp_lib.training.loop import CHECKPOINT_SECONDS, Outcome, train
-from entp_lib.training.tensors import DamagedFileError, check_tensors, damaged, read_tensors, save_tensors
-
-MOMENTS = ("step", *checkpoints.MOMENTS)  # what Adam keeps of a parameter
+from entp_lib.training.weights import DamagedFileError, check_tensors, read_tensors, save_tensors
 
 
 @dataclass
 class Progress:
     """How far a training loop has come: steps made, the curves so far, and sums since their last point, by name.
 
-    What a checkpoint holds is put into these very lists and dicts.
+    A checkpoint is restored into these very lists and dicts.
     """
 
     curves: dict[str, list] = field(default_factory=dict)
@@ -40,21 +37,21 @@ class Progress:
 
 
 class Cut(Exception):
-    """A study that was asked to end before its last step. Its checkpoint is written; ``progress`` is what it had."""
+    """A run that was asked to end before its last step. Its checkpoint is written; ``curves`` are what it had."""
 
-    def __init__(self, progress: Progress):
-        super().__init__(f"cut at step {progress.step}")
-        self.progress = progress
+    def __init__(self, step: int, curves: dict[str, list]):
+        super().__init__(f"cut at step {step}")
+        self.curves = curves
 
 
 @dataclass
 class StudyCheckpoint:
-    """Where the training loop of a study leaves its state, and until when it may run.
+    """Where the training loop of a record leaves its state, and until when it may run.
 
     ``config``: what tells the study from others. ``set_aside``: called with a damaged checkpoint and what is wrong with
-    it. ``process``: this process's provenance, for the list of those that worked on the study. ``deadline`` is on
+    it. ``process``: this process's provenance, for the list of those that worked on the record. ``deadline`` is on
     ``time.monotonic``; ``stop`` is asked between steps; ``on_step`` is called with each. ``deferred``: a stack on which
-    requests to end are deferred from the first step on; whoever computes the study closes it after the record is saved.
+    requests to end are deferred from the first step to the last.
     """
 
     path: Path
@@ -68,10 +65,11 @@ class StudyCheckpoint:
     processes: list[dict[str, Any]] = field(default_factory=list)  # none before a loop has begun
     spent: dict[str, float] = field(default_factory=lambda: dict(wall_seconds=0.0, cpu_seconds=0.0))  # by earlier ones
     step: int = 0
+    counts: dict[str, Any] = field(default_factory=dict)  # what a training run has spent: tokens, seconds of its steps
     begun: tuple[float, float] = field(default_factory=lambda: (time.monotonic(), time.process_time()))
 
     def times(self) -> dict[str, float]:
-        """Wall and processor seconds that all processes have given the study until now."""
+        """Wall and processor seconds that all processes have given the record until now."""
         now = zip(self.spent.items(), self.begun, (time.monotonic(), time.process_time()), strict=True)
         return {name: before + end - begin for (name, before), begin, end in now}
 
@@ -80,7 +78,7 @@ class StudyCheckpoint:
         return self.path.with_name(f"{self.path.name.split('.')[0]}.{kind}")
 
     def begin(self) -> None:
-        """Check that the study has no other loop, and defer requests to end from now on."""
+        """Check that the record has no other loop, and defer requests to end from now on."""
         if self.processes:
             raise RuntimeError("a study keeps one training loop, and this is its second")
         self.deferred.enter_context(stopping.defer_signals())
@@ -95,13 +93,43 @@ CURRENT: ContextVar[StudyCheckpoint | None] = ContextVar("study_checkpoint", def
 
 
 @contextlib.contextmanager
-def checkpointed(kept: StudyCheckpoint) -> Iterator[StudyCheckpoint]:
-    """Within it the training loop of the study that is computed has the checkpoint ``kept``."""
-    token = CURRENT.set(kept)
+def checkpointed(checkpoint: StudyCheckpoint) -> Iterator[None]:
+    """Within it the training loop of what is computed has this checkpoint."""
+    token = CURRENT.set(checkpoint)
     try:
-        yield kept
+        yield
     finally:
         CURRENT.reset(token)
+
+
+def trained(config: RunConfig, *, start: Callable[[], Path | None] = lambda: None, **options) -> Outcome:
+    """``entp_lib.training.loop.train`` as the training loop of a record: cut and continued as ``steps`` is.
+
+    ``start``: gives the file of the weights that it begins with where there is no checkpoint. A damaged checkpoint is
+    set aside and the run begins anew.
+    """
+    checkpoint = CURRENT.get()
+    if checkpoint is None:
+        return train(config, start=start(), **options)
+    checkpoint.begin()
+    path, begun = checkpoint.path, checkpoint.times()
+    options |= dict(checkpoint=path, process=checkpoint.process, on_step=checkpoint.on_step)
+    options["stop"] = checkpoint.asked_to_stop
+    try:
+        outcome = train(config, start=None if path.exists() else start(), **options)
+    except DamagedFileError as error:
+        if error.path != path:
+            raise
+        checkpoint.set_aside(path, error.why)
+        outcome = train(config, start=start(), **options)
+    state, now = outcome.state, checkpoint.times()
+    checkpoint.spent = {name: max(0.0, getattr(state, name) - (now[name] - begun[name])) for name in now}
+    checkpoint.processes, checkpoint.step = state.processes, state.step
+    checkpoint.counts = {"token_forwards": state.token_forwards, "train_seconds": state.seconds}
+    if not outcome.complete:
+        raise Cut(state.step, state.curves)
+    checkpoint.deferred.close()
+    return outcome
 
 
 def steps(
@@ -117,56 +145,37 @@ def steps(
     which the loop draws; whatever else the loop depends on must follow from the step. A study has one such loop. Raises
     Cut behind a step where it is asked to end.
     """
-    kept = CURRENT.get()
-    if kept is not None:
-        kept.begin()
-        restore(kept, progress, last, model, optimizer, generator)
-        kept.processes.append({**kept.process, "from_step": progress.step})
+    checkpoint = CURRENT.get()
+    if checkpoint is None:
+        while progress.step < last:
+            yield progress.step + 1
+            progress.step += 1
+        return
+    loop = (checkpoint, progress, model, optimizer, generator)
+    checkpoint.begin()
+    if checkpoint.path.exists():
+        try:
+            restore(*loop, last)
+        except DamagedFileError as error:
+            checkpoint.set_aside(checkpoint.path, error.why)
+    checkpoint.processes.append({**checkpoint.process, "from_step": progress.step})
     saved = time.monotonic()
     while progress.step < last:
-        if kept is not None and kept.asked_to_stop():
-            save(kept, progress, model, optimizer, generator)
-            raise Cut(progress)
+        if checkpoint.asked_to_stop():
+            save(*loop)
+            raise Cut(progress.step, progress.curves)
         yield progress.step + 1
-        progress.step += 1
-        if kept is None:
-            continue
-        kept.step = progress.step
-        if kept.on_step is not None:
-            kept.on_step(progress.step)
+        progress.step = checkpoint.step = progress.step + 1
+        if checkpoint.on_step is not None:
+            checkpoint.on_step(progress.step)
         if time.monotonic() - saved > CHECKPOINT_SECONDS:
-            save(kept, progress, model, optimizer, generator)
+            save(*loop)
             saved = time.monotonic()
-    if kept is not None:
-        save(kept, progress, model, optimizer, generator)
-        kept.deferred.close()
+    save(*loop)
+    checkpoint.deferred.close()
 
 
-def trained(config: RunConfig, **options) -> Outcome:
-    """``entp_lib.training.loop.train`` as the training loop of a study: cut and continued as ``steps`` is."""
-    kept = CURRENT.get()
-    if kept is None:
-        return train(config, **options)
-    kept.begin()
-    options |= dict(checkpoint=kept.path, process=kept.process, on_step=kept.on_step, stop=kept.asked_to_stop)
-    begun = time.monotonic(), time.process_time()
-    try:
-        outcome = train(config, **options)
-    except DamagedFileError as error:
-        kept.set_aside(kept.path, error.why)
-        outcome = train(config, **options)
-    state = outcome.state
-    mine = time.monotonic() - begun[0], time.process_time() - begun[1]
-    earlier = max(0.0, state.wall_seconds - mine[0]), max(0.0, state.cpu_seconds - mine[1])
-    kept.spent = dict(zip(("wall_seconds", "cpu_seconds"), earlier, strict=True))
-    kept.processes, kept.step = state.processes, state.step
-    if not outcome.complete:
-        raise Cut(Progress(state.curves, step=state.step))
-    kept.deferred.close()
-    return outcome
-
-
-def save(kept: StudyCheckpoint, progress: Progress, model, optimizer, generator) -> None:
+def save(checkpoint: StudyCheckpoint, progress: Progress, model, optimizer, generator) -> None:
     """Write the checkpoint: the tensors of the model and of Adam, by name and number of the parameter, and the rest."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for number, values in optimizer.state_dict()["state"].items():
@@ -177,26 +186,36 @@ def save(kept: StudyCheckpoint, progress: Progress, model, optimizer, generator)
         "curves": progress.curves,
         "sums": progress.sums,
         "generator": generator.bit_generator.state if generator is not None else None,
-        "processes": kept.processes,
-        "spent": kept.times(),
+        "processes": checkpoint.processes,
+        "spent": checkpoint.times(),
     }
-    save_tensors(kept.path, tensors, {"config": kept.config, "state": json.dumps(state)})
+    save_tensors(checkpoint.path, tensors, {"config": checkpoint.config, "state": json.dumps(state)})
 
 
-def restore(kept: StudyCheckpoint, progress: Progress, last: int, model, optimizer, generator) -> None:
-    """Take all from the checkpoint if there is a sound one of this study; a damaged one is set aside."""
-    if not kept.path.exists():
-        return
+def restore(checkpoint: StudyCheckpoint, progress: Progress, model, optimizer, generator, last: int) -> None:
+    """Take all from the checkpoint; DamagedFileError, and nothing is taken, unless such a loop can have left it."""
+    path = checkpoint.path
+    tensors, header = read_tensors(path, {"config", "state"})
+    if header["config"] != checkpoint.config:
+        raise DamagedFileError(path, "belongs to another configuration")
+    expected: dict[str, Tensor] = {f"model.{name}": value for name, value in model.state_dict().items()}
+    expected["torch_generator"] = torch.get_rng_state()
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for number, p in enumerate(parameters):
+        if f"optimizer.step.{number}" in tensors:  # a parameter that has had a gradient
+            expected |= {f"optimizer.{key}.{number}": torch.tensor(0.0) if key == "step" else p for key in MOMENTS}
+    check_tensors(path, tensors, expected)
     try:
-        state, tensors = read(kept, progress, last, model, optimizer)
+        state = json.loads(header["state"])
+        for name, mine in (("curves", progress.curves), ("sums", progress.sums)):
+            if set(state[name]) != set(mine):
+                raise ValueError(f"{name} of {sorted(state[name])}")
+        if type(state["step"]) is not int or not 0 <= state["step"] <= last:
+            raise ValueError(f"step {state['step']} of {last}")
         if generator is not None:
             generator.bit_generator.state = state["generator"]
-    except DamagedFileError as error:
-        kept.set_aside(kept.path, error.why)
-        return
     except (ValueError, TypeError, KeyError) as error:
-        kept.set_aside(kept.path, f"checkpoint {kept.path} has a state that no run can be in ({error})")
-        return
+        raise DamagedFileError(path, f"has a state that no run can be in ({error})") from error
     model.load_state_dict({name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")})
     held = optimizer.state_dict()
     for name, value in tensors.items():
@@ -208,29 +227,5 @@ def restore(kept: StudyCheckpoint, progress: Progress, last: int, model, optimiz
     for name, curve in progress.curves.items():
         curve[:] = state["curves"][name]
     progress.sums.update(state["sums"])
-    progress.step = kept.step = state["step"]
-    kept.processes, kept.spent = state["processes"], state["spent"]
-
-
-def read(
-    kept: StudyCheckpoint, progress: Progress, last: int, model, optimizer
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """State and tensors of the checkpoint. DamagedFileError or ValueError unless such a loop can have left it."""
-    tensors, header = read_tensors(kept.path, {"config", "state"})
-    if header["config"] != kept.config:
-        raise damaged(kept.path, "belongs to another configuration")
-    expected = {f"model.{name}": value for name, value in model.state_dict().items()}
-    expected["torch_generator"] = torch.get_rng_state()
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for number, p in enumerate(parameters):
-        if f"optimizer.step.{number}" in tensors:  # a parameter that has had a gradient
-            shapes = {"step": torch.tensor(0.0), "exp_avg": p, "exp_avg_sq": p}
-            expected |= {f"optimizer.{key}.{number}": shapes[key] for key in MOMENTS}
-    check_tensors(kept.path, tensors, expected)
-    state = json.loads(header["state"])
-    for name, mine in (("curves", progress.curves), ("sums", progress.sums)):
-        if set(state[name]) != set(mine):
-            raise ValueError(f"{name} of {sorted(state[name])}")
-    if type(state["step"]) is not int or not 0 <= state["step"] <= last:
-        raise ValueError(f"step {state['step']} of {last}")
-    return state, tensors
+    progress.step = checkpoint.step = state["step"]
+    checkpoint.processes, checkpoint.spent = state["processes"], state["spent"]

@@ -26,9 +26,8 @@ class Stopped(OneLine, KeyboardInterrupt):
 class Request:
     """Whether this process was asked to end, and how many blocks defer that until they end by themselves."""
 
-    def __init__(self):
-        self.since: float | None = None
-        self.deferred = 0
+    since: float | None = None
+    deferred = 0
 
     def made(self) -> bool:
         """Whether there was a request: what a run in training asks between steps."""

@@ -54,6 +54,11 @@ class Record:
     def id(self) -> str:
         return config_id(self.config, self.version)
 
+    @property
+    def name(self) -> str:
+        """ "experiment/id", as claims, figures and files of weights name it."""
+        return f"{self.experiment}/{self.id}"
+
     def to_json(self) -> str:
         """The file's text: one line per key, numbers with six significant digits, closed by the checksum."""
         body = {
@@ -80,7 +85,6 @@ class Record:
             body["config"] = config_from(body["config"])
             record = cls(**body)
             check_types(record)
-            one_of("status", record.status, STATUSES)
             check_content(record)
             return record
         except ConfigError as error:
@@ -97,13 +101,8 @@ PROVENANCE = {
     **dict.fromkeys(("load_at_start", "load_at_end"), float | None),
     **{"versions": dict[str, Any], "dirty": bool | None, "earlier_processes": list},
 }
-TRAINED = {
-    "loss": float | None,
-    "sequences": int,
-    "baseline": dict[str, Any],
-    "position": list,
-    "loss_by_position": list,
-}
+TRAINED = {"loss": float | None, "sequences": int, "baseline": dict[str, Any]}
+TRAINED |= {"position": list, "loss_by_position": list}
 ALWAYS = ("commit", "started", "device", "threads", "versions", "wall_seconds")
 CURVES = ("step", "token_forwards", "seconds", "train_loss", "loss")
 LARGEST = 1e30  # of all numbers
@@ -112,6 +111,7 @@ LARGEST = 1e30  # of all numbers
 def check_content(record: "Record") -> None:
     """ConfigError unless metrics, curves and provenance are of the types and sizes that its kind of run writes."""
     metrics, curves, where = record.metrics, record.curves, record.provenance
+    one_of("status", record.status, STATUSES)
     trained, complete = isinstance(record.config, RunConfig), record.status == "complete"
     check_fields("provenance", where, PROVENANCE, (*ALWAYS, "steps") if trained or not complete else ALWAYS)
     for process in where.get("earlier_processes", []):
@@ -121,20 +121,16 @@ def check_content(record: "Record") -> None:
         require(isinstance(curve, list), f"curves.{name} = {curve!r:.40}: must be a list")
     if trained and complete:
         check_fields("metrics", metrics, TRAINED, TRAINED)
-        for name in CURVES:
-            require(name in curves, f"curves.{name} is missing")
+        check_fields("curves", curves, {}, CURVES)
         lengths = {name: len(curve) for name, curve in curves.items()}
         require(len(set(lengths.values())) == 1, f"curves differ in their lengths: {lengths}")
         positions = len(metrics["position"])
         for name in (name for name in metrics if name.endswith("_by_position")):
-            alike = isinstance(metrics[name], list) and len(metrics[name]) == positions
-            require(
-                alike, f"metrics.{name} = {metrics[name]!r:.40}: must have a value for each of {positions} positions"
-            )
+            value, right = metrics[name], f"must have a value for each of {positions} positions"
+            require(isinstance(value, list) and len(value) == positions, f"metrics.{name} = {value!r:.40}: {right}")
     require(bool(metrics or curves) or not complete, "metrics and curves are both empty")
-    check_numbers("metrics", metrics)
-    check_numbers("curves", curves)
-    check_numbers("provenance", where)
+    for part in ("metrics", "curves", "provenance"):
+        check_numbers(part, getattr(record, part))
 
 
 def check_fields(where: str, values: dict[str, Any], types: dict[str, Any], needed: Collection[str] = ()) -> None:
@@ -171,11 +167,11 @@ class Store:
 
     ``read_only`` (default: from the environment variable ``ENTP_RECORDS``) turns a missing or damaged record into
     a RecordError instead of hours of training. Looking at a store never changes it, and a record that did not change
-    since it was last looked at is read once; whoever gets it must not change it.
+    since it was last looked at is read once; callers must not change it.
     """
 
     def __init__(self, root: Path | str | None = None, read_only: bool | None = None):
-        self.root = Path(root).absolute() if root is not None else paths.results()  # whoever computes may be elsewhere
+        self.root = Path(root).absolute() if root is not None else paths.results()  # workers start elsewhere
         if read_only is None:
             read_only = os.environ.get(READ_ONLY_VARIABLE) == "read-only"
         self.read_only = read_only
@@ -217,7 +213,7 @@ class Store:
                 raise OSError(0, "no regular file" if state.st_size <= LARGEST_FILE else "larger than any record")
             signature = (state.st_ino, state.st_mtime_ns, state.st_size)
             if self.seen.get(path, ((), None))[0] != signature:
-                self.seen[path] = (signature, parsed(path, experiment, record_id))
+                self.seen[path] = (signature, self.parsed(path, f"{experiment}/{record_id}"))
             found = self.seen[path][1]
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -226,6 +222,15 @@ class Store:
         if isinstance(found, str):
             raise RecordError(f"record {paths.relative(path)}: {found}")
         return found
+
+    @staticmethod
+    def parsed(path: Path, name: str) -> "Record | str":
+        """The record ``name`` in a file, or what is wrong with it. Raises OSError."""
+        try:
+            record = Record.from_json(path.read_bytes().decode("utf-8", errors="replace"))
+        except RecordError as error:
+            return str(error)
+        return record if record.name == name else f"it is the record {record.name} (moved or renamed?)"
 
     def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
         """The record of a configuration, complete or partial, or None."""
@@ -255,7 +260,7 @@ class Store:
         return path
 
     def set_aside(self, path: Path, why: str) -> None:
-        """Move a damaged file out of the way, keeping it for whoever wants to look. Only under its run's lock.
+        """Move a damaged file into ``set_aside``. Only under its run's lock.
 
         ``why`` names the file. Raises OSError where it cannot be moved.
         """
@@ -263,17 +268,13 @@ class Store:
         target = self.root / "set_aside" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         while os.path.lexists(target):  # each is kept, also the second of a name
-            count += 1
-            target = target.with_name(f"{name}.{count}")
+            target, count = target.with_name(f"{name}.{count + 1}"), count + 1
         os.replace(path, target)
         log.warning("%s. It is kept as %s and not used.", why, paths.relative(target))
 
     @contextlib.contextmanager
     def lock(self, experiment: str, record_id: str) -> Iterator[None]:
-        """Held while a record is computed, so that two processes never compute it twice; nothing where read-only.
-
-        Whoever has to wait for it says so after a few seconds.
-        """
+        """Hold the lock of a record, so that two processes never compute it twice; nothing where read-only."""
         if self.read_only:
             yield
             return
@@ -322,19 +323,6 @@ class DividedStore(Store):
         super().check_writable()
 
 
-def parsed(path: Path, experiment: str, record_id: str) -> "Record | str":
-    """The record in a file, or what is wrong with it. Raises OSError."""
-    try:
-        record = Record.from_json(path.read_bytes().decode("utf-8", errors="replace"))
-    except RecordError as error:
-        return str(error)
-    if record.experiment != experiment:
-        return f"it belongs to the experiment {record.experiment} (moved?)"
-    if record.id != record_id:
-        return f"its configuration belongs to the id {record.id} (renamed?)"
-    return record
-
-
 def checksum(body: dict[str, Any]) -> str:
     """SHA-256 of a record's content, the checksum itself left out."""
     return hashlib.sha256(canonical_json(body).encode()).hexdigest()
@@ -346,6 +334,4 @@ def rounded(value: Any) -> Any:
         return {key: rounded(v) for key, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [rounded(v) for v in value]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
+    return value if not isinstance(value, float) else float(f"{value:.6g}") if math.isfinite(value) else None

@@ -4,20 +4,17 @@ import concurrent.futures as cf
 import contextlib
 import functools
 import logging
-import math
 import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-import torch
-
-from entp_lib.config import ON_CPU, RunConfig, canonical_json, config_id
+from entp_lib.config import config_id
 from entp_lib.models.transformer import check_device
 from entp_lib.records import cluster, progress, stopping
 from entp_lib.records.execution import (
@@ -29,9 +26,8 @@ from entp_lib.records.execution import (
     progress_steps,
     run,
 )
-from entp_lib.records.provenance import device_name
 from entp_lib.records.store import Record, Store, is_complete
-from entp_lib.validation import OneLine, check_types, require
+from entp_lib.validation import OneLine, check_intervals, check_types
 
 POLL_SECONDS = 0.5
 KILLED = "a worker process was killed, perhaps for lack of memory; what was saved before is kept"
@@ -62,9 +58,10 @@ class SweepError(OneLine, RuntimeError):
         alike: dict[str, list[str]] = {}  # a missing corpus fails all runs in the same words
         for config, why in sweep.failures:
             alike.setdefault(why, []).append(f"{config.experiment} {config.label}")
-        more = {why: f" and {len(names) - 1} more" if len(names) > 1 else "" for why, names in alike.items()}
-        lines = [f"  {names[0]}{more[why]}: {why}" for why, names in alike.items()]
-        super().__init__("\n".join([f"{len(sweep.failures)} of {total} runs failed:", *lines]))
+        lines = [f"{len(sweep.failures)} of {total} runs failed:"]
+        for why, names in alike.items():
+            lines.append(f"  {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {why}")
+        super().__init__("\n".join(lines))
 
 
 @dataclass(frozen=True)
@@ -90,9 +87,7 @@ class SweepOptions:
 
     def __post_init__(self):
         check_types(self)
-        require(self.jobs >= 0, f"jobs = {self.jobs}: must be 0 (one per core) or more")
-        require(0 <= self.time_limit < math.inf, f"time_limit = {self.time_limit}: must be 0 (none) or more seconds")
-        require(self.threads >= 1, f"threads = {self.threads}: must be at least 1")
+        check_intervals(self, {"jobs": "[0, inf)", "time_limit": "[0, inf)", "threads": "[1, inf)"})
         if self.cluster:
             cluster.parsed(self.cluster)
 
@@ -117,18 +112,15 @@ def sweep(
     store, options = store or Store(), SweepOptions(**options)
     by_id = {config_id(config, version): config for config in configs}
     again = {i for i, c in by_id.items() if options.fresh and c.experiment == configs[0].experiment}
-    stored = {i: record for i, c in by_id.items() if (record := store.find(c, version)) is not None}
-    found = {i: record for i, record in stored.items() if is_complete(record) and i not in again}
+    known = {i: store.find(config, version) for i, config in by_id.items() if i not in again}
+    found: dict[str, Record] = {i: record for i, record in known.items() if is_complete(record)}
     for record in found.values():
         finish_interrupted_save(store, record)
-    todo = {i: config for i, config in by_id.items() if i not in found}
-    result = Sweep(reused=len(found))
+    todo, result = {i: config for i, config in by_id.items() if i not in found}, Sweep(reused=len(found))
     if todo:
         check_can_compute(list(todo.values()), version, store)
-        if executor is None and not options.cluster:
-            if options.device:
-                check_device(options.device)
-            todo = run_order(todo, stored.values(), options.device or usual_device(todo.values()))
+        if options.device and executor is None and not options.cluster:
+            check_device(options.device)
         for i in again:  # from the beginning
             with store.lock(todo[i].experiment, i):
                 store.checkpoint_path(todo[i].experiment, i).unlink(missing_ok=True)
@@ -142,7 +134,7 @@ def sweep(
                 f"{len(found) + len(pool.found)} of {len(by_id)} runs are complete and kept; run it again, "
                 "and the others go on from their last checkpoints"
             ) from None
-        result.computed, result.failures = len(pool.found), pool.failures
+        result.computed, result.failures = len(pool.found), list(pool.failed.values())
         found |= pool.found
     result.records = [found[i] for i in by_id if i in found]
     partial = len(result.records) - len(result.complete)
@@ -153,37 +145,10 @@ def sweep(
     return result
 
 
-def usual_device(configs: Iterable[Config]) -> str:
-    """The device for runs if nobody names one: the GPU from tier ``gpu`` on, where torch sees one."""
-    on_gpu = torch.cuda.is_available() and any(config.tier not in ON_CPU for config in configs)
-    return "cuda" if on_gpu else "cpu"
-
-
-def run_order(todo: Mapping[str, Config], stored: Iterable[Record], device: str) -> dict[str, Config]:
-    """``todo`` with those first whose twins were made on this machine, those last whose twins were made on another.
-
-    Twins share the experiment and both seeds, as claims pair them. ``stored``: the records there are, complete or
-    partial. Within each group the order stays. A record that does not say where it was made counts as none.
-    """
-
-    def pair(config: Config) -> str:
-        trained = isinstance(config, RunConfig)
-        return canonical_json([config.experiment, config.model_seed, config.data_seed]) if trained else ""
-
-    here = (device_name(device), torch.backends.cpu.get_cpu_capability())
-    place: dict[str, int] = {}  # -1 here, 1 elsewhere
-    for record in stored:
-        name, capability = record.provenance.get("device"), record.provenance.get("cpu_capability")
-        if pair(record.config) and name and (capability or name != here[0]):
-            found = -1 if (name, capability) == here else 1
-            place[pair(record.config)] = min(found, place.get(pair(record.config), 1))
-    return dict(sorted(todo.items(), key=lambda item: place.get(pair(item[1]), 0)))
-
-
 class Pool:
-    """Runs of a sweep while processes, a cluster or an executor compute them: handed out, watched, taken in.
+    """Runs of a sweep while processes, a cluster or an executor compute them.
 
-    ``found`` and ``failures`` are what it ends with: every run is in one of them, unless the sweep is stopped.
+    Each ends in ``found``, or in ``failed`` with its configuration and the reason, unless the sweep is stopped.
     """
 
     def __init__(
@@ -191,27 +156,23 @@ class Pool:
     ) -> None:
         self.todo, self.version, self.store, self.options, self.again = todo, version, store, options, again
         self.places = {i: place for place, i in enumerate(todo)}
-        self.ended: set[str] = set()
         self.found: dict[str, Record] = {}
-        self.failures: list[tuple[Config, str]] = []
+        self.failed: dict[str, tuple[Config, str]] = {}
         limit = options.time_limit
         self.deadline = time.time() + limit if limit else None  # on the wall, which other machines have too
 
-    @property
-    def missing(self) -> list[str]:
-        """Runs that have neither ended nor failed, in their order."""
-        return [i for i in self.todo if i not in self.ended]
-
     def compute(self, executor: cf.Executor | None) -> None:
-        """Run everything, on ``executor``, on the cluster that the options name, or here."""
+        """Run everything: on ``executor``, on the cluster that the options name, or here.
+
+        Where a local process was killed the others go on in new ones, one fewer at a time, as memory may be short. A
+        run that is alone when that happens has failed.
+        """
         options, jobs = self.options, 0
         where = "" if options.jobs == 1 else options.cluster or os.environ.get(cluster.VARIABLE, "")
         with contextlib.ExitStack() as stack:
-            if executor is not None:
-                executor = cluster.adopted(executor)
-            elif where:
+            if executor is None and where:
                 executor = stack.enter_context(cluster.connected(where, options.mixed))
-            else:
+            elif executor is None:
                 devices = {options.device or device_for(c.tier) for c in self.todo.values()}  # one error, not one a run
                 jobs = min(options.jobs or (available_cores() if devices == {"cpu"} else 1), len(self.todo))
                 executor = InProcess() if jobs == 1 else None
@@ -220,72 +181,54 @@ class Pool:
             steps = [progress_steps(config) for config in self.todo.values()]
             self.meter = stack.enter_context(progress.Meter(steps, options.label))
             if executor is not None:
-                self.watch(executor)
-            while self.missing:
-                jobs = self.watch_processes(jobs)
+                for i in self.watch(executor):
+                    self.fail(i, "the time limit passed, and the cluster has no worker")
+                return
+            waiting = list(self.todo)
+            while waiting:
+                with local_processes(jobs, self.meter.board) as processes:
+                    waiting = self.watch(processes, waiting)
+                if waiting and jobs == 1:
+                    self.fail(waiting.pop(0), KILLED)
+                elif waiting:
+                    said = "a worker process was killed, perhaps for lack of memory; going on with %d at a time"
+                    log.warning(said, jobs - 1)
+                jobs = max(1, jobs - 1)
 
-    def watch_processes(self, jobs: int) -> int:
-        """Compute what is missing in so many local processes; with how many to go on where one was killed.
+    def watch(self, executor: cf.Executor, local: Sequence[str] = ()) -> list[str]:
+        """Have ``executor`` compute what is to do, as many runs at a time as it has room for; what it did not compute.
 
-        A kill ends all of them: the others go on in new ones, one fewer at a time, as memory may be short. With
-        a single process it is known whose fault it was.
+        ``local``: the runs to compute in processes of this machine. One that was killed takes the others along, which
+        are no failures yet.
         """
-        processes = local_processes(jobs, self.meter.board)
+        waiting, futures, lost = list(local or self.todo), {}, set()
         try:
-            lost = self.watch(processes, survives=True)
-        except BaseException:
-            for process in list(processes._processes.values()):  # records and checkpoints are written atomically
-                process.terminate()
-            raise
-        finally:
-            processes.shutdown(wait=True, cancel_futures=True)
-        if lost and jobs == 1:
-            self.fail(self.missing[0], KILLED)
-        elif lost:
-            log.warning("a worker process was killed, perhaps for lack of memory; going on with %d at a time", jobs - 1)
-        return max(1, jobs - 1)
-
-    def watch(self, executor: cf.Executor, survives: bool = False) -> bool:
-        """Have ``executor`` compute what is missing, as many runs at a time as it has room for.
-
-        ``survives``: a run that is lost with its worker is no failure yet. Whether one was lost.
-        """
-        waiting, futures, lost = self.missing, {}, False
-        try:
-            while waiting or futures:
+            while futures or (waiting and not lost):
                 room = executor.room() if hasattr(executor, "room") else len(self.todo)
                 while waiting and not lost and len(futures) < room:
                     try:
                         futures[executor.submit(execute, *self.arguments(waiting[0]))] = waiting[0]
                         waiting.pop(0)
                     except cf.BrokenExecutor:
-                        if not survives:
+                        if not local:
                             raise
-                        lost = True
-                if lost and not futures:
-                    break
-                if not futures:  # a cluster whose workers are yet to come
+                        lost.add(waiting[0])
+                if not futures and not lost:  # a cluster whose workers are yet to come
                     time.sleep(POLL_SECONDS)
                 done, _ = cf.wait(futures, timeout=POLL_SECONDS, return_when=cf.FIRST_COMPLETED)
                 for future in done:  # a future holds its result: let go of it when that is taken
                     i = futures.pop(future)
-                    if survives and isinstance(future.exception(), cf.BrokenExecutor):
-                        lost = True
+                    if local and isinstance(future.exception(), cf.BrokenExecutor):
+                        lost.add(i)
                     else:
-                        self.collect(i, future)
+                        self.take(i, future)
                 self.meter.update()
                 if room == 0 and self.deadline is not None and time.time() >= self.deadline:
                     break  # the time is over, and nobody is there to end the runs
-        except BaseException:
+        finally:
             for future in futures:
                 future.cancel()
-            raise
-        if not survives:
-            for future in futures:
-                future.cancel()
-            for i in (*futures.values(), *waiting):
-                self.fail(i, "the time limit passed, and the cluster has no worker")
-        return lost
+        return [i for i in self.todo if i not in self.found and i not in self.failed]
 
     def arguments(self, i: str) -> tuple:
         """The arguments of ``execute`` for a run."""
@@ -293,32 +236,28 @@ class Pool:
         how = dict(fresh=i in self.again, device=options.device, threads=options.threads)
         return config, self.version, str(self.store.place(config.experiment, i)), self.places[i], self.deadline, how
 
-    def collect(self, i: str, future: cf.Future) -> None:
+    def take(self, i: str, future: cf.Future) -> None:
         """Take one finished run's record, saved here if the worker's store is another, or its failure in words."""
         try:
-            record: Record = future.result()
+            record = future.result()
+            if not isinstance(record, Record):
+                record = cluster.received(self.store, *record)
             here = self.store.find(self.todo[i], self.version)
             if here != record and (i in self.again or not is_complete(here)):
                 self.store.save(record)
             self.found[i] = record
-            self.end(i)
+            self.meter.end(self.places[i])
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
             self.fail(i, f"{error.strerror or error}{where}; what was saved before is kept")
-        except cluster.RunLost as error:
-            self.fail(i, str(error))
         except cf.BrokenExecutor:
             self.fail(i, KILLED)
         except Exception as error:
             log.debug("run %s failed", i, exc_info=True)
-            self.fail(i, f"{type(error).__name__}: {error}")
+            self.fail(i, cluster.lost_because(error) or f"{type(error).__name__}: {error}")
 
     def fail(self, i: str, why: str) -> None:
-        self.failures.append((self.todo[i], why))
-        self.end(i)
-
-    def end(self, i: str) -> None:
-        self.ended.add(i)
+        self.failed[i] = (self.todo[i], why)
         self.meter.end(self.places[i])
 
 
@@ -326,34 +265,21 @@ def execute(config: Config, version: int, root: str, place: int, deadline: float
     """One run in whatever process or thread an executor chose.
 
     ``place``: of the run in its sweep, for its progress. ``deadline``: on ``time.time``. ``how``: options of ``run``;
-    without a device the worker's own machine decides.
+    without a device the worker's own machine decides. A worker process ends with the one that started it; SIGTERM ends
+    it behind the step it is at, with a checkpoint.
     """
-    with ends_with_parent():
-        return run(
-            config,
-            version,
-            store=Store(root, read_only=False),  # whoever called has checked, and may be another process
-            deadline=local_deadline(deadline),
-            on_step=functools.partial(progress.tell, place),
-            **how,
-        )
-
-
-@contextlib.contextmanager
-def ends_with_parent() -> Iterator[None]:
-    """In a worker process: a kill of the process that started it ends it, and leaves no half files.
-
-    A SIGTERM ends it too, behind the step it is at and with a checkpoint.
-    """
-    if multiprocessing.parent_process() is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    watch_parent()
+    worker = multiprocessing.parent_process() is not None and threading.current_thread() is threading.main_thread()
+    if worker:
+        watch_parent()
+    store = Store(root, read_only=False)  # the caller has checked, and may be another process
+    options = dict(store=store, deadline=local_deadline(deadline), on_step=functools.partial(progress.tell, place))
     try:
-        with stopping.handled():
-            yield
+        with stopping.handled() if worker else contextlib.nullcontext():
+            return run(config, version, **options, **how)
     except stopping.Terminated:
-        os._exit(128 + signal.SIGTERM)  # as an exception it would be taken for the run's result
+        if worker:
+            os._exit(128 + signal.SIGTERM)  # as an exception it would be taken for the run's result
+        raise
 
 
 @functools.cache  # a process computes many runs
@@ -368,21 +294,18 @@ def watch_parent() -> None:
 
 
 class Worker(SpawnProcess):
-    """A process that an interrupt does not reach, not even while it starts: whoever started it will end it.
+    """A process that an interrupt does not reach, not even while it starts: the one that started it will end it.
 
     A terminal, and JupyterLab, send an interrupt to all processes of a group. A worker would end in the middle of a
     step with a traceback, where the SIGTERM that follows lets it leave a checkpoint.
     """
 
     def start(self) -> None:
-        if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
-            super().start()
-            return
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a process inherits what is ignored
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a process inherits what is blocked
         try:
             super().start()
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Workers(SpawnContext):
@@ -391,9 +314,23 @@ class Workers(SpawnContext):
     Process = Worker
 
 
-def local_processes(jobs: int, board: MutableSequence[int] = ()) -> cf.ProcessPoolExecutor:
-    """Worker processes that end when they are asked to and not by an interrupt; they write their steps to ``board``."""
-    return cf.ProcessPoolExecutor(jobs, mp_context=Workers(), initializer=progress.listen, initargs=(board,))
+@contextlib.contextmanager
+def local_processes(jobs: int, board: MutableSequence[int] = ()) -> Iterator[cf.ProcessPoolExecutor]:
+    """Worker processes, which write the steps of their runs to ``board``; an error or interrupt here ends them."""
+    made = cf.ProcessPoolExecutor(jobs, mp_context=Workers(), initializer=listen, initargs=(board,))
+    try:
+        yield made
+    except BaseException:
+        for process in list((made._processes or {}).values()):  # records and checkpoints are written atomically
+            process.terminate()
+        raise
+    finally:
+        made.shutdown(wait=True, cancel_futures=True)
+
+
+def listen(board: MutableSequence[int]) -> None:
+    """Write the steps of this process's runs to ``board``: what a worker process does when it begins."""
+    progress.LISTENERS[:] = [board.__setitem__] if board else []
 
 
 def available_cores() -> int:

@@ -20,7 +20,7 @@ from entp_lib.config import ON_CPU, StudyConfig, family
 from entp_lib.records.execution import run
 from entp_lib.records.loading import weights_of
 from entp_lib.records.provenance import arithmetic_of
-from entp_lib.records.store import Record, Store
+from entp_lib.records.store import Record, Store, is_complete
 from entp_lib.records.sweeps import local_processes
 from entp_lib.validation import require
 
@@ -31,7 +31,7 @@ TIMES = ("seconds", "_bytes")  # how names of what no two computations have in c
 
 @dataclass(frozen=True)
 class Comparison:
-    """A stored record beside the same computed again. ``largest``: the largest difference, and ``where`` it is.
+    """A stored record and the same computed again. ``largest``: the largest difference, and ``where`` it is.
 
     ``of_seeds``: how far each final score of runs that differ in their seeds alone lies apart, where there are two.
     """
@@ -52,21 +52,17 @@ class Comparison:
             return "identical"
         if self.largest <= BOUND:
             return "within the bound"
-        elsewhere = rounding(self.stored) != rounding(self.computed) and math.isfinite(self.largest)
-        return "within the seeds" if elsewhere and self.of_seeds and not self.beyond_seeds else "differs"
-
-    @property
-    def beyond_seeds(self) -> bool:
-        """Whether a final score is further off than those of seeds lie apart."""
         mine, theirs = scores(self.stored), scores(self.computed)
-        return any(abs(mine[name] - theirs[name]) > between for name, between in self.of_seeds.items())
+        beyond = any(abs(mine[name] - theirs[name]) > between for name, between in self.of_seeds.items())
+        elsewhere = machine(self.stored)[:3] != machine(self.computed)[:3] and math.isfinite(self.largest)
+        return "within the seeds" if elsewhere and self.of_seeds and not beyond else "differs"
 
 
 def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
     """So many of the complete ``records``, drawn by a seed. ConfigError where there are not so many."""
-    complete = sorted((r for r in records if r.status == "complete"), key=lambda r: r.id)
-    require(count >= 1, f"sample = {count}: must be at least 1")
-    require(count <= len(complete), f"sample = {count}: there are {len(complete)} complete records")
+    complete = sorted(filter(is_complete, records), key=lambda r: r.id)
+    right = 1 <= count <= len(complete)
+    require(right, f"sample = {count}: must be at least 1, and there are {len(complete)} complete records")
     return random.Random(seed).sample(complete, count)
 
 
@@ -78,7 +74,7 @@ def scores(record: Record) -> dict[str, float]:
 
 def between_seeds(record: Record, others: Sequence[Record]) -> dict[str, float]:
     """How far the final scores of those ``others`` that differ from ``record`` in their seeds alone lie apart."""
-    alike = [scores(r) for r in others if r.status == "complete" and family(r.config) == family(record.config)]
+    alike = [scores(r) for r in others if is_complete(r) and family(r.config) == family(record.config)]
     if len(alike) < 2:
         return {}
     shared = set.intersection(*map(set, alike))
@@ -88,38 +84,33 @@ def between_seeds(record: Record, others: Sequence[Record]) -> dict[str, float]:
 def verify(
     record: Record, store: Store, on_step: Callable[[int], None] | None = None, others: Sequence[Record] = ()
 ) -> Comparison:
-    """Compute ``record`` again in its own arithmetic and compare; in another process where this one has another.
+    """Compute ``record`` again in its own arithmetic, in a store of its own, and compare; nothing in ``store`` changes.
 
-    Otherwise as ``verify_here``; the other process tells no steps.
+    Weights that it starts from are taken from ``store``; ConfigError where they are missing there. ``on_step`` is
+    called with each step, unless another process computes, as it must for another arithmetic. ``others``: records of
+    the experiment, of which those of other random seeds show what another processor may change.
     """
     wanted = arithmetic_of(record)
     if record.config.tier not in ON_CPU or wanted == arithmetic.in_force() or not arithmetic.has_avx2():
-        return verify_here(record, store, on_step, others)
-    with arithmetic.for_new_processes(wanted), local_processes(1) as pool:
-        return pool.submit(verify_here, record, store, None, others).result()
+        computed = compute_again(record, store, on_step)
+    else:
+        with arithmetic.for_new_processes(wanted), local_processes(1) as pool:
+            computed = pool.submit(compute_again, record, store).result()
+    return replace(compare(record, computed), of_seeds=between_seeds(record, others))
 
 
-def verify_here(
-    record: Record, store: Store, on_step: Callable[[int], None] | None = None, others: Sequence[Record] = ()
-) -> Comparison:
-    """Compute ``record`` again in a store of its own and compare; what it starts from is taken from ``store``.
-
-    Nothing in ``store`` changes. ``on_step`` is told each step that was made; ``others`` are the experiment's records,
-    of which those of other seeds tell what another processor may change. ConfigError where weights that it starts from
-    are missing there.
-    """
+def compute_again(record: Record, store: Store, on_step: Callable[[int], None] | None = None) -> Record:
+    """The record of the same configuration, computed in this process in a store of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        apart = Store(Path(folder), read_only=False)
-        untouched = copy.copy(store)
+        apart, untouched = Store(Path(folder), read_only=False), copy.copy(store)
         untouched.read_only = True  # damaged weights stay where they are
-        needed = record.config.params.get("weights") if isinstance(record.config, StudyConfig) else None
-        for name in filter(None, (needed, getattr(record.config, "start_from", ""))):
+        study = isinstance(record.config, StudyConfig)
+        if name := record.config.params.get("weights") if study else record.config.start_from:
             source, target = weights_of(untouched, name), apart.weights_path(*name.split("/"))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
         threads = record.provenance.get("threads", 1)
-        computed = run(record.config, record.version, store=apart, threads=threads, on_step=on_step)
-    return replace(compare(record, computed), of_seeds=between_seeds(record, others))
+        return run(record.config, record.version, store=apart, threads=threads, on_step=on_step)
 
 
 def report(found: Sequence[Comparison]) -> str:
@@ -127,7 +118,8 @@ def report(found: Sequence[Comparison]) -> str:
     rows = [("record", "stored on", "computed on", "largest difference", "outcome")]
     for f in found:
         largest = f"{f.largest:.2g} in {f.where}" if f.where else "none"
-        rows.append((f.stored.id, machine(f.stored), machine(f.computed), largest, f.outcome))
+        places = (", ".join(filter(None, machine(r))) for r in (f.stored, f.computed))
+        rows.append((f.stored.id, *places, largest, f.outcome))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     same, close, seeds, other = (sum(f.outcome == outcome for f in found) for outcome in OUTCOMES)
@@ -139,61 +131,42 @@ def report(found: Sequence[Comparison]) -> str:
     return "\n".join(lines)
 
 
-def rounding(record: Record) -> tuple[str, ...]:
-    """What decides how a record's numbers were rounded: processor, arithmetic, torch."""
+def machine(record: Record) -> tuple[str, ...]:
+    """Processor, arithmetic and torch, which decide the last bits of a record, and its sources."""
     where = record.provenance
-    return where.get("device", ""), arithmetic_of(record), where.get("versions", {}).get("torch", "")
-
-
-def machine(record: Record) -> str:
-    """What decides the last bits of a record, in a few words: processor, instruction set, torch, sources."""
-    where = record.provenance
-    parts = (
-        where.get("device", ""),
-        where.get("cpu_capability", ""),
-        f"torch {where.get('versions', {}).get('torch', '?')}",
-        f"sources {where.get('sources', '?')}",
-    )
-    return ", ".join(part for part in parts if part)
+    torch, sources = where.get("versions", {}).get("torch", "?"), where.get("sources", "?")
+    return where.get("device", ""), arithmetic_of(record), f"torch {torch}", f"sources {sources}"
 
 
 def compare(stored: Record, computed: Record) -> Comparison:
     """The largest difference between the numbers of two records, times aside, and where it is."""
-    mine, theirs = (dict(numbers({"metrics": r.metrics, "curves": r.curves})) for r in (stored, computed))
-    if mine.keys() != theirs.keys():
-        return Comparison(stored, computed, math.inf, min(mine.keys() ^ theirs.keys()))
-    differences = {name: difference(value, theirs[name]) for name, value in mine.items()}
-    where = max(differences, key=differences.get, default="")
-    texts = "" if same_texts(stored, computed) else "texts"
-    return Comparison(stored, computed, differences.get(where, 0.0), where if differences.get(where) else texts)
+    mine, theirs = (dict(leaves({"metrics": r.metrics, "curves": r.curves})) for r in (stored, computed))
+    found, texts = {}, ""
+    for name in sorted(mine.keys() | theirs.keys()):
+        a, b = mine.get(name, ""), theirs.get(name, "")  # a text where a number is is as far off as can be
+        if isinstance(a, str) and isinstance(b, str):
+            texts = texts or ("texts" if a != b else "")
+        else:
+            found[name] = difference(a, b)
+    where = max(found, key=found.get, default="")
+    return Comparison(stored, computed, found.get(where, 0.0), where if found.get(where) else texts)
 
 
-def numbers(value: Any, name: str = "") -> Iterator[tuple[str, float | None]]:
-    """Every number in nested dictionaries and lists, by its path; those that measure times or memory left out."""
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, float | str | None]]:
+    """Every number and text in nested dictionaries and lists, by its path, but those that measure times or memory."""
     if isinstance(value, dict):
         for key, v in value.items():
             if isinstance(v, dict) or not str(key).endswith(TIMES):
-                yield from numbers(v, f"{name}.{key}" if name else str(key))
+                yield from leaves(v, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list):
         for i, v in enumerate(value):
-            yield from numbers(v, f"{name}[{i}]")
-    elif value is None or isinstance(value, (int, float)):
+            yield from leaves(v, f"{name}[{i}]")
+    else:
         yield name, value
 
 
-def difference(a: float | None, b: float | None) -> float:
+def difference(a: Any, b: Any) -> float:
     """How far two numbers are apart: as they are up to 1, as a share of the larger one above; None only equals None."""
-    if a is None or b is None:
+    if a is None or b is None or isinstance(a, str) or isinstance(b, str):
         return 0.0 if a is b else math.inf
     return abs(a - b) / max(1.0, abs(a), abs(b))
-
-
-def same_texts(stored: Record, computed: Record) -> bool:
-    """Whether all that is no number agrees too, such as generated samples."""
-
-    def texts(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: texts(v) for key, v in value.items()}
-        return [texts(v) for v in value] if isinstance(value, list) else value if isinstance(value, str) else None
-
-    return all(texts(getattr(stored, part)) == texts(getattr(computed, part)) for part in ("metrics", "curves"))

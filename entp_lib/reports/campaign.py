@@ -4,6 +4,7 @@ On a bare machine, from a plain copy of the tree, with torch, numpy, pandas, sci
 Every part says what it found in ``campaign.log``; whatever is cut goes on when the same command is given again.
 """
 
+import argparse
 import json
 import logging
 import subprocess
@@ -19,14 +20,15 @@ import torch
 
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig
+from entp_lib.experiments.budgets import training_operations
 from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed
-from entp_lib.experiments.operations import training_operations
 from entp_lib.models import packed_attention
 from entp_lib.records.execution import run
 from entp_lib.records.store import Store
 from entp_lib.records.sweeps import SweepError, sweep
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports.checks import CHECKS
+from entp_lib.reports.command_line import seconds
 from entp_lib.validation import ConfigError, require
 
 ENGINE, ENGINE_VERSION = "engine", 1  # the experiment under which the choice of attention is recorded
@@ -53,7 +55,7 @@ class Campaign:
         return self.ends - time.monotonic()
 
     def say(self, what: str, **found) -> None:
-        """A line to the terminal, and to the log with what was found."""
+        """Write a line to the terminal and, with the findings, to the log."""
         print(what, file=sys.stderr, flush=True)
         line = {"at": time.strftime("%Y-%m-%dT%H:%M:%S"), "left": round(self.left()), "what": what, **found}
         with (self.folder / "campaign.log").open("a", encoding="utf-8") as file:
@@ -101,8 +103,8 @@ def checked(campaign: Campaign) -> bool:
         except Exception as error:  # whatever a new machine comes up with is a finding
             log.debug("check %s", name, exc_info=True)
             found, passed = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}", False
-        seconds = time.monotonic() - started
-        campaign.say(f"check {name}: {'passed' if passed else 'FAILED'}: {found} ({seconds:.1f} s)", passed=passed)
+        took = time.monotonic() - started
+        campaign.say(f"check {name}: {'passed' if passed else 'FAILED'}: {found} ({took:.1f} s)", passed=passed)
         good &= passed
     return good
 
@@ -140,7 +142,7 @@ def benchmark(campaign: Campaign) -> None:
 
 
 def experiment_within(campaign: Campaign, experiment: Experiment, share: float, seeds: int = 0) -> int:
-    """Seed after seed of an experiment, while its share of what is left is enough for the next; 1 where a run failed.
+    """Run an experiment seed after seed while its share of the time is enough for the next; 1 where a run failed.
 
     The first seed is begun whatever it takes, as the next campaign goes on from its checkpoint.
     """
@@ -209,17 +211,12 @@ def archive(folder: Path, most: int = ARCHIVE_BYTES) -> Path:
         del files[left_out[-1]]
 
 
-def versions() -> dict[str, int]:
-    """The version of every experiment whose records count, this module's own included."""
-    return {name: experiment.version for name, experiment in EXPERIMENTS.items()} | {ENGINE: ENGINE_VERSION}
-
-
-def command(device: str, tier: str, budget: float, folder: str, seeds: int) -> int:
-    """The command line's ``campaign``; ConfigError for a folder that cannot be used."""
-    place = Path(folder).absolute()  # the benchmark runs in the repository
-    require(not place.exists() or place.is_dir(), f"--out {folder}: is a file")
+def campaign_command(options: argparse.Namespace) -> int:
+    """``campaign``: all parts within the budget; ConfigError for a folder that cannot be used."""
+    place = Path(options.out).absolute()  # the benchmark runs in the repository
+    require(not place.exists() or place.is_dir(), f"--out {options.out}: is a file")
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--out {folder}: {error.strerror}") from error
-    return run_campaign(device, tier, budget, place, seeds)
+        raise ConfigError(f"--out {options.out}: {error.strerror}") from error
+    return run_campaign(options.device, options.tier, seconds(options.budget), place, options.seeds)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how every command ends. Imports nothing that is slow."""
+"""Checks of options that commands share, and exit statuses. Imports nothing that is slow."""
 
 import argparse
 import logging
@@ -9,7 +9,13 @@ import signal
 import sys
 from collections.abc import Callable
 
-from entp_lib.validation import ConfigError, printable, require
+from entp_lib.config import ARCHITECTURES
+from entp_lib.experiments.parameters import MAX_SEEDS
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.validation import ConfigError, one_of, printable, require
+
+MISTAKE = 2
+log = logging.getLogger(__name__)
 
 
 def seconds(text: str | None) -> float:
@@ -17,54 +23,25 @@ def seconds(text: str | None) -> float:
     if text is None:
         return 0.0
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    require(match is not None, f"time limit {text!r}: write 900, 900s, 15m or 2h")
-    found = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
-    require(math.isfinite(found), f"time limit {text[:20]}...: write 900, 900s, 15m or 2h")
+    found = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else math.inf
+    require(math.isfinite(found), f"time limit {text[:20]!r}: write 900, 900s, 15m or 2h")
     return found
 
 
-def noted_seconds(text: str | None) -> float:
-    """``seconds``, saying that 0 means no limit to whoever asks for it."""
-    limit = seconds(text)
-    if text is not None and not limit:
-        print(f"--time-limit {text}: no limit", file=sys.stderr)
-    return limit
-
-
-def check_limits(options: argparse.Namespace) -> None:
-    """ConfigError, before a text is read or a run made, for jobs, seeds or a time limit that make no sense."""
-    require(options.jobs >= 0, f"--jobs {options.jobs}: must be 0 (one per core) or more")
-    check_seeds(getattr(options, "seeds", 0))  # a whole tier has its own, and no such option
-    noted_seconds(options.time_limit)
-
-
-def add_native(parser: argparse.ArgumentParser) -> None:
-    """The option of a command that computes to leave instruction sets to the libraries (``entp_lib.arithmetic``)."""
-    parser.add_argument(
-        "--native", action="store_true", help="compute with this processor's own instruction set, not with AVX2"
-    )
-
-
-def check_seeds(seeds: int) -> None:
-    """ConfigError for a number of seeds that no plan takes."""
-    from entp_lib.experiments.parameters import MAX_SEEDS
-
+def check_options(options: argparse.Namespace) -> None:
+    """ConfigError, before anything slow is loaded, for options that make no sense in whatever command has them."""
+    given = vars(options)
+    if "experiment" in given:
+        one_of("experiment", options.experiment, EXPERIMENTS)
+    for name in given.get("architecture", ()):
+        one_of("architecture", name, ARCHITECTURES)
+    jobs, seeds = given.get("jobs", 0), given.get("seeds", 0)
+    require(jobs >= 0, f"--jobs {jobs}: must be 0 (one per core) or more")
     require(0 <= seeds <= MAX_SEEDS, f"--seeds {seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
-
-
-def add_run_options(parser: argparse.ArgumentParser, *, seeds: int) -> None:
-    """The options of a command that trains on the user's own data, ``seeds`` runs of each architecture by default."""
-    parser.add_argument("--seeds", type=int, default=seeds, metavar="N", help="runs of each architecture")
-    parser.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
-    parser.add_argument("--results", metavar="DIR", help="where records go, if not to results/own")
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0 for one per core")
-    parser.add_argument("--fresh", action="store_true", help="compute again what has a record")
-    parser.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
-    add_native(parser)
-
-
-MISTAKE = 2
-log = logging.getLogger(__name__)
+    require(bool(given.get("cluster")) or not given.get("mixed"), "--mixed goes with --cluster")
+    limit = given.get("time_limit")
+    if limit is not None and not seconds(limit):
+        print(f"--time-limit {limit}: no limit", file=sys.stderr)
 
 
 def exit_status(command: Callable[[], int]) -> int:
@@ -93,8 +70,6 @@ def exit_status(command: Callable[[], int]) -> int:
         return MISTAKE
     except KeyboardInterrupt as interrupt:
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else the notebook's abandoned cell is reported too
-        print(
-            "\nstopped; finished records are kept, and the same command continues from the last checkpoint",
-            file=sys.stderr,
-        )
+        text = "\nstopped; finished records are kept, and the same command continues from the last checkpoint"
+        print(text, file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(interrupt, stopping.Terminated) else signal.SIGINT)

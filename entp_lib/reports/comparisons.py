@@ -52,7 +52,7 @@ def comparisons(ledger: pd.DataFrame) -> pd.DataFrame:
                     "budget": budget,
                     **{k: row[name] / row["scale"] for k, name in SHARES.items()},
                     "margin": margins[task[column]] / row["scale"],
-                    "answer": in_words(row, margins[task[column]]),
+                    "answer": who_is_ahead(row, margins[task[column]]),
                     **{name: row[name] for name in ("tier", "seeds", "records")},
                     "claim": task[column],
                 }
@@ -63,23 +63,13 @@ def comparisons(ledger: pd.DataFrame) -> pd.DataFrame:
 SHARES = {"value": "our_value", "low": "low", "high": "high"}
 
 
-def in_words(row: pd.Series, margin: float) -> str:
+def who_is_ahead(row: pd.Series, margin: float) -> str:
     """Who is ahead, by the rule of our own questions, whether a paper claims it or not; open where its verdict is."""
     undecided = {"not attempted": NOT_RUN, "inconclusive": OPEN, OPEN: OPEN, UNINFORMATIVE: UNINFORMATIVE}
     if row["verdict"] in undecided:
         return undecided[row["verdict"]]
     words = dict(positive=AHEAD, negative=BEHIND)
     return answer(row["low"], row["high"], pairs=int(row["seeds"]), margin=margin, **words)
-
-
-def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """Answers as people read them: a row per task, for each budget the answer with its share and interval."""
-    text = {}
-    for row in table.itertuples():
-        interval = "" if pd.isna(row.low) else f" ({row.low:+.2f} to {row.high:+.2f})"
-        short = row.answer if pd.isna(row.value) else f"{row.answer}: {row.value:+.2f}{interval}, {row.tier}"
-        text.setdefault(row.task, dict.fromkeys(BUDGETS.values(), ""))[row.budget] = short
-    return pd.DataFrame.from_dict(text, orient="index")
 
 
 def together(table: pd.DataFrame) -> str:

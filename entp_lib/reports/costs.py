@@ -1,14 +1,14 @@
 """The page ``docs/costs.md``: measured seconds of the records, and extrapolated hours of tiers without records.
 
-Operations are those of ``entp_lib.experiments.operations``.
+Operations are those of ``entp_lib.experiments.budgets``.
 """
 
 import pandas as pd
 
 from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig
+from entp_lib.experiments.budgets import training_operations
 from entp_lib.experiments.experiment import Experiment, own, spent
 from entp_lib.experiments.frames import processor_share
-from entp_lib.experiments.operations import training_operations
 from entp_lib.records.store import Record, Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports.findings import markdown
@@ -24,7 +24,7 @@ def tier_operations(experiment: Experiment, tier: str) -> float:
 
 
 def training_seconds(record: Record) -> float:
-    """Seconds that training took, of the processor where the record tells them."""
+    """Seconds of training, of the processor where the record has them."""
     return record.provenance["train_seconds"] * processor_share(record)
 
 

@@ -3,70 +3,51 @@
 import contextlib
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
 from entp_lib.config import RunConfig, family
+from entp_lib.experiments.budgets import training_operations
 from entp_lib.experiments.experiment import spent
-from entp_lib.experiments.operations import training_operations
 from entp_lib.records.execution import Config, device_for
-from entp_lib.records.store import Record, RecordError, Store, is_complete
+from entp_lib.records.store import Store, is_complete
 from entp_lib.records.sweeps import available_cores
 from entp_lib.validation import ConfigError
 
 ASK_SECONDS = 3600.0  # what takes longer is asked about
 SAY_SECONDS = 120.0  # what takes less is not worth a line
-FAST = 2e11  # multiply-adds a second that no core of a CPU reaches: what is short at this rate is
 
 
 def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "cpu") -> tuple[float, int]:
-    """Wall seconds of runs of one tier, ``jobs`` at a time, and how many of them no record tells of.
+    """Wall seconds of runs of one tier, ``jobs`` at a time, and how many of them are like no stored run.
 
     A run takes the median seconds of records that differ from it in seeds alone. Another training run takes its
-    multiply-adds at the median rate of its experiment's records, or where that has none of all in the project's store;
-    those on a GPU go by records of a GPU.
+    multiply-adds at the median rate of its experiment's records, the project's where ``store`` has none; those
+    on a GPU go by records of a GPU.
     """
-    operate: dict[str, float] = {}
-    for config in {family(c): c for c in configs if isinstance(c, RunConfig)}.values():
-        with contextlib.suppress(ConfigError):  # its data are not there: the run itself will say so
-            operate[family(config)] = training_operations(config)
-    counts = {key: [*map(family, configs)].count(key) for key in map(family, configs)}
-    if device == "cpu" and counts.keys() == operate.keys():
-        if sum(operate[key] * count for key, count in counts.items()) / FAST / jobs < SAY_SECONDS / 20:
-            return 0.0, 0
-    alike = list(complete(store, device, {c.experiment for c in configs}))
-    seconds: dict[str, list[float]] = {}
-    for record in alike:
-        seconds.setdefault(family(record.config), []).append(spent(record))
-    each = {key: statistics.median(seconds[key]) for key in counts if key in seconds}
-    if unlike := [key for key in operate if key not in each]:
-        found = rates(alike) or rates(complete(Store(), device))
-        each |= {key: operate[key] / statistics.median(found) for key in unlike if found}
-    known = sum(counts[key] for key in each)
-    total = sum(each[key] * counts[key] for key in each) / max(1, min(jobs, known))
-    return max(total, *each.values(), 0.0), len(configs) - known
+    names, seconds, kinds = {c.experiment for c in configs}, defaultdict(list), {}
+    for place in (store, Store()):
+        for record in (r for name in names for r in place.all(name) if is_complete(r) and spent(r)):
+            if ("packed_attention" in record.provenance) == (device == "cuda"):
+                seconds[family(record.config)].append(spent(record))
+                kinds.setdefault(family(record.config), record.config)
+        if seconds:
+            break
+    each = {key: statistics.median(found) for key, found in seconds.items()}
+    rates = [work / each[key] for key, config in kinds.items() if (work := counted(config))]
+    planned = {family(config): config for config in configs}
+    if rates:
+        new = {key: counted(config) for key, config in planned.items() if key not in each}
+        each |= {key: found / statistics.median(rates) for key, found in new.items() if found}
+    took = [each[family(config)] for config in configs if family(config) in each]
+    return max(sum(took) / max(1, min(jobs, len(took))), *took, 0.0), len(configs) - len(took)
 
 
-def complete(store: Store, device: str, experiments: set[str] | None = None) -> Iterator[Record]:
-    """Complete records of these experiments, or of all, that were made on a CPU or on a GPU.
-
-    Whoever reads a damaged one for its numbers will say so.
-    """
-    for path in sorted((store.root / "records").glob("*/*.json")):
-        if experiments is None or path.parent.name in experiments:
-            with contextlib.suppress(RecordError):
-                record = store.read(path.parent.name, path.stem)
-                if is_complete(record) and ("packed_attention" in record.provenance) == (device == "cuda"):
-                    yield record
-
-
-def rates(records: Iterable[Record]) -> list[float]:
-    """Multiply-adds a second of training records, one for each kind of run."""
-    found = {}
-    for record in records:
-        if isinstance(record.config, RunConfig) and spent(record) > 0 and (key := family(record.config)) not in found:
-            with contextlib.suppress(ConfigError):
-                found[key] = training_operations(record.config) / spent(record)
-    return list(found.values())
+def counted(config: Config) -> float:
+    """Multiply-adds of a training run; 0 for a study, and for a run whose data are not there: it will say so itself."""
+    with contextlib.suppress(ConfigError):
+        return training_operations(config) if isinstance(config, RunConfig) else 0.0
+    return 0.0
 
 
 def announce_runs(

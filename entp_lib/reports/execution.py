@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from entp_lib import paths
-from entp_lib.experiments.beside import YOURS
-from entp_lib.files import own_name, remove_stale, write_atomically
+from entp_lib.files import remove_stale, write_atomically
 from entp_lib.records.progress import EVENTS_VARIABLE, read_events
 from entp_lib.reports.lab import clean
 
@@ -64,7 +63,7 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
     notebook, final = job.notebook, executed(job.notebook)
     final.parent.mkdir(parents=True, exist_ok=True)
     remove_stale(final.parent, ".run-*")
-    with tempfile.TemporaryDirectory(dir=scratch or final.parent, prefix=own_name(".run")) as folder:
+    with tempfile.TemporaryDirectory(dir=scratch or final.parent, prefix=".run-") as folder:
         copy, events = Path(folder) / notebook.name, Path(folder) / "events"
         result = Result(notebook.stem, "ok", 0.0, copy=paths.relative(final))
         with (
@@ -87,7 +86,7 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
                 )
             except PapermillExecutionError as error:
                 partial = sum(e.get("partial", 0) for e in read_events(events) if e["event"] == "records")
-                result.status, result.error = "failed", in_words(error.ename, error.evalue, error.traceback, partial)
+                result.status, result.error = "failed", error_line(error.ename, error.evalue, error.traceback, partial)
             except Exception as error:  # a kernel that died, not a cell that failed: the next notebook still runs
                 where = f": {paths.relative(copy)}" if isinstance(error, OSError) and not error.filename else ""
                 result.status, result.error = "failed", f"{type(error).__name__}: {error}{where}"
@@ -100,9 +99,7 @@ def execute(job: Job, quiet: bool = False, scratch: Path | None = None) -> Resul
                 result.computed += entry["computed"]
             result.figures += entry["event"] == "figure"
     if job.update and result.computed and result.status == "ok":
-        again = execute(
-            job, quiet, scratch
-        )  # what is committed is what the records give, without the traces of computing them
+        again = execute(job, quiet, scratch)  # committed is what the records give, without the traces of computing
         return dataclasses.replace(again, computed=result.computed, seconds=time.monotonic() - began)
     if job.update and result.status == "ok":
         install(final, notebook)
@@ -117,7 +114,7 @@ NO_RESULT = ("jobs", "time_limit", "fresh")  # parameters that leave results as 
 
 
 def link_figures(copy: Path) -> None:
-    """Have an executed copy show the project's figures and files, to which the notebook links from its own folder."""
+    """Rewrite the links of an executed copy to the project's figures and files, which start from another folder."""
     text = copy.read_text(encoding="utf-8")
     figures, root = (os.path.relpath(p, copy.parent).replace(os.sep, "/") for p in (paths.figures(), paths.root()))
     linked = text.replace("](../figures/", f"]({figures}/")
@@ -127,9 +124,9 @@ def link_figures(copy: Path) -> None:
 
 
 def note_parameters(copy: Path, parameters: Mapping[str, Any]) -> None:
-    """Say on an executed copy's first screen that its words are those of other parameters, where any were given.
+    """Note on an executed copy's first screen that its words are those of other parameters, where any were given.
 
-    With changes to the runs, what tells of the committed ones is folded: the answer, and what is said of outputs.
+    With changes to the runs, text about the committed ones is folded: the answer, and the text below outputs.
     """
     given = {k: v for k, v in parameters.items() if k not in NO_RESULT and (k, v) != ("tier", "best")}
     if not given:
@@ -153,6 +150,10 @@ FOLDED = "<details><summary>Of the committed runs, not of yours</summary>\n\n{}\
 
 def fold_committed(cells: Sequence[Any]) -> None:
     """Fold, in an executed notebook, the first cell and the text between an output of changed runs and a heading."""
+    from entp_lib.experiments.compare_with_committed import (
+        YOURS,
+    )  # torch comes with it, which the processes of notebooks do without
+
     below = True
     for cell in cells:
         if cell.cell_type == "code":
@@ -178,7 +179,7 @@ def execute_side_by_side(jobs: Sequence[Job], at_a_time: int, threads: int) -> I
     place = executed(jobs[0].notebook).parent
     place.mkdir(parents=True, exist_ok=True)
     with (  # both go with what a process that is ended leaves in them
-        tempfile.TemporaryDirectory(dir=place, prefix=own_name(".run")) as scratch,
+        tempfile.TemporaryDirectory(dir=place, prefix=".run-") as scratch,
         tempfile.TemporaryDirectory(dir=SHORT, prefix="entp-") as sockets,
     ):
         context = multiprocessing.get_context("spawn")
@@ -294,7 +295,7 @@ def install(executed: Path, notebook: Path) -> None:
 
 
 def duration(seconds: float | None) -> str:
-    """A time as people say it."""
+    """A time in seconds, or above 90 in minutes, as text."""
     if seconds is None:
         return "unknown"
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
@@ -304,7 +305,7 @@ ARROW = re.compile(r"^-+>\s*\d+\s(.*)$", re.MULTILINE)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def in_words(name: str, value: str, traceback: Sequence[str] = (), partial: int = 0) -> str:
+def error_line(name: str, value: str, traceback: Sequence[str] = (), partial: int = 0) -> str:
     """An error as one line: its name and text, or the line of code that raised it where it has no text.
 
     ``traceback``: as Jupyter gives it, coloured. ``partial``: how many runs of the notebook a time limit cut short,

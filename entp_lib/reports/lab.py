@@ -12,7 +12,7 @@ from pathlib import Path
 
 from entp_lib import paths
 from entp_lib.files import read_text, write_atomically
-from entp_lib.reports.options import is_own, notebook_paths
+from entp_lib.reports.parameters import is_own, notebook_paths
 from entp_lib.validation import ConfigError
 
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -26,12 +26,12 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def refresh_copies(reset: Sequence[Path] = ()) -> list[Path]:
-    """Have a working copy of every notebook in ``lab/``: those that are kept though the notebook has other cells now.
+    """Refresh the working copies in ``lab/``; return the edited ones, which stay though their notebook changed.
 
     A copy whose cells were edited stays as it is; any other follows its notebook, and so do those of the notebooks in
     ``reset``. A notebook of one's own is linked. ``lab/.committed`` has what each copy was made from.
     """
-    folder, kept = paths.root() / "lab", []
+    folder, edits = paths.root() / "lab", []
     for notebook in notebook_paths():
         copy, base, text = folder / notebook.name, folder / ".committed" / notebook.name, read_text(notebook)
         if is_own(notebook):
@@ -42,11 +42,11 @@ def refresh_copies(reset: Sequence[Path] = ()) -> list[Path]:
         before = read_text(base) if base.exists() else text
         edited = notebook not in reset and copy.exists() and sources(read_text(copy)) != sources(before)
         if edited:
-            kept += [copy] if sources(text) != sources(before) else []
+            edits += [copy] if sources(text) != sources(before) else []
         elif not copy.exists() or not base.exists() or text != before or notebook in reset:
             for path in (copy, base):
                 write_atomically(path, text.encode())
-    return kept
+    return edits
 
 
 def sources(text: str) -> object:
@@ -73,10 +73,10 @@ def before_saving(model: dict, path: str, **_) -> None:
 
 
 def clean(content: dict) -> None:
-    """Take out of a notebook, in place, whatever depends on where and how it was executed.
+    """Remove from a notebook, in place, everything that depends on where and how it was executed.
 
-    That is metadata, the names of widgets, which mean nothing without the kernel that had them, and in how many pieces
-    a slow kernel sent what was printed.
+    That is metadata, names of widgets, which mean nothing without their kernel, and the pieces in which a slow kernel
+    sends printed text.
     """
     content["metadata"] = METADATA
     for cell in content["cells"]:
@@ -116,7 +116,7 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Sequence[Path
     """Make or refresh the working copies and replace this process by JupyterLab. ConfigError where that is missing."""
     command = lab_command(port, browser)
     if kept := refresh_copies(reset):
-        names, numbers = ", ".join(map(paths.relative, kept)), ",".join(path.name[:2] for path in kept)
+        names, numbers = ", ".join(map(paths.relative, kept)), ",".join(paths.number_of(path.name) for path in kept)
         print(
             f"kept with your edits, though the committed ones have changed since: {names} "
             f"(./run_all.sh --lab --reset {numbers} makes them anew)",

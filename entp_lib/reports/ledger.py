@@ -1,5 +1,6 @@
-"""The ledger of all papers, derived from the records: what papers claim, and apart from it our own questions."""
+"""The ledger of all papers, derived from the records: claims of papers, and apart from them our own questions."""
 
+import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 from entp_lib.config import BEST_FIRST, RunConfig
-from entp_lib.experiments.claims import judge, reference_claims
+from entp_lib.experiments.claims import judge, multiplicity, readable, reference_claims
 from entp_lib.experiments.experiment import Experiment, name_of, select
-from entp_lib.experiments.measurements import Check, Measurement, Observation, weight
+from entp_lib.experiments.measurements import Check, Measurement, Observation, priority
 from entp_lib.experiments.settings import differing_settings
 from entp_lib.files import write_atomically
 from entp_lib.records.provenance import dirty_records, pairs_apart
@@ -22,7 +23,7 @@ SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared
 
 
 def ledger(store: Store | None = None) -> pd.DataFrame:
-    """Every claim and question with its verdict, recomputed from the records; what nothing measures: not attempted.
+    """Judge every claim and question by the records; *not attempted* where none measures it.
 
     A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
     has enough pairs, else on the highest that measures it. Columns added to those of ``claims.csv``: ``scale``, the
@@ -31,26 +32,27 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     code that no commit has, twins that were made apart, models that were still improving. No row rests on seconds.
     """
     store = store or Store()
-    found: dict[str, list[tuple[Measurement | Check, str, str]]] = {}
+    found: dict[str, list[tuple[Measurement | Check | Observation, Experiment, dict[str, Record]]]] = {}
     for experiment in EXPERIMENTS.values():
         for tier in BEST_FIRST:
             records = experiment.stored(store, tier) or []
             named = {name_of(record): record for record in records}
             for m in experiment.measure(records):
-                used = [record for name, record in named.items() if name in m.records]
-                about = differing(experiment, used, m), caveats_of(experiment, used, m)
-                found.setdefault(m.claim, []).append((m, *about))
+                found.setdefault(m.claim, []).append((m, experiment, named))
     # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
-    best = [max(ms, key=lambda m: weight(m[0])) for ms in found.values()]  # the first of equals: the highest tier
-    table = judge([m for m, _, _ in best])
-    about = {m.claim: texts for m, *texts in best}
-    differs, caveats = zip(*(about.get(claim, ("", "")) for claim in table["id"]), strict=True)
-    measured = {m.claim: m for m, _, _ in best if isinstance(m, Measurement)}
-    return table.assign(
-        differs=differs,
-        caveats=caveats,
-        scale=[scale(measured.get(row.id), row.unit) for row in table.itertuples()],
-    )
+    best = [max(ms, key=lambda m: priority(m[0])) for ms in found.values()]  # the first of equals: the highest tier
+    table, about = judge([m for m, _, _ in best]), {}
+    papers = {e.name: e.plan("paper", 1) for e in EXPERIMENTS.values()}
+    figure_labels = {name: select(runs, **EXPERIMENTS[name].figure_labels) or runs for name, runs in papers.items()}
+    for m, experiment, named in best:
+        used = [record for name, record in named.items() if name in m.records]
+        of_runs = isinstance(m, Measurement)  # the others compare no runs
+        differs = differing_settings(used, figure_labels[experiment.name]) if of_runs else ""
+        about[m.claim] = differs, caveats_of(experiment, used, m), m if of_runs else None
+    rows = [about.get(claim, ("", "", None)) for claim in table["id"]]
+    differs, caveats, measured = zip(*rows, strict=True)
+    scales = [scale(m, unit) for m, unit in zip(measured, table["unit"], strict=True)]
+    return table.assign(differs=differs, caveats=caveats, scale=scales)
 
 
 def scale(measurement: Measurement | None, unit: str) -> float:
@@ -75,20 +77,16 @@ def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Meas
         by_score = reference_claims().set_index("id")["unit"].get(measurement.claim) in SCORES
         of_task = {str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)}
         of_task = dict.fromkeys(build_task(c.task, c.task_params).caveat for c in of_task.values())
-        said += [text for text in [*of_task, pairs_apart(used), experiment.moving(used) if by_score else ""] if text]
+        said += [
+            text
+            for text in [*of_task, pairs_apart(used), experiment.still_improving_note(used) if by_score else ""]
+            if text
+        ]
     return "; ".join(said)
 
 
-def differing(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:
-    """Settings of the runs ``used`` by a measurement that differ from the paper's; empty where no runs are compared."""
-    if not isinstance(measurement, Measurement):
-        return ""
-    planned = experiment.plan("paper", 1)
-    return differing_settings(used, select(planned, **experiment.of_figures) or planned)
-
-
 def papers_claims(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a ledger that judge what a paper says."""
+    """The rows of a ledger that judge claims of papers."""
     return table[table["kind"] != "question"]
 
 
@@ -105,3 +103,11 @@ def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.D
         text = part.drop(columns=["kind", "scale"]).to_csv(index=False, float_format="%.6g")
         write_atomically((folder or store.root) / f"{name}.csv", text.encode())
     return table
+
+
+def claims_command(_: argparse.Namespace) -> int:
+    """``claims``: recompute the ledger and print it; a damaged record is an error that names it."""
+    table, columns = write_ledger(Store(read_only=True)), ["ours", "95 % interval", "tier", "seeds", "where"]
+    print(readable(papers_claims(table), ["paper", *columns]).to_string())
+    print(f"\nOur own questions\n{readable(questions(table), columns).to_string()}\n\n{multiplicity(table)}")
+    return 0

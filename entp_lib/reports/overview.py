@@ -1,20 +1,16 @@
-"""Tables of the overview: every figure in one grid, and all notebooks.
+"""Table of the overview: all notebooks with what each asks.
 
 It is HTML of the plainest kind, without style sheets or scripts, which JupyterLab and code hosts would leave out; links
 are relative to ``notebooks/``.
 """
 
-import base64
 import html
-import io
 import re
 from pathlib import Path
 
-from entp_lib.experiments import png_files
-from entp_lib.reports.options import check_sound, notebook_paths
+from entp_lib.reports.parameters import read_notebook, sorted_notebooks
 
 LEFT = 'style="text-align:left"'  # Jupyter would put text to the right
-GRID, WIDTH = 4, 190  # pictures in a row, pixels of each
 
 
 class Html(str):
@@ -27,73 +23,22 @@ class Html(str):
         return f"{self.count('<tr>')} rows"
 
 
-def title_of(notebook: str) -> str:
-    """The first heading of a notebook, such as "03 · Count3"; its name where there is none."""
-    found = {path.stem: path for path in notebook_paths()}.get(notebook)
-    heads = [line.lstrip("# ") for text, _ in written_in(found) for line in text.splitlines() if line.startswith("# ")]
-    return heads[0] if heads else notebook
-
-
-def asked_by(notebook: Path) -> str:
-    """Question of a notebook: ``asks`` in its first cell's metadata, else the first sentence below its title."""
-    texts = written_in(notebook)
-    if texts and texts[0][1].get("asks"):
-        return texts[0][1]["asks"]
-    lines = [line for text, _ in texts for line in text.splitlines() if line.strip() and line[0] not in "#!|-"]
-    sentence = (
-        re.split(r"(?<=[.;?!])\s", re.sub(r"^\*\*[^*]*:\*\*|[*`$]", "", lines[0]), maxsplit=1)[0] if lines else ""
-    )
-    return sentence.strip().rstrip(".;")
-
-
-def written_in(notebook: Path | None) -> list[tuple[str, dict]]:
-    """The text cells of a notebook with their metadata; none where there is no notebook."""
-    import nbformat
-
-    if notebook is None:
-        return []
-    check_sound(notebook)
-    cells = nbformat.read(notebook, as_version=4).cells
-    return [(cell.source, cell.metadata) for cell in cells if cell.cell_type == "markdown"]
+def title_and_question(notebook: Path) -> tuple[str, str]:
+    """First heading of a notebook and its question: ``asks`` of its first cell, else the first sentence of its text."""
+    texts = [cell for cell in read_notebook(notebook) if cell["cell_type"] == "markdown"]
+    lines = [line for cell in texts for line in cell["source"].splitlines() if line.strip()]
+    title = next((line.lstrip("# ") for line in lines if line.startswith("# ")), notebook.stem)
+    asks = texts[0]["metadata"].get("asks") if texts else None
+    if not asks:
+        words = re.sub(r"^\*\*[^*]*:\*\*|[*`$]", "", next((line for line in lines if line[0] not in "#!|-"), ""))
+        asks = re.split(r"(?<=[.;?!])\s", words.strip(), maxsplit=1)[0].strip().rstrip(".;")
+    return title, asks
 
 
 def notebooks_html(without: str = "00_") -> Html:
     """Every notebook in the order of the numbers: its title, which leads to it, and what it asks."""
     lines = ["<table>", f"<tr><th {LEFT}>notebook</th><th {LEFT}>asks</th></tr>"]
-    for path in sorted(p for p in notebook_paths() if not p.stem.startswith(without)):
-        linked = f'<a href="{path.name}">{html.escape(title_of(path.stem))}</a>'
-        lines.append(f"<tr><td {LEFT}>{linked}</td><td {LEFT}>{html.escape(asked_by(path))}</td></tr>")
+    for path in (p for p in sorted_notebooks() if not p.stem.startswith(without)):
+        title, asks = map(html.escape, title_and_question(path))
+        lines.append(f'<tr><td {LEFT}><a href="{path.name}">{title}</a></td><td {LEFT}>{asks}</td></tr>')
     return Html("\n".join([*lines, "</table>"]))
-
-
-def gallery_html(without: str = "00_") -> Html:
-    """Every finished figure, small and in full colour, in one grid; each with its text and a link to its notebook.
-
-    ``without``: figures whose names begin so are left out.
-    """
-    found = [(path, about) for path, about in png_files.gallery() if not path.stem.startswith(without)]
-    stems = {path.name[:2]: path.stem for path in notebook_paths()}
-    cells = [picture_cell(path, about, stems.get(path.name[:2], "")) for path, about in found]
-    rows = ["<tr>" + "".join(cells[i : i + GRID]) + "</tr>" for i in range(0, len(cells), GRID)]
-    return Html("\n".join(["<table>", *rows, "</table>"]))
-
-
-def picture_cell(path: Path, about: str, notebook: str) -> str:
-    """A cell of the grid: the picture, a link to its notebook, what it shows and what it rests on."""
-    alt, _, rests = about.partition(" [")
-    data = base64.b64encode(small_picture(path)).decode()
-    picture = f'<img src="data:image/webp;base64,{data}" width="{WIDTH}" alt="{html.escape(alt)}">'
-    linked = f'<a href="{notebook}.ipynb">{picture}</a>' if notebook else picture
-    return f'<td {LEFT} valign="top">{linked}<br>{path.stem}<br>{html.escape(rests.partition("; commit")[0])}</td>'
-
-
-def small_picture(path: Path) -> bytes:
-    """A finished PNG as a WebP ``WIDTH`` pixels wide: a few KiB in all its colours."""
-    from PIL import Image
-
-    with Image.open(path) as image:
-        height = round(image.height * WIDTH / image.width)
-        small = image.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    small.save(buffer, format="WEBP", quality=30, method=6)
-    return buffer.getvalue()

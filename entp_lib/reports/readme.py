@@ -1,10 +1,8 @@
 """README's generated parts, between markers, and the generated pages of ``docs/``, from the ledger and the records."""
 
+import argparse
 import re
-import tomllib
 from collections.abc import Callable
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pandas as pd
 
@@ -13,8 +11,8 @@ from entp_lib.files import read_text, write_atomically
 from entp_lib.records.store import Store
 from entp_lib.reports import costs, findings
 from entp_lib.reports.ledger import ledger
-from entp_lib.reports.options import notebook_paths
-from entp_lib.validation import ConfigError, require
+from entp_lib.reports.parameters import sorted_notebooks
+from entp_lib.validation import require
 
 
 def findings_part(table: pd.DataFrame) -> str:
@@ -25,19 +23,13 @@ def findings_part(table: pd.DataFrame) -> str:
 
 def notebooks_part(_: pd.DataFrame) -> str:
     """The notebooks, linked."""
-    links = [f"[{p.stem[:2]} {p.stem[3:].replace('_', ' ')}](notebooks/{p.name})" for p in sorted_notebooks()]
+    links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted_notebooks()]
     return " · ".join(links) + ".\n"
-
-
-def sorted_notebooks() -> list[Path]:
-    """The committed notebooks in the order of their numbers."""
-    return sorted(notebook_paths())
 
 
 PARTS: dict[str, Callable[[pd.DataFrame], str]] = {
     "findings": findings_part,
     "notebooks": notebooks_part,
-    "elsewhere": lambda table: badges(repository()),
 }
 PAGES: dict[str, Callable[[pd.DataFrame, Store], str]] = {
     "docs/findings.md": findings.page,
@@ -51,8 +43,8 @@ def markers(text: str) -> dict[str, re.Pattern]:
         name: re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL) for name in PARTS
     }
     for name, pattern in patterns.items():
-        if not pattern.search(text):
-            raise ConfigError(f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
+        lacking = f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->"
+        require(pattern.search(text) is not None, lacking)
     return patterns
 
 
@@ -89,33 +81,11 @@ def write() -> None:
         write_atomically(paths.root() / name, make(table, store).encode())
 
 
-OVERVIEW = "notebooks/00_overview.ipynb"
-
-
-def repository() -> str:
-    """Owner and name on GitHub by ``[project.urls] Repository``; empty where none is named. ConfigError for others."""
-    url = tomllib.loads(read_text(paths.root() / "pyproject.toml")).get("project", {}).get("urls", {}).get("Repository")
-    if not url:
-        return ""
-    parts = urlsplit(url)
-    name = parts.path.strip("/").removesuffix(".git")
-    require(
-        parts.netloc == "github.com" and name.count("/") == 1,
-        f"pyproject.toml, [project.urls] Repository = {url!r}: must be https://github.com/OWNER/NAME",
-    )
-    return name
-
-
-def badges(name: str) -> str:
-    """A line of Markdown with the two badges for a repository ``owner/name``; without one, how to get them."""
-    if not name:
-        return (
-            "`.devcontainer/` opens it in a container, `.binder/` on Binder. Badges for Binder and Colab stand here as "
-            "soon as `pyproject.toml` has `[project.urls] Repository`."
-        )
-    binder = f"https://mybinder.org/v2/gh/{name}/HEAD?urlpath=lab/tree/{OVERVIEW}"
-    colab = f"https://colab.research.google.com/github/{name}/blob/HEAD/{OVERVIEW}"
-    return (
-        f"Without installing: [![Binder](https://mybinder.org/badge_logo.svg)]({binder}) "
-        f"[![Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab})"
-    )
+def readme_command(options: argparse.Namespace) -> int:
+    """``readme``: rewrite what is generated, or with ``--check`` name what is out of date (1 where something is)."""
+    if not options.check:
+        write()
+        return 0
+    found = outdated()
+    print("README.md and the generated pages are up to date" if not found else f"out of date: {', '.join(found)}")
+    return 1 if found else 0

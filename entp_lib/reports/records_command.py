@@ -1,37 +1,32 @@
-"""``python -m entp_lib records``: read every record, compare it with its siblings, and say what is wrong with which."""
+"""The commands ``records``, ``verify`` and ``corpus``: check stored records, or compute them again."""
 
+import argparse
+import shutil
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from entp_lib.records.store import Record
+from tqdm.auto import tqdm
+
+from entp_lib.corpora import TextFile, embedded_file
+from entp_lib.records import verification
+from entp_lib.records.store import Record, RecordError, Store
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.reports.campaign import ENGINE, ENGINE_VERSION
+from entp_lib.validation import printable, require
 
 FEWEST = 3  # siblings that say what their kind of run writes
 NUMBER, NOTHING = "a number", "None"
 KINDS = {int: NUMBER, float: NUMBER, str: "a text", bool: "True or False", list: "a list", dict: "a dictionary"}
 
 
-def add_parser(commands) -> None:
-    """Add ``records`` to the commands."""
-    records = commands.add_parser(
-        "records",
-        help="verify every record and list the damaged ones",
-        description="Read every record and say which are no sound ones, and why: changed, renamed, of another version, "
-        "or with other content than runs of their kind write. Records that were made elsewhere are copied to "
-        "results/records and then verified so.",
-    )
-    records.add_argument("results", nargs="?", metavar="DIR", help="a folder of results (default: the project's)")
-    records.set_defaults(command=records_command)
-
-
-def records_command(options) -> int:
-    from entp_lib.records.store import RecordError, Store
-    from entp_lib.reports.campaign import versions
-    from entp_lib.validation import printable, require
-
-    known, store = versions(), Store(options.results, read_only=True)
-    folder, sound, wrong = store.root / "records", [], []
+def records_command(options: argparse.Namespace) -> int:
+    """``records``: read every record, compare it with its siblings, and name the damaged; 1 where there are some."""
+    known = {name: experiment.version for name, experiment in EXPERIMENTS.items()} | {ENGINE: ENGINE_VERSION}
+    store, sound, wrong = Store(options.results, read_only=True), [], []
+    folder = store.root / "records"
     require(options.results is None or folder.is_dir(), f"{options.results}: has no records/ with records of runs")
     for path in sorted(folder.glob("*/*.json")):
         try:
@@ -49,7 +44,33 @@ def records_command(options) -> int:
     return 1 if wrong else 0
 
 
-def unlike_siblings(records: Sequence["Record"]) -> dict[str, str]:
+def verify_command(options: argparse.Namespace) -> int:
+    """``verify``: compute some records of an experiment again and compare; 1 where one differs."""
+    experiment, store, found = EXPERIMENTS[options.experiment], Store(read_only=True), []
+    stored = [r for r in store.all(experiment.name, experiment.version) if r.config.tier == options.tier]
+    require(bool(stored), f"{options.experiment} has no records at tier {options.tier}; run_all.sh --list says which")
+    for record in verification.sample(stored, options.sample, options.seed):
+        print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
+        with tqdm(total=record.config.steps, leave=False) as bar:
+            found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n), stored))
+    print(verification.report(found))
+    return 1 if any(f.outcome == "differs" for f in found) else 0
+
+
+def corpus_command(options: argparse.Namespace) -> int:
+    """``corpus``: name the embedded text corpus by its checksum, or copy it to a file."""
+    if options.export:
+        require(Path(options.export).parent.is_dir(), f"--export {options.export}: no such folder")
+        require(not Path(options.export).is_dir(), f"--export {options.export}: is a folder; name a file in it")
+    source = TextFile(embedded_file())
+    if options.export:
+        shutil.copyfile(source.path, options.export)
+    size = source.path.stat().st_size
+    print(f"embedded corpus: {source.count()} documents, {size} bytes, checksum {source.checksum[:16]}")
+    return 0
+
+
+def unlike_siblings(records: Sequence[Record]) -> dict[str, str]:
     """Records that hold something else than most of their study or task, by name, each with the first difference."""
     groups, found = defaultdict(list), {}
     for record in records:

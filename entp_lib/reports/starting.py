@@ -1,5 +1,10 @@
-"""``python -m entp_lib new task NAME`` and ``new notebook NAME``: a small working example with its test, to change."""
+"""``python -m entp_lib new task NAME`` and ``new notebook NAME``: a small working example with its test, to change.
 
+Templates are files that run once their ``$words`` are filled in; tasks and experiments are found by folder, so that no
+other file is edited.
+"""
+
+import argparse
 import json
 import keyword
 import re
@@ -7,150 +12,112 @@ import subprocess
 import sys
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from entp_lib import paths
 from entp_lib.files import write_atomically
+from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports.lab import METADATA
-from entp_lib.reports.options import AFTER_OWN, FIRST_OWN
+from entp_lib.reports.parameters import AFTER_OWN, FIRST_OWN
+from entp_lib.tasks import TASKS, build_task
 from entp_lib.validation import ConfigError, one_of, require
 
 TEMPLATES = Path(__file__).parent / "templates"
-NAMES_IN_TEMPLATES = ("Tensor", "Batch", "Task", "SHAPE", "TIERS", "EXPERIMENTS")  # taken there
-
-
-def add_parser(commands) -> None:
-    """Register the command."""
-    parser = commands.add_parser("new", help="begin a task or a notebook of your own with a small example that works")
-    kinds = parser.add_subparsers(required=True, metavar="task|notebook")
-    task = kinds.add_parser("task", help="a task (parity of every prefix) with its test")
-    task.add_argument("name", metavar="NAME", help="an identifier in lower case, such as parity")
-    task.set_defaults(command=task_command)
-    notebook = kinds.add_parser("notebook", help="an experiment (decoder and ENTP), its test, records and a notebook")
-    notebook.add_argument("name", metavar="NAME", help="an identifier in lower case")
-    notebook.add_argument("--task", default="counting", help="the task it trains on (default: counting)")
-    notebook.add_argument("--no-run", action="store_true", help="write the files and execute nothing")
-    notebook.set_defaults(command=notebook_command)
-
-
-def task_command(options) -> int:
-    """``new task NAME``."""
-    written = new_task(options.name)
-    print("\n".join(f"wrote {paths.relative(path)}" for path in written))
-    print(f"next: ./run_tests.sh {paths.relative(written[1])}, then change what it computes;")
-    print(
-        f".venv/bin/python -m entp_lib new notebook {options.name}_runs --task {options.name} trains both models on it"
-    )
-    return 0
-
-
-def notebook_command(options) -> int:
-    """``new notebook NAME``."""
-    written, number = new_notebook(options.name, options.task)
-    print("\n".join(f"wrote {paths.relative(path)}" for path in written))
-    if options.no_run:
-        print(f"next: ./run_all.sh --only {number}")
-        return 0
-    print("training its ten small runs and executing it; the overview and README follow", flush=True)
-    return subprocess.run(
-        [sys.executable, "-m", "entp_lib", "run", "--only", number, "--update"], cwd=paths.root()
-    ).returncode
-
-
-def check_name(kind: str, name: str, taken) -> None:
-    """ConfigError for a name that is no identifier in lower case, or that exists."""
-    require(
-        re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) is not None and not keyword.iskeyword(name),
-        f"{kind} {name!r}: must be an identifier in lower case, of at most 30 letters, such as parity or my_{kind}",
-    )
-    require(name not in taken, f"{kind} {name!r}: exists; take another name")
-
-
-def new_task(name: str) -> list[Path]:
-    """Write a task and its test, which ``entp_lib.tasks`` finds by folder. ConfigError where the name will not do."""
-    from entp_lib.registry import EXPERIMENTS
-    from entp_lib.tasks import TASKS
-
-    root = paths.root()
-    module, test = root / "entp_lib" / "tasks" / f"{name}.py", root / "tests" / "tasks" / f"test_{name}.py"
-    check_name("task", name, {*TASKS, *EXPERIMENTS, *(path.stem for path in module.parent.glob("*.py")), "tasks"})
-    cls = name.title().replace("_", "")
-    free = not keyword.iskeyword(cls) and cls not in {*(task.__name__ for task in TASKS.values()), *NAMES_IN_TEMPLATES}
-    require(free, f"task {name!r}: its class would be {cls}, which is another's name; take another name")
-    words = dict(name=name, cls=cls, title=name.replace("_", " ").capitalize())
-    fill("task", module, words)
-    fill("task_test", test, words)
-    return [module, test]
-
-
-def new_notebook(name: str, task: str) -> tuple[list[Path], str]:
-    """Write an experiment, its test and its notebook: (files, the notebook's number)."""
-    from entp_lib.registry import EXPERIMENTS
-    from entp_lib.tasks import TASKS
-
-    root = paths.root()
-    check_name("notebook", name, {*EXPERIMENTS, *(path.stem[3:] for path in paths.notebooks().glob("*.ipynb"))})
-    free = name.upper() not in NAMES_IN_TEMPLATES
-    require(free, f"notebook {name!r}: {name.upper()} is a name that its files have already; take another")
-    one_of("--task", task, TASKS)
-    reason = "" if task in SIZES else in_the_way(task)
-    require(
-        not reason,
-        f"--task {task}: a length alone makes no small example of it ({reason}); give its other fields "
-        f"defaults, or take {', '.join(SIZES)}",
-    )
-    taken = {path.name[:2] for path in paths.notebooks().glob("[0-9][0-9]_*.ipynb")}
-    number = next(f"{n}" for n in range(FIRST_OWN, AFTER_OWN) if f"{n}" not in taken)
-    small, large = SIZES.get(task, [dict(length=length) for length in OWN_LENGTHS])
-    title = name.replace("_", " ").capitalize()
-    words = dict(name=name, task=task, title=title, number=number, notebook=f"{number}_{name}", constant=name.upper())
-    words |= dict(small=as_dict(small), large=as_dict(large))
-    folder = root / "entp_papers" / "own"
-    module, test = folder / f"{name}.py", root / "tests" / "papers" / "own" / f"test_{name}_experiment.py"
-    notebook, package = paths.notebooks() / f"{number}_{name}.ipynb", folder / "__init__.py"
-    written = [module, test, notebook]
-    if not package.exists():
-        write_atomically(package, b'"""Experiments of your own: a module each, with its experiment in capitals."""\n')
-        written.append(package)
-    fill("experiment", module, words)
-    fill("experiment_test", test, words)
-    write_atomically(notebook, notebook_text(words).encode())
-    return written, number
-
-
+IN_TEMPLATES = ("Tensor", "Batch", "Task", "SHAPE", "TIERS", "EXPERIMENTS")  # names that are taken there
 OWN_LENGTHS = (6, 16)  # of a task of one's own, at smoke and at quick
-# The parameters of the others' small examples, at smoke and at quick.
-SIZES = {
+SIZES = {  # parameters of the others' small examples, at smoke and at quick
     "counting": (dict(length=8, seed_length=3, symbols=8), dict(length=10, seed_length=4, symbols=10, held_out=0.2)),
     "triplets": (dict(length=8, symbols=8, modulus=8), dict(length=12, symbols=16, modulus=16)),
 }
 
 
-def in_the_way(task: str) -> str:
-    """Reason why a task cannot be built by its ``length`` alone, as ``new task`` writes them; empty where it can."""
-    from entp_lib.tasks import build_task
+def task_command(options: argparse.Namespace) -> int:
+    """``new task NAME``: a task and its test, which are found by folder."""
+    name, root, cls = options.name, paths.root(), options.name.title().replace("_", "")
+    files = {path.stem for path in (root / "entp_lib/tasks").glob("*.py")}
+    files |= {path.stem.removeprefix("test_") for path in (root / "tests/tasks").glob("test_*.py")}
+    check_name("task", name, {*EXPERIMENTS, *TASKS, *files})
+    require(
+        not keyword.iskeyword(cls) and cls not in {*(task.__name__ for task in TASKS.values()), *IN_TEMPLATES},
+        f"task {name!r}: its class would be {cls}, which is another's name; take another name",
+    )
+    words = dict(name=name, cls=cls, title=title_of(name))
+    test = f"tests/tasks/test_{name}.py"
+    fill({f"entp_lib/tasks/{name}.py": "task", test: "task_test"}, words)
+    print(f"next: ./run_tests.sh {test}, then change what it computes;")
+    print(f"{paths.program()} new notebook {name}_runs --task {name} trains both models on it")
+    return 0
 
-    try:
-        for length in OWN_LENGTHS:
-            build_task(task, {"length": length})
-    except ConfigError as error:
-        return str(error)
-    return ""
+
+def notebook_command(options: argparse.Namespace) -> int:
+    """``new notebook NAME``: an experiment, its test and its notebook, which is then executed."""
+    name, task, constant = options.name, options.task, options.name.upper()
+    stems = [path.stem.partition("_") for path in paths.notebooks().glob("*.ipynb")]
+    check_name("notebook", name, {*EXPERIMENTS, *(rest for _, _, rest in stems)})
+    free = constant not in IN_TEMPLATES
+    require(free, f"notebook {name!r}: {constant} is a name that its files have already; take another")
+    one_of("--task", task, TASKS)
+    sizes = SIZES.get(task) or [dict(length=length) for length in OWN_LENGTHS]
+    for params in sizes:
+        try:
+            build_task(task, params)
+        except ConfigError as error:
+            known = ", ".join(SIZES)
+            raise ConfigError(
+                f"--task {task}: a length alone makes no small example of it ({error}); give its other fields "
+                f"defaults, or take {known}"
+            ) from error
+    taken = {number for number, _, _ in stems}
+    number = next(f"{n}" for n in range(FIRST_OWN, AFTER_OWN) if f"{n}" not in taken)
+    words = dict(name=name, task=task, title=title_of(name), number=number, constant=constant)
+    words |= dict(zip(("small", "large"), map(as_python, sizes), strict=True), notebook=f"{number}_{name}")
+    files = {
+        "entp_papers/own/__init__.py": "package",
+        f"entp_papers/own/{name}.py": "experiment",
+        f"tests/papers/own/test_{name}_experiment.py": "experiment_test",
+        f"notebooks/{number}_{name}.ipynb": "notebook",
+    }
+    fill(files, words)
+    if options.no_run:
+        print(f"next: ./run_all.sh --only {number}")
+        return 0
+    print("training its ten small runs and executing it; the overview and README follow", flush=True)
+    update = [sys.executable, "-m", "entp_lib", "run", "--only", number, "--update"]
+    return subprocess.run(update, cwd=paths.root()).returncode
 
 
-def as_dict(params: dict) -> str:
+def check_name(kind: str, name: str, taken: set[str]) -> None:
+    """ConfigError for a name that is no identifier in lower case, or that one in ``taken`` has, which it names."""
+    require(
+        re.fullmatch(r"[a-z][a-z0-9_]{,29}", name) is not None and not keyword.iskeyword(name),
+        f"{kind} {name!r}: must be an identifier in lower case, of at most 30 letters, such as parity or my_{kind}",
+    )
+    what = "a task" if name in TASKS else "an experiment" if name in EXPERIMENTS else "a file"
+    require(name not in taken, f"{kind} {name!r}: exists, as the name of {what}; take another name")
+
+
+def title_of(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def as_python(params: dict[str, Any]) -> str:
     return "dict(" + ", ".join(f"{name}={value!r}" for name, value in params.items()) + ")"
 
 
-def fill(template: str, path: Path, words: dict[str, str]) -> None:
-    """Write a template with its words."""
-    text = Template((TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")).substitute(words)
-    write_atomically(path, text.encode())
+def fill(files: dict[str, str], words: dict[str, str]) -> None:
+    """Write files below the root, each from its template, and print their names; a package that exists stays."""
+    for name, template in files.items():
+        path = paths.root() / name
+        if template == "package" and path.exists():
+            continue
+        text = Template((TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")).substitute(words)
+        write_atomically(path, (as_notebook(text) if template == "notebook" else text).encode())
+        print(f"wrote {name}")
 
 
-def notebook_text(words: dict[str, str]) -> str:
-    """The notebook as JSON, not yet executed. In the template a line ``%% kind tags`` begins each cell."""
+def as_notebook(text: str) -> str:
+    """A notebook as JSON, not yet executed. In ``text`` a line ``%% kind tags`` begins each cell."""
     cells = []
-    text = Template((TEMPLATES / "notebook.txt").read_text(encoding="utf-8")).substitute(words)
     for number, part in enumerate(re.split(r"^%% *", text, flags=re.MULTILINE)[1:]):
         head, _, source = part.partition("\n")
         kind, *tags = head.split()

@@ -1,92 +1,32 @@
-"""``python -m entp_lib train``: an experiment's records without a notebook, here, on a cluster, or over several ranks.
-
-Imports nothing slow until a command runs: torch takes a second, which mistakes and ``--help`` need not wait for.
-"""
+"""The commands ``train`` and ``tier``: records without a notebook, here, on a cluster, or over several ranks."""
 
 import argparse
 import os
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from entp_lib import paths
-from entp_lib.config import ARCHITECTURES, TIERS, RunConfig
-from entp_lib.reports.command_line import add_native, check_limits, seconds
-from entp_lib.validation import one_of, require
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from entp_lib.experiments.experiment import Experiment, PlannedRun
-    from entp_lib.records.execution import Config
-    from entp_lib.records.sweeps import Sweep
-
-CLUSTER_HELP = "compute on a Dask cluster: tls://HOST:PORT, local:4 or slurm:partition=gpu,gpus=1 (docs/scale.md)"
-
-
-def add_parser(commands) -> None:
-    """Add ``train`` to the commands."""
-    train = commands.add_parser(
-        "train",
-        help="compute an experiment's records without a notebook (GPU machines)",
-        description="Compute what is missing of an experiment's records at a tier, without a notebook, and print a "
-        "line for each training run. What is stopped is continued by the same command. The tiers smoke, quick and "
-        "overnight compute on the CPU everywhere, gpu on a CUDA GPU, paper on one if there is one.",
-    )
-    train.add_argument("experiment", help="its name, as run_all.sh --list has it")
-    train.add_argument("--tier", choices=TIERS, default="quick", help="the scale of the runs (default: quick)")
-    train.add_argument("--architecture", action="append", default=[], metavar="NAME", help="this one alone; repeatable")
-    train.add_argument(
-        "--run",
-        action="append",
-        default=[],
-        metavar="ID",
-        help="this one alone, by its record's name or the beginning of it; repeatable",
-    )
-    train.add_argument("--seeds", type=int, default=0, metavar="N", help="number of seeds (default: the tier's own)")
-    train.add_argument("--time-limit", metavar="T", help="for all runs together: 900, 900s, 15m or 2h")
-    train.add_argument("--results", metavar="DIR", help="where records go (default: the project's results)")
-    train.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time; 0: one per core, one on a GPU")
-    train.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
-    train.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
-    add_native(train)
-    train.add_argument("--cluster", metavar="WHERE", help=CLUSTER_HELP)
-    train.add_argument("--mixed", action="store_true", help="with --cluster: workers may have other versions")
-    train.add_argument(
-        "--gradient-shards",
-        type=int,
-        metavar="N",
-        help="cut each batch in N parts, whose gradients are added (default: 1, under torchrun one a rank)",
-    )
-    train.set_defaults(command=train_command)
+from entp_lib.config import TIERS, RunConfig, config_id
+from entp_lib.experiments.experiment import Experiment, PlannedRun
+from entp_lib.experiments.frames import summary
+from entp_lib.records import ranks
+from entp_lib.records.cluster import VARIABLE
+from entp_lib.records.execution import Config
+from entp_lib.records.store import Store, is_complete
+from entp_lib.records.sweeps import Sweep, SweepError, sweep
+from entp_lib.registry import EXPERIMENTS, nightly_order
+from entp_lib.reports.command_line import seconds
+from entp_lib.reports.estimates import announce_runs
+from entp_lib.reports.execution import duration
+from entp_lib.reports.parameters import notebook_paths
+from entp_lib.validation import require
 
 
-def train_command(options) -> int:
-    one_of("experiment", options.experiment, known_experiments())
-    for name in options.architecture:
-        one_of("architecture", name, ARCHITECTURES)
-    check_limits(options)
-    check_places(options)
-    from entp_lib.records import ranks
-
-    with ranks.team() as team:
-        if team is not None and not team.leads:
-            return team.follow()
-        return train_here(options, team.size if team else 0)
-
-
-def known_experiments() -> dict:
-    from entp_lib.registry import EXPERIMENTS
-
-    return EXPERIMENTS
-
-
-def check_places(options: argparse.Namespace) -> None:
-    """ConfigError, before anything is started, for a combination of places that makes no sense."""
-    from entp_lib.records import ranks
-
-    require(options.cluster or not options.mixed, "--mixed goes with --cluster")
+def train_command(options: argparse.Namespace) -> int:
+    """``train``: complete an experiment's records at a tier; 1 where runs failed."""
     asked, ranked = options.gradient_shards, ranks.size()
     require(asked is None or asked >= 1, f"--gradient-shards {asked}: must be at least 1")
     require(
@@ -94,13 +34,15 @@ def check_places(options: argparse.Namespace) -> None:
         f"--gradient-shards {asked} under torchrun with {ranked} ranks: each computes one; leave it out",
     )
     require(not (ranked and options.cluster), "--cluster under torchrun: a cluster computes runs, torchrun one run")
+    with ranks.team() as team:
+        if team is not None and not team.leads:
+            return team.follow()
+        return train_here(options, team.size if team else 0)
 
 
-def train_here(options, ranked: int) -> int:
+def train_here(options: argparse.Namespace, ranked: int) -> int:
     """The command itself, in the only process or in the rank that leads ``ranked`` ones."""
-    from entp_lib.experiments.frames import summary
-
-    experiment = known_experiments()[options.experiment]
+    experiment = EXPERIMENTS[options.experiment]
     if options.results is None and options.tier == "smoke":  # which claims nothing
         options.results = paths.results() / "smoke"
     runs = experiment.plan(options.tier, options.seeds)
@@ -121,27 +63,23 @@ def train_here(options, ranked: int) -> int:
     return 1 if done.failures else 0
 
 
-def named(
-    runs: "Sequence[PlannedRun]", beginnings: "Sequence[str]", experiment: "Experiment", tier: str
-) -> "list[PlannedRun]":
+def named(runs: Sequence[PlannedRun], beginnings: Sequence[str], experiment: Experiment, tier: str) -> list[PlannedRun]:
     """The runs whose records have these names; ConfigError where one begins no record's name, or several."""
-    from entp_lib.config import config_id
-
-    ids, wanted = [config_id(run.config, experiment.version) for run in runs], set()
+    ids, chosen = [config_id(run.config, experiment.version) for run in runs], set()
     for beginning in beginnings:
         beginning = beginning.removeprefix(f"{experiment.name}/")
         found = [i for i in ids if beginning and i.startswith(beginning)]
         of = f"--run {beginning}: of the {len(ids)} runs of {experiment.name} at tier {tier}"
         require(bool(found), f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others")
         require(len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it")
-        wanted.update(found)
-    return [run for run, run_id in zip(runs, ids, strict=True) if run_id in wanted]
+        chosen.update(found)
+    return [run for run, run_id in zip(runs, ids, strict=True) if run_id in chosen]
 
 
-def cut(runs: "Sequence[PlannedRun]", shards: int) -> "list[PlannedRun]":
+def cut(runs: Sequence[PlannedRun], shards: int) -> list[PlannedRun]:
     """The same runs with every batch in so many parts, which is another configuration: their sums round otherwise."""
 
-    def sharded(config: "Config") -> "Config":
+    def sharded(config: Config) -> Config:
         if not isinstance(config, RunConfig) or shards == config.train.gradient_shards:
             return config
         return replace(config, train=replace(config.train, gradient_shards=shards))
@@ -151,30 +89,22 @@ def cut(runs: "Sequence[PlannedRun]", shards: int) -> "list[PlannedRun]":
 
 def run_sweep(
     options: argparse.Namespace,
-    configs: "Sequence[Config]",
+    configs: Sequence[Config],
     version: int,
-    results: "Path | str | None",
+    results: Path | str | None,
     label: str,
     jobs: int = 0,
     device: str | None = None,
-) -> "Sweep":
+) -> Sweep:
     """The runs of a command, by its options for jobs, time and what exists; failures and partial runs are printed.
 
     Raises RecordError where ``results`` cannot be written.
     """
-    from entp_lib.config import config_id
-    from entp_lib.records.cluster import VARIABLE
-    from entp_lib.records.store import Store
-    from entp_lib.records.sweeps import SweepError, sweep
-    from entp_lib.reports.estimates import announce_runs
-
     store = Store(results)
-    known = [] if options.fresh else [store.find(config, version) for config in configs]
-    complete = {r.id for r in known if r is not None and r.status == "complete"}
-    todo = [config for config in configs if config_id(config, version) not in complete]
-    if not (getattr(options, "cluster", None) or os.environ.get(VARIABLE)):  # whose speed nothing here measures
-        limit, yes = seconds(options.time_limit), getattr(options, "yes", True)
-        announce_runs(label, todo, options.jobs or jobs, yes, limit, store)
+    todo = [c for c in configs if options.fresh or not is_complete(store.find(c, version))]
+    cluster, limit = getattr(options, "cluster", ""), seconds(options.time_limit)
+    if not (cluster or os.environ.get(VARIABLE)):  # whose speed nothing here measures
+        announce_runs(label, todo, options.jobs or jobs, options.yes, limit, store)
     try:
         done = sweep(
             configs,
@@ -182,10 +112,10 @@ def run_sweep(
             store=store,
             fresh=options.fresh,
             jobs=options.jobs or jobs,
-            time_limit=seconds(options.time_limit),
+            time_limit=limit,
             device=device,
             label=label,
-            cluster=getattr(options, "cluster", None) or "",
+            cluster=cluster,
             mixed=getattr(options, "mixed", False),
         )
     except SweepError as error:
@@ -197,3 +127,50 @@ def run_sweep(
     if any(record.status == "partial" for record in done.records):
         print("what is partial has a checkpoint: the same command continues it")
     return done
+
+
+def experiments_of(tier: str, only: Sequence[str] = ()) -> list[Experiment]:
+    """The experiments of a tier in ``NIGHTLY_ORDER``, those first that decide most; ``only``: of these notebooks.
+
+    One that is not in that order has no design in the journal yet, and is left to ``train``.
+    """
+    found = [EXPERIMENTS[name] for name in nightly_order()]
+    return [e for e in found if e.plan(tier, 0) and (not only or paths.number_of(e.notebook) in only)]
+
+
+def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequence[str] = ()) -> int:
+    """Complete a tier's records, one line for each experiment on stderr; returns how many runs failed.
+
+    ``time_limit``: seconds for all of it, 0 for none. Runs are given to workers in the order of their plan, mostly seed
+    by seed, so that what is there at any moment is paired as far as it goes.
+    """
+    if hasattr(os, "nice"):
+        os.nice(19 - os.nice(0))  # everything else on the machine comes first
+    store = Store(paths.results() / "smoke") if tier == "smoke" else Store()
+    begun, failures = time.monotonic(), 0
+    for experiment in experiments_of(tier, only):
+        todo, total = experiment.missing(store, tier), len(experiment.plan(tier, 0))
+        print(f"{experiment.name}: {total - len(todo)} of {total} runs are complete", file=sys.stderr, flush=True)
+        left = time_limit - (time.monotonic() - begun) if time_limit else 0.0
+        if not todo or (time_limit and left <= 0):
+            continue
+        started = time.monotonic()
+        try:
+            label = f"{experiment.name} {tier}"
+            sweep(todo, experiment.version, store=store, jobs=jobs or experiment.jobs, time_limit=left, label=label)
+        except SweepError as error:
+            failures += len(error.sweep.failures)
+            print(str(error), file=sys.stderr, flush=True)
+        done = len(todo) - len(experiment.missing(store, tier))
+        print(f"{experiment.name}: {done} more in {duration(time.monotonic() - started)}", file=sys.stderr, flush=True)
+    return failures
+
+
+def tier_command(options: argparse.Namespace) -> int:
+    """``tier``: complete a whole tier's records; 1 where runs failed."""
+    only = [paths.number_of(path.name) for path in notebook_paths(options.only)] if options.only else []
+    known = ", ".join(sorted({paths.number_of(e.notebook) for e in experiments_of(options.tier)})) or "none"
+    right = f"--only {options.only}: notebooks whose experiments are run in turn at {options.tier}: {known}"
+    require(not only or bool(experiments_of(options.tier, only)), right)
+    limit = seconds(options.time_limit)
+    return 1 if run_tier(options.tier, jobs=options.jobs, time_limit=limit, only=only) else 0

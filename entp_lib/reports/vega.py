@@ -5,17 +5,19 @@ draw version 6.
 """
 
 import io
+import itertools
 from typing import Any
 
 import pandas as pd
 
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.experiments.figures import NAMES, round_drawn
-from entp_lib.experiments.ledger_figures import VERDICT_COLOURS
+from entp_lib.experiments.ledger_figures import VERDICT_COLOURS, by_task, short
 from entp_lib.statistics import to_figures
 
 MIME = "application/vnd.vegalite.v5+json"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"  # a name, which nothing fetches
+HEADER = {"labelOrient": "top", "labelAnchor": "start", "labelFontWeight": "bold"}  # of a panel of small multiples
 
 
 def show(spec: dict[str, Any], png: bytes, alt: str) -> None:
@@ -38,13 +40,21 @@ def png(figure) -> bytes:
     return small.getvalue()
 
 
-def slider(name: str, low: float, high: float, value: float, words: str, step: float = 1) -> dict[str, Any]:
-    """A parameter with a slider."""
-    return {
-        "name": name,
-        "value": value,
-        "bind": {"input": "range", "min": low, "max": high, "step": step, "name": words},
-    }
+def slider(name: str, low: float, high: float, value: float, words: str) -> dict[str, Any]:
+    """A parameter with a slider over whole numbers."""
+    bind = {"input": "range", "min": low, "max": high, "step": 1, "name": words}
+    return {"name": name, "value": value, "bind": bind}
+
+
+def channel(field: str, kind: str, **more: Any) -> dict[str, Any]:
+    """How a field of the data is drawn."""
+    return {"field": field, "type": kind, **more}
+
+
+def colours(names: list[str]) -> dict[str, Any]:
+    """The scale with the colour of each architecture; green for what is none."""
+    found = [ARCHITECTURES[name].colour if name in ARCHITECTURES else "#009E73" for name in names]
+    return {"domain": names, "range": found}
 
 
 def attention(table: dict[str, Any]) -> dict[str, Any]:
@@ -52,24 +62,16 @@ def attention(table: dict[str, Any]) -> dict[str, Any]:
 
     Means over heads. Of the constructed model the layer that selects the positions that count is shown at every layer.
     """
-    rows = []
+    lines = ["m,l,n,i,j,v"]  # one text: as rows it would be ten times as long
     for model in table["models"]:
-        layers = range(len(model["maps"][0])) if model["name"] != "constructed" else [-6]
-        for place, layer in enumerate(layers):
+        layers = {0: -6} if model["name"] == "constructed" else {k + 1: k for k in range(len(model["maps"][0]))}
+        for shown, layer in layers.items():
             for n, maps in enumerate(model["maps"], 1):
-                heads = maps[layer]
-                for i in range(n):
-                    for j in range(n):
-                        mean = round(sum(h[i][j] for h in heads) / len(heads))
-                        if mean:
-                            rows.append([model["name"], place + 1 if layer >= 0 else 0, n, i + 1, j + 1, mean])
-    length = len(table["tokens"])
-    places = list(range(1, length + 1))
-    lines = [
-        "m,l,n,i,j,v",
-        *(",".join(map(str, row)) for row in rows),
-    ]  # one text: as rows it would be ten times as long
-    kinds = [m["name"] for m in table["models"]]
+                for i, j in itertools.product(range(n), repeat=2):
+                    mean = round(sum(head[i][j] for head in maps[layer]) / len(maps[layer]))
+                    lines += [f"{model['name']},{shown},{n},{i + 1},{j + 1},{mean}"] if mean else []
+    length, kinds = len(table["tokens"]), [m["name"] for m in table["models"]]
+    places = {"domain": list(range(1, length + 1))}
     return {
         "$schema": SCHEMA,
         "description": "Attention of every prefix of a Count3 sequence; a row looks at a column.",
@@ -80,23 +82,13 @@ def attention(table: dict[str, Any]) -> dict[str, Any]:
         "width": 200,
         "height": 200,
         "encoding": {
-            "column": {"field": "m", "type": "nominal", "title": None, "sort": kinds},
-            "x": {"field": "j", "type": "ordinal", "title": "at whom", "scale": {"domain": places}},
-            "y": {"field": "i", "type": "ordinal", "title": "who looks", "scale": {"domain": places}},
-            "color": {
-                "field": "m",
-                "type": "nominal",
-                "legend": None,
-                "scale": {"domain": kinds, "range": colours(kinds)},
-            },
-            "opacity": {"field": "v", "type": "quantitative", "scale": {"domain": [0, 100]}, "title": "per cent"},
+            "column": channel("m", "nominal", title=None, sort=kinds),
+            "x": channel("j", "ordinal", title="at whom", scale=places),
+            "y": channel("i", "ordinal", title="who looks", scale=places),
+            "color": channel("m", "nominal", legend=None, scale=colours(kinds)),
+            "opacity": channel("v", "quantitative", scale={"domain": [0, 100]}, title="per cent"),
         },
     }
-
-
-def colours(names: list[str]) -> list[str]:
-    """The colour of each architecture; green for what is none."""
-    return [ARCHITECTURES[name].colour if name in ARCHITECTURES else "#009E73" for name in names]
 
 
 def costs() -> dict[str, Any]:
@@ -108,7 +100,7 @@ def costs() -> dict[str, Any]:
     one, two = "datum.n * (datum.n + 1) / 2", "datum.n * (datum.n + 1) * (2 * datum.n + 1) / 6"
     entp = f"layers * (12 * {one} * pow(2, 2 * logwidth) + 2 * {two} * pow(2, logwidth))"
     decoder = f"layers * (12 * datum.n * pow(2, 2 * logwidth) + 2 * {one} * pow(2, logwidth))"
-    kinds = ["decoder", "entp"]
+    kinds, work = ["decoder", "entp"], "multiply-adds of a sequence"
     return {
         "$schema": SCHEMA,
         "description": "What a sequence costs, decoder and ENTP, against its length.",
@@ -119,49 +111,50 @@ def costs() -> dict[str, Any]:
         "width": 420,
         "height": 260,
         "encoding": {
-            "x": {"field": "n", "type": "quantitative", "scale": {"type": "log", "base": 2}, "title": "tokens"},
-            "y": {
-                "field": "work",
-                "type": "quantitative",
-                "scale": {"type": "log"},
-                "title": "multiply-adds of a sequence",
-            },
-            "color": {
-                "field": "kind",
-                "type": "nominal",
-                "title": None,
-                "scale": {"domain": kinds, "range": colours(kinds)},
-            },
+            "x": channel("n", "quantitative", scale={"type": "log", "base": 2}, title="tokens"),
+            "y": channel("work", "quantitative", scale={"type": "log"}, title=work),
+            "color": channel("kind", "nominal", title=None, scale=colours(kinds)),
         },
     }
 
 
 def intervals(ledger: pd.DataFrame) -> dict[str, Any]:
-    """The ledger's measured claims: interval, mean and the paper's value, rounded, with tooltips."""
+    """The ledger's measured claims: interval, mean and the paper's value, rounded, with tooltips.
+
+    A panel for each task and unit, with an axis of its own.
+    """
     measured = ledger[(ledger["kind"] == "empirical") & ledger["our_value"].notna()]
     names = ["id", "statement", "unit", "our_value", "low", "high", "paper_value", "verdict", "tier", "seeds"]
-    rows = measured[names].astype(object).where(measured[names].notna(), None).to_dict("records")
-    rows = [{name: as_browsers_write(to_figures(value)) for name, value in row.items()} for row in rows]
+    rows = []
+    for task, part in by_task(measured).items():
+        found = part[names].astype(object).where(part[names].notna(), None).to_dict("records")
+        shown = [{name: as_browsers_write(to_figures(value)) for name, value in row.items()} for row in found]
+        rows += [row | {"task": task, "claim": short(row["statement"], 70, 1)} for row in shown]
     scale = {"domain": list(VERDICT_COLOURS), "range": list(VERDICT_COLOURS.values())}
     tooltip = [{"field": name} for name in names]
-    y = {"field": "id", "type": "nominal", "sort": None, "title": None}
-    colour = {"field": "verdict", "type": "nominal", "scale": scale, "title": None}
+    y = channel("claim", "nominal", sort=None, axis={"title": None, "labelLimit": 400})
+    colour = channel("verdict", "nominal", scale=scale, legend={"orient": "top", "title": None})
 
     def layer(mark: dict, field: str, **more: Any) -> dict[str, Any]:
-        title = "difference that the claim is about, each row in its own unit"
-        x = {"field": field, "type": "quantitative", "title": title}
+        x = channel(field, "quantitative", title=None)
         return {"mark": mark, "encoding": {"x": x, "y": y, "tooltip": tooltip, **more}}
 
     return {
         "$schema": SCHEMA,
-        "description": "Our mean and 95 % interval and the paper's value, for every measured claim.",
+        "description": "Our mean and 95 % interval and the paper's value, for every measured claim, by task.",
         "data": {"values": rows},
-        "width": 460,
-        "layer": [
-            layer({"type": "rule", "strokeWidth": 3}, "low", x2={"field": "high"}, color=colour),
-            layer({"type": "point", "filled": True, "size": 60}, "our_value", color=colour),
-            layer({"type": "text", "text": "×", "fontSize": 15}, "paper_value"),
-        ],
+        "facet": {"row": {"field": "task", "sort": None, "title": None, "header": HEADER}},
+        "resolve": {"scale": {"x": "independent", "y": "independent"}},
+        "spec": {
+            "width": 380,
+            "height": {"step": 28},
+            "layer": [
+                layer({"type": "rule", "strokeWidth": 3}, "low", x2={"field": "high"}, color=colour),
+                layer({"type": "point", "filled": True, "size": 60}, "our_value", color=colour),
+                layer({"type": "text", "text": "×", "fontSize": 15}, "paper_value"),
+                {"mark": {"type": "rule", "color": "grey"}, "encoding": {"x": {"datum": 0}}},
+            ],
+        },
     }
 
 

@@ -6,11 +6,10 @@ import pkgutil
 from typing import Any
 
 from entp_lib.tasks.addition import Addition
-from entp_lib.tasks.base import Batch, CheckpointRule, Task, generator_for, loss_curve, seed_from
+from entp_lib.tasks.base import Batch, CheckpointRule, FixedData, Task, generator_for, loss_curve, seed_from
 from entp_lib.tasks.chain import Chain
 from entp_lib.tasks.clutrr import Clutrr
 from entp_lib.tasks.counting import Counting
-from entp_lib.tasks.fixed import FixedData
 from entp_lib.tasks.in_context import InContext
 from entp_lib.tasks.long_addition import LongAddition
 from entp_lib.tasks.table import Table

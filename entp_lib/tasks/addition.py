@@ -21,12 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, CheckpointRule, Task, loss_curve
-from entp_lib.tasks.fixed import FixedData
-from entp_lib.validation import check_types, require
+from entp_lib.tasks.base import Batch, FixedData, Task, check_range, loss_curve, some_positions
+from entp_lib.validation import check_types
 
 CHARACTERS = "0123456789+=$\n"
-IDS = {c: i for i, c in enumerate(CHARACTERS)}
 KEPT = 0.1  # of the three-digit pairs
 HELD_OUT = {99: (1_000, 4_000), 999: (10_000, 70_000)}  # validation and test pairs, by the largest operand
 WINDOW = 64  # characters, the authors'
@@ -98,11 +96,11 @@ def split(n_train: int, seed: int, largest: int = 999) -> dict[str, np.ndarray]:
 class Sums(FixedData):
     """Examples of one part of a split of pairs. Subclasses define ``split``, ``most_digits`` and ``name_of``.
 
-    ``view``: ``answer`` has one example per row, from position 0, scored from = on. ``windows`` has what the authors
-    train on: random windows of ``window`` characters of the training text, a line per example in random order, cut
-    anywhere and scored at every character, so that most of the loss is about operands that nobody can predict. Both
-    are evaluated and tested as ``answer`` is trained: single examples from position 0, answers alone, all characters
-    of which must be right for a sequence to be. Only windows train the positions that longer examples reach.
+    ``view``: ``answer`` has one example per row, from position 0, scored from = on. ``windows`` has the authors'
+    training text: random windows of ``window`` characters, a line per example in random order, cut anywhere and scored
+    at every character, so that most of the loss is about operands that nobody can predict. Both are evaluated and
+    tested as ``answer`` is trained: single examples from position 0, answers alone, all characters of which must be
+    right for a sequence to be. Only windows train the positions that longer examples reach.
 
     ``part``: ``train`` (evaluated on validation), ``test``, ``seen``, evaluated on the training examples themselves, or
     ``text``, windows of the validation text.
@@ -119,15 +117,10 @@ class Sums(FixedData):
     drawn: int = 0
 
     def check_window(self) -> None:
-        """ConfigError for a negative seed, or where a tested example is longer than what windows train."""
-        most = self.window if self.view == "windows" else 0
-        require(0 <= self.drawn <= most, f"drawn = {self.drawn}: must be 0 (all) to {most} characters of a window")
-        require(self.split_seed >= 0, f"split_seed = {self.split_seed}: must not be negative")
-        longest = characters(self.most_digits("test")) - 1
-        require(
-            longest <= self.window <= WINDOW,
-            f"window = {self.window}: must be {longest}, the longest tested example, to {WINDOW}",
-        )
+        """ConfigError for a negative seed, or where a tested example is longer than a window."""
+        check_range(self, 0, self.window if self.view == "windows" else 0, "drawn")
+        check_range(self, 0, None, "split_seed")
+        check_range(self, characters(self.most_digits("test")) - 1, WINDOW, "window")
 
     def split(self) -> dict[str, np.ndarray]:
         """The pairs (P, 2) of ``train``, ``validation`` and ``test``."""
@@ -165,56 +158,34 @@ class Sums(FixedData):
         """The validation text at every character, whose lowest loss is the authors' choice of a checkpoint."""
         return {WHOLE_TEXT: replace(self, part="text")} if (self.view, self.part) == ("windows", "train") else {}
 
-    def checkpoint_rules(self) -> dict[str, CheckpointRule]:
-        """Of windows also the lowest loss of the whole text, prompts included: the authors' choice."""
-        first, *others = super().checkpoint_rules().items()
-        whole = {f"lowest_{loss_curve(name)}": CheckpointRule(loss_curve(name)) for name in self.watched()}
-        return dict([first, *whole.items(), *others])
-
     def reported_apart(self) -> dict[str, Task]:
-        """The training examples: what of an error is not having fitted them yet."""
+        """The training examples: the share of an error that is not having fitted them yet."""
         return {"seen": replace(self, part="seen")} if self.part == "train" else {}
 
-    def count(self, part: str) -> int:
-        return len(encoded(self, part)[0])
+    def examples(self, part: str) -> Batch:
+        return encoded(self, part)
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         if self.part == "text":
             return self.windows(generator, size, "validation")
-        if self.view == "windows" and self.part == "train" and not evaluating:
-            found = self.windows(generator, size, "train")
-            if self.drawn:  # after the windows, so that twins with another number share them
-                ranks_BT = torch.rand(found.wanted_BT.shape, generator=generator, device=generator.device)
-                chosen_BK = ranks_BT.topk(self.drawn).indices
-                found = replace(found, wanted_BT=torch.zeros_like(found.wanted_BT).scatter(1, chosen_BK, True))
-            return found
-        return super().batch(generator, size, evaluating)
+        if self.view == "answer" or self.part != "train" or evaluating:
+            return super().batch(generator, size, evaluating)
+        found = self.windows(generator, size, "train")
+        if self.drawn:  # after the windows, so that twins with another number share them
+            found = replace(found, wanted_BT=some_positions(generator, found.wanted_BT, self.drawn))
+        return found
 
     def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
-        """Each example once, or so many of them, in random order; of the text as many windows as wanted."""
-        if self.part == "text":
-            yield from Task.evaluation(self, generator, sequences, most)
-        else:
-            yield from super().evaluation(generator, sequences, most)
-
-    def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
-        """The chosen examples of a part, from position 0, scored on their answers."""
-        pool_PT, prompts_P, lengths_P = encoded(self, part)
-        device, chosen_B = chosen_B.device, chosen_B.cpu()
-        text_BT, prompts_B, lengths_B = (x[chosen_B].to(device) for x in (pool_PT, prompts_P, lengths_P))
-        text_BT = text_BT.long()
-        places_T = torch.arange(text_BT.shape[1] - 1, device=device)
-        wanted_BT = (places_T >= prompts_B[:, None] - 1) & (places_T < lengths_B[:, None] - 1)
-        return Batch(text_BT[:, :-1], text_BT[:, 1:], wanted_BT, prompts_B)
+        """Each example once, or so many of them, in random order; of the text as many windows as asked for."""
+        kind = Task if self.part == "text" else FixedData
+        return kind.evaluation(self, generator, sequences, most)
 
     def windows(self, generator: torch.Generator, size: int, part: str) -> Batch:
         """Random windows of the text of a part, scored at every character."""
         line_S = running_text(self, part)
         device = generator.device
         starts_B = torch.randint(len(line_S) - self.window, (size,), generator=generator, device=device).cpu()
-        text_BT = line_S[starts_B[:, None] + torch.arange(self.window + 1)].to(device).long()
-        wanted_BT = torch.ones(size, self.window, dtype=torch.bool, device=device)
-        return Batch(text_BT[:, :-1], text_BT[:, 1:], wanted_BT, torch.ones(size, dtype=torch.long, device=device))
+        return Batch.of_text(line_S[starts_B[:, None] + torch.arange(self.window + 1)].to(device).long())
 
     def groups(self, batch: Batch) -> list[str]:
         """``name_of`` the operands of each example."""
@@ -232,11 +203,8 @@ class Addition(Sums):
 
     def __post_init__(self):
         check_types(self)
-        most = 100 + 9_900 + (round(KEPT * 990_000) if self.largest == 999 else 0) - sum(HELD_OUT[self.largest])
-        require(
-            200 <= self.n_train <= most,
-            f"n_train = {self.n_train}: must be 200 to {most}, what validation and test leave of the pool",
-        )
+        pool = 100 + 9_900 + (round(KEPT * 990_000) if self.largest == 999 else 0)
+        check_range(self, 200, pool - sum(HELD_OUT[self.largest]), "n_train")  # what validation and test leave
         self.check_window()
 
     def split(self) -> dict[str, np.ndarray]:
@@ -251,7 +219,7 @@ class Addition(Sums):
 
 
 def characters(most_digits: int) -> int:
-    """Of the longest example with operands of so many digits."""
+    """Characters of the longest example with operands of so many digits."""
     return len(text(10**most_digits - 1, 10**most_digits - 1, False))
 
 
@@ -260,25 +228,25 @@ def decode(ids: list[int]) -> str:
 
 
 @functools.lru_cache(maxsize=12)
-def encoded(task: Sums, part: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The examples of a part as ids (P, T), filled up with line ends, the lengths of their prompts and their own."""
+def encoded(task: Sums, part: str) -> Batch:
+    """The examples of a part as ids (P, T) of 8 bits, filled up with line ends, scored on their answers."""
     lines = [text(a, b, task.reversed_answer) for a, b in task.split()[part].tolist()]
     longest = characters(task.most_digits(part))
-    rows = np.frombuffer("".join(line.ljust(longest, "\n") for line in lines).encode(), dtype=np.uint8)
-    table = np.zeros(128, dtype=np.int8)
-    for character, i in IDS.items():
-        table[ord(character)] = i
-    ids_PT = torch.from_numpy(table[rows].reshape(len(lines), longest))
-    prompts_P = torch.tensor([line.index("=") + 1 for line in lines])
-    return ids_PT, prompts_P, torch.tensor([len(line) for line in lines])
+    ids = np.array([max(0, CHARACTERS.find(chr(code))) for code in range(128)], dtype=np.int8)
+    text_PS = ids[np.frombuffer("".join(line.ljust(longest, "\n") for line in lines).encode(), dtype=np.uint8)]
+    prompts_P, lengths_P = (torch.tensor(x) for x in zip(*((x.index("=") + 1, len(x)) for x in lines), strict=True))
+    places_T = torch.arange(longest - 1)
+    wanted_PT = (places_T >= prompts_P[:, None] - 1) & (places_T < lengths_P[:, None] - 1)
+    return Batch.of_text(torch.from_numpy(text_PS.reshape(len(lines), longest)), wanted_PT, prompts_P)
 
 
 @functools.lru_cache(maxsize=4)
 def running_text(task: Sums, part: str) -> Tensor:
     """All examples of a part in a random order, a line each, as ids (S,)."""
-    ids_PT, _, lengths_P = encoded(task, part)
-    order_P = torch.randperm(len(ids_PT), generator=torch.Generator().manual_seed(task.split_seed))
+    rows = encoded(task, part)
+    order_P = torch.randperm(len(rows.inputs_BT), generator=torch.Generator().manual_seed(task.split_seed))
+    text_PS = torch.cat([rows.inputs_BT[:, :1], rows.targets_BT], 1)[order_P]
     # a line end after every row: its own, or the one more that the longest lack
-    rows_PT = torch.nn.functional.pad(ids_PT[order_P], (0, 1), value=IDS["\n"])
-    kept_PT = torch.arange(rows_PT.shape[1]) <= lengths_P[order_P][:, None]
-    return rows_PT[kept_PT]
+    text_PS = torch.nn.functional.pad(text_PS, (0, 1), value=CHARACTERS.index("\n"))
+    ends_P = rows.wanted_BT.shape[1] - rows.wanted_BT.flip(1).int().argmax(1)  # place of the $ that ends an example
+    return text_PS[torch.arange(text_PS.shape[1]) <= ends_P[order_P][:, None] + 1]

@@ -1,16 +1,20 @@
-"""What every task offers: batches from a seed, and how a batch is scored.
+"""The interface of a task: batches from a seed, how they are scored, and data sets of fixed examples.
 
-Letters: B batch, T tokens, N wanted positions, V vocabulary.
+Letters: B batch, T tokens, N wanted positions, P examples of a part, S symbols of a prompt, V vocabulary.
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from entp_lib.validation import require
+
+PARTS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,17 @@ class Batch:
     positions_BT: Tensor | None = None
     mask_BTT: Tensor | None = None
 
+    @classmethod
+    def of_text(
+        cls, text_BT: Tensor, wanted_BT: Tensor | None = None, prompt_lengths_B: Tensor | None = None
+    ) -> "Batch":
+        """Predict each next token of texts (B, T + 1): everywhere, after prompts of one token, unless given."""
+        if wanted_BT is None:
+            wanted_BT = torch.ones_like(text_BT[:, 1:], dtype=torch.bool)
+        if prompt_lengths_B is None:
+            prompt_lengths_B = torch.ones_like(text_BT[:, 0])
+        return cls(text_BT[:, :-1], text_BT[:, 1:], wanted_BT, prompt_lengths_B)
+
     @property
     def targets_N(self) -> Tensor:
         return self.targets_BT[self.wanted_BT]
@@ -37,14 +52,18 @@ class Batch:
         named = {name: getattr(self, name) for name in ("positions_BT", "mask_BTT")}
         return {name: x for name, x in named.items() if x is not None}
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """The batch with every tensor changed alike."""
+        return Batch(**{name: None if x is None else change(x) for name, x in vars(self).items()})
+
     def rows(self, part: slice | Tensor) -> "Batch":
         """Some rows of the batch."""
-        return Batch(**{name: None if x is None else x[part] for name, x in vars(self).items()})
+        return self.map(lambda x: x[part])
 
 
 @dataclass(frozen=True)
 class CheckpointRule:
-    """Which weights are tested beside the last: those of the evaluation that is best by a curve, lowest or highest."""
+    """A choice of the weights to be tested: those of the evaluation with the lowest (or highest) value of a curve."""
 
     curve: str
     highest: bool = False
@@ -55,16 +74,16 @@ class CheckpointRule:
 
 
 def loss_curve(watched: str) -> str:
-    """The curve that holds the losses of a scoring that ``Task.watched`` names."""
+    """Name of the curve with the losses of a scoring that ``Task.watched`` names."""
     return f"{watched}_loss"
 
 
 class Task:
     """A source of fresh sequences. Subclasses are frozen dataclasses whose fields are the task's parameters.
 
-    The core: sizes (``vocab_size``, and ``length``, the longest input), ``batch`` and ``losses``. Scoring is
+    A task has ``vocab_size``, ``length`` (of the longest input) and ``batch``; all else has a default. Scoring is
     cross-entropy in nats and argmax accuracy; where ``continuous``, squared error alone, and ``input_dim`` takes the
-    place of ``vocab_size``. All else has a default that says no more than this.
+    place of ``vocab_size``.
     """
 
     vocab_size: int
@@ -75,6 +94,7 @@ class Task:
     patience_score = "train_loss"  # the curve whose minima patience waits for
     same_prompts = True  # whether prompts, which a prefix decoder opens, are in training those of tests and generation
     added_tokens = 0  # at the end of the vocabulary: what a run that starts from others' weights may add to theirs
+    caveat = ""  # a reservation about every conclusion from its scores, in a few words
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         """``size`` fresh sequences on the generator's device, for training or for evaluation.
@@ -98,20 +118,16 @@ class Task:
         """The task that training batches of the 1-based ``step`` come from: an easier one early in a curriculum."""
         return self
 
-    def prepare(self) -> None:
-        """Get ready what batches need, before any clock of training runs; ConfigError where that cannot be."""
-
-    @property
-    def caveat(self) -> str:
-        """What should stand beside whatever is concluded from scores on it, in a few words; empty for nothing."""
-        return ""
-
     def facts(self) -> dict[str, Any]:
-        """What a record reports of the task's data beside the scores, such as its checksum."""
+        """Facts about the task's data for the record, such as its checksum; ConfigError where it cannot be had."""
         return {}
 
+    def prepare(self) -> None:
+        """Load or make the data, before any clock of training runs. Raises as ``facts`` does."""
+        self.facts()
+
     def samples(self, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
-        """What a record keeps of the trained model's own writing, for people to read; {} for nothing."""
+        """The trained model's own writing, for people to read in the record; {} for none."""
         return {}
 
     def watched(self) -> dict[str, "Task"]:
@@ -127,20 +143,17 @@ class Task:
         return None
 
     def checkpoint_rules(self) -> dict[str, CheckpointRule]:
-        """By name, which weights are scored on the test set beside the last ones."""
-        if self.continuous:
-            return {"lowest_loss": CheckpointRule("loss")}
-        return {
-            "lowest_loss": CheckpointRule("loss"),
-            "highest_accuracy": CheckpointRule("sequence_accuracy", highest=True),
-        }
+        """By name, the choices of weights that are scored on the test set in addition to the last ones."""
+        losses = ["loss", *map(loss_curve, self.watched())]
+        rules = {f"lowest_{curve}": CheckpointRule(curve) for curve in losses}
+        return rules if self.continuous else rules | {"highest_accuracy": CheckpointRule("sequence_accuracy", True)}
 
     def constants_T(self) -> Tensor:
-        """Of real targets, the best guess at each position without a look at the input, (T,): zero in most tasks."""
+        """Best constant guess of real targets at each position, without a look at the input, (T,)."""
         return torch.zeros(self.length)
 
     def wanted_sample(self) -> Tensor:
-        """``wanted_BT`` of a few training sequences: enough to count what a run computes."""
+        """``wanted_BT`` of a few training sequences: enough to count the operations of a run."""
         return self.batch(generator_for("cpu", "wanted"), 8).wanted_BT
 
     def groups(self, batch: Batch) -> list[str] | None:
@@ -148,14 +161,82 @@ class Task:
         return None
 
 
-def kept_apart(x_BS: Tensor, share: float, salt: int = 0) -> Tensor:
-    """Which rows of symbols are kept for evaluation, (B,): a fixed choice, about ``share`` of all, without meaning."""
+class FixedData(Task):
+    """A data set with training, validation and test parts: training draws at random, evaluation goes through once.
+
+    Subclasses define ``examples`` and have a field ``part``: "train" (trained on that part, evaluated on validation),
+    "test" for the test part in both roles, or "seen", evaluated on the training examples themselves.
+    """
+
+    part: str
+
+    def examples(self, part: str) -> Batch:
+        """All examples of a part of ``PARTS`` on the CPU, in types as narrow as will do; cached by the subclass."""
+        raise NotImplementedError
+
+    def count(self, part: str) -> int:
+        return len(self.examples(part).wanted_BT)
+
+    def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
+        """The examples of a part with these numbers, on the device of the choice."""
+        rows = self.examples(part).rows(chosen_B.cpu())
+        return rows.map(
+            lambda x: x.to(chosen_B.device, torch.long if x.dtype in (torch.int8, torch.int32) else x.dtype)
+        )
+
+    def part_of(self, evaluating: bool) -> str:
+        """The part of ``PARTS`` that examples come from."""
+        if self.part == "train":
+            return "validation" if evaluating else "train"
+        return "train" if self.part == "seen" else self.part
+
+    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+        part = self.part_of(evaluating)
+        chosen_B = torch.randint(self.count(part), (size,), generator=generator, device=generator.device)
+        return self.rows_of(part, chosen_B)
+
+    def evaluation(self, generator: torch.Generator, sequences: int, most: int) -> Iterator[Batch]:
+        """Each example once, or so many of them, in random order."""
+        part = self.part_of(evaluating=True)
+        order_P = torch.randperm(self.count(part), generator=generator, device=generator.device)
+        for chosen_B in order_P[:sequences].split(most):
+            yield self.rows_of(part, chosen_B)
+
+    def test(self) -> Task | None:
+        return replace(self, part="test") if self.part == "train" else None
+
+
+def some_positions(generator: torch.Generator, wanted_BT: Tensor, count: int, lowest: bool = False) -> Tensor:
+    """``count`` of the wanted positions of each row, drawn at random, (B, T): those of largest (or lowest) rank."""
+    ranks_BT = torch.rand(wanted_BT.shape, generator=generator, device=wanted_BT.device)
+    ranks_BT = ranks_BT.masked_fill(~wanted_BT, 2.0 if lowest else -1.0)
+    return torch.zeros_like(wanted_BT).scatter(1, ranks_BT.topk(count, largest=not lowest).indices, True)
+
+
+def is_held_out(x_BS: Tensor, share: float, salt: int = 0) -> Tensor:
+    """Rows of symbols that are kept for evaluation, (B,): a fixed choice, about ``share`` of all, without meaning."""
     x_BS = x_BS.long()  # a narrower type would wrap elsewhere, and choose others
     mixed_B = torch.full_like(x_BS[:, 0], salt)
     for column_B in x_BS.unbind(1):
         mixed_B = ((mixed_B ^ column_B) * 0x9E3779B1 + 0x7F4A7C15) % 2**31
         mixed_B = mixed_B ^ (mixed_B >> 13)
     return mixed_B % 1000 < round(1000 * share)
+
+
+def draw_on_side(draw: Callable[[int], Tensor], size: int, held_out: Callable[[Tensor], Tensor], side: bool) -> Tensor:
+    """``size`` rows of ``draw`` for which ``held_out`` gives ``side``: what lies on the other side is drawn again."""
+    x_BS = draw(size)
+    while (wrong_B := held_out(x_BS) != side).any():
+        x_BS[wrong_B] = draw(int(wrong_B.sum()))
+    return x_BS
+
+
+def check_range(task: Task, low: float, high: float | None, *names: str) -> None:
+    """ConfigError where a field of ``task`` is below ``low``, above ``high`` (None: any), or not finite."""
+    for name in names:
+        value = getattr(task, name)
+        right = f"at least {low}" if high is None else f"from {low} to {high}"
+        require(low <= value <= (1.7e308 if high is None else high), f"{name} = {value}: must be {right}")
 
 
 def seed_from(*parts: int | str) -> int:

@@ -8,13 +8,13 @@ That is 2n + 2 tokens in place of one. Rows of different n are filled up with EO
 Letters: B batch, T tokens, n the length of a prompt.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, kept_apart
+from entp_lib.tasks.base import Batch, Task, check_range, draw_on_side, is_held_out
 from entp_lib.validation import check_types, require
 
 MOST_LISTED = 4096  # prompts of a length; of more, either side has some
@@ -44,11 +44,8 @@ class Chain(Task):
 
     def __post_init__(self):
         check_types(self)
-        require(self.longest >= 2, f"longest = {self.longest}: must be at least 2")
-        require(self.symbols >= 2, f"symbols = {self.symbols}: must be at least 2")
-        require(0 < self.held_out <= 0.9, f"held_out = {self.held_out}: must be a share above 0, at most 0.9")
-        thousandths = f"held_out = {self.held_out}: must be a thousandth at least, as prompts are kept apart by that"
-        require(round(1000 * self.held_out) >= 1, thousandths)
+        check_range(self, 2, None, "longest", "symbols")
+        check_range(self, 0.001, 0.9, "held_out")
         for n in range(2, self.longest + 1):  # a side without prompts would be drawn from for ever
             if self.symbols**n > MOST_LISTED:
                 break
@@ -71,21 +68,19 @@ class Chain(Task):
 
     def reported_apart(self) -> dict[str, Task]:
         """For a trace, the answer alone, given the right chain before it."""
-        if self.scored != "trace":
-            return {}
-        return {"answer": Chain(self.longest, self.symbols, "last", self.held_out)}
+        return {"answer": replace(self, scored="last")} if self.scored == "trace" else {}
 
     def is_held_out(self, x_Bn: Tensor) -> Tensor:
-        """Which prompts are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
-        return kept_apart(x_Bn, self.held_out, salt=x_Bn.shape[1])
+        """Prompts that are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
+        return is_held_out(x_Bn, self.held_out, salt=x_Bn.shape[1])
 
     def prompts(self, generator: torch.Generator, size: int, n: int, evaluating: bool) -> Tensor:
-        """(size, n) symbols from one side of the split, by drawing again what lies on the other."""
-        options = dict(generator=generator, device=generator.device)
-        x_Bn = torch.randint(self.symbols, (size, n), **options)
-        while (wrong_B := self.is_held_out(x_Bn) != evaluating).any():
-            x_Bn[wrong_B] = torch.randint(self.symbols, (int(wrong_B.sum()), n), **options)
-        return x_Bn
+        """(size, n) symbols from one side of the split."""
+
+        def draw(count: int) -> Tensor:
+            return torch.randint(self.symbols, (count, n), generator=generator, device=generator.device)
+
+        return draw_on_side(draw, size, self.is_held_out, evaluating)
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         device = generator.device
@@ -104,4 +99,4 @@ class Chain(Task):
             text_BT[rows, n + 1 : 3 * n + 1] = torch.cat([residues_Rn, counts_Rn], 1)
             text_BT[rows, 3 * n + 1] = answer_R
             wanted_BT[rows, 3 * n if self.scored == "last" else slice(n, 3 * n + 2)] = True
-        return Batch(text_BT[:, :-1], text_BT[:, 1:], wanted_BT, n_B + 1)
+        return Batch.of_text(text_BT, wanted_BT, n_B + 1)

@@ -14,7 +14,6 @@ filled up on the right, behind the only position that is read: no architecture s
 Letters: B batch, T tokens, P examples of a part.
 """
 
-import ast
 import functools
 import hashlib
 import itertools
@@ -22,7 +21,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,8 +34,7 @@ from entp_lib.corpora.sources import library
 from entp_lib.corpora.tokenizers import Tokenizer, restore
 from entp_lib.files import read_table
 from entp_lib.tasks import family_stories, kinship
-from entp_lib.tasks.base import Batch, generator_for
-from entp_lib.tasks.fixed import PARTS, FixedData
+from entp_lib.tasks.base import PARTS, Batch, FixedData, check_range, generator_for
 from entp_lib.tasks.text import Text
 from entp_lib.validation import ConfigError, check_types, from_dict, require
 
@@ -52,7 +50,7 @@ HUB_CHECKSUMS = {
     "test": "e95851a26d1f2149ebca7a38ae192a04899fdaeaa2de028addacec73692d1fb5",
 }
 EMBEDDED = {"validation": 960, "test": 1728}  # stories: whole rounds of answers and lengths
-LONGEST_QUERY = 200  # characters; Python's parser does not survive any number of brackets or signs
+QUERY = re.compile(r"""\((['"])(.+?)\1, (['"])(.+?)\3\)""")  # a pair of names as Python writes it
 FITTING = 0.2  # share of embedded stories that must not be too long, else there would be no end of looking for more
 
 
@@ -91,19 +89,14 @@ class Clutrr(FixedData):
 
     def __post_init__(self):
         check_types(self)
-        require(
-            self.source in ("embedded", "hub") or "{part}" in self.source,
-            f"source = {self.source!r}: must be 'embedded', 'hub', or a path with {{part}} for train, validation, test",
-        )
-        for name in ("n_train", "max_tokens"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
-        for name in ("longest_train", "longest_test"):
-            require(2 <= getattr(self, name) <= 10, f"{name} = {getattr(self, name)}: must be from 2 to 10")
-        require(self.subset_seed >= 0, f"subset_seed = {self.subset_seed}: must not be negative")
-        require(
-            not self.brief or self.source == "embedded",
-            f"brief = {self.brief}: source {self.source!r} has its own stories; only those of 'embedded' can be brief",
-        )
+        right = "must be 'embedded', 'hub', or a path with {part} for train, validation, test"
+        known = self.source in ("embedded", "hub") or "{part}" in self.source
+        require(known, f"source = {self.source!r}: {right}")
+        check_range(self, 1, None, "n_train", "max_tokens")
+        check_range(self, 2, 10, "longest_train", "longest_test")
+        check_range(self, 0, None, "subset_seed")
+        right = f"brief = True: source {self.source!r} has its own stories; only those of 'embedded' can be brief"
+        require(not self.brief or self.source == "embedded", right)
         self.base()
 
     def base(self) -> Text:
@@ -122,22 +115,22 @@ class Clutrr(FixedData):
     def length(self) -> int:
         return self.max_tokens
 
-    def prepare(self) -> None:
-        for part in PARTS:
-            self.examples(part)
-
     def facts(self) -> dict[str, Any]:
         """Checksum and sizes of each part, and how many of its stories were left out and why."""
-        return {"stories": {part: self.examples(part).facts for part in PARTS}}
+        return {"stories": {part: self.encoded(part).facts for part in PARTS}}
 
-    def examples(self, part: str) -> "Part":
+    def encoded(self, part: str) -> "Encoded":
         return encoded(canonical_json(asdict(replace(self, part="train"))), part)
 
-    def count(self, part: str) -> int:
-        return len(self.examples(part).ids_PT)
+    def examples(self, part: str) -> Batch:
+        return self.encoded(part).examples
 
     def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
-        return self.examples(part).batch(chosen_B)
+        """The chosen examples, filled up to the longest of them."""
+        found = super().rows_of(part, chosen_B)
+        longest = int(found.prompt_lengths_B.max())
+        texts = (x_BT[:, :longest] for x_BT in (found.inputs_BT, found.targets_BT, found.wanted_BT))
+        return Batch(*texts, found.prompt_lengths_B)
 
     def wanted_sample(self) -> Tensor:
         """As for any task, from a few stories; of published ones the longest that fits, so that none is loaded."""
@@ -147,39 +140,27 @@ class Clutrr(FixedData):
 
     def groups(self, batch: Batch) -> list[str]:
         """The length of each story's chain, as in "chain of 4"."""
-        chains = self.examples(self.part_of(evaluating=True)).chains
+        chains = self.encoded(self.part_of(evaluating=True)).chains
         rows = zip(batch.inputs_BT.tolist(), batch.prompt_lengths_B.tolist(), strict=True)
         return [f"chain of {chains[tuple(row[:end])]}" for row, end in rows]
 
 
-@dataclass(frozen=True)
-class Part:
-    """Prompts as ids (P, T), filled up on the right, their lengths, their answers, and the chain behind each prompt."""
+class Encoded(NamedTuple):
+    """A part in tokens: prompts filled up on the right, the length of the chain behind each, and facts about it."""
 
-    ids_PT: Tensor
-    lengths_P: Tensor
-    answers_P: Tensor
+    examples: Batch
     chains: dict[tuple[int, ...], int]
     facts: dict[str, Any]
 
-    def batch(self, chosen_B: Tensor) -> Batch:
-        """The chosen examples as one batch, filled up to the longest of them, on the device of the choice."""
-        device, chosen_B = chosen_B.device, chosen_B.cpu()
-        ids_BT, lengths_B, answers_B = self.ids_PT[chosen_B], self.lengths_P[chosen_B], self.answers_P[chosen_B]
-        ids_BT = ids_BT[:, : int(lengths_B.max())].long()
-        wanted_BT = torch.arange(ids_BT.shape[1]) == lengths_B[:, None] - 1
-        targets_BT = torch.where(wanted_BT, answers_B[:, None], 0)
-        return Batch(*(x.to(device) for x in (ids_BT, targets_BT, wanted_BT, lengths_B)))
-
 
 @functools.lru_cache(maxsize=8)
-def encoded(parameters: str, part: str) -> Part:
+def encoded(parameters: str, part: str) -> Encoded:
     """A part of a task, whose parameters come as JSON, in tokens. ConfigError where nothing, or not enough, is left."""
     task = Clutrr(**json.loads(parameters))
     tokenizer = tokenizer_of(task.base())
     answers = answer_tokens(task, tokenizer)
     longest = task.longest_test if part == "test" else task.longest_train
-    wanted = task.n_train if part == "train" else None
+    asked = task.n_train if part == "train" else None
     kept: list[tuple[list[int], Example]] = []
     left_out = dict.fromkeys(("other relations", "longer chains", "too many tokens"), 0)
     for example in candidates(task, part):
@@ -192,23 +173,20 @@ def encoded(parameters: str, part: str) -> Part:
             left_out["too many tokens"] += 1
         else:
             kept.append((ids, example))
-        if len(kept) == wanted:
+        if len(kept) == asked:
             break
-    require(
-        len(kept) >= (wanted or 1),
-        f"{'n_train' if wanted else 'max_tokens'} = {wanted or task.max_tokens}: the {part} part of source "
-        f"{task.source!r} has {len(kept)} usable examples; left out: {left_out}",
-    )
-    ids_PT = torch.zeros(len(kept), max(len(ids) for ids, _ in kept), dtype=torch.int32)
+    name = f"n_train = {asked}" if asked else f"max_tokens = {task.max_tokens}"
+    right = f"the {part} part of source {task.source!r} has {len(kept)} usable examples; left out: {left_out}"
+    require(len(kept) >= (asked or 1), f"{name}: {right}")
+    lengths_P = torch.tensor([len(ids) for ids, _ in kept])
+    ids_PT = torch.zeros(len(kept), int(lengths_P.max()), dtype=torch.int32)
     for row_T, (ids, _) in zip(ids_PT, kept, strict=True):
         row_T[: len(ids)] = torch.tensor(ids)
-    return Part(
-        ids_PT,
-        torch.tensor([len(ids) for ids, _ in kept]),
-        torch.tensor([answers[example.answer] for _, example in kept]),
-        {tuple(ids): example.chain for ids, example in kept},
-        {"checksum": checksum([example for _, example in kept])[:16], "examples": len(kept), "left out": left_out},
-    )
+    answers_P = torch.tensor([answers[example.answer] for _, example in kept], dtype=torch.int32)
+    wanted_PT = torch.arange(ids_PT.shape[1]) == lengths_P[:, None] - 1
+    facts = {"checksum": checksum([example for _, example in kept])[:16], "examples": len(kept), "left out": left_out}
+    examples = Batch(ids_PT, torch.where(wanted_PT, answers_P[:, None], 0), wanted_PT, lengths_P)
+    return Encoded(examples, {tuple(ids): example.chain for ids, example in kept}, facts)
 
 
 def checksum(examples: Sequence[Example]) -> str:
@@ -244,17 +222,17 @@ def candidates(task: Clutrr, part: str) -> Iterator[Example]:
 
 
 def embedded(task: Clutrr, part: str) -> Iterator[Example]:
-    """Stories of this project's own: as many as are taken for training, none of which is told in the other parts."""
+    """Stories of this project's own: as many as are taken for training, none of which is in the other parts."""
     longest = task.longest_train, task.longest_test
     if part == "train":
         avoid = {s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)}
         seed = task.subset_seed if task.protocol == "fair" else 0
         edges = range(2, task.longest_train + 1)
-        told = family_stories.stories(10 + seed, edges, RELATIONS, task.brief, task.brief, avoid)
-        told = itertools.islice(told, round(task.n_train / FITTING))
+        found = family_stories.stories(10 + seed, edges, RELATIONS, task.brief, task.brief, avoid)
+        found = itertools.islice(found, round(task.n_train / FITTING))
     else:
-        told = held_out(part, *longest, task.brief)
-    for story in told:
+        found = held_out(part, *longest, task.brief)
+    for story in found:
         yield Example(prompt(story.text, story.names[0], story.names[-1]), story.answer, len(story.relations))
 
 
@@ -262,9 +240,9 @@ def embedded(task: Clutrr, part: str) -> Iterator[Example]:
 def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> list[family_stories.Story]:
     """The embedded stories of validation or test, the same for every training set."""
     avoid = [] if part == "test" else [s.text for s in held_out("test", longest_train, longest_test, brief)]
-    longest = longest_test if part == "test" else longest_train
-    told = family_stories.stories(PARTS.index(part), range(2, longest + 1), RELATIONS, brief, brief, avoid)
-    return list(itertools.islice(told, EMBEDDED[part]))
+    edges = range(2, (longest_test if part == "test" else longest_train) + 1)
+    found = family_stories.stories(PARTS.index(part), edges, RELATIONS, brief, brief, avoid)
+    return list(itertools.islice(found, EMBEDDED[part]))
 
 
 def prompt(story: str, first: str, second: str) -> str:
@@ -286,11 +264,11 @@ def published(part: str) -> list[Example]:
         raise ConfigError(f"{what}: {HUB} cannot be loaded ({why})") from error
     found = from_frame(rows.to_pandas(), f"{HUB}, {part}")
     same = len(found) == HUB_EXAMPLES[part] and HUB_CHECKSUMS.get(part, checksum(found)) == checksum(found)
-    require(
-        same,
-        f"{HUB}, {part}: the hub's {len(found)} examples are not the {HUB_EXAMPLES[part]} published ones, so that "
-        "nothing could be compared with the paper; pass files of your own as source = 'FOLDER/{part}.csv'",
+    right = (
+        f"the hub's {len(found)} examples are not the {HUB_EXAMPLES[part]} published ones, so that nothing could be "
     )
+    right += "compared with the paper; pass files of your own as source = 'FOLDER/{part}.csv'"
+    require(same, f"{HUB}, {part}: {right}")
     return found
 
 
@@ -307,20 +285,13 @@ def from_frame(table: pd.DataFrame, where: str) -> list[Example]:
     require(not missing, f"{where}: lacks the columns {', '.join(missing)}; it has {', '.join(table.columns)}")
     found = []
     for line, row in enumerate(table[list(COLUMNS)].itertuples(index=False), 2):  # after the line of names
-        require(
-            row.target_text in kinship.LABELS,
-            f"{where}, line {line}: target_text {row.target_text!r} must be one of {', '.join(kinship.LABELS)}",
+        right = f"target_text {row.target_text!r} must be one of {', '.join(kinship.LABELS)}"
+        require(row.target_text in kinship.LABELS, f"{where}, line {line}: {right}")
+        pair, chain = QUERY.fullmatch(str(row.query)), re.fullmatch(r"task_\d+\.(\d+)", str(row.task_name))
+        right = (
+            f"story {row.story!r:.80}, query {row.query!r:.80} and task_name {row.task_name!r:.80} must be a text, a "
+            "pair of names like \"('Ann', 'Bob')\", and a chain's length like 'task_1.3'"
         )
-        try:
-            if len(row.query) > LONGEST_QUERY:
-                raise ValueError("no pair of names")
-            first, second = ast.literal_eval(row.query)
-            chain = int(re.fullmatch(r"task_\d+\.(\d+)", row.task_name)[1])
-            found.append(Example(prompt(row.story, first, second), row.target_text, chain))
-        except (ValueError, SyntaxError, TypeError, AttributeError) as error:  # of empty cells too
-            raise ConfigError(
-                f"{where}, line {line}: story {row.story!r:.80}, query {row.query!r:.80} and task_name "
-                f"{row.task_name!r:.80} must "
-                "be a text, a pair of names like \"('Ann', 'Bob')\", and a chain's length like 'task_1.3'"
-            ) from error
+        require(isinstance(row.story, str) and pair and chain, f"{where}, line {line}: {right}")
+        found.append(Example(prompt(row.story, pair[2], pair[4]), row.target_text, int(chain[1])))
     return found

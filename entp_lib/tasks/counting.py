@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, kept_apart
+from entp_lib.tasks.base import Batch, Task, check_range, draw_on_side, is_held_out, some_positions
 from entp_lib.validation import check_types, one_of, require
 
 
@@ -97,26 +97,17 @@ class Counting(Task):
     def __post_init__(self):
         check_types(self)
         one_of("order", self.order, (2, 3))
-        require(self.seed_length >= 1, f"seed_length = {self.seed_length}: must be at least 1")
-        require(
-            self.length >= self.seed_length,
-            f"length = {self.length}: must not be below seed_length = {self.seed_length}",
-        )
-        require(self.symbols >= 2, f"symbols = {self.symbols}: must be at least 2")
-        require(0 <= self.held_out <= 0.9, f"held_out = {self.held_out}: must be a share between 0 and 0.9")
+        check_range(self, 1, None, "seed_length")
+        check_range(self, self.seed_length, None, "length")
+        check_range(self, 2, None, "symbols")
+        check_range(self, 0, 0.9, "held_out")
         if self.first_scored == 0:
             object.__setattr__(self, "first_scored", min(self.seed_length + 1, self.length))
-        require(
-            self.seed_length <= self.first_scored <= self.length,
-            f"first_scored = {self.first_scored}: must lie between seed_length = {self.seed_length} "
-            f"and length = {self.length}",
-        )
-        scored = self.length - self.first_scored + 1
-        require(0 <= self.drawn <= scored, f"drawn = {self.drawn}: must be from 0 to the {scored} scored prefixes")
+        check_range(self, self.seed_length, self.length, "first_scored")
+        check_range(self, 0, self.length - self.first_scored + 1, "drawn")
         if self.held_out > 0:  # else drawing from the empty side would never end
-            some_BS = torch.randint(
-                self.symbols, (20_000, self.seed_length), generator=torch.Generator().manual_seed(0)
-            )
+            generator = torch.Generator().manual_seed(0)
+            some_BS = torch.randint(self.symbols, (20_000, self.seed_length), generator=generator)
             sides = len(self.is_held_out(some_BS).unique())
             require(sides == 2, f"held_out = {self.held_out}: leaves one side without a seed; use a larger share")
 
@@ -135,23 +126,17 @@ class Counting(Task):
         return {"first_generated": replace(self, length=self.seed_length, first_scored=self.seed_length, drawn=0)}
 
     def is_held_out(self, seeds_BS: Tensor) -> Tensor:
-        """Which seeds are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
-        return kept_apart(seeds_BS.sort(1).values if self.held_out_by == "multiset" else seeds_BS, self.held_out)
+        """Seeds that are kept for evaluation, (B,): a fixed choice that has nothing to do with the function."""
+        return is_held_out(seeds_BS.sort(1).values if self.held_out_by == "multiset" else seeds_BS, self.held_out)
 
     def seeds(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
-        """(size, seed_length) random symbols from one side of the split, by drawing again what lies on the other."""
-        device = generator.device
+        """(size, seed_length) random symbols from one side of the split."""
 
-        def draw(n: int) -> Tensor:
-            return torch.randint(self.symbols, (n, self.seed_length), generator=generator, device=device)
+        def draw(count: int) -> Tensor:
+            shape = (count, self.seed_length)
+            return torch.randint(self.symbols, shape, generator=generator, device=generator.device)
 
-        seeds_BS = draw(size)
-        while self.held_out > 0:
-            wrong_B = self.is_held_out(seeds_BS) != evaluating
-            if not wrong_B.any():
-                break
-            seeds_BS[wrong_B] = draw(int(wrong_B.sum()))
-        return seeds_BS
+        return draw_on_side(draw, size, self.is_held_out, evaluating) if self.held_out > 0 else draw(size)
 
     def sequences(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Tensor:
         """(size, length + 1) integers: seeds continued by the function."""
@@ -166,12 +151,5 @@ class Counting(Task):
         wanted_T = torch.arange(1, self.length + 1, device=x.device) >= self.first_scored
         wanted_BT = wanted_T.expand(size, -1)
         if self.drawn and not evaluating:  # after the sequences, so that twins with another number share them
-            ranks_BT = torch.rand(x.shape[0], self.length, generator=generator, device=x.device)
-            chosen_BK = ranks_BT.masked_fill(~wanted_T, 2.0).topk(self.drawn, largest=False).indices
-            wanted_BT = torch.zeros_like(wanted_BT).scatter(1, chosen_BK, True)
-        return Batch(
-            inputs_BT=x[:, :-1],
-            targets_BT=x[:, 1:],
-            wanted_BT=wanted_BT,
-            prompt_lengths_B=torch.full((size,), self.seed_length, device=x.device),
-        )
+            wanted_BT = some_positions(generator, wanted_BT, self.drawn, lowest=True)
+        return Batch.of_text(x, wanted_BT, torch.full_like(x[:, 0], self.seed_length))

@@ -99,7 +99,7 @@ class Family:
     """People by number, with their parents (a couple, or None), spouse (or None) and gender."""
 
     def __init__(self, generator: np.random.Generator, size: int = FAMILY_SIZE):
-        """A random family that has grown from a couple by births, marriages, and parents of who had none."""
+        """Grow a random family from a couple by births, marriages, and parents for those who had none."""
         self.parents: list[tuple[int, int] | None] = [None, None]
         self.spouse: list[int | None] = [1, 0]
         self.female = [False, True]
@@ -128,8 +128,9 @@ class Family:
         return len(self.female) - 1
 
     def kind(self, a: int, b: int) -> str | None:
-        """What b is to a, read off the tree by the words' definitions, without any composing."""
-        of_a, of_b = self.parents[a] or (), self.parents[b] or ()
+        """The relation of b to a, read off the tree by the words' definitions, without any composing."""
+        parents = [() if x is None else self.parents[x] or () for x in (a, b, self.spouse[a], self.spouse[b])]
+        of_a, of_b, of_partner, of_other = parents
         if b == self.spouse[a]:
             return "spouse"
         if b in of_a or a in of_b:
@@ -144,26 +145,25 @@ class Family:
             return "parent's sibling"
         if any(self.siblings(a, p) for p in of_b):
             return "sibling's child"
-        partner, other = self.spouse[a], self.spouse[b]
-        if partner is not None and b in (self.parents[partner] or ()):
+        if b in of_partner:
             return "parent-in-law"
-        if other is not None and a in (self.parents[other] or ()):
+        if a in of_other:
             return "child-in-law"
-        by_marriage = (partner is not None and self.siblings(partner, b)) or (
-            other is not None and self.siblings(other, a)
-        )
-        return "sibling-in-law" if by_marriage else None
+        return "sibling-in-law" if self.siblings(self.spouse[a], b) or self.siblings(self.spouse[b], a) else None
 
-    def siblings(self, a: int, b: int) -> bool:
-        return a != b and self.parents[a] is not None and set(self.parents[a]) == set(self.parents[b] or ())
+    def siblings(self, a: int | None, b: int) -> bool:
+        """Whether two people (a may be nobody) have the same parents."""
+        if a is None or a == b or self.parents[a] is None:
+            return False
+        return set(self.parents[a]) == set(self.parents[b] or ())
 
     def label(self, a: int, b: int) -> str | None:
-        """What b is to a as one of the 21 labels, or None."""
+        """The relation of b to a as one of the 21 labels, or None."""
         kind = self.kinds.get((a, b))
         return KINDS[kind][self.female[b]] if kind else None
 
     def between(self, a: int, b: int) -> list[int]:
-        """People over whom the relation of a and b may be said in two steps."""
+        """People c for whom the relations of a to c and of c to b compose to that of a to b."""
         if (a, b) not in self.routes:
             kinds, kind = self.kinds, self.kinds[a, b]
             people = range(len(self.female))
@@ -182,16 +182,16 @@ class Family:
         return people
 
 
-@functools.lru_cache(maxsize=2)
-def families(seed: int) -> list[Family]:
-    """The families that stories are told of; the people get new names in every story."""
-    generator = np.random.default_rng(seed)
+@functools.cache
+def families() -> list[Family]:
+    """The families of all stories; the people get new names in every story."""
+    generator = np.random.default_rng(0)
     return [Family(generator) for _ in range(FAMILIES)]
 
 
 @dataclass(frozen=True)
 class Story:
-    """Sentences with names in brackets, the chain they tell, and what its last person is to its first."""
+    """Sentences with names in brackets, the chain in them, and the relation of its last person to its first."""
 
     text: str
     names: tuple[str, ...]
@@ -209,52 +209,41 @@ def stories(
 ) -> Iterator[Story]:
     """Stories with different texts, none of them in ``avoid``, without end; the same for the same arguments.
 
-    Every pair of an answer from ``labels`` and a number of ``edges`` comes once in each round. Sentences are shuffled
-    unless ``in_order``; ``brief`` ones all read alike and have short names. Raises ConfigError for labels and edges
-    that cannot be had, and where so many attempts at a pair found nothing new that there may be nothing left.
+    Every pair of an answer from ``labels`` and a number of ``edges`` comes once in each round, in random order.
+    Sentences are shuffled unless ``in_order``; ``brief`` ones all read alike and have short names. Raises ConfigError
+    for labels and edges that cannot be had, and where so many attempts at a pair found nothing new that there may be
+    nothing left.
     """
     require(bool(labels), "labels: must name one relation at least")
     for label in labels:
         require(label in KIND_OF, f"label {label!r}: must be one of {', '.join(LABELS)}")
-    require(
-        bool(edges) and 2 <= min(edges) and max(edges) <= 10, f"edges = {list(edges)}: must be numbers from 2 to 10"
-    )
-    generator = np.random.default_rng(seed)
-    told = set(avoid)
-    for label, length in cells(labels, edges, generator):
-        attempts = (tell(label, length, generator, in_order, brief) for _ in range(ATTEMPTS))
-        story = next((s for s in attempts if s is not None and s.text not in told), None)
-        require(story is not None, f"no new story was found whose answer over {length} edges is {label!r}")
-        told.add(story.text)
-        yield story
-
-
-def cells(labels: Sequence[str], edges: Sequence[int], generator: np.random.Generator) -> Iterator[tuple[str, int]]:
-    """Answers and lengths without end, every pair once in each round, in random order."""
+    right = f"edges = {list(edges)}: must be numbers from 2 to 10"
+    require(bool(edges) and 2 <= min(edges) and max(edges) <= 10, right)
+    generator, used = np.random.default_rng(seed), set(avoid)
     pairs = list(itertools.product(labels, edges))
     while True:
         for i in generator.permutation(len(pairs)):
-            yield pairs[i]
+            label, length = pairs[i]
+            attempts = (write(label, length, generator, in_order, brief) for _ in range(ATTEMPTS))
+            story = next((s for s in attempts if s is not None and s.text not in used), None)
+            require(story is not None, f"no new story was found whose answer over {length} edges is {label!r}")
+            used.add(story.text)
+            yield story
 
 
-def tell(label: str, edges: int, generator: np.random.Generator, in_order: bool, brief: bool) -> Story | None:
+def write(label: str, edges: int, generator: np.random.Generator, in_order: bool, brief: bool) -> Story | None:
     """A story about a random pair of that relation; None where the family drawn has none, or no such chain."""
-    known = families(0)
-    family = known[generator.integers(len(known))]
+    family = families()[generator.integers(FAMILIES)]
     pairs = family.pairs.get(label)
-    if not pairs:
-        return None
-    people = family.path(*pairs[generator.integers(len(pairs))], edges, generator)
+    people = family.path(*pairs[generator.integers(len(pairs))], edges, generator) if pairs else None
     if people is None:
         return None
-    known_names = SHORT_NAMES if brief else (MEN, WOMEN)
-    men, women = (generator.permutation(names).tolist() for names in known_names)
+    men, women = (generator.permutation(names).tolist() for names in (SHORT_NAMES if brief else (MEN, WOMEN)))
     names = [(women if family.female[p] else men).pop() for p in people]
     relations = [family.label(*pair) for pair in itertools.pairwise(people)]
     sentences = []
-    for (a, b), (name_a, name_b) in zip(itertools.pairwise(people), itertools.pairwise(names), strict=True):
-        if generator.integers(2):  # told from b's side
-            a, b, name_a, name_b = b, a, name_b, name_a
+    for one, other in itertools.pairwise(zip(people, names, strict=True)):
+        (a, name_a), (b, name_b) = (other, one) if generator.integers(2) else (one, other)  # from either side
         choices, his = BRIEF if brief else TEMPLATES[family.kinds[a, b]], "her" if family.female[a] else "his"
         template = choices[generator.integers(len(choices))]
         sentences.append(template.format(a=f"[{name_a}]", b=f"[{name_b}]", his=his, r=family.label(a, b)))

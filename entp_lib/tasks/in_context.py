@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task
+from entp_lib.tasks.base import Batch, Task, check_range
 from entp_lib.validation import check_types, one_of, require
 
 MAX_DEPTH = 16  # a tree holds 2^depth leaves for each prompt
@@ -106,24 +106,17 @@ class InContext(Task):
     def __post_init__(self):
         check_types(self)
         one_of("function", self.function, FUNCTIONS)
-        for name in ("dims", "hidden", "depth"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
-        require(self.depth <= MAX_DEPTH, f"depth = {self.depth}: must be at most {MAX_DEPTH}")
+        check_range(self, 1, None, "dims", "hidden")
+        check_range(self, 1, MAX_DEPTH, "depth")
         if self.points == 0:
             object.__setattr__(self, "points", PAPER_POINTS[self.function])
-        require(self.points >= 1, f"points = {self.points}: must be at least 1, or 0 for the paper's number")
-        for name in ("noise", "curriculum_every"):
-            require(0 <= getattr(self, name) < math.inf, f"{name} = {getattr(self, name)}: must be finite, 0 or more")
-        require(0 < self.factor < math.inf, f"factor = {self.factor}: must be above 0 and finite")
-        require(
-            0 <= self.used_first <= self.dims, f"used_first = {self.used_first}: must be 0 (all) to dims = {self.dims}"
-        )
-        if self.function == "sparse":
-            fewest = min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims
-            where = "dims" if fewest == self.dims else "dimensions at the curriculum's start"
-            require(
-                1 <= self.sparsity <= fewest,
-                f"sparsity = {self.sparsity}: must be 1 to {fewest}, the number of {where}",
+        check_range(self, 1, None, "points")
+        check_range(self, 0, None, "noise", "curriculum_every", "factor")
+        require(self.factor > 0, f"factor = {self.factor}: must be above 0")
+        check_range(self, 0, self.dims, "used_first")
+        if self.function == "sparse":  # of the dimensions that there are at the curriculum's start
+            check_range(
+                self, 1, min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims, "sparsity"
             )
 
     @property
@@ -140,7 +133,7 @@ class InContext(Task):
 
     @property
     def output_factor(self) -> float:
-        """What the square of a network's output is multiplied by."""
+        """Factor of the square of a network's output."""
         return 2 / self.hidden if self.output_scale == "garg" else 1.0
 
     @property

@@ -3,7 +3,7 @@
 A relation goes with a pair of people: "b is a's uncle". Relations compose along a chain, a's father's brother being
 a's uncle, in families without half-siblings and second marriages. A label is a kind and the gender of b:
 
-    >>> compose("father", "brother"), compose("uncle", "daughter"), chain(["son", "sister", "mother"])
+    >>> chain(["father", "brother"]), chain(["uncle", "daughter"]), chain(["son", "sister", "mother"])
     ('uncle', None, 'wife')
 
 Letters: a and b people, k edges of a chain.
@@ -45,8 +45,8 @@ LABELS = (
     "granddaughter father-in-law mother-in-law nephew son daughter niece husband wife sister-in-law"
 ).split()
 
-# What two kinds compose to where that is certain for three different people. Left out is what has several outcomes,
-# as a grandparent's child, parent or not, and what leaves the 21 labels, as a parent's grandparent.
+# The kind that two kinds compose to, where that is certain for three different people. Left out is what has several
+# outcomes, as a grandparent's child, parent or not, and what leaves the 21 labels, as a parent's grandparent.
 COMPOSED = {
     ("parent", "parent"): "grandparent",
     ("parent", "child"): "sibling",
@@ -81,29 +81,22 @@ COMPOSED = {
 }
 
 
-def compose(first: str, second: str) -> str | None:
-    """The label of c for a, where b is a's ``first`` and c is b's ``second``; None where none is certain."""
-    return chain([first, second])
-
-
 def chain(relations: Sequence[str]) -> str | None:
-    """What the last person of a chain is to the first, by whatever order of composing leads to a label, or None.
+    """Relation of the last person of a chain to the first, by any order of composing that leads to a label, or None.
 
     Raises ConfigError for an empty chain and for what is none of the 21 labels.
     """
     require(len(relations) > 0, "relations: a chain has one edge at least")
     for label in relations:
         require(label in KIND_OF, f"relation {label!r}: must be one of {', '.join(LABELS)}")
-    kinds = [KIND_OF[label] for label in relations]
-    found = {(i, i + 1): {kind} for i, kind in enumerate(kinds)}
-    for width, i in ((w, i) for w in range(2, len(kinds) + 1) for i in range(len(kinds) - w + 1)):
+    size = len(relations)
+    found = {(i, i + 1): {KIND_OF[label]} for i, label in enumerate(relations)}
+    for width, i in ((w, i) for w in range(2, size + 1) for i in range(size - w + 1)):
         end = i + width
         pairs = (pair for m in range(i + 1, end) for pair in itertools.product(found[i, m], found[m, end]))
         found[i, end] = {COMPOSED[pair] for pair in pairs if pair in COMPOSED}
-    whole = found[0, len(kinds)]
-    if len(whole) != 1:
-        return None
-    return KINDS[whole.pop()][is_female(relations[-1])]
+    whole = found[0, size]
+    return KINDS[whole.pop()][is_female(relations[-1])] if len(whole) == 1 else None
 
 
 def is_female(label: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from entp_lib.tasks.addition import Sums, digits
+from entp_lib.tasks.base import check_range
 from entp_lib.validation import check_types, require
 
 MOST_TESTED = 18  # digits: a longer sum would not fit into 64 bits
@@ -63,22 +64,16 @@ class LongAddition(Sums):
 
     def __post_init__(self):
         check_types(self)
-        require(self.trained_digits >= 1, f"trained_digits = {self.trained_digits}: must be at least 1")
-        require(
-            self.trained_digits < self.tested_digits <= MOST_TESTED,
-            f"tested_digits = {self.tested_digits}: must exceed trained_digits = {self.trained_digits} "
-            f"and be at most {MOST_TESTED}",
-        )
-        for name in ("n_train", "n_validation", "n_test"):
-            require(getattr(self, name) >= FEWEST, f"{name} = {getattr(self, name)}: must be at least {FEWEST}")
+        check_range(self, 1, None, "trained_digits")
+        check_range(self, self.trained_digits + 1, MOST_TESTED, "tested_digits")
+        check_range(self, FEWEST, None, "n_train", "n_validation", "n_test")
         short, all_pairs = 10 ** (2 * self.trained_digits), 10 ** (2 * self.tested_digits)
         # lengths are uniform, pairs are not: drawing the last of them would take for ever
-        for names, pairs in ((("n_train", "n_validation"), short), (("n_test",), all_pairs - short)):
-            wanted = sum(getattr(self, name) for name in names)
-            require(
-                wanted <= pairs // 2,
-                f"{' + '.join(names)} = {wanted}: must be at most {pairs // 2}, half of the different pairs there are",
-            )
+        asked = {"n_train + n_validation": (self.n_train + self.n_validation, short)}
+        asked["n_test"] = self.n_test, all_pairs - short
+        for name, (count, pairs) in asked.items():
+            right = f"{name} = {count}: must be at most {pairs // 2}, half of the different pairs there are"
+            require(count <= pairs // 2, right)
         self.check_window()
 
     def split(self) -> dict[str, np.ndarray]:

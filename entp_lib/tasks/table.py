@@ -19,7 +19,6 @@ Letters: P examples, B batch, T tokens, d numbers of an input.
 import dataclasses
 import functools
 import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,8 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch
-from entp_lib.tasks.fixed import PARTS, FixedData
+from entp_lib.corpora import check_checksum
+from entp_lib.tasks.base import PARTS, Batch, FixedData, check_range
 from entp_lib.tasks.table_files import Contents, read
 from entp_lib.validation import check_types, require
 
@@ -43,7 +42,7 @@ class Table(FixedData):
     ``file``: its path. ``checksum``: the first 16 hexadecimal digits of its SHA-256, so that a record cannot mean two
     files; "" takes what is there. ``held_out``: the share of validation, and of test, among different inputs, where
     the file does not name the parts; equal inputs, however many, always go to one part, chosen by ``split_seed``. An
-    input ends with the last token that a prediction sees: what stands behind it tells no two inputs apart.
+    input ends with the last token that a prediction sees; later tokens tell no two inputs apart.
     ConfigError for what the file lacks.
     """
 
@@ -57,22 +56,16 @@ class Table(FixedData):
         check_types(self)
         require(self.file != "", "file = '': must be the path of a .csv or .npz file")
         require(0 < self.held_out < 0.5, f"held_out = {self.held_out}: must be a share between 0 and 0.5")
-        require(self.split_seed >= 0, f"split_seed = {self.split_seed}: must not be negative")
-        right = f"checksum = {self.checksum!r}: must be 16 hexadecimal digits, or '' to take any file"
-        require(re.fullmatch("[0-9a-f]{16}|", self.checksum) is not None, right)
+        check_range(self, 0, None, "split_seed")
+        check_checksum(self.checksum)
 
     @property
     def contents(self) -> Contents:
-        """What the file holds. ConfigError where it is another one than ``checksum`` says, or lacks something."""
+        """The file's examples. ConfigError where it is another one than ``checksum`` says, or lacks something."""
         found, checksum = opened(self.file)
         right = f"{self.file} is not the file of checksum {self.checksum}: it has {checksum}"
         require(self.checksum in ("", checksum), right)
         return found
-
-    @property
-    def parts(self) -> dict[str, np.ndarray]:
-        """The numbers of each part's examples."""
-        return split(self.contents, self.held_out, self.split_seed, self.file)
 
     @property
     def continuous(self) -> bool:
@@ -85,7 +78,7 @@ class Table(FixedData):
 
     @property
     def input_dim(self) -> int | None:
-        return self.contents.inputs.shape[2] if self.continuous else None
+        return self.contents.examples.inputs_BT.shape[2] if self.continuous else None
 
     @property
     def vocab_size(self) -> int:
@@ -93,26 +86,18 @@ class Table(FixedData):
 
     @property
     def length(self) -> int:
-        return self.contents.inputs.shape[1]
+        return self.contents.examples.inputs_BT.shape[1]
 
-    def prepare(self) -> None:
-        self.count("train")
-
-    def count(self, part: str) -> int:
-        return len(self.parts[part])
-
-    def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
-        found, device = self.contents, chosen_B.device
-        rows_B = self.parts[part][chosen_B.cpu().numpy()]
-        arrays = (found.inputs, found.targets, found.wanted, found.prompt_lengths)
-        inputs_BT, targets_BT, wanted_BT, prompts_B = (torch.from_numpy(x[rows_B]).to(device) for x in arrays)
-        return Batch(inputs_BT, targets_BT, wanted_BT, prompts_B)
+    def examples(self, part: str) -> Batch:
+        found = examples_of(self.contents, self.held_out, self.split_seed)[part]
+        require(len(found.inputs_BT) > 0, f"{self.file}: no example is left for {part}; it takes more sequences")
+        return found
 
     def constants_T(self) -> Tensor:
         """The mean target of each position in training."""
-        found, rows = self.contents, self.parts["train"]
-        wanted_PT = found.wanted[rows]
-        return torch.from_numpy(np.sum(found.targets[rows], 0, where=wanted_PT) / np.maximum(1, wanted_PT.sum(0)))
+        train = self.examples("train")
+        targets_PT, wanted_PT = train.targets_BT.numpy(), train.wanted_BT.numpy()
+        return torch.from_numpy(np.sum(targets_PT, 0, where=wanted_PT) / np.maximum(1, wanted_PT.sum(0)))
 
     def facts(self) -> dict[str, Any]:
         """Under ``data``: the file's name and checksum, the examples of each part, and a small vocabulary's words."""
@@ -128,7 +113,7 @@ class Table(FixedData):
 
 
 def opened(file: str) -> tuple[Contents, str]:
-    """What a file holds now, and its checksum; ConfigError where there is none, or it lacks something."""
+    """The examples that a file holds now, and its checksum; ConfigError where there is none, or it lacks something."""
     path = Path(file)
     require(path.is_file(), f"{file}: no such file")
     state = path.stat()
@@ -137,35 +122,26 @@ def opened(file: str) -> tuple[Contents, str]:
 
 @functools.lru_cache(maxsize=8)
 def contents_of(file: str, changed_ns: int, size: int) -> tuple[Contents, str]:
-    """What a file of this time and size holds, and its checksum."""
+    """Examples and checksum of a file of this time and size."""
     checksum = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
     return read(Path(file)), checksum
 
 
-@functools.lru_cache(maxsize=64)
-def split_of(found: Contents, held_out: float, seed: int) -> dict[str, np.ndarray]:
-    """Which examples belong to each part: as named, else drawn by groups of equal inputs."""
-    if found.part is not None:
-        return {part: np.flatnonzero(found.part == part) for part in PARTS}
-    length = found.wanted.shape[1]
-    seen_P = length - np.argmax(found.wanted[:, ::-1], axis=1)  # tokens up to the last wanted position
-    behind_PT = np.arange(length) >= seen_P[:, None]
-    inputs = found.inputs.copy()
-    inputs[behind_PT] = 0
-    flat = np.column_stack([inputs.reshape(len(inputs), -1), seen_P])  # 0 and 0 0 are two inputs
-    _, group_P = np.unique(flat, axis=0, return_inverse=True)
-    group_P = group_P.reshape(-1)
-    groups = int(group_P.max()) + 1  # shares are of different inputs, however often each comes
-    order = np.random.default_rng(seed).permutation(groups)
-    each = max(1, min(round(held_out * groups), (groups - 1) // 2))
-    name_G = np.full(groups, "train", dtype="U10")
-    name_G[order[:each]], name_G[order[each : 2 * each]] = "validation", "test"
-    return {part: np.flatnonzero(name_G[group_P] == part) for part in PARTS}
-
-
-def split(contents: Contents, held_out: float, seed: int, file: str) -> dict[str, np.ndarray]:
-    """``split_of``, with ConfigError for a part without examples."""
-    parts = split_of(contents, held_out, seed)
-    for part in PARTS:
-        require(len(parts[part]) > 0, f"{file}: no example is left for {part}; it takes more sequences")
-    return parts
+@functools.lru_cache(maxsize=8)
+def examples_of(found: Contents, held_out: float, seed: int) -> dict[str, Batch]:
+    """The examples of each part: as the file names them, else drawn by groups of equal inputs."""
+    part_P = found.part
+    if part_P is None:
+        wanted_PT, inputs = found.examples.wanted_BT.numpy(), found.examples.inputs_BT.numpy().copy()
+        length = wanted_PT.shape[1]
+        seen_P = length - np.argmax(wanted_PT[:, ::-1], axis=1)  # tokens up to the last wanted position
+        inputs[np.arange(length) >= seen_P[:, None]] = 0
+        flat = np.column_stack([inputs.reshape(len(inputs), -1), seen_P])  # 0 and 0 0 are two inputs
+        group_P = np.unique(flat, axis=0, return_inverse=True)[1].reshape(-1)
+        groups = int(group_P.max()) + 1  # shares are of different inputs, however often each comes
+        order_G = np.random.default_rng(seed).permutation(groups)
+        each = max(1, min(round(held_out * groups), (groups - 1) // 2))
+        name_G = np.full(groups, "train", dtype="U10")
+        name_G[order_G[:each]], name_G[order_G[each : 2 * each]] = "validation", "test"
+        part_P = name_G[group_P]
+    return {part: found.examples.rows(torch.from_numpy(np.flatnonzero(part_P == part))) for part in PARTS}

@@ -6,7 +6,6 @@
 Letters: B batch, T tokens, S tokens of a part of the corpus.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from entp_lib.corpora import Recipe, Tokens, open_tokens, vocabulary_size
+from entp_lib.corpora import Recipe, Tokens, check_checksum, open_tokens, vocabulary_size
 from entp_lib.models.decoding import generate
-from entp_lib.tasks.base import Batch, Task, generator_for
+from entp_lib.tasks.base import Batch, Task, check_range, generator_for, some_positions
 from entp_lib.validation import check_types, require
 
 SAMPLES, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 3, 100, 0.8
@@ -51,16 +50,11 @@ class Text(Task):
     def __post_init__(self):
         check_types(self)
         require(self.corpus != "", "corpus = '': must be 'embedded', 'openwebtext' or a path")
-        require(
-            re.fullmatch("[0-9a-f]{16}|", self.checksum) is not None,
-            f"checksum = {self.checksum!r}: must be 16 hexadecimal digits, or '' to take any text",
-        )
+        check_checksum(self.checksum)
         vocabulary_size(self.tokenizer, self.vocabulary)
         require(0 < self.held_out < 1, f"held_out = {self.held_out}: must be a share between 0 and 1")
-        require(self.context >= 1, f"context = {self.context}: must be at least 1")
-        for name in ("prefixes", "eval_prefixes"):
-            value = getattr(self, name)
-            require(0 <= value <= self.context, f"{name} = {value}: must be 0 (all) to context = {self.context}")
+        check_range(self, 1, None, "context")
+        check_range(self, 0, self.context, "prefixes", "eval_prefixes")
 
     @property
     def vocab_size(self) -> int:
@@ -77,15 +71,9 @@ class Text(Task):
         )
         for name in ("train", "validation"):
             length = len(found.part(name))
-            require(
-                length > self.context,
-                f"context = {self.context}: the {name} part of corpus {self.corpus!r} has {length} tokens; it needs at "
-                "least one more than the context",
-            )
+            right = f"the {name} part of corpus {self.corpus!r} has {length} tokens; it needs one more than the context"
+            require(length > self.context, f"context = {self.context}: {right}")
         return found
-
-    def prepare(self) -> None:
-        self.tokens()
 
     def facts(self) -> dict[str, Any]:
         """Checksums and sizes of the corpus and of its tokens, under ``corpus``."""
@@ -112,25 +100,18 @@ class Text(Task):
         starts_B = torch.randint(len(tokens_S) - self.context, (size,), generator=generator, device=device)
         text_BT = tokens_S[starts_B.cpu().numpy()[:, None] + np.arange(self.context + 1)]
         text_BT = torch.from_numpy(text_BT.astype(np.int64)).to(device)
-        return Batch(
-            inputs_BT=text_BT[:, :-1],
-            targets_BT=text_BT[:, 1:],
-            wanted_BT=self.wanted(generator, size, evaluating),
-            prompt_lengths_B=torch.ones(size, dtype=torch.long, device=device),
-        )
+        return Batch.of_text(text_BT, self.wanted(generator, size, evaluating))
 
     def wanted_sample(self) -> Tensor:
         return self.wanted(generator_for("cpu", "wanted"), 256, evaluating=False)  # asks for no corpus
 
     def wanted(self, generator: torch.Generator, size: int, evaluating: bool) -> Tensor:
-        """Which positions are scored, (B, T)."""
-        count = self.eval_prefixes if evaluating else self.prefixes
-        device = generator.device
-        if count == 0:
-            return torch.ones(size, self.context, dtype=torch.bool, device=device)
-        wanted_BT = torch.zeros(size, self.context, dtype=torch.bool, device=device)
-        if evaluating:
+        """Scored positions, (B, T)."""
+        count, device = self.eval_prefixes if evaluating else self.prefixes, generator.device
+        wanted_BT = torch.ones(size, self.context, dtype=torch.bool, device=device)
+        if count and not evaluating:
+            return some_positions(generator, wanted_BT, count)
+        if count:
+            wanted_BT[:] = False
             wanted_BT[:, torch.arange(1, count + 1, device=device) * self.context // count - 1] = True
-            return wanted_BT
-        chosen_BP = torch.rand(size, self.context, generator=generator, device=device).topk(count).indices
-        return wanted_BT.scatter_(1, chosen_BP, True)
+        return wanted_BT

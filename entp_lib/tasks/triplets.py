@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task
+from entp_lib.tasks.base import Batch, Task, check_range
 from entp_lib.validation import check_types, one_of, require
 
 
@@ -55,12 +55,10 @@ class Triplets(Task):
 
     def __post_init__(self):
         check_types(self)
-        require(self.length >= 1, f"length = {self.length}: must be at least 1")
-        require(self.symbols >= 2, f"symbols = {self.symbols}: must be at least 2")
-        require(
-            self.modulus == 0 or self.modulus >= 2,
-            f"modulus = {self.modulus}: must be 0 (the current length) or at least 2",
-        )
+        check_range(self, 1, None, "length")
+        check_range(self, 2, None, "symbols")
+        right = f"modulus = {self.modulus}: must be 0 (the current length) or at least 2"
+        require(self.modulus == 0 or self.modulus >= 2, right)
         one_of("anchor", self.anchor, ("first", "last"))
         one_of("output", self.output, ("exists", "count"))
 
@@ -86,11 +84,10 @@ class Triplets(Task):
         return labels_BT
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
-        device = generator.device
-        x_BT = torch.randint(self.symbols, (size, self.length), generator=generator, device=device)
+        x_BT = torch.randint(self.symbols, (size, self.length), generator=generator, device=generator.device)
         return Batch(
             inputs_BT=x_BT,
             targets_BT=self.labels(x_BT) + self.symbols,
             wanted_BT=torch.ones_like(x_BT, dtype=torch.bool),
-            prompt_lengths_B=torch.ones(size, dtype=torch.long, device=device),
+            prompt_lengths_B=torch.ones_like(x_BT[:, 0]),
         )

@@ -20,7 +20,7 @@ from entp_lib.models.entp import token_forwards
 from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, seed_from
 from entp_lib.training.checkpoints import State, Weights, learned, load_checkpoint, save_checkpoint
 from entp_lib.training.evaluation import constant_baseline, evaluate
-from entp_lib.training.shards import Alone, Team
+from entp_lib.training.shards import Alone
 from entp_lib.training.weights import start_from
 from entp_lib.validation import require
 
@@ -89,16 +89,15 @@ def train(
     model: nn.Module | None = None,
     on_step: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
-    team: Team | None = None,
+    team: Alone | None = None,
 ) -> Outcome:
     """Run ``config`` to its end or to ``deadline`` (on ``time.monotonic``), from ``checkpoint`` if it exists.
 
-    ``start``: the file of the weights that ``config.start_from`` names. ``process``: what the state should say of
-    this process, beside those that worked on the run before it. ``task``, ``model``: those that are there
-    already, in place of what the configuration describes; such a model has ``plan`` and ``forward`` as a Transformer,
-    and what of it is frozen is neither trained nor kept in a checkpoint. ``stop``: asked between steps whether to end
-    as at the deadline. ``team``: the ranks that compute a shard of every batch each; checkpoint, start and evaluation
-    are its leader's, and what the others return has no metrics.
+    ``start``: the file of the weights that ``config.start_from`` names. ``process``: this process's provenance, for
+    the state's list of those that worked on the run. ``task``, ``model``: used in place of what the configuration
+    describes; such a model has ``plan`` and ``forward`` as a Transformer, and its frozen parameters are neither trained
+    nor checkpointed. ``stop``: asked between steps whether to end as at the deadline. ``team``: the ranks that compute
+    a shard of every batch each; checkpoint, start and evaluation are its leader's, and the others return no metrics.
 
     Raises ConfigError where task and model do not fit, its subclass DamagedFileError where the checkpoint is damaged
     or belongs to another configuration, and TrainingError where the loss stops being finite.
@@ -136,9 +135,6 @@ def train(
             take_times()
             save_checkpoint(checkpoint, config, model, optimizer, loss_sum, state, kept)
 
-    def asked_to_stop() -> bool:
-        return (deadline is not None and time.monotonic() >= deadline) or (stop is not None and stop())
-
     def evaluated() -> bool:
         record_point(model, task, config, state, average, device)
         if task.test() is not None:
@@ -147,7 +143,10 @@ def train(
 
     ended = crew.lead(lambda: state.has_ended(config))  # a checkpoint may lie behind the last step
     batches = training_batches(task, config, state.step + 1, device)
-    while not ended and not crew.to_stop(asked_to_stop()):
+    while not ended:
+        late = deadline is not None and time.monotonic() >= deadline
+        if crew.to_stop(late or (stop is not None and stop())):
+            break
         begun = time.monotonic()
         batch = next(batches)
         optimise(model, optimizer, task, batch, config, state.step + 1, loss_sum, crew)
@@ -240,25 +239,24 @@ def keep_best(model: nn.Module, task: Task, state: State, kept: dict[str, Weight
 
 def test_metrics(model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], device: str) -> dict:
     """Scores on the test set of the last weights and of those that each rule kept, the same test items for all."""
+
+    @torch.no_grad()
+    def load(weights: Weights) -> None:
+        for name, p in learned(model).items():
+            p.copy_(weights[name])
+
     last = {name: p.detach().clone() for name, p in learned(model).items()}
-    chosen = {"last": last, **kept}
     steps = {"last": state.step, **{rule: state.kept[rule]["step"] for rule in kept}}
     scored: dict[int, dict] = {}  # rules that chose the same step share its scores
     options = dict(device=device, precision=config.train.precision, grouped=True)
-    for rule, weights in chosen.items():
+    for rule, weights in {"last": last, **kept}.items():
         step = steps[rule]
         if step not in scored:
-            load(model, weights)
+            load(weights)
             scores = evaluate(model, task, config.train.final_eval_sequences, config.data_seed, "test", **options)
             scored[step] = {"step": step, **scores}
-    load(model, last)
-    return {rule: scored[steps[rule]] for rule in chosen}
-
-
-@torch.no_grad()
-def load(model: nn.Module, weights: Weights) -> None:
-    for name, p in learned(model).items():
-        p.copy_(weights[name])
+    load(last)
+    return {rule: scored[step] for rule, step in steps.items()}
 
 
 def final_metrics(model, task: Task, config: RunConfig, device: str) -> dict[str, Any]:
@@ -275,26 +273,15 @@ def final_metrics(model, task: Task, config: RunConfig, device: str) -> dict[str
 def check_fit(task: Task, config: RunConfig) -> None:
     """ConfigError where the task's symbols or lengths do not fit the model."""
     model = config.model
-    require(
-        task.input_dim == model.input_dim,
-        f"input_dim = {model.input_dim}: task {config.task!r} has "
-        + ("tokens, which need None" if task.input_dim is None else f"inputs of {task.input_dim} numbers"),
-    )
-    require(
-        not task.continuous or model.output_dim == 1,
-        f"output_dim = {model.output_dim}: task {config.task!r} predicts one number",
-    )
+
+    def fits(fit: bool, name: str, right: str) -> None:
+        require(fit, f"{name} = {getattr(model, name)!r}: task {config.task!r} {right}")
+
+    kind = "tokens, which need None" if task.input_dim is None else f"inputs of {task.input_dim} numbers"
+    fits(task.input_dim == model.input_dim, "input_dim", f"has {kind}")
+    fits(not task.continuous or model.output_dim == 1, "output_dim", "predicts one number")
     if model.input_dim is None:
-        require(
-            task.vocab_size == model.vocab_size,
-            f"vocab_size = {model.vocab_size}: task {config.task!r} has {task.vocab_size} symbols",
-        )
-    require(
-        task.same_prompts or not model.open_prompt,
-        f"architecture = {model.architecture!r}: task {config.task!r} trains without the prompts that it opens later; "
-        "use 'decoder'",
-    )
-    require(
-        task.length <= model.max_length,
-        f"max_length = {model.max_length}: task {config.task!r} has sequences of {task.length}",
-    )
+        fits(task.vocab_size == model.vocab_size, "vocab_size", f"has {task.vocab_size} symbols")
+    prompts = task.same_prompts or not model.open_prompt
+    fits(prompts, "architecture", "trains without the prompts that it opens later; use 'decoder'")
+    fits(task.length <= model.max_length, "max_length", f"has sequences of {task.length}")

@@ -13,12 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig, RunConfig
 from entp_lib.tasks import Batch, Task, seed_from
-from entp_lib.training.checkpoints import MOMENTS
 from entp_lib.training.evaluation import autocast
 
 
@@ -63,7 +61,7 @@ class Alone:
         self.shards = shards
 
     def lead(self, decide: Callable[[], Any]) -> Any:
-        """What the leader's ``decide`` returns, on every rank; its exceptions too."""
+        """The leader's answer to ``decide``, on every rank; its exceptions too."""
         return decide()
 
     def share_start(self, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
@@ -74,7 +72,7 @@ class Alone:
         """RuntimeError where the ranks' weights are no longer the same."""
 
     def done(self) -> None:
-        """Say that there are no further steps."""
+        """Note that there are no further steps."""
 
     def to_stop(self, asked: bool) -> bool:
         """Whether all ranks stop before the next step, given whether this one is asked to."""
@@ -93,78 +91,8 @@ class Alone:
         return spread(model, total)
 
 
-class Team(Alone):
-    """Ranks of ``torch.distributed``, one shard each; rank 0 leads. The process group must be there."""
-
-    def __init__(self):
-        super().__init__(dist.get_world_size())
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.leads = self.rank == 0
-        self.asked = self.agreed = False
-        self.bound = False  # whether the others wait for this rank's gradients, so that it cannot just leave
-
-    def lead(self, decide: Callable[[], Any]) -> Any:
-        told: list[Any] = [None]
-        if self.leads:
-            try:
-                told = [("returned", decide())]
-            except Exception as error:
-                self.release(error)
-                raise
-        dist.broadcast_object_list(told)
-        how, what = told[0]
-        if how == "raised":
-            raise LeaderError(what)
-        return what
-
-    def release(self, error: Exception) -> None:
-        """Tell the others, who wait for the leader's word, that it ended this run with an error."""
-        self.bound = False
-        dist.broadcast_object_list([("raised", f"{type(error).__name__}: {error}")])
-
-    def share_start(self, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
-        self.asked = self.agreed = False
-        step = self.lead(lambda: step)
-        self.bound = True
-        with torch.no_grad():
-            for p in model.parameters():
-                dist.broadcast(p.data, 0)
-                if not step or not p.requires_grad:  # what is frozen has no moments
-                    continue
-                state = optimizer.state[p]
-                if not self.leads:
-                    state["step"] = torch.tensor(0.0, device=p.device)
-                    state |= {name: torch.zeros_like(p) for name in MOMENTS}
-                for name in ("step", *MOMENTS):
-                    dist.broadcast(state[name], 0)
-        return step
-
-    def check_same(self, model: nn.Module) -> None:
-        mine = sum(p.detach().double().sum() for p in model.parameters())
-        both = torch.stack([mine, -mine])
-        dist.all_reduce(both, dist.ReduceOp.MAX)
-        if both.isfinite().all() and both[0] != -both[1]:
-            raise RuntimeError(f"the ranks' weights have parted by {float(both.sum()):g} in their sum")
-
-    def done(self) -> None:
-        self.bound = False
-
-    def to_stop(self, asked: bool) -> bool:
-        """A wish goes along with the next step's gradients, so that all ranks stop behind the same step."""
-        self.asked = asked
-        return self.agreed
-
-    def gradients(self, model: nn.Module, task: Task, batch: Batch, config: RunConfig, step: int) -> Tensor:
-        part = cut(batch, config.model, self.size)[self.rank]
-        flat = shard_gradient(model, task, part, len(batch.targets_N), config, step, self.rank)
-        flat = torch.cat([flat, flat.new_tensor([float(self.asked)])])
-        dist.all_reduce(flat)
-        self.agreed = bool(flat[-1] > 0)
-        return spread(model, flat[:-1])
-
-
 class LeaderError(RuntimeError):
-    """What ended a run on the rank that leads, as the others hear of it: they go on with what it does next."""
+    """An error that ended a run on the rank that leads, as the others hear of it: they go on to its next run."""
 
 
 def shard_gradient(

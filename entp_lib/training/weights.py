@@ -1,21 +1,94 @@
-"""The weights of finished runs: saved, found again, and put into the model that another run starts from."""
+"""Files of tensors with texts in the header and a checksum over both, and the weights of finished runs among them.
 
+They are safetensors: nothing is pickled, and a hostile file is refused before it takes more memory than it has itself.
+"""
+
+import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import safetensors
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from entp_lib.config import ModelConfig, RunConfig, canonical_json, config_from, config_id, to_dict
+from entp_lib.config import RunConfig, canonical_json, config_from, config_id, to_dict
+from entp_lib.files import write_atomically
 from entp_lib.models import build_model
 from entp_lib.tasks import Task
-from entp_lib.training.tensors import check_tensors, damaged, read_tensors, save_tensors
 from entp_lib.validation import ConfigError, require
 
 SHAPE = ("n_layers", "n_heads", "width", "positions", "input_dim", "output_dim")  # what two runs must share
 VERSIONS = range(1, 100)  # of experiments, one of which names the run
 TABLES = ("embedding.weight", "positions.weight")  # that may have further rows
+SUFFIX = ".weights.safetensors"
+
+
+class DamagedFileError(ConfigError):
+    """A file of tensors that is damaged or belongs to another run: its ``path``, and ``why`` it cannot be used."""
+
+    def __init__(self, path: Path, why: str):
+        kind, after = (
+            ("weights", "have them made again") if str(path).endswith(SUFFIX) else ("checkpoint", "start afresh")
+        )
+        self.path, self.reason, self.why = Path(path), why, f"{kind} {path} {why}"
+        super().__init__(f"{self.why}; delete it to {after}")
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.path, self.reason)  # a worker's error is pickled
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
+    """Write tensors and the texts of ``header`` with a checksum over both. Atomic. Raises OSError."""
+    alone = {}
+    for name, tensor in tensors.items():  # safetensors refuses a view of a larger storage
+        tensor = tensor.detach().cpu().contiguous()
+        alone[name] = tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
+    header = {**header, "checksum": checksum(alone, header)}
+    write_atomically(path, safetensors.torch.save(alone, metadata=header))
+
+
+def read_tensors(path: Path, header_names: set[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and header of a file that ``save_tensors`` wrote with just these names in its header.
+
+    DamagedFileError where the file is missing or unreadable, or where a single bit is not as it was written.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):  # a device or a pipe would be read for ever
+        raise DamagedFileError(path, "is no regular file")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            header = file.metadata() or {}
+    except (safetensors.SafetensorError, OSError, UnicodeError) as error:
+        raise DamagedFileError(path, f"cannot be read ({error})") from error
+    claimed = header.pop("checksum", None)
+    if set(header) != header_names or claimed != checksum(tensors, header):
+        raise DamagedFileError(path, "is damaged: its checksum does not match its content")
+    return tensors, header
+
+
+def check_tensors(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """DamagedFileError unless names, shapes and types of ``tensors`` are exactly those of ``expected``."""
+    for what, names in (("lacks", set(expected) - set(tensors)), ("has the unknown", set(tensors) - set(expected))):
+        if names:
+            raise DamagedFileError(path, f"{what} {min(names)}")
+    for name, mine in expected.items():
+        given = tensors[name]
+        if mine.shape != given.shape or mine.dtype != given.dtype:
+            kinds = [f"{tuple(t.shape)} of {str(t.dtype).removeprefix('torch.')}" for t in (given, mine)]
+            raise DamagedFileError(path, f"has {name} as {kinds[0]} where the model has {kinds[1]}")
+
+
+def checksum(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
+    """SHA-256 over the header's texts and every tensor's name, type, shape and bytes."""
+    digest = hashlib.sha256(json.dumps(dict(header), sort_keys=True).encode())
+    for name in sorted(tensors):
+        t = tensors[name]
+        digest.update(json.dumps([name, str(t.dtype), list(t.shape)]).encode())
+        digest.update(t.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def save_weights(path: Path, config: RunConfig, model: nn.Module, name: str) -> None:
@@ -32,35 +105,31 @@ def trained_model(path: Path, name: str = "") -> tuple[RunConfig, nn.Module]:
     """
     tensors, header = read_tensors(path, {"config", "run"})
     if name and header["run"] != name:
-        raise damaged(path, f"holds the weights of {header['run']}, not those of {name} (renamed?)")
+        raise DamagedFileError(path, f"holds the weights of {header['run']}, not those of {name} (renamed?)")
     try:
         config = config_from(json.loads(header["config"]))
         require(isinstance(config, RunConfig), "it is a study's")
     except (ValueError, TypeError, RecursionError) as error:
-        raise damaged(path, f"is of a configuration that this version does not know ({error})") from error
+        raise DamagedFileError(path, f"is of a configuration that this version does not know ({error})") from error
     if header["run"] not in (f"{config.experiment}/{config_id(config, version)}" for version in VERSIONS):
-        raise damaged(path, f"names the run {header['run']}, whose configuration is another one than its own")
-    check_tensors(path, tensors, expected_tensors(path, config.model, tensors))
+        raise DamagedFileError(path, f"names the run {header['run']}, whose configuration is another one than its own")
+    shape, width = config.model, next((len(t) for n, t in tensors.items() if n == "ln_f.weight" and t.dim()), 0)
+    sizes = f"width = {shape.width}, n_layers = {shape.n_layers}, vocab_size = {shape.vocab_size}"
+    if shape.width != width or shape.n_layers > len(tensors):
+        raise DamagedFileError(path, f"has {len(tensors)} tensors of width {width}, its configuration {sizes}")
+    try:
+        expected = dict(build_model(shape, device="meta").named_parameters())  # without their memory
+    except (RuntimeError, ConfigError) as error:
+        raise DamagedFileError(path, f"is of a configuration that no model has ({sizes}: {error})") from error
+    check_tensors(path, tensors, expected)
     for key, tensor in tensors.items():
         if not tensor.isfinite().all():
-            raise damaged(path, f"has values in {key} that are not finite")
-    model = build_model(config.model)
+            raise DamagedFileError(path, f"has values in {key} that are not finite")
+    model = build_model(shape)
     with torch.no_grad():
         for key, p in model.named_parameters():
             p.copy_(tensors[key])
     return config, model.eval()
-
-
-def expected_tensors(path: Path, cfg: ModelConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameters of a model by name, without their memory; DamagedFileError where ``tensors`` are of other sizes."""
-    width = next((len(t) for name, t in tensors.items() if name == "ln_f.weight" and t.dim()), 0)
-    sizes = f"width = {cfg.width}, n_layers = {cfg.n_layers}, vocab_size = {cfg.vocab_size}"
-    if cfg.width != width or cfg.n_layers > len(tensors):
-        raise damaged(path, f"has {len(tensors)} tensors for a width of {width}, its configuration {sizes}")
-    try:
-        return dict(build_model(cfg, device="meta").named_parameters())
-    except (RuntimeError, ConfigError) as error:
-        raise damaged(path, f"is of a configuration that no model has ({sizes}: {error})") from error
 
 
 @torch.no_grad()

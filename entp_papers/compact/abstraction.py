@@ -6,52 +6,46 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, name_of, no_claims, planned_study, select
+from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, no_claims, planned_study, select
 from entp_lib.experiments.measurements import Check, Level, Measurement
 from entp_lib.records.store import Record
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor
+from entp_papers.studies import names_of
 
 NAME, LAST_TOKEN_NAME = "compact_abstraction", "compact_last_token"
 NOTEBOOK = "12_compact_transformers"
 GUESS, NEAR = 1 / 3, 0.05  # accuracy of a guess among three variables; closer to it, or to 1, counts as being there
 
-# By tier: the task; every arm as (architecture, layers, heads, scored positions) with its seeds; what all share. ENTP
+BOTH = ("decoder", "entp")
+# By tier: the task; arms as (architecture, layers, heads, scored positions); their seeds; what all share. ENTP
 # runs a prefix for each scored position, so that it trains on some of them, drawn at random, and has a twin that does.
-ALL_SHAPES = {
-    (architecture, n_layers, n_heads, scored): 5
+ALL_SHAPES = [
+    (architecture, n_layers, n_heads, scored)
     for architecture, scored in (("decoder", "all"), ("decoder", "sampled"), ("entp", "sampled"))
     for n_layers, n_heads in ((1, 8), (2, 4), (3, 2))
-}
+]
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
         task=dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3, sample=4),
-        shapes={
-            ("decoder", 1, 2, "all"): 1,
-            ("decoder", 2, 2, "all"): 1,
-            ("decoder", 2, 2, "sampled"): 1,
-            ("entp", 2, 2, "sampled"): 1,
-        },
+        shapes=[("decoder", n_layers, 2, "all") for n_layers in (1, 2)] + [(name, 2, 2, "sampled") for name in BOTH],
+        seeds=1,
         shared=dict(width=16, steps=4, batch_size=8, evaluations=2, sequences=16),
     ),
     "quick": dict(
         task=dict(template_length=6),
-        shapes={
-            ("decoder", 1, 8, "all"): 5,
-            ("decoder", 2, 4, "all"): 5,
-            ("decoder", 3, 2, "all"): 5,
-            ("decoder", 2, 4, "sampled"): 5,
-            ("entp", 2, 4, "sampled"): 5,
-        },
+        shapes=ALL_SHAPES[:3] + [(name, 2, 4, "sampled") for name in BOTH],
+        seeds=5,
         shared=dict(width=48, steps=1200, evaluations=12, sequences=128),
     ),
     # The paper's width and a fifth of its steps, for the question that five pairs can answer in a night.
     "overnight": dict(
         task=dict(),
-        shapes={("decoder", 1, 8, "all"): 5, ("decoder", 2, 4, "all"): 5},
+        shapes=ALL_SHAPES[:2],
+        seeds=5,
         shared=dict(width=128, steps=20_000, evaluations=40),
     ),
-    "gpu": dict(task=dict(), shapes=ALL_SHAPES, shared=dict(width=128, steps=20_000)),
-    "paper": dict(task=dict(), shapes=ALL_SHAPES, shared=dict(width=128, steps=100_000)),
+    "gpu": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=20_000)),
+    "paper": dict(task=dict(), shapes=ALL_SHAPES, seeds=5, shared=dict(width=128, steps=100_000)),
 }
 # Runs of the same seeds measured while they learn, (n_layers, n_heads, seed, steps): until just after two thirds of
 # the last tokens are right, as far as the runs of ``compact_abstraction`` had shown it.
@@ -66,8 +60,8 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if tier not in TIERS:
         return []
     t, found = TIERS[tier], []
-    for (architecture, n_layers, n_heads, scored), count in t["shapes"].items():
-        for seed in range(seeds or count):
+    for architecture, n_layers, n_heads, scored in t["shapes"]:
+        for seed in range(seeds or t["seeds"]):
             shape = dict(architecture=architecture, n_layers=n_layers, n_heads=n_heads)
             params = dict(task={**t["task"], "scored": scored}, seed=seed, **shape, **t["shared"])
             config = StudyConfig(NAME, tier, "compact_abstraction", params, seed, seed)
@@ -140,7 +134,7 @@ def gain(rows: pd.DataFrame, column: str, by: str, first: Any, second: Any) -> l
 
 
 def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
-    """How far each arm among the rows of ``table`` is from guessing and from 1, at the last held-out token."""
+    """A ``Level`` of each arm among the rows of ``table``, at the last held-out token, between a guess and 1."""
     means = rows.groupby(["architecture", "n_layers"])["last_held_out"].mean()
     return tuple(Level(float(score), GUESS, 1.0, NEAR) for score in means)
 
@@ -153,9 +147,10 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     task = Templates(held_out=0.0)
     floor = bayes_floor(task, task.sides()[0])
     decoders, sampled = select(records, architecture="decoder", scored="all"), select(records, scored="sampled")
-    rows, ids = table(decoders), tuple(name_of(r) for r in decoders)
+    rows, ids = table(decoders), names_of(decoders)
     means = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()
     depths, above = ", ".join(map(str, means.index)), ", ".join(f"{m:.2f}" for m in means)
+    remark = f"decoders of {depths} layers end {above} above it"
     succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]["seed"]  # of others nothing is said
     heads = rows[rows["seed"].isin(succeeded)]
     one = rows[rows["n_layers"] == 1].sort_values("seed")["matching_held_out"]
@@ -166,13 +161,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
 
     found = [
         Check("CT-templates", len(all_templates(8, 3)) == 903, tier, records=ids),
-        Check(
-            "CT-floor",
-            abs(floor - 0.68) < 0.01,
-            tier,
-            records=ids,
-            remark=f"decoders of {depths} layers end {above} above it",
-        ),
+        Check("CT-floor", abs(floor - 0.68) < 0.01, tier, records=ids, remark=remark),
         deeper("CT-depth-2", 1, 2),
         Measurement("CT-matching", (one - 1).tolist(), tier, ids),
         Measurement("CT-abstraction-head", gain(heads, "strongest_head", "n_layers", 2, 1), tier, ids),
@@ -182,24 +171,12 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     if sampled:
         two = table(select(sampled, n_layers=2))
         values = gain(two, "last_held_out", "architecture", "entp", "decoder")
-        names = tuple(name_of(r) for r in sampled)
-        found.append(Measurement("CT-entp-depth", values, tier, names, levels=levels(two)))
+        found.append(Measurement("CT-entp-depth", values, tier, names_of(sampled), levels=levels(two)))
     return found
 
 
-ABSTRACTION = Experiment(
-    NAME,
-    version=1,
-    title="Abstraction from instantiations of a template",
-    notebook=NOTEBOOK,
-    plan=plan,
-    measure=measure,
-)
+TITLE, LAST_TOKEN_TITLE = "Abstraction from instantiations of a template", "What two thirds of the last tokens are"
+ABSTRACTION = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure)
 LAST_TOKEN = Experiment(
-    LAST_TOKEN_NAME,
-    version=1,
-    title="What two thirds of the last tokens are",
-    notebook=NOTEBOOK,
-    plan=plan_last_token,
-    measure=no_claims,
+    LAST_TOKEN_NAME, version=1, title=LAST_TOKEN_TITLE, notebook=NOTEBOOK, plan=plan_last_token, measure=no_claims
 )

@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.experiments.experiment import Experiment, PlannedRun, planned_study, select
 from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval
 from entp_papers.compact.graph_studies import ACTIVATIONS
+from entp_papers.studies import names_of
 
 NAME, WALKS_NAME = "compact_activations", "compact_walk_activations"
 NOTEBOOK = "12_compact_transformers"
@@ -134,13 +135,13 @@ def deepest_less_one(records: Sequence[Record], measure: str = "end") -> list[fl
 
 
 def recalled(rows: pd.DataFrame, sides: pd.Series | str) -> tuple[Level, ...]:
-    """Where sides of a comparison end, a ``Level`` each: mean share recalled, of what can be recalled."""
+    """A ``Level`` for each side of a comparison at its end: mean share recalled, of what can be recalled."""
     means = rows.groupby(sides)[["end", "reachable"]].mean()
     return tuple(Level(end, 0.0, most, 0.0) for end, most in means.itertuples(index=False))
 
 
 def late(records: Sequence[Record]) -> str:
-    """How many runs never recall nine tenths of what they can, in words; empty if all do. Their epochs are unknown."""
+    """Sentence on the runs that never recall nine tenths of what they can, whose epochs are unknown; empty if none."""
     epochs = table(records)["epochs"]
     missing = f"{int(epochs.isna().sum())} of {len(epochs)} runs"
     return f"{missing} never recall nine tenths of what they can" if epochs.isna().any() else ""
@@ -151,7 +152,7 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     published = select(records, wiring="published")
     if not published:
         return []
-    tier, names = records[0].config.tier, tuple(map(name_of, published))
+    tier, names = records[0].config.tier, names_of(published)
     final, low, high = mean_interval(deepest_less_one(published, "final"))
     remark = f"in the last epoch alone {final:+.4f}, {low:+.4f} to {high:+.4f}"
     softmax = {measure: lead(published, measure, "softmax", "gelu", "relu", "rrelu") for measure in ("end", "spread")}
@@ -162,32 +163,30 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     return [
         Measurement("CT-activation", softmax["end"], tier, names, levels=sides),
         Measurement("CT-activation-steady", softmax["spread"], tier, names),
-        Measurement("CT-activation-speed", speed, tier, names, barred=barred),
+        Measurement("CT-activation-speed", speed, tier, names, excluded_because=barred),
         Measurement("CT-activation-depth", deepest_less_one(published), tier, names, levels=depths, remark=remark),
     ]
 
 
 def measure_walks(records: Sequence[Record]) -> list[Measurement]:
-    """Which is faster on walks, whether one and two layers end level, and what four layers cost RReLU."""
+    """Speed of RReLU and Softmax on walks, their ends with one and two layers, and the cost of four layers."""
     if not records:
         return []
-    tier, names = records[0].config.tier, tuple(map(name_of, records))
-    found = [Measurement("CT-walks-speed", lead(records, "epochs", *WALKED), tier, names, barred=late(records))]
+    tier, names = records[0].config.tier, names_of(records)
+    found = [
+        Measurement("CT-walks-speed", lead(records, "epochs", *WALKED), tier, names, excluded_because=late(records))
+    ]
     for claim, layers in (("CT-walks-level", (1, 2)), ("CT-walks-depth", 4)):
         chosen = select(records, n_layers=layers)
-        values, used = lead(chosen, "end", *WALKED), tuple(map(name_of, chosen))
-        found.append(Measurement(claim, values, tier, used, levels=recalled(table(chosen), "activation")))
+        levels, values = recalled(table(chosen), "activation"), lead(chosen, "end", *WALKED)
+        found.append(Measurement(claim, values, tier, names_of(chosen), levels=levels))
     return found
 
 
 ACTIVATION_RUNS = Experiment(
     NAME, version=1, title="Triplets by heart, by activation and depth", notebook=NOTEBOOK, plan=plan, measure=measure
 )
+WALKS_TITLE = "Walks by heart, by activation and depth"
 WALK_ACTIVATIONS = Experiment(
-    WALKS_NAME,
-    version=1,
-    title="Walks by heart, by activation and depth",
-    notebook=NOTEBOOK,
-    plan=plan_walks,
-    measure=measure_walks,
+    WALKS_NAME, version=1, title=WALKS_TITLE, notebook=NOTEBOOK, plan=plan_walks, measure=measure_walks
 )

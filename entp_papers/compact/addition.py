@@ -28,6 +28,7 @@ from entp_lib.tasks.base import seed_from
 from entp_lib.training.flat import FlatAdam
 from entp_lib.validation import one_of, require
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer, random_ids
+from entp_papers.studies import Study, at_least, descend
 
 HINTS = string.ascii_lowercase
 SYMBOLS = "0123456789+=$ " + HINTS
@@ -39,7 +40,7 @@ MOST_DIGITS = 18
 
 @dataclass(frozen=True)
 class Format:
-    """How a sum is written. ``reverse``: which of its three numbers have their least significant digit first."""
+    """Notation of a sum. ``reverse``: which of its three numbers have their least significant digit first."""
 
     reverse: tuple[int, ...] = (2,)
     hints: bool = False
@@ -127,7 +128,7 @@ def addition_study(
     rate: float = 1e-3,
     tested: int = 200,
     seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Study:
     """Train on sums of operands with 1 to ``trained_digits`` digits, test on operands of exactly so many (§3.4).
 
     A sum is right where every token of its answer and the end is. Runs of a seed draw the same sums as long as their
@@ -145,15 +146,11 @@ def addition_study(
     curves: dict[str, list] = {"step": [], "loss": []}
     since = {"loss": 0.0}
     for step in resuming.steps(resuming.Progress(curves, since), steps, model, optimizer, generator):
-        for group in optimizer.param_groups:  # a short warm-up, then linearly down to a tenth
-            group["lr"] = rate * min(step / 100, 1 - 0.9 * step / steps)
         digits_B2 = generator.integers(1, trained_digits + 1, (batch_size, 2))
         tokens, scored, ids = draw(positions, format, digits_B2, longest, generator, True)
         loss = F.cross_entropy(model(tokens[:, :-1], scored, ids), tokens[:, 1:][scored])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        since["loss"] += float(loss.detach())
+        # a short warm-up, then linearly down to a tenth
+        since["loss"] += descend(model, optimizer, [loss], rate * min(step / 100, 1 - 0.9 * step / steps))
         if step % every == 0:
             curves["step"].append(step)
             curves["loss"].append(since["loss"] / every)
@@ -230,5 +227,4 @@ def check(positions: str, format: str, trained: int, tested: list[int], steps: i
         len(tested) >= 1 and all(1 <= n <= MOST_DIGITS for n in tested),
         f"tested_digits = {tested}: must be from 1 to {MOST_DIGITS}, at least one",
     )
-    for name, value in (("steps", steps), ("batch_size", batch_size), ("tested", count)):
-        require(value >= 1, f"{name} = {value}: must be at least 1")
+    at_least(1, steps=steps, batch_size=batch_size, tested=count)

@@ -8,14 +8,16 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.experiments.experiment import Experiment, PlannedRun, planned_study, select
 from entp_lib.experiments.measurements import Check, Measurement, Observation
 from entp_lib.records.store import Record
 from entp_lib.statistics import EDGE, exceeds
 from entp_papers.compact import laws
+from entp_papers.studies import flat, names_of
 
 NAME = "compact_capacity"
 NOTEBOOK = "12_compact_transformers"
+ONE_FUNCTION = "one function by construction: at the last token neither mask hides anything"
 SCHEDULE = dict(epochs=100, batch_size=256, rate=1e-2, count_every=10)
 SMOKE = dict(epochs=4, batch_size=32, rate=1e-2, count_every=2)
 
@@ -100,13 +102,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def table(records: Sequence[Record], part: str) -> pd.DataFrame:
     """One row per study of a part: its labels and its plain metrics."""
-    return pd.DataFrame(
-        {
-            **{k: v for k, v in r.labels.items() if k not in ("study", "part", "tier")},
-            **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None},
-        }
-        for r in select(records, part=part)
-    )
+    return flat(select(records, part=part), "study", "part", "tier")
 
 
 def points(records: Sequence[Record]) -> np.ndarray:
@@ -146,18 +142,6 @@ def by_length(records: Sequence[Record]) -> list[float]:
     return [float(np.polyfit(np.log(part["length"]), np.log(part["best"]), 1)[0]) for _, part in shapes]
 
 
-def by_economy(records: Sequence[Record]) -> list[float]:
-    """log2 of sequences per trained weight, widest model over narrowest, a value for each length and heads."""
-    wide = table(records, "sweep").pivot(index="width", columns=["length", "n_heads"], values="memories_per_parameter")
-    return np.log2(wide.iloc[-1] / wide.iloc[0]).tolist()
-
-
-def by_feed_forward(records: Sequence[Record]) -> list[float]:
-    """log2 of capacity with a trained feed-forward layer over that with an identity, a value for each width."""
-    wide = table(records, "feed_forward").pivot(index="width", columns="way", values="best")
-    return np.log2(wide["trained"] / wide["identity"]).tolist()
-
-
 def two_measures(records: Sequence[Record]) -> pd.DataFrame:
     """By width: MAC and MAC less chance, and the largest library recalled whole (two heads, shortest sequences)."""
     rows = table(records, "sweep")
@@ -172,20 +156,13 @@ def same_with_one_layer(records: Sequence[Record]) -> bool:
     return first.keys() == second.keys() and all(np.allclose(first[k], second[k], rtol=0, atol=EDGE) for k in first)
 
 
-def with_larger_batches(records: Sequence[Record]) -> dict[str, bool]:
-    """By the budget held equal, epochs or steps: whether capacity rises with every larger batch."""
-    batches = table(records, "batch").pivot(index="batch_size", columns="equal", values="best").sort_index()
-    return {equal: bool(batches[equal].is_monotonic_increasing) for equal in batches}
-
-
 def negative_binomial(records: Sequence[Record], tier: str) -> Observation:
     """Whether a negative binomial describes the epochs of attention alone, the model of the figure's 512 weights.
 
     All runs count, those that did not get there in time as later than the last epoch. Below a p of 0.01 it does not.
     """
-    runs = select(records, part="shatter")
-    names = tuple(name_of(r) for r in runs)
-    found = {r.labels["way"]: r for r in runs if r.metrics["fit"]}
+    names = names_of(records, part="shatter")
+    found = {r.labels["way"]: r for r in select(records, part="shatter") if r.metrics["fit"]}
     if "attention" not in found:
         return Observation("CT-negative-binomial", "uninformative", tier, "too few runs got there", records=names)
     alone, epochs = found["attention"].metrics, found["attention"].curves["epochs"]
@@ -206,34 +183,33 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
     sweep = select(records, part="sweep")
     if len(sweep) < 24:
         return []
-    tier, ids = sweep[0].config.tier, tuple(name_of(r) for r in sweep)
-
-    def check(claim: str, part: str, printed: bool, remark: str) -> Check:
-        names = tuple(name_of(r) for r in select(records, part=part))
-        return Check(claim, printed, tier, records=names, remark=remark)
+    tier, ids, one = sweep[0].config.tier, names_of(sweep), names_of(records, part="one_layer")
 
     def observe(claim: str, part: str, seen: str, why: str) -> Observation:
-        names = tuple(name_of(r) for r in select(records, part=part))
-        return Observation(claim, "inconclusive", tier, why, seen, records=names)
+        return Observation(claim, "inconclusive", tier, why, seen, records=names_of(records, part=part))
 
-    fitted, found = forms(records), points(records)
+    fitted, found, widest = forms(records), points(records), two_measures(records).iloc[-1]
     r2 = {name: laws.quality(found[:, 3], values)["r2"] for name, values in laws.left_out(found).items()}
-    widest, rising = two_measures(records).iloc[-1], with_larger_batches(records)
+    # by the budget held equal, epochs or steps, capacity by batch size
+    batches = table(records, "batch").pivot(index="batch_size", columns="equal", values="best").sort_index()
+    rising = {equal: "rises" if batches[equal].is_monotonic_increasing else "does not rise" for equal in batches}
+    # log2 of sequences per trained weight, widest model over narrowest, by length and heads
+    wide = table(records, "sweep").pivot(index="width", columns=["length", "n_heads"], values="memories_per_parameter")
+    economy = np.log2(wide.iloc[-1] / wide.iloc[0]).tolist()
+    # log2 of capacity with a trained feed-forward layer over that with an identity, by width
+    ways = table(records, "feed_forward").pivot(index="width", columns="way", values="best")
+    trained = np.log2(ways["trained"] / ways["identity"]).tolist()
     below = {right: abs(laws.chance_below(2048, 128, right) - 0.96) < 0.005 for right in (24, 25)}
     corrected = below[24] and math.isclose(laws.chance_from(2048, 128, 40), 2.8e-7, rel_tol=0.03)
     return [
         Check("CT-chance", below[25], tier, corrected, "0.96 is P(r < 24); P(r < 25) is 0.978", records=ids),
-        check(
-            "CT-one-layer",
-            "one_layer",
-            same_with_one_layer(records),
-            "one function by construction: at the last token neither mask hides anything",
-        ),
-        check(
+        Check("CT-one-layer", same_with_one_layer(records), tier, records=one, remark=ONE_FUNCTION),
+        Check(
             "CT-ecm",
-            "sweep",
             not laws.contradicted("max"),
-            f"by table 2 at least {laws.saturation(laws.PUBLISHED[1], 2):,.0f} with two "
+            tier,
+            records=ids,
+            remark=f"by table 2 at least {laws.saturation(laws.PUBLISHED[1], 2):,.0f} with two "
             f"heads, where figure 13 has {laws.READ_OFF[2]:,.0f}; its minimum would do, and of ours both "
             f"explain alike (R² {fitted.loc['min', 'r2']:.3f} and {fitted.loc['max', 'r2']:.3f})",
         ),
@@ -245,7 +221,7 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
         ),
         Measurement("CT-heads", at_equal_parameters(records), tier, ids),
         Measurement("CT-length", by_length(records), tier, ids),
-        Measurement("CT-economy", by_economy(records), tier, ids),
+        Measurement("CT-economy", economy, tier, ids),
         negative_binomial(records, tier),
         observe(
             "CT-mls",
@@ -256,18 +232,12 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
         observe(
             "CT-batch",
             "batch",
-            " and ".join(f"{'rises' if up else 'does not rise'} at equal {equal}" for equal, up in rising.items()),
+            " and ".join(f"{word} at equal {equal}" for equal, word in rising.items()),
             "neither separates the batch from how much is trained",
         ),
-        Measurement("CT-feed-forward", by_feed_forward(records), tier, ids),
+        Measurement("CT-feed-forward", trained, tier, ids),
     ]
 
 
-CAPACITY = Experiment(
-    NAME,
-    version=1,
-    title="Capacity of compact Transformers for random sequences",
-    notebook=NOTEBOOK,
-    plan=plan,
-    measure=measure,
-)
+TITLE = "Capacity of compact Transformers for random sequences"
+CAPACITY = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure)

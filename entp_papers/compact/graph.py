@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from entp_lib.validation import ConfigError, check_types, one_of, require
+from entp_papers.studies import at_least
 
 REAL = ("kinships", "nations", "umls")
 PARTS = ("train.txt", "valid.txt", "test.txt")
@@ -59,8 +60,8 @@ class Synthetic:
 
     def __post_init__(self):
         check_types(self)
-        require(self.concepts >= 10, f"concepts = {self.concepts}: must be at least 10")
-        require(self.relations >= 1, f"relations = {self.relations}: must be at least 1")
+        at_least(10, concepts=self.concepts)
+        at_least(1, relations=self.relations)
         require(
             1 <= self.relations_per_concept <= self.relations,
             f"relations_per_concept = {self.relations_per_concept}: must be from 1 to relations = {self.relations}",
@@ -151,7 +152,7 @@ def walks(graph: Graph, count: int, fewest: int = 3, most: int = 5, seed: int = 
     within five edges of the start: a walk of at most five edges never leaves that, so it is not done here.
     Tokens: 0 fills up, then concepts, then relations, then relations backwards.
     """
-    require(count >= 1, f"count = {count}: must be at least 1")
+    at_least(1, count=count)
     require(1 <= fewest <= most, f"fewest = {fewest}, most = {most}: must be at least 1, in this order")
     generator = np.random.default_rng(seed)
     neighbours: list[list[tuple[int, int]]] = [[] for _ in range(graph.n_concepts)]
@@ -185,11 +186,6 @@ def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
     total = sum(sum(c.values()) for c in counts.values())
     require(total > 0, "no items: a ceiling needs at least one")
     return sum(max(c.values()) for c in counts.values()) / total
-
-
-def concept_ceiling(triplets_P3: np.ndarray) -> float:
-    """Largest share of the triplets that a model can recall which never sees the relation."""
-    return ceiling(triplets_P3[:, 0].tolist(), triplets_P3[:, 2].tolist())
 
 
 def walk_ceiling(tokens_WT: np.ndarray) -> float:

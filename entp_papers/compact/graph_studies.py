@@ -30,6 +30,7 @@ from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training.flat import FlatAdam
 from entp_lib.validation import check_types, from_dict, one_of, require
 from entp_papers.compact import graph
+from entp_papers.studies import Study, at_least, descend, largest
 
 ACTIVATIONS = ("relu", "gelu", "rrelu", "softmax")
 RATE = 1e-3  # of Adam, §2.2.4
@@ -48,8 +49,7 @@ class TripletConfig:
 
     def __post_init__(self):
         check_types(self)
-        for name in ("n_layers", "n_heads", "width"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        at_least(1, n_layers=self.n_layers, n_heads=self.n_heads, width=self.width)
         require(self.width % self.n_heads == 0, f"width = {self.width} is not divisible by n_heads = {self.n_heads}")
 
 
@@ -108,13 +108,10 @@ class TripletModel(nn.Module):
 
 def relation_gradient(model: TripletModel, pairs_B2: Tensor) -> float:
     """Largest derivative of any logit's sum with respect to any relation's embedding: 0 where relations are unseen."""
-    model.zero_grad(set_to_none=True)
     logits_BV = model(pairs_B2)
-    generator = torch.Generator().manual_seed(0)
-    (logits_BV * torch.randn(logits_BV.shape, generator=generator)).sum().backward()
-    gradient = model.embedding.weight.grad[model.n_concepts :].abs().max()
-    model.zero_grad(set_to_none=True)
-    return float(gradient)
+    noise_BV = torch.randn(logits_BV.shape, generator=torch.Generator().manual_seed(0))
+    (gradient,) = torch.autograd.grad((logits_BV * noise_BV).sum(), model.embedding.weight)
+    return largest(gradient[model.n_concepts :])
 
 
 @torch.no_grad()
@@ -122,7 +119,7 @@ def change_by_batch_mates(model: TripletModel, pairs_B2: Tensor) -> float:
     """Largest change of the first row's logits when only the other rows change: 0 where rows do not mix."""
     half = len(pairs_B2) // 2
     one, other = (torch.cat([pairs_B2[:1], rest]) for rest in (pairs_B2[1:half], pairs_B2[half + 1 : 2 * half]))
-    return float((model(one)[0] - model(other)[0]).abs().max())
+    return largest(model(one)[0], model(other)[0])
 
 
 class ActivatedBlock(Block):
@@ -180,8 +177,7 @@ def fit(
     ``predict``: (logits (N, V), targets (N,)) of some items; ``counted``: the batches, by epoch, that recall is counted
     in; ``name`` and ``seed`` give the order.
     """
-    require(epochs >= 1, f"epochs = {epochs}: must be at least 1")
-    require(batch_size >= 1, f"batch_size = {batch_size}: must be at least 1")
+    at_least(1, epochs=epochs, batch_size=batch_size)
     optimizer = FlatAdam(network.parameters(), lr=RATE)
     curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
     for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
@@ -189,11 +185,8 @@ def fit(
         total, scored, right = 0.0, 0, 0
         for pick in torch.randperm(items, generator=generator_for("cpu", name, seed, epoch)).split(batch_size):
             logits_NV, targets_N = predict(pick)
-            loss = F.cross_entropy(logits_NV, targets_N)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            total, scored = total + float(loss.detach()) * len(targets_N), scored + len(targets_N)
+            loss = descend(network, optimizer, [F.cross_entropy(logits_NV, targets_N)])
+            total, scored = total + loss * len(targets_N), scored + len(targets_N)
         if epoch % 2 == 0 or epoch == epochs:
             network.eval()
             with torch.no_grad():
@@ -215,7 +208,7 @@ def triplets_study(
     batch_size: int = 128,
     traits: dict[str, Any] | None = None,
     seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Study:
     """Train on ``size`` triplets (0: all) and count those recalled, in shuffled batches, every two epochs (§2.2.5).
 
     Metrics: ``accuracy`` at the end and ``best``, ``recalled``, the ``concept_ceiling``, ``relation_gradient`` and
@@ -244,7 +237,7 @@ def triplets_study(
         "accuracy": curves["accuracy"][-1],
         "best": best,
         "recalled": round(best * len(items_P3)),
-        "concept_ceiling": graph.concept_ceiling(items_P3.numpy()),
+        "concept_ceiling": graph.ceiling(items_P3[:, 0].tolist(), items_P3[:, 2].tolist()),
         "relation_gradient": relation_gradient(network, sample),
         "change_by_batch_mates": change_by_batch_mates(network, sample),
         "epochs_to_99": first_at(curves, "accuracy", 0.99, "epoch"),
@@ -266,7 +259,7 @@ def walks_study(
     traits: dict[str, Any] | None = None,
     seed: int = 0,
     activation: str = "gelu",
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Study:
     """Train on walks, every node but the first predicted from all tokens before it, and count those recalled (§2.2.3).
 
     ``activation``: one of ``ACTIVATIONS``, between the two maps of the feed-forward layer.

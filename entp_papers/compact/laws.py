@@ -130,13 +130,6 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
     return Parameters(*map(float, min(tried, key=lambda found: found.cost).x))
 
 
-def cubic_terms(widths: np.ndarray, heads: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """All products of width, heads and length up to degree 3, each scaled to at most 1: (points, 20)."""
-    x = [widths / widths.max(), heads / heads.max(), lengths / lengths.max()]
-    terms = [x[0] ** i * x[1] ** j * x[2] ** k for i in range(4) for j in range(4 - i) for k in range(4 - i - j)]
-    return np.stack(terms, 1)
-
-
 def left_out(points_P4: np.ndarray, folds: int = 8) -> dict[str, np.ndarray]:
     """Cross-validated predictions of the capacity model and of a cubic polynomial, each point from the other folds.
 
@@ -147,7 +140,9 @@ def left_out(points_P4: np.ndarray, folds: int = 8) -> dict[str, np.ndarray]:
     left = count - -(-count // folds)
     require(left >= 21, f"{count} points in {folds} folds: a cubic needs 21 to be fitted to, this leaves {left}")
     *shapes, measured = points_P4.T
-    terms = cubic_terms(*shapes)
+    x = [values / values.max() for values in shapes]  # products of these up to degree 3: (points, 20)
+    terms = [x[0] ** i * x[1] ** j * x[2] ** k for i in range(4) for j in range(4 - i) for k in range(4 - i - j)]
+    terms = np.stack(terms, 1)
     predicted = {"capacity_model": np.zeros(count), "cubic": np.zeros(count)}
     whole = fit(points_P4)  # only a starting point: held-out points have no part in a fold's fit
     for held in np.array_split(np.random.default_rng(0).permutation(count), folds):

@@ -16,12 +16,13 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, name_of, planned_study, select
+from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, planned_study, select
 from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval, reaches
 from entp_papers.compact.addition import FORMATS
 from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
+from entp_papers.studies import names_of
 
 NAME, SEEDS_NAME = "compact_lengths", "compact_length_seeds"
 NOTEBOOK = "12_compact_transformers"
@@ -34,12 +35,14 @@ FAMILIES = {
     "distances": ("t5", "alibi", "kerple", "fire", "rope"),
 }
 
-# Claims of the paper, the format and the scheme that each compares with learned positions in the same format.
+# Claims, the labels that both sides of each share, and the label by which they differ, with both of its values.
+DECODERS = dict(format="padded", architecture="decoder")
 COMPARED = (
-    ("CT-coupling", "padded", "coupled"),
-    ("CT-relative", "padded", "t5"),
-    ("CT-none", "padded", "none"),
-    ("CT-fire", "hinted", "fire"),
+    ("CT-coupling", DECODERS, "positions", "coupled", "learned"),
+    ("CT-relative", DECODERS, "positions", "t5", "learned"),
+    ("CT-none", DECODERS, "positions", "none", "learned"),
+    ("CT-fire", {**DECODERS, "format": "hinted"}, "positions", "fire", "learned"),
+    ("CT-entp-length", dict(format="padded", positions="coupled"), "architecture", "entp", "decoder"),
 )
 
 # By tier: the parameters that all runs share, seeds of every scheme in padded text (of ``more`` apart, where there is
@@ -187,31 +190,8 @@ def trained_length(records: Sequence[Record], schemes: Sequence[str] = RELATIVE)
     return wide.sort_index(axis=1)
 
 
-def gain_beyond(records: Sequence[Record], by: str, first: str, second: str) -> list[float]:
-    """Token accuracy beyond the trained length with ``first`` less that with ``second`` of a label, paired by seed."""
-    rows = table(records)
-    wide = rows[rows["factor"] >= BEYOND].pivot_table(index="seed", columns=by, values="token_accuracy")
-    return (wide[first] - wide[second]).dropna().tolist() if {first, second} <= set(wide) else []
-
-
-def levels_beyond(records: Sequence[Record], by: str) -> tuple[Level, ...]:
-    """Where the sides of a label are beyond the trained length: mean token accuracy, between 0 and 1."""
-    rows = table(records)
-    means = rows[rows["factor"] >= BEYOND].groupby(by)["token_accuracy"].mean()
-    return tuple(Level(float(score), 0.0, 1.0, 0.0) for score in means)
-
-
-def gain_at_trained_length(records: Sequence[Record], schemes: Sequence[str], other: str) -> list[float]:
-    """Whole sums of the trained length right, ENTP − the ``other`` arm, mean over schemes; a value per whole seed."""
-    wide = trained_length(records, schemes).T.dropna()
-    if wide.shape[1] < 2 * len(schemes):
-        return []
-    means = {arm: wide.xs(arm, axis=1, level="arm").mean(axis=1) for arm in ("entp", other)}
-    return (means["entp"] - means[other]).tolist()
-
-
 def not_learned(records: Sequence[Record], sides: Sequence[tuple[str, str]]) -> str:
-    """Which of the ``sides`` (positions, architecture) have not learned the sums they were trained on; empty if none.
+    """Sentence on the ``sides`` (positions, architecture) that have not learned their training sums; empty if none.
 
     The reach of such a side is not measured; a side with all of them right is compared.
     """
@@ -222,24 +202,24 @@ def not_learned(records: Sequence[Record], sides: Sequence[tuple[str, str]]) -> 
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Gains of each family of schemes over learned positions, for the decoder, which the paper speaks of."""
-    if not records:
-        return []
-    tier, found = records[0].config.tier, []
-    for claim, form, positions in COMPARED:
-        decoders = select(records, format=form, architecture="decoder")
-        values = gain_beyond(decoders, "positions", positions, "learned")
-        if not values and form != "padded":  # quick has no such runs
+    """Token accuracy beyond the trained length, one side less the other by seed, for every claim of ``COMPARED``."""
+    found = []
+    for claim, shared, by, first, second in COMPARED if records else ():
+        pool = select(records, **shared)
+        chosen = select(pool, **{by: (first, second)})
+        every, ours = (rows[rows["factor"] >= BEYOND] for rows in (table(pool), table(chosen)))
+        wide = every.pivot_table(index="seed", columns=by, values="token_accuracy")
+        both = {first, second} <= set(wide)
+        if not both and shared["format"] != "padded":  # quick has no such runs
             continue
-        chosen = select(decoders, positions=(positions, "learned"))
-        barred = not_learned(chosen, ((positions, "decoder"), ("learned", "decoder")))
-        used, sides = tuple(name_of(r) for r in chosen), levels_beyond(chosen, "positions")
-        found.append(Measurement(claim, values, tier, used, levels=sides, barred=barred))
-    coupled = select(records, format="padded", positions="coupled")
-    values = gain_beyond(coupled, "architecture", "entp", "decoder")
-    barred = not_learned(coupled, (("coupled", "entp"), ("coupled", "decoder")))
-    used, sides = tuple(name_of(r) for r in coupled), levels_beyond(coupled, "architecture")
-    return [*found, Measurement("CT-entp-length", values, tier, used, levels=sides, barred=barred)]
+        values = (wide[first] - wide[second]).dropna().tolist() if both else []
+        levels = tuple(Level(float(x), 0.0, 1.0, 0.0) for x in ours.groupby(by)["token_accuracy"].mean())
+        sides = [{**shared, by: side} for side in (first, second)]
+        barred = not_learned(chosen, [(side["positions"], side["architecture"]) for side in sides])
+        found.append(
+            Measurement(claim, values, records[0].config.tier, names_of(chosen), levels=levels, excluded_because=barred)
+        )
+    return found
 
 
 def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
@@ -255,24 +235,16 @@ def measure_seeds(records: Sequence[Record]) -> list[Measurement]:
         rows = table(chosen)
         means = rows[rows["factor"] == 1].groupby("arm")["accuracy"].mean()
         levels = tuple(Level(float(means[name]), 0.0, 1.0, LEARNED) for name in ("entp", other))
-        ids, values = tuple(name_of(r) for r in chosen), gain_at_trained_length(chosen, schemes, other)
-        found.append(Measurement(claim, values, chosen[0].config.tier, ids, levels=levels))
+        wide = trained_length(chosen, schemes).T.dropna()  # whole seeds
+        entp, others = (wide.xs(arm, axis=1, level="arm").mean(axis=1) for arm in ("entp", other))
+        values = (entp - others).tolist() if wide.shape[1] == 2 * len(schemes) else []
+        found.append(Measurement(claim, values, chosen[0].config.tier, names_of(chosen), levels=levels))
     return found
 
 
-LENGTHS = Experiment(
-    NAME,
-    version=1,
-    title="Addition beyond the trained length, by format and positions",
-    notebook=NOTEBOOK,
-    plan=plan,
-    measure=measure,
-)
+TITLE = "Addition beyond the trained length, by format and positions"
+SEEDS_TITLE = "Addition of five digits, more seeds of the positional schemes"
+LENGTHS = Experiment(NAME, version=1, title=TITLE, notebook=NOTEBOOK, plan=plan, measure=measure)
 LENGTH_SEEDS = Experiment(
-    SEEDS_NAME,
-    version=1,
-    title="Addition of five digits, more seeds of the positional schemes",
-    notebook=NOTEBOOK,
-    plan=plan_seeds,
-    measure=measure_seeds,
+    SEEDS_NAME, version=1, title=SEEDS_TITLE, notebook=NOTEBOOK, plan=plan_seeds, measure=measure_seeds
 )

@@ -24,6 +24,7 @@ from torch.func import vmap
 from entp_lib.tasks.base import generator_for
 from entp_lib.validation import check_types, from_dict, require
 from entp_papers.compact import laws
+from entp_papers.studies import Study, at_least
 
 Weights = dict[str, Tensor]
 FAILED_SIZES = 2  # sizes in a row that no run recalls whole before the search for the largest library ends
@@ -50,9 +51,8 @@ class MemoryConfig:
 
     def __post_init__(self):
         check_types(self)
-        for name in ("width", "n_heads", "head_width", "n_layers"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
-        require(self.symbols >= 2, f"symbols = {self.symbols}: must be at least 2")
+        at_least(1, width=self.width, n_heads=self.n_heads, head_width=self.head_width, n_layers=self.n_layers)
+        at_least(2, symbols=self.symbols)
         require(self.length >= 2, f"length = {self.length}: must be at least 2, one token to predict from")
         require(
             self.attention_weights == "all" or self.n_heads == 1,
@@ -78,8 +78,8 @@ class Schedule:
 
     def __post_init__(self):
         check_types(self)
-        for name, least in (("epochs", 1), ("batch_size", 1), ("count_every", 1), ("steps", 0), ("patience", 0)):
-            require(getattr(self, name) >= least, f"{name} = {getattr(self, name)}: must be at least {least}")
+        at_least(1, epochs=self.epochs, batch_size=self.batch_size, count_every=self.count_every)
+        at_least(0, steps=self.steps, patience=self.patience)
         require(self.rate > 0, f"rate = {self.rate}: must be above 0")
 
     def passes(self, library: int) -> int:
@@ -201,13 +201,6 @@ def random_library(cfg: MemoryConfig, sequences: int, seed: int) -> Tensor:
     return torch.randint(cfg.symbols, (sequences, cfg.length), generator=generator_for("cpu", "library", seed))
 
 
-def stacked(cfg: MemoryConfig, seeds: list[int]) -> tuple[Weights, Weights]:
-    """Trained and frozen weights of one model per seed, with a first dimension R."""
-    generators = [generator_for("cpu", "memory", seed) for seed in seeds]
-    models = [(trained_weights(cfg, g), frozen_weights(cfg, g)) for g in generators]
-    return tuple({name: torch.stack([m[i][name] for m in models]) for name in models[0][i]} for i in (0, 1))
-
-
 @torch.no_grad()
 def recalled(cfg: MemoryConfig, trained, frozen, libraries_RKT: Tensor, most: int = 4096) -> Tensor:
     """Number of sequences of each library whose last token has the largest logit, (R,)."""
@@ -224,7 +217,9 @@ def train(cfg: MemoryConfig, schedule: Schedule, libraries_RKT: Tensor, seeds: l
     The order of an epoch depends on the run's seed and the epoch alone. A run that has stopped improving keeps its
     result while the others go on.
     """
-    trained, frozen = stacked(cfg, seeds)
+    generators = [generator_for("cpu", "memory", seed) for seed in seeds]
+    models = [(trained_weights(cfg, g), frozen_weights(cfg, g)) for g in generators]
+    trained, frozen = ({name: torch.stack([m[i][name] for m in models]) for name in models[0][i]} for i in (0, 1))
     for weight in trained.values():
         weight.requires_grad_(True)
     optimizer = torch.optim.Adam(list(trained.values()), lr=schedule.rate)
@@ -271,7 +266,7 @@ def run_all(cfg: MemoryConfig, schedule: Schedule, library: int, runs: int, seed
 
 def capacity_study(
     model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int = 3, seed: int = 0
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Study:
     """Maximum attainable capacity: the most sequences of a large library that are recalled at any count (§3.1).
 
     Metrics: ``capacity`` by run, the ``best`` of them (as the paper reports), ``offset`` of guessing (equation 8),
@@ -302,7 +297,7 @@ def capacity_study(
 
 def largest_library_study(
     model: dict[str, Any], schedule: dict[str, Any], sizes: list[int], runs: int = 3, seed: int = 0
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Study:
     """Maximum library size: the largest of ``sizes`` that is recalled whole, each trained afresh (§3.1).
 
     Sizes are tried upwards until no run recalls two in a row. Metrics: ``largest`` by run (0 for none) and the
@@ -330,7 +325,7 @@ def largest_library_study(
 
 def shatter_study(
     model: dict[str, Any], schedule: dict[str, Any], library: int = 16, runs: int = 200, seed: int = 0
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Study:
     """Epochs until a small library is recalled whole, over many runs, and the negative binomial for them (figure 8).
 
     Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did, or all after nearly

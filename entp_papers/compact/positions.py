@@ -37,6 +37,10 @@ class Scheme(nn.Module):
     def __init__(self, width: int, n_heads: int, longest: int, causal: bool):
         super().__init__()
         self.width, self.n_heads, self.longest, self.causal = width, n_heads, longest, causal
+        self.build()
+
+    def build(self) -> None:
+        """Parameters and buffers of the scheme."""
 
     def embed(self, x_BTD: Tensor, ids_BT: Tensor) -> Tensor:
         """Token embeddings with positions added."""
@@ -56,9 +60,8 @@ class Learned(Scheme):
 
     ranges = 1  # ids go up to so many times the longest sequence
 
-    def __init__(self, width, n_heads, longest, causal):
-        super().__init__(width, n_heads, longest, causal)
-        self.table = nn.Embedding(self.ranges * longest, width)
+    def build(self):
+        self.table = nn.Embedding(self.ranges * self.longest, self.width)
 
     def embed(self, x_BTD, ids_BT):
         return x_BTD + self.table(ids_BT)
@@ -92,9 +95,8 @@ class T5(Scheme):
     Where attention is not causal, half of the buckets are for tokens ahead.
     """
 
-    def __init__(self, width, n_heads, longest, causal):
-        super().__init__(width, n_heads, longest, causal)
-        self.table = nn.Embedding(T5_BUCKETS, n_heads)
+    def build(self):
+        self.table = nn.Embedding(T5_BUCKETS, self.n_heads)
 
     def bias(self, length):
         return self.table(buckets(length, self.causal, self.table.weight.device)).permute(2, 0, 1)
@@ -134,9 +136,8 @@ def rotations(length: int, size: int, dtype: torch.dtype, device: torch.device) 
 class Alibi(Scheme):
     """-m |i - j| with a slope m for each head, as in ``entp_lib.models.positions.alibi``; nothing is learned."""
 
-    def __init__(self, width, n_heads, longest, causal):
-        super().__init__(width, n_heads, longest, causal)
-        self.register_buffer("slopes", torch.tensor(slopes(n_heads)), persistent=False)
+    def build(self):
+        self.register_buffer("slopes", torch.tensor(slopes(self.n_heads)), persistent=False)
 
     def bias(self, length):
         return -self.slopes[:, None, None] * distances(length, self.slopes.dtype, self.slopes.device)
@@ -145,9 +146,8 @@ class Alibi(Scheme):
 class Kerple(Scheme):
     """-r_1 log(1 + r_2 |i - j|) with learned r_1, r_2 > 0 of each head (KerpleLog)."""
 
-    def __init__(self, width, n_heads, longest, causal):
-        super().__init__(width, n_heads, longest, causal)
-        self.raw = nn.Parameter(torch.zeros(2, n_heads))  # softplus keeps them above 0
+    def build(self):
+        self.raw = nn.Parameter(torch.zeros(2, self.n_heads))  # softplus keeps them above 0
 
     def bias(self, length):
         r_1, r_2 = F.softplus(self.raw)[..., None, None]
@@ -161,11 +161,10 @@ class Fire(Scheme):
     counts from 0 and learns a multiplier of a fixed L.
     """
 
-    def __init__(self, width, n_heads, longest, causal):
-        super().__init__(width, n_heads, longest, causal)
-        self.hidden, self.out = nn.Linear(1, FIRE_HIDDEN), nn.Linear(FIRE_HIDDEN, n_heads)
+    def build(self):
+        self.hidden, self.out = nn.Linear(1, FIRE_HIDDEN), nn.Linear(FIRE_HIDDEN, self.n_heads)
         self.raw_c = nn.Parameter(torch.tensor(0.1))
-        self.raw_L = nn.Parameter(torch.tensor(float(longest) / 4))
+        self.raw_L = nn.Parameter(torch.tensor(float(self.longest) / 4))
 
     def bias(self, length):
         c, threshold = self.raw_c.abs() + 1e-6, self.raw_L.abs()
@@ -178,9 +177,8 @@ class Fire(Scheme):
 class Rope(Scheme):
     """Queries and keys turned in pairs of dimensions by their place, so that scores depend on the difference."""
 
-    def __init__(self, width, n_heads, longest, causal):
-        super().__init__(width, n_heads, longest, causal)
-        head_width = width // n_heads
+    def build(self):
+        head_width = self.width // self.n_heads
         require(head_width % 2 == 0, f"width / n_heads = {head_width}: must be even for rope")
 
     def turn(self, x_BHTK):

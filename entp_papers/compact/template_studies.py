@@ -27,6 +27,7 @@ from entp_lib.training.evaluation import evaluate
 from entp_lib.training.flat import FlatAdam
 from entp_lib.validation import from_dict, require
 from entp_papers.compact.templates import Templates, bayes_floor, floor_by_position
+from entp_papers.studies import Study, at_least, descend
 
 WARM_UP = 100  # steps
 FINAL = 512  # sequences of the last evaluation
@@ -47,7 +48,7 @@ def abstraction_study(
     evaluations: int = 10,
     sequences: int = 256,
     seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Study:
     """Train on the templates of one side, and evaluate on both (§2.3).
 
     Metrics: ``held_out`` and ``seen``, the scores of all positions on either side, loss and accuracy by position among
@@ -95,7 +96,7 @@ def last_token_study(
     evaluations: int = 16,
     sequences: int = 1024,
     seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, list]]:
+) -> Study:
     """Train as ``abstraction_study`` does, and split the accuracy at the last token of held-out templates.
 
     Curves by step, each a share of the sequences that it concerns: ``last``, right of all; ``repeating``, right where
@@ -109,7 +110,8 @@ def last_token_study(
         return split(model, source, sequences, generator_for("cpu", "last", seed, step))
 
     curves = train(model, source, steps, batch_size, rate, evaluations, seed, PARTS, look)
-    repeats = repeating_share(source)
+    apart = source.sides()[1]
+    repeats = float((apart[:, -1] == apart[:, -2]).double().mean())
     rule = repeats + (1 - repeats) / max(1, source.variables - 1)
     return {**{part: curves[part][-1] for part in PARTS}, "repeats": repeats, "rule": rule}, curves
 
@@ -137,32 +139,21 @@ def train(
 
     ``look`` is given the step and the mean training loss since the last evaluation.
     """
-    for name, value in (("steps", steps), ("batch_size", batch_size), ("evaluations", evaluations)):
-        require(value >= 1, f"{name} = {value}: must be at least 1")
+    at_least(1, steps=steps, batch_size=batch_size, evaluations=evaluations)
     optimizer = FlatAdam(model.parameters(), lr=rate)
     every = max(1, steps // evaluations)
     curves: dict[str, list] = {name: [] for name in ("step", *names)}
     since = {"loss": 0.0, "steps": 0}
     for step in resuming.steps(resuming.Progress(curves, since), steps, model, optimizer):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * min(1.0, step / WARM_UP)
         batch = source.batch(generator_for("cpu", "abstraction", seed, step), batch_size)
         loss = F.cross_entropy(model(batch.inputs_BT, batch.wanted_BT, None), batch.targets_N)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        since["loss"], since["steps"] = since["loss"] + float(loss.detach()), since["steps"] + 1
+        since["loss"] += descend(model, optimizer, [loss], rate * min(1.0, step / WARM_UP))
+        since["steps"] += 1
         if step % every == 0 or step == steps:
             for name, value in {"step": step, **look(step, since["loss"] / since["steps"])}.items():
                 curves[name].append(value)
             since["loss"], since["steps"] = 0.0, 0
     return curves
-
-
-def repeating_share(source: Templates) -> float:
-    """Share of the held-out templates whose last place has the variable of the place before."""
-    apart = source.sides()[1]
-    return float((apart[:, -1] == apart[:, -2]).double().mean())
 
 
 @torch.no_grad()

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from entp_lib.tasks.base import Batch, Task, generator_for
 from entp_lib.validation import check_types, require
+from entp_papers.studies import at_least
 
 
 @functools.lru_cache(maxsize=16)
@@ -54,7 +55,7 @@ class Templates(Task):
 
     def __post_init__(self):
         check_types(self)
-        require(self.variables >= 1, f"variables = {self.variables}: must be at least 1")
+        at_least(1, variables=self.variables)
         require(
             self.template_length > self.variables,
             f"template_length = {self.template_length}: must exceed variables = {self.variables}, "

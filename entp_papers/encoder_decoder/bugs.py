@@ -22,6 +22,7 @@ from entp_lib.models.transformer import Attention
 from entp_papers.encoder_decoder import faulty
 from entp_papers.encoder_decoder.faulty import HEADS, MASKING, PAD, WIDTH
 from entp_papers.encoder_decoder.losses import IGNORED
+from entp_papers.studies import Study, columns, largest
 
 Finding = tuple[bool, str]
 
@@ -118,7 +119,7 @@ def past_alone_is_seen(compute: Callable[..., Tensor]) -> Finding:
 def equals_torch(compute: Callable[..., Tensor]) -> Finding:
     attention, x_BTD = drawn_attention(), states()
     expected = torch_attention(attention)(x_BTD, x_BTD, x_BTD, need_weights=False)[0]
-    apart = float((compute(attention, x_BTD) - expected).detach().abs().max())
+    apart = largest(compute(attention, x_BTD), expected)
     return apart < 1e-6, f"differs from torch.nn.MultiheadAttention by {apart:.1g}"
 
 
@@ -150,7 +151,7 @@ def no_special_token_is_drawn(draw: Callable[..., Tensor]) -> Finding:
 def padding_changes_nothing(encode: Callable[[Tensor], Tensor]) -> Finding:
     tokens_BT = torch.tensor([[1, 2, 3, 4]])
     longer = F.pad(tokens_BT, (0, 5), value=PAD)
-    apart = float((encode(longer)[:, :4] - encode(tokens_BT)).abs().max())
+    apart = largest(encode(longer)[:, :4], encode(tokens_BT))
     return apart < 1e-12, f"five filled places move the states by {apart:.1g}"
 
 
@@ -163,7 +164,7 @@ def nothing_to_learn_is_refused(loss: Callable[..., Tensor]) -> Finding:
 
 
 def order_matters(encode: Callable[[Tensor], Tensor]) -> Finding:
-    apart = float((encode(torch.tensor([[1, 2, 3, 4]])) - encode(torch.tensor([[2, 1, 3, 4]]))).abs()[:, 2:].max())
+    apart = largest(*(encode(torch.tensor([order]))[:, 2:] for order in ([1, 2, 3, 4], [2, 1, 3, 4])))
     return apart > CHANGED, f"two tokens changed places: the others' states move by {apart:.1g}"
 
 
@@ -192,7 +193,7 @@ def prompt_is_kept(make: Callable[..., Any]) -> Finding:
 def precision_is_kept(make: Callable[..., Any]) -> Finding:
     k = keys(1)
     found = make(torch.float64).write(0, k, k)
-    return torch.equal(found.double(), k), f"keys of fp64 come back off by {float((found - k).abs().max()):.1g}"
+    return torch.equal(found.double(), k), f"keys of fp64 come back off by {largest(found, k):.1g}"
 
 
 def layers_are_apart(make: Callable[..., Any]) -> Finding:
@@ -208,7 +209,7 @@ def cache_equals_no_cache(steps: Callable[..., Tensor]) -> Finding:
     tokens_BT = torch.tensor([[3, 1, 4, 1, 5]])
     for p in model.parameters():
         p.mul_(8 if p.dim() > 1 else 1)
-    apart = float((steps(model, tokens_BT) - model(tokens_BT)[-1:]).abs().max())
+    apart = largest(steps(model, tokens_BT), model(tokens_BT)[-1:])
     return apart < 1e-10, f"logits differ from a pass without a cache by {apart:.1g}"
 
 
@@ -257,7 +258,7 @@ BUGS = (
     Bug("B5", "no mask of padding is returned", "padding changes no state",
         faulty.encoder(12, 12), faulty.encoder(12, 12, visible=True), padding_changes_nothing),
     Bug("B5", "a batch in which nothing was selected", "a number, or an error in words",
-        faulty.loss_of_nothing, faulty.loss_of_something, nothing_to_learn_is_refused),
+        partial(F.cross_entropy, ignore_index=IGNORED), faulty.loss_of_something, nothing_to_learn_is_refused),
     Bug("B6", "the cache takes one token", "a prompt can be stored",
         faulty.OneTokenCache, faulty.LayeredCache, prompt_is_kept),
     Bug("B6", "buffers of fp32, whatever the model has", "keys come back as they were",
@@ -269,13 +270,13 @@ BUGS = (
     Bug("B7", "layers without positions", "the order of tokens matters",
         faulty.encoder(places=0), faulty.encoder(), order_matters),
     Bug("B7", "an encoder mask of no stated shape", "padding gets no weight",
-        faulty.plain_padding_mask, faulty.shaped_padding_mask, padding_is_unseen),
+        faulty.filled_with_a_number, faulty.shaped_padding_mask, padding_is_unseen),
     Bug("B8", "an encoder constant, a decoder linear in time", "the growth that is counted",
-        faulty.printed_costs, faulty.right_costs, growth_is_counted),
+        lambda kind, cfg, n: 1.0 if kind == "classify" else float(n), faulty.right_costs, growth_is_counted),
 )  # fmt: skip
 
 
-def bugs_study() -> tuple[dict[str, Any], dict[str, list]]:
+def bugs_study() -> Study:
     """Every check on the computation as printed and as corrected; a row of the curves each."""
     rows = []
     for bug in BUGS:
@@ -289,4 +290,4 @@ def bugs_study() -> tuple[dict[str, Any], dict[str, list]]:
         "told_apart": sum(row["told_apart"] for row in rows),
         "influence": {name: influence(compute).tolist() for name, compute in attentions.items()},
     }
-    return metrics, {name: [row[name] for row in rows] for name in rows[0]}
+    return metrics, columns(rows)

@@ -21,19 +21,13 @@ from entp_lib.models import Transformer, build_model, costs
 from entp_lib.models.decoding import Cache, Stepper, beam_search, cached_logits, filtered, generate
 from entp_lib.validation import ConfigError, require
 from entp_papers.encoder_decoder.losses import IGNORED, Masking, causal_loss, entp_loss, mask_tokens, masked_loss
+from entp_papers.studies import Study, at_least, largest, scale_up
 
-Study = tuple[dict[str, Any], dict[str, list]]
 
-
-@torch.no_grad()
 def model_of(architecture: str, n_layers: int = 2, vocab: int = 7, seed: int = 0, **shape: Any) -> Transformer:
     """A model in double precision whose weights are large enough for attention and order to matter."""
     shape = dict(n_heads=2, width=16, max_length=16) | shape
-    model = build_model(ModelConfig(architecture, n_layers, vocab_size=vocab, **shape), seed).double().eval()
-    generator = torch.Generator().manual_seed(seed)
-    for p in model.parameters():
-        p.mul_(8) if p.dim() > 1 else p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=0.3)
-    return model
+    return scale_up(build_model(ModelConfig(architecture, n_layers, vocab_size=vocab, **shape), seed), seed)
 
 
 def tokens_of(model: Transformer, batch: int, length: int, seed: int = 0) -> Tensor:
@@ -45,11 +39,6 @@ def tokens_of(model: Transformer, batch: int, length: int, seed: int = 0) -> Ten
 def last_logits(model: Transformer, tokens_BT: Tensor) -> Tensor:
     """Logits (B, V) after the last token, computed from nothing."""
     return Stepper(model, tokens_BT, tokens_BT.shape[1], use_cache=False).logits()
-
-
-def largest(a: Tensor, b: Tensor) -> float:
-    """The largest difference of an entry."""
-    return float((a - b).detach().abs().max())
 
 
 def table(names: str, rows: Sequence[Sequence[Any]]) -> dict[str, list]:
@@ -231,7 +220,7 @@ def costs_study(
     below 1.
     """
     require(min(len(lengths), len(far)) >= 2, f"lengths = {lengths}, far = {far}: slopes need two of each")
-    require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
+    at_least(1, rounds=rounds)
     cfg = ModelConfig("decoder", n_layers, 2, width, 64, max(lengths))
     models = {name: build_model(replace(cfg, architecture=name), seed).eval() for name in ("decoder", "entp")}
     prompt, best = torch.zeros(1, 1, dtype=torch.long), {}
@@ -265,7 +254,7 @@ def costs_study(
 
 @torch.no_grad()
 def permutations_study(depths: Sequence[int], length: int, orders: int) -> Study:
-    """How far the next token's logits move when the past x_1 .. x_{n-1} is put in another order, x_n kept in place."""
+    """Change of the next token's logits when the past x_1 .. x_{n-1} is put in another order, x_n kept in place."""
     rows = []
     for architecture, n_layers, positions in itertools.product(("entp", "decoder"), depths, ("none", "learned")):
         model, moved = model_of(architecture, n_layers, positions=positions, max_length=length), 0.0

@@ -8,9 +8,12 @@ import pandas as pd
 
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.experiments.experiment import Experiment, PlannedRun, planned_study
 from entp_lib.experiments.measurements import Check, Level, Measurement
 from entp_lib.records.store import Record
+from entp_papers.studies import by_study, checker, frame, long, names_of, plan_studies
+from entp_papers.studies import flat as table
+from entp_papers.studies import of_study as of_study
 
 NOTEBOOK = "14_encoder_vs_decoder"
 EXACT, PARITY, APART, SIGMAS = 1e-10, 1e-6, 1e-3, 4.0  # equal, equal to a library, different; of a rate
@@ -41,45 +44,18 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The exact studies; ``seeds`` changes nothing, since they draw their own weights and texts."""
-    return [
-        planned_study(StudyConfig("encoder_decoder", tier, f"encoder_decoder_{study}", params))
-        for study, params in STUDIES.get(tier, {}).items()
-    ]
-
-
-def of_study(records: Sequence[Record], study: str) -> Record:
-    """The record of a study, named without ``encoder_decoder_``. KeyError where it is missing."""
-    found = select(records, study=f"encoder_decoder_{study}")
-    if not found:
-        raise KeyError(f"no record of the study {study!r}")
-    return found[0]
-
-
-def frame(records: Sequence[Record], study: str) -> pd.DataFrame:
-    """A study's curves, a row per case. KeyError where it is missing."""
-    return pd.DataFrame(of_study(records, study).curves)
-
-
-def visible_pairs(influence: dict[str, list[list[float]]]) -> bool:
-    """Whether tokens that move others' states, in attention without a mask and causal, are N² and N (N + 1) / 2."""
-    seen = {name: np.array(influence[name]) > EXACT for name in ("corrected", "causal")}
-    n = len(seen["causal"])
-    return seen["corrected"].sum() == n * n and seen["causal"].sum() == n * (n + 1) // 2
-
-
 # Corrections of what is printed.
 CACHE = "with layers, places, a type, and more than one token"
 ENCODER_TIME = "in one pass, whose work grows with n and n²"
 DECODER_TIME = "linear while linear maps outweigh attention, quadratic beyond"
+LINEAR_MAPS = "the linear maps, 12 N d², are more up to N = 6 d"
 
 
 def measure(records: Sequence[Record]) -> list[Check]:
     """The primer's statements on attention, masks, batches, losses, caches and costs."""
     if len(records) < len(STUDIES["quick"]):
         return []
-    tier, m = records[0].config.tier, {name: of_study(records, name).metrics for name in STUDIES["quick"]}
+    check, m = checker(records), {name: record.metrics for name, record in by_study(records).items()}
     differ = frame(records, "bugs").groupby("bug")["told_apart"]
     every, some = differ.all(), differ.any()  # of the cases of a bug, does the check tell printed from corrected
     caches = frame(records, "caches").set_index(["architecture", "n_layers"])["apart"]
@@ -87,27 +63,24 @@ def measure(records: Sequence[Record]) -> list[Check]:
     cached = caches["decoder"].max() < EXACT and encoder[1] < EXACT and encoder[encoder.index > 1].min() > APART
     never = ("special_selected", "unselected_changed", "labels_not_the_original")
     masked = m["masking"]["largest_sigma"] < SIGMAS and not any(m["masking"][name] for name in never)
+    # pairs of tokens of which one moves the other's state, in attention without a mask and causal
+    full, causal = ((np.array(m["bugs"]["influence"][name]) > EXACT).sum() for name in ("corrected", "causal"))
+    n = len(m["bugs"]["influence"]["causal"])
     one_pass, writing = m["costs"]["one_pass"], m["costs"]["slopes"]["decoder, cache"]["counted"]
 
-    def check(claim: str, study: str, holds: bool, remark: str = "") -> Check:
-        return Check(claim, bool(holds), tier, None, "", (name_of(of_study(records, study)),), remark)
-
-    def corrected(claim: str, study: str, holds: bool, right: bool, words: str) -> Check:
-        return Check(claim, bool(holds), tier, bool(right), words, (name_of(of_study(records, study)),))
-
     return [
-        corrected("ED-all-tokens", "bugs", not some["B1"], every["B1"] and every["B3"], "with heads before tokens"),
-        corrected("ED-past", "bugs", not some["B2"], every["B2"], "on scores between tokens"),
-        corrected("ED-cache", "bugs", not some["B6"], every["B6"], CACHE),
+        check("ED-all-tokens", "bugs", not some["B1"], every["B1"] and every["B3"], "with heads before tokens"),
+        check("ED-past", "bugs", not some["B2"], every["B2"], "on scores between tokens"),
+        check("ED-cache", "bugs", not some["B6"], every["B6"], CACHE),
         check("ED-layers", "parity", m["parity"]["largest_difference"] < PARITY),
-        check("ED-mlm", "masking", masked, "special tokens are neither to be selected nor to be drawn"),
-        check("ED-causal-loss", "losses", m["losses"]["largest"] < EXACT, "NaN where all labels are ignored"),
+        check("ED-mlm", "masking", masked, remark="special tokens are neither to be selected nor to be drawn"),
+        check("ED-causal-loss", "losses", m["losses"]["largest"] < EXACT, remark="NaN where all labels are ignored"),
         check("ED-sampling", "sampling", frame(records, "sampling")["right"].all()),
         check("ED-cache-decoder", "caches", cached),
-        check("ED-triangle", "bugs", visible_pairs(m["bugs"]["influence"]), "N (N + 1) / 2"),
-        check("ED-training-cost", "costs", 1.9 < one_pass <= 2, "the linear maps, 12 N d², are more up to N = 6 d"),
-        corrected("ED-encoder-time", "costs", one_pass < 0.1, one_pass > 1.9, ENCODER_TIME),
-        corrected("ED-decoder-time", "costs", writing < 1.1, 1.9 < writing <= 2, DECODER_TIME),
+        check("ED-triangle", "bugs", full == n * n and causal == n * (n + 1) // 2, remark="N (N + 1) / 2"),
+        check("ED-training-cost", "costs", 1.9 < one_pass <= 2, remark=LINEAR_MAPS),
+        check("ED-encoder-time", "costs", one_pass < 0.1, one_pass > 1.9, ENCODER_TIME),
+        check("ED-decoder-time", "costs", writing < 1.1, 1.9 < writing <= 2, DECODER_TIME),
     ]
 
 
@@ -116,7 +89,7 @@ ENCODER_DECODER = Experiment(
     version=1,
     title="Encoder and decoder: the primer's bugs, its parts rightly built, costs",
     notebook=NOTEBOOK,
-    plan=plan,
+    plan=plan_studies("encoder_decoder", STUDIES),
     measure=measure,
     jobs=1,  # CPU time is measured
 )
@@ -130,6 +103,8 @@ ARMS = {
     "ENTP, equal token-forwards": ("entp", "few"),
 }
 EMBEDDED = dict(corpus="embedded", checksum="0cd7320f118b0da6")  # documentation of the versions in requirements.txt
+TUNED = dict(labelled=1024, epochs=4, tested=512)
+RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=50, grad_clip=1.0)
 TIERS: dict[str, dict[str, Any]] = {
     "smoke": dict(
         text=dict(corpus="README.md", split="tail", held_out=0.1, context=8),
@@ -141,26 +116,9 @@ TIERS: dict[str, dict[str, Any]] = {
     "quick": dict(
         text=dict(**EMBEDDED, context=32),
         prefixes=dict(many=8, few=2),
-        setting=dict(
-            n_layers=2,
-            n_heads=4,
-            width=64,
-            positions="rotary",  # with learned ones a masked model does not leave the unigram loss in these steps
-            labelled=1024,
-            epochs=4,
-            tested=512,
-            curve_windows=128,
-            candidates=32,
-        ),
-        train=dict(
-            steps=500,
-            batch_size=32,
-            max_lr=3e-3,
-            min_lr=3e-4,
-            warmup_steps=50,
-            grad_clip=1.0,
-            eval_every=100,
-        ),
+        # with learned positions a masked model does not leave the unigram loss in these steps
+        setting=dict(n_layers=2, n_heads=4, width=64, positions="rotary", **TUNED, curve_windows=128, candidates=32),
+        train=dict(steps=500, batch_size=32, **RATES, eval_every=100),
         seeds=5,
     ),
 }
@@ -196,20 +154,6 @@ def plan_objectives(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return runs
 
 
-def table(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per run: labels, scores and costs."""
-    return pd.DataFrame(
-        {**r.labels, **{k: v for k, v in r.metrics.items() if isinstance(v, (int, float)) or v is None}}
-        for r in records
-    )
-
-
-def long(records: Sequence[Record], columns: Sequence[str]) -> pd.DataFrame:
-    """Curves of equal length, a row per run and point."""
-    parts = [pd.DataFrame({**r.labels, **{c: r.curves[c] for c in columns}}) for r in records]
-    return pd.concat(parts, ignore_index=True)
-
-
 def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
     """Next token, a token in the middle and misprints, paired by seed."""
     if not records:
@@ -222,8 +166,8 @@ def measure_objectives(records: Sequence[Record]) -> list[Measurement]:
         floor, ceiling, distance = (rows["unigram"].mean(), 0.0, NEAR_NATS) if nats else (1 / length, 1.0, NEAR_SHARE)
         sides = [rows[rows["arm"] == arm].set_index("seed")[metric].astype(float) for arm, metric in (first, second)]
         found = tuple(Level(float(side.mean()), floor, ceiling, distance) for side in sides)
-        ids = tuple(name_of(r) for r in select(records, arm=(first[0], second[0])))
-        measured.append(Measurement(claim, (sides[0] - sides[1]).dropna().tolist(), tier, ids, levels=found))
+        gaps, ids = (sides[0] - sides[1]).dropna().tolist(), names_of(records, arm=(first[0], second[0]))
+        measured.append(Measurement(claim, gaps, tier, ids, levels=found))
     return measured
 
 
@@ -238,59 +182,67 @@ OBJECTIVES = Experiment(
 
 # --- Pictures of notebook 14, on axes that are given -----------------------------------------------------------------
 
-DECODER, ENTP = ARCHITECTURES["decoder"].colour, ARCHITECTURES["entp"].colour
-MASKED = "#CC79A7"  # of Okabe and Ito's colours the one that no architecture has
-LOOKS = {
-    "masked": (MASKED, "-"),
-    "causal": (DECODER, "-"),
-    "ENTP": (ENTP, "-"),
-    "ENTP, equal token-forwards": (ENTP, "--"),
+COLOURS = {  # by arm and by way of writing; masked training has the one of Okabe and Ito's that no architecture has
+    "masked": "#CC79A7",
+    **dict.fromkeys(("causal", "decoder, cache", "decoder, no cache"), ARCHITECTURES["decoder"].colour),
+    **dict.fromkeys(("ENTP", "ENTP, equal token-forwards"), ARCHITECTURES["entp"].colour),
 }
-WAY_LOOKS = {"decoder, cache": (DECODER, "-", "o"), "decoder, no cache": (DECODER, "--", "s"), "ENTP": (ENTP, "-", "^")}
+DASHED = ("ENTP, equal token-forwards", "decoder, no cache")
 TITLES = {"printed": "as printed", "corrected": "corrected", "causal": "corrected, causal"}
 
 
+def looks() -> dict[str, Any]:
+    """How every arm and way of writing is drawn."""
+    from entp_lib.experiments.figures import Look
+
+    markers = dict(zip(COLOURS, "^osDos", strict=False))
+    widths = {"decoder, no cache": 3.0}  # counted like ENTP, whose line lies on it
+    return {
+        name: Look(colour, name, "--" if name in DASHED else "-", markers[name], widths.get(name, 1.6))
+        for name, colour in COLOURS.items()
+    }
+
+
 def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> None:
-    """Which token's change moves which output: a picture per attention, dark where it does."""
+    """Draw which token's change moves which output: a picture per attention, dark where it does."""
+    from entp_lib.experiments.figures import heat
+
     for ax, (name, title) in zip(axes, TITLES.items(), strict=True):
-        ax.imshow([[value > 1e-6 for value in row] for row in influence[name]], cmap="Greys", vmin=0, vmax=1.4)
-        ax.set(title=title, xlabel="token changed", xticks=[], yticks=[])
-        ax.grid(False)
+        heat(ax, np.array(influence[name]) > 1e-6, cmap="Greys", vmax=1.4, linewidths=0.5)
+        ax.set(title=title, xlabel="token changed")
     axes[0].set_ylabel("output")
 
 
 def draw_losses(ax, records: Sequence[Record], x: str, y: str, **labels: Any) -> None:
     """Mean over seeds of a loss by arm, with a band from the lowest to the highest seed."""
-    for arm, part in long(records, [x, y]).groupby("arm", sort=False):
-        wide, (colour, style) = part.pivot(index=x, columns="seed", values=y), LOOKS[arm]
-        ax.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=colour, alpha=0.15, lw=0)
-        ax.plot(wide.mean(axis=1), style, color=colour, label=arm)
-    ax.set(**labels)
+    from entp_lib.experiments.figures import lines
+
+    lines(ax, long(records, [x, y]), x, y, looks=looks(), **labels)
 
 
 def draw_misprints(ax, records: Sequence[Record], chance: float) -> None:
     """Share of misprints found: a dot per seed and their mean, of every arm and of weights not trained before."""
+    import seaborn as sns
+
     rows = table(records)
-    fresh = {f"{arm}, fresh": rows[rows["arm"] == arm]["fresh_accuracy"] for arm in ("masked", "causal")}
-    found = {arm: rows[rows["arm"] == arm]["accuracy"] for arm in ARMS} | fresh
-    for at, (name, values) in enumerate(found.items()):
-        colour = LOOKS[name.removesuffix(", fresh")][0]
-        ax.plot(values, [at] * len(values), "o", ms=4, color=colour, alpha=0.6, mec="none")
-        ax.plot([values.mean()], [at], "|", ms=12, color="black")
+    fresh = rows[rows["arm"].isin(("masked", "causal"))].assign(accuracy=rows["fresh_accuracy"])
+    found = pd.concat([rows, fresh.assign(arm=fresh["arm"] + ", fresh")])
+    order = [*ARMS, "masked, fresh", "causal, fresh"]
+    colours = {name: COLOURS[name.removesuffix(", fresh")] for name in order}
+    named = dict(x="accuracy", y="arm", hue="arm", order=order, hue_order=order, palette=colours, legend=False, ax=ax)
+    sns.stripplot(found, jitter=False, size=4, alpha=0.6, **named)
+    sns.pointplot(found, errorbar=None, marker="|", markersize=12, linestyle="none", **named)
     ax.axvline(chance, color="grey", ls="--", lw=0.8)
-    ax.set_yticks(range(len(found)), list(found))
-    ax.set(xlabel="misprints found", ylim=(len(found) - 0.5, -0.5))
+    ax.set(xlabel="share of misprints found", ylabel="")
 
 
 def draw_costs(axes, records: Sequence[Record]) -> None:
     """Counted multiply-adds (left), and CPU seconds over those of a decoder with its cache (right)."""
-    for way, part in frame(records, "costs").groupby("way", sort=False):
-        colour, style, marker = WAY_LOOKS[way]
-        for ax, column in zip(axes, ("counted", "ratio"), strict=True):
-            look = dict(marker=marker, ms=4, color=colour, mfc="none", zorder=2 + (style == "--"))  # dashes on lines
-            ax.plot(part["length"], part[column], style, label=way, **look)
-    axes[0].set(xscale="log", yscale="log", ylabel="multiply-adds, counted", xlabel="tokens written")
-    axes[1].set(xscale="log", ylabel="CPU time / decoder with cache", xlabel="tokens written")
+    from entp_lib.experiments.figures import lines
+
+    found, shared = frame(records, "costs"), dict(by="way", looks=looks(), errorbar=None, xlabel="tokens written")
+    lines(axes[0], found, "length", "counted", ylabel="multiply-adds, counted", xscale="log", yscale="log", **shared)
+    lines(axes[1], found, "length", "ratio", ylabel="CPU time / decoder with cache", xscale="log", **shared)
 
 
 def slopes_table(metrics: dict[str, Any]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from entp_lib.models import Transformer, build_model, costs
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.models.transformer import Attention
 from entp_papers.encoder_decoder.layers import Shape, attention_mask, random_stack
-from entp_papers.encoder_decoder.losses import IGNORED, MaskedBatch, Masking, check_labels, mask_tokens
+from entp_papers.encoder_decoder.losses import MaskedBatch, Masking, check_labels, mask_tokens
 
 WIDTH, HEADS = 16, 4
 MASKING = Masking(vocab_size=12, mask_token=11, special=(9, 10, 11))
@@ -51,7 +51,7 @@ def merged_as_printed(attention: Attention, x_BTD: Tensor) -> Tensor:
 
 
 def filled_with_a_number(scores: Tensor, mask: Tensor) -> Tensor:
-    """As printed: -10⁹ in place of hidden scores."""
+    """As printed: -10⁹ in place of hidden scores; of padding, the mask (B, T) goes on the scores as it is."""
     return scores.masked_fill(~mask, -1e9).softmax(-1)
 
 
@@ -84,11 +84,6 @@ def encoder(vocab_size: int = 8, places: int = 8, visible: bool = False) -> Call
     """States (B, T, D) of an encoder, as printed without positions (``places`` 0) or without a mask of padding."""
     stack = random_stack(Shape(2, 2, WIDTH, 32, vocab_size, places), 0)
     return torch.no_grad()(lambda tokens_BT: stack(tokens_BT, tokens_BT != PAD if visible else None))
-
-
-def loss_of_nothing(logits_NV: Tensor, labels_N: Tensor) -> Tensor:
-    """As printed: the mean over what is not ignored, be it nothing."""
-    return F.cross_entropy(logits_NV, labels_N, ignore_index=IGNORED)
 
 
 def loss_of_something(logits_NV: Tensor, labels_N: Tensor) -> Tensor:
@@ -130,20 +125,10 @@ def steps(model: Transformer, tokens_BT: Tensor, in_place: bool) -> Tensor:
     return logits_BV
 
 
-def plain_padding_mask(scores_BHTT: Tensor, visible_BT: Tensor) -> Tensor:
-    """As printed: the mask (B, T) goes on the scores as it is."""
-    return scores_BHTT.masked_fill(~visible_BT, -1e9).softmax(-1)
-
-
 def shaped_padding_mask(scores_BHTT: Tensor, visible_BT: Tensor) -> Tensor:
     """Corrected: as (B, 1, T, T), a row of the mask for every row of the batch."""
     mask = attention_mask(scores_BHTT.shape[-1], False, visible_BT)
     return scores_BHTT.masked_fill(~mask, -torch.inf).softmax(-1)
-
-
-def printed_costs(kind: str, cfg: ModelConfig, n: int) -> float:
-    """As printed: constant for an encoder that classifies, linear for a decoder that writes with a cache."""
-    return 1.0 if kind == "classify" else float(n)
 
 
 def right_costs(kind: str, cfg: ModelConfig, n: int) -> float:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from entp_lib.config import ModelConfig
 from entp_lib.models.transformer import Attention
 from entp_lib.validation import check_types, require
+from entp_papers.studies import at_least
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
@@ -41,8 +42,7 @@ class Shape:
     def __post_init__(self):
         check_types(self)
         self.attention_config()
-        for name in ("hidden", "vocab_size"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        at_least(1, hidden=self.hidden, vocab_size=self.vocab_size)
         require(self.max_length >= 0, f"max_length = {self.max_length}: must be 1 or more, or 0 for no positions")
 
     def attention_config(self) -> ModelConfig:

@@ -14,9 +14,9 @@ from entp_lib.models import build_model
 from entp_lib.models.huggingface import copy_gpt2
 from entp_lib.validation import ConfigError, one_of
 from entp_papers.encoder_decoder.bugs import drawn_attention, states, torch_attention
-from entp_papers.encoder_decoder.computing import largest
 from entp_papers.encoder_decoder.layers import Shape, Stack, random_stack
 from entp_papers.encoder_decoder.losses import MaskedBatch, Masking, mask_tokens
+from entp_papers.studies import Study, columns, largest
 
 VOCABULARY, PLACES = 29, 12
 
@@ -166,13 +166,13 @@ def properties() -> dict[str, float]:
 
 
 @torch.no_grad()
-def parity_study(libraries: Sequence[str]) -> tuple[dict[str, Any], dict[str, list]]:
+def parity_study(libraries: Sequence[str]) -> Study:
     """The largest difference of every part from its library's. ConfigError for a library that is not installed."""
     for name in libraries:
         one_of("library", name, PARTS)
-    found = [(library, part, compare()) for library in libraries for part, compare in PARTS[library].items()]
-    rows = dict(zip(("library", "part", "difference"), map(list, zip(*found, strict=True)), strict=True))
-    return {"largest_difference": max(rows["difference"]), "properties": properties()}, rows
+    found = [(library, *part) for library in libraries for part in PARTS[library].items()]
+    rows = [{"library": library, "part": part, "difference": compare()} for library, part, compare in found]
+    return {"largest_difference": max(row["difference"] for row in rows), "properties": properties()}, columns(rows)
 
 
 # --- Masked batches --------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def rates(tokens_BT: Tensor, batch: MaskedBatch, masking: Masking) -> list[dict[
     return found
 
 
-def masking_study(tokens: int, libraries: Sequence[str], seed: int = 0) -> tuple[dict[str, Any], dict[str, list]]:
+def masking_study(tokens: int, libraries: Sequence[str], seed: int = 0) -> Study:
     """Rates over so many random tokens, a tenth of them special, and the collator's for comparison.
 
     Metrics: counts of events that must not happen (a special token selected, an unselected one changed, a label that is
@@ -258,4 +258,4 @@ def masking_study(tokens: int, libraries: Sequence[str], seed: int = 0) -> tuple
         theirs = MaskedBatch(inputs_BT, labels_BT, batch.visible_BT)
         rows += [{"by": "transformers", **row} for row in rates(tokens_BT, theirs, masking)]
     metrics["largest_sigma"] = largest_sigma
-    return metrics, {name: [row[name] for row in rows] for name in rows[0]}
+    return metrics, columns(rows)

@@ -7,7 +7,6 @@ of a window, and are fine-tuned to find the one token of a window that was repla
 Letters: B batch, T tokens, W = T + 1 tokens of a window, C candidates, V vocabulary.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from entp_lib.models.entp import token_forwards
 from entp_lib.records import resuming
 from entp_lib.tasks import Text
 from entp_lib.tasks.base import generator_for, seed_from
-from entp_lib.training.loop import TrainingError, learning_rate, make_optimizer
+from entp_lib.training.loop import learning_rate, make_optimizer
 from entp_lib.validation import check_types, from_dict, require
 from entp_papers.encoder_decoder.losses import (
     Masking,
@@ -34,6 +33,7 @@ from entp_papers.encoder_decoder.losses import (
     masked_loss,
     prefix_loss,
 )
+from entp_papers.studies import Study, at_least, descend
 
 Labelled = tuple[Tensor, Tensor]  # windows (B, W) and the places of their misprints (B,)
 
@@ -42,7 +42,7 @@ OBJECTIVES = ("masked", "causal", "entp")
 
 
 @dataclass(frozen=True)
-class Setting:
+class ObjectiveConfig:
     """An objective, the sizes of model and tests, and ``text``, parameters of the task ``Text``.
 
     Of these ``prefixes`` concerns ENTP alone. ``labelled``: windows for fine-tuning, learned ``epochs`` times;
@@ -66,12 +66,11 @@ class Setting:
 
     def __post_init__(self):
         check_types(self)
-        for name in ("labelled", "epochs", "tested", "curve_windows"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: must be at least 1")
+        at_least(1, labelled=self.labelled, epochs=self.epochs, tested=self.tested, curve_windows=self.curve_windows)
         few = 0 <= self.candidates <= self.tested
         require(few, f"candidates = {self.candidates}: must be 0 to tested = {self.tested}")
         require(self.tune_lr > 0, f"tune_lr = {self.tune_lr}: must be above 0")
-        require(self.task().context >= 2, f"context = {self.task().context}: must be at least 2")
+        at_least(2, context=self.task().context)
         self.masking()
 
     def task(self) -> Text:
@@ -97,7 +96,7 @@ def windows(task: Text, count: int, *seed: int | str, evaluating: bool = False) 
 
 
 def step_losses(
-    setting: Setting, model: Transformer, window_BW: Tensor, wanted_BT: Tensor, *seed: int | str
+    setting: ObjectiveConfig, model: Transformer, window_BW: Tensor, wanted_BT: Tensor, *seed: int | str
 ) -> Iterator[Tensor]:
     """The loss of one step in parts to be added up, each with its own gradient."""
     if setting.objective == "masked":
@@ -111,7 +110,7 @@ def step_losses(
 
 
 def train(
-    setting: Setting, schedule: TrainConfig, model_seed: int, data_seed: int
+    setting: ObjectiveConfig, schedule: TrainConfig, model_seed: int, data_seed: int
 ) -> tuple[Transformer, dict[str, list], dict[str, float]]:
     """A trained model, its curves, and what it cost: ``token_forwards`` and ``cpu_seconds`` without evaluation.
 
@@ -127,18 +126,8 @@ def train(
     for step in resuming.steps(resuming.Progress(curves, spent), schedule.steps, model, optimizer):
         begun = time.process_time()
         window_BW, wanted_BT = windows(task, schedule.batch_size, "objectives", data_seed, step)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, schedule)
-        loss = 0.0
-        for part in step_losses(setting, model, window_BW, wanted_BT, data_seed, step):
-            part.backward()
-            loss += float(part.detach())
-        if not math.isfinite(loss):
-            raise TrainingError(f"the {setting.objective} loss is {loss} at step {step}; a lower max_lr may help")
-        if schedule.grad_clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), schedule.grad_clip)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        parts = step_losses(setting, model, window_BW, wanted_BT, data_seed, step)
+        loss = descend(model, optimizer, parts, learning_rate(step, schedule), schedule.grad_clip)
         spent["cpu_seconds"] += time.process_time() - begun
         spent["token_forwards"] += forwards(setting, wanted_BT)
         spent["loss"], spent["steps"] = spent["loss"] + loss, spent["steps"] + 1
@@ -150,7 +139,7 @@ def train(
     return model.eval(), curves, {name: spent[name] for name in ("token_forwards", "cpu_seconds")}
 
 
-def forwards(setting: Setting, wanted_BT: Tensor) -> int:
+def forwards(setting: ObjectiveConfig, wanted_BT: Tensor) -> int:
     """Tokens that one step sends through the stack; a masked model reads a window's last token too."""
     if setting.objective == "masked":
         return wanted_BT.numel() + len(wanted_BT)
@@ -162,7 +151,7 @@ def in_batches(score: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def next_token_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+def next_token_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
     """Loss (B, T) of every next token after its prefix, in nats, by each model in its own way.
 
     The mask token is left out of what a model may answer: it never comes.
@@ -173,7 +162,7 @@ def next_token_losses(setting: Setting, model: Transformer, window_BW: Tensor) -
     return found
 
 
-def losses_of(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+def losses_of(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
     mask, targets_BT = setting.masking().mask_token, window_BW[:, 1:]
     if setting.objective == "masked":
         lengths = range(1, window_BW.shape[1])
@@ -184,7 +173,7 @@ def losses_of(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor
 
 
 @torch.no_grad()
-def middle_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+def middle_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
     """Loss (B,) of the token in the middle: a masked model sees both sides of it, the others the left one."""
     middle = window_BW.shape[1] // 2
     if setting.objective != "masked":
@@ -197,7 +186,7 @@ def middle_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Te
 
 
 @torch.no_grad()
-def candidate_losses(setting: Setting, model: Transformer, window_BW: Tensor) -> Tensor:
+def candidate_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
     """Loss (B,) of the middle token by a causal model that tries every token there and reads on to the window's end.
 
     By Bayes' rule p(x_i | both sides) is p(window with x_i) over the sum for all candidates: C passes in place of one.
@@ -272,12 +261,8 @@ def fine_tuned(
     for epoch in range(epochs):
         order = torch.randperm(len(windows_BT), generator=generator_for("cpu", "misprint order", seed, epoch))
         for pick in order.split(batch_size):
-            for group in optimizer.param_groups:
-                group["lr"] = lr * (1 - step / steps)
-            F.cross_entropy(pointer(windows_BT[pick]), places_B[pick]).backward()
-            nn.utils.clip_grad_norm_(pointer.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            loss = F.cross_entropy(pointer(windows_BT[pick]), places_B[pick])
+            descend(pointer, optimizer, [loss], lr * (1 - step / steps), 1.0)
             step += 1
     pointer.eval()
     with torch.no_grad():
@@ -285,15 +270,16 @@ def fine_tuned(
         return sum(int((pointer(part).argmax(-1) == places).sum()) for part, places in parts) / len(tested[1])
 
 
-def objective_study(
-    setting: dict[str, Any], train_config: dict[str, Any], model_seed: int, data_seed: int
-) -> tuple[dict[str, Any], dict[str, list]]:
+def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model_seed: int, data_seed: int) -> Study:
     """One model trained, tested and fine-tuned; for comparison, fine-tuned alike, one that was not trained before.
 
     Metrics: losses in nats on the same windows for every objective, the ``accuracy`` of finding misprints, and
     ``fresh_accuracy`` of weights not trained before. Curves by step, and the next token's loss by length of the prefix.
     """
-    chosen, schedule = from_dict(Setting, setting, "setting."), from_dict(TrainConfig, train_config, "train_config.")
+    chosen, schedule = (
+        from_dict(ObjectiveConfig, setting, "setting."),
+        from_dict(TrainConfig, train_config, "train_config."),
+    )
     model, curves, spent = train(chosen, schedule, model_seed, data_seed)
     task = chosen.task()
     shown_BW = windows(task, chosen.tested, "final", data_seed, evaluating=True)[0]

@@ -1,39 +1,33 @@
-"""Count3 (§6, Figure 3) and its control Count2 (appendix C.1), for the three architectures."""
+"""Count3 (§6, Figure 3) for the three architectures, its control Count2 (appendix C.1), and its harder splits.
+
+``count3`` is the paper's; in ``count3_unseen`` seeds hardly repeat as sequences, and in the ``sets`` of both a seed is
+held out in all its orders (``count3_sets``).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.experiments.changes import LONGER
-from entp_lib.experiments.experiment import (
-    Experiment,
-    PlannedRun,
-    Tier,
-    by_seed,
-    compute_ratio,
-    name_of,
-    planned,
-    select,
-    twins,
-)
-from entp_lib.experiments.frames import by_position, paired, processor_share, summary
+from entp_lib.config import SIZES, TrainConfig
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards
+from entp_lib.experiments.comparisons import Comparisons, Paired, measured
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import by_position, levels, processor_share, select, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.plans import Arm, Plan, Tier, Variant
 from entp_lib.records.store import Record
 from entp_lib.statistics import first_at
-from entp_lib.tasks import Counting
 from entp_lib.validation import require
-from entp_papers.entp import plateau
-from entp_papers.entp.pairless import by_length
+from entp_papers.entp import count3_questions as questions
+from entp_papers.entp.pairless import by_length, no_pairs_found
 
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """What notebook 03 accepts: ``threshold`` is the token accuracy whose first crossing is timed, in (0, 1)."""
+    """Parameters of notebook 03b: ``threshold`` is the token accuracy whose first crossing is timed, in (0, 1)."""
 
     threshold: float = 0.8
 
@@ -47,180 +41,111 @@ def check_threshold(threshold: float) -> None:
     require(0 < threshold < 1, f"threshold = {threshold}: must be between 0 and 1")
 
 
-PAPER_TASK = dict(length=64, seed_length=16, symbols=64)
+ARMS = {
+    "decoder": Arm("decoder"),
+    "prefix_decoder": Arm("prefix_decoder"),
+    "entp": Arm("entp"),
+    EQUAL_FORWARDS: Arm("decoder", equal_forwards),
+    "small_entp": Arm("entp", model=SIZES["small"], once=True),  # of size Small, which the authors never logged
+}
+ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
+WITH_LONGER = (*ARCHITECTURES, EQUAL_FORWARDS)
+# Count2 is run where it costs seconds; the paper has it for a language model only.
+VARIANTS = {"count3": Variant(dict(order=3)), "count2": Variant(dict(order=2), arms=("decoder",))}
 
-# paper: the authors' schedule (reference values were logged at step 150,000). gpu: the same, stopped at 12,000 steps,
-# where their log has 0.174 of the tokens (ENTP) against 0.083 (decoder), for two paired seeds.
+SMOKE = TrainConfig(steps=20, batch_size=16, warmup_steps=5, eval_every=10, eval_sequences=64, final_eval_sequences=128)
+REDUCED = TrainConfig(
+    steps=1200,
+    batch_size=64,
+    max_lr=3e-3,
+    min_lr=3e-4,
+    warmup_steps=100,
+    eval_every=50,
+    eval_sequences=512,
+    final_eval_sequences=4096,
+)
+PAPER = TrainConfig(steps=150_000, decay_steps=100_000, eval_every=500, eval_sequences=6400, precision="bf16")
+PAPER_TASK = dict(length=64, seed_length=16, symbols=64)
+REDUCED_TASK = dict(length=10, seed_length=4, symbols=10, held_out=0.2)
+REDUCED_MODEL = dict(n_layers=3, n_heads=4, width=64)
+MEDIUM = SIZES["medium"]
+
 TIERS = {
     "smoke": Tier(
-        dict(length=8, seed_length=3, symbols=8),
-        dict(n_layers=2, n_heads=2, width=16),
-        TrainConfig(
-            steps=20,
-            batch_size=16,
-            warmup_steps=5,
-            eval_every=10,
-            eval_sequences=64,
-            final_eval_sequences=128,
-        ),
-        2,
+        dict(length=8, seed_length=3, symbols=8), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2, arms=WITH_LONGER
     ),
     # The largest reduced Count3 that two cores learn within ten minutes (docs/journal has the search). It has only
     # 10^4 seeds, so a fifth of them is kept for evaluation.
-    "quick": Tier(
-        dict(length=10, seed_length=4, symbols=10, held_out=0.2),
-        dict(n_layers=3, n_heads=4, width=64),
-        TrainConfig(
-            steps=1200,
-            batch_size=64,
-            max_lr=3e-3,
-            min_lr=3e-4,
-            warmup_steps=100,
-            eval_every=50,
-            eval_sequences=512,
-            final_eval_sequences=4096,
-        ),
-        5,
-    ),
-    # To the plateau: quick's task and model, four times the steps, and a decoder with ENTP's token-forwards.
+    "quick": Tier(REDUCED_TASK, REDUCED_MODEL, REDUCED, 5, arms=ARCHITECTURES),
+    # To the end: quick's task and model, four times the steps, and a decoder with ENTP's token-forwards.
     "overnight": Tier(
-        dict(length=10, seed_length=4, symbols=10, held_out=0.2),
-        dict(n_layers=3, n_heads=4, width=64),
-        TrainConfig(
-            steps=4800,
-            batch_size=64,
-            max_lr=3e-3,
-            min_lr=3e-4,
-            warmup_steps=100,
-            eval_every=24,
-            eval_sequences=512,
-            final_eval_sequences=4096,
-        ),
+        REDUCED_TASK,
+        REDUCED_MODEL,
+        replace(REDUCED, steps=4800, eval_every=24),
         5,
+        arms=WITH_LONGER,
+        variants=("count3",),
+        by_seed=True,
     ),
+    # The authors' schedule, stopped at 12,000 steps, where their log has 0.174 of the tokens (ENTP) against 0.083
+    # (decoder), for two paired seeds: what a lease of half an hour has room for.
     "gpu": Tier(
         PAPER_TASK,
-        dict(n_layers=6, n_heads=6, width=384),
-        TrainConfig(steps=12_000, decay_steps=100_000, eval_every=100, eval_sequences=1024, precision="bf16"),
+        MEDIUM,
+        replace(PAPER, steps=12_000, eval_every=100, eval_sequences=1024),
         2,
+        arms=("decoder", "entp", "small_entp"),
+        variants=("count3",),
     ),
-    "paper": Tier(
-        PAPER_TASK,
-        dict(n_layers=6, n_heads=6, width=384),
-        TrainConfig(steps=150_000, decay_steps=100_000, eval_every=500, eval_sequences=6400, precision="bf16"),
-        5,
-    ),
+    "paper": Tier(PAPER_TASK, MEDIUM, PAPER, 5, arms=ARCHITECTURES, variants=("count3",)),  # logged at its end
 }
-
-
-ARCHITECTURES = ("decoder", "prefix_decoder", "entp")
-ORDERS = {"count3": 3, "count2": 2}
-WITH_CONTROL = ("smoke", "quick")  # Count2 is run where it costs seconds; the paper has it for a language model only
-WITH_LONGER = ("smoke", "overnight")  # where a decoder is given ENTP's token-forwards
-ON_GPU = ("decoder", "entp")  # what a lease of half an hour has room for
-SMALL_ENTP = "small_entp"  # the arm of an ENTP of size Small, which the authors never logged
-
-
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every architecture and seed of a tier on Count3, and a decoder on its control."""
-    if tier not in TIERS:
-        return []
-    setting = TIERS[tier]
-    runs = []
-    for name, architectures in (("count3", ARCHITECTURES), ("count2", ("decoder",))):
-        if name == "count2" and tier not in WITH_CONTROL:
-            continue
-        params = {**setting.task, "order": ORDERS[name]}
-        task = Counting(**params)
-        model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
-        base = RunConfig("count3", tier, "counting", params, model, setting.train)
-        if tier == "gpu":
-            runs += twins(base, ON_GPU, seeds or setting.seeds, task=name)
-            last = runs[-1].config  # the small one with the last seed, so that it comes behind the pairs
-            small = ModelConfig.from_size("small", architecture="entp", vocab_size=64, max_length=64)
-            runs.append(planned(replace(last, model=small), task=name, arm=SMALL_ENTP))
-            continue
-        runs += twins(base, architectures, seeds or setting.seeds, task=name)
-        if name == "count3" and tier in WITH_LONGER:
-            longer = replace(base, train=base.train.lengthened(compute_ratio(task)))
-            runs += twins(longer, ("decoder",), seeds or setting.seeds, task=name, arm=LONGER)
-    return by_seed(runs) if tier == "overnight" else runs
-
-
 # Seeds that hardly repeat as sequences: a run of 12,000 steps draws 768,000 of 10^6. Up to order they do
 # (count3_sets).
 UNSEEN = {
-    "smoke": TIERS["smoke"],
+    "smoke": replace(TIERS["smoke"], by_seed=True),
     "overnight": Tier(
         dict(length=10, seed_length=6, symbols=10, held_out=0.1),
-        dict(n_layers=3, n_heads=4, width=64),
-        replace(TIERS["overnight"].train, steps=12_000, eval_every=60),
+        REDUCED_MODEL,
+        replace(REDUCED, steps=12_000, eval_every=60),
         5,
+        arms=WITH_LONGER,
+        by_seed=True,
     ),
 }
 
 
-def plan_unseen(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every architecture on Count3 with seeds that hardly repeat, and a decoder at ENTP's token-forwards."""
-    return beside_longer("count3_unseen", tier, UNSEEN, {}, ARCHITECTURES, seeds)
-
-
-def beside_longer(
-    name: str, tier: str, tiers: Mapping[str, Tier], params: Mapping[str, Any], architectures: Sequence[str], seeds: int
-) -> list[PlannedRun]:
-    """Architectures on the task of a tier, ``params`` set, and a decoder at ENTP's token-forwards; seeds outermost."""
-    if tier not in tiers:
-        return []
-    setting = tiers[tier]
-    task = Counting(**{**setting.task, **params})
-    model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
-    base = RunConfig(name, tier, "counting", {**setting.task, **params}, model, setting.train)
-    longer = replace(base, train=base.train.lengthened(compute_ratio(task)))
-    runs = twins(base, architectures, seeds or setting.seeds)
-    return by_seed([*runs, *twins(longer, ("decoder",), seeds or setting.seeds, arm=LONGER)])
-
-
-# Claims from final values: metric, first and second arm of the difference.
-PAIRS = {
-    "F2-tokens": ("token_accuracy", "entp", "decoder"),
-    "F2-sequences": ("sequence_accuracy", "entp", "decoder"),
-    "F2-prefix": ("token_accuracy", "prefix_decoder", "decoder"),
-    "F2-prefix-fails": ("sequence_accuracy", "entp", "prefix_decoder"),
-}
+def by_multiset(tiers: Mapping[str, Tier]) -> dict[str, Tier]:
+    """Decoder, ENTP and a decoder with its token-forwards on seeds that are held out in all their orders."""
+    held = {tier: {"held_out": 0.2} if tier == "smoke" else {} for tier in ("smoke", "overnight")}
+    return {
+        tier: replace(
+            tiers[tier],
+            task={**tiers[tier].task, "held_out_by": "multiset", **share},
+            arms=("decoder", "entp", EQUAL_FORWARDS),
+            variants=(),
+            by_seed=True,
+        )
+        for tier, share in held.items()
+    }
 
 
 REACHED_UNSEEN = 0.80  # of tokens; 0.95, which is timed on quick's task, is above the end of this one's pilot
 
 
-def measure_unseen(records: Sequence[Record]) -> list[Measurement]:
-    """Count3 with seeds that hardly repeat: ENTP less each other arm in final token accuracy, and by prefix length."""
-    leads = plateau.leads(records, {"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"})
-    return leads + plateau.growth(records)
-
-
-def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Finding 2, token and sequence accuracy apart, the prefix decoder, and the control, from final values."""
-    if not records:
+def control(records: Sequence[Record]) -> list[Measurement]:
+    """C1-count2: whether a decoder finds Count2 easier, above the mode baseline of each."""
+    parts = [select(records, task=name, arm="decoder") for name in ("count2", "count3")]
+    if not all(parts):
         return []
-    tier = records[0].config.tier
-    count3, count2 = select(records, task="count3"), select(records, task="count2")
-    table, found = summary(count3), []
-    for claim, (metric, *arms) in PAIRS.items():
-        used = tuple(name_of(r) for r in select(count3, arm=tuple(arms)))
-        values = paired(table, metric, *arms).tolist()
-        stand, barred = plateau.stand(table, metric, arms), plateau.pairless(count3, arms)
-        found.append(Measurement(claim, values, tier, used, tier == "paper", stand, barred))
-    if tier in WITH_LONGER:  # quick stops in the middle of the course
-        found += plateau.measure(count3)
-    if count2:
-        used = tuple(name_of(r) for r in [*select(count3, arm="decoder"), *count2])
-        gap = control_gaps(records)["above_baseline"].tolist()
-        parts = [(part, summary(select(part, arm="decoder"))) for part in (count2, count3)]
-        stand = tuple(side for _, table in parts for side in plateau.stand(table, "token_accuracy", ("decoder",)))
-        within = [plateau.pairless(part, ("decoder",)) for part, _ in parts]
-        barred = "; ".join(within) if all(within) else ""
-        found.append(Measurement("C1-count2", gap, tier, used, tier == "paper", stand, barred))
-    return found
+    sides = []
+    for part in parts:
+        table = summary(part)
+        floor = table["baseline_token_accuracy"].mean()
+        sides += levels(table, "token_accuracy", ("decoder",), floor=floor, ceiling=1.0, distance=questions.NEAR)
+    without = [no_pairs_found(part, ("decoder",)) for part in parts]
+    barred = "; ".join(without) if all(without) else ""
+    gaps = control_gaps(records)["above_baseline"]
+    return [measured("C1-count2", gaps, [*parts[1], *parts[0]], True, levels=tuple(sides), excluded_because=barred)]
 
 
 def control_gaps(records: Sequence[Record]) -> pd.DataFrame:
@@ -261,20 +186,54 @@ def time_to_threshold(records: Sequence[Record], threshold: float) -> pd.DataFra
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
+def lead_claims(claims: Mapping[str, str], others: Sequence = ()) -> Comparisons:
+    """ENTP less other arms in final token accuracy; ``claims``: claim to arm."""
+    rows = [Paired(claim, "token_accuracy", "entp", arm) for claim, arm in claims.items()]
+    return Comparisons(rows, excluded=no_pairs_found, others=others)
+
+
 COUNT3 = Experiment(
-    name="count3",
-    version=1,
-    title="Count3 for three architectures, and Count2, the control",
-    notebook="03_count3",
-    plan=plan,
-    measure=measure,
+    "count3",
+    1,
+    "Count3 for three architectures, and Count2, the control",
+    "03_count3",
+    Plan("count3", "counting", TIERS, ARMS, VARIANTS, variant_label="task"),
+    Comparisons(
+        (
+            Paired("F2-tokens", "token_accuracy", "entp", "decoder", dict(task="count3")),
+            Paired("F2-sequences", "sequence_accuracy", "entp", "decoder", dict(task="count3")),
+            Paired("F2-prefix", "token_accuracy", "prefix_decoder", "decoder", dict(task="count3")),
+            Paired("F2-prefix-fails", "sequence_accuracy", "entp", "prefix_decoder", dict(task="count3")),
+        ),
+        excluded=no_pairs_found,
+        paper=True,
+        others=(questions.measure, control),
+    ),
 )
 COUNT3_UNSEEN = Experiment(
-    name="count3_unseen",
-    version=1,
-    title="Count3 with seeds that hardly repeat",
-    notebook="03_count3",
-    plan=plan_unseen,
-    measure=measure_unseen,
+    "count3_unseen",
+    1,
+    "Count3 with seeds that hardly repeat",
+    "03b_count3_details",
+    Plan("count3_unseen", "counting", UNSEEN, ARMS),
+    lead_claims({"F2-unseen": "decoder", "F2-unseen-prefix": "prefix_decoder"}, (questions.growth,)),
+    changeable=False,
+)
+COUNT3_SETS = Experiment(
+    "count3_sets",
+    1,
+    "Count3 with seeds held out in all their orders",
+    "03_count3",
+    Plan("count3_sets", "counting", by_multiset(TIERS), ARMS),
+    lead_claims({"F2-sets": "decoder"}),
+    changeable=False,
+)
+COUNT3_UNSEEN_SETS = Experiment(
+    "count3_unseen_sets",
+    1,
+    "Count3 with many seeds, held out in all their orders",
+    "03_count3",
+    Plan("count3_unseen_sets", "counting", by_multiset(UNSEEN), ARMS),
+    lead_claims({"F2-unseen-sets": "decoder", "F2-unseen-sets-fair": EQUAL_FORWARDS}),
     changeable=False,
 )

@@ -1,28 +1,36 @@
-"""Pictures of notebook 03: a comparison over training, per token-forward and by prefix length."""
+"""Pictures of notebook 03: a comparison over training, per token-forward and by prefix length; steps and compute."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from entp_lib.experiments import figures
-from entp_lib.experiments.frames import curves
+from entp_lib.experiments.frames import curves, published
 from entp_lib.records.store import Record
-from entp_papers.entp.count3 import positions
+from entp_papers.entp.count3 import PAPER_TASK, positions
+from entp_papers.entp.deciding import step_ratios
 from entp_papers.entp.logged import ARMS, spent
 from entp_papers.entp.pairless import lookup
 
-ALT = "Token accuracy against steps, against token-forwards, and at the end by prefix length, by arm."
-MODE = dict(color=figures.PALETTE["baseline"], ls="--", label="mode baseline")
-PAIRLESS = dict(color=figures.PALETTE["baseline"], ls="-.", label="no pair looked at")
+ALT = "Token accuracy by steps and by token-forwards, and ENTP less each decoder by steps and by prefix length."
+MODE = dict(color=figures.PALETTE["baseline"], ls="--", lw=1.2, label="mode baseline")
+RATIO_ALT = (
+    "A decoder's steps over ENTP's to the same loss, by how far that is to the bound: the authors' log and ours."
+)
+PAIRLESS = dict(color=figures.PALETTE["baseline"], ls="-.", lw=1.2, label="no pair looked at")
+GUESSES = {"mode": MODE, "pairless": PAIRLESS}
 
 
-def guesses(ax, params: Mapping[str, Any], score: str = "token_accuracy", task: str = "counting") -> None:
+def guesses(
+    ax, params: Mapping[str, Any], score: str = "token_accuracy", task: str = "counting", which: Sequence = (*GUESSES,)
+) -> None:
     """Draw across ``ax`` what the commonest answer at each position scores, and what whoever looks at no pair does."""
     found = lookup(task, params)[0]
-    for name, look in (("mode", MODE), ("pairless", PAIRLESS)):
-        ax.axhline(found[name][score], **look)
+    for name in which:
+        ax.axhline(found[name][score], **GUESSES[name])
 
 
 def guesses_by_length(ax, by_n: pd.DataFrame) -> None:
@@ -30,32 +38,59 @@ def guesses_by_length(ax, by_n: pd.DataFrame) -> None:
     means = by_n.groupby("position")[["baseline", "pairless"]].mean()
     for name, look in (("baseline", MODE), ("pairless", PAIRLESS)):
         ax.plot(means.index, means[name], **look)
-    ax.set_xticks(means.index[:: 1 + len(means) // 8])
+
+
+def length_ticks(ax, by_n: pd.DataFrame) -> None:
+    """Ticks at whole prefix lengths, about eight of them."""
+    lengths = sorted(by_n["position"].unique())
+    ax.set_xticks(lengths[:: 1 + len(lengths) // 8])
 
 
 def courses(records: Sequence[Record], title: str, beyond: Sequence[str] = ()) -> Figure:
-    """Token accuracy of every arm against steps and against token-forwards, and at the end by prefix length.
+    """Token accuracy against steps and token-forwards; ENTP less each decoder by steps, and at the end by length.
 
-    ``beyond``: arms that the first panel leaves out, since their steps go far beyond the others'.
+    ``beyond``: arms that the panels by step leave out, since their steps go far beyond the others'. A prefix decoder,
+    whose curves are the decoder's, is not drawn.
     """
-    course, by_n = curves(records), positions(records)
+    course, by_n = (table[table["arm"] != "prefix_decoder"] for table in (curves(records), positions(records)))
     course["thousands"] = course["step"] / 1000
-    fig, axes = figures.panels(3, height=2.6)
-    panels = (
-        (course[~course["arm"].isin(beyond)], "thousands", "step (thousands)"),
-        (course, "token_forwards", "token-forwards"),
-        (by_n, "position", "prefix length n"),
-    )
-    for ax, (table, x, label) in zip(axes, panels, strict=True):
-        at = "step" if x == "token_forwards" else ""
-        figures.seed_curves(ax, table, x, "token_accuracy", xlabel=label, ylabel="token accuracy", at=at)
-        figures.tell_apart(ax)
-    axes[1].set_xscale("log")
-    for ax in axes[:2]:
-        guesses(ax, records[0].config.task_params)
-    guesses_by_length(axes[2], by_n)
-    figures.legend_beside(axes[2])
-    axes[0].set_title(f"{title}, {figures.tier_note(records)}")
+    near = course[~course["arm"].isin(beyond)]
+    others = [arm for arm in dict.fromkeys(course["arm"]) if arm != "entp"]
+    fig, ((by_step, by_forward), (gap, gap_by_n)) = figures.panels(2, 2, height=2.3)
+    figures.lines(by_step, near, "thousands", "token_accuracy", xlabel="step (thousands)")
+    figures.lines(by_forward, course, "token_forwards", "token_accuracy", xscale="log")
+    for ax in (by_step, by_forward):
+        guesses(ax, records[0].config.task_params, which=("pairless",))
+    for ax, table, x, label in (
+        (gap, near, "thousands", "step (thousands)"),
+        (gap_by_n, by_n, "position", "prefix length n"),
+    ):
+        figures.differences(
+            ax, table, x, "token_accuracy", others, xlabel=label, ylabel="difference\nin token accuracy"
+        )
+    length_ticks(gap_by_n, by_n)
+    figures.legend(fig)
+    figures.title(fig, f"{title}, {figures.tier_note(records)}")
+    return fig
+
+
+def held_out_sets(sets: Mapping[str, tuple[Sequence[Record], float]]) -> Figure:
+    """A row for each split by sets: token accuracy by steps, and at the end ENTP less each decoder by prefix length.
+
+    ``sets``: by name the runs, and the token accuracy on sequences whose sets were trained on in other orders.
+    """
+    fig, axes = figures.panels(2, len(sets), height=2.3, squeeze=False)
+    for (by_step, gap), (name, (records, known)) in zip(axes, sets.items(), strict=True):
+        by_n = positions(records)
+        figures.lines(by_step, curves(records), "step", "token_accuracy", xscale="log", ylim=(0, 1.02))
+        guesses(by_step, records[0].config.task_params, which=("pairless",))
+        by_step.axhline(known, color="grey", ls=":", label="trained sets,\nin other orders")
+        others = [arm for arm in dict.fromkeys(by_n["arm"]) if arm != "entp"]
+        labels = dict(xlabel="prefix length n", ylabel="difference\nin token accuracy")
+        figures.differences(gap, by_n, "position", "token_accuracy", others, **labels)
+        length_ticks(gap, by_n)
+        by_step.set_title(f"{name.replace('seeds', 'prompts')}, {figures.tier_note(records)}")
+    figures.legend(fig)
     return fig
 
 
@@ -63,16 +98,71 @@ def steps_and_compute(record: Record) -> Figure:
     """Steps (left) and multiply-adds (right) to a share of the tokens, decoder and ENTP of a logged pair."""
     found = spent(record)
     fig, axes = figures.panels(2)
-    for ax, (kind, unit, label) in zip(
+    for ax, (kind, unit, label, title) in zip(
         axes,
-        (("steps", 1e3, "steps to it (thousands)"), ("multiply-adds", 1e15, "multiply-adds to it (10¹⁵)")),
+        (
+            ("steps", 1e3, "steps to it (thousands)", "ENTP needs fewer steps,"),
+            ("multiply-adds", 1e15, "multiply-adds to it (10¹⁵)", "not less compute"),
+        ),
         strict=True,
     ):
-        for arm in ARMS:
-            values = found[kind, arm] / unit
-            figures.draw_arm(ax, arm, values.index, values, values, values, marker="o", ms=4)
-        ax.set(xlabel="token accuracy", ylabel=label, ylim=0)
+        table = (found[kind] / unit)[list(ARMS)].melt(var_name="arm", value_name=kind, ignore_index=False).reset_index()
+        figures.lines(ax, table, "level", kind, errorbar=None, xlabel="token accuracy", ylabel=label, title=title)
+        ax.set_ylim(0)
     axes[0].legend()
-    axes[0].set_title("ENTP needs fewer steps,")
-    axes[1].set_title("not less compute")
+    return fig
+
+
+SHARES = tuple(np.round(np.arange(0.3, 1.26, 0.05), 2).tolist())  # of the way from x_n alone to the pairless bound
+PARTS = 1.4  # the ratio above which a setting of the gate parts, by its design
+LOG = "authors' log, length 64"
+
+
+def ratios_by_share(settings: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
+    """Steps of a decoder over ENTP's to the same loss, long: columns setting, seed, share, ratio; the authors' first.
+
+    ``share``: of the way from the loss of the best predictor that sees x_n alone to that of the best that looks at no
+    pair, both of the setting's own task. ``settings``: by name records of "decoder" and "entp". A share that a run of
+    any seed does not reach is left out. The authors' are of their logged training loss, Medium, one run each.
+    """
+    log = published("entp", "count3_curves").query("size == 'medium'").rename(columns={"train_loss": "loss"})
+    logged = [
+        Record(LOG, 1, None, {}, part[["step", "loss"]].to_dict("list"), {}, labels={"arm": arm, "seed": 0})
+        for arm, part in log.groupby("architecture")
+    ]
+    rows = []
+    for name, runs in {LOG: logged, **settings}.items():
+        found = lookup("counting", runs[0].config.task_params if name != LOG else PAPER_TASK)[0]
+        by_seed = {
+            seed: step_ratios(
+                [r for r in runs if r.labels["seed"] == seed and r.labels["arm"] in ARMS],
+                found["last"]["loss"],
+                found["pairless"]["loss"],
+                SHARES,
+            )
+            for seed in dict.fromkeys(r.labels["seed"] for r in runs)
+        }
+        whole = pd.DataFrame(by_seed).dropna().rename_axis("share").reset_index()
+        rows.append(whole.melt("share", var_name="seed", value_name="ratio").assign(setting=name))
+    return pd.concat(rows, ignore_index=True)
+
+
+def step_ratio(settings: Mapping[str, Sequence[Record]]) -> Figure:
+    """``ratios_by_share`` against the share, means over seeds with 95 % intervals; the log and four of ours a panel."""
+    table, ours = ratios_by_share(settings), list(settings)
+    groups = [ours[i : i + 4] for i in range(0, len(ours), 4)] or [[]]
+    fig, axes = figures.panels(len(groups), width=4.2, height=2.9, sharey=True, squeeze=False)
+    for ax, group in zip(axes[0], groups, strict=True):
+        colours, markers = figures.OTHERS, "osD^v"
+        looks = {n: figures.Look(c, n, "-", m) for n, c, m in zip((LOG, *group), colours, markers, strict=False)}
+        part = table[table["setting"].isin(looks)]
+        figures.lines(ax, part, "share", "ratio", by="setting", looks=looks, errorbar=figures.interval(0), marks=20)
+        ax.axhline(1, color="grey", lw=0.8)
+        ax.axhline(PARTS, color="grey", lw=0.8, ls=":")
+        ax.axvline(1, color="grey", lw=0.8, ls=":")
+        ax.set(xlabel="share of the way from the loss of $x_n$ alone\nto the pairless bound", ylabel="")
+    axes[0, 0].set(ylabel="decoder's steps / ENTP's", ylim=0)
+    axes[0, 0].text(SHARES[0], PARTS, "parts above", fontsize=7, color="grey", va="bottom")
+    figures.title(fig, "Steps to the same loss, decoder over ENTP")
+    figures.legend(fig)
     return fig

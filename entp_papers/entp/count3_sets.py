@@ -6,9 +6,8 @@ there nearly all are of a prefix that is, up to that order, a prefix of some tra
 multiset goes to one side with all its orders; what is seen then is what different seeds have grown to alike.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -16,34 +15,16 @@ import torch
 from torch import Tensor
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.changes import LONGER
-from entp_lib.experiments.experiment import (
-    Experiment,
-    PlannedRun,
-    Tier,
-    no_claims,
-    planned_study,
-)
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.records.store import Record
 from entp_lib.tasks import Counting, build_task
 from entp_lib.tasks.counting import next_symbols
 from entp_lib.validation import require
-from entp_papers.entp import count3, count3_long, plateau
+from entp_papers.entp.pilot_runs import COUNT3_LONG_ALL
 
 CHUNK = 65_536  # training sequences at a time
 SCORED = 4096  # sequences, as many as a run's final scores are of
-SHARE = 0.2  # held out at the tier whose task holds nothing out
-
-
-def planner(name: str, tiers: dict[str, Tier]) -> Callable[[str, int], list[PlannedRun]]:
-    """The plan of an experiment: decoder, ENTP and a decoder with ENTP's token-forwards on a task of ``tiers``."""
-    asked = {tier: tiers[tier] for tier in ("smoke", "overnight")}
-
-    def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-        params = {"held_out_by": "multiset", **({"held_out": SHARE} if tier == "smoke" else {})}
-        return count3.beside_longer(name, tier, asked, params, ("decoder", "entp"), seeds)
-
-    return plan
 
 
 def seen(task: Counting) -> pd.Series:
@@ -113,45 +94,21 @@ def repeats_study(task: dict[str, Any], trained: int, scored: int) -> tuple[dict
 
 def plan_repeats(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """A simulation for each schedule at length 24, of as many training sequences as a run of it draws."""
-    configs = {run.config.train.steps: run.config for run in count3_long.plan(tier, 1)}
-    return [
-        planned_study(
-            StudyConfig(
-                "count3_repeats",
-                tier,
-                "counting_repeats",
-                {"task": config.task_params, "trained": steps * config.train.batch_size, "scored": SCORED},
-            )
-        )
-        for steps, config in sorted(configs.items())
-    ]
+    configs = {run.config.train.steps: run.config for run in COUNT3_LONG_ALL.plan(tier, 1)}
+    runs = []
+    for steps, config in sorted(configs.items()):
+        params = {"task": config.task_params, "trained": steps * config.train.batch_size, "scored": SCORED}
+        runs.append(planned_study(StudyConfig("count3_repeats", tier, "counting_repeats", params)))
+    return runs
 
 
-COUNT3_SETS = Experiment(
-    name="count3_sets",
-    version=1,
-    title="Count3 with seeds held out in all their orders",
-    notebook="03_count3",
-    plan=planner("count3_sets", count3.TIERS),
-    measure=partial(plateau.leads, claims={"F2-sets": "decoder"}),
-    changeable=False,
-)
-COUNT3_UNSEEN_SETS = Experiment(
-    name="count3_unseen_sets",
-    version=1,
-    title="Count3 with many seeds, held out in all their orders",
-    notebook="03_count3",
-    plan=planner("count3_unseen_sets", count3.UNSEEN),
-    measure=partial(plateau.leads, claims={"F2-unseen-sets": "decoder", "F2-unseen-sets-fair": LONGER}),
-    changeable=False,
-)
 COUNT3_REPEATS = Experiment(
-    name="count3_repeats",
-    version=1,
-    title="Count3 at length 24: how much of what is scored has come up in training",
-    notebook="03_count3",
-    plan=plan_repeats,
-    measure=no_claims,
+    "count3_repeats",
+    1,
+    "Count3 at length 24: how much of what is scored has come up in training",
+    "03_count3",
+    plan_repeats,
+    no_claims,
     changeable=False,
     seeded=False,
 )

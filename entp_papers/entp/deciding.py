@@ -10,14 +10,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, no_claims, planned, select
-from entp_lib.experiments.frames import levels, paired, summary
+from entp_lib.config import RunConfig, TrainConfig
+from entp_lib.experiments.budgets import EQUAL_OPERATIONS, equal_operations, on_budget, training_operations
+from entp_lib.experiments.comparisons import Comparisons, Paired, measured
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.frames import levels, paired, select
 from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.operations import training_operations
+from entp_lib.experiments.plans import PlannedRun, planned, run_of, with_model, with_seed, with_train
 from entp_lib.records.store import Record
 from entp_lib.statistics import first_at
-from entp_lib.tasks import Counting
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
 from entp_papers.entp.addition.tiers import PAPER, SMOKE, Block, runs_of, sizes
@@ -25,13 +26,17 @@ from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, TABLE_8, minima
 
 PILOT = 100  # pilots and gates have seeds from here on, comparisons those from 0
-EQUAL_OPERATIONS = "operations"  # the arm of a decoder with the multiply-adds of ENTP
 QUARTER = "quarter, more steps"  # that of a decoder on a quarter of the positions, with ENTP's multiply-adds there
 
 
-def with_operations_of(other: RunConfig, config: RunConfig) -> RunConfig:
-    """``config`` on a schedule stretched until its training has the multiply-adds of ``other``'s."""
-    return replace(config, train=config.train.lengthened(training_operations(other) / training_operations(config)))
+def decoder_of(entp: RunConfig) -> RunConfig:
+    """The decoder with all of ENTP's settings."""
+    return with_model(entp, architecture="decoder")
+
+
+def decoder_at_equal_operations(entp: RunConfig) -> RunConfig:
+    """The decoder with ENTP's settings on a schedule stretched to ENTP's multiply-adds."""
+    return on_budget(equal_operations, entp, decoder_of(entp))
 
 
 def plan_text(tier: str, seeds: int = 0) -> list[PlannedRun]:
@@ -43,32 +48,23 @@ def plan_text(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if tier not in ("smoke", "overnight"):
         return []
     runs = []
-    for run in language.plan(tier, seeds):
-        if run.labels["schedule"] != TABLE_8 or run.labels["arm"] != "entp":
-            continue
+    for run in select(language.OPENWEBTEXT.plan(tier, seeds), schedule=TABLE_8, arm="entp"):
         few = replace(run.config, experiment="openwebtext_positions")
         every = replace(few, task_params={**few.task_params, "prefixes": 0})
-        decoder = [replace(c, model=replace(c.model, architecture="decoder")) for c in (few, every)]
         runs += [
-            planned(decoder[1]),
+            planned(decoder_of(every)),
             planned(every),
-            planned(with_operations_of(every, decoder[1]), arm=EQUAL_OPERATIONS),
-            planned(with_operations_of(few, decoder[0]), arm=QUARTER),
+            planned(decoder_at_equal_operations(every), arm=EQUAL_OPERATIONS),
+            planned(decoder_at_equal_operations(few), arm=QUARTER),
         ]
     return runs
 
 
 def measure_text(records: Sequence[Record]) -> list[Measurement]:
     """Decoder − ENTP in the last validation loss, both on all positions, at equal steps and equal multiply-adds."""
-    if not records:
-        return []
-    table, tier, found = minima(records), records[0].config.tier, []
-    for claim, other in (("T3-all", "decoder"), ("T3-all-operations", EQUAL_OPERATIONS)):
-        used = tuple(name_of(r) for r in select(records, arm=(other, "entp")))
-        floor = table["unigram loss"].mean()
-        stand = levels(table, LAST, (other, "entp"), floor=floor, ceiling=0.0, distance=language.NEAR)
-        found.append(Measurement(claim, paired(table, LAST, other, "entp").tolist(), tier, used, levels=stand))
-    return found
+    rows = (Paired("T3-all", LAST, "decoder", "entp"), Paired("T3-all-operations", LAST, EQUAL_OPERATIONS, "entp"))
+    floor = minima(records)["unigram loss"].mean()
+    return Comparisons(rows, ceiling=0.0, floor=floor, near=language.NEAR, frame=minima)(records)
 
 
 RATES = (1e-3, 3e-3, 6e-3)  # that the pilot of Match3′ tries for every arm
@@ -81,15 +77,13 @@ MATCH3_STEPS = {"smoke": (10, 20), "overnight": (4000, 10_000)}
 
 def match3_arms(name: str, tier: str, steps: int, rates: dict[str, float], seed: int) -> list[PlannedRun]:
     """Decoder, ENTP, and a decoder with ENTP's multiply-adds on Match3′, each at its own rate, for one random seed."""
-    base = next(run.config for run in match3.plan(tier, 1) if run.labels["arm"] == "entp")
+    base = select(match3.MATCH3.plan(tier, 1), arm="entp")[0].config
+    made = {"decoder": decoder_of, "entp": lambda entp: entp, EQUAL_OPERATIONS: decoder_at_equal_operations}
     found = []
-    for arm in ("decoder", "entp", EQUAL_OPERATIONS):
-        rate = rates[arm]
-        train = replace(base.train, steps=steps, max_lr=rate, min_lr=rate / 10, eval_every=steps // min(steps, 200))
-        entp = replace(base, experiment=name, train=train, model_seed=seed, data_seed=seed)
-        decoder = replace(entp, model=replace(entp.model, architecture="decoder"))
-        config = {"decoder": decoder, "entp": entp, EQUAL_OPERATIONS: with_operations_of(entp, decoder)}[arm]
-        found.append(planned(config, arm=arm, rate=rate))
+    for arm, config in made.items():
+        schedule = dict(max_lr=rates[arm], min_lr=rates[arm] / 10, eval_every=steps // min(steps, 200))
+        entp = with_seed(with_train(replace(base, experiment=name), steps=steps, **schedule), seed)
+        found.append(planned(config(entp), arm=arm, rate=rates[arm]))
     return found
 
 
@@ -98,16 +92,15 @@ def plan_match3_rates(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if tier not in MATCH3_STEPS:
         return []
     steps = MATCH3_STEPS[tier][0]
-    arms = ("decoder", "entp", EQUAL_OPERATIONS)
-    return [r for rate in RATES for r in match3_arms("match3_rates", tier, steps, dict.fromkeys(arms, rate), PILOT)]
+    return [r for rate in RATES for r in match3_arms("match3_rates", tier, steps, dict.fromkeys(CHOSEN, rate), PILOT)]
 
 
 def plan_match3_end(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Match3′ to its end: the three arms, each at the rate that the pilot chose for it, paired by random seed."""
     if tier not in MATCH3_STEPS:
         return []
-    wanted = range(seeds or (2 if tier == "smoke" else 5))
-    return [r for seed in wanted for r in match3_arms("match3_end", tier, MATCH3_STEPS[tier][1], CHOSEN, seed)]
+    every = range(seeds or (2 if tier == "smoke" else 5))
+    return [r for seed in every for r in match3_arms("match3_end", tier, MATCH3_STEPS[tier][1], CHOSEN, seed)]
 
 
 def times_to(records: Sequence[Record], accuracy: float = WHOLE) -> pd.DataFrame:
@@ -125,41 +118,31 @@ def times_to(records: Sequence[Record], accuracy: float = WHOLE) -> pd.DataFrame
     return pd.DataFrame(rows)
 
 
-def measure_match3(records: Sequence[Record]) -> list[Measurement]:
-    """ENTP's lead in right sequences at the end, and ln of what ``WHOLE`` of them costs, decoder − ENTP.
+def measure_speed(records: Sequence[Record]) -> list[Measurement]:
+    """ln of what ``WHOLE`` of the sequences cost, decoder − ENTP; pairs of which neither run reaches it are dropped.
 
-    In steps against the decoder of equal steps, in multiply-adds against the one of equal multiply-adds. Pairs of which
-    neither run reaches it are dropped.
+    In steps against the decoder of equal steps, in multiply-adds against the one of equal multiply-adds.
     """
-    if not records:
-        return []
-    table, times, tier, found = summary(records), times_to(records), records[0].config.tier, []
-    floor = table["baseline_sequence_accuracy"].mean()
-    for other, end, fast, axis in (
-        ("decoder", "T2-end", "T2-end-speed", "log_steps"),
-        (EQUAL_OPERATIONS, "T2-end-operations", "T2-end-cost", "log_operations"),
+    times, found = times_to(records), []
+    for claim, other, axis in (
+        ("T2-end-speed", "decoder", "log_steps"),
+        ("T2-end-cost", EQUAL_OPERATIONS, "log_operations"),
     ):
-        arms = (other, "entp")
-        used = tuple(name_of(r) for r in select(records, arm=arms))
-        stand = levels(table, "sequence_accuracy", arms, floor=floor, ceiling=1.0, distance=match3.NEAR)
-        ahead = paired(table, "sequence_accuracy", "entp", other)
-        found.append(Measurement(end, ahead.tolist(), tier, used, levels=stand))
-        somebody = times[times["arm"].isin(arms)].groupby("seed")["reached"].any()
-        faster = paired(times, axis, other, "entp")
-        found.append(Measurement(fast, faster[somebody.reindex(faster.index)].tolist(), tier, used))
+        used, faster = select(records, arm=(other, "entp")), paired(times, axis, other, "entp")
+        if len(faster):
+            somebody = times[times["arm"].isin((other, "entp"))].groupby("seed")["reached"].any()
+            found.append(measured(claim, faster[somebody.reindex(faster.index)], used))
     return found
 
 
-def costs_to(records: Sequence[Record], accuracy: float = WHOLE) -> pd.DataFrame:
-    """By arm: how many runs have ``accuracy`` of the sequences, and steps and multiply-adds to it (geometric means)."""
-    rows = {}
-    for arm, part in times_to(records, accuracy).groupby("arm", sort=False):
-        rows[arm] = {
-            f"runs that reach {accuracy}": f"{int(part['reached'].sum())} of {len(part)}",
-            "steps to it": round(math.exp(part["log_steps"].mean())),
-            "multiply-adds to it": f"{math.exp(part['log_operations'].mean()):.2g}",
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
+measure_match3 = Comparisons(
+    (
+        Paired("T2-end", "sequence_accuracy", "entp", "decoder"),
+        Paired("T2-end-operations", "sequence_accuracy", "entp", EQUAL_OPERATIONS),
+    ),
+    near=match3.NEAR,
+    others=(measure_speed,),
+)
 
 
 SIZES = {  # the reduced models of the gate
@@ -183,27 +166,18 @@ GATE_STEPS = 12_000
 def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
     """One run of Count3's gate: constant rate after a warm-up, all prefixes, until it is beyond the pairless bound."""
     setting = {"length": 16, "symbols": 24, "rate": 1e-3, "layers": 3, "bound": 1.98} | GATES[name]
+    rates = dict(max_lr=setting["rate"], min_lr=setting["rate"])
     if tier == "smoke":
-        params, train = dict(count3.TIERS["smoke"].task), count3.TIERS["smoke"].train
-        shape = {**SIZES[tier], "n_layers": 2 if setting["layers"] == 3 else 3}
-        train = replace(train, max_lr=setting["rate"], min_lr=setting["rate"])
-        params["symbols"] = setting["symbols"]
-        params["length"] = setting["length"] // 2
+        params = dict(count3.TIERS["smoke"].task, symbols=setting["symbols"], length=setting["length"] // 2)
+        train = replace(count3.SMOKE, **rates)
+        layers = 2 if setting["layers"] == 3 else 3
     else:
         params = dict(length=setting["length"], seed_length=8, symbols=setting["symbols"])
-        shape = {**SIZES[tier], "n_layers": setting["layers"]}
-        train = TrainConfig(
-            steps=GATE_STEPS,
-            max_lr=setting["rate"],
-            min_lr=setting["rate"],
-            warmup_steps=200,
-            eval_every=60,
-            eval_sequences=512,
-            stop_loss=round(setting["bound"] - BEYOND, 4),
-        )
-    task = Counting(**params)
-    model = ModelConfig(arm, vocab_size=task.vocab_size, max_length=task.length, **shape)
-    config = RunConfig("count3_gate", tier, "counting", params, model, train, PILOT, PILOT)
+        ends = dict(steps=GATE_STEPS, stop_loss=round(setting["bound"] - BEYOND, 4))
+        train = TrainConfig(**ends, **rates, warmup_steps=200, eval_every=60, eval_sequences=512)
+        layers = setting["layers"]
+    shape = {**SIZES[tier], "n_layers": layers}
+    config = run_of("count3_gate", tier, "counting", params, shape, train, arm, PILOT)
     return planned(config, setting=name, bound=setting["bound"])
 
 
@@ -253,74 +227,58 @@ def plan_windows(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Decoder and ENTP on the authors' windows, every checkpoint rule on the same runs; ENTP on drawn characters."""
     if tier not in WINDOWS:
         return []
-    drawn, block = WINDOWS[tier]
-    runs = runs_of("addition_windows", tier, "addition", (block,), seeds)
-    few = {"entp": {"drawn": drawn}}
-    return [
-        replace(run, config=replace(run.config, task_params=run.config.task_params | few.get(run.labels["arm"], {})))
-        for run in runs
-    ]
+    (drawn, block), runs = WINDOWS[tier], []
+    for run in runs_of("addition_windows", tier, "addition", (block,), seeds):
+        few = {"drawn": drawn} if run.labels["arm"] == "entp" else {}
+        runs.append(replace(run, config=replace(run.config, task_params=run.config.task_params | few)))
+    return runs
 
 
 def measure_windows(records: Sequence[Record]) -> list[Measurement]:
     """Decoder − ENTP in test error by the authors' checkpoint rule, and what best answers would add to that lead."""
-    if not records:
-        return []
-    table, tier, used = scores(records), records[0].config.tier, tuple(map(name_of, records))
-    leads = {rule: paired(chosen(table, rule), "error", "decoder", "entp") for rule in table["rule"].unique()}
+    table, arms = scores(records), ("decoder", "entp")
+    leads = {rule: paired(chosen(table, rule), "error", *arms) for rule in table["rule"].unique()}
     published, best = leads["lowest_text_loss"], leads[BEST_ANSWERS]
-    stand = levels(chosen(table, BEST_ANSWERS), "error", ("decoder", "entp"), floor=1.0, ceiling=0.0, distance=NEAR)
-    return [
-        Measurement("F5-windows", published.tolist(), tier, used, levels=stand),
-        Measurement("F5-rule", (published - best).tolist(), tier, used, levels=stand),
-    ]
+    sides = levels(chosen(table, BEST_ANSWERS), "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
+    values = {"F5-windows": published, "F5-rule": published - best}
+    return [measured(claim, values[claim], records, levels=sides) for claim in values]
 
 
-TEXT_POSITIONS = Experiment(
-    "openwebtext_positions",
-    1,
-    "Language modelling on all positions",
-    "09_openwebtext",
-    plan_text,
-    measure_text,
-    changeable=False,
+TEXT_POSITIONS, MATCH3_RATES, MATCH3_END, COUNT3_GATE, ADDITION_WINDOWS = (
+    Experiment(name, 1, title, notebook, plan, measure, changeable=False, seeded=seeded)
+    for name, title, notebook, plan, measure, seeded in (
+        (
+            "openwebtext_positions",
+            "Language modelling on all positions",
+            "09_openwebtext",
+            plan_text,
+            measure_text,
+            True,
+        ),
+        (
+            "match3_rates",
+            "Match3′ to its end: which rate suits which arm",
+            "06_match3",
+            plan_match3_rates,
+            no_claims,
+            False,
+        ),
+        (
+            "match3_end",
+            "Match3′ to its end, each arm at its own rate",
+            "06_match3",
+            plan_match3_end,
+            measure_match3,
+            True,
+        ),
+        ("count3_gate", "Count3: where ENTP might part from the decoder", "03_count3", plan_gate, no_claims, False),
+        (
+            "addition_windows",
+            "Addition on the authors' windows, by checkpoint rule",
+            "07_addition",
+            plan_windows,
+            measure_windows,
+            True,
+        ),
+    )
 )
-MATCH3_RATES = Experiment(
-    "match3_rates",
-    1,
-    "Match3′ to its end: which rate suits which arm",
-    "06_match3",
-    plan_match3_rates,
-    no_claims,
-    changeable=False,
-    seeded=False,
-)
-MATCH3_END = Experiment(
-    "match3_end",
-    1,
-    "Match3′ to its end, each arm at its own rate",
-    "06_match3",
-    plan_match3_end,
-    measure_match3,
-    changeable=False,
-)
-COUNT3_GATE = Experiment(
-    "count3_gate",
-    1,
-    "Count3: where ENTP might part from the decoder",
-    "03_count3",
-    plan_gate,
-    no_claims,
-    changeable=False,
-    seeded=False,
-)
-ADDITION_WINDOWS = Experiment(
-    "addition_windows",
-    1,
-    "Addition on the authors' windows, by checkpoint rule",
-    "07_addition",
-    plan_windows,
-    measure_windows,
-    changeable=False,
-)
-DECIDING = (TEXT_POSITIONS, MATCH3_RATES, MATCH3_END, COUNT3_GATE, ADDITION_WINDOWS)

@@ -9,41 +9,31 @@ from dataclasses import replace
 
 import pandas as pd
 
-from entp_lib.config import ModelConfig, RunConfig
+from entp_lib.experiments.budgets import equal_forwards, on_budget
 from entp_lib.experiments.claims import answer, reference_claims
-from entp_lib.experiments.experiment import (
-    Experiment,
-    PlannedRun,
-    Tier,
-    by_seed,
-    compute_ratio,
-    name_of,
-    planned,
-    select,
-)
+from entp_lib.experiments.comparisons import Comparisons, Paired
+from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import paired, summary
-from entp_lib.experiments.measurements import Measurement
+from entp_lib.experiments.plans import PlannedRun, by_seed, planned, run_of, with_seed
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval, ratio_interval
-from entp_lib.tasks import Counting
-from entp_papers.entp import plateau
 from entp_papers.entp.count3 import UNSEEN
+from entp_papers.entp.pairless import no_pairs_found
 
 FULL_LAYERS = (0, 2, 3, 4)  # of 4; a single one, read at its end only, is causal
-BUDGETS = EQUAL_STEPS, EQUAL_FORWARDS = "equal steps", "equal token-forwards"
+BUDGETS = SAME_STEPS, SAME_FORWARDS = "equal steps", "equal token-forwards"
 TIERS = {
-    "smoke": Tier(UNSEEN["smoke"].task, dict(n_layers=4, n_heads=2, width=16), UNSEEN["smoke"].train, 2),
-    "overnight": Tier(
-        UNSEEN["overnight"].task,
-        dict(n_layers=4, n_heads=4, width=64),
-        replace(UNSEEN["overnight"].train, steps=6000, eval_every=60),
-        5,
+    "smoke": replace(UNSEEN["smoke"], model=dict(n_layers=4, n_heads=2, width=16)),
+    "overnight": replace(
+        UNSEEN["overnight"],
+        model=dict(n_layers=4, n_heads=4, width=64),
+        train=replace(UNSEEN["overnight"].train, steps=6000),
     ),
 }
 
 
 def arm_name(full: int) -> str:
-    """How a number of full layers is called as an arm."""
+    """Name of the arm with a number of full layers."""
     return f"{full} full"
 
 
@@ -55,27 +45,19 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if tier not in TIERS:
         return []
     setting, runs = TIERS[tier], []
-    task = Counting(**setting.task)
-    entp = ModelConfig("entp", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
+    entp = run_of("full_layers", tier, "counting", setting.task, setting.model, setting.train, "entp")
     for full in FULL_LAYERS:
-        ratio = layer_tokens(entp.n_layers, entp.n_layers, task) / layer_tokens(full, entp.n_layers, task)
-        trains = {EQUAL_STEPS: setting.train}
-        if full < entp.n_layers:
-            trains[EQUAL_FORWARDS] = setting.train.lengthened(ratio)
-        for budget, train in trains.items():
+        base = replace(entp, model=entp.model.with_full_layers(full))
+        budgets = {SAME_STEPS: base}
+        if full < entp.model.n_layers:
+            budgets[SAME_FORWARDS] = on_budget(equal_forwards, entp, base)
+        for budget, config in budgets.items():
             for seed in range(seeds or setting.seeds):
-                model = entp.with_full_layers(full)
-                config = RunConfig("full_layers", tier, "counting", setting.task, model, train, seed, seed)
-                runs.append(planned(config, arm=arm_name(full), full=full, budget=budget))
+                runs.append(planned(with_seed(config, seed), arm=arm_name(full), full=full, budget=budget))
     return by_seed(runs)
 
 
-def layer_tokens(full: int, n_layers: int, task: Counting) -> float:
-    """Tokens of a sequence that a stack sends through its layers, in units of a sequence's tokens."""
-    return (n_layers - full) + full * compute_ratio(task)
-
-
-def on_budget(table: pd.DataFrame, budget: str) -> pd.DataFrame:
+def at_budget(table: pd.DataFrame, budget: str) -> pd.DataFrame:
     """The rows of a ``summary`` at one budget; those of ENTP belong to both."""
     return table[(table["budget"] == budget) | (table["architecture"] == "entp")]
 
@@ -90,7 +72,7 @@ def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
         return pd.DataFrame()
     rows, margin = {}, reference_claims().set_index("id").loc["L-4-0", "margin"]
     for budget in BUDGETS:
-        table = on_budget(summary(records), budget)
+        table = at_budget(summary(records), budget)
         whole = paired(table, "token_accuracy", arm_name(4), arm_name(0))
         _, low, high = mean_interval(whole)
         ahead = answer(low, high, pairs=len(whole), margin=margin, positive="ahead", negative="behind") == "ahead"
@@ -104,27 +86,19 @@ def gain_shares(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["budget", "arm"])
 
 
-def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Token accuracy of four and of two full layers − none, at equal steps."""
-    at_steps, found = select(records, budget=EQUAL_STEPS), []
-    if not at_steps:
-        return []
-    table = summary(at_steps)
-    for full in (4, 2):
-        arms = arm_name(full), arm_name(0)
-        values = paired(table, "token_accuracy", *arms).tolist()
-        standing = dict(levels=plateau.stand(table, "token_accuracy", arms), barred=plateau.pairless(at_steps, arms))
-        used = tuple(name_of(r) for r in select(at_steps, arm=arms))
-        found.append(Measurement(f"L-{full}-0", values, at_steps[0].config.tier, used, **standing))
-    return found
-
-
+AT_EQUAL_STEPS = dict(budget=SAME_STEPS)
 FULL_LAYER_RUNS = Experiment(
-    name="full_layers",
-    version=1,
-    title="How many full layers Count3 takes",
-    notebook="03_count3",
-    plan=plan,
-    measure=measure,
+    "full_layers",
+    1,
+    "How many full layers Count3 takes",
+    "03b_count3_details",
+    plan,
+    Comparisons(
+        (
+            Paired("L-4-0", "token_accuracy", arm_name(4), arm_name(0), AT_EQUAL_STEPS),
+            Paired("L-2-0", "token_accuracy", arm_name(2), arm_name(0), AT_EQUAL_STEPS),
+        ),
+        excluded=no_pairs_found,
+    ),
     changeable=False,
 )

@@ -13,9 +13,10 @@ import pandas as pd
 import torch
 
 from entp_lib.config import ModelConfig, StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
-from entp_lib.experiments.frames import published
-from entp_lib.experiments.measurements import Check
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import published, select
+from entp_lib.experiments.measurements import Check, name_of
+from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.models import costs
 from entp_lib.models.transformer import build_model
 from entp_lib.records.store import Record
@@ -35,7 +36,7 @@ BACKWARD = 2  # a gradient takes as many multiply-adds again as two forward pass
 
 
 def logged_study(task: str, model: str) -> tuple[dict[str, Any], dict[str, list]]:
-    """What a training step of a logged pair costs, and the steps at which each arm first has a score.
+    """Cost of a training step of a logged pair, and the steps at which each arm first has a score.
 
     Metrics, by arm: ``step`` (multiply-adds of a training step), ``forward`` (of one sequence forward, by the
     formulas) and ``counted`` (the same by PyTorch's counter). Curves: ``level``, ``decoder`` and ``entp`` (steps; null
@@ -126,12 +127,12 @@ def measure(records: Sequence[Record]) -> list[Check]:
 
 
 AUTHORS_LOG = Experiment(
-    name="authors_log",
-    version=1,
-    title="The authors' logs in steps and in compute",
-    notebook="03_count3",
-    plan=plan,
-    measure=measure,
+    "authors_log",
+    1,
+    "The authors' logs in steps and in compute",
+    "03_count3",
+    plan,
+    measure,
     changeable=False,
     seeded=False,
 )

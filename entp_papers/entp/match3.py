@@ -7,14 +7,16 @@ from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.experiments.changes import LONGER
-from entp_lib.experiments.experiment import Experiment, PlannedRun, Tier, compute_ratio, name_of, select, twins
-from entp_lib.experiments.frames import levels, paired, published, summary
+from entp_lib.config import SIZES, TrainConfig
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards
+from entp_lib.experiments.comparisons import Comparisons, Paired, measured
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import levels, paired, published, select, summary
 from entp_lib.experiments.measurements import Measurement
+from entp_lib.experiments.plans import Arm, Plan, Tier, Variant
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
-from entp_lib.tasks import Triplets
+from entp_papers.entp.count3 import REDUCED, SMOKE
 from entp_papers.entp.pairless import within
 
 NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
@@ -34,85 +36,32 @@ VARIANT_NAMES = {
     "count": "count in place of existence",
 }
 
-TIERS = {
-    "smoke": Tier(
-        dict(length=8, symbols=8, modulus=16),
-        dict(n_layers=2, n_heads=2, width=16),
-        TrainConfig(
-            steps=20,
-            batch_size=16,
-            warmup_steps=5,
-            eval_every=10,
-            eval_sequences=64,
-            final_eval_sequences=128,
-        ),
-        2,
-    ),
-    "quick": Tier(
-        dict(length=8, symbols=11, modulus=11),
-        dict(n_layers=2, n_heads=4, width=64),
-        TrainConfig(
-            steps=400,
-            batch_size=64,
-            max_lr=3e-3,
-            min_lr=3e-4,
-            warmup_steps=50,
-            eval_every=20,
-            eval_sequences=256,
-            final_eval_sequences=4096,
-        ),
-        5,
-    ),
-    "overnight": Tier(
-        dict(length=8, symbols=11, modulus=11),
-        dict(n_layers=2, n_heads=4, width=64),
-        TrainConfig(
-            steps=2000,
-            batch_size=64,
-            max_lr=3e-3,
-            min_lr=3e-4,
-            warmup_steps=100,
-            eval_every=20,
-            eval_sequences=512,
-            final_eval_sequences=4096,
-        ),
-        5,
-    ),
-    "gpu": Tier(
-        dict(),
-        dict(n_layers=6, n_heads=6, width=384),
-        TrainConfig(steps=30_000, decay_steps=30_000, eval_every=250, eval_sequences=1024, precision="bf16"),
-        1,
-    ),
-    "paper": Tier(
-        dict(),
-        dict(n_layers=6, n_heads=6, width=384),
-        TrainConfig(steps=100_000, eval_every=500, eval_sequences=1600, precision="bf16"),
-        5,
-    ),
-}
+ARMS = ("decoder", "entp")  # of every variant; Match3′ itself has a decoder with ENTP's token-forwards, too
+VARIANTS = {name: Variant(change, () if name == "match3" else ARMS) for name, change in CHANGES.items()}
+PAPER = TrainConfig(steps=100_000, eval_every=500, eval_sequences=1600, precision="bf16")
+REDUCED_TASK = dict(length=8, symbols=11, modulus=11)
+REDUCED_MODEL = dict(n_layers=2, n_heads=4, width=64)
 # The differences are measured where a laptop can afford them; the paper's own scale is Match3′ alone.
-VARIANTS_AT = {tier: tuple(CHANGES) for tier in ("smoke", "quick", "overnight")}
-VARIANTS_AT |= {"gpu": ("match3",), "paper": ("match3",)}
-ARMS = ("decoder", "entp")  # what every variant is trained with
-WITH_LONGER = ("smoke", "overnight")  # where a decoder is given ENTP's token-forwards on Match3′ itself
-
-
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Both architectures at every variant and seed of a tier, and a decoder at ENTP's token-forwards on Match3′."""
-    if tier not in TIERS:
-        return []
-    setting, runs = TIERS[tier], []
-    for name in VARIANTS_AT[tier]:
-        params = {**setting.task, **CHANGES[name]}
-        task = Triplets(**params)
-        model = ModelConfig("decoder", vocab_size=task.vocab_size, max_length=task.length, **setting.model)
-        base = RunConfig("match3", tier, "triplets", params, model, setting.train)
-        runs += twins(base, ARMS, seeds or setting.seeds, variant=name)
-        if name == "match3" and tier in WITH_LONGER:
-            longer = replace(base, train=base.train.lengthened(compute_ratio(task)))
-            runs += twins(longer, ("decoder",), seeds or setting.seeds, variant=name, arm=LONGER)
-    return runs
+TIERS = {
+    "smoke": Tier(dict(length=8, symbols=8, modulus=16), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),
+    "quick": Tier(
+        REDUCED_TASK,
+        REDUCED_MODEL,
+        replace(REDUCED, steps=400, warmup_steps=50, eval_every=20, eval_sequences=256),
+        5,
+        arms=ARMS,
+    ),
+    "overnight": Tier(REDUCED_TASK, REDUCED_MODEL, replace(REDUCED, steps=2000, eval_every=20), 5),
+    "gpu": Tier(
+        {},
+        SIZES["medium"],
+        replace(PAPER, steps=30_000, decay_steps=30_000, eval_every=250, eval_sequences=1024),
+        1,
+        arms=ARMS,
+        variants=("match3",),
+    ),
+    "paper": Tier({}, SIZES["medium"], PAPER, 5, arms=ARMS, variants=("match3",)),
+}
 
 
 METRICS = {"token_accuracy": "T2-tokens", "sequence_accuracy": "T2-sequences"}  # with the claim of each
@@ -148,7 +97,9 @@ def against(records: Sequence[Record]) -> dict[tuple[str, str], pd.Series]:
     """ENTP less each decoder on Match3′ itself, by seed, under (the decoder's arm, metric), where both ran."""
     table = variant_table(records)
     found = {
-        (second, metric): gap(table, "match3", metric, second) for second in ("decoder", LONGER) for metric in METRICS
+        (second, metric): gap(table, "match3", metric, second)
+        for second in ("decoder", EQUAL_FORWARDS)
+        for metric in METRICS
     }
     return {key: values for key, values in found.items() if len(values)}
 
@@ -176,50 +127,62 @@ def not_begun(rows: pd.DataFrame, arms: Sequence[str], params: Mapping[str, Any]
 def unfinished(base: pd.DataFrame) -> str:
     """That a longer schedule adds more than ``ADDED`` to the decoder's share of right sequences; else empty."""
     means = base.groupby("arm")["sequence_accuracy"].mean()
-    more = means.get(LONGER, math.nan) - means.get("decoder", math.nan)
+    more = means.get(EQUAL_FORWARDS, math.nan) - means.get("decoder", math.nan)
     return f"too little trained to tell: a longer schedule adds {more:.2f} of the sequences" if more > ADDED else ""
 
 
-def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Table 2, ENTP's lead at equal steps, and the three differences, from paired final values."""
-    if not records:
-        return []
-    table, tier = variant_table(records), records[0].config.tier
+def excluded(records: Sequence[Record], arms: Sequence[str]) -> str:
+    """``not_begun`` of the one variant that ``records`` are of."""
+    return not_begun(variant_table(records), arms, records[0].config.task_params)
 
-    base = table[table["variant"] == "match3"]
-    params = {r.labels["variant"]: r.config.task_params for r in records}
 
-    def claim(name: str, values: pd.Series, stand: tuple = (), barred: str = "", **labels) -> Measurement:
-        ids = tuple(name_of(r) for r in select(records, **labels))
-        return Measurement(name, values.tolist(), tier, ids, tier == "paper", stand, barred)
+def printed(records: Sequence[Record]) -> list[Measurement]:
+    """T2-decoder, T2-entp: the share of right sequences less that of Table 2, which is the end of the course."""
+    base, found = select(records, variant="match3"), []
+    theirs = published("entp", "match3").set_index("architecture")["sequence_accuracy"]
+    for name in ARMS if records[0].config.tier != "quick" else ():  # quick is the beginning of the course
+        if runs := select(base, arm=name):
+            late = unfinished(summary(base)) if name == "decoder" else ""
+            right = summary(runs)["sequence_accuracy"] - theirs[name]
+            found.append(measured(f"T2-{name}", right, runs, True, excluded_because=late))
+    return found
 
-    found = []
-    for metric, name in METRICS.items():
-        floor = base[f"baseline_{metric}"].mean()
-        stand = levels(base, metric, ARMS, floor=floor, ceiling=1.0, distance=NEAR)
-        late = not_begun(base, ARMS, params["match3"])
-        found.append(claim(name, gap(base, "match3", metric), stand, late, variant="match3", arm=ARMS))
-    printed = published("entp", "match3").set_index("architecture")["sequence_accuracy"]
-    for name in ARMS if tier != "quick" else ():  # Table 2 is the end of the course, quick its beginning
-        right = base[base["arm"] == name].set_index("seed")["sequence_accuracy"]
-        late = unfinished(base) if name == "decoder" else ""
-        found.append(claim(f"T2-{name}", right - printed[name], (), late, variant="match3", arm=name))
+
+def differences(records: Sequence[Record]) -> list[Measurement]:
+    """M3-modulus, M3-anchor, M3-count: ENTP's lead on a variant less that on Match3′, in token accuracy."""
+    table, base, found = variant_table(records), select(records, variant="match3"), []
     for name in ("modulus", "anchor", "count"):
-        if (table["variant"] == name).any():
+        runs = select(records, variant=name)
+        change = (gap(table, name) - gap(table, "match3")).dropna()
+        if len(change):
             rows = table[table["variant"] == name]
-            change = (gap(table, name) - gap(table, "match3")).dropna()
-            late = not_begun(rows, ARMS, params[name]) or not_begun(base, ARMS, params["match3"])
             floor = rows["baseline_token_accuracy"].mean()
-            stand = levels(rows, "token_accuracy", ARMS, floor=floor, ceiling=1.0, distance=NEAR)
-            found.append(claim(f"M3-{name}", change, stand, late, variant=("match3", name), arm=ARMS))
+            sides = levels(rows, "token_accuracy", ARMS, floor=floor, ceiling=1.0, distance=NEAR)
+            late = excluded(runs, ARMS) or excluded(base, ARMS)
+            used = select(records, variant=("match3", name), arm=ARMS)
+            found.append(measured(f"M3-{name}", change, used, True, levels=sides, excluded_because=late))
     return found
 
 
 MATCH3 = Experiment(
-    name="match3",
-    version=1,
-    title="Match3′ and its three differences from Count3",
-    notebook="06_match3",
-    plan=plan,
-    measure=measure,
+    "match3",
+    1,
+    "Match3′ and its three differences from Count3",
+    "06_match3",
+    Plan(
+        "match3",
+        "triplets",
+        TIERS,
+        {"decoder": Arm("decoder"), "entp": Arm("entp"), EQUAL_FORWARDS: Arm("decoder", equal_forwards)},
+        VARIANTS,
+        variant_label="variant",
+    ),
+    Comparisons(  # Table 2 at equal steps
+        [Paired(claim, metric, "entp", "decoder", dict(variant="match3")) for metric, claim in METRICS.items()],
+        near=NEAR,
+        frame=variant_table,
+        excluded=excluded,
+        paper=True,
+        others=(printed, differences),
+    ),
 )

@@ -26,7 +26,9 @@ from torch import Tensor
 
 from entp_lib import paths
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, no_claims, planned_study
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.frames import select, summary
+from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.records.store import Record, Store
 from entp_lib.tasks import Chain, Counting, Task, Triplets, build_task, generator_for
 from entp_lib.tasks.chain import traces
@@ -49,7 +51,7 @@ SCORES = ("token_accuracy", "loss")
 
 
 def drawn_symbols(task: Task) -> int:
-    """How many symbols of a sequence are drawn at random."""
+    """Number of symbols of a sequence that are drawn at random."""
     return task.seed_length if isinstance(task, Counting) else task.longest if isinstance(task, Chain) else task.length
 
 
@@ -97,9 +99,9 @@ def diagonal(x_Bn: Tensor, anchor_B: Tensor, modulus: int) -> Tensor:
 
 
 def known(task: Task, x_Bn: Tensor) -> dict[str, Tensor]:
-    """What each predictor knows of prefixes of one length, as the number of a cell, (B,).
+    """Knowledge of each predictor about prefixes of one length, as the number of a cell, (B,).
 
-    ``mode``: the length alone. ``last``: the element that stands in every triple, x_n or Match3′'s x_1. ``pairless``:
+    ``mode``: the length alone. ``last``: the element of every triple, x_n or Match3′'s x_1. ``pairless``:
     the bound. ``single``: k, s and that element, whatever the task.
     """
     n = x_Bn.shape[1]
@@ -125,10 +127,10 @@ def scores(fitted_CA: np.ndarray, tested_CA: np.ndarray) -> tuple[float, float]:
     overall_A = fitted_CA.sum(0) / fitted_CA.sum()
     right = np.take_along_axis(tested_CA, (fitted_CA + 1e-6 * overall_A).argmax(1)[:, None], 1).sum()
     weight = 0 if fitted_CA is tested_CA else 1
-    told_CA = (fitted_CA + weight * overall_A) / np.maximum(fitted_CA.sum(1, keepdims=True) + weight, 1)
+    known_CA = (fitted_CA + weight * overall_A) / np.maximum(fitted_CA.sum(1, keepdims=True) + weight, 1)
     seen = tested_CA > 0
     with np.errstate(divide="ignore"):
-        nats = -(tested_CA[seen] * np.log(told_CA[seen])).sum()
+        nats = -(tested_CA[seen] * np.log(known_CA[seen])).sum()
     return float(right / tested_CA.sum()), float(nats / tested_CA.sum())
 
 
@@ -194,7 +196,7 @@ def looked_up(task: str, params: str, root: Path) -> tuple[dict[str, Any], dict[
 
 
 def bound(task: str, params: Mapping[str, Any], score: str = "token_accuracy") -> float:
-    """What the pairless predictor scores on a task, mean over its scored lengths. ConfigError for one without it."""
+    """Score of the pairless predictor on a task, mean over its scored lengths. ConfigError for one without it."""
     return lookup(task, params)[0]["pairless"][score]
 
 
@@ -202,6 +204,15 @@ def within(scores: Iterable[float], task: str, params: Mapping[str, Any], beyond
     """Why arms with these shares of the tokens say nothing of pairs: none is ``beyond`` the bound; else empty."""
     level = bound(task, params)
     return "" if max(scores) >= level + beyond else f"no arm is {beyond} above the pairless bound, {level:.3f}"
+
+
+def no_pairs_found(records: Sequence[Record], arms: Sequence[str]) -> str:
+    """Why a comparison of arms says nothing of pairs: none is beyond the pairless bound of their task; else empty."""
+    runs = select(records, arm=tuple(arms))
+    if not runs:
+        return ""
+    means = summary(runs).groupby("arm")["token_accuracy"].mean()
+    return within(means, runs[0].config.task, runs[0].config.task_params)
 
 
 def by_length(task: str, params: Mapping[str, Any]) -> pd.DataFrame:
@@ -266,12 +277,12 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 COUNT3_BOUNDS = Experiment(
-    name=NAME,
-    version=1,
-    title="What a predictor gets that looks at no pair",
-    notebook="03_count3",
-    plan=plan,
-    measure=no_claims,
+    NAME,
+    1,
+    "What a predictor gets that looks at no pair",
+    "03b_count3_details",
+    plan,
+    no_claims,
     changeable=False,
     seeded=False,
 )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import seaborn as sns
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +13,7 @@ from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.models import Transformer
 from entp_lib.records.loading import load_run
 from entp_lib.reports import vega
-from entp_lib.reports.continuing import codec
+from entp_lib.reports.generation import codec
 from entp_lib.validation import require
 from entp_papers.entp.playing import attention
 from entp_papers.entp.rasp.constructed import ConstructedCount3, constructed_count3, run_by_layer
@@ -103,15 +104,13 @@ def draw(pair: list[Player], text: str):
     fig, axes = figures.panels(2, len(pair), width=3.6, height=2.2, squeeze=False)
     for row, who in zip(axes, pair, strict=True):
         table, colour = expected(who, text), figures.PALETTE[who.model.cfg.architecture]
-        row[0].bar(range(len(table)), table["probability"], color=colour)
-        row[0].set_xticks(range(len(table)), table["token"])
+        sns.barplot(table, x="token", y="probability", color=colour, saturation=1, errorbar=None, ax=row[0])
         row[0].set(title=who.name, ylabel="probability", xlabel="next token", ylim=(0, 1))
         looks_LT = looks(who, text)
-        row[1].imshow(looks_LT.numpy(), aspect="auto", cmap="Greys", vmin=0, vmax=1)
-        row[1].grid(False)
         marks = [who.decode([i]).strip() or "␣" for i in who.tokens(text).tolist()]
-        row[1].set_xticks(range(len(marks)), marks, fontsize=7)
-        row[1].set_yticks(range(len(looks_LT)), range(1, len(looks_LT) + 1), fontsize=6)
+        layers = range(1, len(looks_LT) + 1)
+        figures.heat(row[1], looks_LT.numpy(), cmap="Greys", square=False, xticklabels=marks, yticklabels=layers)
+        row[1].tick_params(labelsize=6, rotation=0)
         row[1].set(title="where the last position looks", ylabel="layer")
     return fig
 

@@ -1,4 +1,4 @@
-"""What the interactive pieces show: answers and attention of trained models, and Vega-Lite specifications of both.
+"""Data of the interactive pieces: answers and attention of trained models.
 
 ``results/play/`` keeps what takes weights, which git does not keep: ``python -m entp_papers.entp.playing`` makes it
 from the weights of the runs it names. It decides no claim.

@@ -15,14 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, no_claims, planned_study
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.records.resuming import trained
 from entp_lib.records.store import Record
 from entp_lib.tasks import Batch, Counting, Task, generator_for, loss_curve
 from entp_lib.training.evaluation import evaluate
 from entp_lib.validation import require
 from entp_papers.entp.count3 import TIERS
-from entp_papers.entp.pretrained.encoder_experiment import plain
+from entp_papers.entp.pretrained.experiments import plain
 
 NAME = "count3_probe"
 EVEN, PARITY = "even", "parity"  # what is scored at even n: the answer, and its parity alone
@@ -100,7 +101,6 @@ def probe_study(
     return scores | {"all_token_accuracy": outcome.metrics["token_accuracy"]}, course
 
 
-SEEDS = 3
 ARMS = ("decoder", "entp")
 
 
@@ -109,7 +109,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     if tier not in ("smoke", "quick"):
         return []
     setting, runs = TIERS[tier], []
-    for seed in range(seeds or (1 if tier == "smoke" else SEEDS)):
+    for seed in range(seeds or {"smoke": 1, "quick": 3}[tier]):
         for arm in ARMS:
             model = dict(architecture=arm, **setting.model)
             params = dict(task=setting.task, model=model, train_config=plain(setting.train), seed=seed)
@@ -131,11 +131,11 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 COUNT3_PROBE = Experiment(
-    name=NAME,
-    version=1,
-    title="Do models of Count3 use the shortcut that looks at no pair?",
-    notebook="03_count3",
-    plan=plan,
-    measure=no_claims,
+    NAME,
+    1,
+    "Do models of Count3 use the shortcut that looks at no pair?",
+    "03b_count3_details",
+    plan,
+    no_claims,
     changeable=False,
 )

@@ -51,7 +51,7 @@ def assemble(text: str) -> Program:
     return Assembler().program(text)
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """'; did you mean …?' where a known name is near."""
     found = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {found[0]!r}?" if found else ""
@@ -107,7 +107,7 @@ class Assembler:
         try:
             return int(text, 0)
         except ValueError:
-            hint = near(text, self.constants)
+            hint = did_you_mean(text, self.constants)
             raise AssemblyError(f"line {self.line}: {text!r} is neither a number nor a constant{hint}") from None
 
     def declare(self, text: str) -> None:
@@ -166,7 +166,7 @@ class Assembler:
         word, *operands = text.split()
         operands = [given.get(o, o) for o in operands]
         known = (*OPERANDS, *self.macros)
-        self.check(word in known, f"unknown command {word!r}{near(word, known)}")
+        self.check(word in known, f"unknown command {word!r}{did_you_mean(word, known)}")
         takes = OPERANDS[word] if word in OPERANDS else (len(self.macros[word][0]),)
         said = f"{word} takes {' or '.join(map(str, takes))} operands, {len(operands)} are given"
         self.check(len(operands) in takes, said)
@@ -194,7 +194,7 @@ class Assembler:
             self.line = line
             self.check(not b.startswith("#"), f"{b} is a constant and cannot be written to: name a cell")
             target = {"next": i + 1, "halt": last}.get(c, self.labels.get(c))
-            self.check(target is not None, f"unknown label {c!r}{near(c, self.labels)}")
+            self.check(target is not None, f"unknown label {c!r}{did_you_mean(c, self.labels)}")
             code.append((self.cell(a), self.cell(b), target))
         try:
             return Program(self.bits, tuple(self.memory), (*code, (ZERO, MINUS_ONE, last)), self.cells)
@@ -211,5 +211,5 @@ class Assembler:
             size = sum(c.startswith(f"{match[1]}[") for c in self.cells)
             inside = name in self.cells or not size
             self.check(inside, f"{name} is out of range, {match[1]} has {size} cells, 0 to {size - 1}")
-        self.check(name in self.cells, f"unknown cell {name!r}{near(name, self.cells)}")
+        self.check(name in self.cells, f"unknown cell {name!r}{did_you_mean(name, self.cells)}")
         return self.cells[name]

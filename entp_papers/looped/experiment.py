@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.measurements import Check
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures
 from entp_papers.looped.studies import slope
+from entp_papers.studies import by_study, checker, of_study, plan_studies
 
 WIDEST = 8  # of a block, in d + 1: taken as of order d
 MACHINES = {
@@ -25,81 +25,64 @@ HALVES = [round(10 ** (-k / 2), 15) for k in range(2, 25)]  # two values of δ p
 
 TIERS: dict[str, dict[str, dict]] = {
     "smoke": {
-        "looped_multiply": dict(x=3, y=2),
-        "looped_random_programs": dict(shapes=[[4, 5, 6, 6], [8, 8, 8, 6]], steps=10, precisions=["fp32", "fp64"]),
-        "looped_library": dict(precisions=["fp32"], only=["add", "multiply", "divide"]),
-        "looped_circuits": dict(most_bits=3, random_pairs=100, flag_bits=4, pointer=2),
-        "looped_copying": dict(cases=4, most_tokens=20, most_numbers=3),
-        "looped_drift": dict(steps=200, heats=[6.0, 10.0], cold_steps=10),
-        "looped_temperature": dict(bits=[4, 8], heats=[2.0, 12.0], programs=5, steps=5),
-        "looped_off_target": dict(tokens=[16, 64], heats=[1.0, 4.0]),
-        "looped_masks": dict(programs=5, steps=5),
-        "looped_restricted": dict(programs=3, steps=5, sizes=[21]),
-        "looped_product": dict(d=3, deltas=[1e-3, 1e-5, 1e-7, 1e-10, 1e-11], sinks=[10.0, 40.0], pairs=3),
-        "looped_sigmoids": dict(terms=[10, 30]),
-        "looped_transpose": dict(sizes=[2, 3], one_layer=[4]),
-        "looped_contract": dict(sizes=[2]),
-        "looped_depth": dict(levels=[0, 1, 14], deltas=[1e-2, 1e-4], points=100_003),
-        "looped_fleq": dict(programs=2, commands=6),
-        "looped_calculator": dict(terms=[10, 40], inputs=20),
-        "looped_newton": dict(d=3, rounds=12, matrices=1),
-        "looped_power": dict(d=3, rounds=12, terms=20, gap=0.7),
-        "looped_regression": dict(features=2, examples=3, steps=4, rate=0.1),
-        "looped_back_propagation": dict(inputs=2, hidden=2, samples=2, rounds=2, rate=0.2),
-        "looped_least_squares": dict(dimension=2, most_examples=3, prompts=2, rounds=20),
-        "looped_sizes": dict(bits=8, tokens=[16, 64]),
-        "looped_errata": dict(),
-        "looped_speed": dict(tokens=[21], batches=[1, 4], seconds=0.01),
+        "multiply": dict(x=3, y=2),
+        "random_programs": dict(shapes=[[4, 5, 6, 6], [8, 8, 8, 6]], steps=10, precisions=["fp32", "fp64"]),
+        "library": dict(precisions=["fp32"], only=["add", "multiply", "divide"]),
+        "circuits": dict(most_bits=3, random_pairs=100, flag_bits=4, pointer=2),
+        "copying": dict(cases=4, most_tokens=20, most_numbers=3),
+        "drift": dict(steps=200, heats=[6.0, 10.0], cold_steps=10),
+        "temperature": dict(bits=[4, 8], heats=[2.0, 12.0], programs=5, steps=5),
+        "off_target": dict(tokens=[16, 64], heats=[1.0, 4.0]),
+        "masks": dict(programs=5, steps=5),
+        "restricted": dict(programs=3, steps=5, sizes=[21]),
+        "product": dict(d=3, deltas=[1e-3, 1e-5, 1e-7, 1e-10, 1e-11], sinks=[10.0, 40.0], pairs=3),
+        "sigmoids": dict(terms=[10, 30]),
+        "transpose": dict(sizes=[2, 3], one_layer=[4]),
+        "contract": dict(sizes=[2]),
+        "depth": dict(levels=[0, 1, 14], deltas=[1e-2, 1e-4], points=100_003),
+        "fleq": dict(programs=2, commands=6),
+        "calculator": dict(terms=[10, 40], inputs=20),
+        "newton": dict(d=3, rounds=12, matrices=1),
+        "power": dict(d=3, rounds=12, terms=20, gap=0.7),
+        "regression": dict(features=2, examples=3, steps=4, rate=0.1),
+        "back_propagation": dict(inputs=2, hidden=2, samples=2, rounds=2, rate=0.2),
+        "least_squares": dict(dimension=2, most_examples=3, prompts=2, rounds=20),
+        "sizes": dict(bits=8, tokens=[16, 64]),
+        "errata": dict(),
+        "speed": dict(tokens=[21], batches=[1, 4], seconds=0.01),
     },
     "quick": {
-        "looped_multiply": dict(x=6, y=5),
-        "looped_random_programs": dict(
-            shapes=[
-                [4, 8, 11, 500],
-                [8, 8, 11, 500],
-                [12, 8, 11, 500],
-                [16, 8, 11, 500],
-                [8, 100, 60, 40],
-                [16, 400, 40, 10],
-            ],
+        "multiply": dict(x=6, y=5),
+        "random_programs": dict(
+            shapes=[*([bits, 8, 11, 500] for bits in (4, 8, 12, 16)), [8, 100, 60, 40], [16, 400, 40, 10]],
             steps=50,
             precisions=["fp32", "fp64"],
         ),
-        "looped_library": dict(precisions=["fp32", "fp64"], count3_length=6),
-        "looped_circuits": dict(),
-        "looped_copying": dict(cases=250),
-        "looped_drift": dict(steps=100_000, heats=[4.0, 6.0, 8.0, 10.0, 12.0], cold_steps=40),
-        "looped_temperature": dict(bits=[4, 8, 16, 20], heats=[float(h) for h in range(3, 23)], programs=20, steps=15),
-        "looped_off_target": dict(tokens=[16, 64, 256, 1024], heats=[0.5 * k for k in range(1, 33)]),
-        "looped_masks": dict(programs=100, steps=30),
-        "looped_restricted": dict(programs=20, steps=20, sizes=[21, 65, 257]),
-        "looped_product": dict(d=8, deltas=HALVES, sinks=[5.0 * k for k in range(1, 17)]),
-        "looped_sigmoids": dict(terms=[10, 30, 100, 300, 1000]),
-        "looped_transpose": dict(sizes=[2, 3, 5, 8], one_layer=[30]),
-        "looped_contract": dict(sizes=[1, 2, 3, 5, 8]),
-        "looped_depth": dict(levels=list(range(17)), deltas=HALVES[:15], points=100_003, units=2**16),
-        "looped_fleq": dict(programs=100, commands=20),
-        "looped_calculator": dict(terms=[50, 100, 200, 400, 800], inputs=200),
-        "looped_newton": dict(d=5, rounds=25, matrices=5),
-        "looped_power": dict(d=5, rounds=30, terms=100, gap=0.7),
-        "looped_regression": dict(features=5, examples=5, steps=50, rate=0.05),
-        "looped_back_propagation": dict(inputs=4, hidden=4, samples=4, rounds=13, rate=0.5),
-        "looped_least_squares": dict(dimension=5, most_examples=10, prompts=4, rounds=22),
-        "looped_sizes": dict(bits=8, tokens=[16, 32, 64, 128, 256, 512, 1024, 4096]),
-        "looped_errata": dict(),
-        "looped_speed": dict(tokens=[21, 65, 257], batches=[1, 32]),
+        "library": dict(precisions=["fp32", "fp64"], count3_length=6),
+        "circuits": dict(),
+        "copying": dict(cases=250),
+        "drift": dict(steps=100_000, heats=[4.0, 6.0, 8.0, 10.0, 12.0], cold_steps=40),
+        "temperature": dict(bits=[4, 8, 16, 20], heats=[float(h) for h in range(3, 23)], programs=20, steps=15),
+        "off_target": dict(tokens=[16, 64, 256, 1024], heats=[0.5 * k for k in range(1, 33)]),
+        "masks": dict(programs=100, steps=30),
+        "restricted": dict(programs=20, steps=20, sizes=[21, 65, 257]),
+        "product": dict(d=8, deltas=HALVES, sinks=[5.0 * k for k in range(1, 17)]),
+        "sigmoids": dict(terms=[10, 30, 100, 300, 1000]),
+        "transpose": dict(sizes=[2, 3, 5, 8], one_layer=[30]),
+        "contract": dict(sizes=[1, 2, 3, 5, 8]),
+        "depth": dict(levels=list(range(17)), deltas=HALVES[:15], points=100_003, units=2**16),
+        "fleq": dict(programs=100, commands=20),
+        "calculator": dict(terms=[50, 100, 200, 400, 800], inputs=200),
+        "newton": dict(d=5, rounds=25, matrices=5),
+        "power": dict(d=5, rounds=30, terms=100, gap=0.7),
+        "regression": dict(features=5, examples=5, steps=50, rate=0.05),
+        "back_propagation": dict(inputs=4, hidden=4, samples=4, rounds=13, rate=0.5),
+        "least_squares": dict(dimension=5, most_examples=10, prompts=4, rounds=22),
+        "sizes": dict(bits=8, tokens=[16, 32, 64, 128, 256, 512, 1024, 4096]),
+        "errata": dict(),
+        "speed": dict(tokens=[21, 65, 257], batches=[1, 32]),
     },
 }
-
-
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """All studies; ``seeds`` changes nothing, since nothing is trained and random cases are drawn many times."""
-    return [planned_study(StudyConfig("looped", tier, study, params)) for study, params in TIERS.get(tier, {}).items()]
-
-
-def of_study(records: Sequence[Record], study: str) -> Record:
-    """The record of a study, named without ``looped_``."""
-    return next(iter(select(records, study=f"looped_{study}")))
 
 
 def frame(record: Record) -> pd.DataFrame:
@@ -147,19 +130,14 @@ def fits(built: dict, layers: int, **most: int) -> bool:
 
 def measure(records: Sequence[Record]) -> list[Check]:
     """Every lemma, corollary and theorem of the text, once all studies of a tier are there."""
-    if {record.config.study for record in records} != set(TIERS["quick"]):
+    found = {study: record.metrics for study, record in by_study(records).items()}
+    if set(found) != set(TIERS["quick"]):
         return []
-    by_study = {r.config.study.removeprefix("looped_"): r for r in records}
-    found = {study: record.metrics for study, record in by_study.items()}
-    errata = found["errata"]
+    errata, checks, make = found["errata"], [], checker(records)
     machines = {short: found["sizes"]["machines"][name] for short, name in MACHINES.items()}
-    checks: list[Check] = []
 
-    def check(claim: str, studies: str, holds, corrected=None, words: str = "", remark: str = "") -> None:
-        """A claim that ``holds`` as printed or is ``corrected``, in other ``words``; it rests on ``studies``."""
-        ids = tuple(name_of(by_study[study]) for study in studies.split())
-        holds, corrected = (None if x is None else bool(x) for x in (holds, corrected))
-        checks.append(Check(claim, holds, records[0].config.tier, corrected, words, ids, remark))
+    def check(*arguments, **remark: str) -> None:
+        checks.append(make(*arguments, **remark))
 
     def never_fails(form: str, *names: str) -> bool:
         """Whether the printed or the corrected form never fails."""
@@ -176,7 +154,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     corrected = circuits and exact and never_fails("corrected", "E1", "E4")
     words = "1 - N in equation 4; the -1 of p_next only where the scratchpad bit is"
     check("LT-4.3", "circuits errata", never_fails("printed", "E1", "E4"), corrected, words)
-    size, widths = machines["SUBLEQ"], frame(by_study["sizes"])
+    size, widths = machines["SUBLEQ"], frame(of_study(records, "sizes"))
     small = size["layers"] <= 9 and size["heads"] <= 2
     small = small and (widths["width"] - 12 * widths["pointer"]).nunique() == 1  # all but 12 L is the same for all n
     check("LT-4", "random_programs library drift sizes", exact and found["drift"]["wrong"] == 0 and small)
@@ -188,7 +166,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     check("LT-5.2", "restricted", found["restricted"]["wrong"] == 0)
 
     # matrices: blocks that keep their contract, with so many layers, one head and a width of order d
-    contract = frame(by_study["contract"])
+    contract = frame(of_study(records, "contract"))
     contract["width"] /= contract["d"] + 1
     contract = contract.groupby("block")[["layers", "heads", "error", "width", "previous", "padding"]].max()
 
@@ -222,7 +200,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     few, remark = machines["calculator"]["blocks"], "with m + 1 heads, one for the constant"
     check("LT-C4", "sigmoids sizes", inverses and few["inv"] <= 101, remark=remark)
     check("LT-C5", "sigmoids sizes", roots and few["sqrt"] <= 101, remark=remark)
-    errors = frame(by_study["calculator"]).groupby("operation")
+    errors = frame(of_study(records, "calculator")).groupby("operation")
     # on its own an inverse errs as 1/√m at most, a root as 1/m
     inv, sqrt = (slope(errors.get_group(name).to_dict("records"), "m") for name in ("inv", "sqrt"))
     alone = reaches(-0.5, inv) and reaches(-0.9, sqrt)
@@ -251,7 +229,7 @@ LOOPED = Experiment(
     version=1,
     title="Looped Transformers as programmable computers",
     notebook="11_looped_transformers",
-    plan=plan,
+    plan=plan_studies("looped", TIERS),
     measure=measure,
     jobs=1,
 )

@@ -131,11 +131,11 @@ class SparseFeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """One Transformer layer; ``says`` is its purpose in words. Either half may be missing (weights all zero)."""
+    """One Transformer layer; ``purpose`` is its purpose in words. Either half may be missing (weights all zero)."""
 
-    def __init__(self, attention: Attention | None, feed_forward: nn.Module | None, says: str):
+    def __init__(self, attention: Attention | None, feed_forward: nn.Module | None, purpose: str):
         super().__init__()
-        self.attention, self.feed_forward, self.says = attention, feed_forward, says
+        self.attention, self.feed_forward, self.purpose = attention, feed_forward, purpose
 
     def forward(self, x_BTD: Tensor, pattern: str = "full", scratchpad: int = 1) -> Tensor:
         if self.attention is not None:
@@ -162,8 +162,8 @@ class Stack(nn.Module):
 
     def sparse(self) -> "Stack":
         """The same function with every ``FeedForward`` as a ``SparseFeedForward``; attention is shared."""
-        halves = [(m.attention, m.feed_forward, m.says) for m in self.layers]
-        thin = [Layer(a, None if ff is None else SparseFeedForward(ff), says) for a, ff, says in halves]
+        halves = [(m.attention, m.feed_forward, m.purpose) for m in self.layers]
+        thin = [Layer(a, None if ff is None else SparseFeedForward(ff), purpose) for a, ff, purpose in halves]
         return Stack(thin, self.width, self.scratchpad)
 
     def size(self) -> dict[str, int]:

@@ -15,10 +15,11 @@ from matplotlib.patches import Patch
 from PIL import Image
 
 from entp_lib import paths
+from entp_lib.experiments.figures import heat
 from entp_lib.files import write_atomically
 from entp_lib.records.store import Record
 
-BITS = ListedColormap(["#0072B2", "#F5F5F5", "#D55E00"])  # -1, 0, 1
+BITS = ListedColormap(["#882255", "#F5F5F5", "#999933"])  # -1, 0, 1
 TARGETS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9")  # by head
 SHORT = ("fetch", "read a", "read b", "write")
 
@@ -37,31 +38,27 @@ def spread(places: Sequence[float], apart: float) -> list[float]:
 
 
 def draw_state(ax: Axes, metrics: Mapping[str, Any], which: str = "state") -> None:
-    """The state X as the paper has it, a token per column: -1 blue, 0 white, 1 orange; names of the rows at its left.
+    """The state X as the paper has it, a token per column, -1, 0 and 1 in colours; names of the rows at its left.
 
     Names of low rows are moved apart so that none lies on another.
     """
     x_DT = np.array(metrics[which]).T
-    ax.imshow(x_DT, cmap=BITS, vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
+    heat(ax, x_DT, cmap=BITS, vmin=-1, square=False)
     by_row = sorted(metrics["rows"].items(), key=lambda row: row[1])
     places = {name: (start, stop) for name, (start, stop) in by_row if x_DT[start:stop].any()}
-    centres, apart = [(start + stop - 1) / 2 for start, stop in places.values()], len(x_DT) / 18
-    ax.set_yticks(centres, [""] * len(centres))
+    centres, apart = [(start + stop) / 2 for start, stop in places.values()], len(x_DT) / 18
     for name, centre, at in zip(places, centres, spread(centres, apart), strict=True):
         line = {"arrowstyle": "-", "lw": 0.5, "color": "grey", "shrinkA": 0, "shrinkB": 0}
         place = {"xycoords": ax.get_yaxis_transform(), "textcoords": ax.get_yaxis_transform()}
         ax.annotate(name, (0, centre), (-0.06, at), fontsize=7, ha="right", va="center", arrowprops=line, **place)
     key = [Patch(fc=BITS((bit + 1) / 2), ec="grey", lw=0.4, label=str(bit)) for bit in (-1, 0, 1)]
     ax.legend(handles=key, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.1), handlelength=1)
-    for start, stop in places.values():
-        for edge in (start, stop):
-            ax.axhline(edge - 0.5, color="grey", lw=0.4)
-    cells = len(metrics["cells"])
-    for edge in (0.5, cells + 0.5):
+    for edge in {edge for place in places.values() for edge in place}:
+        ax.axhline(edge, color="grey", lw=0.4)
+    cells, commands = len(metrics["cells"]), len(metrics["code"])
+    for edge in (1, cells + 1):
         ax.axvline(edge, color="black", lw=0.8)
-    commands = len(metrics["code"])
-    ax.set_xticks([0, 1 + (cells - 1) / 2, 1 + cells + (commands - 1) / 2], ["scratchpad", "memory", "commands"])
-    ax.grid(False)
+    ax.set_xticks([0.5, 1 + cells / 2, 1 + cells + commands / 2], ["scratchpad", "memory", "commands"])
 
 
 def draw_down_to(ax: Axes, x: Sequence[float], y: Sequence[float], floor: float, **line: Any) -> None:
@@ -84,14 +81,12 @@ def draw_memory(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Seque
     memory_TC = np.array(curves["memory"])
     changed_TC = np.zeros_like(memory_TC, dtype=float)
     changed_TC[1:] = memory_TC[1:] != memory_TC[:-1]
-    ax.imshow(changed_TC.T, cmap=ListedColormap(["#FFFFFF", "#FBD7B5"]), aspect="auto", vmin=0, vmax=1)
-    for t, words in enumerate(memory_TC):
-        for c, word in enumerate(words):
-            ax.text(t, c, str(word), ha="center", va="center", fontsize=6)
-    ax.set_yticks(range(memory_TC.shape[1]), metrics["cells"], fontsize=7)
-    ax.set_xticks(range(len(memory_TC)), [f"{t}\n{line}" for t, line in enumerate(curves["line"])], fontsize=6)
+    passes = [f"{t}\n{line}" for t, line in enumerate(curves["line"])]
+    labels = dict(xticklabels=passes, yticklabels=metrics["cells"], annot=memory_TC.T, fmt="d")
+    words = {"fontsize": 6, "color": "black"}
+    heat(ax, changed_TC.T, cmap=ListedColormap(["#FFFFFF", "#FBD7B5"]), square=False, annot_kws=words, **labels)
+    ax.tick_params(labelsize=6, rotation=0)
     ax.set(xlabel="pass, and below it the line that comes next")
-    ax.grid(False)
 
 
 def draw_pass(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Sequence], step: int) -> None:

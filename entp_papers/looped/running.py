@@ -43,21 +43,20 @@ class History:
         return len(self.lines) - 1
 
 
-def step(program: Program, memory: list[int], line: int) -> int:
-    """Execute the command at ``line``: changes ``memory`` and returns the next line. Words wrap around mod 2^bits."""
-    a, b, c = program.code[line]
-    memory[b] = wrap(memory[b] - memory[a], program.bits)
-    return c if memory[b] <= 0 else line + 1
+def interpret(program: Program, steps: int, stay: bool = False, at_zero: bool = True) -> History:
+    """Run at most ``steps`` commands in Python; with ``stay``, exactly so many, going on in the command that halts.
 
-
-def interpret(program: Program, steps: int, stay: bool = False) -> History:
-    """Run at most ``steps`` commands in Python; with ``stay``, exactly so many, going on in the command that halts."""
+    Words wrap around mod 2^bits. ``at_zero``: whether a result of 0 branches, as one below 0 does.
+    """
     memory, line = list(program.memory), 0
     memories, lines = [program.memory], [0]
     for _ in range(steps):
         if line == program.last and not stay:
             break
-        line = step(program, memory, line)
+        a, b, c = program.code[line]
+        memory[b] = wrap(memory[b] - memory[a], program.bits)
+        branches = memory[b] <= 0 if at_zero else memory[b] < 0
+        line = c if branches else line + 1
         memories.append(tuple(memory))
         lines.append(line)
     return History(memories, lines, line == program.last)
@@ -104,7 +103,7 @@ class Trace:
         x, found = self.states[step - 1], {}
         for layer in self.machine.layers:
             if layer.attention is not None:
-                found[layer.says] = layer.attention.weights(x)[0]
+                found[layer.purpose] = layer.attention.weights(x)[0]
             x = layer(x)
         return found
 

@@ -58,8 +58,8 @@ class LayerPlan:
     ``heads`` has (scores, values, temperature) and ``units`` (source, bias, target).
     """
 
-    def __init__(self, says: str):
-        self.says = says
+    def __init__(self, purpose: str):
+        self.purpose = purpose
         self.heads: list[tuple[list[tuple[Terms, Terms]], list[tuple[Terms, Terms]], float]] = []
         self.units: list[tuple[Terms, float, Terms]] = []
         self.constant: Terms = {}
@@ -101,7 +101,7 @@ class LayerPlan:
 
     def build(self, width: int, dtype: torch.dtype = torch.float64) -> Layer:
         """The layer's matrices, zero where nothing was written."""
-        return Layer(self.build_attention(width, dtype), self.build_feed_forward(width, dtype), self.says)
+        return Layer(self.build_attention(width, dtype), self.build_feed_forward(width, dtype), self.purpose)
 
     def on(self, *parts: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """The feed-forward half on tokens (..., D) whose coordinates are given part by part."""

@@ -31,8 +31,7 @@ from entp_papers.scratchpad.format import (
     plain_row,
 )
 from entp_papers.scratchpad.generation import EXACT_WAYS, READERS, Written, write
-
-Study = tuple[dict[str, Any], dict[str, list]]
+from entp_papers.studies import Study, columns, largest, scale_up
 
 PAD = Scratchpad(start=0, delimiter=1, end=2)
 VOCABULARY = 9
@@ -49,20 +48,10 @@ def random_example(generator: torch.Generator, states: int, longest: int = 4) ->
     return Example(some(), tuple(some() for _ in range(states)))
 
 
-@torch.no_grad()
 def random_model(architecture: str, positions: str, seed: int, max_length: int = 128, n_layers: int = 2) -> Transformer:
     """A small model in double precision with weights large enough for attention and order to matter."""
     cfg = ModelConfig(architecture, n_layers, 2, 16, VOCABULARY, max_length, positions=positions)
-    model = build_model(cfg, seed).double().eval()
-    generator = torch.Generator().manual_seed(seed)
-    for p in model.parameters():
-        p.mul_(8) if p.dim() > 1 else p.add_(torch.randn(p.shape, generator=generator).to(p), alpha=0.3)
-    return model
-
-
-def columns(rows: Sequence[dict[str, Any]]) -> dict[str, list]:
-    """Rows as curves."""
-    return {name: [row[name] for row in rows] for name in rows[0]}
+    return scale_up(build_model(cfg, seed), seed)
 
 
 # --- Two ways of training --------------------------------------------------------------------------------------------
@@ -91,8 +80,7 @@ def differences(
         loss_and_gradients(model, batch_of(rows, PAD.end, max(len(row.tokens) for row in rows) - 1 + extra))
         for rows in (pieces, whole)
     )
-    worst = max(float((gradients[n] - others[n]).abs().max()) for n in gradients)
-    return {"loss": float((one - two).abs()), "gradient": worst}
+    return {"loss": float((one - two).abs()), "gradient": max(largest(gradients[n], others[n]) for n in gradients)}
 
 
 def printed_chunks(example: Example) -> list[Row]:
@@ -165,7 +153,7 @@ def compare_written(definition: Written, other: Written) -> tuple[bool, float]:
     texts = [sum(((*state, PAD.delimiter) for state in found.states), ()) for found in (definition, other)]
     common = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
     rows = min(common + 1, len(definition.logits_TV), len(other.logits_TV))
-    difference = float((definition.logits_TV[:rows] - other.logits_TV[:rows]).abs().max())
+    difference = largest(definition.logits_TV[:rows], other.logits_TV[:rows])
     return (definition.states, definition.stopped) != (other.states, other.stopped), difference
 
 
@@ -263,7 +251,7 @@ def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[
         size = min(ends[part], len(one[0])) - old
         if size > 0:
             pairs = zip(one, two, strict=True)
-            apart = [float((a[old : old + size] - b[new : new + size]).abs().max()) for a, b in pairs]
+            apart = [largest(a[old : old + size], b[new : new + size]) for a, b in pairs]
             kept = next((layer for layer, change in enumerate(apart) if change > EXACT), len(apart))
             rows.append({"event": event, "part": part, "layers_kept": kept, "largest_change": max(apart)})
     return rows
@@ -285,7 +273,7 @@ def costs(model: Transformer, example: Example, ways: Sequence[str]) -> dict[str
     rows = {}
     for way in ways:
         exact = found["whole" if way in ("whole", "cached") else "trimmed"][0]
-        rows[way] = {"tokens_read": found[way][1], "largest_error": float((found[way][0] - exact).abs().max())}
+        rows[way] = {"tokens_read": found[way][1], "largest_error": largest(found[way][0], exact)}
     return rows
 
 
@@ -304,21 +292,11 @@ def reuse_study(scheme: str, states: int, longest: int, n_layers: int, texts: in
                 kept.setdefault((kind, row["event"], row["part"]), []).append(row)
             for way, row in costs(model, example, readers).items():
                 ways.setdefault(f"{kind}, {way}", []).append(row)
-    table = [
-        {
-            "kind": kind,
-            "event": event,
-            "part": part,
-            "layers_kept": min(row["layers_kept"] for row in rows),
-            "largest_change": max(row["largest_change"] for row in rows),
-        }
-        for (kind, event, part), rows in kept.items()
-    ]
-    read = {
-        name: {
-            "tokens_read": sum(row["tokens_read"] for row in rows) / len(rows),
-            "largest_error": max(row["largest_error"] for row in rows),
-        }
-        for name, rows in ways.items()
-    }
-    return {"layers": n_layers, "scheme": scheme, "ways": read}, columns(table)
+    rows, read = [], {}
+    for (kind, event, part), found in kept.items():
+        least, change = min(row["layers_kept"] for row in found), max(row["largest_change"] for row in found)
+        rows.append({"kind": kind, "event": event, "part": part, "layers_kept": least, "largest_change": change})
+    for name, found in ways.items():
+        tokens, error = sum(row["tokens_read"] for row in found), max(row["largest_error"] for row in found)
+        read[name] = {"tokens_read": tokens / len(found), "largest_error": error}
+    return {"layers": n_layers, "scheme": scheme, "ways": read}, columns(rows)

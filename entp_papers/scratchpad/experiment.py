@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
+from entp_lib.experiments.experiment import Experiment, PlannedRun, planned_study
 from entp_lib.experiments.frames import levels, paired
 from entp_lib.experiments.measurements import Check, Measurement
 from entp_lib.records.store import Record
 from entp_lib.statistics import to_figures
+from entp_papers.studies import by_study, checker, frame, names_of, of_study, plan_studies
 
 NOTEBOOK = "13_inductive_scratchpad"
 SCHEMES = ["learned", "rotary", "alibi", "none"]
@@ -37,25 +38,6 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """The exact studies; ``seeds`` changes nothing, since they draw their own weights and texts."""
-    found = STUDIES.get(tier, {}).items()
-    return [planned_study(StudyConfig("scratchpad", tier, f"scratchpad_{study}", params)) for study, params in found]
-
-
-def of_study(records: Sequence[Record], study: str) -> Record:
-    """The record of a study, named without ``scratchpad_``. KeyError where it is missing."""
-    found = select(records, study=f"scratchpad_{study}")
-    if not found:
-        raise KeyError(f"no record of the study {study!r}")
-    return found[0]
-
-
-def frame(records: Sequence[Record], study: str) -> pd.DataFrame:
-    """A study's curves, a row per case; ``study`` without ``scratchpad_``. KeyError where it is missing."""
-    return pd.DataFrame(of_study(records, study).curves)
-
-
 def cost_table(records: Sequence[Record]) -> pd.DataFrame:
     """Tokens read to write a scratchpad and the largest error, by kind of model and way of reading."""
     ways = of_study(records, "reuse").metrics["ways"]
@@ -65,11 +47,9 @@ def cost_table(records: Sequence[Record]) -> pd.DataFrame:
 
 def measure(records: Sequence[Record]) -> list[Check]:
     """The statements of appendices C.2 and C.3 on training, generation, caches and relative positions."""
-    found = {record.config.study.removeprefix("scratchpad_"): record for record in records}
-    if not STUDIES["quick"].keys() <= found.keys():
+    if not STUDIES["quick"].keys() <= by_study(records).keys():
         return []
-    tier = records[0].config.tier
-    equal, relative = frame(records, "equivalence"), found["relative"].metrics
+    check, equal, relative = checker(records), frame(records, "equivalence"), of_study(records, "relative").metrics
     equal = equal[equal["architecture"] == "decoder"]
     whole, missing = equal[equal["without"] == ""], equal[equal["without"] != ""]
     missing = missing[(missing["scheme"] != "none") | (missing["without"] != "positions")]  # nothing to re-index
@@ -77,9 +57,6 @@ def measure(records: Sequence[Record]) -> list[Check]:
     costs = cost_table(records).set_index(["kind", "way"])["largest_error"]["inductive decoder"]
     written = frame(records, "writing").groupby("way")
     differing, apart = written["differing_texts"].sum(), written["largest_difference"].max()
-
-    def check(claim: str, holds: bool, *studies: str) -> Check:
-        return Check(claim, bool(holds), tier, records=tuple(name_of(found[study]) for study in studies))
 
     def same_texts(way: str) -> bool:
         """Whether drawn texts and logits are those of the definition, and logits along given texts as well."""
@@ -89,15 +66,15 @@ def measure(records: Sequence[Record]) -> list[Check]:
         return (rows["loss"] < EXACT["loss"]).all() and (rows["gradient"] < EXACT["gradient"]).all()
 
     return [
-        check("IS-training", same(whole[whole["scheme"] == "learned"]), "equivalence"),
-        check("IS-schemes", len(relative_schemes) > 0 and same(relative_schemes), "equivalence"),
-        check("IS-ingredients", (missing["loss"] > OTHER_LOSS).all(), "equivalence"),
-        check("IS-writing", same_texts("masked"), "writing", "reuse"),
-        check("IS-caches", same_texts("recomputed") and same_texts("doubled"), "writing", "reuse"),
-        check("IS-naive", costs["naive"] > APART, "reuse"),
-        check("IS-question", relative["grows"], "relative"),
-        check("IS-windows", relative["reach_is_window_times_layers"], "relative"),
-        check("IS-distance", relative["leaks_all_but_one"] and relative["inductive_leaks"] == 0, "relative"),
+        check("IS-training", "equivalence", same(whole[whole["scheme"] == "learned"])),
+        check("IS-schemes", "equivalence", len(relative_schemes) > 0 and same(relative_schemes)),
+        check("IS-ingredients", "equivalence", (missing["loss"] > OTHER_LOSS).all()),
+        check("IS-writing", "writing reuse", same_texts("masked")),
+        check("IS-caches", "writing reuse", same_texts("recomputed") and same_texts("doubled")),
+        check("IS-naive", "reuse", costs["naive"] > APART),
+        check("IS-question", "relative", relative["grows"]),
+        check("IS-windows", "relative", relative["reach_is_window_times_layers"]),
+        check("IS-distance", "relative", relative["leaks_all_but_one"] and relative["inductive_leaks"] == 0),
     ]
 
 
@@ -106,7 +83,7 @@ SCRATCHPAD = Experiment(
     version=1,
     title="Inductive scratchpads: two ways of training, of writing and of keeping keys",
     notebook=NOTEBOOK,
-    plan=plan,
+    plan=plan_studies("scratchpad", STUDIES),
     measure=measure,
 )
 
@@ -122,30 +99,14 @@ NEAR = 0.05  # closer to no text right, or to all, counts as being there
 LEARNED = 0.5  # of texts of the trained sizes; a run with fewer has not learned what longer ones would be carried from
 
 SMALL_MODEL = dict(n_layers=2, n_heads=4, width=64)
-TRAIN = dict(
-    steps=1200,
-    batch_size=32,
-    max_lr=3e-3,
-    min_lr=3e-4,
-    warmup_steps=50,
-    weight_decay=0.01,
-    grad_clip=1.0,
-    eval_every=1200,
-)
-PARITY = dict(
-    problem_params=dict(slots=16),
-    train_sizes=list(range(1, 9)),
-    test_sizes=[4, 8, 10, 12, 14, 16],
-    **SMALL_MODEL,
-)
+RATES = dict(max_lr=3e-3, min_lr=3e-4, warmup_steps=50, weight_decay=0.01, grad_clip=1.0)
+TRAIN = dict(steps=1200, batch_size=32, **RATES, eval_every=1200)
+SIZES = dict(train_sizes=list(range(1, 9)), test_sizes=[4, 8, 10, 12, 14, 16])
+PARITY = dict(problem_params=dict(slots=16), **SIZES, **SMALL_MODEL)
 # Random digits and $ before the operands: in training, too, every character comes at every place of a state, so that
 # turning an operand by one is learned for all lengths.
-SHIFT = dict(
-    problem_params=dict(most_digits=6, filling="0123456789$"),
-    train_sizes=[1, 2, 3],
-    test_sizes=[2, 3, 4, 5, 6],
-    **{**SMALL_MODEL, "width": 48},
-)
+SIZES = dict(train_sizes=[1, 2, 3], test_sizes=[2, 3, 4, 5, 6])
+SHIFT = dict(problem_params=dict(most_digits=6, filling="0123456789$"), **SIZES, **{**SMALL_MODEL, "width": 48})
 TINY = dict(problem_params=dict(slots=4), train_sizes=[1, 2], test_sizes=[2, 4], n_layers=2, n_heads=2, width=16)
 # By tier: random seeds, schedule, questions of each test size, and by task the setting and the arms. ENTP takes three
 # times a decoder's time for a step, and addition learns its trained lengths in none of the schedules that quick has
@@ -225,8 +186,7 @@ def measure_training(records: Sequence[Record]) -> list[Measurement]:
         right = trained.groupby(["arm", "seed"])["texts_right"].mean()
         poor = [f"{arm} on random seed {seed}" for arm, seed in right.index[right < LEARNED]]
         barred = f"trained sizes not learned: {', '.join(poor)}" if poor else ""
-        ids = tuple(name_of(r) for r in select(records, task=task, arm=arms))
-        gaps = paired(rows, metric, first, second).tolist()
+        gaps, ids = paired(rows, metric, first, second).tolist(), names_of(records, task=task, arm=arms)
         measured.append(Measurement(claim, gaps, tier, ids, False, found, barred))
     return measured
 
@@ -266,7 +226,7 @@ def written_table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def reuse_table(records: Sequence[Record]) -> pd.DataFrame:
-    """How many of the first layers keep their keys and values, of how many, by kind of model, event and part (X8).
+    """Number of the first layers that keep their keys and values, of how many, by kind of model, event and part (X8).
 
     Empty where the model has let go of that part, or never had it.
     """
@@ -286,13 +246,10 @@ def trained_ways(records: Sequence[Record]) -> pd.DataFrame:
     ways = [{"task": r.labels["task"], **r.metrics["ways"]} for r in records if "ways" in r.metrics]
     found = {}
     for task, table in pd.json_normalize(ways).groupby("task", sort=False):
-        read = {name.split(".")[1]: int(table[name].sum()) for name in table if name.startswith("tokens_read.")}
-        found[task] = {
-            "texts": int(table["texts"].sum()),
-            "differing_texts": int(table["differing_texts"].sum()),
-            "largest_difference": float(table["largest_difference"].max()),
-            **read,
-        }
+        sums = table.drop(columns=["task", "largest_difference"]).sum().astype(int)
+        largest = {"largest_difference": float(table["largest_difference"].max())}
+        read = {name.split(".")[1]: sums[name] for name in sums.index if "." in name}
+        found[task] = {**sums[["texts", "differing_texts"]], **largest, **read}
     return pd.DataFrame.from_dict(found, orient="index").map(to_figures)
 
 

@@ -24,6 +24,7 @@ from entp_lib.models import Transformer
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.validation import one_of, require
 from entp_papers.scratchpad.format import Scratchpad, Tokens, group_mask
+from entp_papers.studies import at_least
 
 END, TOO_LONG, TOO_MANY = "end", "a state without its delimiter", "too many states"
 
@@ -250,7 +251,7 @@ def write(
     no delimiter, or ``most_states`` are written without an end. ConfigError as ``Reader``.
     """
     one_of("way", way, READERS)
-    check_limits(most_state_tokens, most_states)
+    at_least(1, most_state_tokens=most_state_tokens, most_states=most_states)
     reader: Reader = READERS[way](model, pad, question, given)
     logits: list[Tensor] = []
     while True:
@@ -260,12 +261,6 @@ def write(
         if stopped:
             return Written(contents(reader.segments), stopped, reader.forwards, torch.stack(logits))
         reader.append(token)
-
-
-def check_limits(most_state_tokens: int, most_states: int) -> None:
-    """ConfigError for limits below 1."""
-    for name, value in (("most_state_tokens", most_state_tokens), ("most_states", most_states)):
-        require(value >= 1, f"{name} = {value}: must be at least 1")
 
 
 def why_stopped(
@@ -300,7 +295,7 @@ def write_many(
     filled up behind their last token, which no architecture but a prefix decoder sees. One that would outgrow the
     model's context stops as one whose state has no delimiter.
     """
-    check_limits(most_state_tokens, most_states)
+    at_least(1, most_state_tokens=most_state_tokens, most_states=most_states)
     begun = [()] * len(questions) if given is None else given
     segments = [[*([*state, pad.delimiter] for state in states), []] for states in begun]
     stopped = [""] * len(questions)

@@ -3,27 +3,23 @@
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 
-from entp_lib.architectures import ARCHITECTURES
+from entp_lib.experiments.figures import PALETTE, Look, heat
 from entp_papers.scratchpad.format import Row, batch_of
 from entp_papers.scratchpad.relative import inductive_mask, receptive_field, window_mask
 
 SEEN = ListedColormap(["#F2F2F2", "#56B4E9", "#0072B2"])  # hidden, the memory, the own group
-REACH = ListedColormap(["#F2F2F2", "#0072B2", "#D55E00"])  # out of reach, allowed, an older state
+REACH = ListedColormap(["#F2F2F2", "#0072B2", "#CC79A7"])  # out of reach, allowed, an older state
 COUNTED, COPIED = "#009E73", "#9E9E9E"
-# An architecture has its colour; line, marker and the band's hatching say which scratchpad.
+# An architecture has its colour; line and marker say which scratchpad.
 LOOKS = {
-    "inductive decoder": ("decoder", "-", "o"),
-    "ordinary decoder": ("decoder", "--", "s"),
-    "decoder without": ("decoder", ":", "^"),
-    "inductive ENTP": ("entp", "-", "o"),
+    "inductive decoder": Look(PALETTE["decoder"], "inductive decoder", "-", "o", 2.2),
+    "ordinary decoder": Look(PALETTE["decoder"], "ordinary decoder", "--", "s"),
+    "decoder without": Look(PALETTE["decoder"], "no scratchpad: answer right", ":", "^"),
+    "inductive ENTP": Look(PALETTE["entp"], "inductive ENTP", "-", "o"),
 }
-
-LABELS = {"decoder without": "no scratchpad: answer right"}
-HATCHES = {"--": "////", ":": "||||"}
 
 
 def seen_by(row: Row) -> np.ndarray:
@@ -41,20 +37,17 @@ def draw_row(ax: Axes, row: Row, symbols: Sequence[str]) -> None:
 
     ``symbols`` names the token ids. A token that is learned is green; it is predicted at the column before it.
     """
-    ax.imshow(seen_by(row), cmap=SEEN, vmin=0, vmax=2, interpolation="nearest")
-    length = len(row.tokens) - 1
     names = [symbols[token] for token in row.tokens[:-1]]
-    ax.set_yticks(range(length), names)
-    ax.set_xticks(range(length), [f"{name}\n{position}" for name, position in zip(names, row.positions, strict=False)])
+    below = [f"{name}\n{position}" for name, position in zip(names, row.positions, strict=False)]
+    heat(ax, seen_by(row), cmap=SEEN, vmax=2, xticklabels=below, yticklabels=names)
     for ticks in (ax.get_xticklabels(), ax.get_yticklabels()):
         for label, counted in zip(ticks, row.counted, strict=False):
-            label.set(fontsize=7, color=COUNTED if counted else COPIED)
-    for number in range(1, length):
+            label.set(fontsize=7, rotation=0, color=COUNTED if counted else COPIED)
+    for number in range(1, len(names)):
         if row.groups[number] != row.groups[number - 1]:
-            ax.axhline(number - 0.5, color="white", lw=1.2)
-            ax.axvline(number - 0.5, color="white", lw=1.2)
+            ax.axhline(number, color="white", lw=1.2)
+            ax.axvline(number, color="white", lw=1.2)
     ax.set(xlabel="token that is seen, and its position id", ylabel="token that sees")
-    ax.grid(False)
 
 
 def reach_by_window(tokens_per_state: int, states: int, layers: int) -> np.ndarray:
@@ -79,19 +72,8 @@ def reach_by_groups(tokens_per_state: int, states: int, layers: int) -> np.ndarr
 
 def draw_reach(ax: Axes, reach_NN: np.ndarray, tokens_per_state: int) -> None:
     """A matrix of ``reach_by_window`` or ``reach_by_groups``, with a line between states."""
-    ax.imshow(reach_NN, cmap=REACH, vmin=0, vmax=2, interpolation="nearest")
+    heat(ax, reach_NN, cmap=REACH, vmax=2)
     for edge in range(tokens_per_state, len(reach_NN), tokens_per_state):
-        ax.axhline(edge - 0.5, color="white", lw=0.8)
-        ax.axvline(edge - 0.5, color="white", lw=0.8)
-    ax.set(xticks=[], yticks=[], xlabel="token that is reached")
-    ax.grid(False)
-
-
-def draw_arm(ax: Axes, arm: str, line: pd.DataFrame, x: str) -> None:
-    """One arm's mean over seeds with its 95 % interval, cut to shares: rows of ``interval_table`` by column ``x``."""
-    architecture, style, marker = LOOKS[arm]
-    colour = ARCHITECTURES[architecture].colour
-    edge = {"ec": (colour, 0.35), "fc": (colour, 0.12), "lw": 0.6, "ls": style, "hatch": HATCHES.get(style)}
-    ax.fill_between(line[x], line["low"].clip(0, 1), line["high"].clip(0, 1), **edge)
-    hollow = colour if style == "-" else "white"
-    ax.plot(line[x], line["mean"], ls=style, marker=marker, ms=4, mfc=hollow, color=colour, label=LABELS.get(arm, arm))
+        ax.axhline(edge, color="white", lw=0.8)
+        ax.axvline(edge, color="white", lw=0.8)
+    ax.set(xlabel="token that is reached")

@@ -11,6 +11,7 @@ import numpy as np
 
 from entp_lib.validation import check_types, require
 from entp_papers.scratchpad.format import Example, Scratchpad, Tokens
+from entp_papers.studies import at_least
 
 Symbols = tuple[str, ...]  # a text: characters, or names that are one token each
 DELIMITERS = (":", "#", ".")  # start, end of a state, end of the text
@@ -226,7 +227,7 @@ class ShiftAddition(Problem):
 
     def __post_init__(self):
         check_types(self)
-        require(self.most_digits >= 1, f"most_digits = {self.most_digits}: must be at least 1")
+        at_least(1, most_digits=self.most_digits)
         check_filling(self.filling)
 
     @property

@@ -9,7 +9,7 @@ Letters: N tokens of a text, T tokens of a state, D window, L layers.
 import numpy as np
 
 from entp_lib.validation import require
-from entp_papers.scratchpad.exact import Study, columns
+from entp_papers.studies import Study, at_least, columns
 
 
 def states_seen(tokens_per_state: int, states: int, token: int) -> dict[int, list[int]]:
@@ -44,7 +44,7 @@ def inductive_mask(question: int, tokens_per_state: int, states: int) -> np.ndar
 
 def receptive_field(mask_NN: np.ndarray, layers: int) -> np.ndarray:
     """Boolean (N, N): which tokens reach which through so many layers of attention and their residual streams."""
-    require(layers >= 1, f"layers = {layers}: must be at least 1")
+    at_least(1, layers=layers)
     step = (mask_NN | np.eye(len(mask_NN), dtype=bool)).astype(np.int64)
     field = step
     for _ in range(layers - 1):
@@ -58,7 +58,7 @@ def relative_study(most_tokens: int, states: int, layers: int) -> Study:
     A row per T: the distance to the question at the last state, how far a window of T reaches through the layers, and
     how many tokens of the state before last the first token of a state sees; each also for the inductive text.
     """
-    require(most_tokens >= 2, f"most_tokens = {most_tokens}: must be at least 2")
+    at_least(2, most_tokens=most_tokens)
     rows, grows = [], True
     for tokens in range(2, most_tokens + 1):
         last = receptive_field(window_mask(tokens * (states + layers), tokens), layers)[-1]

@@ -5,32 +5,33 @@ The test sizes are beyond the trained ones; the formats keep the question's own 
 Letters: N counted tokens, T tokens, V vocabulary.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from entp_lib.architectures import POSITIONS
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.models import build_model
+from entp_lib.models.entp import Part
 from entp_lib.records import resuming
-from entp_lib.tasks.base import seed_from
-from entp_lib.training.loop import TrainingError, learning_rate, make_optimizer
+from entp_lib.tasks.base import Batch, seed_from
+from entp_lib.training.loop import learning_rate, make_optimizer
 from entp_lib.validation import check_types, from_dict, one_of, require
 from entp_papers.scratchpad.format import Example, Row, batch_of, chunks, duplicate_states, ordinary
 from entp_papers.scratchpad.generation import EXACT_WAYS, write, write_many
 from entp_papers.scratchpad.problems import PROBLEMS, Problem
+from entp_papers.studies import Study, at_least, columns, descend, largest
 
 SCRATCHPADS = ("inductive", "ordinary", "none")
 SPARE = 8  # tokens of context beyond the longest text, so that a model may err
 
 
 @dataclass(frozen=True)
-class Setting:
+class ScratchpadConfig:
     """A task, a scratchpad, an architecture, and the sizes of questions to train and test.
 
     ``rows``: how inductive scratchpads are cut for training, in ``chunks`` or with ``duplicated`` states. To a decoder
@@ -72,12 +73,12 @@ class Setting:
         return from_dict(PROBLEMS[self.problem], self.problem_params, f"{self.problem}.")
 
 
-def shown(setting: Setting, problem: Problem, example: Example) -> Example:
+def shown(setting: ScratchpadConfig, problem: Problem, example: Example) -> Example:
     """The example as the model sees it: without states where there is no scratchpad."""
     return problem.without_states(example) if setting.scratchpad == "none" else example
 
 
-def rows_of(setting: Setting, problem: Problem, example: Example) -> list[Row]:
+def rows_of(setting: ScratchpadConfig, problem: Problem, example: Example) -> list[Row]:
     """The rows that an example is trained on."""
     if setting.scratchpad != "inductive":
         return [ordinary(problem.pad(), shown(setting, problem, example))]
@@ -91,7 +92,7 @@ def draw(problem: Problem, count: int, sizes: Sequence[int], *seed: int | str) -
     return [problem.example(sizes[(start + i) % len(sizes)], generator) for i in range(count)]
 
 
-def context_for(setting: Setting, problem: Problem) -> int:
+def context_for(setting: ScratchpadConfig, problem: Problem) -> int:
     """Tokens that the longest rows and texts have, among some of every size.
 
     Of inductive scratchpads whole texts are read at the trained sizes alone, where ways of reading are compared.
@@ -106,7 +107,9 @@ def context_for(setting: Setting, problem: Problem) -> int:
     return longest + SPARE
 
 
-def train_on(setting: Setting, train: TrainConfig, model_seed: int, data_seed: int) -> tuple[nn.Module, list[float]]:
+def train_on(
+    setting: ScratchpadConfig, train: TrainConfig, model_seed: int, data_seed: int
+) -> tuple[nn.Module, list[float]]:
     """A trained model and its loss at every step, in nats per counted token; data depend on seed and step alone.
 
     Raises ConfigError where task and setting do not fit, and TrainingError where the loss stops being finite.
@@ -119,29 +122,24 @@ def train_on(setting: Setting, train: TrainConfig, model_seed: int, data_seed: i
     for step in resuming.steps(resuming.Progress({"loss": losses}), train.steps, model, optimizer):
         examples = draw(problem, train.batch_size, setting.train_sizes, "train", data_seed, step)
         batch = batch_of([row for e in examples for row in rows_of(setting, problem, e)], problem.pad().end)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, train)
         if setting.dropout > 0:
             torch.manual_seed(seed_from("dropout", model_seed, step))
-        total = 0.0
-        for part in model.plan(batch.wanted_BT):
-            logits_NV = model(batch.inputs_BT, part, **batch.relations())
-            targets_N = batch.targets_BT[part.wanted_BT]
-            loss = nn.functional.cross_entropy(logits_NV, targets_N, reduction="sum") / len(batch.targets_N)
-            loss.backward()
-            total += float(loss.detach())
-        if not math.isfinite(total):
-            raise TrainingError(f"the loss is {total} at step {step}")
-        if train.grad_clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(total)
+        parts = (loss_of(model, batch, part) for part in model.plan(batch.wanted_BT))
+        losses.append(descend(model, optimizer, parts, learning_rate(step, train), train.grad_clip))
     return model.eval(), losses
 
 
+def loss_of(model: nn.Module, batch: Batch, part: Part) -> Tensor:
+    """The share that a part of the counted tokens has in the mean loss of them all."""
+    logits_NV = model(batch.inputs_BT, part, **batch.relations())
+    targets_N = batch.targets_BT[part.wanted_BT]
+    return nn.functional.cross_entropy(logits_NV, targets_N, reduction="sum") / len(batch.targets_N)
+
+
 @torch.no_grad()
-def state_errors(model: nn.Module, setting: Setting, problem: Problem, examples: Sequence[Example]) -> list[float]:
+def state_errors(
+    model: nn.Module, setting: ScratchpadConfig, problem: Problem, examples: Sequence[Example]
+) -> list[float]:
     """The share of states with a wrong token when all before them are right, by the number of the state written.
 
     ConfigError where a text is longer than the model's context.
@@ -160,7 +158,9 @@ def state_errors(model: nn.Module, setting: Setting, problem: Problem, examples:
     return [sum(found) / len(found) for _, found in sorted(wrong.items())]
 
 
-def text_scores(model: nn.Module, setting: Setting, problem: Problem, examples: Sequence[Example]) -> dict[str, float]:
+def text_scores(
+    model: nn.Module, setting: ScratchpadConfig, problem: Problem, examples: Sequence[Example]
+) -> dict[str, float]:
     """The shares of scratchpads with the right answer and with every state right, written greedily by the model."""
     seen = [shown(setting, problem, e) for e in examples]
     texts = [e.states or (e.answer,) for e in seen]
@@ -191,21 +191,19 @@ def compare_ways(model: nn.Module, problem: Problem, examples: Sequence[Example]
             if found.states != first.states:
                 differing += 1
             else:
-                apart = max(apart, float((found.logits_TV - first.logits_TV).abs().max()))
+                apart = max(apart, largest(found.logits_TV, first.logits_TV))
     model.float()
     return {"largest_difference": apart, "differing_texts": differing, "texts": len(examples), "tokens_read": read}
 
 
-def training_study(
-    setting: dict[str, Any], train: dict[str, Any], tested: int, compared: int, seed: int
-) -> tuple[dict[str, Any], dict[str, list]]:
+def training_study(setting: dict[str, Any], train: dict[str, Any], tested: int, compared: int, seed: int) -> Study:
     """One model trained and tested: ``tested`` questions of every size, ``compared`` of them read in every exact way.
 
     Curves: by test size the shares of right answers and texts, and the mean error of a state; by step the loss, thinned
     to 100 points; the error by number of the state at the largest size.
     """
-    chosen = from_dict(Setting, setting, "setting.")
-    require(tested >= 1, f"tested = {tested}: must be at least 1")
+    chosen = from_dict(ScratchpadConfig, setting, "setting.")
+    at_least(1, tested=tested)
     require(compared >= 0, f"compared = {compared}: must not be negative")
     problem = chosen.build_problem()
     schedule = from_dict(TrainConfig, train, "train.")
@@ -217,7 +215,7 @@ def training_study(
         scores = text_scores(model, chosen, problem, examples)
         rows.append({"size": size, **scores, "state_error": float(np.mean(by_state))})
     thinned = range(0, len(losses), -(-len(losses) // 100))
-    curves = {name: [row[name] for row in rows] for name in rows[0]} | {
+    curves = columns(rows) | {
         "step": [i + 1 for i in thinned],
         "train_loss": [losses[i] for i in thinned],
         "state": list(range(1, len(by_state) + 1)),

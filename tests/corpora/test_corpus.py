@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from entp_lib import paths
 from entp_lib.corpora import Recipe, cache, open_tokens, sources
 from entp_lib.corpora.cache import permuted
-from entp_lib.corpora.sources import OpenWebText, TextFile, source_of
+from entp_lib.corpora.sources import TextFile, source_of
 from entp_lib.corpora.tokenizers import Bytes
 from entp_lib.validation import ConfigError
 
@@ -78,28 +78,28 @@ def test_a_text_without_blank_lines_is_cut_all_the_same(file):
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "place"),
     [
-        (b"", "is empty"),
-        (b"some text\0and a zero", "is a binary file, at byte 9"),
-        ("Grüße".encode("latin-1"), "is not UTF-8 near byte 2"),
-        ("ends within ä".encode()[:-1], "ends within a UTF-8 character"),
+        (b"", "corpus.txt is empty"),
+        (b"some text\0and a zero", "byte 9"),
+        ("Grüße".encode("latin-1"), "byte 2"),
+        ("ends within ä".encode()[:-1], "corpus.txt is not UTF-8"),
     ],
 )
-def test_what_is_no_text_is_named(file, data, message):
-    with pytest.raises(ConfigError, match=message):
+def test_a_file_that_is_no_text_is_named(file, data, place):
+    with pytest.raises(ConfigError, match=place):
         open_tokens(recipe(file(data)))
 
 
 def test_a_missing_file_and_another_text_are_named(file, tmp_path):
-    with pytest.raises(ConfigError, match="no such file; it must be 'embedded', 'openwebtext' or a path"):
+    with pytest.raises(ConfigError, match="'openwebtext'"):
         source_of("embeded")
     corpus = file("a text\n")
     right = hashlib.sha256(b"a text\n").hexdigest()[:16]
     assert source_of(corpus, right).checksum.startswith(right)
-    with pytest.raises(ConfigError, match=f"checksum = '{'0' * 16}'.*has '{right}'"):
+    with pytest.raises(ConfigError, match=f"checksum.*{right}"):
         source_of(corpus, "0" * 16)
-    with pytest.raises(ConfigError, match="a folder without Parquet files"):
+    with pytest.raises(ConfigError, match="corpus"):
         source_of(str(tmp_path))
 
 
@@ -118,36 +118,32 @@ def parquet(tmp_path):
     return write
 
 
-def test_parquet_of_anything_but_texts_is_named(parquet, tmp_path):
+def test_parquet_of_anything_but_texts_is_named(parquet):
     import pyarrow as pa
 
-    for texts in ([["a", "b"]], [1, 2], [b"a"]):
-        with pytest.raises(ConfigError, match=r"a.parquet has .* in its column 'text'; strings are needed"):
-            list(source_of(str(parquet(texts))).documents())
     wrong = pa.array([b"fine", b"not \xff"], pa.binary()).view(pa.string())
-    with pytest.raises(ConfigError, match=r"a text in .*a.parquet cannot be read"):
-        list(source_of(str(parquet(wrong))).documents())
+    for texts in ([["a", "b"]], [1, 2], [b"a"], wrong):
+        with pytest.raises(ConfigError, match="a.parquet"):
+            list(source_of(str(parquet(texts))).documents())
     assert list(source_of(str(parquet(pa.array(["a", "b"], pa.large_string())))).documents()) == ["a", "b"]
     path = parquet([str(i) * 999 for i in range(200)])
-    data = bytearray(path.read_bytes())
-    data[50:9000] = b"\xff" * 8950
-    path.write_bytes(data)
-    with pytest.raises(ConfigError, match=r"a.parquet"):
-        list(source_of(str(path)).documents())
+    whole = path.read_bytes()
+    for damaged in (whole[:50] + b"\xff" * 8950 + whole[9000:], whole[:-20]):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match="a.parquet"):
+            list(source_of(str(path)).documents())
 
 
 def test_parquet_gives_its_rows(parquet):
     one, two = parquet(["a", "b", "c", "d\n"]), parquet(["", "e", None], "b.parquet")
     assert list(source_of(str(one)).documents()) == ["a", "b", "c", "d\n"]
     both = source_of(str(one.parent))
-    assert list(both.documents()) == ["a", "b", "c", "d\n", "e"] and both.whole and both.count() == 7
+    assert list(both.numbered()) == [(0, "a"), (1, "b"), (2, "c"), (3, "d\n"), (5, "e")]
+    assert both.whole and both.count() == 7  # rows without a text keep their numbers
     assert source_of(str(one)).checksum == hashlib.sha256(one.read_bytes()).hexdigest()
     assert len({both.checksum, source_of(str(one)).checksum, source_of(str(two)).checksum}) == 3
-    with pytest.raises(ConfigError, match="no column 'text', only body"):
+    with pytest.raises(ConfigError, match="'text'"):
         list(source_of(str(parquet(["a"], "c.parquet", "body"))).documents())
-    two.write_bytes(one.read_bytes()[:-20])
-    with pytest.raises(ConfigError, match="is not a Parquet file"):
-        list(source_of(str(two)).documents())
 
 
 def test_openwebtext_reads_what_the_hub_gives(parquet, monkeypatch):
@@ -159,43 +155,37 @@ def test_openwebtext_reads_what_the_hub_gives(parquet, monkeypatch):
     path.rename(snapshot / "plain_text" / "train-0.parquet")
     asked = {}
     monkeypatch.setattr(hub, "snapshot_download", lambda name, **options: asked.update(options) or str(snapshot))
-    with pytest.raises(ConfigError, match="1 of 80 files are there.*corpus='embedded'"):
-        list(OpenWebText().documents())
+    with pytest.raises(ConfigError, match="1 of 80 files"):
+        list(source_of("openwebtext").documents())
     monkeypatch.setattr(sources, "HUB_FILES", 1)
-    assert list(OpenWebText().documents())[3] == "document 3"
+    assert list(source_of("openwebtext").documents())[3] == "document 3"
     assert asked["revision"] == sources.HUB_REVISION == source_of("openwebtext", sources.HUB_REVISION[:16]).checksum
     tokens = reopened(recipe("openwebtext", split="nanogpt"))
     assert [tokens.meta["parts"][name]["documents"] for name in ("train", "validation")] == [16, 4]
 
 
-@pytest.mark.parametrize("error", ["offline", "revision"])
-def test_without_network_or_revision_the_error_says_what_works(monkeypatch, error):
+@pytest.mark.parametrize(
+    ("name", "field"), [("LocalEntryNotFoundError", "'openwebtext'"), ("RevisionNotFoundError", "revision")]
+)
+def test_without_network_or_revision_the_corpus_is_named(monkeypatch, name, field):
     hub, errors = pytest.importorskip("huggingface_hub"), pytest.importorskip("huggingface_hub.errors")
-    raised = {
-        "offline": errors.LocalEntryNotFoundError("outgoing traffic has been disabled"),
-        "revision": errors.RevisionNotFoundError.__new__(errors.RevisionNotFoundError),
-    }[error]
 
     def fail(*_, **__):
-        raise raised
+        raise getattr(errors, name).__new__(getattr(errors, name))
 
     monkeypatch.setattr(hub, "snapshot_download", fail)
-    expected = {"offline": "cannot be downloaded.*corpus='embedded' and a path", "revision": "has no revision"}[error]
-    with pytest.raises(ConfigError, match=expected):
+    with pytest.raises(ConfigError, match=field):
         sources.download()
 
 
-@pytest.mark.parametrize("library", ["tiktoken", "tokenizers", "pyarrow.parquet"])
-def test_a_missing_library_is_named_with_its_extra(monkeypatch, file, library):
+@pytest.mark.parametrize(
+    ("library", "tokenizer"), [("tiktoken", "gpt2"), ("tokenizers", "bpe"), ("pyarrow.parquet", "bytes")]
+)
+def test_a_missing_library_is_named_with_its_extra(monkeypatch, file, library, tokenizer):
     monkeypatch.setitem(sys.modules, library, None)
-    wanted = {
-        "tiktoken": recipe(file(SPEECHES), "gpt2"),
-        "tokenizers": recipe(file(SPEECHES), "bpe", 300),
-        "pyarrow.parquet": recipe(file(b"PAR1", "a.parquet")),
-    }[library]
-    name = library.split(".")[0]
-    with pytest.raises(ConfigError, match=f"needs {name}.*\\[language\\].*tokenizer='bytes' work"):
-        open_tokens(wanted)
+    corpus = file(b"PAR1", "a.parquet") if "parquet" in library else file(SPEECHES)
+    with pytest.raises(ConfigError, match=f"{library.split('.')[0]}.*\\[language\\]"):
+        open_tokens(recipe(corpus, tokenizer, 300 if tokenizer == "bpe" else 0))
 
 
 # Tokens on disk
@@ -306,12 +296,12 @@ def test_tokens_above_the_vocabulary_are_refused(file):
     content = json.loads(meta.read_text())
     content["parts"]["train"]["largest"] = 256
     meta.write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match="vocabulary = "):
+    with pytest.raises(ConfigError, match="vocabulary"):
         reopened(wanted)
 
 
 def test_an_empty_part_is_named(file):
-    with pytest.raises(ConfigError, match="no document for train; use another held_out than 0.2"):
+    with pytest.raises(ConfigError, match="held_out"):
         open_tokens(recipe(file("one piece alone"), split="tail"))
 
 
@@ -320,7 +310,7 @@ def test_processes_at_once_share_the_work(file):
     wanted = recipe(file(SPEECHES * 100))
     code = f"from entp_lib.corpora import Recipe, open_tokens; print(open_tokens({wanted}).meta['parts'])"
     command = [sys.executable, "-c", code]
-    workers = [subprocess.Popen(command, cwd=paths.root(), stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    workers = [subprocess.Popen(command, cwd=paths.root(), stdout=subprocess.PIPE, text=True) for _ in range(2)]
     found = {worker.communicate(timeout=60)[0].strip() for worker in workers}
     assert found == {str(open_tokens(wanted).meta["parts"])}
     assert len([p for p in paths.corpora().iterdir() if p.is_dir()]) == 1
@@ -336,19 +326,6 @@ def test_a_corpus_is_never_in_memory(file, monkeypatch):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2**19 < len(SPEECHES) * 60 / 1.8
-
-
-def test_rows_without_a_text_leave_the_others_on_their_side(parquet):
-    """The split of nanoGPT goes by rows: an empty one is a number that nothing has."""
-    texts = [f"document {i} of forty" for i in range(40)]
-    emptied = ["" if i in (0, 5) else text for i, text in enumerate(texts)]
-    sides = []
-    for rows, name in ((texts, "whole.parquet"), (emptied, "emptied.parquet")):
-        path = parquet(rows, name)
-        assert source_of(str(path)).count() == 40
-        tokens = reopened(recipe(str(path), split="nanogpt"))
-        sides.append({t for t in bytes(tokens.validation.astype(np.uint8)).decode(errors="replace").split("document")})
-    assert sides[0] == sides[1] and len(sides[0]) > 4
 
 
 @pytest.mark.parametrize(

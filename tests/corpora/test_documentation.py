@@ -67,12 +67,12 @@ def test_an_export_serves_where_the_packages_are_missing(packages, monkeypatch):
     checksum = path.stem.removeprefix("embedded-")
     monkeypatch.setattr(documentation, "PACKAGES", {"surely_not_there": "surely-not-there"})
     assert documentation.embedded_file(checksum) == path
-    with pytest.raises(ConfigError, match="surely-not-there not installed.*corpus --export FILE"):
+    with pytest.raises(ConfigError, match="surely-not-there"):
         documentation.embedded_file()
 
 
 def test_another_documentation_than_the_one_asked_for_is_named(packages):
-    with pytest.raises(ConfigError, match="checksum = "):
+    with pytest.raises(ConfigError, match="checksum"):
         documentation.embedded_file("0" * 16)
 
 

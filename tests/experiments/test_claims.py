@@ -11,7 +11,7 @@ from scipy import stats
 from entp_lib import paths
 from entp_lib.experiments import claims
 from entp_lib.experiments.claims import judge, verdict
-from entp_lib.experiments.measurements import Check, Level, Measurement, Observation, weight
+from entp_lib.experiments.measurements import Check, Level, Measurement, Observation, priority
 from entp_lib.statistics import exceeds
 
 
@@ -123,13 +123,6 @@ def test_a_row_is_judged_by_its_own_claim_and_settings():
         assert judge(found, only_measured=True).iloc[0]["verdict"] == expected
 
 
-@pytest.mark.parametrize("values", [[0.1], [0.1, 0.11, 0.12, 0.11]])
-def test_below_five_pairs_a_row_concludes_nothing(values):
-    row = judge([Measurement("F2-tokens", values, "quick", paper_settings=True)], only_measured=True).iloc[0]
-    assert row["verdict"] == "inconclusive" and row["seeds"] == len(values)
-    assert math.isnan(row["low"]) == (len(values) == 1)
-
-
 def test_an_open_row_says_why():
     """Guessing outweighs the number of pairs; an interval that decides, or includes zero, needs no word."""
     low, half, high = (Level(x, 0.0, 1.0, 0.1) for x in (0.05, 0.5, 0.99))
@@ -214,13 +207,7 @@ def test_an_observation_has_an_empirical_verdict_and_says_what_keeps_it_open():
     assert (row["verdict"], row["why"], row["seeds"], row["records"]) == ("inconclusive", "one run each", 1, "a/b")
     assert row["statement"].endswith("[40 epochs]") and math.isnan(row["our_value"])
     few, many = Measurement(claim, [0.1], "gpu"), Measurement(claim, [0.1] * 5, "quick")
-    assert weight(few) < weight(seen) < weight(many)
-
-
-def test_what_rows_say_of_a_finding_together():
-    judged = pd.DataFrame({"id": ["a", "b", "c"], "verdict": ["reproduced", "same direction", "inconclusive"]})
-    assert claims.shared_verdict(judged, ["a", "b"]) == "same direction in all of a, b"
-    assert claims.shared_verdict(judged, ["a", "c", "d"]) == "mixed: a same direction, c inconclusive, d not attempted"
+    assert priority(few) < priority(seen) < priority(many)
 
 
 FLOOR, CEILING = 0.2, 1.0
@@ -327,7 +314,7 @@ def test_how_near_a_ceiling_is_is_measured_by_the_margin_of_the_claim():
         "F2-unseen-parity": "",
     }
     near = Measurement("F2-unseen-parity", values, "quick", levels=[Level(s.score, 0.0, 1.0, 0.05) for s in sides])
-    assert near.idle and near.begun
+    assert near.uninformative_because and near.begun
 
 
 def test_chance_is_named_beside_the_intervals():

@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from entp_lib import paths
 from entp_lib.config import ARCHITECTURES
-from entp_lib.experiments import figures, png_files
+from entp_lib.experiments import figures, ledger_figures, png_files
 from entp_lib.records.store import Record
 
 
@@ -44,7 +45,7 @@ CURVES = pd.DataFrame(
 
 def drawn():
     figure, ax = figures.panels(1)
-    figures.seed_curves(ax, CURVES, "step", "accuracy", xlabel="step", ylabel="accuracy")
+    figures.lines(ax, CURVES, "step", "accuracy")
     return figure, ax
 
 
@@ -58,13 +59,87 @@ def test_lines_are_means_over_seeds_and_bands_their_range():
     assert ax.get_xlabel() == "step" and ax.get_ylabel() == "accuracy"
 
 
+def band(ax, number=0):
+    """Lowest and highest of a band or of the interval of a lone point."""
+    drawn = ax.collections[number]
+    points = drawn.get_paths()[0].vertices[:, 1]
+    return points.min(), points.max()
+
+
 def test_a_band_ends_where_the_quantity_does():
-    means = pd.DataFrame({"arm": "entp", "x": [1, 2], "mean": [0.5, 0.9], "low": [-0.4, 0.7], "high": [1.4, 1.1]})
+    table = pd.DataFrame({"arm": "entp", "x": [1, 1, 1, 2, 2, 2], "share": [0.1, 0.5, 0.9, 1.0, 0.9, 1.0]})
     _, (free, share) = figures.panels(2)
-    figures.arm_curves(free, means, "x", xlabel="x", ylabel="share")
-    figures.arm_curves(share, means, "x", xlabel="x", ylabel="share", within=(0, 1))
-    found = [ax.collections[0].get_paths()[0].vertices[:, 1] for ax in (free, share)]
-    assert [(band.min(), band.max()) for band in found] == [(-0.4, 1.4), (0, 1)]
+    figures.lines(free, table, "x", "share", errorbar=figures.interval())
+    figures.lines(share, table, "x", "share", errorbar=figures.interval(0, 1))
+    low, high = band(free)
+    assert low == pytest.approx(0.5 - 4.302653 * 0.4 / 3**0.5) and high > 1  # the t interval of three
+    assert band(share) == (0, 1)
+
+
+def test_seeds_that_reach_a_step_at_different_costs_are_drawn_at_their_mean():
+    table = pd.DataFrame(
+        {"arm": "decoder", "step": [1, 1, 2, 2], "seconds": [1.0, 3.0, 4.0, 8.0], "loss": [5, 3, 2, 0]}
+    )
+    _, ax = figures.panels(1)
+    figures.lines(ax, table, "seconds", "loss")
+    assert ax.get_lines()[0].get_xydata().tolist() == [[2, 4], [6, 1]]
+
+
+@pytest.mark.parametrize(("sign", "name"), [(1, "ENTP − decoder"), (-1, "decoder − ENTP")])
+def test_differences_are_paired_by_seed_with_their_interval(sign, name):
+    rows = [
+        (a, s, x, x + s + (a == "entp") * (1 + s / 10)) for a in ("decoder", "entp") for s in (0, 1, 2) for x in (1, 2)
+    ]
+    table = pd.DataFrame(rows, columns=["arm", "seed", "n", "score"])
+    _, ax = figures.panels(1)
+    figures.differences(ax, table, "n", "score", ["decoder", "hybrid"], sign=sign)
+    (line,) = [line for line in ax.get_lines() if line.get_label() == name]  # of an arm without runs there is none
+    assert line.get_ydata() == pytest.approx([sign * 1.1] * 2) and line.get_color() == "black"
+    half = 4.302653 * 0.1 / 3**0.5
+    assert band(ax) == pytest.approx((sign * 1.1 - half, sign * 1.1 + half))
+
+
+def test_a_budget_is_dashes_and_marker_and_the_architecture_the_colour():
+    decoders = [look for arm, look in figures.ARMS.items() if arm not in ARCHITECTURES]
+    assert {look.colour for look in decoders} == {figures.PALETTE["decoder"]}
+    lines = [(look.colour, str(look.dashes)) for look in figures.ARMS.values()]
+    assert len(set(lines)) == len(lines) and len({look.marker for look in figures.ARMS.values()}) == len(lines)
+    verdicts = set(ledger_figures.VERDICT_COLOURS.values())
+    assert not verdicts & {*figures.PALETTE.values()} - {figures.PALETTE["baseline"]}
+
+
+def test_the_ledger_has_a_panel_for_each_task_and_unit_and_names_that_differ():
+    ledger = pd.read_csv(paths.root() / "results" / "claims.csv")
+    measured = ledger[ledger["verdict"].isin(ledger_figures.VERDICT_COLOURS) & ledger["our_value"].notna()]
+    tasks = ledger_figures.by_task(measured)
+    assert sum(map(len, tasks.values())) == len(measured) > 20
+    for part in tasks.values():
+        assert part["unit"].nunique() <= 1 and part["notebook"].nunique() == 1
+        assert all(part["statement"].map(lambda s, n=n: ledger_figures.short(s, 70, n)).is_unique for n in (1, 2))
+    fig = ledger_figures.forest(measured)
+    assert [ax.get_title("left") for ax in fig.axes] == list(tasks)
+    marks = [ax.containers for ax in fig.axes]
+    assert [len(found) for found in marks] == [len(part) for part in tasks.values()]
+
+
+def test_given_intervals_are_drawn_as_they_are_given():
+    _, ax = figures.panels(1)
+    figures.bars(ax, [1.0, 2.0], [0, 1], [0.5, 1.0], [1.5, 4.0], across=True, fmt="o")
+    (ends,) = ax.containers[0].lines[2]
+    assert [path.vertices[:, 0].tolist() for path in ends.get_paths()] == [[0.5, 1.5], [1.0, 4.0]]
+
+
+def test_a_matrix_has_its_first_row_above():
+    _, ax = figures.panels(1)
+    figures.heat(ax, np.array([[0.0, 1.0], [0.25, 0.5]]))
+    assert ax.collections[0].get_array().tolist() == [[0, 1], [0.25, 0.5]] and ax.yaxis_inverted()
+
+
+def test_the_legend_names_each_line_once():
+    figure, axes = figures.panels(2)
+    for ax in axes:
+        figures.lines(ax, CURVES, "step", "accuracy")
+    assert [text.get_text() for text in figures.legend(figure).get_texts()] == ["decoder", "ENTP"]
 
 
 def as_png(colours):
@@ -84,12 +159,16 @@ def test_pictures_lose_transparency_that_they_do_not_use():
         assert (given == as_png(colours)) == (mode == "RGBA") and png_files.lean(given) == given
 
 
-def test_gaps_show_mean_and_interval():
+def test_gaps_show_seeds_mean_and_interval():
     _, ax = figures.panels(1)
     figures.paired_gaps(ax, {"a": pd.Series([0.1, 0.2, 0.3]), "b": pd.Series([0.0, 0.0])}, xlabel="x")
-    dots, interval, mean = ax.get_lines()[:3]
-    assert list(dots.get_xdata()) == [0.1, 0.2, 0.3] and list(mean.get_xdata()) == pytest.approx([0.2])
-    assert interval.get_xdata()[0] < 0.1 and interval.get_xdata()[1] > 0.3
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
+    assert [dots.get_offsets()[:, 0].tolist() for dots in ax.collections] == [[0.1, 0.2, 0.3], [0.0, 0.0]]
+    (mean,) = [line for line in ax.get_lines() if line.get_marker() == "|"]
+    interval = list(ax.get_lines())[list(ax.get_lines()).index(mean) + 1]
+    assert mean.get_xdata().tolist() == pytest.approx([0.2, 0.0])
+    half = 4.302653 * 0.1 / 3**0.5
+    assert interval.get_xdata().tolist() == pytest.approx([0.2 - half, 0.2 + half])
 
 
 def test_files_are_equal_byte_for_byte_and_left_alone(records):
@@ -115,7 +194,8 @@ def one_of_each(off):
     axes[1, 0].vlines(x, 0, x)
     axes[1, 1].hist(x, bins=3, density=True)
     axes[1, 1].axline((0, x[0]), slope=1)
-    axes[1, 2].step(x, x)
+    figures.heat(axes[1, 2], np.outer(x, x) / 7)
+    figures.lines(axes[1, 0], CURVES.assign(accuracy=CURVES["accuracy"] * off / 3), "step", "accuracy")
     return figure
 
 

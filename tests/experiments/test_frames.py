@@ -8,9 +8,7 @@ import pytest
 from entp_lib.experiments.frames import (
     cost_per_run,
     curves,
-    describe,
     gap_table,
-    interval_text,
     paired,
     seconds_name,
     summary,
@@ -48,12 +46,6 @@ def test_seconds_are_the_processors_where_it_did_the_work(tier, changes, share, 
     assert list(curves(found)["seconds"]) == pytest.approx([150 * share, 300 * share] * 2)
 
 
-def test_one_run_without_the_processors_seconds_leaves_the_clocks_to_all():
-    found = records("quick")
-    mixed = [found[0], *records("quick", cpu_seconds=0.0)[1:]]
-    assert seconds_name(mixed) == "seconds of the clock, cores shared"
-
-
 def test_costs_of_a_run_are_means_and_say_whose_seconds():
     table = cost_per_run(summary(records("quick")))
     assert table.to_dict("index") == {
@@ -82,14 +74,3 @@ def test_a_run_without_a_score_decides_nothing_and_is_not_passed_over():
     measured = Measurement("x", [0.1, 0.2, 0.1, math.nan, 0.2], "quick")
     assert measured.undecided == "1 of 5 pairs without a score"
     assert Measurement("x", [0.1, 0.2, 0.1, 0.3, 0.2], "quick").undecided == ""
-
-
-def test_one_value_has_no_interval():
-    assert interval_text([0.25]) == "0.250" and interval_text([0.25], "+") == "+0.250"
-    assert interval_text([0.2, 0.2]) == "0.200 (0.200 to 0.200)"
-
-
-def test_runs_are_described_by_what_they_share():
-    found = records("quick")
-    assert describe(found).splitlines()[0].startswith("tier quick, 1 seed; task {'length'")
-    assert "1200 steps of" in describe(found) and "layers" in describe(found)

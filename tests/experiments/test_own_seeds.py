@@ -3,7 +3,6 @@
 import pytest
 
 from entp_lib import paths
-from entp_lib.config import config_id
 from entp_lib.experiments.experiment import Experiment, no_claims, twins
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.loading import load_model
@@ -27,16 +26,6 @@ def experiment(small_run, monkeypatch, tmp_path):
     return Experiment("test", 1, "", "", lambda tier, seeds: twins(base, ("decoder",), seeds or 1), no_claims)
 
 
-@pytest.mark.parametrize("name", ["count3", "in_context"])
-def test_a_run_that_the_tier_has_not_is_kept_apart(name):
-    experiment = EXPERIMENTS[name]
-    ids = {config_id(config, experiment.version) for config in experiment.configs("quick")}
-    seeds = 1 + max(config.model_seed for config in experiment.configs("quick"))
-    store, runs = experiment.wanted(NotebookParameters(tier="quick", seeds=seeds + 2))
-    for record_id in [config_id(run.config, experiment.version) for run in runs]:
-        assert (paths.results() / "own" in store.path(name, record_id).parents) == (record_id not in ids)
-
-
 def test_more_seeds_than_a_tier_has_leave_its_records_alone(experiment, tmp_path):
     plain = experiment.collect(NotebookParameters(tier="quick", jobs=1))
     before = {path: path.read_bytes() for path in tmp_path.glob("records/*/*")}
@@ -50,7 +39,7 @@ def test_more_seeds_than_a_tier_has_leave_its_records_alone(experiment, tmp_path
 
 def test_a_notebooks_seeds_are_not_for_a_grid_of_one_seed():
     grid = EXPERIMENTS["in_context_settings"]
-    store, runs = grid.wanted(NotebookParameters(tier="quick", seeds=2))
+    store, runs = grid.runs_for(NotebookParameters(tier="quick", seeds=2))
     assert runs == grid.plan("quick", 1) and store.root == paths.results()
     assert len(grid.plan("quick", 2)) == 2 * len(runs)  # train --seeds is
 

@@ -17,8 +17,8 @@ from entp_lib.models.decoding import Cache, beam_search, cached_logits, filtered
 PROMPT = torch.tensor([[3, 1, 4], [1, 5, 2]])
 
 
-def model_of(architecture, n_layers=2, dtype=torch.float64, vocab=6, seed=0):
-    model = build_model(ModelConfig(architecture, n_layers, 2, 16, vocab, 14), seed).to(dtype)
+def model_of(architecture, n_layers=2, dtype=torch.float64, vocab=6, **changes):
+    model = build_model(ModelConfig(architecture, n_layers, 2, 16, vocab, 14, **changes)).to(dtype)
     spread(model)
     return model
 
@@ -55,15 +55,23 @@ def test_a_naive_cache_on_an_encoder(n_layers, exact):
     assert error < 1e-12 if exact else error > 1e-3
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_generation_with_and_without_a_cache(architecture, temperature):
-    model, results = model_of(architecture), []
+@pytest.mark.parametrize(
+    ("architecture", "positions", "temperature"),
+    [
+        ("decoder", "learned", 0.8),
+        ("decoder", "rotary", 0.0),
+        ("decoder", "alibi", 0.0),
+        ("prefix_decoder", "learned", 0.0),
+        ("prefix_decoder", "none", 0.8),
+        ("entp", "learned", 0.8),
+        ("hybrid", "rotary", 0.0),
+    ],
+)
+def test_generation_with_and_without_a_cache(architecture, positions, temperature):
+    model, results = model_of(architecture, positions=positions), []
     for use_cache in (True, False):
-        generator = torch.Generator().manual_seed(1)
-        results.append(
-            generate(model, PROMPT, 8, temperature=temperature, top_p=0.9, generator=generator, use_cache=use_cache)
-        )
+        options = dict(generator=torch.Generator().manual_seed(1), use_cache=use_cache)
+        results.append(generate(model, PROMPT, 8, temperature=temperature, top_p=0.9, **options))
     assert results[0].shape == (2, 11) and torch.equal(results[0][:, :3], PROMPT)
     assert torch.equal(*results)
 
@@ -80,7 +88,7 @@ def test_greedy_takes_the_largest_logit_at_every_step(architecture):
         assert torch.equal(model(out[:, :t], wanted, torch.tensor([3, 3])).argmax(-1), out[:, t])
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ["prefix_decoder", "entp"])
 def test_one_beam_is_greedy_and_enough_beams_are_exhaustive(architecture):
     model, prompt = model_of(architecture, vocab=4), torch.tensor([3, 1])
     greedy, _ = beam_search(model, prompt, 6, 1)
@@ -134,10 +142,10 @@ def test_limits_of_the_filters():
 
 
 def test_draws_follow_the_model():
-    """Chi-square over 10^5 first tokens; the seed is fixed, so the test cannot fail by chance."""
+    """Chi-square over 30,000 first tokens; the seed is fixed, so the test cannot fail by chance."""
     model = model_of("entp")
     expected = F.softmax(last_logits(model, PROMPT[:1]) / 1.5, -1)[0]
-    prompts = PROMPT[:1].expand(100_000, -1)
+    prompts = PROMPT[:1].expand(30_000, -1)
     drawn = torch.cat(
         [
             generate(model, part, 1, temperature=1.5, generator=torch.Generator().manual_seed(seed))[:, -1]
@@ -145,24 +153,26 @@ def test_draws_follow_the_model():
         ]
     )
     counts = torch.bincount(drawn, minlength=6).double()
-    assert chisquare(counts.numpy(), (expected * 100_000).detach().numpy()).pvalue > 1e-3
+    assert chisquare(counts.numpy(), (expected * 30_000).detach().numpy()).pvalue > 1e-3
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        (dict(temperature=-0.5), "temperature = "),
-        (dict(top_p=0.0), "top_p = "),
-        (dict(top_k=0), "top_k = "),
-        (dict(new_tokens=0), "new_tokens = "),
-        (dict(new_tokens=13), "3 . 13 tokens: reading 15 of them is beyond the model's max_length of 14"),
-        (dict(prompt_BT=PROMPT[:, :0]), "prompt of shape .2, 0.: must be .B, T. with at least one token"),
-        (dict(prompt_BT=PROMPT + 2), "token id 7: outside the vocabulary of 6"),
+        (dict(temperature=-0.5), "temperature"),
+        (dict(top_p=0.0), "top_p"),
+        (dict(top_k=0), "top_k"),
+        (dict(new_tokens=0), "new_tokens"),
+        (dict(new_tokens=13), "max_length"),
+        (dict(prompt_BT=PROMPT[:, :0]), "prompt"),
+        (dict(prompt_BT=PROMPT.tolist()), "prompt"),
+        (dict(prompt_BT=PROMPT.float()), "prompt"),
+        (dict(prompt_BT=PROMPT + 2), "token id 7"),
     ],
 )
-def test_bad_input_is_named(change, message):
+def test_bad_input_is_named(change, named):
     arguments = dict(prompt_BT=PROMPT, new_tokens=2, temperature=1.0) | change
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=named):
         generate(model_of("decoder"), **arguments)
 
 
@@ -172,13 +182,23 @@ def test_a_full_table_can_still_be_generated_from():
 
 def test_bad_caches_and_beams_are_named():
     model = model_of("decoder")
-    with pytest.raises(ValueError, match="a cache of 15 positions: must be in 1..14"):
+    with pytest.raises(ValueError, match="15 positions"):
         Cache(model, 2, 15)
     cache = Cache(model, 2, 4)
     cached_logits(model, PROMPT, cache)
-    with pytest.raises(ValueError, match="6 tokens: beyond the cache's 4 positions"):
-        cached_logits(model, PROMPT, cache)
-    with pytest.raises(ValueError, match="beams = "):
-        beam_search(model, PROMPT[0], 2, 0)
-    with pytest.raises(ValueError, match="continuous inputs"):
+    later = torch.tensor([[[True] * 3 + [False]]] * 2)  # the new token is the last of four
+    for tokens, mask, named in (
+        (PROMPT, None, "6 tokens"),
+        (PROMPT[:, :0], None, "tokens of shape"),
+        (PROMPT[:1, :1], None, "1 rows"),
+        (PROMPT[:, :1], later, "may not see itself"),
+        (PROMPT[:, :1], later.long(), "mask"),
+        (PROMPT[:, :1], later[:, :, :3], "mask"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            cached_logits(model, tokens, cache, mask_BTS=mask)
+    for prompt, beams, named in ((PROMPT[0], 0, "beams"), (PROMPT, 2, "prompt")):
+        with pytest.raises(ValueError, match=named):
+            beam_search(model, prompt, 2, beams)
+    with pytest.raises(ValueError, match="continuous"):
         generate(build_model(ModelConfig("entp", 1, 2, 16, 0, 9, input_dim=3, output_dim=2)), PROMPT, 1)

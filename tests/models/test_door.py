@@ -1,4 +1,4 @@
-"""What a caller of the model meets first: defaults, messages, compilation, devices.
+"""Defaults, bad arguments, compilation and devices of the model's call.
 
 Letters: B batch, T tokens, N wanted positions.
 """
@@ -28,8 +28,10 @@ def arguments(model, inputs_BT):
     return {}, torch.ones_like(inputs_BT, dtype=torch.bool)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("method", ["fast", "reference", "packed"])
+@pytest.mark.parametrize(
+    ("architecture", "method"),
+    [("decoder", "fast"), ("prefix_decoder", "fast"), ("entp", "reference"), ("entp", "fast"), ("hybrid", "packed")],
+)
 def test_all_positions_are_wanted_unless_some_are(small_model, inputs_BT, architecture, method):
     model = small_model(architecture, n_layers=3)
     model.entp_method = method
@@ -38,8 +40,7 @@ def test_all_positions_are_wanted_unless_some_are(small_model, inputs_BT, archit
 
 
 @pytest.mark.parametrize(
-    ("architecture", "positions", "masked"),
-    [("decoder", "learned", False), ("entp", "learned", False), ("hybrid", "rotary", False), ("entp", "alibi", True)],
+    ("architecture", "positions", "masked"), [("decoder", "learned", False), ("hybrid", "rotary", True)]
 )
 def test_a_compiled_model_is_one_graph_and_the_same_function(small_model, inputs_BT, architecture, positions, masked):
     """Values and gradients; the graph is what matters here, so that no compiler of it is needed."""
@@ -57,13 +58,11 @@ def test_a_compiled_model_is_one_graph_and_the_same_function(small_model, inputs
 
 
 def test_one_graph_of_full_layers_takes_a_part_and_says_so(small_model, inputs_BT):
-    model, wanted_BT = (
-        small_model("entp"),
-        torch.rand(inputs_BT.shape, generator=torch.Generator().manual_seed(0)) < 0.5,
-    )
+    model, inputs_BT = small_model("entp"), inputs_BT[:, :3]
+    wanted_BT = torch.tensor([[1, 0, 1], [0, 0, 1], [0, 1, 0]]).bool()
     whole, broken = (torch.compile(model, fullgraph=full, backend="eager", dynamic=False) for full in (True, False))
     expected_NV, (part,) = model(inputs_BT, wanted_BT), model.plan(wanted_BT)
-    with pytest.raises(RuntimeError, match="a part of model.plan\\(wanted\\), or no `wanted`"):
+    with pytest.raises(RuntimeError, match="model.plan"):
         whole(inputs_BT, wanted_BT)
     with torch.no_grad():
         for found_NV in (whole(inputs_BT, part), broken(inputs_BT, wanted_BT)):
@@ -81,7 +80,7 @@ def test_a_compiled_prefix_decoder_is_the_same_function(small_model, inputs_BT):
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize("architecture", ["decoder", "entp", "hybrid"])
+@pytest.mark.parametrize("architecture", ["decoder", "hybrid"])
 def test_an_exported_model_is_the_same_function(small_model, inputs_BT, architecture):
     model, inputs_BT = small_model(architecture, n_layers=3), inputs_BT[:, :3]
     program = torch.export.export(model, (inputs_BT,))
@@ -96,58 +95,73 @@ def test_the_meta_device_computes_shapes(architecture):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("changes", "named"),
     [
-        (
-            lambda x: dict(inputs=x.tolist()),
-            r"inputs is a list: must be a tensor, \(B, T\) token ids, such as torch.tensor",
-        ),
-        (lambda x: dict(inputs=x.numpy()), "inputs is a ndarray: must be a tensor"),
-        (
-            lambda x: dict(inputs=x.float()),
-            r"inputs of type torch.float32: token ids must be torch.int64 \(inputs.long",
-        ),
-        (lambda x: dict(inputs=x.to(torch.uint8)), "inputs of type torch.uint8"),
-        (lambda x: dict(inputs=x, wanted=[[True] * 6] * 3), "wanted is a list: must be a tensor, a boolean mask"),
-        (lambda x: dict(inputs=x, wanted=np.ones((3, 6), dtype=bool)), "wanted is a ndarray"),
-        (lambda x: dict(inputs=x, positions_BT=[[0] * 6] * 3), "positions is a list: must be a tensor, whole numbers"),
-        (lambda x: dict(inputs=x, mask_BTT=1), r"mask is a int: must be a tensor, boolean \(B, T, T\)"),
+        (dict(inputs=[[1, 2]]), "inputs"),
+        (dict(inputs=np.ones((3, 6), dtype=int)), "inputs"),
+        (dict(inputs=torch.ones(3, 6)), "inputs"),
+        (dict(inputs=torch.ones(3, 6, dtype=torch.uint8)), "inputs"),
+        (dict(inputs=torch.ones(6, dtype=torch.long)), "inputs"),
+        (dict(inputs=torch.ones(0, 6, dtype=torch.long)), "inputs"),
+        (dict(inputs=torch.ones(3, 0, dtype=torch.long)), "inputs"),
+        (dict(inputs=torch.ones(3, 13, dtype=torch.long)), "max_length"),
+        (dict(inputs=torch.full((3, 6), 11)), "token id 11"),
+        (dict(inputs=torch.full((3, 6), -2)), "token id -2"),
+        (dict(wanted=[[True] * 6] * 3), "wanted"),
+        (dict(wanted=torch.ones(3, 5, dtype=torch.bool)), "wanted"),
+        (dict(wanted=torch.ones(3, 6, dtype=torch.int)), "wanted"),
+        (dict(positions_BT=[[0] * 6] * 3), "positions"),
+        (dict(positions_BT=torch.zeros(3, 5, dtype=torch.long)), "positions"),
+        (dict(positions_BT=torch.zeros(3, 6)), "positions"),
+        (dict(positions_BT=torch.zeros(3, 6, dtype=torch.uint8)), "positions"),  # bytes would wrap in distances
+        (dict(positions_BT=torch.full((3, 6), 12)), "position id 12"),
+        (dict(positions_BT=torch.full((3, 6), -1)), "position id -1"),
+        (dict(mask_BTT=1), "mask"),
+        (dict(mask_BTT=torch.ones(3, 6, 6)), "mask"),  # numbers would be added to the scores
+        (dict(mask_BTT=torch.ones(6, 6, dtype=torch.bool)), "mask"),
+        (dict(mask_BTT=torch.ones(6, 6, dtype=torch.bool).triu(1).expand(3, 6, 6)), "token 0 of row 0"),
     ],
 )
-def test_what_is_no_tensor_of_the_right_kind_is_told_what_to_be(small_model, inputs_BT, change, message):
-    with pytest.raises(ValueError, match=message):
-        small_model()(**change(inputs_BT))
+def test_bad_arguments_are_named(small_model, inputs_BT, changes, named):
+    with pytest.raises(ValueError, match=named):
+        small_model()(**{"inputs": inputs_BT, **changes})
 
 
-def test_inputs_of_a_continuous_model_are_real(small_model):
+def test_a_continuous_model_takes_real_numbers_of_its_width(small_model):
     model = small_model(vocab_size=0, input_dim=3, output_dim=2)
-    with pytest.raises(ValueError, match="inputs of type torch.int64: this model's inputs are real numbers"):
-        model(torch.zeros(2, 4, 3, dtype=torch.long))
+    for wrong in (torch.zeros(2, 4, 3, dtype=torch.long), torch.zeros(2, 4, 5), torch.zeros(2, 4)):
+        with pytest.raises(ValueError, match="inputs"):
+            model(wrong)
+    assert model(torch.zeros(2, 4, 3, dtype=torch.float64)).shape == (8, 2)
 
 
-def test_a_prefix_decoder_asks_for_its_prompts(small_model, inputs_BT):
-    with pytest.raises(ValueError, match=r"needs prompt_lengths of shape \(3,\), how many tokens each prompt has"):
-        small_model("prefix_decoder")(inputs_BT)
-    with pytest.raises(ValueError, match="needs prompt_lengths"):
-        small_model("prefix_decoder")(inputs_BT, prompt_lengths_B=[1, 2, 3])
+def test_a_prefix_decoder_needs_prompts_and_does_not_answer_within_them(small_model, inputs_BT):
+    model, everywhere_BT = small_model("prefix_decoder"), torch.ones(3, 6, dtype=torch.bool)
+    for wrong in (
+        None,
+        [1, 2, 3],
+        torch.tensor([1, 1]),
+        torch.tensor([0, 1, 1]),
+        torch.tensor([1, 1, 7]),
+        torch.ones(3),
+    ):
+        with pytest.raises(ValueError, match="prompt_lengths"):
+            model(inputs_BT, prompt_lengths_B=wrong)
+    with pytest.raises(ValueError, match="inside the prompt"):
+        model(inputs_BT, everywhere_BT, torch.tensor([1, 3, 1]))
 
 
 def test_wrong_names_get_a_hint():
     rest = dict(vocab_size=11, max_length=12)
-    with pytest.raises(ConfigError, match="size = 'smal': must be one of .*; did you mean 'small'"):
+    with pytest.raises(ConfigError, match="size.*'small'"):
         ModelConfig.from_size("smal", architecture="entp", **rest)
-    with pytest.raises(ConfigError, match="unknown parameter 'n_layer'; did you mean 'n_layers'"):
+    with pytest.raises(ConfigError, match="'n_layers'"):
         ModelConfig.from_size("small", architecture="entp", n_layer=2, **rest)
-    with pytest.raises(ConfigError, match="parameter 'max_length' is missing"):
+    with pytest.raises(ConfigError, match="'max_length'"):
         ModelConfig.from_size("small", architecture="entp", vocab_size=11)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_device_that_is_not_there_is_a_sentence():
-    with pytest.raises(ConfigError, match="device = 'cuda': PyTorch finds no CUDA device here; use device = 'cpu'"):
-        build_model(ModelConfig("entp", 2, 2, 16, 11, 12), device="cuda")
-
-
-def test_a_device_that_does_not_exist_is_named():
-    with pytest.raises(ConfigError, match="device = 'gpu': must be 'cpu', 'cuda'"):
-        build_model(ModelConfig("entp", 2, 2, 16, 11, 12), device="gpu")
+@pytest.mark.parametrize("device", ["gpu", "xpu", "mps", "cuda:99"] + ["cuda"] * (not torch.cuda.is_available()))
+def test_a_device_that_is_not_there_is_named(device):
+    with pytest.raises(ConfigError, match=f"device = '{device}'"):
+        build_model(ModelConfig("entp", 2, 2, 16, 11, 12), device=device)

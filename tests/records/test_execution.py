@@ -74,23 +74,13 @@ def orphan(small_run, store):
     return config
 
 
-@pytest.mark.parametrize("how", ["asked for", "found by a sweep", "found by a run"])
+@pytest.mark.parametrize("how", ["asked for", "found by a sweep"])
 def test_weights_that_are_missing_are_taken_from_the_checkpoint(orphan, store, how):
     if how == "found by a sweep":
         assert sweep([orphan], 1, store=store, jobs=1).reused == 1
         assert store.weights_path(*name_of(orphan).split("/")).exists()
-    elif how == "found by a run":
-        run(orphan, 1, store=store)
-        assert store.weights_path(*name_of(orphan).split("/")).exists()
     _, model = trained_model(weights_of(store, name_of(orphan)))
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), train(orphan).model.parameters(), strict=True))
-    assert left(store) == ["weights.safetensors"]
-
-
-def test_a_checkpoint_beside_sound_weights_is_removed(small_run, store):
-    record = run(small_run(), 1, store=store)
-    train(small_run(), checkpoint=store.checkpoint_path("test", record.id))
-    sweep([small_run()], 1, store=store, jobs=1)
     assert left(store) == ["weights.safetensors"]
 
 
@@ -137,12 +127,6 @@ def test_a_run_of_ones_own_starts_from_the_projects_weights(small_run, store):
     config = dataclasses.replace(small_run(seed=7), experiment="later", start_from=f"test/{one.id}")
     assert run(config, 1, store=own).status == "complete"
     assert weights_of(own, f"test/{one.id}") == store.weights_path("test", one.id)
-
-
-def test_a_run_leaves_torchs_threads_as_they_were(small_run, store):
-    before = torch.get_num_threads()
-    run(small_run(), 1, store=store, threads=before + 1)
-    assert torch.get_num_threads() == before
 
 
 def test_a_store_that_is_only_read_keeps_damaged_weights_where_they_are(small_run, store):

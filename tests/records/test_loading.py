@@ -10,8 +10,8 @@ from entp_lib import paths
 from entp_lib.records.execution import run
 from entp_lib.records.loading import load_model, load_run
 from entp_lib.records.store import Store
-from entp_lib.reports.continuing import continued
-from entp_lib.training.tensors import save_tensors
+from entp_lib.reports.generation import continued
+from entp_lib.training.weights import save_tensors
 from entp_lib.validation import ConfigError
 
 
@@ -109,26 +109,21 @@ def test_a_sequence_goes_on_beyond_the_models_length_and_says_so(trained, caplog
     assert text.startswith(continued(config, model, "3 1 4", 4, temperature=0))
 
 
-@pytest.mark.parametrize(
-    ("prompt", "options", "said"),
-    [
-        ("3 9", [], "'9': this model's tokens are the numbers 0 to 7"),
-        ("three", [], "'three': this model's tokens"),
-        ("", [], "the prompt is empty"),
-        ("3", ["--temperature", "-1"], "temperature"),
-        ("3", ["--tokens", "0"], "--tokens 0"),
-    ],
-)
-def test_bad_prompts_are_one_line(trained, prompt, options, said, monkeypatch, capsys):
+def test_the_command_prints_what_comes_next_and_bad_prompts_are_one_line(trained, monkeypatch, capsys):
     store, record = trained
     monkeypatch.setenv("ENTP_RESULTS", str(store.root))
-    assert cli.main(["generate", f"count3/{record.id}", "--prompt", prompt, *options]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert said in line
-
-
-def test_the_command_prints_what_comes_next(trained, monkeypatch, capsys):
-    store, record = trained
-    monkeypatch.setenv("ENTP_RESULTS", str(store.root))
+    bad = {
+        "3 9": "'9'",
+        "three": "'three'",
+        "": "prompt",
+        "3 --temperature -1": "temperature",
+        "3 --tokens 0": "--tokens",
+    }
+    for prompt, named in bad.items():
+        given, *options = prompt.split(" -", 1)
+        options = f"-{options[0]}".split() if options else []
+        assert cli.main(["generate", f"count3/{record.id}", "--prompt", given, *options]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert named in line
     assert cli.main(["generate", f"count3/{record.id}", "--prompt", "3 1 4", "--tokens", "2"]) == 0
     assert capsys.readouterr().out.startswith("3 1 4 ")

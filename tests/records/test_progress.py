@@ -44,14 +44,6 @@ def test_the_steps_of_runs_are_seen_while_they_are_made(small_run, store, tmp_pa
     assert not progress.LISTENERS
 
 
-def test_a_sweep_trains_where_no_memory_can_be_shared(small_run, store, monkeypatch):
-    def full(*_):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr("multiprocessing.context.SpawnContext.RawArray", full)
-    assert sweep([small_run(seed=s) for s in range(2)], 1, store=store, jobs=2).computed == 2
-
-
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_log_has_a_line_a_minute_and_a_terminal_one_that_moves(monkeypatch, capsys, in_place):
     monkeypatch.setattr(progress, "drawn_in_place", lambda: in_place)

@@ -1,4 +1,4 @@
-"""Provenance: a record says which code and which machine made it, and what its seconds are worth."""
+"""Provenance: a record says which code and which machine made it, and a verdict which pairs were made apart."""
 
 import dataclasses
 import shutil
@@ -10,20 +10,23 @@ import torch
 
 from entp_lib import paths
 from entp_lib.config import config_id
+from entp_lib.experiments import claims
+from entp_lib.experiments.experiment import name_of
 from entp_lib.records import provenance as origin
 from entp_lib.records.execution import run
 from entp_lib.records.provenance import (
-    caveats,
     dirty_records,
-    disturbed_records,
     git_state,
-    machines,
+    pairs_apart,
     processes,
     provenance,
 )
-from entp_lib.records.store import Record
+from entp_lib.records.store import Record, Store
+from entp_lib.reports import ledger
+from entp_lib.tasks.counting import IN_OTHER_ORDERS
 from entp_lib.training import loop
 from entp_lib.training.loop import train
+from entp_papers.entp.count3 import COUNT3
 
 
 def git(folder, *arguments):
@@ -137,28 +140,40 @@ def test_records_of_changed_code_are_found(record):
     assert dirty_records([record, old, dirty, unknown, later]) == [dirty, later]
 
 
-def test_seconds_on_shared_cores_are_found(record):
-    waited, crowded = changed(record, cpu_seconds=89.0), changed(record, load_at_end=2.6)
-    full, silent = changed(record, load_at_end=2.4), changed(record, cpu_seconds=None, load_at_start=None)
-    old = Record("test", 1, record.config, {}, {}, {"wall_seconds": 5.0})
-    assert disturbed_records([record, waited, crowded, full, silent, old]) == [waited, crowded]
+def made(config, **where):
+    return Record(config.experiment, 1, config, {}, {}, {**provenance("cpu", 1), **where})
 
 
-def test_machines_are_told_apart_by_instruction_set(record):
-    old = changed(record, device="B")
-    del old.provenance["cpu_capability"]
-    assert machines([record, record]) == {("A", "AVX2", 1)}
-    assert machines([record, old]) == {("A", "AVX2", 1), ("B", "", 1)}
-    moved = changed(record, earlier_processes=[dict(device="A", cpu_capability="DEFAULT", threads=1)])
-    assert len(machines([moved])) == 2
+def test_pairs_made_apart_say_so(small_run):
+    pairs = [[made(small_run(a, seed), sources="one") for a in ("decoder", "entp")] for seed in range(3)]
+    together = [record for pair in pairs for record in pair]
+    resumed = made(small_run(), sources="two", earlier_processes=[{"sources": "one"}])
+    assert pairs_apart([resumed, pairs[1][0]]) == "1 of 2 runs continued with other sources"
+    assert pairs_apart([resumed, pairs[0][1]]) == "1 of 1 pairs from different sources"
+    assert pairs_apart(together) == "" and pairs_apart([]) == ""
+    pairs[1][1].provenance["cpu_capability"] = "NO AVX"
+    assert pairs_apart(together) == "1 of 3 pairs from different instruction sets"
+    pairs[0][0].provenance["sources"] = "two"
+    del pairs[2][0].provenance["sources"]
+    assert pairs_apart(together).endswith("; 1 of 3 pairs from different sources")
 
 
-def test_what_should_be_said_beside_a_verdict_is_said(record):
-    old = Record("test", 1, record.config, {}, {}, {"commit": "abc", "device": "Z", "threads": 1})
-    assert caveats([record, old]) == []
-    other = changed(record, dirty=True, cpu_capability="DEFAULT", load_at_end=9.0)
-    assert caveats([record, other, old]) == [
-        "1 of 3 records made by code that differs from its commit",
-        "1 of 3 records timed on cores that were shared",
-        "from 2 kinds of machine: A, AVX2, 1 thr.; A, DEFAULT, 1 thr.",
-    ]
+def test_pairs_made_apart_are_a_caveat_in_the_ledger(monkeypatch):
+    stored = COUNT3.stored(Store(), "quick")
+    measurement = next(m for m in COUNT3.measure(stored) if m.claim == "F2-tokens")
+    records = [r for r in stored if name_of(r) in measurement.records]
+    assert ledger.caveats_of(COUNT3, records, measurement) == f"{IN_OTHER_ORDERS}; still improving after 1,200 steps"
+    moved = [dataclasses.replace(r, provenance={**r.provenance}) for r in records]
+    for record in moved:
+        if record.config.model.architecture == "entp":
+            record.provenance["device"] = "another processor"
+    said = ledger.caveats_of(COUNT3, moved, measurement)
+    assert said == f"{IN_OTHER_ORDERS}; 5 of 5 pairs from different processors; still improving after 1,200 steps"
+    table = claims.judge([measurement], only_measured=True).assign(caveats=said)
+    assert claims.readable(table)["verdict"].tolist() == [f"same direction ({said})"]
+
+
+def test_no_claim_rests_on_seconds():
+    """Seconds depend on who else uses the cores; they are shown, and decide nothing."""
+    units = set(claims.reference_claims()["unit"].dropna())
+    assert not [unit for unit in units if "second" in unit or unit in ("s", "ms", "hours")]

@@ -136,7 +136,7 @@ CONTENT = {
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_damaged_record_is_named_and_not_used_and_looking_leaves_it(store, record, caplog, how):
+def test_a_damaged_record_is_named_left_alone_by_looking_and_set_aside_by_saving(store, record, caplog, how):
     path = store.save(record)
     WAYS[how](path)
     before = os.lstat(path)
@@ -149,6 +149,13 @@ def test_a_damaged_record_is_named_and_not_used_and_looking_leaves_it(store, rec
     after = os.lstat(path)
     assert (after.st_ino, after.st_mtime_ns, after.st_size) == (before.st_ino, before.st_mtime_ns, before.st_size)
     assert not (store.root / "set_aside").exists()
+    for count in ("", ".2"):  # another takes its place
+        with caplog.at_level(logging.WARNING):
+            store.save(record)
+        assert store.find(record.config, 1).metrics["token_accuracy"] == 0.333333
+        kept = store.root / "set_aside" / f"test-{path.name}{count}"
+        assert os.path.lexists(kept) and f"kept as {kept}" in caplog.text
+        WAYS[how](path)
 
 
 @pytest.mark.parametrize("named", CONTENT)
@@ -167,31 +174,14 @@ def test_a_partial_record_has_no_metrics_yet(store, record):
     assert store.find(record.config, 1) == part
 
 
-@pytest.mark.parametrize("how", WAYS)
-def test_a_damaged_record_is_kept_aside_when_another_takes_its_place(store, record, caplog, how):
-    for count in ("", ".2"):
-        path = store.save(record)
-        WAYS[how](path)
-        with caplog.at_level(logging.WARNING):
-            store.save(record)
-        assert store.find(record.config, 1).metrics["token_accuracy"] == 0.333333
-        kept = store.root / "set_aside" / f"test-{path.name}{count}"
-        assert os.path.lexists(kept) and f"kept as {kept}" in caplog.text
-
-
-def test_a_record_in_another_experiments_folder_is_damage_too(store, record):
-    path = store.save(record)
-    other = path.parent.parent / "other" / path.name
-    other.parent.mkdir()
+@pytest.mark.parametrize("name", ["other/{id}", "test/0123456789abcdef"])
+def test_a_moved_or_renamed_record_is_damage_too(store, record, name):
+    path, name = store.save(record), name.format(id=record.id)
+    other = store.path(*name.split("/"))
+    other.parent.mkdir(exist_ok=True)
     path.rename(other)
-    with pytest.raises(RecordError, match=f"it belongs to the experiment {record.experiment} .moved"):
-        store.read("other", record.id)
-
-
-def test_a_renamed_record_is_damage_too(store, record, caplog):
-    path = store.save(record)
-    path.rename(path.with_name("0123456789abcdef.json"))
-    assert store.load("test", "0123456789abcdef") is None and "belongs to the id" in caplog.text
+    with pytest.raises(RecordError, match=f"{name}.json: it is the record test/{record.id}"):
+        store.read(*name.split("/"))
 
 
 def test_a_record_that_did_not_change_is_read_once(store, record, monkeypatch):

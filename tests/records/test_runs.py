@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 import weakref
 from concurrent.futures.process import BrokenProcessPool
@@ -19,10 +18,11 @@ import pytest
 import torch
 
 from entp_lib.config import StudyConfig, config_id
-from entp_lib.records import execution
+from entp_lib.records import resuming
 from entp_lib.records.execution import device_for, run
 from entp_lib.records.store import RecordError, Store
 from entp_lib.records.sweeps import SweepError, sweep
+from entp_lib.training import loop
 from entp_lib.validation import ConfigError
 
 
@@ -54,14 +54,6 @@ def test_a_deleted_record_is_the_only_one_computed_again(configs, store):
     assert (after.computed, after.reused) == (1, 3)
     assert [p.stat().st_mtime_ns == t for p, t in zip(paths, times, strict=True)] == [True, True, False, True]
     assert timeless(after.records) == timeless(before.records)
-
-
-def test_an_edited_record_is_computed_again(configs, store):
-    before = sweep(configs, 1, store=store, jobs=1)
-    path = store.path("test", before.records[0].id)
-    path.write_text(path.read_text().replace('"status": "complete"', '"status": "partial"'))
-    after = sweep(configs, 1, store=store, jobs=1)
-    assert after.computed == 1 and timeless(after.records) == timeless(before.records)
 
 
 def contents(store):
@@ -163,7 +155,7 @@ def test_a_missing_record_is_an_error_where_nothing_may_be_computed(configs, sto
     sweep(configs[:1], 1, store=store, jobs=1)
     reading = Store(store.root, read_only=True)
     assert sweep(configs[:1], 1, store=reading).reused == 1
-    monkeypatch.setattr(execution, "train", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr(resuming, "train", lambda *_, **__: pytest.fail("it trained"))
     with pytest.raises(RecordError, match=f"missing or partial: record test/{config_id(configs[1], 1)}.*run_all.sh"):
         sweep(configs[:2], 1, store=reading)
     with pytest.raises(RecordError, match="missing or partial"):
@@ -181,7 +173,7 @@ class Killed(cf.Executor):
 
 def test_results_that_cannot_be_written_are_named_before_any_compute(configs, tmp_path, monkeypatch):
     (tmp_path / "records").write_text("")
-    monkeypatch.setattr(execution, "train", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr(resuming, "train", lambda *_, **__: pytest.fail("it trained"))
     with pytest.raises(RecordError, match="results cannot be written"):
         sweep(configs, 1, store=Store(tmp_path, read_only=False), jobs=1)
 
@@ -193,13 +185,6 @@ def test_tiers_choose_their_device(monkeypatch):
         device_for("gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_for("quick") == "cpu" and device_for("gpu") == device_for("paper") == "cuda"
-
-
-def test_records_say_where_they_come_from(configs, store):
-    where = sweep(configs[:1], 1, store=store, jobs=1).records[0].provenance
-    assert where["steps"] == 12 and where["threads"] == 1 and where["device"]
-    assert where["peak_memory_bytes"] > 2**20 and 0 < where["train_seconds"] <= where["wall_seconds"]
-    assert where["versions"]["torch"] == torch.__version__ and where["started"].endswith("+00:00")
 
 
 SWEEP = """\
@@ -227,39 +212,38 @@ def start(script, folder, jobs):
     return subprocess.Popen([sys.executable, str(script), str(folder), str(jobs)], stdout=subprocess.PIPE, text=True)
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=240):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.05)
 
 
-def test_killing_a_sweep_and_running_it_again_ends_in_the_same_records(tmp_path):
+def test_killing_a_sweep_and_running_it_again_ends_in_the_same_records(tmp_path, monkeypatch):
     """kill -9 after the first record and the second run's first checkpoint, with no chance to tidy up."""
-    script = tmp_path / "sweep.py"
-    script.write_text(textwrap.dedent(SWEEP))
-    whole = start(script, tmp_path / "whole", 1)
-    assert whole.communicate(timeout=120)[0].split() == ["0", "3"]
-    killed, cut = tmp_path / "killed", start(script, tmp_path / "killed", 1)
-    wait_for(
-        lambda: (
-            list(killed.glob("records/test/*.json"))
-            and list(killed.glob("checkpoints/test/????????????????.safetensors"))
-        )
-    )
+    (tmp_path / "sweep.py").write_text(SWEEP)
+    killed = tmp_path / "killed"
+    cut = start(tmp_path / "sweep.py", killed, 1)
+    wait_for(lambda: list(killed.glob("records/*/*.json")) and list(killed.glob("checkpoints/*/*[0-9a-f].safe*")))
     cut.send_signal(signal.SIGKILL)
     cut.communicate()
     assert 1 <= len(list(killed.glob("records/test/*.json"))) < 3
-    assert start(script, killed, 1).communicate(timeout=120)[0].split()[0] != "0"
-    expected, found = (Store(tmp_path / name, read_only=True).all("test") for name in ("whole", "killed"))
-    assert timeless(found) == timeless(expected) and len(found) == 3
+    names: dict = {}
+    with monkeypatch.context() as patch:  # which the script sets
+        patch.setattr(loop, "CHECKPOINT_SECONDS", 0.1)
+        exec(SWEEP, names)
+    configs = [names["config"](seed) for seed in range(3)]
+    found, whole = (
+        sweep(configs, 1, store=Store(tmp_path / name, read_only=False), jobs=1) for name in ("killed", "whole")
+    )
+    assert found.reused > 0 and timeless(found.records) == timeless(whole.records)
     assert all(len(path.stem) == 16 for path in (killed / "records" / "test").glob("*.json"))
 
 
 @pytest.mark.skipif(not os.path.exists("/proc"), reason="needs /proc to see processes")
 def test_workers_do_not_outlive_the_sweep_that_started_them(tmp_path):
     script = tmp_path / "sweep.py"
-    script.write_text(textwrap.dedent(SWEEP).replace("steps=120", "steps=15000"))
+    script.write_text(SWEEP.replace("steps=120", "steps=15000"))
     process = start(script, tmp_path / "store", 2)
 
     def children():
@@ -305,19 +289,10 @@ def test_records_of_workers_with_another_disk_are_saved_here_and_let_go(configs,
     assert fresh.computed == 4 and {r.id: r for r in fresh.records} == {r.id: r for r in store.all("test")}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (dict(jobs=-1), "jobs = "),
-        (dict(jobs=1.5), "jobs = "),
-        (dict(time_limit=-1.0), "time_limit = "),
-        (dict(time_limit=float("nan")), "time_limit = "),
-        (dict(threads=0), "threads = "),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_before_anything_is_read(configs, store, options, message):
-    with pytest.raises(ConfigError, match=message):
-        sweep(configs, 1, store=store, **options)
+def test_options_that_make_no_sense_are_refused_before_anything_is_read(configs, store):
+    for name, value in dict(jobs=-1, time_limit=float("nan"), threads=0, cluster="local:", device="cuda:7").items():
+        with pytest.raises(ConfigError, match=name if name != "device" else "cuda"):
+            sweep(configs, 1, store=store, **{name: value})
 
 
 class Pools:
@@ -341,7 +316,7 @@ class Pools:
         return pool
 
 
-@pytest.mark.parametrize(("deaths", "sizes"), [([1], [3, 2]), ([0, 1], [3, 2, 1]), ([2, 2], [3, 2, 1])])
+@pytest.mark.parametrize(("deaths", "sizes"), [([1], [3, 2]), ([2, 2], [3, 2, 1])])
 def test_a_killed_worker_costs_a_process_and_no_run(small_run, store, monkeypatch, caplog, deaths, sizes):
     pools = Pools(*deaths)
     monkeypatch.setattr("entp_lib.records.sweeps.local_processes", pools)
@@ -383,6 +358,6 @@ def test_a_worker_that_is_asked_to_end_leaves_no_half_file(tmp_path):
     worker = int(process.stdout.readline())
     wait_for(lambda: list(store.glob("checkpoints/test/*.safetensors")))
     os.kill(worker, signal.SIGTERM)
-    assert process.communicate(timeout=60)[0].strip() == "BrokenProcessPool"
+    assert process.communicate(timeout=240)[0].strip() == "BrokenProcessPool"
     assert [p.suffix for p in store.glob("checkpoints/test/*")] == [".safetensors"]
     assert not list(store.glob("checkpoints/test/.*"))

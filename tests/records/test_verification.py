@@ -9,7 +9,7 @@ from entp_lib.records.execution import run
 from entp_lib.records.store import Store
 from entp_lib.records.verification import BOUND, between_seeds, compare, report, sample, verify
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.training.tensors import DamagedFileError
+from entp_lib.training.weights import DamagedFileError
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -32,9 +32,7 @@ def test_a_true_record_is_identical_and_its_store_unchanged(record, store):
     assert found.computed.provenance["started"] and sorted(store.root.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("factor", "outcome"), [(1 + BOUND / 4, "within the bound"), (1 + 3 * BOUND, "differs"), (0.0, "differs")]
-)
+@pytest.mark.parametrize(("factor", "outcome"), [(1 + BOUND / 4, "within the bound"), (1 + 3 * BOUND, "differs")])
 def test_a_record_that_is_not_what_its_configuration_gives_is_found(record, store, factor, outcome):
     found = verify(with_loss(record, factor), store)
     assert (found.outcome, found.where) == (outcome, "metrics.loss")

@@ -9,7 +9,6 @@ import pytest
 from entp_lib.__main__ import main
 from entp_lib.models import packed_attention
 from entp_lib.records.store import Store
-from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import campaign, checks
 from entp_lib.validation import ConfigError
 
@@ -56,16 +55,6 @@ def test_nothing_is_trained_where_a_check_fails(quickly, tmp_path, monkeypatch):
     assert "check engine: FAILED: RuntimeError: no kernel image is available (" in text
     assert "check memory: passed" in text and "nothing is trained" in text and "rasp" not in text
     assert (tmp_path / "campaign.tar.gz").exists()
-
-
-def test_seeds_are_begun_while_the_time_is_enough(quickly, tmp_path, monkeypatch):
-    monkeypatch.setattr(campaign, "CHECKS", {})
-    monkeypatch.setattr(campaign, "seconds_of", lambda runs, rate: 1e9)
-    assert campaign.run_campaign("cpu", "smoke", 300.0, tmp_path, seeds=0) == 0
-    first = {run.labels["seed"] for run in EXPERIMENTS["rasp"].plan("smoke", 0)}
-    assert len(Store(tmp_path).all("rasp")) == len(
-        [r for r in EXPERIMENTS["rasp"].plan("smoke", 0) if r.labels["seed"] == min(first)]
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,13 @@
 """What full attention buys: every comparison is a claim's, on one scale, with an answer by rule."""
 
 import math
-from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from entp_lib.experiments import ledger_figures, png_files
 from entp_lib.experiments.claims import reference_claims
-from entp_lib.experiments.measurements import Level, Measurement
 from entp_lib.reports import comparisons
-from entp_lib.reports.ledger import ledger, scale
-from entp_lib.reports.options import notebook_paths
+from entp_lib.reports.ledger import ledger
 
 
 def rows(**changes):
@@ -35,16 +30,6 @@ def test_every_task_names_claims_that_there_are():
     assert tasks["task"].is_unique and len(tasks) >= 10
     named = set(tasks[list(comparisons.BUDGETS)].stack().dropna())
     assert named <= known, named - known
-
-
-def test_the_order_of_a_folder_changes_nothing(monkeypatch):
-    """File systems list files in orders of their own; tmpfs the newest first."""
-    listed, found = Path.glob, []
-    for reverse in (False, True):
-        monkeypatch.setattr(Path, "glob", lambda p, *a, r=reverse, **k: iter(sorted(listed(p, *a, **k), reverse=r)))
-        tables = (comparisons.tasks(), reference_claims())
-        found.append([t.to_csv() for t in tables] + [[p.name for p in notebook_paths()], png_files.gallery()])
-    assert found[0] == found[1]
 
 
 def test_differences_are_shares_of_the_way_from_guessing_to_the_best():
@@ -83,20 +68,6 @@ def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger():
     assert apart == {}
 
 
-def test_the_scale_is_the_distance_between_the_ends():
-    errors = Measurement("F5-addition", [0.1], "quick", levels=(Level(0.5, 1.0, 0.2, 0.05),))
-    assert scale(errors, "error") == pytest.approx(0.8)
-    assert scale(Measurement("F5-addition", [0.1], "quick"), "error") == 1.0
-    assert math.isnan(scale(None, "nats"))
-
-
-def test_people_read_a_row_for_each_task():
-    table = comparisons.readable(comparisons.comparisons(rows()))
-    assert table.loc["Count3, single tokens", "equal steps"] == "ENTP ahead: +0.20 (+0.10 to +0.30), quick"
-    assert table.loc["Match3′, single tokens", "equal multiply-adds"] == "not run yet"
-    assert table.loc["Addition, plain", "equal token-forwards"] == ""
-
-
 def test_what_remains_of_all_intervals_together():
     """Three intervals of five pairs: one far from zero, one that excludes it only alone, one open."""
     table = rows()
@@ -110,14 +81,3 @@ def test_what_remains_of_all_intervals_together():
     )
     table.loc[table["id"] == "F2-tokens", "seeds"] = 4  # too few to conclude
     assert comparisons.together(comparisons.comparisons(table)).startswith("2 intervals, 1 of which")
-
-
-def test_the_picture_has_a_row_for_each_task_and_a_panel_for_each_budget():
-    table = comparisons.comparisons(rows())
-    table = table[table["drawn_as"].isin(["Match3′", "addition"])].assign(value=0.1, low=0.0, high=0.2, answer="open")
-    fig = ledger_figures.bought(table)
-    steps, compute = fig.axes
-    assert [label.get_text() for label in steps.get_yticklabels()] == ["Match3′", "Addition"]
-    marks = [[line.get_markerfacecolor() for line in ax.lines if line.get_marker() == "o"] for ax in (steps, compute)]
-    assert [len(m) for m in marks] == [2, 2] and "white" in marks[1] and "white" not in marks[0]
-    plt.close(fig)

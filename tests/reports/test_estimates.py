@@ -6,17 +6,11 @@ import pytest
 from made_up import sound
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.operations import training_operations
+from entp_lib.experiments.budgets import training_operations
 from entp_lib.records.store import Record
 from entp_lib.reports import estimates
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
-
-
-def test_short_runs_need_no_records(small_run, monkeypatch, store):
-    monkeypatch.setattr(estimates, "complete", lambda *_: 1 / 0)
-    assert estimates.expected([small_run()], 1, store) == (0.0, 0)
-    estimates.announce_runs("no runs", [], 1, False)
 
 
 def took(config, seconds):

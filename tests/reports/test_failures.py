@@ -4,28 +4,12 @@ import os
 import tempfile
 
 import nbformat
-import papermill
 import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
-from papermill.exceptions import PapermillExecutionError
 
 from entp_lib.reports import execution
-from entp_lib.reports.execution import in_words
-from entp_lib.reports.notebooks import OWN_WORDS
-
-
-def test_a_check_without_words_is_told_by_its_line(tmp_path):
-    """As papermill reports it, colours and all."""
-    notebook = new_notebook(
-        cells=[new_code_cell("counts = [1, 2]\nassert counts == [2, 2]")],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    )
-    nbformat.write(notebook, tmp_path / "a.ipynb")
-    with pytest.raises(PapermillExecutionError) as error:
-        papermill.execute_notebook(str(tmp_path / "a.ipynb"), str(tmp_path / "b.ipynb"), progress_bar=False)
-    told = in_words(error.value.ename, error.value.evalue, error.value.traceback)
-    assert told == "AssertionError: this does not hold: assert counts == [2, 2]"
+from entp_lib.reports.launcher import OWN_WORDS
 
 
 @pytest.fixture

@@ -1,17 +1,10 @@
 """JupyterLab runs on working copies: edits of theirs survive, committed notebooks stay, every link works from there."""
 
 import asyncio
-import contextlib
-import json
-import os
 import shutil
-import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 
-import browser
 import nbformat
 import pytest
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
@@ -20,8 +13,7 @@ from tornado.web import HTTPError
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
-from entp_lib.reports import lab
-from entp_lib.reports import notebooks as launcher
+from entp_lib.reports import lab, launcher
 
 
 def write(path, *sources, outputs=()):
@@ -104,50 +96,3 @@ def test_saving_keeps_committed_notebooks_and_the_metadata_of_copies(project, fo
 def test_lab_needs_jupyter(monkeypatch, capsys):
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert cli.main(["run", "--lab"]) == 2 and "jupyter-lab is not installed" in capsys.readouterr().err
-
-
-BOOK = "[...jupyterapp.shell.widgets('main')].find(w => w.context?.path == 'lab/03_a.ipynb')"
-RUN = f"""jupyterapp.shell.activateById({BOOK}.id);
-jupyterapp.commands.execute("notebook:run-all-cells")
-  .then(() => jupyterapp.commands.execute("docmanager:save")).then(() => {{ window.saved = true; }}); 1"""
-
-
-@pytest.mark.skipif(browser.program() is None, reason="no browser is installed")
-def test_open_run_all_and_save_in_a_browser(project, monkeypatch):
-    package = Path(lab.__file__).resolve().parents[2]
-    before = {path: path.read_bytes() for path in (project / "notebooks").iterdir()}
-    lab.refresh_copies()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    options = ["--LabApp.expose_app_in_browser=True", "--IdentityProvider.token=", "--ServerApp.port_retries=0"]
-    where = {"PYTHONPATH": str(package), "JUPYTER_CONFIG_DIR": str(project / "jupyter"), "HOME": str(project / "home")}
-    server = subprocess.Popen(
-        [*lab.lab_command(port, browser=False), *options],
-        cwd=project,
-        env=os.environ | where,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    page = None
-    try:
-        for _ in range(600):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.1)
-        page = browser.Browser(project / "profile")
-        page.open(f"http://127.0.0.1:{port}/lab/tree/lab/03_a.ipynb")
-        page.wait("document.querySelector('.jp-NotebookPanel .jp-CodeCell')")
-        page.wait("[...document.images].some(i => i.src.includes('/figures/points.png') && i.naturalWidth > 100)")
-        page.wait("document.querySelector('.jp-RenderedMarkdown a[href*=\"/lab/06_b.ipynb\"]')")
-        page.wait(f"{BOOK}.sessionContext.session?.kernel?.status == 'idle'")
-        page.call("Emulation.setFocusEmulationEnabled", enabled=True)
-        page.ask(RUN)
-        page.wait("window.saved")
-    finally:
-        if page:
-            page.close()
-        server.terminate()
-        server.wait(timeout=60)
-    cells = json.loads((project / "lab" / "03_a.ipynb").read_text())["cells"]
-    assert cells[1]["outputs"][0]["data"]["text/plain"] == ["2"]
-    assert {path: path.read_bytes() for path in (project / "notebooks").iterdir()} == before

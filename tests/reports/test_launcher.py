@@ -2,7 +2,6 @@
 
 import functools
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -16,14 +15,13 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.config import RunConfig, config_id
-from entp_lib.experiments.beside import YOURS
+from entp_lib.experiments.compare_with_committed import YOURS
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import command_line, options
-from entp_lib.reports import notebooks as launcher
-from entp_lib.reports.execution import FOLDED, install, link_figures, note_parameters
+from entp_lib.reports import launcher, parameters
+from entp_lib.reports.execution import FOLDED, note_parameters
 from entp_lib.reports.lab import clean
-from entp_lib.reports.notebooks import Planned, planned
+from entp_lib.reports.launcher import Planned, planned
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -71,7 +69,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_overview_comes_last_and_numbers_choose():
-    names = [path.name[:2] for path in launcher.notebook_paths()]
+    names = [paths.number_of(path.name) for path in launcher.notebook_paths()]
     assert names[-1] == "00" and names[:-1] == sorted(names[:-1])
     assert [p.name[:2] for p in launcher.notebook_paths("00, 3")] == ["03", "00"]
     assert [p.name[:2] for p in launcher.notebook_paths("03_count3,notebooks/06_match3.ipynb")] == ["03", "06"]
@@ -80,9 +78,10 @@ def test_the_overview_comes_last_and_numbers_choose():
 
 
 def test_two_notebooks_of_one_number_are_refused_and_copies_are_none(folder):
-    for name in ("03_count3", "04_rasp", "04_rasp-Copy1", "03_count3 (1)"):
+    for name in ("03_count3", "03b_more", "04_rasp", "04_rasp-Copy1", "03_count3 (1)"):
         write_notebook(folder, name, "1")
-    assert [p.stem for p in launcher.notebook_paths()] == ["03_count3", "04_rasp"]
+    assert [p.stem for p in launcher.notebook_paths()] == ["03_count3", "03b_more", "04_rasp"]
+    assert [p.stem for p in launcher.notebook_paths("03b")] == ["03b_more"]
     for wrong in ("04_rasp-Copy1", ",", " "):
         with pytest.raises(ConfigError):
             launcher.notebook_paths(wrong)
@@ -104,25 +103,10 @@ def test_two_notebooks_of_one_number_are_refused_and_copies_are_none(folder):
 )
 def test_parameters_are_checked_against_the_notebook(folder, given, message):
     path = write_notebook(folder, "03_x", OWN_CLASS)
-    known = options.defaults(path)
+    known = parameters.defaults(path)
     assert known == {"tier": "best", "seeds": 0, "jobs": 0, "rate": 0.5, "rule": "one"}
     with pytest.raises(ConfigError, match=message):
-        options.checked(given, known, path)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("a=1", 1),
-        ("a=True", True),
-        ("a=quick", "quick"),
-        ("a=", ""),
-        ("a={[]:1}", "{[]:1}"),
-    ],
-)
-def test_values_on_the_command_line_are_read_as_python(text, value):
-    name, found = options.parse_parameter(text)
-    assert name == "a" and found == value and type(found) is type(value)
+        parameters.checked(given, known, path)
 
 
 def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder, tmp_path, capsys):
@@ -199,14 +183,6 @@ def test_only_the_best_records_and_update_touch_the_projects_figures(
     assert f"{place}\\n" in (tmp_path / "results" / "executed" / "03_x.ipynb").read_text()
 
 
-def test_the_runs_of_a_notebook_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    quick, two = planned("06_match3", {"tier": "quick"}), planned("06_match3", {"tier": "quick", "seeds": 2})
-    assert quick.complete == 0 and quick.total * 2 == two.total * 5 and quick.missing == quick.total
-    assert planned("00_overview", {"tier": "smoke"}) == Planned(0, 0)
-
-
 def test_runs_that_a_notebook_shows_and_does_not_compute_are_not_announced():
     """At ``best`` notebook 05 shows the stored ones of two experiments; a model of one's own may need others."""
     shown = {"pretrained_prompts", "pretrained_lifted"}
@@ -228,10 +204,10 @@ def test_an_interrupt_ends_notebooks_side_by_side_and_their_kernels(folder, tmp_
         import pathlib, sys
         from entp_lib import paths
         from entp_lib import __main__ as cli
-        from entp_lib.reports import notebooks
+        from entp_lib.reports import launcher
         if __name__ == "__main__":
             paths.notebooks = lambda: pathlib.Path({str(folder)!r})
-            notebooks.available_cores = lambda: 2
+            launcher.available_cores = lambda: 2
             sys.exit(cli.main(["run"]))"""
     environ = os.environ | {"PYTHONPATH": str(paths.root()), "ENTP_RESULTS": str(tmp_path / "results")}
     command = subprocess.Popen(
@@ -276,14 +252,6 @@ def wait_for(condition, seconds=180):
         time.sleep(0.1)
 
 
-def test_a_kernel_that_dies_does_not_stop_the_next_notebook(folder):
-    write_notebook(folder, "03_dies", "import os; os._exit(1)")
-    write_notebook(folder, "04_good", "print(0.25)")
-    results = launcher.run_all(launcher.plan())
-    assert [r.status for r in results] == ["failed", "ok"]
-    assert "died" in results[0].error.lower()
-
-
 def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tmp_path, monkeypatch):
     """The first execution computes and says so; what is stored is the second one's output."""
     source = (
@@ -301,27 +269,6 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
     assert nbformat.read(overview, as_version=4).cells[-1].outputs[0].text == "all\n" and other.read_bytes() == before
 
 
-def test_update_installs_a_clean_copy(folder):
-    path = write_notebook(folder, "03_x", "print(tier, seeds)")
-    assert launcher.run_all(launcher.plan(update=True))[0].status == "ok"
-    notebook = nbformat.read(path, as_version=4)
-    cells = [c for c in notebook.cells if c.cell_type == "code"]
-    assert [c.execution_count for c in cells] == [1, 2]
-    assert cells[1].outputs[0].text == "best 0\n"
-    assert [dict(c.metadata) for c in cells] == [{"tags": ["parameters"]}, {}]
-    assert set(notebook.metadata) == {"kernelspec", "language_info"}
-    with pytest.raises(ConfigError, match="--update takes no other option"):
-        launcher.plan(update=True, options={"tier": "quick"})
-
-
-@pytest.mark.parametrize(("text", "seconds"), [(None, 0), ("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200)])
-def test_time_limits(text, seconds):
-    assert command_line.seconds(text) == seconds
-    for wrong in ("10 m", "-5", "5d", "", "9" * 400):
-        with pytest.raises(ConfigError, match="time limit"):
-            command_line.seconds(wrong)
-
-
 @pytest.mark.parametrize(
     ("more", "whole"),
     [([], True), (["-p", "jobs=1"], True), (["-p", "seeds=1"], False), (["--fresh"], False)],
@@ -329,7 +276,7 @@ def test_time_limits(text, seconds):
 def test_a_night_of_fewer_seeds_does_not_complete_the_tier_first(more, whole, monkeypatch, capsys):
     """Whoever asks for one seed would wait for five otherwise."""
     asked = []
-    monkeypatch.setattr("entp_lib.reports.tiers.run_tier", lambda tier, **options: asked.append(options["only"]))
+    monkeypatch.setattr("entp_lib.reports.training.run_tier", lambda tier, **options: asked.append(options["only"]))
     monkeypatch.setattr("entp_lib.reports.estimates.announce_runs", lambda *_: None)
     monkeypatch.setattr(launcher, "run_all", lambda plan: (_ for _ in ()).throw(ConfigError("planned")))
     assert cli.main(["run", "--tier", "overnight", "--only", "08", *more]) == 2
@@ -344,7 +291,7 @@ def test_a_night_of_fewer_seeds_does_not_complete_the_tier_first(more, whole, mo
         (["run", "--jobs", "-1"], "--jobs -1: must be 0 (one per core) or more"),
         (["run", "--time-limit", "soon"], "time limit 'soon'"),
         (["run", "-p", "tier=Quick"], "did you mean 'quick'"),
-        (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03_count3: add --only 03"),
+        (["run", "-p", "threshold=0.5"], "parameter threshold belongs to 03b_count3_details: add --only 03b"),
         (["run", "--only", "07", "-p", "rule=bogus"], "07_addition: checkpoint rule = 'bogus'"),
         (["run", "--only", "90", "-p", "first=bogus"], "90_playground: first = 'bogus': write experiment/id"),
         (["run", "--lab", "--tier", "quick"], "--lab does not take --tier"),
@@ -392,7 +339,7 @@ def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch,
     command = ["train", "count3", "--tier", "smoke", "--jobs", "1", "--results", str(tmp_path), "--run"]
     assert cli.main([*command, f"count3/{wanted[:9]}"]) == 0 and "token_accuracy" in capsys.readouterr().out
     assert [path.stem for path in tmp_path.glob("records/count3/*.json")] == [wanted]
-    monkeypatch.setattr("entp_lib.config.config_id", lambda config, version: "same")
+    monkeypatch.setattr("entp_lib.reports.training.config_id", lambda config, version: "same")
     assert cli.main([*command, "sam"]) == 2 and "begin so, same, same, same; write more" in capsys.readouterr().err
 
 
@@ -410,38 +357,6 @@ def test_the_command_that_names_a_committed_run_finds_it():
 def test_every_committed_record_is_sound(capsys):
     assert cli.main(["records"]) == 0
     assert "0 are not" in capsys.readouterr().out
-
-
-def test_a_record_that_is_a_link_to_nowhere_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    (tmp_path / "records" / "count3").mkdir(parents=True)
-    (tmp_path / "records" / "count3" / ("a" * 16 + ".json")).symlink_to("nowhere")
-    assert cli.main(["records"]) == 1
-    assert "is not there (a link that leads nowhere?)\n0 records are sound, 1 are not" in capsys.readouterr().out
-
-
-def test_executed_copies_link_to_the_projects_figures(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
-    copy = tmp_path / "results" / "executed" / "03_x.ipynb"
-    copy.parent.mkdir(parents=True)
-    root = os.path.relpath(paths.root(), copy.parent)
-    wanted = f'"![a picture](../../figures/03_a.png), [a page]({root}/docs/a.md), [a notebook](04_y.ipynb)"'
-    copy.write_text('"![a picture](../figures/03_a.png), [a page](../docs/a.md), [a notebook](04_y.ipynb)"')
-    link_figures(copy)
-    assert copy.read_text() == wanted
-    link_figures(copy)  # again changes nothing
-    assert copy.read_text() == wanted
-
-
-def test_a_copy_with_other_parameters_says_so_first(tmp_path):
-    copy, cell = tmp_path / "03_x.ipynb", nbformat.v4.new_markdown_cell("# 03\n\nAn answer.")
-    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), copy)
-    before = copy.read_bytes()
-    note_parameters(copy, {"tier": "best", "jobs": 2, "fresh": True})
-    assert copy.read_bytes() == before
-    note_parameters(copy, {"tier": "quick", "seeds": 3})
-    first = nbformat.read(copy, as_version=4).cells[0].source
-    assert first.startswith("> **This copy ran with tier = 'quick', seeds = 3:**") and first.endswith("An answer.")
 
 
 def test_a_copy_with_changed_runs_folds_what_tells_of_the_committed_ones(tmp_path):
@@ -473,47 +388,3 @@ def test_a_notebook_keeps_what_people_write_and_no_trace_of_its_kernel():
     clean(content := {"metadata": {}, "cells": [cell]})
     assert content["cells"][0]["metadata"] == written
     assert cell["outputs"] == [{"data": {"text/plain": ["VBox()"]}}, dict(name="stdout", text="ab")]
-
-
-def test_a_disk_that_is_full_during_an_update_leaves_the_notebook_as_it_was(folder, tmp_path):
-    write_notebook(tmp_path, "executed", "print('x')\n" * 2000)
-    notebook = write_notebook(folder, "03_x", "1")
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # what a file may have, in place of a disk
-    try:
-        with pytest.raises(OSError) as error:
-            install(tmp_path / "executed.ipynb", notebook)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert error.value.filename == str(notebook)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_a_failed_update_leaves_the_notebook(folder):
-    path = write_notebook(folder, "03_x", "1 / 0")
-    before = path.read_bytes()
-    assert launcher.run_all(launcher.plan(update=True))[0].status == "failed"
-    assert path.read_bytes() == before
-
-
-def test_all_parameters_are_checked_before_the_first_notebook_runs(folder, tmp_path):
-    write_notebook(folder, "03_x", "raise SystemExit")
-    with pytest.raises(ConfigError, match="must be of type int"):
-        launcher.plan(extra=["seeds=many"])
-    assert not (tmp_path / "results").exists()
-
-
-def test_tier_gpu_without_one_is_refused_before_anything_runs(capsys, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert cli.main(["run", "--tier", "gpu"]) == 2
-    assert "needs a CUDA GPU" in capsys.readouterr().err
-
-
-def test_what_is_printed_is_one_piece_however_slowly_it_was_sent(folder):
-    """The kernel sends what waits every fifth of a second; a display between two prints stays where it is."""
-    slow = "import time\nfor _ in range(2):\n    print('a')\n    time.sleep(0.6)\ndisplay(1)\nprint('b')"
-    path = write_notebook(folder, "03_x", slow)
-    assert launcher.run_all(launcher.plan(update=True))[0].status == "ok"
-    outputs = nbformat.read(path, as_version=4).cells[-1].outputs
-    assert [o.get("text") for o in outputs] == ["a\na\n", None, "b\n"]

@@ -56,22 +56,6 @@ def test_a_model_of_answers_of_their_own_is_loaded_and_not_continued(own_file, c
     assert "its models predict numbers or answers of their own" in capsys.readouterr().err
 
 
-def test_a_share_is_not_held_out_of_a_file_that_names_its_parts(own_file, capsys):
-    rows = (f"{a} {b},{part}\n" for a in range(9) for b, part in enumerate(("train", "validation", "test")))
-    own_file.write_text("sequence,part\n" + "".join(rows))
-    small = ["--shape", "2/2/16", "--steps", "2", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
-    assert main(["data", str(own_file), *small, "--held-out", "0.2"]) == 2
-    assert "sums.csv names the parts itself; leave out one" in capsys.readouterr().err
-    assert main(["data", str(own_file), *small]) == 0
-    said = capsys.readouterr().out
-    assert "9 train, 9 validation, 9 test" in said
-    name = next(line for line in said.splitlines() if "generate own_data/" in line).split()[-5]
-    own_file.unlink()
-    assert main(["generate", name, "--prompt", "3", "--tokens", "1"]) == 0
-    assert main(["generate", name, "--prompt", "9"]) == 2
-    assert "this model's tokens are the numbers 0 to 8" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -112,7 +96,7 @@ def test_where_a_constant_guess_is_better_is_said_and_drawn(own_file, tmp_path, 
     said = capsys.readouterr().out
     assert re.search(r"No model beats the constant guess: loss \d\.\d\d against \d\.\d\d, token_accuracy 0", said)
     assert "No model beats it at these tokens of a sequence (validation): 2 3. If nothing could predict them" in said
-    drawn = tmp_path / "results" / "own" / "figures" / "data.png"
+    drawn = tmp_path / "results" / "own" / "figures" / "own_data.png"
     assert f"picture: {drawn}" in said and drawn.read_bytes()[1:4] == b"PNG"
 
 

@@ -20,7 +20,7 @@ def test_the_lines_that_it_ends_with_work(tmp_path, capsys, monkeypatch):
         len(names) == 2
         and "validation" in said
         and "picture:" in said
-        and (tmp_path / "own/figures/losses.png").exists()
+        and (tmp_path / "own/figures/own_text.png").exists()
     )
     assert {load_model(name).cfg.architecture for name in names} == {"decoder", "entp"}
     command = shlex.split(re.search(r"python -m entp_lib (generate .+)", said)[1])

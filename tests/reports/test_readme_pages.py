@@ -8,13 +8,11 @@ import pytest
 
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.config import TIERS
-from entp_lib.experiments import claims, experiment
+from entp_lib.experiments import experiment
 from entp_lib.records.store import Record, Store
 from entp_lib.reports import comparisons, findings, readme
 from entp_lib.reports.findings import markdown
 from entp_lib.reports.ledger import ledger
-from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
 
@@ -49,47 +47,9 @@ def test_the_headline_names_who_is_ahead_at_each_budget(table):
         assert re.split(", | and ", ahead) == rows.loc[rows["answer"] == comparisons.AHEAD, "drawn_as"].tolist()
 
 
-def test_every_verdict_and_tier_has_words():
-    assert set(findings.VERDICT_WORDS) == set(claims.VERDICTS) and set(findings.TIER_WORDS) == set(TIERS)
-
-
-def test_the_scale_is_that_of_the_rows():
-    rows = pd.DataFrame({"tier": ["quick", "paper", "gpu"], "our_value": 0.1})
-    assert findings.scale(rows).startswith("2 of 3 measured comparisons ran at the paper's size")
-    assert "1 at `quick`" in findings.scale(rows[:1]) and "measured: none." in findings.scale(rows[:0])
-
-
 def test_cells_keep_to_their_columns():
     text = markdown(pd.DataFrame({"a|b": ["c|d\ne", None], "b": [1.5, math.nan]}))
     assert text.splitlines()[2:] == ["| c\\|d e | 1.5 |", "|  |  |"]
-
-
-def test_badges_lead_to_the_overview_of_the_named_repository(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    (tmp_path / "pyproject.toml").write_text("[project]\n")
-    assert readme.repository() == ""
-    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://github.com/a/b.git"\n')
-    assert readme.badges(readme.repository()).count("00_overview.ipynb") == 2 and "/github/a/b/" in readme.badges("a/b")
-    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org/a"\n')
-    with pytest.raises(ConfigError, match="Repository"):
-        readme.repository()
-
-
-def test_theory_has_no_seeds_and_every_link_leads_to_a_notebook():
-    text = findings.with_links(*one_of_each())
-    rows = [line for line in text.splitlines() if line.startswith("| 4.1") or line.startswith("| F2-tokens")]
-    assert "| theory |" in rows[0] and "| 5 |" in rows[1]
-    margin = claims.reference_claims().set_index("id").loc["F2-tokens", "margin"]
-    assert "95 % interval | margin |" in text and f"| ±{margin:g} |" in rows[1] and "±" not in rows[0]
-    for target in re.findall(r"\]\(<\.\./(.+?)#", text):
-        assert (paths.root() / target).exists()
-
-
-def one_of_each():
-    reference = claims.reference_claims().set_index("id", drop=False)
-    table = reference.loc[["4.1", "F2-tokens"]].assign(our_value=[None, 0.1], low=[None, 0.0], high=[None, 0.2])
-    table = table.assign(seeds=[0, 5], tier="quick", verdict=["verified", "same direction"], records="")
-    return table, findings.COLUMNS
 
 
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ import pytest
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
-from entp_lib.reports import starting
 
 
 @pytest.fixture
@@ -69,7 +68,8 @@ def test_a_task_that_was_made_ones_own_has_its_notebook(copy):
 
 def test_a_second_notebook_goes_beside_the_first(copy):
     for name in ("one", "two"):
-        starting.new_notebook(name, "counting" if name == "one" else "triplets")
+        task = "counting" if name == "one" else "triplets"
+        assert cli.main(["new", "notebook", name, "--task", task, "--no-run"]) == 0
     assert sorted(p.name for p in (copy / "notebooks").iterdir()) == ["50_one.ipynb", "51_two.ipynb"]
     found = python(copy, "-c", "from entp_lib.registry import EXPERIMENTS as e; print(e['one'].name, e['two'].name)")
     assert found.stdout.split() == ["one", "two"]
@@ -83,7 +83,8 @@ def test_a_second_notebook_goes_beside_the_first(copy):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["task", "counting"], "exists"),
+        (["task", "counting"], "exists, as the name of a task"),
+        (["task", "count3"], "exists, as the name of an experiment"),
         (["task", "tasks"], "exists"),
         (["task", "3d"], "identifier"),
         (["task", "lambda"], "identifier"),

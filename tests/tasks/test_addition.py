@@ -1,4 +1,7 @@
-"""Addition: the split is the authors', the text can be read back, windows and answers score what they should."""
+"""Addition and its length generalisation: splits, text, windows and answers, and what stops a run.
+
+The text can be read back, the test set has the authors' cells, and no pair is in two parts.
+"""
 
 from dataclasses import replace
 
@@ -9,21 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.tasks import Addition, generator_for
-from entp_lib.tasks import addition as module
+from entp_lib.tasks import Addition, LongAddition, addition, generator_for, long_addition
 from entp_lib.training.loop import train
-from entp_lib.validation import ConfigError
+
+SMALL = dict(n_train=3000, n_validation=500, n_test=2000, trained_digits=4, tested_digits=6)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.booleans())
 def test_text_is_read_back(a, b, reversed_answer):
-    assert module.parse(module.text(a, b, reversed_answer), reversed_answer) == (a, b, a + b)
+    assert addition.parse(addition.text(a, b, reversed_answer), reversed_answer) == (a, b, a + b)
 
 
 @pytest.mark.parametrize("example", ["1+2=3", "$1+2=3", "$1-2=3$", "$1+2$", "$1+x=3$", "$1+2=$", "$1+2=3=4$"])
-def test_what_is_no_example_is_named(example):
-    with pytest.raises(ValueError, match="must"):
-        module.parse(example, False)
+def test_what_is_no_example_is_refused(example):
+    with pytest.raises(ValueError):
+        addition.parse(example, False)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
@@ -33,121 +36,157 @@ def test_carries_are_those_of_the_school_method(a, b):
         carry = (x % 10 + y % 10 + carry) // 10
         count += carry
         x, y = x // 10, y // 10
-    assert module.carries(np.array([a]), np.array([b])).tolist() == [count]
-    assert module.digits(np.array([a]), np.array([b])).tolist() == [max(len(str(a)), len(str(b)))]
+    assert addition.carries(np.array([a]), np.array([b])).tolist() == [count]
+    assert addition.digits(np.array([a]), np.array([b])).tolist() == [max(len(str(a)), len(str(b)))]
 
 
 def cells(pairs):
     a, b = pairs.T
-    names, counts = np.unique(10 * module.digits(a, b) + module.carries(a, b), return_counts=True)
+    names, counts = np.unique(10 * addition.digits(a, b) + addition.carries(a, b), return_counts=True)
     return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
-@pytest.fixture(scope="module")
-def split():
-    return module.split(2500, 0)
+def keys(pairs):
+    return set(map(tuple, pairs.tolist()))
 
 
-def test_the_test_set_has_the_authors_cells(split):
-    """1,909 to 22,779 sums by digits and carries, as in their logged runs."""
-    authors = {20: 1909, 21: 2864, 22: 1591, 30: 10500, 31: 22779, 32: 21607, 33: 8750}
-    assert cells(split["test"]) == authors
-
-
-def test_cells_are_in_proportion_everywhere(split):
+def test_the_split_is_the_authors():
+    """1,909 to 22,779 test sums by digits and carries, as in their logged runs; the same proportions everywhere."""
+    split = addition.split(2500, 0)
     whole = cells(split["test"])
+    assert whole == {20: 1909, 21: 2864, 22: 1591, 30: 10500, 31: 22779, 32: 21607, 33: 8750}
     for part, size in (("train", 2400), ("validation", 10_000)):
         found = cells(split[part])
         for cell, count in whole.items():
             expected = size * count / 70_000
             assert abs(found[cell] - expected) <= max(1, 0.05 * expected)
-
-
-def test_parts_share_no_pair_and_one_digit_sums_are_trained_on_alone(split):
-    keys = {part: set(map(tuple, pairs.tolist())) for part, pairs in split.items()}
-    assert sum(map(len, keys.values())) == 2500 + 10_000 + 70_000 == len(set.union(*keys.values()))
+    everything = np.concatenate(list(split.values()))
+    assert len(everything) == 2500 + 10_000 + 70_000 == len(np.unique(everything, axis=0))
     one_digit = {(a, b) for a in range(10) for b in range(10)}
-    assert one_digit <= keys["train"]
-    assert not one_digit & (keys["validation"] | keys["test"])
+    assert one_digit <= keys(split["train"]) and not one_digit & (keys(split["validation"]) | keys(split["test"]))
+    other = addition.split(2500, 1)
+    assert not np.array_equal(other["train"], split["train"]) and cells(other["test"]) == whole
 
 
 def test_sums_up_to_99_leave_nothing_out():
     """A small pool for two cores: all pairs but those of one digit are shared out in proportion."""
-    parts = module.split(5000, 0, largest=99)
-    keys = {part: set(map(tuple, pairs.tolist())) for part, pairs in parts.items()}
-    assert set.union(*keys.values()) == {(a, b) for a in range(100) for b in range(100)}
-    assert [len(keys[part]) for part in ("train", "validation", "test")] == [5000, 1000, 4000]
+    parts = addition.split(5000, 0, largest=99)
+    assert set.union(*map(keys, parts.values())) == {(a, b) for a in range(100) for b in range(100)}
+    assert [len(keys(parts[part])) for part in ("train", "validation", "test")] == [5000, 1000, 4000]
     trained, tested = cells(parts["train"][100:]), cells(parts["test"])
     assert trained.keys() == tested.keys() == {20, 21, 22}
     assert all(abs(trained[c] - tested[c] * 4900 / 4000) <= 2 for c in tested)
-    with pytest.raises(ConfigError, match="n_train = "):
-        Addition(n_train=5001, largest=99)
-    task = Addition(n_train=1000, largest=99)
-    assert task.length == len("$99+99=891") and task.test().length == task.length
 
 
-def test_the_seed_of_a_split_decides_it(split):
-    assert np.array_equal(module.split(2500, 0)["train"], split["train"])
-    other = module.split(2500, 1)
-    assert not np.array_equal(other["train"], split["train"]) and cells(other["test"]) == cells(split["test"])
+def test_long_splits_have_the_lengths_that_are_stated():
+    """Training: 1 to 10 digits each, independently. Test: one has 11 to 15, the other 1 to 15, in random order."""
+    task = LongAddition(n_train=40_000, n_validation=2000, n_test=20_000)
+    split = task.split()
+    everything = np.concatenate(list(split.values()))
+    assert len(np.unique(everything, axis=0)) == len(everything)  # no pair occurs twice anywhere
+    assert {name: len(pairs) for name, pairs in split.items()} == {"train": 40_000, "validation": 2000, "test": 20_000}
+    for part in ("train", "validation"):
+        a, b = (addition.digits(x, x) for x in split[part].T)
+        counts = np.histogram2d(a, b, bins=np.arange(0.5, 11))[0] / len(a)
+        enough = np.add.outer(np.arange(1, 11), np.arange(1, 11)) >= 5  # 10^5 pairs and more: others are used up
+        assert np.allclose(counts[enough], 0.01, atol=6 * np.sqrt(0.01 / len(a)) + 1e-3) and counts[0, 0] > 0
+    a, b = (addition.digits(x, x) for x in split["test"].T)
+    longer = np.maximum(a, b)
+    assert (longer.min(), longer.max(), np.minimum(a, b).min()) == (11, 15, 1)
+    assert 0.48 < np.mean(a[a != b] > b[a != b]) < 0.52
+    pairs = [max(u, v) for u in range(11, 16) for v in range(1, 16)]
+    for d in range(11, 16):
+        assert abs(np.mean(longer == d) - pairs.count(d) / len(pairs)) < 0.015
+    other = replace(task, split_seed=1).split()
+    assert all(not np.array_equal(split[part], other[part]) for part in split)
 
 
-@pytest.mark.parametrize("reversed_answer", [True, False])
-@pytest.mark.parametrize(("part", "evaluating"), [("train", False), ("train", True), ("test", True)])
-def test_the_answer_is_scored_to_its_end(split, reversed_answer, part, evaluating):
-    task = Addition(reversed_answer, part=part)
-    batch = task.batch(generator_for("cpu", "a"), 50, evaluating)
-    own = set(map(tuple, split["validation" if evaluating and part == "train" else part].tolist()))
-    for x, y, wanted, prompt in zip(
-        batch.inputs_BT, batch.targets_BT, batch.wanted_BT, batch.prompt_lengths_B, strict=True
-    ):
-        text = module.decode(x[:prompt].tolist()) + module.decode(y[wanted].tolist())
-        a, b, c = module.parse(text, reversed_answer)
-        assert c == a + b and (a, b) in own
-        assert text == module.text(a, b, reversed_answer)
+def test_numbers_have_the_digits_asked_for():
+    asked = np.arange(1, 19).repeat(200)
+    found = long_addition.numbers(asked, np.random.default_rng(0))
+    assert [len(str(x)) for x in found.tolist()] == asked.tolist()
+    assert set(found[asked == 1].tolist()) == set(range(10))
 
 
-@pytest.mark.parametrize("view", ["answer", "windows"])
+def test_the_largest_and_the_shortest_sums():
+    """Operands of 18 digits are added without overflow; half of the 100 pairs of one digit can be used."""
+    task = LongAddition(n_train=50, n_validation=20, n_test=200, trained_digits=17, tested_digits=18, part="test")
+    a, b = task.split()["test"].T
+    assert [x + y for x, y in zip(a.tolist(), b.tolist(), strict=True)] == (a + b).tolist()
+    parts = LongAddition(n_train=30, n_validation=20, n_test=4950, trained_digits=1, tested_digits=2).split()
+    assert len(np.unique(np.concatenate([parts["train"], parts["validation"]]), axis=0)) == 50
+
+
 @pytest.mark.parametrize(
-    ("part", "own", "asked", "expected"),
+    "task",
     [
-        ("train", "validation", 5000, 1000),
-        ("train", "validation", 300, 300),
-        ("test", "test", 4000, 4000),
-        ("seen", "train", 4000, 250),
+        Addition(True, largest=99, n_train=1000),
+        Addition(False, largest=99, n_train=1000, part="test"),
+        Addition(True, n_train=2500, part="seen"),
+        LongAddition(False, **SMALL),
+        LongAddition(True, view="windows", part="test", **SMALL),
+    ],
+    ids=str,
+)
+def test_the_answer_is_scored_to_its_end_and_groups_name_its_operands(task):
+    batch = task.batch(generator_for("cpu", "a"), 50, evaluating=True)
+    own = keys(task.split()[task.part_of(evaluating=True)])
+    rows = zip(
+        batch.inputs_BT, batch.targets_BT, batch.wanted_BT, batch.prompt_lengths_B, task.groups(batch), strict=True
+    )
+    for x, y, wanted, prompt, name in rows:
+        text = addition.decode(x[:prompt].tolist()) + addition.decode(y[wanted].tolist())
+        a, b, c = addition.parse(text, task.reversed_answer)
+        assert c == a + b and (a, b) in own and text == addition.text(a, b, task.reversed_answer)
+        assert name.startswith(f"{max(len(str(a)), len(str(b)))} digits")
+
+
+@pytest.mark.parametrize(
+    ("part", "view", "own", "asked", "expected"),
+    [
+        ("train", "answer", "validation", 5000, 1000),
+        ("train", "windows", "validation", 300, 300),
+        ("test", "windows", "test", 4000, 4000),
+        ("seen", "answer", "train", 4000, 250),
     ],
 )
-def test_a_part_is_scored_without_repeats(view, part, own, asked, expected):
+def test_a_part_is_scored_without_repeats(part, view, own, asked, expected):
     task = Addition(largest=99, n_train=250, view=view, part=part)
     batches = list(task.evaluation(generator_for("cpu", "e"), asked, 128))
-    assert max(len(b.inputs_BT) for b in batches) <= 128
     pairs = [
-        tuple(map(int, module.decode(row[1 : end - 1]).split("+")))
+        tuple(map(int, addition.decode(row[1 : end - 1]).split("+")))
         for b in batches
         for row, end in zip(b.inputs_BT.tolist(), b.prompt_lengths_B.tolist(), strict=True)
     ]
-    assert len(pairs) == len(set(pairs)) == expected
-    assert set(pairs) <= set(map(tuple, task.split()[own].tolist()))
+    assert len(pairs) == len(set(pairs)) == expected and set(pairs) <= keys(task.split()[own])
     assert [len(b.inputs_BT) for b in replace(task, part="text").evaluation(generator_for("cpu", 0), 5, 3)] == [3, 2]
 
 
-@pytest.mark.parametrize(("part", "size"), [("train", 300), ("validation", 10_000)])
+@pytest.mark.parametrize(("part", "size"), [("train", 300), ("validation", 1000)])
 def test_windows_are_the_running_text(part, size):
     """Cut at line ends they are the examples of a part, each of which occurs once in its text."""
-    task = Addition(view="windows", n_train=300)
-    line = module.decode(module.running_text(task, part).tolist())
+    task = Addition(view="windows", n_train=300, largest=99)
+    line = addition.decode(addition.running_text(task, part).tolist())
     lines = line.split("\n")[:-1]
-    assert len(set(lines)) == size
-    assert {module.parse(x, True)[:2] for x in lines} == set(map(tuple, module.split(300, 0)[part].tolist()))
+    assert len(set(lines)) == size and {addition.parse(x, True)[:2] for x in lines} == keys(task.split()[part])
     source = task if part == "train" else task.watched()["text"]
     batch = source.batch(generator_for("cpu", "w"), 20, evaluating=part != "train")
     assert batch.wanted_BT.all() and batch.inputs_BT.shape == (20, 64)
     for x, y in zip(batch.inputs_BT, batch.targets_BT, strict=True):
-        assert module.decode([*x.tolist(), int(y[-1])]) in line
-    assert task.batch(generator_for("cpu", "w"), 5, evaluating=True).inputs_BT.shape == (5, 13)
+        assert addition.decode([*x.tolist(), int(y[-1])]) in line
+    assert task.batch(generator_for("cpu", "w"), 5, evaluating=True).inputs_BT.shape == (5, len("$99+99=891"))
 
 
-def test_what_stops_a_run_and_chooses_its_checkpoint():
+def test_rows_are_as_long_as_their_part_needs():
+    task, generator = LongAddition(**SMALL), generator_for("cpu", 0)
+    assert task.batch(generator, 5).inputs_BT.shape == (5, len("$9999+9999=89991"))
+    assert task.test().batch(generator, 5).inputs_BT.shape == (5, task.length) == (5, len("$999999+999999=8999991"))
+    windows = LongAddition(view="windows", window=22, **SMALL)
+    for some in (windows, windows.watched()["text"]):
+        assert some.batch(generator, 5).inputs_BT.shape == (5, 22) == (5, some.length)
+
+
+def test_scores_that_stop_a_run_and_choose_its_checkpoint():
     """Windows: the loss of the whole validation text, as the authors have it. Answers: their own loss."""
     windows, answers = Addition(view="windows"), Addition()
     assert list(windows.watched()) == ["text"] and windows.patience_score == "text_loss"
@@ -160,43 +199,16 @@ def test_what_stops_a_run_and_chooses_its_checkpoint():
 
 def test_a_run_on_windows_tests_the_checkpoint_of_the_text():
     model = ModelConfig("decoder", 1, 2, 16, 14, 64)
-    schedule = TrainConfig(
-        steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8
-    )
-    config = RunConfig("test", "smoke", "addition", dict(view="windows", n_train=200), model, schedule)
-    outcome = train(config)
-    assert len(outcome.state.curves["text_loss"]) == 2
-    found = outcome.metrics["test"]
-    assert set(found) == {"last", "lowest_loss", "lowest_text_loss", "highest_accuracy"}
-    best = min(outcome.state.curves["text_loss"])
-    assert found["lowest_text_loss"]["step"] == 2 * (outcome.state.curves["text_loss"].index(best) + 1)
-
-
-def test_groups_name_digits_and_carries():
-    task = Addition()
-    batch = task.batch(generator_for("cpu", 3), 40, evaluating=True)
-    for row, end, name in zip(batch.inputs_BT.tolist(), batch.prompt_lengths_B, task.groups(batch), strict=True):
-        a, b = module.decode(row[1 : end - 1]).split("+")
-        assert name.startswith(f"{max(len(a), len(b))} digits")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"split_seed": -1}, "split_seed = "),
-        ({"n_train": 30_000}, "n_train = "),
-        ({"view": "lines"}, "view = "),
-        ({"window": 12}, "window = "),
-        ({"reversed_answer": 1}, "reversed_answer = "),
-    ],
-)
-def test_bad_parameters_are_named(change, message):
-    with pytest.raises(ConfigError, match=message):
-        Addition(**change)
+    short = dict(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
+    params = dict(view="windows", n_train=200, largest=99, drawn=5)
+    outcome = train(RunConfig("test", "smoke", "addition", params, model, TrainConfig(**short)))
+    found, curve = outcome.metrics["test"], outcome.state.curves["text_loss"]
+    assert set(found) == {"last", "lowest_loss", "lowest_text_loss", "highest_accuracy"} and len(curve) == 2
+    assert found["lowest_text_loss"]["step"] == 2 * (curve.index(min(curve)) + 1)
 
 
 def test_training_pairs_are_drawn_alike():
     """Every example has the same chance in a batch."""
-    batch = Addition(n_train=200).batch(generator_for("cpu", 5), 20_000)
+    batch = Addition(n_train=200, largest=99).batch(generator_for("cpu", 5), 20_000)
     rows, counts = torch.unique(batch.inputs_BT, dim=0, return_counts=True)
     assert len(rows) == 200 and counts.min() > 60 and counts.max() < 150

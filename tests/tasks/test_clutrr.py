@@ -1,4 +1,4 @@
-"""CLUTRR: what is read of the published files, what a prompt is, what is left out, and that filling changes nothing."""
+"""CLUTRR: reading the published files, prompts, what is left out, and that filling changes nothing."""
 
 import dataclasses
 import sys
@@ -14,12 +14,11 @@ from entp_lib.config import ARCHITECTURES
 from entp_lib.corpora.tokenizers import Bytes
 from entp_lib.tasks import Clutrr, family_stories, generator_for, kinship
 from entp_lib.tasks import clutrr as module
-from entp_lib.training.evaluation import batches, constant_baseline, evaluate
+from entp_lib.training.evaluation import constant_baseline, evaluate
 from entp_lib.validation import ConfigError
 
 SHARED = paths.root().parent / "shared" / "data"
 SMALL = dict(n_train=60, longest_train=3, longest_test=5)
-ALL_EMBEDDED = dict(module.EMBEDDED)
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +56,12 @@ ROWS = [
 def texts(task, evaluating=False):
     """Prompt and answer of every example of a part, in the order of the part."""
     pool = task.examples(task.part_of(evaluating))
-    prompts = [Bytes().decode(row[:n]) for row, n in zip(pool.ids_PT.tolist(), pool.lengths_P, strict=True)]
-    return list(zip(prompts, [kinship.LABELS[a - 256] for a in pool.answers_P], strict=True))
+    rows = zip(pool.inputs_BT.tolist(), pool.prompt_lengths_B, strict=True)
+    return list(zip([Bytes().decode(row[:n]) for row, n in rows], answers_of(pool), strict=True))
+
+
+def answers_of(batch):
+    return [kinship.LABELS[a - 256] for a in batch.targets_N]
 
 
 def test_the_authors_keep_16_relations_and_the_first_rows(files):
@@ -83,32 +86,23 @@ def test_the_fair_protocol_draws_its_rows_by_a_seed(files):
     assert set(drawn[0]) != set(first) and first == texts(Clutrr(source, "authors", n_train=10, subset_seed=1))
 
 
-@pytest.mark.parametrize("protocol", ["authors", "fair"])
-def test_embedded_stories_are_in_one_part_only(protocol):
-    task = Clutrr(protocol=protocol, **SMALL)
-    parts = {part: task.examples(part) for part in module.PARTS}
+@pytest.mark.parametrize("brief", [False, True])
+def test_embedded_stories_are_in_one_part_only(brief):
+    task = Clutrr(protocol="fair" if brief else "authors", brief=brief, **SMALL)
+    parts = {part: task.encoded(part) for part in module.PARTS}
     rows = [set(part.chains) for part in parts.values()]
     assert len(set.union(*rows)) == sum(map(len, rows)) == 60 + 48 + 128
     assert [sorted(set(part.chains.values())) for part in parts.values()] == [[2, 3], [2, 3], [2, 3, 4, 5]]
-    answers = Counter(parts["test"].answers_P.tolist())
-    assert len(answers) == 16 and set(answers.values()) == {8}
+    assert set(Counter(answers_of(parts["test"].examples)).values()) == {8}  # 16 answers alike
+    if brief:
+        assert max(map(len, parts["train"].chains)) < 120 < max(map(len, parts["test"].chains)) < 200
 
 
-def test_brief_stories_are_short_and_only_of_our_own():
-    task = Clutrr(**SMALL, brief=True)
-    parts = [task.examples(part) for part in module.PARTS]
-    assert len(set.union(*(set(part.chains) for part in parts))) == 60 + 48 + 128
-    longest = {name: max(task.examples(name).lengths_P.tolist()) for name in ("train", "test")}
-    assert longest["train"] < 120 < longest["test"] < 200 < max(map(len, Clutrr(**SMALL).examples("train").chains))
-    with pytest.raises(ConfigError, match="brief = "):
-        Clutrr("hub", brief=True)
-
-
-def test_ten_thousand_brief_stories_are_none_of_those_held_out(monkeypatch):
-    """So many are told that some would be; the quick tier of notebook 10 trains on them."""
-    monkeypatch.setattr(module, "EMBEDDED", ALL_EMBEDDED)
-    task = Clutrr(n_train=10_000, brief=True)
-    apart = {e.prompt for part in ALL_EMBEDDED for e in module.embedded(task, part)}
+def test_training_stories_avoid_those_held_out(monkeypatch):
+    """With few names, where stories would come twice by chance."""
+    monkeypatch.setattr(family_stories, "SHORT_NAMES", [names[:6] for names in family_stories.SHORT_NAMES])
+    task = Clutrr(n_train=200, longest_train=2, longest_test=2, brief=True)
+    apart = {e.prompt for part in module.EMBEDDED for e in module.embedded(task, part)}
     assert apart.isdisjoint(e.prompt for e in module.embedded(task, "train"))
     with monkeypatch.context() as patch:
         patch.setattr(module, "held_out", lambda *_: [])
@@ -125,10 +119,10 @@ def test_a_batch_is_scored_at_the_end_of_its_prompts():
     task = Clutrr(**SMALL)
     batch, known = task.batch(generator_for("cpu", 1), 30), dict(texts(task))
     assert (batch.wanted_BT.sum(1) == 1).all() and batch.inputs_BT.shape[1] == batch.prompt_lengths_B.max()
-    rows = zip(batch.inputs_BT, batch.targets_BT, batch.wanted_BT, batch.prompt_lengths_B, strict=True)
-    for x, y, wanted, length in rows:
+    rows = zip(batch.inputs_BT, batch.wanted_BT, batch.prompt_lengths_B, answers_of(batch), strict=True)
+    for x, wanted, length, answer in rows:
         assert wanted.nonzero().item() == length - 1 and (x[length:] == 0).all()
-        assert known[Bytes().decode(x[:length].tolist())] == kinship.LABELS[y[wanted].item() - 256]
+        assert known[Bytes().decode(x[:length].tolist())] == answer
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -144,13 +138,9 @@ def test_what_rows_are_filled_up_with_changes_nothing(small_model, architecture)
         torch.testing.assert_close(alone[0], together[i])
 
 
-def test_evaluation_goes_through_a_part_once(small_model):
+def test_a_test_is_scored_by_the_length_of_chains(small_model):
     task = Clutrr(**SMALL)
     model = small_model("decoder", vocab_size=task.vocab_size, max_length=task.length)
-    found = list(batches(task, 1000, "cpu", 3))
-    seen = [tuple(x[:n].tolist()) for b in found for x, n in zip(b.inputs_BT, b.prompt_lengths_B, strict=True)]
-    assert len(seen) == 48 and set(seen) == set(task.examples("validation").chains)
-    assert sum(len(b.inputs_BT) for b in batches(task, 20, "cpu", 3)) == 20
     scores = evaluate(model, task.test(), 1000, 0, grouped=True)
     assert {name: g["sequences"] for name, g in scores["groups"].items()} == {f"chain of {k}": 32 for k in range(2, 6)}
     right = sum(g["right"] for g in scores["groups"].values())
@@ -189,51 +179,42 @@ def test_a_tokenizer_that_was_learned_comes_from_its_corpus(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "message"),
+    ("column", "value", "named"),
     [
-        ("target_text", "cousin", r"train.csv, line 4: target_text 'cousin' must be one of aunt"),
-        ("query", "('Ann')", r"line 4: .*query \"\('Ann'\)\""),
-        ("query", "Ann and Bob", "line 4: .*query 'Ann and Bob'"),
-        ("task_name", "chain 3", "line 4: .*task_name 'chain 3'"),
-        ("story", None, "line 4: story nan"),
-        ("query", "-" * 100_000 + "1", "line 4: .{,200}query '-+ and task_name 'task_1.{,200}$"),
-        ("query", "-" * 900 + "1", "line 4: "),
+        ("target_text", "cousin", "target_text 'cousin'"),
+        ("query", "('Ann')", "query"),
+        ("query", "Ann and Bob", "query 'Ann and Bob'"),
+        ("query", "(" * 100_000 + "1", "query"),
+        ("task_name", "chain 3", "task_name 'chain 3'"),
+        ("story", None, "story nan"),
     ],
 )
-def test_what_cannot_be_read_is_named_by_its_line(files, column, value, message):
+def test_cells_that_cannot_be_read_are_named_by_their_line(files, column, value, named):
     cells = pd.DataFrame(ROWS, columns=module.COLUMNS)
     cells.loc[2, column] = value
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match="train.csv, line 4: ") as caught:
         Clutrr(files(cells), n_train=1).examples("train")
-
-
-def test_braces_in_the_path_of_files_are_only_braces(tmp_path):
-    with pytest.raises(ConfigError, match=r"there is no .*\{y\}\{ train.csv; source = 'embedded'"):
-        Clutrr(f"{tmp_path}/{{y}}{{ {{part}}.csv").examples("train")
-
-
-def test_missing_columns_and_files_are_named(tmp_path):
-    pd.DataFrame({"story": ["x"], "answer": ["y"]}).to_csv(tmp_path / "train.csv", index=False)
-    task = Clutrr(str(tmp_path / "{part}.csv"))
-    with pytest.raises(ConfigError, match="lacks the columns query, target_text, task_name; it has story, answer"):
-        task.examples("train")
-    with pytest.raises(ConfigError, match="there is no .*test.csv; source = 'embedded' needs no files"):
-        task.examples("test")
+    assert named in str(caught.value) and len(str(caught.value)) < 600
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "named"),
     [
-        (b"", "train.csv is no table of comma-separated values: it is empty"),
-        (b'story,query,target_text,task_name\n"cut', "train.csv is no table of comma-separated values"),
-        ("story,query,target_text,task_name\n\u00e9,,,\n".encode("latin-1"), "train.csv is not UTF-8"),
-        (b"story,query,target_text,task_name\n", "the train part of source .* has 0 usable examples"),
+        (None, "train.csv"),
+        (b"", "train.csv"),
+        (b'story,query,target_text,task_name\n"cut', "train.csv"),
+        ("story,query,target_text,task_name\n\u00e9,,,\n".encode("latin-1"), "train.csv"),
+        (b"story,query,target_text,task_name\n", "source"),
+        (b"story,answer\nx,y\n", "query, target_text, task_name"),
     ],
 )
-def test_a_file_that_is_no_table_is_named(tmp_path, content, message):
-    (tmp_path / "train.csv").write_bytes(content)
-    with pytest.raises(ConfigError, match=message):
-        Clutrr(str(tmp_path / "{part}.csv")).examples("train")
+def test_a_file_that_is_no_table_is_named(tmp_path, content, named):
+    folder = tmp_path / "{y}{ "  # braces of a path are only braces
+    folder.mkdir()
+    if content is not None:
+        (folder / "train.csv").write_bytes(content)
+    with pytest.raises(ConfigError, match=named):
+        Clutrr(str(folder / "{part}.csv")).examples("train")
 
 
 @pytest.mark.parametrize("missing", [True, False])
@@ -243,7 +224,7 @@ def test_without_library_or_network_the_embedded_stories_are_named(monkeypatch, 
 
     there = None if missing else types.SimpleNamespace(load_dataset=no_network)
     monkeypatch.setitem(sys.modules, "datasets", there)
-    with pytest.raises(ConfigError, match="'embedded' needs neither"):
+    with pytest.raises(ConfigError, match="'embedded'"):
         module.published("train")
 
 
@@ -253,34 +234,17 @@ def test_the_hub_and_files_are_read_alike(monkeypatch, files):
     monkeypatch.setattr(module, "library", lambda *_: types.SimpleNamespace(load_dataset=lambda *a, **k: rows))
     monkeypatch.setattr(module, "HUB_EXAMPLES", {"train": len(ROWS), "test": len(ROWS)})
     assert module.published("train") == module.from_csv(files(table), "train")
-    with pytest.raises(ConfigError, match=r"CLUTRR/v1, test: the hub's \d+ examples are not the \d+ published ones"):
+    with pytest.raises(ConfigError, match="CLUTRR/v1, test"):
         module.published("test")  # as many as there should be, but others
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"source": "clutrr.csv"}, "source = "),
-        ({"protocol": "paper"}, "protocol = "),
-        ({"n_train": 0}, "n_train = "),
-        ({"longest_train": 11}, "longest_train = "),
-        ({"max_tokens": 0}, "max_tokens = "),
-        ({"text": {"tokeniser": "bytes"}}, "text.'tokeniser'"),
-        ({"text": {"tokenizer": "bpe"}}, "vocabulary = "),
-    ],
-)
-def test_bad_parameters_are_named(change, message):
-    with pytest.raises(ConfigError, match=message):
-        Clutrr(**change)
-
-
 def test_prompts_that_are_too_long_are_left_out_and_counted():
     task = Clutrr(**SMALL, max_tokens=160)
-    assert max(map(len, task.examples("train").chains)) <= 160 and len(texts(task)) == 60
+    assert max(map(len, task.encoded("train").chains)) <= 160 and len(texts(task)) == 60
     facts = task.facts()["stories"]["test"]
     assert facts["examples"] + facts["left out"]["too many tokens"] == 128 and facts["examples"] < 128
-    with pytest.raises(ConfigError, match="n_train = "):
+    with pytest.raises(ConfigError, match="n_train"):
         Clutrr(**SMALL, max_tokens=70).examples("train")
 
 
@@ -295,5 +259,5 @@ def test_the_published_files_have_what_the_authors_report():
     assert [sorted({e.chain for e in part}) for part in found.values()] == [[2, 3, 4], list(range(2, 11))]
     assert found["validation"][0].prompt.endswith("having her braids pulled. June is Nicolas's")
     task = Clutrr(source, "authors", max_tokens=1024, part="test")
-    assert len(task.examples("validation").ids_PT) == 2817
+    assert task.count("validation") == 2817
     assert dataclasses.replace(task, part="train").test() == task

@@ -1,4 +1,4 @@
-"""Kinship: the algebra says what family trees say, and a story's answer follows from its sentences alone."""
+"""Kinship: the algebra agrees with family trees, and a story's answer follows from its sentences alone."""
 
 import itertools
 import re
@@ -24,36 +24,26 @@ def families():
 
 
 @pytest.fixture(scope="module")
-def told():
+def written():
     return take(567, seed=3, edges=range(2, 11))
 
 
-def test_the_algebra_is_what_family_trees_show(families):
+def test_the_algebra_is_that_of_family_trees(families):
     """For every two kinds: a composition where all triples of people agree on a label, and none where they differ."""
     seen = defaultdict(set)
     for family in families:
         for (a, b), first in family.kinds.items():
+            assert a != b and family.kinds[b, a] == INVERSE[first]
             for c in range(len(family.female)):
                 if c not in (a, b) and (b, c) in family.kinds:
                     seen[first, family.kinds[b, c]].add(family.kinds.get((a, c)))
-    certain = {pair: kinds.copy().pop() for pair, kinds in seen.items() if len(kinds) == 1}
-    assert {pair: kind for pair, kind in certain.items() if kind} == COMPOSED
-
-
-def test_the_inverse_is_what_family_trees_show(families):
-    for family in families[:10]:
-        for (a, b), kind in family.kinds.items():
-            assert family.kinds[b, a] == INVERSE[kind]
-
-
-def test_families_are_consistent(families):
-    for family in families:
         for person, (parents, spouse) in enumerate(zip(family.parents, family.spouse, strict=True)):
             if spouse is not None:
                 assert family.spouse[spouse] == person and family.female[spouse] != family.female[person]
             if parents is not None:
                 assert family.spouse[parents[0]] == parents[1]
-        assert not any((a, a) in family.kinds for a in range(len(family.female)))
+    certain = {pair: kinds.copy().pop() for pair, kinds in seen.items() if len(kinds) == 1}
+    assert {pair: kind for pair, kind in certain.items() if kind} == COMPOSED
 
 
 @pytest.mark.parametrize(
@@ -77,8 +67,8 @@ def test_chains_in_the_words_of_a_dictionary(relations, answer):
 
 def test_what_is_no_relation_is_named():
     with pytest.raises(ConfigError, match="relation 'brother-in-law'"):
-        kinship.compose("wife", "brother-in-law")
-    with pytest.raises(ConfigError, match="one edge at least"):
+        kinship.chain(["wife", "brother-in-law"])
+    with pytest.raises(ConfigError, match="relations"):
         kinship.chain([])
 
 
@@ -112,10 +102,10 @@ def read_back(sentence, templates):
 
 
 @pytest.mark.parametrize("brief", [False, True])
-def test_the_answer_follows_from_the_sentences(told, brief):
+def test_the_answer_follows_from_the_sentences(written, brief):
     """Read back without names or order, turned round where a sentence tells an edge from its other end."""
     templates = dict.fromkeys(TEMPLATES, family_stories.BRIEF) if brief else TEMPLATES
-    for story in take(189, seed=3, edges=range(2, 11), brief=True) if brief else told:
+    for story in take(189, seed=3, edges=range(2, 11), brief=True) if brief else written:
         edges, woman = {}, {}
         for sentence in re.split(r"(?<=\.) ", story.text):
             a, label, b, a_is_woman = read_back(sentence, templates)
@@ -128,20 +118,13 @@ def test_the_answer_follows_from_the_sentences(told, brief):
         assert len(edges) == 2 * len(relations) and set(woman) == set(story.names)
 
 
-def test_answers_and_lengths_are_balanced(told):
-    counts = Counter((s.answer, len(s.relations)) for s in told)
+def test_stories_are_balanced_different_and_the_same_for_a_seed(written):
+    counts = Counter((s.answer, len(s.relations)) for s in written)
     assert len(counts) == 21 * 9 and set(counts.values()) == {3}
-
-
-def test_no_story_is_told_twice(told):
-    assert len({s.text for s in told}) == len(told)
-    other = take(200, seed=3, edges=range(2, 11), avoid={s.text for s in told})
-    assert len(other) == 200 and not {s.text for s in other} & {s.text for s in told}
-
-
-def test_the_same_seed_tells_the_same_stories(told):
-    assert take(50, seed=3, edges=range(2, 11)) == told[:50]
-    assert take(50, seed=4, edges=range(2, 11)) != told[:50]
+    assert len({s.text for s in written}) == len(written)
+    other = take(200, seed=3, edges=range(2, 11), avoid={s.text for s in written})
+    assert len(other) == 200 and not {s.text for s in other} & {s.text for s in written}
+    assert take(50, seed=3, edges=range(2, 11)) == written[:50] != take(50, seed=4, edges=range(2, 11))
 
 
 def test_sentences_come_in_the_order_of_the_chain_when_asked():
@@ -156,17 +139,17 @@ def test_sentences_come_in_the_order_of_the_chain_when_asked():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "field"),
     [
-        ({"edges": [1]}, "edges = "),
-        ({"edges": [11]}, "edges = "),
-        ({"edges": []}, "edges = "),
-        ({"labels": ["cousin"]}, "label 'cousin': must be one of aunt"),
-        ({"labels": []}, "labels: must name one"),
+        ({"edges": [1]}, "edges"),
+        ({"edges": [11]}, "edges"),
+        ({"edges": []}, "edges"),
+        ({"labels": ["cousin"]}, "label 'cousin'"),
+        ({"labels": []}, "labels"),
     ],
 )
-def test_bad_parameters_are_named(change, message):
-    with pytest.raises(ConfigError, match=message):
+def test_bad_parameters_are_named(change, field):
+    with pytest.raises(ConfigError, match=field):
         take(3, **{"seed": 0, **change})
 
 
@@ -174,5 +157,5 @@ def test_attempts_are_not_endless(monkeypatch):
     monkeypatch.setattr(family_stories, "TEMPLATES", {kind: ("{a} {his} {r} {b}",) for kind in TEMPLATES})
     monkeypatch.setattr(family_stories, "MEN", ["Max"] * 12)
     monkeypatch.setattr(family_stories, "WOMEN", ["Ida"] * 12)
-    with pytest.raises(ConfigError, match="no new story was found whose answer over 2 edges is 'aunt'"):
+    with pytest.raises(ConfigError, match="'aunt'"):
         take(500, seed=0, edges=[2], labels=["aunt"])

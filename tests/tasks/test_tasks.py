@@ -1,15 +1,30 @@
-"""Tasks against brute force, the paper's printed sequences, and their own baselines."""
+"""Tasks against brute force, the printed sequences and their own baselines; parts and bad parameters of all."""
+
+from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from entp_lib.tasks import TASKS, Counting, Triplets, build_task, generator_for, seed_from
+from entp_lib.tasks import (
+    TASKS,
+    Batch,
+    Chain,
+    CheckpointRule,
+    Counting,
+    FixedData,
+    Triplets,
+    build_task,
+    generator_for,
+    seed_from,
+)
 from entp_lib.tasks.counting import count2, count3, count3_pairs, count3_quadratic, next_symbols
 from entp_lib.tasks.triplets import triplet_label
-from entp_lib.training.evaluation import batches, mode_baseline
+from entp_lib.training.evaluation import mode_baseline
 from entp_lib.validation import ConfigError
+from entp_papers.entp.rasp.programs import EOS, generate_chain_of_thought
 
 FIGURE_2 = [int(x) for x in (
     "4 41 1 40 44 26 38 34 44 0 58 46 10 10 24 49 6 3 8 10 0 18 12 2 6 1 12 18 4 20 13 2 6 18 1 16 22 33 30 6 2 21 22 "
@@ -21,113 +36,139 @@ TABLE_5 = [int(x) for x in (
 ).split()]  # fmt: skip
 
 
+# Count3 and Count2
+
+
 @pytest.mark.parametrize("sequence", [FIGURE_2, TABLE_5])
 def test_printed_sequences_obey_count3(sequence):
-    assert len(sequence) == 64
-    assert [count3(sequence[:n]) for n in range(16, 64)] == sequence[16:]
-    assert [count3_quadratic(sequence[:n]) for n in range(16, 64)] == sequence[16:]
+    assert [count3(sequence[:n]) for n in range(16, 64)] == sequence[16:] and len(sequence) == 64
 
 
-@given(st.lists(st.integers(0, 200), min_size=1, max_size=30))
-def test_the_three_count3_agree(x):
-    assert count3_quadratic(x) == count3(x) == int(next_symbols(torch.tensor([x]), 3)) == len(count3_pairs(x)) % len(x)
+@given(st.integers(1, 12).flatmap(lambda n: st.lists(st.lists(st.integers(0, 99), min_size=n, max_size=n), min_size=1)))
+def test_every_way_of_counting_agrees_with_the_equations(rows):
+    x_BT = torch.tensor(rows)
+    for row, three, two in zip(rows, next_symbols(x_BT, 3).tolist(), next_symbols(x_BT, 2).tolist(), strict=True):
+        n = len(row)
+        pairs = [(i, j) for i in range(n) for j in range(n) if (row[i] + row[j] + row[-1]) % n == 0]
+        assert count3_pairs(row) == [(i + 1, j + 1) for i, j in pairs]
+        assert count3(row) == count3_quadratic(row) == three == len(pairs) % n
+        assert count2(row) == two == sum((row[i] + row[-1]) % n == 0 for i in range(n)) % n
+    small_BT = x_BT.to(torch.uint8)
+    assert torch.equal(next_symbols(small_BT, 3), next_symbols(x_BT, 3))  # bytes do not wrap
 
 
-@given(st.integers(1, 12).flatmap(lambda n: st.lists(st.lists(st.integers(0, 40), min_size=n, max_size=n), min_size=2)))
-def test_a_batch_is_counted_row_by_row(rows):
-    x = torch.tensor(rows)
-    assert next_symbols(x, 3).tolist() == [count3_quadratic(row) for row in rows]
-    assert next_symbols(x, 2).tolist() == [count2(row) for row in rows]
-
-
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=12))
-def test_count3_pairs_are_those_of_equation_6(x):
-    n, pairs = len(x), count3_pairs(x)
-    assert len(set(pairs)) == len(pairs) and all(1 <= i <= n and 1 <= j <= n for i, j in pairs)
-    assert all((x[i - 1] + x[j - 1] + x[n - 1]) % n == 0 for i, j in pairs)
-    assert {(j, i) for i, j in pairs} == set(pairs)
-
-
-@given(st.lists(st.integers(0, 200), min_size=1, max_size=30))
-def test_count2_is_a_count_of_single_elements(x):
-    n = len(x)
-    expected = sum((x[i] + x[-1]) % n == 0 for i in range(n)) % n
-    assert count2(x) == int(next_symbols(torch.tensor([x]), 2)) == expected
+@pytest.mark.parametrize(
+    ("rows", "order", "field"),
+    [
+        (torch.ones(2, 3, dtype=torch.long), 5, "order"),
+        (torch.ones(2, 0, dtype=torch.long), 3, "rows of shape"),
+        (torch.ones(2, 3), 3, "rows of type"),
+    ],
+)
+def test_rows_that_cannot_be_counted_are_named(rows, order, field):
+    with pytest.raises(ConfigError, match=field):
+        next_symbols(rows, order)
 
 
 @pytest.mark.parametrize(("order", "function"), [(3, count3), (2, count2)])
-def test_sequences_are_continued_by_the_function(order, function):
+def test_sequences_are_continued_by_the_function_and_scored_after_their_seed(order, function):
     task = Counting(order=order, length=20, seed_length=5, symbols=30)
-    x = task.sequences(generator_for("cpu", 1), 40)
-    assert x.shape == (40, 21)
-    assert set(x[:, :5].flatten().tolist()) == set(range(30))  # every symbol, and no other
-    for row in x.tolist():
-        assert all(function(row[:n]) == row[n] for n in range(5, 21))
-
-
-def test_count3_batches_score_the_prefixes_behind_the_published_curves():
-    task = Counting()
-    batch = task.batch(generator_for("cpu", 0), 4)
-    assert batch.inputs_BT.shape == (4, 64) and task.vocab_size == 64
-    assert (batch.wanted_BT[0].nonzero()[:, 0] + 1).tolist() == list(range(17, 65))
-    assert batch.prompt_lengths_B.tolist() == [16] * 4
-    assert batch.wanted_BT.shape == (4, 64) and batch.wanted_BT.eq(batch.wanted_BT[0]).all()
-    assert torch.equal(batch.inputs_BT[:, 1:], batch.targets_BT[:, :-1])
+    batch = task.batch(generator_for("cpu", 1), 40)
+    assert set(batch.inputs_BT[:, :5].flatten().tolist()) == set(range(30))  # every symbol, and no other
+    assert torch.equal(batch.inputs_BT[:, 1:], batch.targets_BT[:, :-1]) and batch.prompt_lengths_B.eq(5).all()
     for row, targets in zip(batch.inputs_BT.tolist(), batch.targets_BT.tolist(), strict=True):
-        assert all(count3(row[:n]) == targets[n - 1] for n in range(16, 65))
-    apart = task.reported_apart()["first_generated"]
-    first = apart.batch(generator_for("cpu", 0), 4)
-    assert (first.wanted_BT[0].nonzero()[:, 0] + 1).tolist() == [16]
-    assert first.targets_BT[0, 15] == count3(first.inputs_BT[0].tolist())
+        assert all(function(row[:n]) == targets[n - 1] for n in range(5, 21))
+    assert batch.wanted_BT.eq(torch.arange(20) >= 5).all()  # prefixes of 6 to 20: the first generated is left out
+    apart = task.reported_apart()["first_generated"].batch(generator_for("cpu", 0), 4)
+    assert (apart.wanted_BT[0].nonzero()[:, 0] + 1).tolist() == [5]
 
 
-def test_the_first_generated_element_is_reported_apart_unless_it_is_scored():
+def test_scored_prefixes_are_the_published_ones_unless_others_are_asked_for():
+    wanted_BT = Counting().batch(generator_for("cpu", 0), 2).wanted_BT
+    assert (wanted_BT[0].nonzero()[:, 0] + 1).tolist() == list(range(17, 65))
     assert Counting(first_scored=16).reported_apart() == Counting(length=16).reported_apart() == {}
-    apart = Counting(first_scored=30, symbols=50, order=2, held_out=0.2).reported_apart()["first_generated"]
-    assert apart == Counting(length=16, first_scored=16, symbols=50, order=2, held_out=0.2)
-    assert Counting(first_scored=30).batch(generator_for("cpu", 0), 2).wanted_BT.sum(1).tolist() == [35, 35]
+    drawn = Counting(drawn=5, first_scored=30)
+    some_BT = drawn.batch(generator_for("cpu", 0), 50).wanted_BT
+    assert some_BT.sum(1).eq(5).all() and not some_BT[:, :29].any() and some_BT[:, 29:].any(0).all()
+    assert drawn.batch(generator_for("cpu", 0), 2, evaluating=True).wanted_BT.sum(1).tolist() == [35, 35]
 
 
-@pytest.mark.parametrize("modulus", [7, 0])
-@pytest.mark.parametrize("anchor", ["first", "last"])
-@pytest.mark.parametrize("output", ["exists", "count"])
+# Triplets and chains
+
+
+@pytest.mark.parametrize(
+    ("modulus", "anchor", "output"),
+    [(7, "first", "exists"), (7, "last", "count"), (0, "first", "count"), (0, "last", "exists")],
+)
 def test_triplet_labels_agree_with_brute_force(modulus, anchor, output):
     task = Triplets(length=9, symbols=12, modulus=modulus, anchor=anchor, output=output)
     batch = task.batch(generator_for("cpu", 2), 30)
     labels = batch.targets_BT - task.symbols
     assert set(batch.inputs_BT.flatten().tolist()) == set(range(12)) and batch.wanted_BT.all()
-    assert batch.prompt_lengths_B.tolist() == [1] * 30 and batch.targets_BT.max() < task.vocab_size
-    assert 0 <= labels.min() and labels.max() < task.n_labels
+    assert 0 <= labels.min() and labels.max() < task.n_labels and task.vocab_size == 12 + task.n_labels
     for x, row in zip(batch.inputs_BT.tolist(), labels.tolist(), strict=True):
         assert row == [triplet_label(x[:t], modulus, anchor, output) for t in range(1, 10)]
 
 
 def test_worked_example_of_triplets():
-    task = Triplets(length=5, symbols=8, modulus=8)
-    assert task.labels(torch.tensor([[3, 1, 4, 4, 6]])).tolist() == [[0, 0, 1, 1, 1]]
+    assert Triplets(length=5, symbols=8, modulus=8).labels(torch.tensor([[3, 1, 4, 4, 6]])).tolist() == [
+        [0, 0, 1, 1, 1]
+    ]
 
 
-def test_match3_is_monotone_and_its_majority_baseline_is_high():
-    """83.1 % of tokens and 3.2 % of sequences, which the paper does not report."""
-    task = Triplets()
-    labels = task.batch(generator_for("cpu", 3), 500).targets_BT - 64
-    assert task.vocab_size == 66 and (labels.diff(dim=1) >= 0).all()
-    baseline = mode_baseline(task, 4000, 5)
-    assert baseline["token_accuracy"] == pytest.approx(0.831, abs=0.01)
-    assert baseline["sequence_accuracy"] == pytest.approx(0.032, abs=0.012)
+@settings(max_examples=25)
+@given(longest=st.integers(2, 9), symbols=st.integers(4, 12), seed=st.integers(0, 99))
+def test_a_trace_is_that_of_algorithm_6(longest, symbols, seed):
+    task = Chain(longest, symbols)
+    batch = task.batch(generator_for("cpu", seed), 6)
+    text_BT = torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], 1)
+    for text, n, wanted_T in zip(text_BT.tolist(), (batch.prompt_lengths_B - 1).tolist(), batch.wanted_BT, strict=True):
+        tokens, answer = generate_chain_of_thought(text[:n])
+        assert text[n] == task.eos
+        assert text[n + 1 : 3 * n + 3] == [task.eos if token == EOS else token for token in tokens]
+        assert wanted_T.nonzero()[:, 0].tolist() == list(range(n, 3 * n + 2))
+        assert text[3 * n + 1] == answer == count3(text[:n])
 
 
-def test_count3_baseline_of_the_paper():
-    """0.06 of tokens and 3.49 nats per position."""
-    baseline = mode_baseline(Counting(), 4000, 5)
-    assert baseline["token_accuracy"] == pytest.approx(0.06, abs=0.006)
-    assert baseline["loss"] == pytest.approx(3.49, abs=0.06)
+@pytest.mark.parametrize(("scored", "place"), [("direct", lambda n: n), ("last", lambda n: 3 * n)])
+def test_the_answer_of_a_chain_can_be_scored_alone(scored, place):
+    batch = Chain(6, 8, scored).batch(generator_for("cpu", 1), 30)
+    n_B = batch.prompt_lengths_B - 1
+    assert sorted(set(n_B.tolist())) == [2, 3, 4, 5, 6]
+    for row, n in enumerate(n_B.tolist()):
+        assert batch.wanted_BT[row].nonzero()[:, 0].tolist() == [place(n)]
+        assert batch.targets_BT[row, place(n)] == count3(batch.inputs_BT[row, :n].tolist())
+
+
+# Sides of a split, seeds, baselines
+
+
+@pytest.mark.parametrize("by", ["sequence", "multiset"])
+def test_held_out_seeds_are_never_trained_on(by):
+    """All 3^5 seeds: those of training and of evaluation are disjoint, and together everything."""
+    task = Counting(length=8, seed_length=5, symbols=3, held_out=0.3, held_out_by=by)
+    train, test = (
+        {tuple(x[:5]) for x in task.sequences(generator_for("cpu", 1), 4000, side).tolist()} for side in (False, True)
+    )
+    assert not train & test and len(train | test) == 3**5
+    assert len(test) / 3**5 == pytest.approx(0.3, abs=0.15)
+    if by == "multiset":
+        assert not {tuple(sorted(x)) for x in train} & {tuple(sorted(x)) for x in test}
+    assert torch.equal(task.is_held_out(torch.tensor(list(test)).int()), torch.ones(len(test), dtype=torch.bool))
+
+
+def test_no_prompt_of_a_chain_is_both_trained_on_and_scored():
+    sides = []
+    for evaluating in (False, True):
+        batch = Chain(4, 5).batch(generator_for("cpu", evaluating), 2000, evaluating)
+        rows = zip(batch.inputs_BT.tolist(), (batch.prompt_lengths_B - 1).tolist(), strict=True)
+        sides.append({tuple(row[:n]) for row, n in rows})
+    assert all(len(side) > 50 for side in sides) and not sides[0] & sides[1]
 
 
 @settings(max_examples=20)
 @example((1, 23), (12, 3))
 @example((1, 2), (1, 3))
-@example((2, 1), (3, 1))
 @given(st.tuples(st.integers(0, 99), st.integers(0, 99)), st.tuples(st.integers(0, 99), st.integers(0, 99)))
 def test_seeds_depend_on_every_part(a, b):
     assert (seed_from("train", *a) == seed_from("train", *b)) is (a == b)
@@ -138,79 +179,155 @@ def test_seeds_depend_on_every_part(a, b):
 def test_same_seed_same_batch(name, tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     (tmp_path / "own.csv").write_text("sequence\n" + "\n".join(f"{i} {i + 1} {i % 7}" for i in range(50)))
-    quick = {"text": dict(corpus="README.md", split="tail", context=16)}  # the default corpus takes a minute to make
-    quick["table"] = dict(file=str(tmp_path / "own.csv"))
-    task = build_task(name, quick.get(name, {}))
+    params = {
+        "text": dict(corpus="README.md", split="tail", context=16),  # the default corpus takes a minute to make
+        "table": dict(file=str(tmp_path / "own.csv")),
+        "clutrr": dict(n_train=20, longest_train=3, longest_test=3),
+        "addition": dict(largest=99, n_train=300),
+        "long_addition": dict(n_train=200, n_validation=20, n_test=20),
+    }
+    task = build_task(name, params.get(name, {}))
     one, two, other = (task.batch(generator_for("cpu", "x", seed), 4).inputs_BT for seed in (1, 1, 2))
     assert torch.equal(one, two) and not torch.equal(one, other)
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "message"),
+    ("task", "tokens", "sequences", "loss"),
+    [(Triplets(), 0.831, 0.032, 0.5), (Counting(), 0.06, 0.0, 3.49)],
+    ids=["match3", "count3"],
+)
+def test_constant_baselines_are_the_known_ones(task, tokens, sequences, loss):
+    """Match3′: 83.1 % of tokens and 3.2 % of sequences; Count3: 6 % of tokens and 3.49 nats per position."""
+    baseline = mode_baseline(task, 2000, 5)
+    assert baseline["token_accuracy"] == pytest.approx(tokens, abs=0.01)
+    assert baseline["sequence_accuracy"] == pytest.approx(sequences, abs=0.015)
+    assert baseline["loss"] == pytest.approx(loss, abs=0.2)
+
+
+# Data sets with parts
+
+
+@dataclass(frozen=True)
+class Numbers(FixedData):
+    """Each example is its own number; 30, 12 and 7 of them."""
+
+    part: Literal["train", "test", "seen"] = "train"
+    vocab_size = 300
+    length = 1
+
+    def examples(self, part):
+        first, count = {"train": (0, 30), "validation": (100, 12), "test": (200, 7)}[part]
+        x_PT = torch.arange(first, first + count, dtype=torch.int32)[:, None]
+        return Batch(x_PT, x_PT, torch.ones_like(x_PT, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("part", "trained", "evaluated"),
+    [("train", range(30), range(100, 112)), ("seen", range(30), range(30)), ("test", range(200, 207), range(200, 207))],
+)
+def test_each_part_is_evaluated_once_in_random_order(part, trained, evaluated):
+    def scored(sequences=1000, seed=0):
+        batches = list(Numbers(part).evaluation(generator_for("cpu", seed), sequences, 5))
+        assert all(len(b.inputs_BT) <= 5 and b.inputs_BT.dtype == torch.long for b in batches)
+        return torch.cat([b.inputs_BT[:, 0] for b in batches]).tolist()
+
+    assert sorted(scored()) == list(evaluated) != scored()
+    assert scored(seed=1) != scored() and len(set(scored(sequences=6))) == 6
+    drawn = Numbers(part).batch(generator_for("cpu", 1), 400).inputs_BT[:, 0].tolist()
+    assert set(drawn) == set(trained)
+    assert Numbers(part).test() == (Numbers("test") if part == "train" else None)
+
+
+def test_checkpoint_rules_keep_the_first_of_equals():
+    assert CheckpointRule("loss").better(1.0, than=2.0) and CheckpointRule("x", highest=True).better(2.0, than=1.0)
+    assert not any(CheckpointRule("x", highest).better(1.0, than=1.0) for highest in (False, True))
+    assert list(Numbers().checkpoint_rules()) == ["lowest_loss", "highest_accuracy"]
+
+
+def test_a_batch_is_cut_by_rows_with_all_it_brings():
+    x_BT = torch.arange(6).view(3, 2)
+    part = Batch(x_BT, x_BT, x_BT > 1, mask_BTT=torch.ones(3, 2, 2, dtype=torch.bool)).rows(slice(1, 3))
+    assert torch.equal(part.inputs_BT, x_BT[1:]) and part.prompt_lengths_B is None and part.positions_BT is None
+    assert part.mask_BTT.shape == (2, 2, 2) and list(part.relations()) == ["mask_BTT"]
+    assert torch.equal(part.targets_N, torch.tensor([2, 3, 4, 5]))
+
+
+# Bad parameters
+
+LONG = dict(n_train=3000, n_validation=500, n_test=2000, trained_digits=4, tested_digits=6)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "field"),
     [
-        ("counting", {"order": 4}, "order = "),
-        ("counting", {"symbols": 1}, "symbols = "),
-        ("counting", {"seed_length": 0}, "seed_length = "),
-        ("counting", {"first_scored": 15}, "first_scored = "),
-        ("counting", {"held_out": 1.0}, "held_out = "),
-        ("counting", {"drawn": 49}, "drawn = "),
-        ("counting", {"lenght": 3}, "did you mean 'length'"),
-        ("counting", {"length": "64"}, "must be a whole number"),
-        ("triplets", {"anchor": "frist"}, "did you mean 'first'"),
-        ("triplets", {"modulus": 1}, "modulus = "),
-        ("triplets", {"length": 0}, "length = "),
-        ("triplets", {"output": "both"}, "output = "),
-        ("counting3", {}, "did you mean 'counting'"),
+        ("counting3", {}, "task = 'counting3'.*'counting'"),
+        ("counting", {"lenght": 3}, "'length'"),
+        ("counting", {"length": "64"}, "length"),
+        ("counting", {"order": 4}, "order"),
+        ("counting", {"symbols": 1}, "symbols"),
+        ("counting", {"seed_length": 0}, "seed_length"),
+        ("counting", {"length": 8}, "length"),
+        ("counting", {"first_scored": 15}, "first_scored"),
+        ("counting", {"held_out": 1.0}, "held_out"),
+        ("counting", {"symbols": 2, "seed_length": 3, "held_out": 0.05}, "held_out"),  # drawing would never end
+        ("counting", {"held_out": 0.0004}, "held_out"),
+        ("counting", {"drawn": 49}, "drawn"),
+        ("triplets", {"anchor": "frist"}, "anchor"),
+        ("triplets", {"modulus": 1}, "modulus"),
+        ("triplets", {"length": 0}, "length"),
+        ("triplets", {"output": "both"}, "output"),
+        ("chain", {"longest": 1}, "longest"),
+        ("chain", {"symbols": 1}, "symbols"),
+        ("chain", {"held_out": 0.0}, "held_out"),
+        ("chain", {"symbols": 2, "held_out": 0.01}, "held_out"),
+        ("chain", {"longest": 4, "symbols": 2, "held_out": 0.8}, "held_out"),
+        ("chain", {"longest": 3, "symbols": 100, "held_out": 0.0004}, "held_out"),
+        ("chain", {"scored": "some"}, "scored"),
+        ("addition", {"split_seed": -1}, "split_seed"),
+        ("addition", {"n_train": 30_000}, "n_train"),
+        ("addition", {"n_train": 5001, "largest": 99}, "n_train"),
+        ("addition", {"view": "lines"}, "view"),
+        ("addition", {"window": 12}, "window"),
+        ("addition", {"drawn": 3}, "drawn"),
+        ("addition", {"reversed_answer": 1}, "reversed_answer"),
+        ("long_addition", LONG | {"tested_digits": 4}, "tested_digits"),
+        ("long_addition", LONG | {"tested_digits": 19}, "tested_digits"),
+        ("long_addition", LONG | {"trained_digits": 0}, "trained_digits"),
+        ("long_addition", LONG | {"n_validation": 3}, "n_validation"),
+        ("long_addition", LONG | {"trained_digits": 1}, r"n_train \+ n_validation"),
+        (
+            "long_addition",
+            LONG | {"trained_digits": 1, "tested_digits": 2, "n_train": 20, "n_validation": 20, "n_test": 5000},
+            "n_test",
+        ),
+        ("long_addition", LONG | {"window": 21}, "window"),
+        ("in_context", {"function": "quadratic"}, "function"),
+        ("in_context", {"function": "sparse", "dims": 2}, "sparsity"),
+        ("in_context", {"function": "sparse", "sparsity": 6, "curriculum_every": 9}, "sparsity"),
+        ("in_context", {"points": -1}, "points"),
+        ("in_context", {"depth": 17}, "depth"),
+        ("in_context", {"noise": -1.0}, "noise"),
+        ("in_context", {"factor": float("inf")}, "factor"),
+        ("in_context", {"prompts": "shifted"}, "prompts"),
+        ("in_context", {"used_first": 21}, "used_first"),
+        ("text", {"corpus": ""}, "corpus"),
+        ("text", {"tokenizer": "words"}, "tokenizer"),
+        ("text", {"tokenizer": "bpe"}, "vocabulary"),
+        ("text", {"held_out": 0.0}, "held_out"),
+        ("text", {"context": 0}, "context"),
+        ("text", {"prefixes": 129}, "prefixes"),
+        ("text", {"checksum": "abc"}, "checksum"),
+        ("table", {"file": ""}, "file"),
+        ("table", {"file": "x.csv", "held_out": 0.5}, "held_out"),
+        ("clutrr", {"source": "clutrr.csv"}, "source"),
+        ("clutrr", {"source": "hub", "brief": True}, "brief"),
+        ("clutrr", {"protocol": "paper"}, "protocol"),
+        ("clutrr", {"n_train": 0}, "n_train"),
+        ("clutrr", {"longest_train": 11}, "longest_train"),
+        ("clutrr", {"text": {"tokeniser": "bytes"}}, "text.'tokeniser'"),
+        ("clutrr", {"text": {"tokenizer": "bpe"}}, "vocabulary"),
     ],
 )
-def test_bad_parameters_are_named(name, params, message):
-    with pytest.raises(ConfigError, match=message):
+def test_bad_parameters_are_named(name, params, field):
+    with pytest.raises(ConfigError, match=field):
         build_task(name, params)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
-def test_held_out_seeds_are_never_trained_on(share):
-    """All 3^5 seeds: those of training and of evaluation are disjoint, and together everything."""
-    task = Counting(length=8, seed_length=5, symbols=3, held_out=share)
-    train, test = (
-        {tuple(x[:5]) for x in task.sequences(generator_for("cpu", 1), 4000, evaluating).tolist()}
-        for evaluating in (False, True)
-    )
-    if share:
-        assert not train & test and len(train | test) == 3**5
-        assert len(test) / 3**5 == pytest.approx(share, abs=0.1)
-    else:
-        assert train == test
-
-
-@pytest.mark.parametrize("params", [dict(symbols=2, seed_length=3, held_out=0.05), dict(held_out=0.0004)])
-def test_a_split_with_an_empty_side_is_refused(params):
-    """Drawing from it would never end."""
-    with pytest.raises(ConfigError, match=f"held_out = {params['held_out']}"):
-        Counting(**params)
-
-
-def test_evaluation_draws_from_the_held_out_side():
-    task = Counting(length=8, seed_length=5, symbols=3, held_out=0.3)
-    for batch in batches(task, 50, "cpu", "x"):
-        assert task.is_held_out(batch.inputs_BT[:, :5]).all()
-    assert not task.is_held_out(task.batch(generator_for("cpu", 1), 50).inputs_BT[:, :5]).any()
-
-
-def test_counting_is_the_same_in_every_type_and_names_what_it_cannot_count():
-    rows = torch.tensor([[200, 100, 2], [1, 1, 1]])
-    for order in (2, 3):
-        wanted = next_symbols(rows, order)
-        assert torch.equal(next_symbols(rows.to(torch.uint8), order), wanted)
-        assert wanted.tolist() == [(count2 if order == 2 else count3)(row) for row in rows.tolist()]
-    for bad, order, message in (
-        (rows, 5, "order = 5"),
-        (rows[:, :0], 3, "must have an element"),
-        (rows.float(), 3, "must be whole numbers"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            next_symbols(bad, order)
-    task = Counting(length=8, seed_length=4, symbols=8, held_out=0.3)
-    seeds = torch.randint(8, (200, 4), generator=torch.Generator().manual_seed(0))
-    sides = task.is_held_out(seeds)
-    assert 20 < sides.sum() < 100 and torch.equal(task.is_held_out(seeds.int()), sides)

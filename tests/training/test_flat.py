@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from entp_lib.training.flat import FlatAdam
-from entp_lib.training.tensors import read_tensors, save_tensors
+from entp_lib.training.weights import read_tensors, save_tensors
 
 
 class Tied(nn.Module):

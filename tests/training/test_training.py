@@ -1,6 +1,5 @@
 """The loop: schedule, exact resumption, what stops it, and what a checkpoint refuses."""
 
-import copy
 import dataclasses
 import math
 import time
@@ -60,20 +59,6 @@ def test_schedule_at_its_corners():
     assert rates[:10] == sorted(rates[:10]) and rates[9:] == sorted(rates[9:], reverse=True)
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
-def test_the_first_update_moves_weights_by_the_rate_of_its_step(small_run, step):
-    """Adam's first update is the sign of the gradient times the rate."""
-    config = small_run(max_lr=1e-3, weight_decay=0.0)
-    task, model = Counting(**config.task_params), build_model(config.model).train()
-    before = copy.deepcopy(model.state_dict())
-    batch = next(training_batches(task, config, 1, "cpu"))
-    optimise(
-        model, make_optimizer(model, config.train), task, batch, config, step, torch.zeros((), dtype=torch.float64)
-    )
-    moved = max((p - before[name]).abs().max().item() for name, p in model.named_parameters())
-    assert moved == pytest.approx(1e-3 * step / 3, rel=1e-2)
-
-
 def test_gradients_are_clipped_when_asked(small_run):
     """Clipped to nothing, they leave Adam nothing to follow."""
     moved = {}
@@ -84,11 +69,10 @@ def test_gradients_are_clipped_when_asked(small_run):
     assert moved[None] > 1e-3 and moved[1e-30] < 1e-6
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_initial_weights_depend_on_the_model_seed_alone(small_run, architecture):
+def test_initial_weights_depend_on_the_model_seed_alone(small_run):
     base = small_run(seed=1)
-    config = dataclasses.replace(small_run(architecture, seed=1), data_seed=5)
-    models = [train(c, deadline=time.monotonic()).model for c in (base, config, small_run(architecture, seed=2))]
+    config = dataclasses.replace(small_run("entp", seed=1), data_seed=5)
+    models = [train(c, deadline=time.monotonic()).model for c in (base, config, small_run("entp", seed=2))]
     ours, twin, other = ([p for p in m.parameters() if p.dim() > 1] for m in models)
     assert all(torch.equal(p, q) for p, q in zip(ours, twin, strict=True))
     assert not any(torch.equal(p, q) for p, q in zip(ours, other, strict=True))
@@ -206,35 +190,14 @@ def test_a_checkpoint_of_another_run_is_refused(small_run, tmp_path):
             train(other, checkpoint=checkpoint)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [lambda data: data[:100], lambda data: data[:-4], lambda data: b"", lambda data: b"\x80pickle" * 9],
-    ids=["head only", "end lost", "empty", "not a checkpoint"],
-)
-def test_a_damaged_checkpoint_is_refused_by_name(small_run, tmp_path, damage):
-    checkpoint = tmp_path / "run.safetensors"
-    train(small_run(), checkpoint=checkpoint, deadline=time.monotonic())
-    checkpoint.write_bytes(damage(checkpoint.read_bytes()))
-    with pytest.raises(ConfigError) as error:
-        train(small_run(), checkpoint=checkpoint)
-    assert f"checkpoint {checkpoint} cannot be read" in str(error.value) and "delete it" in str(error.value)
-
-
-def test_a_checkpoint_holds_tensors_and_text_only(small_run, tmp_path):
-    checkpoint = tmp_path / "run.safetensors"
-    train(small_run(), checkpoint=checkpoint)
-    tensors = safetensors.torch.load(checkpoint.read_bytes())
-    assert {name.split(".")[0] for name in tensors} == {"model", "optimizer", "loss_sum"}
-
-
 def test_a_loss_that_explodes_is_an_error_with_its_step_and_rate(small_run):
     with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step 4; a lower max_lr than 1e\+30"):
         train(small_run(max_lr=1e30, warmup_steps=0))
 
 
-@pytest.mark.parametrize("seed", [0, 8])  # at once, and after the wait has begun anew twice
-def test_patience_ends_a_run_that_no_longer_improves(small_run, seed):
-    config = small_run(seed=seed, max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
+def test_patience_ends_a_run_that_no_longer_improves(small_run):
+    """After the wait has begun anew twice."""
+    config = small_run(seed=8, max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2)
     outcome = train(config)
     assert outcome.complete and outcome.state.step < 80 and outcome.metrics
     losses = outcome.state.curves["train_loss"]
@@ -246,7 +209,7 @@ def test_patience_ends_a_run_that_no_longer_improves(small_run, seed):
     assert waited.index(2) + 1 == len(losses)
 
 
-@pytest.mark.parametrize("cut", [1, 6, None])
+@pytest.mark.parametrize("cut", [6, None])
 def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
     """Also where the run had stopped already and was killed before its record was written."""
     config, checkpoint = small_run(max_lr=1e-30, min_lr=0.0, steps=80, eval_every=4, patience=2), tmp_path / "run"
@@ -266,11 +229,10 @@ def test_bf16_trains_in_bf16(small_run):
     assert full != half and full == pytest.approx(half, rel=1e-2)
 
 
-def test_task_and_model_must_fit(small_run):
-    with pytest.raises(ConfigError, match="vocab_size = "):
-        train(small_run(model=dict(vocab_size=9)))
-    with pytest.raises(ConfigError, match="max_length = "):
-        train(small_run(model=dict(max_length=7)))
+@pytest.mark.parametrize("model", [dict(vocab_size=9), dict(max_length=7), dict(input_dim=3, output_dim=1)])
+def test_task_and_model_must_fit(small_run, model):
+    with pytest.raises(ConfigError, match=f"{next(iter(model))} = "):
+        train(small_run(model=model))
 
 
 def test_a_prefix_decoder_needs_the_prompts_that_it_opens_later(addition_run):
@@ -315,13 +277,6 @@ def test_every_checkpoint_rule_is_tested(addition_run):
         assert right / 300 == pytest.approx(scores["sequence_accuracy"])
     again = evaluate(outcome.model, build_task("addition", {"n_train": 200}).test(), 300, 0, "test")
     assert again["loss"] == pytest.approx(test["last"]["loss"])  # the last weights are in place again
-
-
-def test_kept_weights_survive_a_cut(addition_run, tmp_path):
-    whole, checkpoint = train(addition_run), tmp_path / "run.safetensors"
-    while not (part := cut_after(addition_run, checkpoint, 3)).complete:
-        assert part.metrics == {}
-    assert part.metrics == whole.metrics and part.state.kept == whole.state.kept
 
 
 def partly_frozen(config):
@@ -386,11 +341,6 @@ def test_a_curriculum_goes_by_the_step_and_a_watched_task_by_its_name(small_run,
     assert len(watched) == min(4, next(i for i in range(99) if i - max(b for b in better if b <= i) == 2) + 1)
 
 
-def test_input_dim_must_fit(small_run):
-    with pytest.raises(ConfigError, match="input_dim = "):
-        train(small_run(model=dict(input_dim=3, output_dim=1)))
-
-
 @dataclasses.dataclass(frozen=True)
 class Backwards(Counting):
     """Counting whose tokens count their positions from the end and do not see the token before them."""
@@ -403,7 +353,7 @@ class Backwards(Counting):
         return dataclasses.replace(batch, positions_BT=positions_BT, mask_BTT=mask_TT.expand(size, -1, -1))
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ["decoder", "entp"])
 def test_a_task_may_bring_position_ids_and_a_mask(small_run, monkeypatch, architecture):
     """A step descends the loss of the model that is told them, and evaluation tells them too."""
     config = small_run(architecture, model=dict(n_layers=3))
@@ -416,11 +366,3 @@ def test_a_task_may_bring_position_ids_and_a_mask(small_run, monkeypatch, archit
     model = told.model.eval()
     scores = evaluate(model, Backwards(**config.task_params), 64, 0, "x")
     assert scores["loss"] != evaluate(model, Counting(**config.task_params), 64, 0, "x")["loss"]
-
-
-def test_one_number_is_predicted_where_numbers_are():
-    task = build_task("in_context", {"function": "linear", "dims": 2, "points": 3})
-    model = ModelConfig("decoder", 1, 1, 4, 0, task.length, input_dim=2, output_dim=3)
-    config = RunConfig("x", "smoke", "in_context", {}, model, TrainConfig(steps=1))
-    with pytest.raises(ConfigError, match="output_dim = "):
-        check_fit(task, config)

@@ -1,13 +1,18 @@
-"""Positional schemes, one file each, and the registry that names them: a new one is a file here and its two lines.
+"""Positional schemes, one module each, found by folder: a scheme has the name of its module."""
 
-``entp_lib.architectures.POSITIONS`` has the same names, since configurations must not import models.
-"""
+import importlib
 
-from entp_lib.models.positions.alibi import Alibi
-from entp_lib.models.positions.base import Positions
-from entp_lib.models.positions.learned import Learned
-from entp_lib.models.positions.rotary import Rotary
+from entp_lib.architectures import POSITIONS
+from entp_lib.models.positions.none import Positions
 
-SCHEMES: dict[str, type[Positions]] = {"learned": Learned, "none": Positions, "rotary": Rotary, "alibi": Alibi}
 
-__all__ = ["SCHEMES", "Alibi", "Learned", "Positions", "Rotary"]
+def scheme_of(name: str) -> type[Positions]:
+    """The class derived from ``Positions`` that the module of a scheme defines."""
+    module = importlib.import_module(f"{__name__}.{name}")
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Positions)]
+    return next(kind for kind in kinds if kind.__module__ == module.__name__)
+
+
+SCHEMES = {name: scheme_of(name) for name in POSITIONS}
+
+__all__ = ["SCHEMES", "Positions"]

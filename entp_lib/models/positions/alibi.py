@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.config import ModelConfig
-from entp_lib.models.positions.base import Positions
+from entp_lib.models.positions.none import Positions
 
 
 class Alibi(Positions):

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
-from entp_lib.models.positions.base import Positions
+from entp_lib.models.positions.none import Positions
 
 
 class Learned(Positions):

@@ -1,6 +1,6 @@
 """Rotary positions (Su et al., 2021): queries and keys turned by angles that grow with the position.
 
-A score depends on the difference of two positions alone, sign included, so that a key behind its query is told from
+A score depends on the difference of two positions alone, sign included: a key behind its query counts otherwise than
 one as far before it.
 """
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.config import ModelConfig
-from entp_lib.models.positions.base import Positions
+from entp_lib.models.positions.none import Positions
 from entp_lib.validation import require
 
 BASE = 10_000.0
@@ -20,11 +20,8 @@ class Rotary(Positions):
     def __init__(self, cfg: ModelConfig):
         super().__init__(cfg)
         self.head_width = cfg.width // cfg.n_heads
-        require(
-            self.head_width % 2 == 0,
-            f"positions = 'rotary': width = {cfg.width} over n_heads = {cfg.n_heads} gives heads of {self.head_width}; "
-            "they must be even",
-        )
+        heads = f"width = {cfg.width} over n_heads = {cfg.n_heads} gives heads of {self.head_width}"
+        require(self.head_width % 2 == 0, f"positions = 'rotary': {heads}; they must be even")
 
     def rotation(self, ids_BT: Tensor) -> tuple[Tensor, Tensor]:
         halves = torch.arange(0, self.head_width, 2, device=ids_BT.device, dtype=torch.float64) / self.head_width

@@ -12,11 +12,13 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import ON_CPU
-from entp_lib.experiments.changes import LONGER
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, no_claims, select
-from entp_lib.experiments.frames import levels, paired_within, processor_share, published
+from entp_lib.experiments.budgets import EQUAL_FORWARDS
+from entp_lib.experiments.comparisons import measured
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.frames import levels, paired_within, processor_share, published, select
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
 from entp_lib.tasks import build_task
@@ -82,7 +84,7 @@ def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """What notebook 07 accepts; ``rule``: which checkpoint is tested."""
+    """Parameters of notebook 07; ``rule``: which checkpoint is tested."""
 
     rule: str = "lowest_loss"
 
@@ -98,7 +100,7 @@ def check_rule(parameters: Parameters) -> None:
     stored = tier == "best" and not (parameters.fresh or parameters.changes)
     if rule != "lowest_text_loss" or stored:
         return
-    runs = ADDITION.wanted(parameters)[1]
+    runs = ADDITION.runs_for(parameters)[1]
     watched = any(build_task(run.config.task, run.config.task_params).watched() for run in runs)
     require(
         watched,
@@ -124,8 +126,8 @@ def comparable(table: pd.DataFrame, first: str = "decoder", second: str = "entp"
     return table[~table["n_train"].isin(idle)]
 
 
-def why_barred(rows: pd.DataFrame, arms: Sequence[str]) -> str:
-    """What keeps two arms from a comparison of which no size is left; empty at the best score, as their levels say."""
+def why_excluded(rows: pd.DataFrame, arms: Sequence[str]) -> str:
+    """Why two arms of which no size is left cannot be compared; empty at the best score, as their levels say."""
     errors = rows[rows["arm"].isin(arms)].groupby(["n_train", "arm"])["error"].mean()
     right = exceeds(ALL_RIGHT, errors)
     if right.all():
@@ -140,50 +142,46 @@ def pooled(found: pd.DataFrame) -> pd.Series:
 
 
 def paper_model(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the figures' model: Small, or whatever stands for it where a tier has no Small."""
+    """The rows of the figures' model: Small, or the first there is where a tier has no Small."""
     return table[table["model"] == ("small" if (table["model"] == "small").any() else table["model"].iloc[0])]
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
     """Figures 5 and 11 as published, and Figure 5 by best validation accuracy: test errors, pooled over sizes.
 
-    A comparison all of whose sizes are dropped (``comparable``) is barred, and shows all of them.
+    A comparison all of whose sizes are dropped (``comparable``) is excluded, and shows all of them.
     """
-    if not records:
-        return []
-    tier, table = records[0].config.tier, paper_model(scores(records))
-    found = []
+    table, found = paper_model(scores(records)), []
     for claim, form, rule, first in (
         ("F5-addition", "reversed", published_rule(records), "decoder"),
         ("F5-best", "reversed", BEST_ANSWERS, "decoder"),
-        ("F5-fair", "reversed", BEST_ANSWERS, LONGER),
+        ("F5-fair", "reversed", BEST_ANSWERS, EQUAL_FORWARDS),
         ("F11-addition", "plain", published_rule(records), "decoder"),
     ):
-        rows = chosen(table, rule, format=form)
+        arms, rows = (first, "entp"), chosen(table, rule, format=form)
         rows = rows[rows["n_train"].isin(gaps(rows, first).columns)]  # those at which both arms ran
         left = comparable(rows, first)
-        barred = "" if len(left) else why_barred(rows, (first, "entp"))
+        judged: dict[str, Any] = {} if len(left) else {"excluded_because": why_excluded(rows, arms)}
         rows = left if len(left) else rows
         values = pooled(gaps(rows, first))
         if len(values):
-            stand = levels(rows, "error", (first, "entp"), floor=1.0, ceiling=0.0, distance=NEAR)
-            of = dict(format=form, arm=(first, "entp"), n_train=tuple(rows["n_train"]), model=rows["model"].iloc[0])
+            judged["levels"] = levels(rows, "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
+            of = dict(format=form, arm=arms, n_train=tuple(rows["n_train"]), model=rows["model"].iloc[0])
             used = select(records, **of)
-            theirs = authors_difference(used, form) if claim in AS_PUBLISHED else {}
-            names = tuple(map(name_of, used))
-            found.append(Measurement(claim, values.tolist(), tier, names, tier == "paper", stand, barred, **theirs))
+            judged |= authors_difference(used, form) if claim in AS_PUBLISHED else {}
+            found.append(measured(claim, values, used, True, **judged))
     return found
 
 
 def to_999(records: Sequence[Record]) -> list[Record]:
-    """The runs on the authors' task: operands to 999, as the task has them unless it is told otherwise."""
+    """The runs on the authors' task: operands to 999, as the task has them by default."""
     return [r for r in records if r.config.task == "addition" and r.config.task_params.get("largest", 999) == 999]
 
 
 def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
     """The authors' decoder − ENTP over the sizes that runs on their task have, if not over all: value and remark.
 
-    Empty where the claim's own value, a mean over all their sizes, stands: none of these, or all of them, were run.
+    Empty where the claim's own value, a mean over all their sizes, holds: none of these, or all of them, were run.
     """
     have = {r.labels["n_train"] for r in to_999(records)}
     logged = published("entp", "addition").query("model == 'small' and format == @form")
@@ -197,20 +195,14 @@ def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
 
 
 ADDITION_TO_999 = Experiment(
-    name="addition_to_999",
-    version=2,
-    title="Addition up to 999, beside the authors' logs",
-    notebook="07_addition",
-    plan=plan_to_999,
-    measure=no_claims,
+    "addition_to_999",
+    2,
+    "Addition up to 999, beside the authors' logs",
+    "07_addition",
+    plan_to_999,
+    no_claims,
     changeable=False,
 )
 ADDITION = Experiment(
-    name="addition",
-    version=2,
-    title="Addition from few examples",
-    notebook="07_addition",
-    plan=plan,
-    measure=measure,
-    of_figures={"model": "small"},
+    "addition", 2, "Addition from few examples", "07_addition", plan, measure, figure_labels={"model": "small"}
 )

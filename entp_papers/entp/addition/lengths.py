@@ -7,14 +7,16 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.config import ON_CPU, TrainConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, select
-from entp_lib.experiments.frames import levels, paired, published
+from entp_lib.experiments.comparisons import measured
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import levels, paired, published, select
 from entp_lib.experiments.measurements import Measurement
+from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, reaches
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
 from entp_papers.entp.addition.tables import by_group
-from entp_papers.entp.addition.tiers import ARMS, GPU, QUICK, SMALL_2, Block, runs_of
+from entp_papers.entp.addition.tiers import ARMS, GPU, PAPER, QUICK, SMALL_2, SMOKE, Block, runs_of
 
 # Rules of the overnight design, written down before its runs.
 GATE = 0.20  # the decoder's mean error at trained lengths from which on nothing is said of longer ones
@@ -24,25 +26,21 @@ HOPELESS = 0.95  # error one digit beyond the trained lengths: nothing is compar
 # quick has answers alone: in windows no model learns even the trained lengths in its time (600 steps of 32 windows of
 # 16 characters leave at most 8 % right), and so positions beyond the trained lengths stay as they were initialised.
 TWO_DIGITS = dict(n_train=4000, n_validation=500, n_test=5000, trained_digits=2, tested_digits=4)
+SCORED = dict(eval_sequences=250, final_eval_sequences=5000)
 TIERS = {
     "smoke": Block(
         [dict(n_train=200, n_validation=50, n_test=200, trained_digits=2, tested_digits=4, view="windows", window=16)],
         tuple(ARMS),
         "2/2/16",
-        TrainConfig(steps=4, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=16, final_eval_sequences=100),
+        replace(SMOKE, eval_sequences=16),
         2,
     ),
-    "quick": Block(
-        [TWO_DIGITS],
-        ("decoder", "entp"),
-        SMALL_2,
-        replace(QUICK, steps=600, eval_every=60, eval_sequences=250, final_eval_sequences=5000),
-    ),
+    "quick": Block([TWO_DIGITS], ("decoder", "entp"), SMALL_2, replace(QUICK, steps=600, eval_every=60, **SCORED)),
     "overnight": Block(
         [{**TWO_DIGITS, "view": "windows", "window": 16}],
         tuple(ARMS),
         SMALL_2,
-        replace(QUICK, steps=4000, warmup_steps=200, eval_every=80, eval_sequences=250, final_eval_sequences=5000),
+        replace(QUICK, steps=4000, warmup_steps=200, eval_every=80, **SCORED),
         longer_eval_every=170,  # of 34,000: at 680 two evaluations would be further apart than the margin of its speed
     ),
     "gpu": Block(
@@ -55,10 +53,11 @@ TIERS = {
         [dict(view="windows")],
         tuple(ARMS),
         "small_deep",
-        TrainConfig(
+        replace(
+            PAPER,
             steps=50_000,
             decay_steps=50_000,
-            precision="bf16",
+            warmup_steps=TrainConfig.warmup_steps,
             eval_every=500,
             eval_sequences=5000,
             final_eval_sequences=25_000,
@@ -112,31 +111,28 @@ def authors() -> pd.DataFrame:
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
-    """Figure 6 as published, by the last weights.
+    """Figure 6 as published, by the last weights; never at the paper's settings, whose ENTP had half of the steps.
 
-    Of models trained on windows, beside it, what is left where no whole sum is right: single characters of longer sums.
+    Of models trained on windows also single characters of longer sums, which are left where no whole sum is right.
     """
-    values, arms = (gaps(records, "last") if records else ()), ("decoder", "entp")
+    values, arms, scale = gaps(records, "last"), ("decoder", "entp"), dict(floor=1.0, ceiling=0.0, distance=NEAR)
     if not len(values):
         return []
-    tier, ids = records[0].config.tier, tuple(name_of(r) for r in select(records, arm=arms))
-    # never at the paper's settings: its ENTP was stopped at half the decoder's steps
-    stand = levels(by_digits(records, "last"), "error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
-    found = [Measurement("F6-length", values.tolist(), tier, ids, levels=stand, barred=bar(records, "last", arms))]
+    used, sides = select(records, arm=arms), levels(by_digits(records, "last"), "error", arms, **scale)
+    found = [measured("F6-length", values, used, levels=sides, excluded_because=bar(records, "last", arms))]
     if records[0].config.task_params.get("view") == "windows":  # answers alone leave later positions as they began
         table = chosen(scores(records), BEST_ANSWERS)
-        characters = paired(table, "token_error", *arms).tolist()
-        stand = levels(table, "token_error", arms, floor=1.0, ceiling=0.0, distance=NEAR)
-        found.append(Measurement("F6-characters", characters, tier, ids, levels=stand, barred=unlearned(records)))
+        judged = dict(levels=levels(table, "token_error", arms, **scale), excluded_because=unlearned(records))
+        found.append(measured("F6-characters", paired(table, "token_error", *arms), used, **judged))
     return found
 
 
 LENGTHS = Experiment(
-    name="addition_lengths",
-    version=2,
-    title="Addition beyond the trained lengths",
-    notebook="07_addition",
-    plan=plan,
-    measure=measure,
+    "addition_lengths",
+    2,
+    "Addition beyond the trained lengths",
+    "07_addition",
+    plan,
+    measure,
     changeable=False,
 )

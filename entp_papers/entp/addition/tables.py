@@ -80,7 +80,7 @@ def authors_checkpoints() -> pd.DataFrame:
 
 
 def authors_means(model: str, form: str) -> pd.DataFrame:
-    """The authors' mean errors of a model and format by size, as ``arm_curves`` draws them, a SD to each side."""
+    """The authors' mean errors of a model and format by size: mean, and a standard deviation to each side."""
     found = authors().query("model == @model and format == @form")
     found = found.rename(columns={"error": "mean", "architecture": "arm"})
     return found.assign(low=found["mean"] - found["error_sd"], high=found["mean"] + found["error_sd"])

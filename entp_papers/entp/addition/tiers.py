@@ -1,15 +1,15 @@
-"""What the tiers of the addition experiments run: training-set sizes, arms, models and schedules."""
+"""Tiers of the addition experiments: training-set sizes, arms, models and schedules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from entp_lib.config import SIZES, ModelConfig, RunConfig, TrainConfig
-from entp_lib.experiments.changes import LONGER
-from entp_lib.experiments.experiment import PlannedRun, planned
+from entp_lib.config import SIZES, TrainConfig
+from entp_lib.experiments.budgets import EQUAL_FORWARDS
+from entp_lib.experiments.plans import PlannedRun, planned, run_of, with_model
 from entp_lib.tasks import build_task
 from entp_lib.tasks.addition import Sums
 
-ARMS = {"decoder": "decoder", "entp": "ENTP", LONGER: "decoder, equal token-forwards"}
+ARMS = {"decoder": "decoder", "entp": "ENTP", EQUAL_FORWARDS: "decoder, equal token-forwards"}
 PAPER_SIZES = (1250, 2500, 3750, 5000, 10_000, 15_000, 20_000)
 # Token-forwards of ENTP over a decoder's on rows scored on their answer, by the largest operand.
 ANSWER_RATIOS = {99: 2.7, 999: 3.45}
@@ -54,14 +54,7 @@ QUICK = TrainConfig(
     eval_sequences=500,
     final_eval_sequences=4000,
 )
-OVERNIGHT = TrainConfig(
-    steps=3000,
-    batch_size=64,
-    warmup_steps=100,
-    eval_every=50,
-    eval_sequences=500,
-    final_eval_sequences=10_000,
-)
+OVERNIGHT = TrainConfig(steps=3000, warmup_steps=100, eval_every=50, eval_sequences=500, final_eval_sequences=10_000)
 GPU = TrainConfig(
     steps=2000,
     batch_size=256,
@@ -93,19 +86,19 @@ TIERS = {
     ),
     "quick": (
         Block(sizes(QUICK_SIZES, True, largest=99), ("decoder", "entp"), SMALL_2, QUICK),
-        Block(sizes((900,), True, largest=99), (LONGER,), SMALL_2, QUICK),
+        Block(sizes((900,), True, largest=99), (EQUAL_FORWARDS,), SMALL_2, QUICK),
         Block(sizes((300, 900), False, largest=99), ("decoder", "entp"), SMALL_2, QUICK),
     ),
     # The paper's task and model, answers alone, at three of its sizes and 3,000 steps of its schedule.
     "overnight": (
         Block(sizes((1250, 2500, 5000), True), ("decoder", "entp"), "small", OVERNIGHT),
-        Block(sizes((1250, 2500), True), (LONGER,), "small", OVERNIGHT),
+        Block(sizes((1250, 2500), True), (EQUAL_FORWARDS,), "small", OVERNIGHT),
         Block(sizes((2500,), False), ("decoder", "entp"), "small", OVERNIGHT),
     ),
     # Meant for half an hour of one data-centre GPU; Medium where the authors' logs have its gap close and turn.
     "gpu": (
         Block(sizes(PAPER_SIZES, True), ("decoder", "entp"), "small", GPU),
-        Block(sizes((2500, 10_000, 20_000), True), (LONGER,), "small", GPU),
+        Block(sizes((2500, 10_000, 20_000), True), (EQUAL_FORWARDS,), "small", GPU),
         Block(sizes((2500, 10_000, 20_000), False), ("decoder", "entp"), "small", GPU),
         Block(sizes((2500, 10_000, 20_000), True), ("decoder", "entp"), "medium", GPU),
     ),
@@ -135,16 +128,16 @@ def runs_of(experiment: str, tier: str, task_name: str, blocks: Sequence[Block],
         for block in blocks:
             for params in block.tasks:
                 params = {**params, "split_seed": seed}
+                base = run_of(experiment, tier, task_name, params, block.shape, block.train, seed=seed)
                 task = build_task(task_name, params)
-                labels = {"model": block.model, "format": "reversed" if task.reversed_answer else "plain"}
+                form = "reversed" if task.reversed_answer else "plain"
+                labels = {"n_train": task.n_train, "model": block.model, "format": form}
                 for arm in block.arms:
-                    shape = dict(vocab_size=task.vocab_size, max_length=task.length, **block.shape)
-                    model = ModelConfig("decoder" if arm == LONGER else arm, **shape)
-                    train = block.train
-                    if arm == LONGER:
-                        train = train.lengthened(ratio_of(task), block.longer_eval_every)
-                    config = RunConfig(experiment, tier, task_name, params, model, train, seed, seed)
-                    runs.append(planned(config, arm=arm, n_train=task.n_train, **labels))
+                    config = with_model(base, architecture="decoder" if arm == EQUAL_FORWARDS else arm)
+                    if arm == EQUAL_FORWARDS:
+                        longer = block.train.lengthened(ratio_of(task), block.longer_eval_every)
+                        config = replace(config, train=longer)
+                    runs.append(planned(config, arm=arm, **labels))
     return runs
 
 

@@ -1,1 +1,1 @@
-"""What next tokens cost (§5, Table 1, appendix D)."""
+"""Costs of next tokens (§5, Table 1, appendix D)."""

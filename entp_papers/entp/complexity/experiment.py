@@ -1,4 +1,4 @@
-"""What next tokens cost (§5, Table 1, appendix D): measured by length for several shapes, and judged."""
+"""Costs of next tokens (§5, Table 1, appendix D): measured by length for several shapes, and judged."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,49 +12,41 @@ from entp_lib.experiments.measurements import Check
 from entp_lib.models import costs as complexity
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures
-from entp_papers.entp.complexity.attention import printed_error
-from entp_papers.entp.complexity.measurements import VOCABULARY
+from entp_papers.entp.complexity.measurements import VOCABULARY, printed_error
 
 BYTES = 4  # of an fp32 entry
 # A share of the paper's own measure n D that transient memory may take before "O(n D)" stops being a fair summary,
 # in entries: residual stream, normed input, queries, keys and values, hidden layer before and after its GELU.
 MOST_PER_TOKEN = 20
 
-NARROW = dict(n_layers=2, n_heads=1, width=16)  # attention outweighs the linear maps from n = 96 on
 OCTAVES = [2**k for k in range(4, 13)]
 HALVES = sorted([*OCTAVES, *(3 * 2**k for k in range(3, 11))])
 SHORT = [128, 256]
 
+
+def study_of(size: dict[str, int], lengths: list[int], sequence_lengths: list[int], rounds: int, sequence_rounds: int):
+    """Parameters of a study of one shape."""
+    measured = dict(lengths=lengths, sequence_lengths=sequence_lengths, rounds=rounds, sequence_rounds=sequence_rounds)
+    return {**size, **measured}
+
+
+def size(n_layers: int, n_heads: int, width: int) -> dict[str, int]:
+    return dict(n_layers=n_layers, n_heads=n_heads, width=width)
+
+
 TIERS: dict[str, list[dict]] = {
     "smoke": [
-        dict(
-            n_layers=2,
-            n_heads=1,
-            width=8,
-            lengths=[8, 16, 32, 64],
-            sequence_lengths=[8, 16],
-            rounds=1,
-            sequence_rounds=1,
-        ),
-        dict(n_layers=2, n_heads=1, width=32, lengths=[8, 16], sequence_lengths=[8], rounds=1, sequence_rounds=1),
-        dict(n_layers=3, n_heads=1, width=8, lengths=[8, 16], sequence_lengths=[8], rounds=1, sequence_rounds=1),
+        study_of(size(2, 1, 8), [8, 16, 32, 64], [8, 16], 1, 1),
+        study_of(size(2, 1, 32), [8, 16], [8], 1, 1),
+        study_of(size(3, 1, 8), [8, 16], [8], 1, 1),
     ],
     "quick": [
-        dict(**NARROW, lengths=HALVES, sequence_lengths=[32, 64, 128, 256, 512, 1024], rounds=9, sequence_rounds=2),
-        dict(
-            **SIZES["small"], lengths=OCTAVES[:-1], sequence_lengths=[16, 32, 64, 128, 256], rounds=9, sequence_rounds=2
-        ),
-        dict(**SIZES["medium"], lengths=OCTAVES[:-1], sequence_lengths=[16, 32, 64, 128], rounds=5, sequence_rounds=2),
-        *(
-            dict(
-                n_layers=2, n_heads=d // 16, width=d, lengths=SHORT, sequence_lengths=[64], rounds=5, sequence_rounds=5
-            )
-            for d in (32, 64, 128, 256, 512)
-        ),
-        *(
-            dict(n_layers=n, n_heads=4, width=64, lengths=SHORT, sequence_lengths=[64], rounds=5, sequence_rounds=5)
-            for n in (1, 3, 4, 6, 8)
-        ),
+        # attention outweighs the linear maps from n = 96 on
+        study_of(size(2, 1, 16), HALVES, [32, 64, 128, 256, 512, 1024], 9, 2),
+        study_of(SIZES["small"], OCTAVES[:-1], [16, 32, 64, 128, 256], 9, 2),
+        study_of(SIZES["medium"], OCTAVES[:-1], [16, 32, 64, 128], 5, 2),
+        *(study_of(size(2, d // 16, d), SHORT, [64], 5, 5) for d in (32, 64, 128, 256, 512)),
+        *(study_of(size(n, 4, 64), SHORT, [64], 5, 5) for n in (1, 3, 4, 6, 8)),
     ],
 }
 
@@ -63,6 +55,12 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """One study per shape; ``seeds`` changes nothing, for costs do not depend on weights."""
     studies = [StudyConfig("complexity", tier, "costs", params) for params in TIERS.get(tier, [])]
     return [planned_study(config, shape="{n_layers}/{n_heads}/{width}".format(**config.params)) for config in studies]
+
+
+def shape_title(record: Record) -> str:
+    """The shape in words, for a panel: "3 layers, 3 heads, width 192"."""
+    p = record.config.params
+    return f"{p['n_layers']} layers, {p['n_heads']} head{'s' * (p['n_heads'] > 1)}, width {p['width']}"
 
 
 def shape_of(record: Record) -> ModelConfig:
@@ -74,26 +72,13 @@ def shape_of(record: Record) -> ModelConfig:
 
 def per_token(records: Sequence[Record]) -> pd.DataFrame:
     """Long: one row per shape and length, costs of the next token after ``length`` of them."""
-    return frame(records, "length", ("encoder", "decoder"))
-
-
-def per_sequence(records: Sequence[Record]) -> pd.DataFrame:
-    """Long: one row per shape and length, costs of all next tokens of a sequence of ``length``."""
-    return frame(records, "sequence_length", ("fast", "loop", "decoder_pass")).rename(
-        columns={"sequence_length": "length"}
-    )
-
-
-def frame(records: Sequence[Record], length: str, names: Sequence[str]) -> pd.DataFrame:
     parts = []
     for record in records:
         p = record.config.params
-        columns = [c for c in record.curves if c.startswith(tuple(f"{name}_" for name in names))]
-        columns = [c for c in columns if len(record.curves[c]) == len(record.curves[length])]
-        if length == "length":
-            columns = [c for c in columns if not c.startswith("decoder_pass")]
-        shape = {"shape": record.labels["shape"], "L": p["n_layers"], "H": p["n_heads"], "D": p["width"]}
-        parts.append(pd.DataFrame({**shape, **{c: record.curves[c] for c in [length, *columns]}}))
+        own = {k: v for k, v in record.curves.items() if k.startswith(("encoder_", "decoder_"))}
+        own = {k: v for k, v in own.items() if not k.startswith("decoder_pass_")}
+        about = {"shape": record.labels["shape"], "L": p["n_layers"], "H": p["n_heads"], "D": p["width"]}
+        parts.append(pd.DataFrame({**about, "length": record.curves["length"], **own}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -126,7 +111,7 @@ def fits(records: Sequence[Record], longest_only: int = 5) -> pd.DataFrame:
     """Both terms of the time per token for shapes with at least ``longest_only`` lengths, as rates and crossovers.
 
     Encoder c₀ + c₁ n + c₂ n²: c₁ is the linear maps' share, 12 D² L multiply-adds, c₂ attention's, 2 D L. ``linear``
-    and ``attention`` are the rates (multiply-adds per second) that these imply; ``crossover`` is c₁ / c₂, beside the
+    and ``attention`` are the rates (multiply-adds per second) that these imply; ``crossover`` is c₁ / c₂, next to the
     counted one. Decoder c₀ + c₁ n. ``worst`` is the largest relative error of a fit.
     """
     rows = {}
@@ -182,7 +167,7 @@ def formulas_hold(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def table_1(records: Sequence[Record]) -> pd.DataFrame:
-    """What Table 1 says of each cost, as exponents in n, D and L, and the exponents found.
+    """Exponents in n, D and L of each cost: those of Table 1, and those found.
 
     Operations and persistent memory are counted, transient memory is measured from tensors. n: at the narrowest
     shape, between its longest lengths; D and L: at the shortest common length.
@@ -226,30 +211,25 @@ def measure(records: Sequence[Record]) -> list[Check]:
     """
     if not records:
         return []
-    found, tokens = table_1(records), per_token(records)
+    found, tokens, exact = table_1(records), per_token(records), formulas_hold(records)
     printed = all(reaches(found[f"{x}, Table 1"] + 0.25, found[f"{x}, found"]).all() for x in "nDL")
-    exact = formulas_hold(records)
-    entries = tokens["D"] * BYTES * MOST_PER_TOKEN
-    fixed = BYTES * VOCABULARY  # the output itself
-    corrected = (
-        (exact["points"] == exact["equal"]).all()
-        and (tokens["encoder_transient"] <= entries * tokens["length"] + fixed).all()
-        and (tokens["decoder_transient"] <= entries + fixed).all()
-    )
-    ids = tuple(name_of(r) for r in records)
+    counted = bool((exact["points"] == exact["equal"]).all())
+    entries, output = tokens["D"] * BYTES * MOST_PER_TOKEN, BYTES * VOCABULARY
+    small = (tokens["encoder_transient"] <= entries * tokens["length"] + output).all()
+    small = small and (tokens["decoder_transient"] <= entries + output).all()
     correction = "time L (12 n D² + 2 n² D) for the encoder and L (12 D² + 2 n D) for the decoder; see the erratum"
-    tier = records[0].config.tier
-    flat = all(len(set(r.curves["streamed_transient"])) == 1 for r in records)
-    close = all(r.metrics["streamed_error"] < 1e-12 for r in records)
-    few = all(max(r.curves["streamed_transient"]) <= MOST_VECTORS * 8 * r.config.params["width"] for r in records)
-    right = (exact["points"] == exact["equal"]).all()
     decoder, entp = sequence_exponents()
-    counted = f"counted, n to 32,768: exponents {decoder:.2f} and {entp:.2f}"
-    grows = bool(right and abs(decoder - 2) < 0.1 and abs(entp - 3) < 0.1)
+    grows = counted and abs(decoder - 2) < 0.1 and abs(entp - 3) < 0.1
+    streamed = printed_error() < 1e-12
+    for r in records:
+        sizes, most = r.curves["streamed_transient"], MOST_VECTORS * 8 * r.config.params["width"]
+        streamed = streamed and r.metrics["streamed_error"] < 1e-12 and len(set(sizes)) == 1 and max(sizes) <= most
+    tier, ids = records[0].config.tier, tuple(map(name_of, records))
+    exponents = f"counted, n to 32,768: exponents {decoder:.2f} and {entp:.2f}"
     return [
-        Check("T1", bool(printed), tier, bool(corrected), correction, ids),
-        Check("T1-sequence", grows, tier, records=ids, remark=counted),
-        Check("D-1", flat and few and close and printed_error() < 1e-12, tier, records=ids, remark=REMARK),
+        Check("T1", printed, tier, bool(counted and small), correction, ids),
+        Check("T1-sequence", grows, tier, records=ids, remark=exponents),
+        Check("D-1", streamed, tier, records=ids, remark=REMARK),
     ]
 
 
@@ -263,35 +243,36 @@ def sequence_exponents(longest: int = 2**15) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def all_tokens(n_layers: int, width: int, n: int, method: str) -> int:
-    """Multiply-adds for all n next tokens of a sequence by "fast", "loop" or "decoder"; heads of width 64 or one."""
-    cfg = ModelConfig("entp", n_layers, max(1, width // 64), width, VOCABULARY, n)
+def all_tokens(cfg: ModelConfig, n: int, method: str) -> int:
+    """Multiply-adds for all n next tokens of a sequence: ENTP "fast" or by the "loop", or a "decoder"'s pass."""
+    if method == "decoder":
+        return complexity.decoder_pass(cfg, n)
     lengths = range(1, n + 1)
-    return {
-        "fast": lambda: complexity.entp_fast(cfg, lengths, n),
-        "loop": lambda: complexity.entp_loop(cfg, lengths),
-        "decoder": lambda: complexity.decoder_pass(cfg, n),
-    }[method]()
+    return complexity.entp_fast(cfg, lengths, n) if method == "fast" else complexity.entp_loop(cfg, lengths)
 
 
-def training_seconds(n_layers: int, width: int, n: int, batch: int, rate: float, method: str) -> float:
-    """Seconds of a training step on ``batch`` sequences of n at ``rate`` multiply-adds/s; backward counts twice."""
-    return 3 * batch * all_tokens(n_layers, width, n, method) / rate
+def of_width(n_layers: int, width: int, n: int) -> ModelConfig:
+    """A model with heads of width 64, or one head."""
+    return ModelConfig("entp", n_layers, max(1, width // 64), width, VOCABULARY, n)
 
 
 GRID = tuple(round(2 ** (k / 2)) for k in range(8, 23))  # 16 to 2,048 in half octaves
 
 
 def training_grid(n_layers: int, rate: float, batch: int, method: str) -> pd.DataFrame:
-    """``training_seconds`` for widths (a row each, multiples of 64) and lengths (a column each)."""
-    return pd.DataFrame(
-        {n: {d: training_seconds(n_layers, d, n, batch, rate, method) for d in range(64, 1025, 64)} for n in GRID}
-    )
+    """Seconds of a training step at ``rate`` multiply-adds/s by width (rows, multiples of 64) and length (columns).
+
+    Backward counts twice. ``method``: "fast", "loop" or "decoder".
+    """
+    widths = range(64, 1025, 64)
+    counts = {n: {d: all_tokens(of_width(n_layers, d, n), n, method) for d in widths} for n in GRID}
+    return 3 * batch * pd.DataFrame(counts) / rate
 
 
 def relative_cost(n_layers: int, width: int) -> pd.DataFrame:
     """ENTP's operations for all next tokens as a multiple of a decoder's pass, by length and method."""
-    counts = {m: [all_tokens(n_layers, width, n, m) for n in GRID] for m in ("fast", "loop", "decoder")}
+    methods = ("fast", "loop", "decoder")
+    counts = [{m: all_tokens(of_width(n_layers, width, n), n, m) for m in methods} for n in GRID]
     table = pd.DataFrame(counts, index=pd.Index(GRID, name="length"))
     return table[["fast", "loop"]].div(table["decoder"], axis=0)
 
@@ -300,14 +281,11 @@ def rates(records: Sequence[Record]) -> pd.DataFrame:
     """Multiply-adds per second of each method on each shape's longest sequence."""
     rows = {}
     for record in records:
-        cfg, curves = shape_of(record), record.curves
-        n = curves["sequence_length"][-1]
-        counts = {
-            "fast": complexity.entp_fast(cfg, range(1, n + 1), n),
-            "loop": complexity.entp_loop(cfg, range(1, n + 1)),
-            "decoder_pass": complexity.decoder_pass(cfg, n),
-        }
-        rows[record.labels["shape"]] = {"n": n, **{k: v / curves[f"{k}_seconds"][-1] for k, v in counts.items()}}
+        n, curves, row = record.curves["sequence_length"][-1], record.curves, {}
+        for name in ("fast", "loop", "decoder_pass"):
+            method = name.removesuffix("_pass")
+            row[name] = all_tokens(shape_of(record), n, method) / curves[f"{name}_seconds"][-1]
+        rows[record.labels["shape"]] = {"n": n, **row}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 

@@ -1,9 +1,9 @@
-"""What next tokens cost, measured: seconds, live tensors and counted operations by length (§5, Table 1).
+"""Measured costs of next tokens: seconds, live tensors and counted operations by length (§5, Table 1, appendix D).
 
-Per token: an encoder runs its stack over the whole prefix, a decoder over one position beside its cache. Per sequence,
+Per token: an encoder runs its stack over the whole prefix, a decoder over one position with its cache. Per sequence,
 all next tokens at once: ENTP by the definition's loop and by ``entp_lib.models.entp.fast``, a decoder in one pass.
 Memory is counted from tensors, not read from the process: ``persistent`` is what a cache holds between tokens,
-``transient`` the most that is live beside it while a token is computed, parameters left out.
+``transient`` the most that else is live while a token is computed, parameters left out.
 """
 
 import math
@@ -22,11 +22,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from entp_lib.config import ModelConfig
-from entp_lib.models import Transformer, build_model
+from entp_lib.models import build_model
 from entp_lib.models.costs import counted
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.validation import require
-from entp_papers.entp.complexity.attention import streaming_attention
 
 VOCABULARY = 64
 SHORTEST = 0.01  # seconds that one timing lasts at least; shorter calls are repeated within it
@@ -167,22 +166,23 @@ def measure(
     timed = timings({name: (make, lengths) for name, make in token.items()}, rounds)
     timed |= timings({name: (make, sequence_lengths) for name, make in sequence.items()}, sequence_rounds)
     curves |= {f"{name}_seconds": values for name, values in timed.items()}
-    for name, make in token.items():
-        curves[f"{name}_transient"] = [peak_bytes(make(n)) for n in lengths]
-    for name, make in sequence.items():
-        curves[f"{name}_transient"] = [peak_bytes(make(n)) for n in sequence_lengths]
+    for measured, at in ((token, lengths), (sequence, sequence_lengths)):
+        curves |= {f"{name}_transient": [peak_bytes(make(n)) for n in at] for name, make in measured.items()}
     with sdpa_kernel(SDPBackend.MATH):
         curves["encoder_transient_dense"] = [peak_bytes(subjects.encoder_token(n)) for n in lengths]
-    curves["decoder_persistent"] = [cache_bytes(subjects.decoder, n) for n in lengths]
+    curves["decoder_persistent"] = [Cache(subjects.decoder, 1, n).kv.untyped_storage().nbytes() for n in lengths]
     curves["encoder_operations"] = [counted(shapes.encoder_token(n)) for n in lengths]
     curves["decoder_operations"] = [counted(shapes.decoder_token(n)) for n in lengths]
     curves["decoder_pass_operations"] = [counted(shapes.decoder_pass(n)) for n in sequence_lengths]
-    streamed = [algorithm_1(n, width, seed) for n in lengths if n <= STREAMED]
-    curves["streamed_length"] = [n for n in lengths if n <= STREAMED]
-    curves["streamed_transient"] = [size for _, size in streamed]
-    metrics = {"streamed_error": max((error for error, _ in streamed), default=0.0)}
-    metrics["fast_error"] = fast_error(subjects, max(sequence_lengths))
-    return metrics, curves
+    short = [n for n in lengths if n <= STREAMED]
+    errors, sizes = zip(*(streamed(n, width, seed) for n in short), strict=True) if short else ((0.0,), ())
+    curves |= {"streamed_length": short, "streamed_transient": list(sizes)}
+    n = max(sequence_lengths)
+    loop, fast = subjects.entp(n, "reference")(), subjects.entp(n, "fast")()
+    return {
+        "streamed_error": max(errors),
+        "fast_error": float((loop - fast).abs().max() / loop.abs().max()),
+    }, curves
 
 
 def timings(subjects: dict[str, tuple[Callable, Sequence[int]]], rounds: int) -> dict[str, list[float]]:
@@ -197,20 +197,51 @@ def timings(subjects: dict[str, tuple[Callable, Sequence[int]]], rounds: int) ->
     return {name: [best[name, n] for n in lengths] for name, (_, lengths) in subjects.items()}
 
 
-def cache_bytes(model: Transformer, n: int) -> int:
-    """Bytes of the tensors that a decoder keeps between tokens."""
-    return Cache(model, 1, n).kv.untyped_storage().nbytes()
+def printed_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
+    """Algorithm 1 as printed: sums of exp(q·k), which overflow for large scores; the scale 1/√D is missing."""
+    weighted, mass = torch.zeros_like(v_nD[0]), q_D.new_zeros(())
+    for k_D, v_D in zip(k_nD, v_nD, strict=True):
+        weight = (q_D @ k_D).exp()
+        weighted, mass = weighted + weight * v_D, mass + weight
+    return weighted / mass
 
 
-def algorithm_1(n: int, width: int, seed: int) -> tuple[float, int]:
-    """Algorithm 1 on n random keys: largest error against softmax attention in fp64, and its transient bytes."""
+def streaming_attention(q_D: Tensor, k_nD: Tensor, v_nD: Tensor) -> Tensor:
+    """Softmax attention of one query over n keys with O(D) memory besides the inputs (appendix D, Algorithm 1).
+
+    As printed, exp(q·k) overflows for large scores and the scale 1/√D is missing; here the running maximum is taken
+    out, which changes nothing else. Raises ValueError where there is no key or the shapes do not agree.
+    """
+    if k_nD.dim() != 2 or len(k_nD) == 0 or len(v_nD) != len(k_nD) or k_nD.shape[1:] != q_D.shape:
+        raise ValueError(
+            f"query {tuple(q_D.shape)}, keys {tuple(k_nD.shape)}, values {tuple(v_nD.shape)}: "
+            "must be (D,), (n, D) and (n, any width) with n at least 1"
+        )
+    weighted, mass = torch.zeros_like(v_nD[0]), q_D.new_zeros(())
+    largest = q_D.new_full((), -torch.inf)
+    for k_D, v_D in zip(k_nD, v_nD, strict=True):
+        score = q_D @ k_D / len(q_D) ** 0.5
+        new = torch.maximum(largest, score)
+        shrink, weight = (largest - new).exp(), (score - new).exp()
+        weighted, mass, largest = shrink * weighted + weight * v_D, shrink * mass + weight, new
+    return weighted / mass
+
+
+def random_attention(n: int, width: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A random query (D,), n keys and values (n, D), and their softmax attention (D,), in fp64."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(s, generator=generator, dtype=torch.float64) for s in ((width,), (n, width), (n, width)))
-    error = (streaming_attention(q, k, v) - F.softmax(k @ q / width**0.5, 0) @ v).abs().max()
-    return float(error), peak_bytes(lambda: streaming_attention(q, k, v))
+    return q, k, v, F.softmax(k @ q / width**0.5, 0) @ v
 
 
-def fast_error(subjects: Subjects, n: int) -> float:
-    """Largest difference of logits between the loop and the fast method, relative to the largest logit."""
-    loop, fast = subjects.entp(n, "reference")(), subjects.entp(n, "fast")()
-    return float((loop - fast).abs().max() / loop.abs().max())
+def printed_error(n: int = 64, width: int = 16) -> float:
+    """Largest error of Algorithm 1 as printed, its query scaled by 1/√D, on small scores."""
+    q, k, v, expected = random_attention(n, width)
+    return float((printed_attention(q / width**0.5, k, v) - expected).abs().max())
+
+
+def streamed(n: int, width: int, seed: int) -> tuple[float, int]:
+    """Largest error of Algorithm 1 on n random keys, and its transient bytes."""
+    q, k, v, expected = random_attention(n, width, seed)
+    error = float((streaming_attention(q, k, v) - expected).abs().max())
+    return error, peak_bytes(lambda: streaming_attention(q, k, v))

@@ -1,1 +1,1 @@
-"""What language models carry over (§7.3, Table 4)."""
+"""Transfer of language models to other tasks (§7.3, Table 4)."""

@@ -7,7 +7,7 @@ set at a checkpoint that the validation set chose.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -34,61 +34,43 @@ FAIR_RULE = "highest_accuracy"
 PUBLISHED, FAIR = "best of evaluations", "test, chosen on validation"
 
 
-@dataclass(frozen=True)
-class FineTuning:
-    """One tier: the parameters of the CLUTRR task and the schedule; the models are those of the runs on text."""
-
-    task: dict[str, Any]
-    train: TrainConfig
-
-
+BATCHES = dict(betas=(0.9, 0.95), warmup_steps=50, eval_every=50)
+# By tier: parameters of the CLUTRR task and the schedule; the models are those of the runs on text.
 # smoke and quick: brief stories, of two relations in training. A small model of bytes learns
 # to answer them in 400 to 800 small batches; full ones, twice as long, it did not in a minute. paper: the authors'
 # settings, every evaluation on the whole validation set.
-TIERS = {
-    "smoke": FineTuning(
+TIERS: dict[str, tuple[dict[str, Any], TrainConfig]] = {
+    "smoke": (
         dict(n_train=40, longest_train=2, longest_test=3, max_tokens=128, brief=True),
         TrainConfig(steps=6, batch_size=8, warmup_steps=2, eval_every=3, eval_sequences=32, final_eval_sequences=64),
     ),
-    "quick": FineTuning(
+    "quick": (
         dict(n_train=10_000, longest_train=2, longest_test=4, max_tokens=160, brief=True),
         TrainConfig(
-            steps=800,
-            batch_size=16,
-            max_lr=3e-3,
-            min_lr=3e-4,
-            betas=(0.9, 0.95),
-            warmup_steps=50,
-            eval_every=50,
-            eval_sequences=240,
-            final_eval_sequences=960,
+            steps=800, batch_size=16, max_lr=3e-3, min_lr=3e-4, **BATCHES, eval_sequences=240, final_eval_sequences=960
         ),
     ),
-    "gpu": FineTuning(
+    "gpu": (
         dict(n_train=10_000, longest_train=4, longest_test=10, max_tokens=512),
         TrainConfig(
             steps=5000,
             batch_size=64,
             max_lr=1e-4,
             min_lr=1e-5,
-            betas=(0.9, 0.95),
-            warmup_steps=50,
-            eval_every=50,
+            **BATCHES,
             eval_sequences=2000,
             final_eval_sequences=2000,
             precision="bf16",
         ),
     ),
-    "paper": FineTuning(
+    "paper": (
         dict(source="hub", n_train=10_000, longest_train=4, longest_test=10, max_tokens=128),
         TrainConfig(
             steps=10_000,
             batch_size=64,
             max_lr=1e-5,
             min_lr=1e-6,
-            betas=(0.9, 0.95),
-            warmup_steps=50,
-            eval_every=50,
+            **BATCHES,
             eval_sequences=3019,
             final_eval_sequences=3019,
             precision="bf16",
@@ -105,38 +87,31 @@ def language_models(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 
 def fine_tuning(pretraining: RunConfig, version: int, protocol: str) -> RunConfig:
-    """Fine-tuning on CLUTRR of what a run on text will have left: its model, tokenizer, tier and seeds.
+    """Fine-tuning on CLUTRR from the weights of a run on text: its model, tokenizer, tier and seeds.
 
     ``version`` is that of the text experiment. Added answers and positions beyond the run's context start fresh.
     """
-    setting = TIERS[pretraining.tier]
-    task_params = {**setting.task, "protocol": protocol, "text": pretraining.task_params}
+    tier, seeds = pretraining.tier, (pretraining.model_seed, pretraining.data_seed)
+    params, train = TIERS[tier]
+    params = {**params, "protocol": protocol, "text": pretraining.task_params}
     if protocol == "fair":
-        task_params["subset_seed"] = pretraining.model_seed
-    task = Clutrr(**task_params)
+        params["subset_seed"] = pretraining.model_seed
+    task = Clutrr(**params)
     length = max(pretraining.model.max_length, task.length)
-    return RunConfig(
-        "downstream",
-        pretraining.tier,
-        "clutrr",
-        task_params,
-        replace(pretraining.model, vocab_size=task.vocab_size, max_length=length),
-        setting.train,
-        pretraining.model_seed,
-        pretraining.data_seed,
-        start_from=record_name(pretraining, version),
-    )
+    model = replace(pretraining.model, vocab_size=task.vocab_size, max_length=length)
+    start = record_name(pretraining, version)
+    return RunConfig("downstream", tier, "clutrr", params, model, train, *seeds, start_from=start)
 
 
 def pronouns(pretraining: RunConfig, version: int) -> StudyConfig:
-    """The pronouns of a tier, scored by what a run on text will have left."""
+    """The pronouns of a tier, scored by the model of a run on text."""
     params = {"weights": record_name(pretraining, version), "source": PRONOUNS_AT[pretraining.tier]}
     seeds = pretraining.model_seed, pretraining.data_seed
     return StudyConfig("pronouns", pretraining.tier, "pronouns", params, *seeds)
 
 
 def record_name(config: RunConfig, version: int) -> str:
-    """How the record of a run is named in other configurations."""
+    """Name of a run's record in other configurations."""
     return f"{config.experiment}/{config_id(config, version)}"
 
 
@@ -161,31 +136,21 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
     a language model has lost its weights, both are made again, if a missing record starts from it.
     """
     for experiment in (DOWNSTREAM, PRONOUNS):
-        where, wanted = experiment.wanted(parameters, store)
+        where, runs = experiment.runs_for(parameters, store)
         if where.read_only:
             continue
-        tier = wanted[0].config.tier
-        names = {needed(run.config) for run in wanted if parameters.fresh or not is_whole(run, experiment, where)}
-        texts, _ = OPENWEBTEXT.wanted(replace(parameters, tier=tier, changes={}), store)
+        tier = runs[0].config.tier
+        missing = [run.config for run in runs if parameters.fresh or not experiment.found(where, [run])]
+        names = {c.start_from if isinstance(c, RunConfig) else c.params["weights"] for c in missing}
+        texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier, changes={}), store)
         lost: dict[bool, list[PlannedRun]] = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
             name = record_name(run.config, OPENWEBTEXT.version)
             if name in names and not texts.weights_path(*name.split("/")).exists():
-                lost[is_whole(run, OPENWEBTEXT, texts)].append(run)
+                lost[bool(OPENWEBTEXT.found(texts, [run]))].append(run)
         for again, runs in lost.items():
             if runs:
                 OPENWEBTEXT.compute(runs, parameters, texts, fresh=again)
-
-
-def needed(config: RunConfig | StudyConfig) -> str:
-    """The name of the language model's record that a run or a study of this module starts from."""
-    return config.start_from if isinstance(config, RunConfig) else config.params["weights"]
-
-
-def is_whole(run: PlannedRun, experiment: Experiment, store: Store) -> bool:
-    """Whether the record of a planned run is there and complete."""
-    record = store.find(run.config, experiment.version)
-    return record is not None and record.status == "complete"
 
 
 def errors(records: Sequence[Record], rule: str = FAIR_RULE) -> pd.DataFrame:
@@ -224,14 +189,8 @@ def by_chain(records: Sequence[Record], rule: str = FAIR_RULE) -> pd.DataFrame:
     for r in records:
         one_of("checkpoint rule", rule, r.metrics["test"])
         for name, group in r.metrics["test"][rule]["groups"].items():
-            rows.append(
-                {
-                    **r.labels,
-                    "chain": chain_of(name),
-                    "accuracy": group["right"] / group["sequences"],
-                    **group,
-                }
-            )
+            accuracy = group["right"] / group["sequences"]
+            rows.append({**r.labels, "chain": chain_of(name), "accuracy": accuracy, **group})
     return pd.DataFrame(rows).sort_values(["protocol", "architecture", "seed", "chain"], ignore_index=True)
 
 
@@ -259,14 +218,9 @@ def measure_clutrr(records: Sequence[Record]) -> list[Measurement]:
         values = gaps(table, protocol, column).tolist()
         rows = table[table["protocol"] == protocol]
         floor = rows["most frequent answer"].mean()
-        stand = levels(rows, column, ARCHITECTURES, floor=floor, ceiling=0.0, distance=NEAR)
-        found.append(Measurement(claim, values, tier, used, tier == "paper" and protocol == "authors", stand))
+        reached = levels(rows, column, ARCHITECTURES, floor=floor, ceiling=0.0, distance=NEAR)
+        found.append(Measurement(claim, values, tier, used, tier == "paper" and protocol == "authors", reached))
     return found
-
-
-def authors() -> pd.DataFrame:
-    """Table 4 (rows without a seed) and the authors' logged errors on the validation set, one a row."""
-    return published("entp", "downstream")
 
 
 def authors_tests() -> pd.DataFrame:
@@ -275,7 +229,7 @@ def authors_tests() -> pd.DataFrame:
     Their seeds are of the fine-tuning alone: there was one language model of each architecture.
     """
     rows = {}
-    logged = authors().dropna(subset="seed").astype({"n_train": int})
+    logged = published("entp", "downstream").dropna(subset="seed").astype({"n_train": int})
     for key, part in logged.groupby(["n_train", "rule"]):
         values = paired(part, "error", "decoder", "entp", by="architecture")
         means = part.groupby("architecture")["error"].mean()
@@ -296,12 +250,11 @@ def pronoun_tests(records: Sequence[Record]) -> pd.DataFrame:
     rows = []
     right = {(r.metrics["seed"], r.metrics["architecture"]): r.curves["right"] for r in records}
     for seed in sorted({seed for seed, _ in right}):
-        if not all((seed, name) in right for name in ARCHITECTURES):
-            continue
-        pairs = list(zip(*(right[seed, name] for name in ARCHITECTURES), strict=True))
-        alone = [sum(ours < other for ours, other in pairs), sum(other < ours for ours, other in pairs)]
-        counts = {f"{name} wrong alone": count for name, count in zip(ARCHITECTURES, alone, strict=True)}
-        rows.append({"seed": seed, **counts, "p_value": mcnemar(*alone)})
+        pair = [right.get((seed, name)) for name in ARCHITECTURES]
+        if None not in pair:
+            alone = [sum(a < b for a, b in zip(*sides, strict=True)) for sides in (pair, pair[::-1])]
+            counts = {f"{name} wrong alone": count for name, count in zip(ARCHITECTURES, alone, strict=True)}
+            rows.append({"seed": seed, **counts, "p_value": mcnemar(*alone)})
     return pd.DataFrame(rows)
 
 
@@ -312,25 +265,14 @@ def measure_pronouns(records: Sequence[Record]) -> list[Measurement]:
     tier, used = records[0].config.tier, tuple(name_of(r) for r in records)
     errors = pronoun_errors(records).rename(columns={"architecture": "arm"})
     values = paired(errors, "error", "decoder", "entp").tolist()
-    stand = levels(errors, "error", ARCHITECTURES, floor=0.5, ceiling=0.0, distance=NEAR_CHANCE)
-    return [Measurement("T4-winogrande", values, tier, used, tier == "paper", stand)]
+    reached = levels(errors, "error", ARCHITECTURES, floor=0.5, ceiling=0.0, distance=NEAR_CHANCE)
+    return [Measurement("T4-winogrande", values, tier, used, tier == "paper", reached)]
 
 
+COMMON = dict(version=1, notebook="10_downstream", changeable=False)
 DOWNSTREAM = Experiment(
-    name="downstream",
-    version=1,
-    title="CLUTRR after language modelling",
-    notebook="10_downstream",
-    plan=plan_clutrr,
-    measure=measure_clutrr,
-    changeable=False,
+    name="downstream", title="CLUTRR after language modelling", plan=plan_clutrr, measure=measure_clutrr, **COMMON
 )
 PRONOUNS = Experiment(
-    name="pronouns",
-    version=1,
-    title="Pronouns after language modelling",
-    notebook="10_downstream",
-    plan=plan_pronouns,
-    measure=measure_pronouns,
-    changeable=False,
+    name="pronouns", title="Pronouns after language modelling", plan=plan_pronouns, measure=measure_pronouns, **COMMON
 )

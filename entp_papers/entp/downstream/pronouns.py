@@ -91,7 +91,7 @@ class Item:
 
     @property
     def rest(self) -> str:
-        """What follows the blank."""
+        """The sentence after the blank."""
         return self.sentence.partition("_")[2]
 
     def until(self, option: str) -> str:

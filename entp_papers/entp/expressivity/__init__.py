@@ -1,1 +1,1 @@
-"""What encoders and decoders can express (§3, §4, appendices A and B)."""
+"""Expressive power of encoders and decoders (§3, §4, appendices A and B)."""

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 
 class Model(Protocol):
-    """What the refuters ask of a candidate: tokens in, outputs out, positions added to the tokens inside ``encode``.
+    """Interface of a candidate for the refuters: ``encode`` adds the positions to the tokens.
 
     Where there are no positions a candidate also needs ``width``, or the caller gives it.
     """
@@ -132,7 +132,7 @@ class RationalOutputs(NamedTuple):
 
 
 def theorem_4_1_outputs(x: Sequence[Fraction]) -> RationalOutputs:
-    """What the decoder of theorem 4.1 computes at width 1, in exact arithmetic.
+    """Outputs of the decoder of theorem 4.1 at width 1, in exact arithmetic.
 
     Per layer h_t becomes h_t + mean(h_1 ... h_t). The first rows are (4), (7, 9)/4 and (23, 17, 32)/18; each sums to 4.
     """

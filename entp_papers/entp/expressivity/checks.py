@@ -8,6 +8,7 @@ Letters: T and n tokens, D width, L layers.
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,62 +44,47 @@ def relative(a: Tensor, b: Tensor) -> float:
     return float(((a - b).abs().max() / (1 + b.abs().max())).detach())
 
 
-def own_causal_model(seed: int) -> float:
-    """Appendix A.2: error of T_D = D for a random decoder with positions and MLPs."""
+def equality_errors(seed: int) -> dict[str, float]:
+    """Errors of what appendices A.2 to A.5 say is equal, on random models; ``a3_two_layers`` is said to differ."""
     width = 1 + seed % 6
-    decoder = AttentionStack(
-        width, 1 + seed % 4, causal=True, positions_TD=normal(TOKENS, width, seed=seed), mlp_width=7, seed=seed
-    )
+    stack = partial(AttentionStack, width, mlp_width=7, seed=seed)
+
+    # A.2: a decoder is its own causal model.
     x_TD = normal(TOKENS, width, seed=seed + 1)
-    return relative(causal_model(decoder, x_TD), decoder.encode(x_TD))
+    decoder = stack(1 + seed % 4, causal=True, positions_TD=normal(TOKENS, width, seed=seed))
+    found = {"a2_error": relative(causal_model(decoder, x_TD), decoder.encode(x_TD))}
 
-
-def twin_outputs(n_layers: int, seed: int) -> dict[str, tuple[Tensor, dict[str, Tensor]]]:
-    """T_E and T_D of one set of weights: outputs, and gradients of a random linear function of them by weight."""
-    width = 1 + seed % 6
+    # A.3: with one layer, encoder and decoder of the same weights have the same outputs and gradients.
     positions_TD, x_TD, weights_TD = (normal(TOKENS, width, seed=3 * seed + i) for i in range(3))
-    found = {}
-    for name, causal in (("decoder", True), ("encoder", False)):
-        model = AttentionStack(width, n_layers, causal=causal, positions_TD=positions_TD, mlp_width=7, seed=seed)
-        y_TD = model.encode(x_TD) if causal else causal_model(model, x_TD)  # T_D = D, in one pass
-        (y_TD * weights_TD).sum().backward()
-        found[name] = (y_TD, {k: p.grad for k, p in model.named_parameters()})
-    return found
+    for layers in (1, 2):
+        encoder, decoder = (stack(layers, causal=causal, positions_TD=positions_TD) for causal in (False, True))
+        outputs = causal_model(encoder, x_TD), decoder.encode(x_TD)
+        for y_TD in outputs:
+            (y_TD * weights_TD).sum().backward()
+        weights = zip(encoder.parameters(), decoder.parameters(), strict=True)
+        if layers == 1:
+            found["a3_output_error"] = relative(*outputs)
+            found["a3_gradient_error"] = max(relative(p.grad, q.grad) for p, q in weights)
+        else:
+            found["a3_two_layers"] = relative(*outputs)
 
-
-def one_layer(seed: int) -> tuple[float, float]:
-    """Appendix A.3: errors of the outputs and of the gradients, encoder against decoder, with one layer."""
-    found = twin_outputs(1, seed)
-    (encoder, encoder_gradients), (decoder, decoder_gradients) = found["encoder"], found["decoder"]
-    return relative(encoder, decoder), max(relative(encoder_gradients[k], g) for k, g in decoder_gradients.items())
-
-
-def two_layers(seed: int) -> float:
-    """How far the same weights are from each other with two layers."""
-    found = twin_outputs(2, seed)
-    return relative(found["encoder"][0], found["decoder"][0])
-
-
-def printed_formulas(seed: int) -> float:
-    """Appendix A.4: error of the printed formulas against two layers of attention by matrices."""
-    width = 1 + seed % 6
-    x_TD = (1.0, 40.0)[seed % 2] * normal(2, width, seed=seed)  # large scores too
-    worst = 0.0
-    for kind, causal in (("decoder", True), ("encoder", False)):
-        stack = AttentionStack(width, 2, causal=causal, skip=False, seed=seed)
-        found = two_layer_example(stack.w_q_LDD, stack.w_k_LDD, stack.w_v_LDD, x_TD)[kind]
+    # A.4: the printed formulas of two layers are attention, for large scores too.
+    x_TD = (1.0, 40.0)[seed % 2] * normal(2, width, seed=seed)
+    found["a4_error"] = 0.0
+    for kind in ("decoder", "encoder"):
+        model = AttentionStack(width, 2, causal=kind == "decoder", skip=False, seed=seed)
+        printed = two_layer_example(model.w_q_LDD, model.w_k_LDD, model.w_v_LDD, x_TD)[kind]
         y_TD = x_TD
         for layer in (1, 2):
-            y_TD = stack.attend(layer - 1, y_TD)
-            worst = max(worst, relative(torch.stack([found[layer, 1], found[layer, 2]]), y_TD))
-    return worst
+            y_TD = model.attend(layer - 1, y_TD)
+            error = relative(torch.stack([printed[layer, 1], printed[layer, 2]]), y_TD)
+            found["a4_error"] = max(found["a4_error"], error)
 
-
-def rational_error(seed: int) -> float:
-    """Error of the decoder of theorem 4.1 against its outputs in exact arithmetic."""
+    # A.5: the decoder of theorem 4.1 has the outputs of exact arithmetic.
     x = [Fraction(int(v), 16) for v in torch.randint(-99, 99, (TOKENS,), generator=Generator().manual_seed(seed))]
-    exact = torch.tensor([[float(v)] for v in theorem_4_1_outputs(x).values], dtype=torch.float64)
-    return relative(theorem_4_1_decoder(1).encode(torch.tensor([[float(v)] for v in x], dtype=torch.float64)), exact)
+    exact = theorem_4_1_outputs(x).values
+    x_T1, y_T1 = (torch.tensor([[float(v)] for v in values], dtype=torch.float64) for values in (x, exact))
+    return found | {"rational_error": relative(theorem_4_1_decoder(1).encode(x_T1), y_T1)}
 
 
 def random_stack(
@@ -123,41 +109,43 @@ def remasked(seed: int, causal: bool) -> AttentionStack:
     return model
 
 
-ENCODERS: dict[str, Callable[[int], Model]] = {
-    "no positions": lambda seed: random_stack(seed, False),
-    "p1 = p2": lambda seed: random_stack(seed, False, positions="same"),
-    "p1 ≠ p2": lambda seed: random_stack(seed, False, positions="apart"),
-    "p1 ≠ p2, MLPs": lambda seed: random_stack(seed, False, positions="apart", mlp_width=16),
-    "p1 ≠ p2 by about 0.001, MLPs": lambda seed: random_stack(seed, False, positions="apart", mlp_width=16, gap=1e-3),
-    "8 layers, MLPs": lambda seed: random_stack(seed, False, positions="apart", layers=8, mlp_width=16),
-    "wider inside, biases, MLPs": lambda seed: Candidate(False, None, seed),
-    "the decoder's weights, no mask": lambda seed: remasked(seed, False),
+STACKS: dict[str, dict[str, Any]] = {
+    "no positions": dict(),
+    "p1 = p2": dict(positions="same"),
+    "p1 ≠ p2": dict(positions="apart"),
+    "p1 ≠ p2, MLPs": dict(positions="apart", mlp_width=16),
+    "p1 ≠ p2 by about 0.001, MLPs": dict(positions="apart", mlp_width=16, gap=1e-3),
+    "8 layers, MLPs": dict(positions="apart", layers=8, mlp_width=16),
 }
-DECODERS: dict[str, Callable[[int], Model]] = {
-    "p1 ≠ p2": lambda seed: random_stack(seed, True, positions="apart"),
-    "p1 ≠ p2, MLPs": lambda seed: random_stack(seed, True, positions="apart", mlp_width=16),
-    "p1 ≠ p2 by about 0.001, MLPs": lambda seed: random_stack(seed, True, positions="apart", mlp_width=16, gap=1e-3),
-    "8 layers, MLPs": lambda seed: random_stack(seed, True, positions="apart", layers=8, mlp_width=16),
-    "wider inside, biases, MLPs": lambda seed: Candidate(True, None, seed),
-    "the encoder's weights, masked": lambda seed: remasked(seed, True),
-}
+
+
+def kinds_of(causal: bool) -> dict[str, Callable[[int], Model]]:
+    """Random models by kind and seed; of decoders those with p1 ≠ p2, of which theorem 4.2 speaks."""
+    stacks = {name: how for name, how in STACKS.items() if not causal or how.get("positions") == "apart"}
+    kinds = {name: partial(random_stack, causal=causal, **how) for name, how in stacks.items()}
+    kinds["wider inside, biases, MLPs"] = partial(Candidate, causal, None)
+    kinds["the encoder's weights, masked" if causal else "the decoder's weights, no mask"] = partial(
+        remasked, causal=causal
+    )
+    return kinds
+
+
+ENCODERS, DECODERS = kinds_of(causal=False), kinds_of(causal=True)
 
 
 def population(
     refute: Callable[[Model], Refutation], kinds: dict[str, Callable[[int], Model]], models: int
-) -> dict[str, list]:
+) -> list[dict[str, Any]]:
     """By kind of model: how many were tried, how many refuted, the smallest difference, and its smallest ratio to
     what the proof guarantees. A model counts as refuted if the ratio is 1 at least, up to rounding."""
-    found: dict[str, list] = {name: [] for name in ("kind", "models", "refuted", "difference", "ratio")}
+    rows = []
     for kind, make in kinds.items():
-        refutations = [attempted(refute, make(seed)) for seed in range(models)]
-        ratios = [r.difference / r.guaranteed for r in refutations if r is not None]
-        found["kind"].append(kind)
-        found["models"].append(models)
-        found["refuted"].append(sum(ratio >= 1 - ROUNDING for ratio in ratios))
-        found["difference"].append(min((r.difference for r in refutations if r is not None), default=0.0))
-        found["ratio"].append(min(ratios, default=0.0))
-    return found
+        found = [r for r in (attempted(refute, make(seed)) for seed in range(models)) if r is not None]
+        ratios = [r.difference / r.guaranteed for r in found]
+        row = dict(kind=kind, models=models, refuted=sum(ratio >= 1 - ROUNDING for ratio in ratios))
+        difference = min((r.difference for r in found), default=0.0)
+        rows.append({**row, "difference": difference, "ratio": min(ratios, default=0.0)})
+    return rows
 
 
 def attempted(refute: Callable[[Model], Refutation], model: Model) -> Refutation | None:
@@ -204,49 +192,21 @@ def simulation_error(n: int, seed: int) -> float:
     return relative(y_TD, decoder.encode(x_TD))
 
 
-def masks(lengths: Sequence[int], seed: int) -> dict[str, list]:
-    """Largest output errors of one simulated attention, not relative (values lie in [-1, 1]), by n.
+def mask_errors(n: int, seed: int) -> dict[str, float]:
+    """Largest output errors of one simulated attention on n tokens, not relative: values lie in [-1, 1].
 
     "exact": n entries, or n - 1; "random": n random unit vectors in n entries, C = 60, which keep hidden keys below the
     visible ones only if they err by less than 1/2; "geometric": as many entries as float64 needs at error 1e-9, C = 60.
     """
-    found: dict[str, list] = {k: [] for k in ("n", "exact", "one_less", "random", "geometric", "geometric_entries")}
-    for n in lengths:
-        basis = masking.exact_basis(n)
-        entries = math.ceil(n / longest_block(1e-9))
-        for name, mask, constant in (
-            ("exact", basis, MASKED),
-            ("one_less", basis[:, : max(1, n - 1)], MASKED),
-            ("random", masking.random_basis(n, n, Generator().manual_seed(seed)), 60.0),
-            ("geometric", masking.geometric_basis(n, entries, 1e-9), 60.0),
-        ):
-            found[name].append(masking.mask_error(mask, constant, seed).output)
-        found["n"].append(n)
-        found["geometric_entries"].append(entries)
-    return found
-
-
-def longest_block(error: float) -> int:
-    """Positions that one entry of a geometric mask can serve in float64 at this score error."""
-    return math.floor(2 * masking.RANGE / -math.log2(error)) - 1
-
-
-def geometric_limit(error: float) -> int:
-    """The same by trying: the largest n for which a geometric mask in one entry can be made."""
-
-    def fits(n: int) -> bool:
-        try:
-            return masking.score_error(masking.geometric_basis(n, 1, error)) <= error * (1 + 1e-9)
-        except ValueError:
-            return False
-
-    low, high = 1, 2
-    while fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    basis, entries = masking.exact_basis(n), math.ceil(n / masking.longest_block(1e-9))
+    bases = {
+        "exact": (basis, MASKED),
+        "one_less": (basis[:, : max(1, n - 1)], MASKED),
+        "random": (masking.random_basis(n, n, Generator().manual_seed(seed)), 60.0),
+        "geometric": (masking.geometric_basis(n, entries, 1e-9), 60.0),
+    }
+    errors = {name: masking.mask_error(mask, constant, seed).output for name, (mask, constant) in bases.items()}
+    return {"n": n, **errors, "geometric_entries": entries}
 
 
 def expressivity_study(
@@ -259,43 +219,32 @@ def expressivity_study(
 ) -> tuple[dict[str, Any], dict[str, list]]:
     """(metrics, curves) of every check of §4 and appendices A.1 to A.6, ``models`` random models each.
 
-    Metrics: errors as "a2_error" ... "rational_error", the exact rows as text, the exponents of dimensions in n and the
-    geometric mask's range limit. Curves: "encoders_…" and "decoders_…" by kind (``population``), "simulated_…" by
-    length, "mask_…" (``masks``) and "dimensions_…" (``masking.dimension_table`` at ``tolerance``). Raises ConfigError
-    for no models or too few lengths to fit an exponent.
+    Metrics: ``equality_errors``, the exact rows as text, the exponents of dimensions in n and the geometric mask's
+    range limit. Curves: "encoders_…" and "decoders_…" by kind (``population``), "simulated_…" by length, "mask_…"
+    (``mask_errors``) and "dimensions_…" (``masking.dimension_table`` at ``tolerance``). Raises ConfigError for no
+    models or too few lengths to fit an exponent.
     """
     require(models >= 1, f"models = {models}: must be at least 1")
     require(len(dimension_lengths) >= 2, f"dimension_lengths = {dimension_lengths}: must be two or more")
-    layers = [one_layer(s) for s in range(models)]
+    errors = [equality_errors(s) for s in range(models)]
+    metrics: dict[str, Any] = {name: max(e[name] for e in errors) for name in errors[0]}
+    metrics["a3_two_layers"] = min(e["a3_two_layers"] for e in errors)
     rows = theorem_4_1_outputs([Fraction(0)] * 3).rows
-    metrics: dict[str, Any] = {
-        "a2_error": max(own_causal_model(s) for s in range(models)),
-        "a3_output_error": max(values for values, _ in layers),
-        "a3_gradient_error": max(gradients for _, gradients in layers),
-        "a3_two_layers": min(two_layers(s) for s in range(models)),
-        "a4_error": max(printed_formulas(s) for s in range(models)),
-        "rational_rows": [[str(c) for c in row if c] for row in rows],
-        "rational_error": max(rational_error(s) for s in range(models)),
-        # the theorems' own functions must not be refuted
-        "control_refuted": sum(
-            attempted(refute, make(width)) is not None
-            for refute, make in ((refute_encoder, theorem_4_1_decoder), (refute_decoder, theorem_4_2_encoder))
-            for width in range(1, 7)
-        ),
-    }
+    metrics["rational_rows"] = [[str(c) for c in row if c] for row in rows]
+    own = [(refute_encoder, theorem_4_1_decoder), (refute_decoder, theorem_4_2_encoder)]  # must not be refuted
+    refuted = [attempted(refute, make(width)) is not None for refute, make in own for width in range(1, 7)]
+    metrics["control_refuted"] = sum(refuted)
     exponents, dimensions = masking.dimension_table(dimension_lengths, tolerance=tolerance, seed=seed)
-    metrics |= {"geometric_limit": geometric_limit(tolerance), "tolerance": tolerance, **exponents}
-    curves: dict[str, list] = {}
-    for prefix, found in (
+    metrics |= {"geometric_limit": masking.longest_block(tolerance), "tolerance": tolerance, **exponents}
+    curves = {f"dimensions_{name}": values for name, values in dimensions.items()}
+    for prefix, rows in (
         ("encoders", population(refute_encoder, ENCODERS, models)),
         ("decoders", population(refute_decoder, DECODERS, models)),
-        ("mask", masks(mask_lengths, seed)),
-        ("dimensions", dimensions),
+        ("mask", [mask_errors(n, seed) for n in mask_lengths]),
     ):
-        curves |= {f"{prefix}_{name}": values for name, values in found.items()}
+        curves |= {f"{prefix}_{name}": [row[name] for row in rows] for name in rows[0]}
     curves["simulated_n"] = list(simulated_lengths)
     curves["simulated_error"] = [max(simulation_error(n, s) for s in range(3)) for n in simulated_lengths]
-    curves["geometric_score_error"] = [
-        masking.score_error(masking.geometric_basis(n, 1, tolerance)) for n in dimension_lengths
-    ]
+    bases = (masking.geometric_basis(n, 1, tolerance) for n in dimension_lengths)
+    curves["geometric_score_error"] = list(map(masking.score_error, bases))
     return metrics, curves

@@ -1,4 +1,4 @@
-"""What encoders and decoders can express (§3, §4, appendices A and B): checks, refutations, training against them."""
+"""Expressive power of encoders and decoders (§3, §4, appendices A and B): checks, refutations, imitation."""
 
 import math
 from collections.abc import Sequence
@@ -117,7 +117,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
 
 
 def equalities(record: Record) -> pd.DataFrame:
-    """What appendices A.2 to A.4 say is equal, and by how much it is not: relative errors in fp64, as text."""
+    """Relative errors in fp64 of what appendices A.2 to A.4 say is equal, as text."""
     m = record.metrics
     rows = {
         "A.2: a decoder is its own causal model": m["a2_error"],

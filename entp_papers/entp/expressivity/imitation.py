@@ -1,4 +1,4 @@
-"""Training against theorems 4.1 and 4.2: what an encoder can learn of the decoder, and a decoder of the encoder.
+"""Training against theorems 4.1 and 4.2: an encoder on the decoder's function, a decoder on the encoder's.
 
 Both proofs force an error on a line of the input plane, y1 + p1 = y2 + p2, that is x1 - x2 = p2 - p1: there a
 candidate's first output on (x1) equals its second on (x1, x2), while the function's differ. One of the two is off by
@@ -47,9 +47,8 @@ class Candidate(nn.Module):
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-        p_TD = normal(3, 1)
-        if distance is not None:
-            p_TD = distance * torch.tensor([[-0.5], [0.5], [1.5]], dtype=torch.float64)
+        p_TD, held_TD = normal(3, 1), torch.tensor([[-0.5], [0.5], [1.5]], dtype=torch.float64)
+        p_TD = p_TD if distance is None else distance * held_TD
         self.positions_TD = nn.Parameter(p_TD, requires_grad=distance is None)
         self.w_in_1D, self.b_in_D, self.w_out_D1 = (
             nn.Parameter(w) for w in (normal(1, width), normal(width), normal(width, 1) / width)
@@ -65,14 +64,13 @@ class Candidate(nn.Module):
 def causal_outputs(model, x_BT: Tensor) -> Tensor:
     """T_f of many sequences of numbers at once, (B, T); one pass for a decoder, which is its own causal model."""
     encode = torch.vmap(model.encode)
-    stack = getattr(model, "stack", model)
-    if stack.causal:
+    if getattr(model, "stack", model).causal:
         return encode(x_BT[:, :, None])[:, :, 0]
     return torch.stack([encode(x_BT[:, :t, None])[:, -1, 0] for t in range(1, x_BT.shape[1] + 1)], 1)
 
 
 def function_of(direction: str) -> AttentionStack:
-    """What a candidate of this direction is to imitate: the other architecture's function, at width 1."""
+    """The function that a candidate of this direction imitates: the other architecture's, at width 1."""
     one_of("direction", direction, DIRECTIONS)
     return theorem_4_1_decoder(1) if direction == "encoder" else theorem_4_2_encoder(1)
 
@@ -154,21 +152,16 @@ def imitation_study(
         "step": [min(steps, (i + 1) * window) for i in range(len(chunks))],
         "loss": [sum(chunk) / len(chunk) for chunk in chunks],
         "axis": axis.tolist(),
-        "error": short(errors(model, function, plane_BT).amax(1).view(GRID, GRID)),
-        "line_x1": short(line_BT[:, 0]),
+        "error": errors(model, function, plane_BT).amax(1).view(GRID, GRID).round(decimals=4).tolist(),
+        "line_x1": line_BT[:, 0].round(decimals=4).tolist(),
         "line_error": errors(model, function, line_BT).amax(1).tolist() if len(line_BT) else [],
         "line_forced": forced_B.tolist(),
     }
     return metrics, curves
 
 
-def short(values: Tensor) -> list:
-    """Numbers for a picture: four digits after the point."""
-    return torch.round(values, decimals=4).tolist()
-
-
 def refutation(direction: str, model: Candidate) -> dict[str, Any]:
-    """What the refuter finds of a model; ``case`` says why where the proof does not cover it."""
+    """The refuter's verdict on a model; ``case`` says why where the proof does not cover it."""
     try:
         found = refute_encoder(model) if direction == "encoder" else refute_decoder(model)
     except ValueError as error:

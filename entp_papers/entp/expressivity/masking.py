@@ -30,7 +30,7 @@ RANGE = 1000  # binary exponents that a geometric mask may use on either side; f
 
 
 class Pair(NamedTuple):
-    """What is appended to queries and to keys at C = 1, both (n, d)."""
+    """Entries appended to queries and to keys at C = 1, both (n, d)."""
 
     queries_nd: Tensor
     keys_nd: Tensor
@@ -47,7 +47,7 @@ class MaskError(NamedTuple):
 
 
 def augmentation(basis: Basis, constant: float) -> tuple[Tensor, Tensor]:
-    """What to append to the queries and to the keys, both (n, d), so that the added scores are about -C [i < j].
+    """Entries appended to queries and to keys, both (n, d), whose added scores are about -C [i < j].
 
     A tensor's rows are the a_i: query i gets a_i, key i gets -C (a_1 + ... + a_{i-1}). Raises ValueError where C is
     not positive and finite.
@@ -100,16 +100,6 @@ def mask_error(basis: Basis, constant: float, seed: int = 0, width: int = 8, tri
         error_nD = simulated_attention(q_nD, k_nD, v_nD, basis, constant) - causal_attention(q_nD, k_nD, v_nD)
         worst = max(worst, float(error_nD.abs().max()))
     return MaskError(worst, score_error(basis))
-
-
-def output_bound(error: float, constant: float, n: int, score_range: float) -> float:
-    """Bound on the output error for values in [-1, 1] and scores q·k within ``score_range`` of each other.
-
-    Visible scores off by C e move at most tanh(C e / 2) of the weight; hidden keys keep at most
-    n exp(score_range - C (1 - 2 e)) of it.
-    """
-    leak = n * math.exp(min(0.0, score_range - constant * (1 - 2 * error)))
-    return 2 * min(1.0, math.tanh(constant * error / 2) + leak)
 
 
 def exact_basis(n: int) -> Tensor:
@@ -166,15 +156,19 @@ def dyadic_basis(n: int, d: int | None = None, generator: Generator | None = Non
     return Pair(torch.cat(queries, 1), torch.cat(keys, 1))
 
 
+def longest_block(error: float) -> int:
+    """Positions that one entry of a geometric mask can serve in float64 at this score error."""
+    return math.floor(2 * RANGE / -math.log2(error)) - 1
+
+
 def geometric_basis(n: int, d: int, error: float) -> Pair:
     """A mask with score error ``error`` whose hidden scores fall without bound: -B^(j - i - 1) with B = 1/error.
 
     Each dimension serves the keys of one block of ceil(n / d) positions. Raises ValueError where float64 has not the
     range for the blocks.
     """
-    block = -(-n // d)
-    bits = -math.log2(error)
-    if (block + 1) * bits > 2 * RANGE:
+    block, bits = -(-n // d), -math.log2(error)
+    if block > longest_block(error):
         raise ValueError(f"{block} positions per dimension at error {error:g}: float64 has the range for fewer")
     i_n = torch.arange(n, dtype=torch.float64)
     start_d = block * torch.arange(d, dtype=torch.float64)
@@ -202,31 +196,22 @@ KINDS: dict[str, Callable[[int, int, float, int], Basis]] = {
 DRAWN = ("random", "dyadic")
 
 
-def dimensions_needed(
-    kind: str,
-    n: int,
-    tolerance: float = 0.25,
-    constant: float = 1.0,
-    seeds: Sequence[int] = range(8),
-    limit: int = 2**40,
-) -> int:
-    """Smallest d at which the added scores are within ``tolerance`` of the mask's.
+def dimensions_needed(kind: str, n: int, error: float = 0.25, seed: int = 0, limit: int = 2**40) -> int:
+    """Smallest d at which the ``score_error`` of a mask is at most ``error``; of drawn ones its mean over eight seeds.
 
-    Scores are multiplied by C, so ``score_error`` must be at most tolerance / C; where vectors are random, its mean
-    over the seeds. The d is found by doubling, then bisection: to one dimension, or to 5 % where vectors are random.
-    Raises ValueError for an unknown kind, for tolerance / C of 1/2 or more, where a mask need hide nothing, and where
-    ``limit`` dimensions are too few.
+    Found by doubling, then bisection: to one dimension, or to 5 % where vectors are random. Raises ValueError for an
+    unknown kind, for an error of 1/2 or more, where a mask need hide nothing, and where ``limit`` dimensions are too
+    few.
     """
     if kind not in KINDS:
         raise ValueError(f"kind = {kind!r}: must be one of {', '.join(KINDS)}")
-    error = tolerance / constant
     if not 0 < error < 0.5:
-        raise ValueError(f"tolerance / constant = {error:g}: must lie between 0 and 1/2")
+        raise ValueError(f"error = {error:g}: must lie between 0 and 1/2")
+    seeds = range(seed, seed + 8) if kind in DRAWN else [seed]
 
     def enough(d: int) -> bool:
         try:
-            errors = [score_error(KINDS[kind](n, d, error, seed)) for seed in (seeds if kind in DRAWN else seeds[:1])]
-            return sum(errors) / len(errors) <= error * (1 + 1e-9)
+            return sum(score_error(KINDS[kind](n, d, error, s)) for s in seeds) / len(seeds) <= error * (1 + 1e-9)
         except ValueError:  # too few dimensions for the construction
             return False
 
@@ -234,7 +219,7 @@ def dimensions_needed(
     while not enough(high):
         high *= 2
         if high > limit:
-            raise ValueError(f"{kind} for {n} tokens within {error:g}: more than {limit} dimensions")
+            raise ValueError(f"limit = {limit}: {kind} for {n} tokens within {error:g} needs more dimensions")
     low = high // 2
     while high - low > (max(1, low // 20) if kind in DRAWN else 1):
         middle = (low + high) // 2
@@ -243,10 +228,7 @@ def dimensions_needed(
 
 
 def dimension_table(
-    lengths: Sequence[int] = (16, 32, 64, 128, 256),
-    kinds: Sequence[str] = tuple(KINDS),
-    tolerance: float = 0.25,
-    seed: int = 0,
+    lengths: Sequence[int], tolerance: float = 0.25, seed: int = 0
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
     """Dimensions needed by length and kind, at C = 1 and for eight seeds from ``seed`` on.
 
@@ -254,12 +236,8 @@ def dimension_table(
     curves: "n" and one list per kind.
     """
     curves = {"n": [int(n) for n in lengths]}
-    metrics = {}
-    x = torch.tensor(curves["n"], dtype=torch.float64).log()
-    for kind in kinds:
-        curves[kind] = [dimensions_needed(kind, n, tolerance, 1.0, range(seed, seed + 8)) for n in curves["n"]]
-        y = torch.tensor(curves[kind], dtype=torch.float64).log()
-        if len(curves["n"]) > 1:
-            centred = x - x.mean()
-            metrics[f"exponent_{kind}"] = float(centred @ y / (centred @ centred))
-    return metrics, curves
+    curves |= {kind: [dimensions_needed(kind, n, tolerance, seed) for n in curves["n"]] for kind in KINDS}
+    x, *logs = torch.tensor(list(curves.values()), dtype=torch.float64).log()
+    centred = x - x.mean()
+    slopes = {f"exponent_{k}": float(centred @ y / (centred @ centred)) for k, y in zip(KINDS, logs, strict=True)}
+    return slopes, curves

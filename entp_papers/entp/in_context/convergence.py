@@ -1,4 +1,4 @@
-"""Where the curves of notebook 08 end: which are flat, and what late points say beside all points.
+"""Convergence of the curves of notebook 08: which are flat, and errors at late points besides those at all.
 
 The rules were written down before the runs of the ``overnight`` tier (docs/journal). A comparison whose arms are
 flat is one of where they end; any other is one after so many steps, and is said to be.
@@ -8,20 +8,19 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.experiments.beside import committed
-from entp_lib.experiments.changes import LONGER
-from entp_lib.experiments.experiment import Experiment, select
-from entp_lib.experiments.frames import interval_text
+from entp_lib.experiments.budgets import EQUAL_FORWARDS
+from entp_lib.experiments.compare_with_committed import committed
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import interval_text, select
 from entp_lib.records.store import Record, Store
-from entp_papers.entp.in_context.experiment import AT_LOWER_RATE, gap, table
-from entp_papers.entp.in_context.flat import flatness, task_of
+from entp_papers.entp.in_context.experiment import AT_LOWER_RATE, flatness, gap, table, task_of
 
 REGRESSION = ("linear", "sparse", AT_LOWER_RATE)  # the classes of Figure 7
-COMPARED = (("decoder", "entp"), (LONGER, "entp"), ("decoder", "hybrid"))  # first − second
+COMPARED = (("decoder", "entp"), (EQUAL_FORWARDS, "entp"), ("decoder", "hybrid"))  # first − second
 
 
 def stage(records: Sequence[Record]) -> str:
-    """What is said of a comparison of the arms in ``records``: "flat" where all are, else "after 10,000 steps"."""
+    """Stage of a comparison of the arms in ``records``: "flat" where all are, else "after 10,000 steps"."""
     found = flatness(records)
     if found["flat"].all():
         return "flat"

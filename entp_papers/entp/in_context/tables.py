@@ -1,15 +1,16 @@
-"""What notebook 08 shows of its records: errors by number of examples, shifts, compute, settings.
+"""Tables of notebook 08: errors by number of examples, shifts, compute, settings.
 
 Errors are divided by E[y²] throughout. Classical learners have their names in the place of arms.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
+from entp_lib.experiments.budgets import EQUAL_FORWARDS
 from entp_lib.experiments.frames import curves
 from entp_lib.records.store import Record
-from entp_papers.entp.in_context.experiment import LONGER, table, task_of
+from entp_papers.entp.in_context.experiment import table, task_of
 from entp_papers.entp.in_context.tiers import ALL
 
 PROMPTS = ("standard", "scaled", "orthogonal", "noisy")
@@ -18,18 +19,6 @@ SMALL = 0.1  # of error: where a model comes below it, figures are logarithmic
 # What a class is held against; None: the learner with the lowest error. Least squares is no measure of functions that
 # are not linear: with d examples it interpolates, and the expectation of its error is not finite.
 REFERENCES = {"linear": ("least squares",), "sparse": ("least squares", LASSO), "network": None, "tree": None}
-# The learners that figures draw, each with its line style and marker; no two of a class share either.
-STYLES = {
-    "least squares": ("--", "x"),
-    "3 nearest neighbours": (":", "o"),
-    "averaging": ("-.", "+"),
-    "ridge": ((0, (8, 2)), "1"),
-    LASSO: ((0, (8, 2)), "2"),
-    "trained network": ((0, (2, 1)), "*"),
-    "greedy tree": ("-", "1"),
-    "greedy tree, any depth": ((0, (1, 3)), "s"),
-    "gradient boosting (xgboost)": ("-.", "+"),
-}
 
 
 def by_examples(records: Sequence[Record], prompts: str = "standard") -> pd.DataFrame:
@@ -62,20 +51,6 @@ def learners_by_examples(studies: Sequence[Record], prompts: str = "standard") -
             part["standard_error"] = r.curves[f"{prompts} | {name} | error"]
             parts.append(pd.DataFrame(part))
     return pd.concat(parts, ignore_index=True)
-
-
-def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Means over seeds; the noise of prompts (``standard_error`` of the mean) apart from that of seeds (low, high)."""
-    return (
-        frame.groupby(["function", "arm", "examples"], sort=False)
-        .agg(
-            error=("error", "mean"),
-            low=("error", "min"),
-            high=("error", "max"),
-            standard_error=("standard_error", lambda e: (e**2).sum() ** 0.5 / len(e)),
-        )
-        .reset_index()
-    )
 
 
 def missing(studies: Sequence[Record], function: str) -> list[str]:
@@ -121,7 +96,7 @@ def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFram
                 errors = part.groupby("examples")["error"].mean()
                 first = {dims[function] - 1} & set(errors.index) if prompts == "orthogonal" else set()
                 for n in sorted(first | {errors.index.max()}):
-                    if arm in (*ALL, LONGER):
+                    if arm in (*ALL, EQUAL_FORWARDS):
                         rows.setdefault((function, prompts, n), {})[arm] = errors[n]
                     elif errors[n] < rows[function, prompts, n].get("its error", float("inf")):
                         rows[function, prompts, n] |= {"reference": arm, "its error": errors[n]}
@@ -153,38 +128,29 @@ def above_best(settings: Sequence[Record], records: Sequence[Record]) -> pd.Data
     return pd.DataFrame({"setting of the runs": ours, "best on the grid": best, "difference": ours - best})
 
 
-def draw(ax, models: pd.DataFrame, learners: pd.DataFrame, absent: Iterable[str] = ()) -> None:
-    """Error by number of examples of one class, both frames ``over_seeds``; learners in grey, absent ones named.
+def draw(ax, records: Sequence[Record], studies: Sequence[Record], function: str, prompts: str = "standard") -> None:
+    """Error by number of examples of one class of functions, with its ``REFERENCES`` in grey.
 
-    Line: mean over seeds; band: lowest to highest seed; bars: two standard errors of the mean over prompts. A learner's
-    error more than twenty times beyond the axis interrupts its line, and an arrow at the top names it.
-    The axis is logarithmic where a model comes below ``SMALL``, as small errors lie on each other otherwise.
+    Line: mean over seeds; band: lowest to highest seed. The axis is logarithmic where a model comes below ``SMALL``, as
+    small errors lie on each other otherwise; it ends a little beyond the models, and a learner may leave it.
     """
-    from entp_lib.experiments.figures import ARMS, PALETTE, draw_arm, plain_ticks, tell_apart
+    from entp_lib.experiments import figures
 
+    models, learners = (
+        frame[frame["function"] == function]
+        for frame in (by_examples(records, prompts), learners_by_examples(studies, prompts))
+    )
+    learners = learners[learners["arm"].isin(references(studies, function))]
+    grey = {name: ("--", "x") if name == "least squares" else (":", "+") for name in learners["arm"]}
+    looks = {name: figures.Look(figures.PALETTE["baseline"], name, *line, 1.1) for name, line in grey.items()}
+    figures.lines(ax, models, "examples", "error")
+    figures.lines(ax, learners, "examples", "error", looks=looks, errorbar=None)
+    means = models.groupby(["arm", "examples"])["error"].mean()
+    top = max(1.2, 1.1 * models["error"].max())
     ax.axhline(1, color="grey", lw=0.6)
-    for arm, part in models.groupby("arm", sort=False):
-        x, y = part["examples"], part["error"]
-        draw_arm(ax, arm, x, y, part["low"], part["high"])
-        ax.errorbar(x, y, 2 * part["standard_error"], color=ARMS[arm].colour, ls="none", elinewidth=0.8)
-    tell_apart(ax)
-    top, grey = max(1.2, 1.1 * models["high"].max()), PALETTE["baseline"]
-    for arm, (style, marker) in STYLES.items():
-        part = learners[learners["arm"] == arm]
-        if len(part):
-            error, every = part["error"].where(part["error"] < 20 * top), max(1, len(part) // 6)
-            mark = {"marker": marker, "ms": 4.5, "mfc": "none", "markevery": every}
-            ax.plot(part["examples"], error, color=grey, ls=style, lw=1.1, label=arm, **mark)
-            if error.isna().any():
-                first = part["examples"][error.isna()].iloc[0]
-                side = "left" if first <= part["examples"].max() / 2 else "right"
-                box = {"fc": "white", "ec": "none", "pad": 0.6}
-                ax.text(first, top, f"↑ {arm}", fontsize=6, color=grey, ha=side, va="top", bbox=box, zorder=5)
-    for name in absent:
-        ax.plot([], [], lw=0, label=name.replace(": ", ":\n"))
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.set(xlabel="examples in context", ylim=(0, top))
-    if models["error"].min() < SMALL:
+    ax.set(xlabel="examples in context", ylabel="squared error / E[y²]", ylim=(0, top))
+    if means.min() < SMALL:
         ax.set_yscale("log")
-        ax.set_ylim(0.8 * models["low"].clip(lower=SMALL / 100).min(), top)
-        plain_ticks(ax.yaxis, (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1))
+        ax.set_ylim(0.8 * max(models["error"].min(), SMALL / 100), top)
+        figures.plain_ticks(ax.yaxis, (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1))

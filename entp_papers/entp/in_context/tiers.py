@@ -1,4 +1,4 @@
-"""What each tier runs of in-context learning: the model, the training, the function classes and what goes with them."""
+"""Tiers of in-context learning: the model, the training, the function classes and what goes with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +48,19 @@ class InContextTier:
     baselines: dict[str, int]
 
 
+MODEL = dict(n_layers=3, n_heads=4, width=64, position_std=1.0, input_std=1.0)
+TRAIN = dict(
+    batch_size=64,
+    max_lr=3e-3,  # the better for the decoder on the grid, and as good as any for ENTP
+    min_lr=3e-4,
+    warmup_steps=100,
+    betas=(0.9, 0.95),
+    weight_decay=0.0,
+    eval_sequences=512,
+    final_eval_sequences=1280,
+)
+TASK, SPARSE = dict(dims=3, points=6), dict(dims=3, points=6, sparsity=1)
+
 # gpu is meant for half an hour of an H200 per experiment, by counted operations; paper is the schedule of Garg et al.
 # docs/costs.md extrapolates what both would cost.
 TIERS = {
@@ -67,22 +80,13 @@ TIERS = {
         baselines=dict(prompts=32, costly_prompts=2),
     ),
     "quick": InContextTier(
-        model=dict(n_layers=3, n_heads=4, width=64, position_std=1.0, input_std=1.0),
-        train=dict(
-            batch_size=64,
-            max_lr=3e-3,  # the better for the decoder on the grid, and as good as any for ENTP
-            min_lr=3e-4,
-            warmup_steps=100,
-            betas=(0.9, 0.95),
-            weight_decay=0.0,
-            eval_sequences=512,
-            final_eval_sequences=1280,
-        ),
+        model=MODEL,
+        train=TRAIN,
         runs={
-            "linear": FunctionRuns(dict(dims=3, points=6), ALL, 500),
-            "sparse": FunctionRuns(dict(dims=3, points=6, sparsity=1), BOTH, 500),
-            "network": FunctionRuns(dict(dims=3, points=6), BOTH, 300),
-            "tree": FunctionRuns(dict(dims=3, points=6, depth=2), BOTH, 300),
+            "linear": FunctionRuns(TASK, ALL, 500),
+            "sparse": FunctionRuns(SPARSE, BOTH, 500),
+            "network": FunctionRuns(TASK, BOTH, 300),
+            "tree": FunctionRuns({**TASK, "depth": 2}, BOTH, 300),
         },
         equal_compute=("linear",),
         seeds=5,
@@ -92,21 +96,9 @@ TIERS = {
     ),
     # To convergence: twenty times quick's steps on the two classes that the paper's main figure has.
     "overnight": InContextTier(
-        model=dict(n_layers=3, n_heads=4, width=64, position_std=1.0, input_std=1.0),
-        train=dict(
-            batch_size=64,
-            max_lr=3e-3,
-            min_lr=3e-4,
-            warmup_steps=100,
-            betas=(0.9, 0.95),
-            weight_decay=0.0,
-            eval_sequences=1024,
-            final_eval_sequences=4096,
-        ),
-        runs={
-            "linear": FunctionRuns(dict(dims=3, points=6), ALL, 10_000),
-            "sparse": FunctionRuns(dict(dims=3, points=6, sparsity=1), BOTH, 10_000),
-        },
+        model=MODEL,
+        train={**TRAIN, "eval_sequences": 1024, "final_eval_sequences": 4096},
+        runs={"linear": FunctionRuns(TASK, ALL, 10_000), "sparse": FunctionRuns(SPARSE, BOTH, 10_000)},
         equal_compute=("linear", "sparse"),
         seeds=5,
         evaluations=100,
@@ -115,16 +107,7 @@ TIERS = {
     ),
     "gpu": InContextTier(
         model=dict(n_layers=6, n_heads=4, width=128, **SCALES),
-        train=dict(
-            batch_size=64,
-            max_lr=5e-4,
-            min_lr=5e-5,
-            warmup_steps=500,
-            **ADAM,
-            precision="bf16",
-            eval_sequences=512,
-            final_eval_sequences=1280,
-        ),
+        train={**TRAIN, **ADAM, "max_lr": 5e-4, "min_lr": 5e-5, "warmup_steps": 500, "precision": "bf16"},
         runs={
             "linear": FunctionRuns(dict(curriculum_every=160), ALL, 8000),
             "sparse": FunctionRuns(dict(curriculum_every=160), ALL, 8000),
@@ -139,16 +122,15 @@ TIERS = {
     ),
     "paper": InContextTier(
         model=dict(n_layers=12, n_heads=8, width=256, **SCALES),
-        train=dict(
-            batch_size=64,
-            max_lr=1e-4,
-            min_lr=1e-4,
-            warmup_steps=0,
+        train={
+            **TRAIN,
             **ADAM,
-            precision="bf16",
-            eval_sequences=1280,
-            final_eval_sequences=1280,
-        ),
+            "max_lr": 1e-4,
+            "min_lr": 1e-4,
+            "warmup_steps": 0,
+            "precision": "bf16",
+            "eval_sequences": 1280,
+        },
         runs={
             name: FunctionRuns(dict(curriculum_every=2000), ALL, 500_000)
             for name in ("linear", "sparse", "network", "tree")

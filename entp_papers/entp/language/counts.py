@@ -1,4 +1,4 @@
-"""What counting alone predicts of a text: unigrams, bigrams and trigrams of its training part, scored like a model.
+"""Predictions from counts of a text: unigrams, bigrams and trigrams of its training part, scored like a model.
 
     P(c | context) = (n(context c) + δ) / (n(context) + δ V)
 
@@ -24,7 +24,7 @@ LARGEST = 256  # symbols; counts of trigrams are a table of V³
 
 
 def counted(tokens_S: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
-    """How often each sequence of ``order`` tokens occurs, (V,) * order."""
+    """Counts of each sequence of ``order`` tokens, (V,) * order."""
     ends, index = len(tokens_S) - order + 1, 0
     for place in range(order):
         index = index * vocabulary + tokens_S[place : place + ends].astype(np.int64)

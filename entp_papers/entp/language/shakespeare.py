@@ -14,12 +14,12 @@ better part of an hour on one core, ENTP wants a GPU.
 
 import pandas as pd
 
-from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, no_claims, twins
+from entp_lib.config import SIZES, TrainConfig
+from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import published
+from entp_lib.experiments.plans import PlannedRun, run_of, twins
 from entp_lib.records.store import Record, Store
 from entp_lib.statistics import to_figures
-from entp_lib.tasks import Text
 
 # nanoGPT's split: the last tenth, here from a speech's beginning.
 TASK = dict(
@@ -48,9 +48,7 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Both architectures at the authors' setting, which is the only one."""
     if tier != "paper":
         return []
-    task = Text(**TASK)
-    model = ModelConfig.from_size("small", architecture="decoder", vocab_size=task.vocab_size, max_length=task.length)
-    return twins(RunConfig("shakespeare", tier, "text", TASK, model, TRAIN), ("decoder", "entp"), seeds or 1)
+    return twins(run_of("shakespeare", tier, "text", TASK, SIZES["small"], TRAIN), ("decoder", "entp"), seeds or 1)
 
 
 def complete(store: Store) -> list[Record]:
@@ -93,11 +91,11 @@ def courses(store: Store) -> pd.DataFrame:
 
 
 SHAKESPEARE = Experiment(
-    name="shakespeare",
-    version=1,
-    title="The trainer against the authors' logs of Shakespeare",
-    notebook="09_openwebtext",
-    plan=plan,
-    measure=no_claims,
+    "shakespeare",
+    1,
+    "The trainer against the authors' logs of Shakespeare",
+    "09_openwebtext",
+    plan,
+    no_claims,
     changeable=False,
 )

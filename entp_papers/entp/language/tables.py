@@ -1,4 +1,4 @@
-"""What records of language modelling say: losses by arm, schedule and prefix length, beside counted n-grams."""
+"""Tables of language modelling: losses by arm, schedule and prefix length, beside counted n-grams."""
 
 import math
 from collections.abc import Sequence
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.config import RunConfig
-from entp_lib.experiments.changes import LONGER
-from entp_lib.experiments.experiment import select
-from entp_lib.experiments.frames import by_position, curves, gap_table, paired, paired_within
+from entp_lib.experiments.budgets import EQUAL_FORWARDS
+from entp_lib.experiments.frames import by_position, curves, gap_table, paired, select
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures
 from entp_lib.tasks import Text
@@ -25,7 +24,7 @@ COMPARISONS = {
     "rates swapped, last": (LAST, SWAPPED, "decoder"),
     "Table 8, lowest": (LOWEST, TABLE_8, "decoder"),
     "Table 8, last": (LAST, TABLE_8, "decoder"),
-    "equal token-forwards, last": (LAST, TABLE_8, LONGER),
+    "equal token-forwards, last": (LAST, TABLE_8, EQUAL_FORWARDS),
 }
 CLAIMS = {
     "T3-loss": "as published: rates swapped, lowest",
@@ -42,7 +41,7 @@ def trained(records: Sequence[Record]) -> list[Record]:
 
 
 def trained_positions(records: Sequence[Record]) -> str:
-    """How many positions of a window decoder and ENTP learn from, where one of them does not learn from all."""
+    """Remark on the positions of a window that decoder and ENTP learn from; empty where both learn from all."""
     tasks = {r.config.model.architecture: Text(**r.config.task_params) for r in records}
     drawn = {name: task.prefixes or task.context for name, task in tasks.items()}
     if len(drawn) < 2 or all(drawn[name] == task.context for name, task in tasks.items()):
@@ -135,7 +134,7 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
         within = [n for n in lengths if (n >= FROM_POSITION) == longer]
         losses = prefix_losses(models, longer)
         means = losses.groupby("arm")["loss"].mean()
-        for budget, decoder in (("equal steps", "decoder"), ("equal token-forwards", LONGER)):
+        for budget, decoder in (("equal steps", "decoder"), ("equal token-forwards", EQUAL_FORWARDS)):
             values = paired(losses, "loss", decoder, "entp")
             if not len(values):
                 continue
@@ -150,14 +149,8 @@ def losses_by_range(records: Sequence[Record]) -> pd.DataFrame:
     )
 
 
-def gap_by_position(records: Sequence[Record], decoder: str) -> pd.DataFrame:
-    """A decoder's arm − ENTP, Table 8, in final validation loss by prefix length: mean and paired interval."""
-    found = paired_within(loss_by_position(select(records, schedule=TABLE_8)), "loss", decoder, "entp", "position")
-    return gap_table(dict(found.items())).rename_axis("position")
-
-
 def samples(records: Sequence[Record]) -> list[tuple[str, str, str]]:
-    """What the first seed's models wrote: run, prompt and continuation, prompt by prompt."""
+    """Texts that the first seed's models wrote: run, prompt and continuation, prompt by prompt."""
     first = [r for r in records if r.config.model_seed == records[0].config.model_seed]
     names = {r.id: f"{r.labels['arm']}, {r.labels['schedule']}" for r in first}
     found = [

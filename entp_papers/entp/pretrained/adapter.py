@@ -61,7 +61,7 @@ class Adapted(nn.Module):
         self.architecture, self.method, self.token_budget = architecture, method, token_budget
         self.body = body
         body.set_input_embeddings(nn.Embedding(1, width).to(own_VD).requires_grad_(False))
-        self.is_causal = sees_only_the_past(body, width)
+        self.is_causal = not sees_the_future(body, width, lifted=False)
         if architecture == "entp" and self.is_causal:
             check_can_be_lifted(body, width)
 
@@ -131,46 +131,33 @@ def causal_mask(x_BTD: Tensor) -> Tensor:
 
 
 def cacheless(body: nn.Module) -> dict[str, bool]:
-    """What keeps a decoder from filling a cache that nothing reads."""
+    """Options that keep a decoder from filling a cache that nothing reads."""
     return {"use_cache": False} if hasattr(body.config, "use_cache") and "use_cache" in vars(body.config) else {}
 
 
 @torch.no_grad()
-def first_state(body: nn.Module, x_BTD: Tensor, lifted: bool) -> Tensor:
-    """The body's output at the first of a few tokens, with its own mask or with one of zeros."""
-    batch, tokens, _ = x_BTD.shape
-    mask = x_BTD.new_zeros(batch, 1, tokens, tokens) if lifted else None
-    return body(inputs_embeds=x_BTD, attention_mask=mask, **cacheless(body)).last_hidden_state[:, 0]
-
-
-def probes(body: nn.Module, width: int) -> tuple[Tensor, Tensor]:
-    """Two inputs that differ in their last token."""
+def sees_the_future(body: nn.Module, width: int, lifted: bool) -> bool:
+    """Whether the first token's output moves with the last token, under the body's own mask or under one of zeros."""
     generator = torch.Generator().manual_seed(0)
-    like = next(body.parameters())
-    x = torch.randn(1, 4, width, generator=generator).to(like)
-    y = x.clone()
-    y[:, -1] = torch.randn(width, generator=generator).to(like)
-    return x, y
-
-
-def sees_only_the_past(body: nn.Module, width: int) -> bool:
-    """Whether the first token's output stays the same when the last token changes: asked of the body itself."""
-    x, y = probes(body, width)
-    return torch.equal(first_state(body, x, False), first_state(body, y, False))
+    x_BTD = torch.randn(1, 4, width, generator=generator).to(next(body.parameters()))
+    y_BTD = x_BTD.clone()
+    y_BTD[:, -1] = torch.randn(width, generator=generator).to(x_BTD)
+    mask = x_BTD.new_zeros(1, 1, 4, 4) if lifted else None
+    options = dict(attention_mask=mask, **cacheless(body))
+    x, y = (body(inputs_embeds=z_BTD, **options).last_hidden_state[:, 0] for z_BTD in (x_BTD, y_BTD))
+    return not torch.equal(x, y)
 
 
 def check_can_be_lifted(body: nn.Module, width: int) -> None:
     """ConfigError where the first token does not see the last one though the mask says it may."""
-    name = body.config.model_type
     try:
-        x, y = probes(body, width)
-        moved = not torch.equal(first_state(body, x, True), first_state(body, y, True))
+        moved = sees_the_future(body, width, lifted=True)
     except (ValueError, RuntimeError, TypeError, IndexError):
         moved = False
     require(
         moved,
-        f"architecture = 'entp': the causal mask of a {name!r} cannot be lifted (an explicit mask changes nothing, as "
-        "in recurrent models); use one whose layers attend, such as 'llama', 'gpt2' or a BERT",
+        f"architecture = 'entp': the causal mask of a {body.config.model_type!r} cannot be lifted (an explicit mask "
+        "changes nothing, as in recurrent models); use one whose layers attend, such as 'llama', 'gpt2' or a BERT",
     )
 
 

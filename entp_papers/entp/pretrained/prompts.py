@@ -1,15 +1,28 @@
-"""Table 5's prompt: code of Algorithm 2, a list of seeds, a question; its answer; and how an answer is read.
+"""Count3 and Count2 as text: Table 5's prompt and how answers are read, and a language model in the library's loop.
 
-Our text of the paper lacks three lines of the printed code (the length, the counter's start and its step), without
-which it does not run; they are put back here, and the code gives the printed output.
+A prompt is the code of Algorithm 2, a list of seeds and a question. Our text of the paper lacks three lines of the
+printed code (the length, the counter's start and its step), without which it does not run; they are put back here.
+
+The loss is on the answer alone (appendix C.1), on all of its tokens; scores are on the numbers that the function
+generated. The beginning that all prompts of a batch share, Table 5's code, is run once for the whole batch: in a causal
+model its keys and values do not depend on what follows, so that values and gradients are the same (``test_prompts``).
+
+Letters: B batch, T tokens, S shared tokens, R the others, N wanted positions, V vocabulary.
 """
 
 import ast
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from entp_lib.models.entp import Part
+from entp_lib.tasks import Batch, Counting, Task
 from entp_lib.validation import one_of, require
 
 COUNT3_CODE = """def f(x: list[int]) -> int:
@@ -44,7 +57,7 @@ def question(seed: Sequence[int], more: int, order: int, with_code: bool) -> str
 
 
 def as_list(numbers: Sequence[int]) -> str:
-    """The numbers as Python prints a list: what the model is to answer."""
+    """The numbers as Python prints a list: the answer that is asked for."""
     return str([int(x) for x in numbers])
 
 
@@ -54,58 +67,156 @@ def read_answer(text: str, length: int) -> list[int] | None:
     What follows the list does not matter: a model that was not taught to stop goes on writing.
     """
     found = re.match(r"\s*(\[[^\[\]]*\])", text)
-    if found is None:
-        return None
     try:
-        numbers = ast.literal_eval(found[1])
+        numbers = ast.literal_eval(found[1]) if found else []
     except (ValueError, SyntaxError):
         return None
-    if len(numbers) != length or any(type(x) is not int for x in numbers):
-        return None
-    return numbers
+    return numbers if len(numbers) == length and all(type(x) is int for x in numbers) else None
 
 
-@dataclass(frozen=True)
-class Judged:
-    """One answer: what was asked, what came, and how it was judged (``right``, ``wrong`` or ``invalid``)."""
+def judged(text: str, sequence: Sequence[int], seed_length: int) -> dict[str, Any]:
+    """Judge an answer by the whole sequence: "right" (every number is, those of the seed too), "wrong" or "invalid".
 
-    asked: list[int]
-    right: list[int]
-    text: str
-    verdict: str
-    right_numbers: int  # of those after the seed, 0 where the answer is invalid
-
-
-def judged(text: str, sequence: Sequence[int], seed_length: int) -> Judged:
-    """``text`` against the whole sequence: right only if every number is, those of the seed included."""
-    wanted = [int(x) for x in sequence]
-    found = read_answer(text, len(wanted))
-    if found is None:
-        return Judged(wanted[:seed_length], wanted, text, "invalid", 0)
-    hits = sum(a == b for a, b in zip(found[seed_length:], wanted[seed_length:], strict=True))
-    return Judged(wanted[:seed_length], wanted, text, "right" if found == wanted else "wrong", hits)
+    ``numbers_right`` counts those after the seed, of ``numbers``; 0 where the answer is invalid.
+    """
+    right = [int(x) for x in sequence]
+    found = read_answer(text, len(right))
+    verdict = "invalid" if found is None else "right" if found == right else "wrong"
+    hits = sum(a == b for a, b in zip((found or [])[seed_length:], right[seed_length:], strict=False))
+    shown = {"asked": as_list(right[:seed_length]), "right": as_list(right), "answered": text[:120], "verdict": verdict}
+    return {"shown": shown, "verdict": verdict, "numbers_right": hits, "numbers": len(right) - seed_length}
 
 
-def tally(answers: Sequence[Judged]) -> dict[str, float]:
-    """Shares of answers by verdict, and of single numbers right (none of an invalid answer)."""
+def tally(answers: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Shares of ``judged`` answers by verdict, and of single numbers right (none of an invalid answer)."""
     require(bool(answers), "no answers to count")
-    count = Counter(a.verdict for a in answers)
-    numbers = sum(len(a.right) - len(a.asked) for a in answers)
+    count = Counter(a["verdict"] for a in answers)
     return {
         "answers": len(answers),
         "exact_match": count["right"] / len(answers),
         "invalid": count["invalid"] / len(answers),
-        "numbers_right": sum(a.right_numbers for a in answers) / numbers,
+        "numbers_right": sum(a["numbers_right"] for a in answers) / sum(a["numbers"] for a in answers),
     }
 
 
-def examples(answers: Sequence[Judged], most: int = 5) -> dict[str, list[dict[str, str]]]:
+def examples(answers: Sequence[dict[str, Any]], most: int = 5) -> dict[str, list[dict[str, str]]]:
     """At most ``most`` answers that are right and as many that are not, for people to read."""
+    kinds = {kind: [a["shown"] for a in answers if (a["verdict"] == "right") == (kind == "right")] for kind in KINDS}
+    return {kind: found[:most] for kind, found in kinds.items()}
 
-    def shown(a: Judged) -> dict[str, str]:
-        return {"asked": as_list(a.asked), "right": as_list(a.right), "answered": a.text[:120], "verdict": a.verdict}
 
-    return {
-        "right": [shown(a) for a in answers if a.verdict == "right"][:most],
-        "wrong": [shown(a) for a in answers if a.verdict != "right"][:most],
-    }
+KINDS = ("right", "wrong")
+
+
+@dataclass(frozen=True)
+class PromptTask(Task):
+    """``counting`` as Table 5's prompts, with or without its code, in the tokens of ``tokenizer``.
+
+    Numbers have one digit, so that all prompts are equally long and a number is a token. ``answers``: how many answers
+    the model writes in the end. ConfigError where a number would be more than a token.
+    """
+
+    counting: Counting
+    tokenizer: Any = field(compare=False)
+    vocab_size: int
+    with_code: bool = True
+    answers: int = 16
+
+    def __post_init__(self):
+        largest = max(self.counting.symbols - 1, self.counting.length)
+        require(largest <= 10, f"symbols and length: numbers up to {largest - 1} have more digits than one")
+        digits = [self.ids(str(n)) for n in range(10)]
+        require(all(len(x) == 1 for x in digits), "the tokenizer makes more than one token of a digit")
+
+    def ids(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    @cached_property
+    def lengths(self) -> tuple[int, int]:
+        """Tokens of every prompt and of every answer, the end of the text included."""
+        prompt, answer = self.texts([[0] * (self.counting.length + 1)])[0]
+        return len(self.ids(prompt)), len(self.ids(answer)) + 1
+
+    @property
+    def length(self) -> int:
+        return sum(self.lengths) - 1
+
+    def texts(self, sequences) -> list[tuple[str, str]]:
+        """Prompt and answer of each whole sequence."""
+        seed = self.counting.seed_length
+        return [(question(x[:seed], len(x) - seed, self.counting.order, self.with_code), as_list(x)) for x in sequences]
+
+    def sequences(self, generator: torch.Generator, size: int, evaluating: bool = False) -> list[list[int]]:
+        return self.counting.sequences(generator, size, evaluating).tolist()
+
+    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+        """Whole texts; wanted are the answer's tokens, in evaluation only the numbers that the function generated."""
+        texts, end = self.texts(self.sequences(generator, size, evaluating)), self.tokenizer.eos_token_id
+        rows = [[*self.ids(prompt), *self.ids(answer), end] for prompt, answer in texts]
+        require(len({len(row) for row in rows}) == 1, "prompts differ in their tokens: numbers must have one digit")
+        ids_BT = torch.tensor(rows, device=generator.device)
+        inputs_BT, targets_BT = ids_BT[:, :-1], ids_BT[:, 1:]
+        wanted_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
+        wanted_BT[:, self.lengths[0] - 1 :] = True
+        if evaluating:
+            digits = torch.tensor([self.ids(str(n))[0] for n in range(10)])
+            wanted_BT &= torch.isin(targets_BT, digits.to(targets_BT))
+            wanted_BT &= wanted_BT.cumsum(1) > self.counting.seed_length
+        return Batch(inputs_BT, targets_BT, wanted_BT)
+
+    def samples(self, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
+        """Answers as the model writes them: shares by verdict, and a few of each kind."""
+        sequences = self.sequences(generator, self.answers, evaluating=True)
+        prompts = [prompt for prompt, _ in self.texts(sequences)]
+        texts = write(model.language_model, self.tokenizer, prompts, self.lengths[1])
+        found = [judged(t, x, self.counting.seed_length) for t, x in zip(texts, sequences, strict=True)]
+        return {"generated": tally(found), "examples": examples(found)}
+
+
+@torch.no_grad()
+def write(language_model: nn.Module, tokenizer, prompts: list[str], most: int) -> list[str]:
+    """Generate greedily after each prompt, ``most`` tokens or to the end of the text; prompts padded on the left."""
+    rows = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
+    longest, end = max(map(len, rows)), tokenizer.eos_token_id
+    ids_BT = torch.tensor([[end] * (longest - len(row)) + row for row in rows])
+    mask_BT = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+    was_training = language_model.training
+    language_model.eval()
+    greedy = dict(do_sample=False, temperature=None, top_p=None, top_k=None, pad_token_id=end, eos_token_id=end)
+    found_BT = language_model.generate(input_ids=ids_BT, attention_mask=mask_BT, max_new_tokens=most, **greedy)
+    language_model.train(was_training)
+    return tokenizer.batch_decode(found_BT[:, longest:], skip_special_tokens=True)
+
+
+class Prompted(nn.Module):
+    """A causal language model as ``model(inputs, wanted) -> logits``, the shared beginning of a batch run once."""
+
+    def __init__(self, language_model: nn.Module):
+        super().__init__()
+        self.language_model = language_model
+
+    def plan(self, wanted_BT: Tensor) -> list[Part]:
+        """One part: a causal model runs once."""
+        return [Part(wanted_BT)]
+
+    def forward(self, inputs_BT: Tensor, wanted: Tensor | Part, prompt_lengths_B: Tensor | None = None) -> Tensor:
+        """Logits (N, V) after the wanted positions; the vocabulary is looked at there alone."""
+        wanted_BT = wanted.wanted_BT if isinstance(wanted, Part) else wanted
+        adapted = hasattr(self.language_model, "peft_config")
+        whole = self.language_model.get_base_model() if adapted else self.language_model
+        body, head = whole.get_decoder(), whole.get_output_embeddings()
+        shared = min(shared_tokens(inputs_BT), int(wanted_BT.any(0).nonzero()[0]))
+        if shared < 2:
+            return head(body(input_ids=inputs_BT, use_cache=False).last_hidden_state[wanted_BT])
+        cache = body(input_ids=inputs_BT[:1, :shared], use_cache=True).past_key_values
+        for layer in cache.layers:
+            layer.keys, layer.values = (x.expand(len(inputs_BT), -1, -1, -1) for x in (layer.keys, layer.values))
+        rest_BRD = body(input_ids=inputs_BT[:, shared:], past_key_values=cache, use_cache=True).last_hidden_state
+        return head(rest_BRD[wanted_BT[:, shared:]])
+
+
+def shared_tokens(inputs_BT: Tensor) -> int:
+    """Number of tokens that all rows begin with; 0 for a single row, which shares with none."""
+    if len(inputs_BT) < 2:
+        return 0
+    return int((inputs_BT == inputs_BT[:1]).all(0).long().cumprod(0).sum())

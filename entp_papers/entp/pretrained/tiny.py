@@ -70,11 +70,7 @@ def built(kind: str, config: Callable) -> Callable[[], Any]:
 
 # By name and by what ``from_pretrained`` it stands for.
 TINY = {
-    "tiny-bert": {
-        "AutoModel": built("AutoModel", bert_config),
-        "AutoConfig": bert_config,
-        "AutoTokenizer": tokenizer,
-    },
+    "tiny-bert": {"AutoModel": built("AutoModel", bert_config), "AutoConfig": bert_config, "AutoTokenizer": tokenizer},
     "tiny-llama": {
         "AutoModelForCausalLM": built("AutoModelForCausalLM", llama_config),
         "AutoConfig": llama_config,

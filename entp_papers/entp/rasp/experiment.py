@@ -2,15 +2,23 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pandas as pd
+import torch
 
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
 from entp_lib.experiments.measurements import Check
+from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.store import Record
-from entp_papers.entp.rasp.checks import TRACED
+from entp_lib.validation import require
+from entp_papers.entp.rasp import programs
+from entp_papers.entp.rasp.constructed import constructed_count3, run_by_layer
+from entp_papers.entp.rasp.interpreter import Trace
+from entp_papers.entp.rasp.studies import TRACED, before_output
 
+LONGEST_OWN, LARGEST_OWN = 32, 255  # sequences of a reader's own
 FIGURE_2_SEED = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46]  # the first 12 of the paper's Figure 2
 
 TIERS: dict[str, dict[str, dict]] = {
@@ -65,7 +73,7 @@ def program_table(record: Record) -> pd.DataFrame:
 
 
 def shape_table(record: Record) -> pd.Series:
-    """The constructed model beside Lemma 6.3: its shape, and what went wrong."""
+    """Shape and wrong answers of the constructed model of Lemma 6.3."""
     m, p = record.metrics, record.config.params
     return pd.Series(
         {
@@ -85,6 +93,50 @@ def shape_table(record: Record) -> pd.Series:
     )
 
 
+@dataclass(frozen=True)
+class Parameters(NotebookParameters):
+    """Parameters of notebook 04: ``sequence``, 1 to 32 numbers from 0 to 255, is followed step by step."""
+
+    sequence: list = field(default_factory=lambda: [3, 1, 4, 1, 5, 9, 2, 6])
+
+    def __post_init__(self):
+        super().__post_init__()
+        length, right = len(self.sequence), f"1 to {LONGEST_OWN} numbers from 0 to {LARGEST_OWN}"
+        require(1 <= length <= LONGEST_OWN, f"sequence has {length} numbers: must be {right}")
+        for value in self.sequence:
+            require(
+                type(value) is int and 0 <= value <= LARGEST_OWN,
+                f"sequence: {value!r} is out of range: must be {right}",
+            )
+
+
+def step_by_step(x: Sequence[int]) -> pd.DataFrame:
+    """Intermediate values of Algorithm 4 on a sequence, and those that the constructed Transformer has in its states.
+
+    A column per token; rows are (value, "Algorithm 4" or "Transformer"), whole numbers. An element that pairs with all
+    n holds n in the program and 0 in the Transformer, which needs its pairs modulo n alone.
+    """
+    with Trace() as trace:
+        programs.count3_encoder(x)
+    steps = {step.name: step for step in trace.steps}
+    layers = before_output(run_by_layer(constructed_count3(len(x), max(x)), torch.tensor(x)))
+    held = {name: read(layers).round().long().tolist() for name, read in TRACED.items()}
+    rows = {
+        "n": (steps["n"].attention.sum(1), [last + 1 for last in held["n - 1"]]),
+        "last element, mod n": (steps["last element"].result, held["a_n"]),
+        "pairs of each element": (steps["pairs per element"].attention.sum(1), held["w"]),
+        "sum of the pairs": (steps["sum of pairs"].result, held["n · mean"]),
+        "Count3, the sum mod n": (steps["count mod n"].result, held["answer"]),
+    }
+    named = {
+        (value, who): list(row)
+        for value, pair in rows.items()
+        for who, row in zip(("Algorithm 4", "Transformer"), pair, strict=True)
+    }
+    index = pd.MultiIndex.from_tuples(named, names=["value", "by"])
+    return pd.DataFrame(list(named.values()), index=index, columns=[str(token) for token in x])
+
+
 def numbers_table(record: Record, masked: bool = False) -> pd.DataFrame:
     """The named numbers of every token of the shown sequence, in the order of the program; under a mask or not."""
     trace = record.metrics["trace"]
@@ -101,7 +153,7 @@ def precision_table(record: Record) -> pd.DataFrame:
 
 
 def decoder_table(record: Record) -> pd.DataFrame:
-    """The constructed decoders by size, beside the paper's: wrong answers by precision, and lengths with room for."""
+    """The constructed decoders and the paper's by size: wrong answers by precision, longest length that fits."""
     tried, paper = pd.DataFrame(record.curves), pd.DataFrame(record.metrics["paper"]).T
     asked, wrong = tried["asked"] + tried["hard_asked"], tried["wrong"] + tried["hard_wrong"]
     tried["found"] = wrong.astype(str) + " of " + asked.astype(str)
@@ -117,7 +169,7 @@ def decoder_table(record: Record) -> pd.DataFrame:
 
 
 def counters_table(record: Record) -> pd.DataFrame:
-    """Count3 in blocks of counters: steps by length, beside what Conjecture 6.1 asks for and what blocks need."""
+    """Count3 in blocks of counters: steps by length, with what Conjecture 6.1 asks for and what blocks need."""
     table = pd.DataFrame(record.curves).set_index("length")
     return table.assign(**{"n²": table.index**2, "2n^1.5 + 2n": (2 * table.index**1.5 + 2 * table.index).astype(int)})
 

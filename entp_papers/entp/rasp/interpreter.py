@@ -122,7 +122,7 @@ def select(k: Sequence[int], q: Sequence[int], pred: Predicate, causal: bool = F
 
 
 def sel_width(attention: ndarray) -> ndarray:
-    """How many keys each query selects, (n,)."""
+    """Number of keys that each query selects, (n,)."""
     return attention.sum(1, dtype=np.int64)
 
 

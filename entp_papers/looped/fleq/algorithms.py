@@ -13,25 +13,21 @@ from entp_lib.validation import one_of, require
 from entp_papers.looped.fleq import blocks
 from entp_papers.looped.fleq.frame import Maker
 from entp_papers.looped.fleq.programs import FleqProgram, fleq
+from entp_papers.studies import at_least
 
+SUMS = {"add": blocks.linear_block(1.0, 1.0), "sub": blocks.linear_block(1.0, -1.0)}
 COUNT = "count = add(count, one); if count <= 0 goto loop"  # from 1 - rounds
 
 
 def linear_functions(delta: float = 1e-7, symmetric: bool = False) -> dict[str, Maker]:
     """add, sub, mul and transp; ``delta`` and ``symmetric`` are those of the product."""
-    return {
-        "add": blocks.linear_block(1.0, 1.0),
-        "sub": blocks.linear_block(1.0, -1.0),
-        "mul": blocks.product_block(delta=delta, symmetric=symmetric),
-        "transp": blocks.transpose_block(),
-    }
+    product = blocks.product_block(delta=delta, symmetric=symmetric)
+    return SUMS | {"mul": product, "transp": blocks.transpose_block()}
 
 
 def calculator_functions(m: int, low: float = 0.1, high: float = 10.0) -> dict[str, Maker]:
     """The six operations of Theorem 4; 1/x on [low, high] and √x on [0, high] with m heads each and one more."""
-    return {
-        "add": blocks.linear_block(1.0, 1.0),
-        "sub": blocks.linear_block(1.0, -1.0),
+    return SUMS | {
         "mul": blocks.product_block(symmetric=True, delta=1e-5),
         "inv": blocks.sigmoid_block(blocks.inverse_sum(m, low, high), 1, torch.reciprocal),
         "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, high), 1, torch.sqrt),
@@ -60,7 +56,7 @@ def newton_inverse(a_dd: Tensor, rounds: int, functions: Mapping[str, Maker], st
     eigenvalues of A² have positive real parts.
     """
     one_of("start", start, ("transposed", "printed"))
-    require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
+    at_least(1, rounds=rounds)
     d = len(a_dd)
     scale = 1 / float(a_dd.abs().sum(0).max() * a_dd.abs().sum(1).max())
     text = f"""
@@ -79,7 +75,7 @@ def newton_inverse(a_dd: Tensor, rounds: int, functions: Mapping[str, Maker], st
 
 def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, functions: Mapping[str, Maker]) -> FleqProgram:
     """b ← A b / ‖A b‖, ``rounds`` times. Needs inv and sqrt; ‖A b‖² must stay in their ranges."""
-    require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
+    at_least(1, rounds=rounds)
     text = f"""
         At = transp(A)
     loop:
@@ -107,7 +103,7 @@ def linear_regression(
     x_kn: Tensor, y_n: Tensor, rate: float, steps: int, functions: Mapping[str, Maker]
 ) -> FleqProgram:
     """Gradient descent on ‖X^T w - y‖² / 2 from w = 0; the columns of X are the examples."""
-    require(steps >= 1, f"steps = {steps}: must be at least 1")
+    at_least(1, steps=steps)
     d = max(x_kn.shape)
     text = f"""
         Xt = transp(X)
@@ -165,7 +161,7 @@ def back_propagation(
 
     All gradients are computed by the program itself: there is no derivative outside the loop.
     """
-    require(rounds >= 1, f"rounds = {rounds}: must be at least 1")
+    at_least(1, rounds=rounds)
     h, d = len(w_hk), max(w_hk.shape)
     items = {"Wt": w_hk.T, "v": v_h, "ones": torch.ones(h), "rate": rate * torch.eye(d), "count": 1.0 - rounds}
     items |= dict.fromkeys(("z", "h", "ht", "o", "e", "s", "D", "st", "g", "xt", "dW", "dv"), 0.0)

@@ -27,6 +27,7 @@ from torch import Tensor
 from entp_lib.validation import one_of, require
 from entp_papers.looped.fleq.frame import BOUND, FAR, Block, Frame, Maker
 from entp_papers.looped.weights import LayerPlan, paired
+from entp_papers.studies import at_least
 
 
 def linear_block(factor: float, sign: float = 0.0) -> Maker:
@@ -179,7 +180,7 @@ def staircase(
 
     One term more is the constant f(low). ``inverse`` is the inverse of f.
     """
-    require(m >= 2, f"m = {m}: must be at least 2")
+    at_least(2, m=m)
     bottom = f(np.array(low))
     height = (f(np.array(high)) - bottom) / m
     places = inverse(bottom + height * (np.arange(m) + 0.5))

@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 from entp_lib.validation import require
 from entp_papers.looped.layers import Stack
 from entp_papers.looped.weights import LayerPlan, Rows, Terms, paired
+from entp_papers.studies import at_least, largest
 
 FAR = 200.0  # a score that is lower by this much is not seen: e^-200 vanishes in any sum
 HEAT = 64.0  # λ of heads that choose; their scores differ by 1 at least
@@ -36,7 +37,7 @@ class Frame:
     """
 
     def __init__(self, d: int, tokens: int):
-        require(d >= 1, f"d = {d}: must be at least 1")
+        at_least(1, d=d)
         require(tokens >= 3 * d + 1, f"tokens = {tokens}: must be at least 3 d + 1 = {3 * d + 1}")
         self.d, self.tokens, self.rows = d, tokens, Rows()
         (self.inside,), (self.outside,), *roles = self.rows.add(inside=1, outside=1, in_a=1, in_b=1, in_c=1)
@@ -93,11 +94,8 @@ class Block:
     constants: list[tuple[int, int, float]] = field(default_factory=list)
 
     @property
-    def layers(self) -> int:
-        return len(self.plans)
-
-    @property
     def heads(self) -> int:
+        """Of the layer that has most."""
         return max(len(plan.heads) for plan in self.plans)
 
 
@@ -148,22 +146,19 @@ def violations(maker: Maker, d: int, seed: int = 0) -> dict[str, float]:
     after = stack(stack.encode(a, b, before))
     c, again = stack.matrix(after, "c"), stack.apply(a, b)
 
-    def largest(difference: Tensor) -> float:
-        return float(difference.abs().max())
-
     return {
-        "error": largest(c - stack.block.exact(a, b)),
-        "inputs": max(largest(stack.matrix(after, "a") - a), largest(stack.matrix(after, "b") - b)),
-        "previous": largest(again - c),
+        "error": largest(c, stack.block.exact(a, b)),
+        "inputs": max(largest(stack.matrix(after, "a"), a), largest(stack.matrix(after, "b"), b)),
+        "previous": largest(again, c),
         "left_behind": max(largest(after[..., r.start : r.stop]) for r in stack.block.temporary),
-        "together": largest(stack.apply(a[:1], b[:1])[0] - again[0]),
+        "together": largest(stack.apply(a[:1], b[:1])[0], again[0]),
     }
 
 
 def padding_error(maker: Maker, small: int, large: int, seed: int = 0) -> float:
-    """How far f of matrices in a corner of larger ones is from f of themselves, zeros around them included."""
+    """Difference of f of matrices in a corner of larger ones from f of themselves, zeros around them included."""
     generator = torch.Generator().manual_seed(seed)
     a, b = torch.randn(2, 3, small, small, generator=generator, dtype=torch.float64)
     room = (0, large - small, 0, large - small)
     wide = BlockStack(maker, large).apply(pad(a, room), pad(b, room))
-    return float((wide - pad(BlockStack(maker, small).apply(a, b), room)).abs().max())
+    return largest(wide, pad(BlockStack(maker, small).apply(a, b), room))

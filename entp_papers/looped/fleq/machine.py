@@ -16,6 +16,7 @@ than ``BOUND``; only the counter is corrected.
 Letters: B batch, S tokens of the scratchpad, T tokens, D width, I items, C commands, d size of matrices, L pointer bits
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -138,9 +139,9 @@ def first_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -
 def block_layers(blocks: list[Block]) -> list[LayerPlan]:
     """All blocks at once, layer by layer."""
     plans = []
-    for i in range(max(block.layers for block in blocks)):
-        parts = [block.plans[i] for block in blocks if i < block.layers]
-        plan = LayerPlan("; ".join(p.says for p in parts))
+    for layer in itertools.zip_longest(*(block.plans for block in blocks)):
+        parts = [plan for plan in layer if plan is not None]
+        plan = LayerPlan("; ".join(p.purpose for p in parts))
         plan.heads = [head for p in parts for head in p.heads]
         plan.units = [unit for p in parts for unit in p.units]
         plans.append(plan)

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from entp_lib.validation import ConfigError, require
-from entp_papers.looped.assembler import near
+from entp_papers.looped.assembler import did_you_mean
 from entp_papers.looped.fleq.frame import BOUND, Frame, Maker, tokens_needed
 from entp_papers.looped.fleq.machine import FleqMachine, FleqShape
+from entp_papers.studies import at_least
 
 CALL = re.compile(r"(\w+)\s*=\s*(\w+)\(\s*(\w+)\s*(?:,\s*(\w+)\s*)?\)\s*(?:\[(\d+)x(\d+)\])?")
 BRANCH = re.compile(r"if\s+(\w+)\s*<=\s*0\s+goto\s+(\w+)")
@@ -102,7 +103,7 @@ def read(number: int, line: str, d: int, items, labels: dict[str, int], function
     kinds = {"item": items, "function": functions, "label": labels}
 
     def known(kind: str, name: str) -> str:
-        hint = near(name, kinds[kind]) or f"; there are {', '.join(kinds[kind])}"
+        hint = did_you_mean(name, kinds[kind]) or f"; there are {', '.join(kinds[kind])}"
         require(name in kinds[kind], f"line {number}: unknown {kind} {name!r}{hint}")
         return name
 
@@ -228,7 +229,7 @@ def random_fleq(d: int, commands: int, seed: int, functions: Mapping[str, Maker]
     Programs whose values grow beyond ``LARGEST``, by the interpreter, are drawn again. ``apart`` writes the same
     program with every branch as a command of its own (Corollary 1).
     """
-    require(commands >= 2, f"commands = {commands}: must be at least 2")
+    at_least(2, commands=commands)
     names = [f"m{i}" for i in range(4)]
     for attempt in range(1000):
         draw = random.Random(f"{seed} {attempt}")

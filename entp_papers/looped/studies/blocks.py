@@ -4,11 +4,11 @@ import numpy as np
 import torch
 from numpy import ndarray
 
-from entp_lib.validation import require
 from entp_papers.looped.circuits import transpose, transposer
 from entp_papers.looped.fleq import blocks
 from entp_papers.looped.fleq.frame import BlockStack, Maker, padding_error, violations
-from entp_papers.looped.studies import PRECISIONS, Study, columns, largest, slope
+from entp_papers.looped.studies import PRECISIONS, slope
+from entp_papers.studies import Study, at_least, columns, largest
 
 
 def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 20, data_seed: int = 0) -> Study:
@@ -27,19 +27,16 @@ def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 
         dtype = PRECISIONS[kind]
         stack = BlockStack(blocks.product_block(delta=delta, sink=sink, symmetric=heads == 2), d, dtype)
         row = {"by": by, "delta": delta, "sink": sink, "precision": kind, "heads": heads}
-        row["error"] = largest(stack.apply(a, b).double() - exact)
+        row["error"] = largest(stack.apply(a, b).double(), exact)
         rows.append(row | {"predicted": delta * top**2 / 2 + torch.finfo(dtype).eps / 2 / delta})
 
     def by_delta(kind: str, heads: int) -> list[dict]:
         return [r for r in rows if (r["by"], r["precision"], r["heads"]) == ("delta", kind, heads)]
 
     one = by_delta("fp64", 1)
+    best = {f"{k}, {h} heads": min(r["error"] for r in by_delta(k, h)) for k in ("fp64", "fp32") for h in (1, 2)}
     metrics = {
-        "best": {
-            f"{kind}, {heads} heads": min(r["error"] for r in by_delta(kind, heads))
-            for kind in ("fp64", "fp32")
-            for heads in (1, 2)
-        },
+        "best": best,
         "largest_product": top,
         "slope_above": slope([r for r in one if r["delta"] >= 1e-6]),
         "slope_below": slope([r for r in one if r["delta"] <= 1e-10]),
@@ -81,7 +78,7 @@ def sigmoids_study(terms: list[int], data_seed: int = 0) -> Study:
 
 
 def lemma_5_errors(terms: list[int], seed: int) -> dict[str, float]:
-    """How far Lemma 5's block, three functions of two numbers, is from its sum; by the number of terms up to 200."""
+    """Error of Lemma 5's block, three functions of two numbers, against its sum; by the number of terms up to 200."""
     found = {}
     for m in (m for m in terms if m <= 200):
         draw = np.random.default_rng(seed)
@@ -97,10 +94,8 @@ def transpose_study(sizes: list[int], one_layer: list[int], data_seed: int = 0) 
     """The error of the 4-layer block, and of the one-layer transposition of a vectorised matrix, by d."""
     generator, rows = torch.Generator().manual_seed(data_seed), []
     for d in sizes:
-        stack, a = (
-            BlockStack(blocks.transpose_block(), d),
-            torch.randn(4, d, d, generator=generator, dtype=torch.float64),
-        )
+        stack = BlockStack(blocks.transpose_block(), d)
+        a = torch.randn(4, d, d, generator=generator, dtype=torch.float64)
         row = {"d": d, "construction": "Lemma 6", **shape_of(stack), "tokens": stack.frame.tokens}
         rows.append(row | {"error": largest(stack.apply(a, a) - a.mT)})
     for d in one_layer:
@@ -149,7 +144,7 @@ def sawtooth_square(x: ndarray, levels: int) -> ndarray:
 
     The error is 4^-(levels + 1) at most: at the middle of the finest teeth.
     """
-    require(levels >= 0, f"levels = {levels}: must not be negative")
+    at_least(0, levels=levels)
     result, tooth = x.copy(), x
     for k in range(1, levels + 1):
         tooth = 2 * np.maximum(tooth, 0) - 4 * np.maximum(tooth - 0.5, 0) + 2 * np.maximum(tooth - 1, 0)
@@ -171,20 +166,15 @@ def depth_study(levels: list[int], deltas: list[float], points: int, units: int 
     ``units``: of the one hidden layer whose ReLUs join as many points of x² by lines, ``one_wide_layer`` its error.
     """
     x = np.linspace(0, 1, points)
-    relu = [largest(sawtooth_square(x, k) - x**2) for k in levels]
-    attention = [largest(attention_square(x, delta) - x**2) for delta in deltas]
-    rows = [
-        {"kind": "ReLU network", "layers": k, "delta": 0.0, "error": error}
-        for k, error in zip(levels, relu, strict=True)
-    ] + [
-        {"kind": "attention", "layers": 2, "delta": delta, "error": error}
-        for delta, error in zip(deltas, attention, strict=True)
-    ]
-    knots = np.linspace(0, 1, units + 1)
+    relu = {k: largest(sawtooth_square(x, k), x**2) for k in levels}
+    attention = {delta: largest(attention_square(x, delta), x**2) for delta in deltas}
+    rows = [{"kind": "ReLU network", "layers": k, "delta": 0.0, "error": error} for k, error in relu.items()]
+    rows += [{"kind": "attention", "layers": 2, "delta": delta, "error": e} for delta, e in attention.items()]
+    knots, best = np.linspace(0, 1, units + 1), min(attention.values())
     metrics = {
-        "best_attention": min(attention),
-        "levels_for_the_same": next((k for k, e in zip(levels, relu, strict=True) if e <= min(attention)), None),
-        "factor_of_a_level": (relu[0] / relu[-1]) ** (1 / (levels[-1] - levels[0])),
-        "one_wide_layer": largest(np.interp(x, knots, knots**2) - x**2),
+        "best_attention": best,
+        "levels_for_the_same": next((k for k, error in relu.items() if error <= best), None),
+        "factor_of_a_level": (relu[levels[0]] / relu[levels[-1]]) ** (1 / (levels[-1] - levels[0])),
+        "one_wide_layer": largest(np.interp(x, knots, knots**2), x**2),
     }
     return metrics, columns(rows)

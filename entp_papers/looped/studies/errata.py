@@ -8,16 +8,17 @@ import torch
 from numpy import ndarray
 
 from entp_lib.validation import require
-from entp_papers.looped.circuits import add_words, branch, flag_of_word, pointer_bits, to_bits, to_unsigned, wrap
+from entp_papers.looped.circuits import add_words, branch, flag_of_word, pointer_bits, to_bits, to_unsigned
 from entp_papers.looped.fleq import algorithms
 from entp_papers.looped.fleq.blocks import inverse_sum
 from entp_papers.looped.fleq.programs import fleq
 from entp_papers.looped.layers import transcribe
 from entp_papers.looped.programs import multiply, random_programs
-from entp_papers.looped.running import compare, run
-from entp_papers.looped.studies import Study, columns, largest, precision
+from entp_papers.looped.running import compare, interpret, run
+from entp_papers.looped.studies import precision
 from entp_papers.looped.subleq import Shape, SubleqMachine, machine_rows, states
 from entp_papers.looped.weights import LayerPlan, Rows
+from entp_papers.studies import Study, columns, largest
 
 FORMS = ("printed", "corrected")
 
@@ -69,7 +70,7 @@ def rows_of_state(tokens: int = 20, bits: int = 8) -> dict[str, int]:
 
 def layers_of_steps() -> dict[str, int]:
     """E6: layers by the steps of the proof, step 3 counted as 3 layers or as none, and in the machine."""
-    others = sum({"1": 1, "2": 1, "4": 1, "5, flag": 1, "5, counter": 2, "6": 1}.values())
+    others = 1 + 1 + 1 + (1 + 2) + 1  # of steps 1, 2, 4, 5 (flag, counter) and 6
     return {"step 3 as 3": others + 3, "step 3 as 0": others, "built": len(SubleqMachine(Shape(4, 3, 2)).layers)}
 
 
@@ -143,19 +144,10 @@ def heads_of_inverse() -> dict[str, int]:
 
 def branch_rule(x: int = 6, y: int = 4) -> dict[str, int]:
     """E12: multiply by Algorithm 2, which branches at 0 as well, and by the prose, which does below 0 only."""
-    program = multiply(x, y)
-
-    def by_rule(at_zero: bool) -> int:
-        memory, line = list(program.memory), 0
-        for _ in range(1000):
-            if line == program.last:
-                break
-            a, b, c = program.code[line]
-            memory[b] = wrap(memory[b] - memory[a], program.bits)
-            line = c if memory[b] < 0 or (at_zero and memory[b] == 0) else line + 1
-        return memory[program.cell("product")]
-
-    return {"product": x * y, "corrected": by_rule(True), "printed": by_rule(False)}
+    program, found = multiply(x, y), {"product": x * y}
+    for name, at_zero in (("corrected", True), ("printed", False)):
+        found[name] = interpret(program, 1000, at_zero=at_zero).memories[-1][program.cell("product")]
+    return found
 
 
 def errata_study(seed: int = 0) -> Study:
@@ -214,7 +206,9 @@ def multiply_study(x: int, y: int, bits: int = 8) -> Study:
     attends: list[list[int]] = [[]]
     heads: list[str] = []
     for step in range(1, trace.steps + 1):
-        found = [(f"{says}, head {h + 1}", w) for says, ws in trace.attention(step).items() for h, w in enumerate(ws)]
+        found = [
+            (f"{purpose}, head {h + 1}", w) for purpose, ws in trace.attention(step).items() for h, w in enumerate(ws)
+        ]
         heads = [name for name, _ in found]
         # the scratchpad sees itself and its target, half and half: the target is the other one
         attends.append([int(w[0, 1:].argmax()) + 1 for _, w in found])

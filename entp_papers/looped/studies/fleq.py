@@ -9,7 +9,8 @@ from torch import Tensor
 from entp_lib.validation import require
 from entp_papers.looped.fleq import algorithms
 from entp_papers.looped.fleq.programs import FleqProgram, FleqRun, interpret, random_fleq, run, run_together
-from entp_papers.looped.studies import Study, columns, largest, slope
+from entp_papers.looped.studies import slope
+from entp_papers.studies import Study, at_least, columns, largest
 
 ALONE = 25  # inputs of each operation by itself
 
@@ -21,7 +22,7 @@ def fleq_study(programs: int, commands: int, d: int = 3, data_seed: int = 0) -> 
     of that item or to 1, and whether all branches were the same. Metrics: counts, the machine's size, and how far the
     final items of a tenth of the programs are from those of the same with calls and branches apart (Corollary 1).
     """
-    require(programs >= 1, f"programs = {programs}: must be at least 1")
+    at_least(1, programs=programs)
     functions, rows, apart = algorithms.linear_functions(), [], 0.0
     made = [random_fleq(d, commands, 10_000 * data_seed + i, functions) for i in range(programs)]
     machine = made[0].machine()
@@ -198,7 +199,7 @@ def back_propagation_study(
     A row per step: the largest difference of any weight of W and of v, and the mean loss over all samples, with the
     program's weights and with torch's.
     """
-    require(samples >= 1, f"samples = {samples}: must be at least 1")
+    at_least(1, samples=samples)
     w, v = gaussians(data_seed, hidden, inputs), gaussians(data_seed + 1, hidden)
     x = gaussians(data_seed + 2, samples, inputs)
     target_w, target_v = gaussians(data_seed + 3, hidden, inputs), gaussians(data_seed + 4, hidden)
@@ -263,6 +264,5 @@ def least_squares_study(
         by = {"program": found, "exact": torch.stack(solved), "shortest": torch.stack(shortest)}
         said = {name: (w_Bd * new_Bd).sum(1) for name, w_Bd in by.items()}
         errors = {name: float(((value - answer_B) ** 2).mean() / dimension) for name, value in said.items()}
-        difference = float((said["program"] - said["exact"]).abs().max())
-        rows.append({"examples": n, **errors, "difference": difference})
+        rows.append({"examples": n, **errors, "difference": largest(said["program"], said["exact"])})
     return {"largest_difference": max(r["difference"] for r in rows), "prompts": prompts}, columns(rows)

@@ -11,10 +11,11 @@ from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits, to_unsigned
 from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, compile_counters, random_programs
-from entp_papers.looped.running import PLACES, Comparison, compare, interpret, masked_run, step
-from entp_papers.looped.studies import Study, columns, largest, precision
-from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_error, states
+from entp_papers.looped.running import PLACES, Comparison, compare, interpret, masked_run
+from entp_papers.looped.studies import precision
+from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_error
 from entp_papers.looped.weights import LayerPlan, Rows
+from entp_papers.studies import Study, at_least, columns, largest
 
 
 def compared(found: list[Comparison]) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def random_programs_study(
     rows: list[dict] = []
     same_weights = True
     for s, (bits, cells, commands, count) in enumerate(shapes):
-        require(count >= 1, f"programs = {count}: must be at least 1")
+        at_least(1, programs=count)
         shape = Shape(bits, cells, commands)
         made = random_programs(shape, count, 10**6 * (data_seed * 1000 + s))
         sizes = {"bits": bits, "cells": cells, "commands": commands, "tokens": shape.tokens}
@@ -142,8 +143,8 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, da
     of any token from what it should be; ``again`` how much the same layer changes when it is applied once more.
     Settings: C above twice the largest difference, C of a hundredth of that, and Lemma 3 as printed.
     """
-    require(cases >= 1, f"cases = {cases}: must be at least 1")
-    require(most_tokens >= 8, f"most_tokens = {most_tokens}: must be at least 8")
+    at_least(1, cases=cases)
+    at_least(8, most_tokens=most_tokens)
     settings = [("read", "C large"), ("read", "C small"), ("write", "C large"), ("write", "C small")]
     found = {setting: [0.0, 0.0] for setting in [*settings, ("write", "as printed")]}
     generator = torch.Generator().manual_seed(data_seed)
@@ -159,8 +160,8 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, da
             stack = circuits.Copying(operation, n, d, bound, printed=printed)
             x = stack.encode(memory, held, pointers)
             after = stack(x)
-            error = max(error, largest(after - stack.expected(x, pointers)))
-            found[operation, setting] = [error, max(again, largest(stack(after) - after))]
+            error = max(error, largest(after, stack.expected(x, pointers)))
+            found[operation, setting] = [error, max(again, largest(stack(after), after))]
     rows = [
         {"operation": operation, "setting": setting, "error": error, "again": again}
         for (operation, setting), (error, again) in found.items()
@@ -189,7 +190,8 @@ def drift_study(steps: int, heats: list[float], cold_steps: int = 200, bits: int
             goto loop
         """
     )
-    wrong, rows, shape = wrong_passes(program, steps), [], Shape(bits, 10, 10)
+    wrong = compare(program.machine(torch.float32), [program], steps).wrong_passes
+    rows, shape = [], Shape(bits, 10, 10)
     made = random_programs(shape, 20, 10**6 * data_seed)
     for heat in heats:
         for corrected in (True, False):
@@ -199,25 +201,6 @@ def drift_study(steps: int, heats: list[float], cold_steps: int = 200, bits: int
             row["first_wrong"] = min((f for f in found.first_wrong if f), default=0)
             rows.append(row | {"deviation": compare(cold, made, 1, fast=True).deviation})
     return {"steps": steps, "wrong": wrong, "tokens": program.shape.tokens}, columns(rows)
-
-
-@torch.inference_mode()
-def wrong_passes(program: Program, steps: int) -> int:
-    """Passes in fp32 after which the whole state differs from the interpreter's, which goes one step per pass."""
-    on = program.machine(torch.float32)
-    shape, x, wrong = on.shape, states(on, [program]), 0
-    expected, word, counter = x.clone(), on.rows.slice("word"), on.rows.slice("counter")
-    words = to_bits(torch.arange(2**shape.bits), shape.bits, on.dtype)
-    lines = to_bits(1 + shape.cells + torch.arange(shape.commands), shape.pointer, on.dtype)
-    memory, line = list(program.memory), 0
-    for _ in range(steps):
-        b = program.code[line][1]
-        line = step(program, memory, line)
-        expected[0, 1 + b, word] = words[memory[b] % 2**shape.bits]
-        expected[0, 0, counter] = lines[line]
-        x = on(x)
-        wrong += not torch.equal(x, expected)
-    return wrong
 
 
 def restricted_study(programs: int = 20, steps: int = 20, sizes: list[int] | None = None, data_seed: int = 0) -> Study:

@@ -1,12 +1,10 @@
 """Chance, the capacity model and the negative binomial: printed values as read, and fits to points of a known law."""
 
-import math
-
 import numpy as np
 import pytest
+from mistakes import named
 from scipy import stats
 
-from entp_lib.validation import ConfigError
 from entp_papers.compact import laws
 from entp_papers.compact.laws import PUBLISHED, Parameters
 
@@ -17,11 +15,6 @@ def test_printed_probabilities():
     assert laws.chance_below(2048, 128, 25) == pytest.approx(0.978, abs=5e-4)
     assert laws.chance_from(2048, 128, 40) == pytest.approx(2.85e-7, rel=0.01)
     assert laws.chance_below(2048, 128, 16) + laws.chance_from(2048, 128, 16) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("heads, slopes", [(1, [13.07, 6.00, 2.80, 1.37, 0.72]), (4, [28.7, 17.1, 10.2, 6.08, 3.65])])
-def test_slopes_of_table_2(heads, slopes):
-    assert laws.slope(PUBLISHED[1], heads, [8, 16, 32, 64, 128]) == pytest.approx(slopes, rel=5e-3)
 
 
 def test_the_printed_form_never_falls_below_saturation_which_figure_13_does():
@@ -74,23 +67,9 @@ def test_unfinished_runs_count_as_later_than_the_limit():
     assert laws.fit_epochs(stuck)["p_value"] > 0.01 > laws.fit_epochs(stuck, unfinished=100, limit=800)["p_value"]
 
 
-def test_density_is_the_printed_formula():
-    expected = [math.comb(k + 3, k) * 0.7**k * 0.3**4 for k in range(12)]
-    assert laws.density(range(12), 4, 0.3) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    "make, named",
-    [
-        (lambda: laws.capacity(PUBLISHED[1], 1, 1, 1, "mean"), "form"),
-        (lambda: laws.fit(points()[:5]), "5 points"),
-        (lambda: laws.left_out(points()[:22], folds=6), "folds"),
-        (lambda: laws.left_out(points(), folds=1), "folds"),
-        (lambda: laws.fit_epochs(list(range(20))), "20 runs"),
-        (lambda: laws.fit_epochs(list(range(60)), unfinished=3), "unfinished"),
-        (lambda: laws.by_moments([5, 5, 5, 5]), "variance"),
-    ],
+test_mistakes_are_named = named(
+    (lambda: laws.capacity(PUBLISHED[1], 1, 1, 1, "mean"), "form"),
+    (lambda: laws.fit(points()[:5]), "5 points"),
+    (lambda: laws.left_out(points()[:22], folds=6), "folds"),
+    (lambda: laws.fit_epochs(list(range(60)), unfinished=3), "unfinished"),
 )
-def test_bad_input(make, named):
-    with pytest.raises(ConfigError, match=named):
-        make()

@@ -2,9 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
@@ -13,28 +10,16 @@ from entp_lib.models.decoding import beam_search, filtered
 from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder import computing
 from entp_papers.encoder_decoder.computing import (
-    WAYS,
-    attention_total,
     brute_force,
     coordinates_study,
     costs_study,
     counted_total,
     last_logits,
-    longer,
-    masked_alone,
     model_of,
     permutations_study,
     sampling_study,
     slope,
 )
-
-
-@torch.no_grad()
-def test_a_token_alone_is_read_at_its_place():
-    model, tokens = model_of("entp"), torch.tensor([[3, 1, 4]])
-    last = F.cross_entropy(last_logits(model, tokens), torch.tensor([2]))
-    assert masked_alone(model, tokens, 2, 2) == pytest.approx(float(last))
-    assert masked_alone(model, tokens, 1, 2) != pytest.approx(float(last))
 
 
 @pytest.mark.parametrize("ignored", ["top_k", "top_p"])
@@ -73,15 +58,6 @@ def test_counted_work_is_what_pytorch_counts(way):
     assert counted_total(cfg, way, 6) == sum(counted(lambda n=n: token(n)) for n in range(1, 7))
 
 
-@given(n=st.integers(1, 40), width=st.sampled_from([4, 8]))
-def test_attentions_share_is_a_sum_of_lengths_or_squares(n, width):
-    cfg = ModelConfig("decoder", 3, 2, width, 5, 64)
-    assert attention_total(cfg, "decoder, cache", n) == 6 * width * n * (n + 1) // 2
-    assert attention_total(cfg, "ENTP", n) == 6 * width * n * (n + 1) * (2 * n + 1) // 6
-    for way in WAYS:
-        assert counted_total(cfg, way, n) > attention_total(cfg, way, n)
-
-
 def test_costs_are_counted_and_measured():
     metrics, rows = costs_study([4, 8], [2**12, 2**13], 2, 8, 1)
     assert metrics["slopes"]["ENTP"]["attention"] == pytest.approx(3, abs=0.01)
@@ -108,17 +84,6 @@ def test_entp_without_positions_does_not_know_the_order_of_the_past():
     model = model_of("entp", positions="none")  # the last token is not one of the past
     one, two = (last_logits(model, torch.tensor([[3, 1, *end]])) for end in ((4, 5), (5, 4)))
     assert (one - two).abs().max() > 1e-3
-
-
-@given(length=st.integers(2, 12), heads=st.sampled_from([1, 2, 4]), seed=st.integers(0, 999))
-def test_longer_queries_and_keys_make_a_causal_mask(length, heads, seed):
-    q, k, v = torch.randn(3, 2, heads, length, 4, generator=torch.Generator().manual_seed(seed)).double()
-    causal = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    for coordinates in (length, length - 1):
-        longer_q, longer_k = longer(q, k, 80.0, coordinates)
-        assert longer_q.shape[-1] == longer_k.shape[-1] == 4 + coordinates
-        found = torch.nn.functional.scaled_dot_product_attention(longer_q, longer_k, v)
-        torch.testing.assert_close(found, causal, rtol=0, atol=1e-12)
 
 
 def test_a_whole_decoder_needs_no_mask_and_the_error_falls_with_the_constant():

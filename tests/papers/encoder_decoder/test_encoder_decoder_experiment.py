@@ -12,6 +12,7 @@ from entp_lib.validation import from_dict
 from entp_papers.encoder_decoder import experiment
 from entp_papers.encoder_decoder.experiment import (
     ARMS,
+    ENCODER_DECODER,
     STUDIES,
     TIERS,
     frame,
@@ -19,18 +20,17 @@ from entp_papers.encoder_decoder.experiment import (
     measure,
     measure_objectives,
     of_study,
-    plan,
     plan_objectives,
     table,
 )
-from entp_papers.encoder_decoder.objectives import Setting
+from entp_papers.encoder_decoder.objectives import ObjectiveConfig
 
 
 @pytest.fixture(scope="module")
 def studied():
     """The exact studies' records at smoke, made in memory."""
     found = []
-    for run in plan("smoke"):
+    for run in ENCODER_DECODER.plan("smoke", 0):
         metrics, curves = NAMED.named(run.config.study)(**run.config.params)
         found.append(Record("encoder_decoder", 1, run.config, metrics, curves, {}, labels=run.labels))
     return found
@@ -113,7 +113,7 @@ def test_arms_are_paired_and_differ_in_nothing_else():
     runs = plan_objectives("quick")
     assert len(runs) == 5 * len(ARMS) and plan_objectives("gpu") == []
     for run in runs:
-        setting = from_dict(Setting, run.config.params["setting"])
+        setting = from_dict(ObjectiveConfig, run.config.params["setting"])
         assert setting.objective == run.labels["objective"]
         assert run.config.params["model_seed"] == run.config.params["data_seed"] == run.labels["seed"]
     texts = {str({**r.config.params["setting"]["text"], "prefixes": 0}) for r in runs}
@@ -139,13 +139,13 @@ def test_training_is_drawn_by_arm(axes):
     experiment.draw_misprints(axes[1], records, 0.03)
     names = [label.get_text() for label in axes[1].get_yticklabels()]
     assert names == [*ARMS, "masked, fresh", "causal, fresh"]
-    assert axes[1].lines[0].get_xdata().tolist() == pytest.approx([0.2, 0.202])
+    assert axes[1].collections[0].get_offsets()[:, 0].tolist() == pytest.approx([0.2, 0.202])
 
 
 def test_influence_is_dark_where_a_change_reaches_and_costs_are_drawn_by_way(axes, studied):
     influence = {name: [[1.0, 0.0], [1e-9, 2.0]] for name in ("printed", "corrected", "causal")}
     experiment.draw_influence(axes, influence)
-    assert axes[0].images[0].get_array().tolist() == [[True, False], [False, True]]
+    assert axes[0].collections[0].get_array().tolist() == [[True, False], [False, True]]
     ways = ["decoder, cache"] * 2 + ["ENTP"] * 2
     curves = {"way": ways, "length": [4, 8] * 2, "counted": [1, 2, 3, 4], "ratio": [1.0, 1.0, 2.0, 3.0]}
     experiment.draw_costs(axes[1:], [replace(of_study(studied, "costs"), curves=curves)])

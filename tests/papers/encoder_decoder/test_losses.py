@@ -4,21 +4,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from mistakes import named
 
 from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder.computing import by_hand
-from entp_papers.encoder_decoder.libraries import rates
 from entp_papers.encoder_decoder.losses import (
     IGNORED,
-    MaskedBatch,
     Masking,
-    appended_mask,
     causal_loss,
     check_labels,
     entp_loss,
     full_states,
     mask_tokens,
-    masked_loss,
 )
 
 MASKING = Masking(20, 19, (17, 18, 19))
@@ -46,17 +43,6 @@ def test_labels_are_the_originals_and_the_rest_stays(seed, share, masked, drawn,
     assert torch.equal(batch.visible_BT, tokens != 19)
 
 
-@pytest.mark.parametrize(("masked", "drawn"), [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0)])
-def test_shares_at_their_ends(masked, drawn):
-    tokens = torch.randint(17, (50, 40), generator=torch.Generator().manual_seed(0))
-    masking = Masking(20, 19, (17, 18, 19), 0.5, masked, drawn)
-    batch = mask_tokens(tokens, masking, torch.Generator().manual_seed(1))
-    found = {row["rate"]: row for row in rates(tokens, batch, masking)}
-    assert found["masked"]["share"] == masked and abs(found["drawn"]["share"] - drawn * 16 / 17) < 0.05
-    assert sum(found[name]["count"] for name in ("masked", "drawn", "kept")) == found["kept"]["of"]
-    assert abs(rates(tokens, batch, MASKING)[0]["sigmas"]) > 4  # of another share
-
-
 @given(seed=st.integers(0, 10**6), rows=st.integers(1, 4), length=st.integers(2, 7), ignored=st.floats(0, 0.9))
 def test_the_causal_loss_by_hand(seed, rows, length, ignored):
     generator = torch.Generator().manual_seed(seed)
@@ -79,16 +65,6 @@ def test_entps_loss_is_the_causal_one_for_a_decoder_alone(small_model):
     assert abs(float(causal_loss(logits[:, :-1], labels[:, 1:]) - causal)) > 1e-3  # a second shift is another loss
 
 
-def test_all_ignored_is_said_before_any_compute(small_model, monkeypatch):
-    model = small_model("entp")
-    monkeypatch.setattr(model, "embed", lambda *_: pytest.fail("the model was run"))
-    nothing, visible = torch.full((2, 5), IGNORED), torch.ones(2, 5, dtype=torch.bool)
-    with pytest.raises(ConfigError, match="labels"):
-        masked_loss(model, MaskedBatch(torch.zeros(2, 5, dtype=torch.long), nothing, visible))
-    with pytest.raises(ConfigError, match="labels"):
-        entp_loss(model, nothing)
-
-
 def test_full_states_see_both_sides_and_causal_ones_do_not(small_model):
     model, tokens, other = small_model("entp"), torch.tensor([[3, 1, 4, 1]]), torch.tensor([[3, 1, 4, 2]])
     moved = (full_states(model, tokens) - full_states(model, other)).abs().amax((0, 2))
@@ -97,35 +73,18 @@ def test_full_states_see_both_sides_and_causal_ones_do_not(small_model):
     assert (causal[:-1] == 0).all() and causal[-1] > 1e-6
 
 
-def test_the_appended_mask_is_read_at_its_place(small_model):
-    model, tokens = small_model("entp"), torch.tensor([[3, 1, 4]])
-    wanted = torch.tensor([[False, False, False, True]])
-    by_prefix = model(torch.tensor([[3, 1, 4, 10]]), wanted).log_softmax(-1)
-    torch.testing.assert_close(appended_mask(model, tokens, 10), by_prefix)
-
-
 def masking(**change):
     return Masking(**{**dict(vocab_size=20, mask_token=19, special=(17, 18, 19)), **change})
 
 
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: masking(mask_token=20, special=(20,)), "token 20"),
-        (lambda: masking(mask_token=3), "mask_token = 3"),
-        (lambda: masking(share=0.0), "share = 0.0"),
-        (lambda: masking(share=1.0), "share = 1.0"),
-        (lambda: masking(masked=0.8, drawn=0.3), "masked = 0.8, drawn = 0.3"),
-        (lambda: masking(special=tuple(range(20))), "special"),
-        (lambda: mask_tokens(torch.tensor([[1, 20]]), MASKING, torch.Generator()), "token id 20"),
-        (lambda: mask_tokens(torch.tensor([[-100, 2]]), MASKING, torch.Generator()), "token id -100"),
-        (lambda: mask_tokens(torch.zeros(0, 4, dtype=torch.long), MASKING, torch.Generator()), "empty"),
-        (lambda: mask_tokens(torch.tensor([[1, 2]]), MASKING, torch.Generator(), 3), "padding = 3"),
-        (lambda: check_labels(torch.tensor([5]), 5), "label 5"),
-        (lambda: check_labels(torch.tensor([-1, 2]), 5), "label -1"),
-        (lambda: causal_loss(torch.zeros(2, 1, 5), torch.zeros(2, 1, dtype=torch.long)), "1 token"),
-    ],
+test_mistakes_are_named = named(
+    (lambda: masking(mask_token=20, special=(20,)), "token 20"),
+    (lambda: masking(mask_token=3), "mask_token = 3"),
+    (lambda: masking(share=1.0), "share = 1.0"),
+    (lambda: masking(masked=0.8, drawn=0.3), "masked = 0.8, drawn = 0.3"),
+    (lambda: masking(special=tuple(range(20))), "special"),
+    (lambda: mask_tokens(torch.tensor([[1, 20]]), MASKING, torch.Generator()), "token id 20"),
+    (lambda: mask_tokens(torch.tensor([[1, 2]]), MASKING, torch.Generator(), 3), "padding = 3"),
+    (lambda: check_labels(torch.tensor([5]), 5), "label 5"),
+    (lambda: causal_loss(torch.zeros(2, 1, 5), torch.zeros(2, 1, dtype=torch.long)), "1 token"),
 )
-def test_bad_input_is_named(make, named):
-    with pytest.raises(ConfigError, match=named):
-        make()

@@ -12,7 +12,6 @@ import torch
 from entp_lib.tasks import InContext, generator_for
 from entp_lib.tasks.in_context import FUNCTIONS
 from entp_lib.training.evaluation import evaluate
-from entp_lib.validation import ConfigError
 from entp_papers.entp.in_context import baselines
 from entp_papers.entp.in_context.baselines import BASELINES, baselines_study, missing, predictions
 
@@ -24,10 +23,9 @@ def prompts(function="linear", size=20, **changes):
 
 
 @pytest.mark.parametrize("name", [n for n in BASELINES if n not in missing()])
-@pytest.mark.parametrize("function", ["linear", "tree"])
-def test_predictions_start_at_zero_and_see_no_later_pair(name, function):
+def test_predictions_start_at_zero_and_see_no_later_pair(name):
     """Nor any other prompt, nor the y they predict."""
-    task, x, y = prompts(function, 5, points=5)
+    task, x, y = prompts(BASELINES[name].functions[-1], 5, points=5)
     found = predictions(name, x, y, task)
     assert found.shape == (5, 5) and not found[:, 0].any() and torch.isfinite(found).all()
     moved_x, moved_y = x.clone(), y.clone()
@@ -67,12 +65,6 @@ def test_ridge_is_scikit_learns(noise, alpha):
         for i in range(1, 7):
             model = Ridge(alpha, fit_intercept=False).fit(x[b, :i].numpy(), y[b, :i].numpy())
             assert float(found[b, i]) == pytest.approx(float(model.predict(x[b, i][None].numpy())[0]), abs=1e-9)
-
-
-def test_ridge_is_best_for_noisy_linear_functions():
-    task, x, y = prompts(size=3000, noise=1.0)
-    errors = {n: (predictions(n, x, y, task) - y).square().mean(0)[1:] for n in ("ridge", "least squares", "averaging")}
-    assert (errors["ridge"] < errors["least squares"]).all() and (errors["ridge"] < errors["averaging"]).all()
 
 
 def test_averaging_is_a_mean_of_products():
@@ -134,12 +126,6 @@ def test_importing_them_needs_no_extra_library():
     module = "entp_papers.entp.in_context.baselines"
     code = f"import sys, {module}; assert not {{'sklearn', 'xgboost', 'matplotlib'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_an_unknown_baseline_is_named():
-    task, x, y = prompts(size=2)
-    with pytest.raises(ConfigError, match="baseline = "):
-        predictions("least square", x, y, task)
 
 
 @pytest.mark.parametrize("function", list(FUNCTIONS))

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model, kernels
 from entp_lib.models import costs as complexity
 from entp_lib.models.decoding import Cache, cached_logits
-from entp_papers.entp.complexity.attention import printed_attention, streaming_attention
+from entp_papers.entp.complexity.measurements import printed_attention, streaming_attention
 
 
 def config(architecture="entp", layers=3, width=32, heads=4):
@@ -35,6 +35,7 @@ def test_while_counting_no_kernel_hides_a_product():
     assert kernels.usable(torch.zeros(2), 0.0)  # also after an error
 
 
+@settings(max_examples=25)
 @given(
     layers=st.integers(1, 4),
     heads=st.sampled_from([1, 2, 4]),

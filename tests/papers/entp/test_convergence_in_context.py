@@ -5,7 +5,8 @@ from made_up import sound
 
 from entp_lib.experiments.claims import judge
 from entp_lib.records.store import Record, Store
-from entp_papers.entp.in_context import convergence, flat
+from entp_papers.entp.in_context import convergence
+from entp_papers.entp.in_context import experiment as flat
 from entp_papers.entp.in_context.experiment import (
     IN_CONTEXT,
     IN_CONTEXT_BASELINES,
@@ -50,14 +51,6 @@ def test_training_error_is_the_mean_over_the_steps_asked_for():
     assert flat.training_error(record, 0.05, 0.2) == pytest.approx((0.0 * 0.05 + 0.1 * 0.1) / 0.15)
 
 
-def test_points_count_with_their_steps_and_not_by_their_number():
-    """10,000 steps with points at 3,000, 6,000, 9,000 and 10,000: the last fifth has a half of two of them."""
-    record = fake(course=[0.9, 0.8, 0.6, 0.2], every=3000)
-    assert record.curves["step"] == [3000, 6000, 9000, 10000]
-    assert flat.training_error(record, 0.6, 0.8) == pytest.approx(0.6)
-    assert flat.training_error(record, 0.8, 1.0) == pytest.approx((0.6 + 0.2) / 2)
-
-
 def test_flat_is_a_mean_fall_over_seeds_of_at_most_a_hundredth():
     def is_flat(*falls):
         found = flat.flatness([fake(seed=s, course=falling(f)) for s, f in enumerate(falls)])
@@ -77,17 +70,8 @@ def test_arms_classes_and_tiers_are_judged_apart():
         fake("decoder", tier="quick", course=level),
     ]
     assert flat.flatness(records)["flat"].tolist() == [False, True, True, True]
-    assert IN_CONTEXT.moving(records) == "still improving after 10,000 steps"
-    assert IN_CONTEXT.moving(records[1:]) == IN_CONTEXT.moving([]) == ""
-
-
-def test_a_comparison_is_flat_where_both_arms_are_and_else_one_after_so_many_steps():
-    def said(**falls):
-        return convergence.stage([fake(arm, course=falling(f)) for arm, f in falls.items()])
-
-    assert said(decoder=0.0, entp=0.005) == "flat"
-    assert said(decoder=0.0, entp=0.02) == said(decoder=0.02, entp=0.0) == "after 10,000 steps"
-    assert said(longer=0.02, entp=0.0) == said(longer=0.0, entp=0.02) == "after 10,000 and 32,727 steps"
+    assert IN_CONTEXT.still_improving_note(records) == "still improving after 10,000 steps"
+    assert IN_CONTEXT.still_improving_note(records[1:]) == IN_CONTEXT.still_improving_note([]) == ""
 
 
 def test_late_points_are_those_with_at_least_d_examples():

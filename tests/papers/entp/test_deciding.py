@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from entp_lib.experiments.operations import training_operations
+from entp_lib.experiments.budgets import training_operations
 from entp_lib.records.execution import run
 from entp_lib.records.store import Store
 from entp_lib.tasks import build_task, generator_for

@@ -5,7 +5,7 @@ from made_up import record_of
 
 from entp_lib.registry import EXPERIMENTS
 from entp_papers.entp import full_layers
-from entp_papers.entp.full_layers import EQUAL_FORWARDS, EQUAL_STEPS
+from entp_papers.entp.full_layers import SAME_FORWARDS, SAME_STEPS
 
 FULL_LAYER_RUNS = EXPERIMENTS["full_layers"]
 
@@ -28,14 +28,14 @@ STEPS = {0: 0.5, 2: 0.6, 3: 0.66, 4: 0.7}
 
 def test_shares_are_those_of_the_means_on_the_budget_that_four_layers_win():
     behind = {0: 0.8, 2: 0.75, 3: 0.72}
-    table = full_layers.gain_shares(records({EQUAL_STEPS: STEPS, EQUAL_FORWARDS: behind}))
-    assert list(table.index) == [(b, f"{k} full") for b in (EQUAL_STEPS, EQUAL_FORWARDS) for k in (2, 3, 4)]
-    won = table.loc[EQUAL_STEPS]
+    table = full_layers.gain_shares(records({SAME_STEPS: STEPS, SAME_FORWARDS: behind}))
+    assert list(table.index) == [(b, f"{k} full") for b in (SAME_STEPS, SAME_FORWARDS) for k in (2, 3, 4)]
+    won = table.loc[SAME_STEPS]
     assert won["four ahead"].all() and (won["pairs"] == 5).all()
     assert won["gain"].tolist() == pytest.approx([0.104, 0.166, 0.208])  # each seed adds 0.001 a layer
     assert won["share"].tolist() == pytest.approx([0.5, 0.166 / 0.208, 1.0])
     assert (won["share low"] <= won["share"] + 1e-9).all() and (won["share"] <= won["share high"] + 1e-9).all()
-    lost = table.loc[EQUAL_FORWARDS]
+    lost = table.loc[SAME_FORWARDS]
     assert not lost["four ahead"].any() and lost[["share", "share low", "share high"]].isna().all(axis=None)
     assert lost["gain"].iloc[0] == pytest.approx(-0.05 + 0.004)
 
@@ -43,6 +43,6 @@ def test_shares_are_those_of_the_means_on_the_budget_that_four_layers_win():
 def test_a_gain_within_the_margin_is_not_shared_out():
     """The interval excludes zero and lies within 0.02: equal by the rule."""
     close = {0: 0.5, 2: 0.501, 3: 0.502, 4: 0.503}
-    table = full_layers.gain_shares(records({EQUAL_STEPS: close, EQUAL_FORWARDS: close}))
+    table = full_layers.gain_shares(records({SAME_STEPS: close, SAME_FORWARDS: close}))
     assert (table["low"] > 0).loc[:, "4 full"].all() and not table["four ahead"].any() and table["share"].isna().all()
     assert full_layers.gain_shares([]).empty

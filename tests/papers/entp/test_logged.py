@@ -11,7 +11,7 @@ from entp_lib.experiments.frames import published
 from entp_lib.models import costs
 from entp_lib.records.store import Record, Store
 from entp_lib.validation import ConfigError
-from entp_papers.entp import count3_pictures, logged
+from entp_papers.entp import count3_pictures, logged, pairless
 from entp_papers.entp.logged import AUTHORS_LOG, logged_study, ratios, spent
 
 
@@ -35,13 +35,6 @@ def test_the_steps_of_count3_lie_on_the_thinned_log():
     for row in found.itertuples():
         curve = curves.query("size == @row.model and architecture == @row.architecture")
         assert np.interp(row.step, curve["step"], curve["token_accuracy"]) == pytest.approx(row.level, abs=0.015)
-
-
-def test_scores_are_reached_one_after_the_other():
-    steps = published("entp", "logged_steps")
-    for _, part in steps.groupby(["task", "model", "architecture"]):
-        assert part["step"].dropna().is_monotonic_increasing and part["step"].isna().is_monotonic_increasing
-    assert set(steps["task"]) == set(logged.SETTINGS) and steps.groupby(["task", "model"]).ngroups == 8
 
 
 def test_a_steps_multiply_adds_are_those_of_the_counter():
@@ -85,6 +78,30 @@ def test_the_figure_has_steps_beside_compute():
     fig = count3_pictures.steps_and_compute(dataclasses.replace(records((100, 50))[0]))
     (steps, operations) = ([line.get_ydata().tolist() for line in ax.lines] for ax in fig.axes)
     assert steps == [[0.1, 0.1], [0.05, 0.05]] and operations[1] == pytest.approx([10 * y for y in operations[0]])
+    plt.close(fig)
+
+
+def test_step_ratios_of_the_log_and_of_ours_are_at_the_same_share_of_the_way(small_run):
+    """Ours made to fall in a straight line, the decoder's half as fast: a ratio of two at every share it reaches."""
+    params = dict(length=24, seed_length=8, symbols=24)
+    config = dataclasses.replace(small_run(), task="counting", task_params=params)
+    start, end = (pairless.lookup("counting", params)[0][name]["loss"] for name in ("last", "pairless"))
+
+    def made(arm, seed, factor):
+        steps = list(range(10, 3000, 10))
+        curves = {"step": [factor * s for s in steps], "loss": [start - s / 2000 * (start - end) for s in steps]}
+        return Record("ours", 1, config, {}, curves, {}, labels={"arm": arm, "seed": seed})
+
+    runs = [made(arm, seed, factor) for seed in (0, 1) for arm, factor in (("decoder", 2), ("entp", 1))]
+    table = count3_pictures.ratios_by_share({"ours": runs}).set_index("setting")
+    ours, log = (table.loc[name].groupby("share")["ratio"].mean() for name in ("ours", count3_pictures.LOG))
+    assert ours.to_numpy() == pytest.approx(2.0, abs=0.02) and list(ours.index) == list(log.index)
+    assert log[0.3] < 1.4 < log[0.5] < log[1.0] and 2 < log[1.0] < 2.6
+    fig = count3_pictures.step_ratio({"ours": runs})
+    lines = {line.get_label(): line.get_ydata() for line in fig.axes[0].lines}
+    assert lines[count3_pictures.LOG] == pytest.approx(log.to_numpy()) and lines["ours"] == pytest.approx(
+        ours.to_numpy()
+    )
     plt.close(fig)
 
 

@@ -129,11 +129,3 @@ def test_every_task_that_a_verdict_rests_on_has_its_bound_stored():
                 asked.add(config_id(pairless.study_of(*task), COUNT3_BOUNDS.version))
     assert len(asked) >= 12
     assert asked <= {record.id for record in COUNT3_BOUNDS.stored(store, "quick")}
-
-
-def test_the_table_has_a_row_a_task_with_both_estimates_of_what_is_simulated():
-    found = pairless.overview(COUNT3_BOUNDS.stored(Store(), "quick"))
-    assert len(found) == len(COUNT3_BOUNDS.plan("quick"))
-    assert found.loc[("Count3", "length 10, prompt 4, symbols 10"), "pairless"] == "0.392"
-    assert found.loc[("Count3", "length 24, prompt 8, symbols 24"), "pairless"] == "0.163 (0.162)"
-    assert found.loc[("Count2", "length 10, prompt 4, symbols 10"), "pairless"] == "0.571"

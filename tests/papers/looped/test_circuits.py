@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from mistakes import named
 
-from entp_lib.validation import ConfigError
 from entp_papers.looped import circuits
 from entp_papers.looped.circuits import check_word, to_bits, to_unsigned, transpose, transposer
 from entp_papers.looped.layers import Attention, FeedForward, Layer, SparseFeedForward, Stack, transcribe
@@ -32,23 +32,6 @@ def test_a_stack_equals_its_transcription_and_its_sparse_form():
     for b in range(2):
         np.testing.assert_allclose(apply(X[b].numpy().T).T, y[b].numpy(), rtol=0, atol=1e-12)
     torch.testing.assert_close(stack.sparse()(X), y, rtol=0, atol=1e-12)
-
-
-def test_the_hash_changes_with_a_weight_and_zero_weights_are_the_identity():
-    stack = random_stack()
-    before = stack.weights_hash()
-    stack.layers[0].attention.key.weight[0, 0] += 1e-9
-    assert stack.weights_hash() != before == random_stack().weights_hash()
-    for p in stack.parameters():
-        p.zero_()
-    assert torch.equal(stack(X), X)
-
-
-def test_a_causal_mask_hides_what_follows():
-    attention = random_stack().layers[1].attention
-    for pattern in ("full", "causal"):
-        torch.testing.assert_close(attention.weights(X, pattern).sum(-1), torch.ones(2, 2, 6, dtype=torch.float64))
-    assert attention.weights(X, "causal").triu(1).abs().max() == 0
 
 
 def test_restricted_attention_sees_itself_and_the_scratchpad():
@@ -88,39 +71,19 @@ def test_a_value_is_added_where_all_gates_are_open():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("bits", [2, 5, 8, 16])
-def test_adder_is_exact(bits, dtype):
-    """For every pair, of 16 bits for many; with 8 units per bit (Lemma 1) and one for the -1 of ±1 bits."""
-    if bits <= 8:
-        x, y = torch.cartesian_prod(torch.arange(2**bits), torch.arange(2**bits)).T
-    else:
-        x, y = torch.randint(2**bits, (2, 20_000), generator=torch.Generator().manual_seed(0))
+def test_adder_is_exact(dtype):
+    """Of 16 bits; with 8 units per bit (Lemma 1) and one for the -1 of ±1 bits. Short words: ``circuits_study``."""
+    x, y = torch.randint(2**16, (2, 20_000), generator=torch.Generator().manual_seed(0))
     plan = LayerPlan("add")
-    circuits.add_words(plan, range(bits), range(bits), range(bits, 2 * bits), 2 * bits)
-    state = plan.on(to_bits(x, bits), to_bits(y, bits), torch.ones(len(x), 1), dtype=dtype)
-    assert torch.equal(to_unsigned(state[:, :bits]), (x + y) % 2**bits)
+    circuits.add_words(plan, range(16), range(16), range(16, 32), 32)
+    state = plan.on(to_bits(x, 16), to_bits(y, 16), torch.ones(len(x), 1), dtype=dtype)
+    assert torch.equal(to_unsigned(state[:, :16]), (x + y) % 2**16)
     assert torch.equal(state.abs(), torch.ones_like(state))  # nothing but ±1, to the last bit
-    assert len(plan.units) == 9 * bits
-
-
-@pytest.mark.parametrize("bits", [3, 8])
-def test_increment(bits):
-    plan, x = LayerPlan("increment"), torch.arange(2**bits)
-    circuits.add_words(plan, range(bits, 2 * bits), range(bits), None, 2 * bits, constant=1, in_place=False)
-    found = plan.on(to_bits(x, bits), torch.zeros(len(x), bits), torch.ones(len(x), 1))
-    assert torch.equal(to_unsigned(found[:, bits : 2 * bits]), (x + 1) % 2**bits)
-    assert not plan.on(torch.zeros(1, 2 * bits + 1)).any()  # other tokens stay 0
-
-
-def test_flag_of_a_number():
-    plan, values = LayerPlan("flag"), torch.arange(-5, 6)
-    circuits.flag_of_number(plan, 2, 0, 1)
-    found = plan.on(values[:, None], torch.ones(11, 1), torch.zeros(11, 1))
-    assert torch.equal(found[:, -1], (values <= 0).double())
+    assert len(plan.units) == 9 * 16
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("noise", "removed"), [(1e-14, True), (1e-4, True), (0.25, True), (0.26, False)])
+@pytest.mark.parametrize(("noise", "removed"), [(1e-14, True), (0.25, True), (0.26, False)])
 def test_error_correction_removes_errors_up_to_a_quarter(noise, removed, dtype):
     plan, right = LayerPlan("correct"), torch.arange(30).to(dtype) % 3 - 1
     circuits.correct_errors(plan, range(30))
@@ -143,24 +106,16 @@ def test_copies_need_a_bound_above_twice_the_largest_difference():
     assert after.tolist() == [[-1.0, 0.0, 0.0], [1.0, 0.0, 1.0]]
 
 
-@pytest.mark.parametrize("d", [2, 7])
-def test_one_layer_transposes_a_vectorised_matrix(d):
-    a = torch.randn(2, d, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+def test_one_layer_transposes_a_vectorised_matrix():
+    a = torch.randn(2, 7, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(transpose(a), a.mT, rtol=0, atol=1e-9)
     size = transposer(30)[0].size()  # the paper's example
     assert (size["layers"], size["heads"], size["width"]) == (1, 1, 22)
 
 
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda: random_stack()(X, "casual"), "pattern"),
-        (lambda: Rows(a=1).add(a=2), "'a'"),
-        (lambda: check_word("x", 8, 4), "x = 8"),
-        (lambda: check_word("x", -9, 4), "x = -9"),
-        (lambda: circuits.Copying("reed", 4, 1, 4.0), "operation"),
-    ],
+test_mistakes_are_named = named(
+    (lambda: random_stack()(X, "casual"), "pattern"),
+    (lambda: Rows(a=1).add(a=2), "'a'"),
+    (lambda: check_word("x", 8, 4), "x = 8"),
+    (lambda: circuits.Copying("reed", 4, 1, 4.0), "operation"),
 )
-def test_mistakes_are_named(call, name):
-    with pytest.raises(ConfigError, match=name):
-        call()

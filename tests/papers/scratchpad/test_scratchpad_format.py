@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mistakes import named
 
-from entp_lib.validation import ConfigError
 from entp_papers.scratchpad.exact import PAD, random_model
 from entp_papers.scratchpad.format import Example, Scratchpad, batch_of, chunks, duplicate_states, group_mask, ordinary
 
@@ -46,20 +45,6 @@ def test_each_token_of_a_state_is_counted_once_and_seen_from_the_same_context(ex
     assert all([p for _, p in context] == list(range(len(context))) for context, _ in two)
 
 
-@settings(max_examples=40)
-@given(example=examples)
-def test_a_second_copy_sees_the_memory_and_itself_alone(example):
-    row = duplicate_states(PAD, example)
-    mask = group_mask(torch.tensor([row.groups]))[0].tril()
-    memory = len(PAD.memory(example))
-    for t in range(memory, len(row.tokens)):
-        if not row.counted[t]:
-            seen = mask[t].nonzero()[:, 0].tolist()
-            first = min(s for s in seen if s >= memory)
-            assert not row.counted[first] and row.positions[first] == memory
-            assert seen == [*range(memory), *range(first, t + 1)]
-
-
 def test_filler_is_seen_by_nobody_and_never_counted():
     rows = [duplicate_states(PAD, Example((3,), ((4,),))), duplicate_states(PAD, Example((3, 5), ((4,), (6, 7))))]
     batch = batch_of(rows, filler=2, length=12)
@@ -90,23 +75,13 @@ def test_a_given_state_is_read_and_never_learned():
     assert [int(c) for c in ordinary(PAD, example).counted] == [0, 0, 0, 1, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: Scratchpad(0, 0, 1), "delimiter = 0"),
-        (lambda: Scratchpad(0, -1, 1), "delimiter = -1"),
-        (lambda: PAD.text(Example((), ((3,),))), "question"),
-        (lambda: PAD.text(Example((3,), ())), "state 1"),
-        (lambda: PAD.text(Example((3,), ((3,), ()))), "state 2"),
-        (lambda: PAD.text(Example((3,), ((3, 1),))), "delimiter token 1"),
-        (lambda: PAD.text(Example((3, 0), ((3,),))), "start token 0"),
-        (lambda: chunks(PAD, Example((), ((3,), (4, 5)), given=2)), "given = 2"),
-        (lambda: duplicate_states(PAD, Example((3,), ((3,),)), ("masks",)), "without = 'masks'"),
-        (lambda: batch_of([]), "rows"),
-        (lambda: batch_of([ordinary(PAD, Example((3,), ((4,),)))], length=2), "length = 2"),
-        (lambda: batch_of([replace(ordinary(PAD, Example((3,), ((4,),))), counted=(False,) * 4)]), "labels"),
-    ],
+test_mistakes_are_named = named(
+    (lambda: Scratchpad(0, 0, 1), "delimiter = 0"),
+    (lambda: PAD.text(Example((), ((3,),))), "question"),
+    (lambda: PAD.text(Example((3,), ((3,), ()))), "state 2"),
+    (lambda: PAD.text(Example((3,), ((3, 1),))), "delimiter token 1"),
+    (lambda: chunks(PAD, Example((), ((3,), (4, 5)), given=2)), "given = 2"),
+    (lambda: duplicate_states(PAD, Example((3,), ((3,),)), ("masks",)), "without = 'masks'"),
+    (lambda: batch_of([ordinary(PAD, Example((3,), ((4,),)))], length=2), "length = 2"),
+    (lambda: batch_of([replace(ordinary(PAD, Example((3,), ((4,),))), counted=(False,) * 4)]), "labels"),
 )
-def test_bad_input_is_named(make, named):
-    with pytest.raises(ConfigError, match=named):
-        make()

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mistakes import named
 
 from entp_lib.models import build_model
 from entp_lib.validation import ConfigError
@@ -49,7 +50,7 @@ def test_full_attention_reads_a_trimmed_text_or_a_masked_one(architecture, layer
     assert apart("masked", "trimmed", model, example).max() < 1e-9
 
 
-@pytest.mark.parametrize("scheme", ["learned", "rotary", "alibi", "none"])
+@pytest.mark.parametrize("scheme", ["learned", "none"])
 def test_the_naive_cache_is_wrong_from_the_third_state_on(scheme):
     example = random_example(torch.Generator().manual_seed(5), 4)
     model = random_model("decoder", scheme, 5)
@@ -105,20 +106,17 @@ def test_writing_stops():
     assert ended.stopped == END and ended.states == ((6, 7),)
 
 
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda model: READERS["trimmed"](model("decoder"), PAD, ()), "question"),
-        (lambda model: READERS["trimmed"](model("decoder"), PAD, (99,)), "token 99"),
-        (lambda model: READERS["doubled"](model("entp"), PAD, (3,)), "architecture = 'entp'"),
-        (lambda model: READERS["trimmed"](model("prefix_decoder"), PAD, (3,)), "architecture = 'prefix_decoder'"),
-        (lambda model: write(model("decoder"), PAD, (3,), "trim", 3, 3), "way = 'trim'"),
-        (lambda model: write(model("decoder"), PAD, (3,), "trimmed", 0, 3), "most_state_tokens = 0"),
-    ],
+test_mistakes_are_named = named(
+    (lambda: READERS["trimmed"](random_model("decoder", "learned", 0), PAD, ()), "question"),
+    (lambda: READERS["trimmed"](random_model("decoder", "learned", 0), PAD, (99,)), "token 99"),
+    (lambda: READERS["doubled"](random_model("entp", "learned", 0), PAD, (3,)), "architecture = 'entp'"),
+    (
+        lambda: READERS["trimmed"](random_model("prefix_decoder", "learned", 0), PAD, (3,)),
+        "architecture = 'prefix_decoder'",
+    ),
+    (lambda: write(random_model("decoder", "learned", 0), PAD, (3,), "trim", 3, 3), "way = 'trim'"),
+    (lambda: write(random_model("decoder", "learned", 0), PAD, (3,), "trimmed", 0, 3), "most_state_tokens = 0"),
 )
-def test_bad_input_is_named(make, named):
-    with pytest.raises(ConfigError, match=named):
-        make(lambda architecture: random_model(architecture, "learned", 0))
 
 
 @pytest.mark.parametrize("way", EXACT_WAYS)

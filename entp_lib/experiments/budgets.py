@@ -1,0 +1,82 @@
+"""Budgets at which a decoder is compared with ENTP: equal steps, equal token-forwards, equal multiply-adds.
+
+By its definition ENTP sends every token of every prefix through the whole stack; this library computes less, the first
+layer's projections once for all prefixes and the last layer at the end of each prefix alone. A decoder with ENTP's
+token-forwards therefore has more multiply-adds than ENTP, and one with its steps fewer.
+"""
+
+import functools
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from entp_lib.config import RunConfig, TrainConfig
+from entp_lib.models import costs
+from entp_lib.models.entp import token_forwards
+from entp_lib.tasks import Task, build_task
+
+# Arms of decoders, as records' labels call them.
+EQUAL_FORWARDS = "longer"  # with the token-forwards of ENTP
+EQUAL_OPERATIONS = "operations"  # with the multiply-adds of ENTP
+SAME_PREFIXES = "same prefixes"  # that learns from ENTP's prefixes, where those are few
+MORE_STEPS = "more steps"  # with more steps than ENTP, and still less compute
+
+# Of (ENTP's run, another): the factor by which the other's steps are multiplied until it has spent as much.
+Budget = Callable[[RunConfig, RunConfig], float]
+
+
+@functools.lru_cache(maxsize=64)
+def wanted_lengths(task: str, params: str) -> tuple[int, tuple[tuple[int, ...], ...]]:
+    """Tokens of a training sequence, and the lengths of the wanted prefixes of a few."""
+    wanted_BT = build_task(task, json.loads(params)).wanted_sample()
+    return wanted_BT.shape[1], tuple(tuple((row_T.nonzero()[:, 0] + 1).tolist()) for row_T in wanted_BT)
+
+
+def training_operations(config: RunConfig) -> float:
+    """Multiply-adds of a whole run, forward and backward; ENTP as this library computes it, not as it is defined.
+
+    Those of the matrix products (``entp_lib.models.costs``), twice as many again for the gradient; evaluation is left
+    out.
+    """
+    cfg = config.model
+    tokens, rows = wanted_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
+    each = sum(costs.training_pass(cfg, row, tokens) for row in rows) / len(rows)
+    return 3.0 * each * config.train.batch_size * config.train.steps
+
+
+def compute_ratio(task: Task, decoders: Task | None = None) -> float:
+    """Token-forwards of an ENTP step over a decoder's, for a task that wants as many positions in every row.
+
+    ``decoders``: its task where that is another one.
+    """
+    others = (decoders or task).wanted_sample()
+    return token_forwards("entp", task.wanted_sample()) / token_forwards("decoder", others)
+
+
+def layer_tokens(config: RunConfig) -> float:
+    """Tokens that the layers of a model get for each token of a sequence: 1 if causal, else all its wanted prefixes."""
+    tokens, rows = wanted_lengths(config.task, json.dumps(config.task_params, sort_keys=True))
+    full = config.model.recomputed_layers
+    return (config.model.n_layers - full) + full * (sum(map(sum, rows)) / (tokens * len(rows)))
+
+
+def equal_forwards(entp: RunConfig, own: RunConfig) -> float:
+    """Budget of as many token-forwards, for a decoder or a stack of which some layers are full."""
+    return layer_tokens(entp) / layer_tokens(own)
+
+
+def equal_operations(entp: RunConfig, own: RunConfig) -> float:
+    """Budget of as many multiply-adds, as ``training_operations`` counts them."""
+    return training_operations(entp) / training_operations(own)
+
+
+def on_budget(budget: Budget, entp: RunConfig, own: RunConfig) -> RunConfig:
+    """``own`` on a schedule stretched by a budget's factor: decay and evaluations with the steps, warm-up as it is."""
+    return replace(own, train=own.train.lengthened(budget(entp, own)))
+
+
+def stretched(train: TrainConfig, ratio: float) -> TrainConfig:
+    """The same schedule over ``ratio`` times the steps: decay and evaluations with it, warm-up if they are fewer."""
+    warmup = round(train.warmup_steps * min(1.0, ratio))
+    return replace(train, warmup_steps=warmup).lengthened(ratio, max(1, math.ceil(train.eval_every * ratio - 1e-9)))

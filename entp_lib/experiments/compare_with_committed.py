@@ -1,0 +1,99 @@
+"""Committed records for comparison with a notebook's: where it was changed, and quick's where a tier lacks arms."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from entp_lib.config import RunConfig
+from entp_lib.experiments.changes import texts
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import mean_table, summary
+from entp_lib.records.store import Record, Store
+
+SCORES = ("loss", "token_accuracy", "sequence_accuracy")
+YOURS = "With changes only your runs are shown"
+COMMON = ("seed", "architecture", "tier", "changed")  # labels that tell no two lines of the table apart
+
+
+@dataclass(frozen=True)
+class Mark:
+    """IPython's hook behind every cell: a line that says whose runs are shown, and whose the text below tells of."""
+
+    changes: str
+
+    def __call__(self, result) -> None:
+        from IPython.display import Markdown, display
+
+        if result.success:
+            display(Markdown(f"*{YOURS} ({self.changes}); the text below tells of the committed ones.*"))
+
+
+def mark_cells(changes: str) -> None:
+    """Have this and every later cell of a notebook end with such a line; with empty ``changes``, none."""
+    from IPython import get_ipython
+
+    events = get_ipython().events
+    for hook in [hook for hook in events.callbacks["post_run_cell"] if isinstance(hook, Mark)]:
+        events.unregister("post_run_cell", hook)
+    if changes:
+        events.register("post_run_cell", Mark(changes))
+
+
+def committed(
+    experiment: Experiment, records: Sequence[Record], tier: str = "quick", store: Store | None = None
+) -> list[Record]:
+    """The records of a whole tier that may be shown with ``records``: none with those of changed runs."""
+    return [] if texts(records) else experiment.stored(store or Store(), tier) or []
+
+
+def committed_comparison(
+    experiment: Experiment, records: Sequence[Record], store: Store | None = None
+) -> pd.DataFrame | None:
+    """Final scores of changed runs, below the committed ones, means over seeds with 95 % intervals.
+
+    Committed are those that the notebook's text tells of, which are of the best tier, and those that were changed. A
+    line for each arm, and for whatever else the changed runs differ in. None where nothing was changed.
+    """
+    changed = [r for r in records if r.labels.get("changed") and isinstance(r.config, RunConfig)]
+    if not changed:
+        return None
+    store, (title, *_) = store or Store(), texts(changed)
+    tiers = dict.fromkeys(tier for tier in (experiment.best_tier(store), changed[0].config.tier) if tier)
+    parts = {f"committed, {tier}": experiment.stored(store, tier) or [] for tier in tiers} | {title: changed}
+    parts = {name: [r for r in found if isinstance(r.config, RunConfig)] for name, found in parts.items()}
+    every = [r for found in parts.values() for r in found]
+    names = [n for n in every[0].labels if n not in (*COMMON, "arm") and all(n in r.labels for r in every)]
+    by, tables = [*(n for n in names if len({r.labels[n] for r in every}) > 1), "arm"], {}
+    for name, found in parts.items():
+        if found:
+            table = summary(found)
+            means = mean_table(table, [score for score in SCORES if score in table], by=by)
+            tables[name] = means.assign(runs=table.groupby(by, sort=False).size().to_numpy())
+    return pd.concat(tables).swaplevel().loc[list(tables[title].index)].fillna("")
+
+
+def show_committed_comparison(experiment: Experiment, records: Sequence[Record]) -> None:
+    """Show that table in a notebook and mark its cells from here on; nothing where nothing was changed."""
+    from IPython.display import display
+
+    table = committed_comparison(experiment, records)
+    if table is not None:
+        display(table)
+    mark_cells("; ".join(texts(records)))
+
+
+def by_tier(
+    experiment: Experiment, records: Sequence[Record], labels: Sequence[str], store: Store | None = None
+) -> dict[str, list[Record]]:
+    """``records``, of one tier, under its name, and all of quick's under theirs if that tier lacks arms of quick.
+
+    Arms are told apart by ``labels``. Quick stands beside no smoke run, which is shown as soon as it is made, and not
+    where its records are not whole.
+    """
+    tier, shown = records[0].config.tier, {records[0].config.tier: list(records)}
+    if tier in ("smoke", "quick"):
+        return shown
+    quick = committed(experiment, records, store=store)
+    arms, of_quick = ({tuple(r.labels.get(n) for n in labels) for r in part} for part in (records, quick))
+    return shown | ({"quick": quick} if of_quick - arms else {})

@@ -1,0 +1,78 @@
+"""The ``measure`` of an experiment as a table: paired differences between two arms, one claim a row."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from entp_lib.experiments.frames import levels, paired, select, summary
+from entp_lib.experiments.measurements import Measurement, name_of
+from entp_lib.records.store import Record
+
+
+def measured(claim: str, values: Iterable[float], records: Sequence[Record], paper: bool = False, **judged: Any):
+    """A ``Measurement`` that rests on ``records``, which are of one tier, at the least one.
+
+    ``paper``: whether the runs of the paper's tier are at the paper's settings. ``judged``: its further fields.
+    """
+    tier = records[0].config.tier
+    values, names = list(map(float, values)), tuple(map(name_of, records))
+    return Measurement(claim, values, tier, names, paper_settings=paper and tier == "paper", **judged)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A claim on the differences first − second of a column, paired by random seed, of runs with labels ``where``."""
+
+    claim: str
+    metric: str
+    first: str
+    second: str
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def arms(self) -> tuple[str, str]:
+        return self.first, self.second
+
+
+def never(records: Sequence[Record], arms: Sequence[str]) -> str:
+    """No reason to exclude a comparison."""
+    return ""
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """``measure`` as a table of claims, called with the records of a tier; claims that no pair is of are left out.
+
+    ``frame``: records to a row per run. Scores lie between ``floor`` (of the baseline where None) and ``ceiling``, and
+    closer than ``near`` to the floor counts as being there. ``excluded``: of the records with a claim's labels, and its
+    arms, why they say nothing; empty where they do. ``paper``: whether the paper's tier has the paper's settings.
+    ``others``: what a table cannot say, further functions from records to measurements.
+    """
+
+    claims: Sequence[Paired]
+    ceiling: float = 1.0
+    floor: float | None = None
+    near: float = 0.02
+    frame: Callable[[Sequence[Record]], pd.DataFrame] = summary
+    excluded: Callable[[Sequence[Record], Sequence[str]], str] = never
+    paper: bool = False
+    others: Sequence[Callable[[Sequence[Record]], Sequence[Any]]] = ()
+
+    def __call__(self, records: Sequence[Record]) -> list[Any]:
+        found: list[Any] = []
+        for claim in self.claims:
+            part = select(records, **claim.where)
+            used = select(part, arm=claim.arms)
+            table = self.frame(part) if used else pd.DataFrame()
+            values = paired(table, claim.metric, *claim.arms) if used else ()
+            if len(values):
+                floor = table[f"baseline_{claim.metric}"].mean() if self.floor is None else self.floor
+                scale = dict(floor=floor, ceiling=self.ceiling, distance=self.near)
+                judged = dict(
+                    levels=levels(table, claim.metric, claim.arms, **scale),
+                    excluded_because=self.excluded(part, claim.arms),
+                )
+                found.append(measured(claim.claim, values, used, self.paper, **judged))
+        return [*found, *(m for other in self.others for m in other(records))]

@@ -1,0 +1,151 @@
+"""``python -m entp_lib generate RUN``: a trained model, decoder or ENTP, continues a text or a sequence of numbers."""
+
+import argparse
+import json
+import logging
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from entp_lib import paths
+from entp_lib.config import RunConfig
+from entp_lib.corpora.tokenizers import restore
+from entp_lib.experiments.experiment import name_of
+from entp_lib.models import Transformer
+from entp_lib.models.decoding import generate
+from entp_lib.records.loading import find_weights, load_run
+from entp_lib.records.store import Record, Store
+from entp_lib.tasks import build_task
+from entp_lib.validation import ConfigError, require
+
+NUMBERED = ("counting",)  # tasks whose tokens are numbers, the next of which is what the model predicts
+Codec = tuple[Callable[[str], list[int]], Callable[[list[int]], str]]  # encode and decode
+log = logging.getLogger(__name__)
+
+
+def generate_command(options: argparse.Namespace) -> int:
+    """``generate RUN``: print the prompt and its continuation."""
+    require(options.tokens >= 1, f"--tokens {options.tokens}: must be at least 1")
+    path = find_weights(options.run)
+    config, model = load_run(str(path))
+    sampling = dict(temperature=options.temperature, top_p=options.top_p, seed=options.seed)
+    print(continued(config, model, options.prompt, options.tokens, weights=path, **sampling))
+    return 0
+
+
+def codec(config: RunConfig, weights: Path | None = None) -> Codec:
+    """(encode, decode) of a run's tokens: text to ids and back. ConfigError for tasks that have no text.
+
+    ``weights``: their file, next to which ``text FILE`` has left the tokenizer, and ``data FILE`` the words; without
+    these the user's file itself is read.
+    """
+    stored, numbers = stored_tokens(weights), [str(number) for number in range(config.model.vocab_size)]
+    if config.task == "text":
+        stored = stored and read_stored(weights, lambda: restore(stored["name"], stored["vocabulary"], stored["state"]))
+        tokenizer = stored or build_task("text", config.task_params).tokens().tokenizer()
+        return lambda text: [int(i) for i in tokenizer.encode([text], ended=False)], tokenizer.decode
+    if config.task == "table" and stored:
+        return codec_of(read_stored(weights, lambda: list(stored["words"])) or numbers)
+    if config.task == "table":
+        task = build_task("table", config.task_params)
+        right = "its models predict numbers or answers of their own, not what comes next; load_model gives one"
+        require(task.continues, f"{task.file}: {right}")
+        return codec_of(list(task.contents.words) or numbers)
+    require(
+        config.task in NUMBERED,
+        f"{config.experiment} was trained on the task {config.task!r}, whose tokens are neither text nor numbers that "
+        "could be typed; load_model gives its model",
+    )
+    return codec_of(numbers)
+
+
+def tokenizer_path(weights: Path) -> Path:
+    """Path of the tokenizer of a run of ``text FILE``, or of the words of one of ``data FILE``, next to its weights."""
+    return weights.with_name(weights.name.replace(".weights.safetensors", ".tokenizer.json"))
+
+
+def stored_tokens(weights: Path | None) -> dict | None:
+    """The JSON next to a file of weights; None where there is none. ConfigError where it is damaged."""
+    path = tokenizer_path(weights) if weights else None
+    if path is None or path == weights or not path.exists():
+        return None
+    return read_stored(weights, lambda: json.loads(path.read_text(encoding="utf-8")))
+
+
+def read_stored(weights: Path, read: Callable):
+    """The result of ``read``; ConfigError names the file of tokens where that finds it damaged."""
+    try:
+        return read()
+    except (ValueError, KeyError, TypeError) as error:
+        path = tokenizer_path(weights)
+        again = "the command that trained the run writes it again"
+        raise ConfigError(f"{path}: is no tokenizer ({error}); {again}") from error
+
+
+def codec_of(words: list[str]) -> Codec:
+    """(encode, decode) of words between spaces."""
+    ids = {word: i for i, word in enumerate(words)}
+
+    def encode(text: str) -> list[int]:
+        parts = text.split() if all(part in ids for part in text.split()) else text.replace(",", " ").split()
+        wrong = next((part for part in parts if part not in ids), None)
+        last = len(words) - 1
+        numbers = (words[0], words[-1]) == ("0", str(last))
+        kind = f"the numbers 0 to {last}" if numbers else f"{last + 1} words, {words[0]!r} the first"
+        require(wrong is None, f"{wrong!r}: this model's tokens are {kind}")
+        return [ids[part] for part in parts]
+
+    return encode, lambda found: " " + " ".join(words[i] for i in found)
+
+
+def continued(
+    config: RunConfig,
+    model: Transformer,
+    prompt: str,
+    tokens: int,
+    *,
+    temperature: float,
+    top_p: float = 1.0,
+    seed: int = 0,
+    weights: Path | None = None,
+) -> str:
+    """``prompt`` and ``tokens`` more tokens, each drawn from what the last ``max_length`` tokens predict.
+
+    ConfigError for an empty prompt, symbols that the model has not, and sampling parameters out of range.
+    """
+    encode, decode = codec(config, weights)
+    ids = encode(prompt)
+    require(bool(ids), "the prompt is empty: it must have at least one token")
+    require(0 <= seed < 2**63, f"seed = {seed}: must be from 0 to 2^63 - 1")
+    row, room = torch.tensor([ids]), model.cfg.max_length
+    sampling = dict(temperature=temperature, top_p=top_p, generator=torch.Generator().manual_seed(seed))
+    try:
+        fits = min(tokens, max(0, room - len(ids) + 1))  # so many without the window moving
+        if fits < tokens:
+            text = "the model's length of %d is reached after %d new tokens: further ones see the last %d tokens alone"
+            log.warning(text, room, fits, room)
+        if fits:
+            row = generate(model, row, fits, **sampling)
+        for _ in range(tokens - fits):
+            row = torch.cat([row, generate(model, row[:, -room:], 1, **sampling)[:, -1:]], 1)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return prompt + decode(row[0, len(ids) :].tolist())
+
+
+def how_to_load(record: Record, store: Store) -> list[str]:
+    """The line of Python that loads a run's weights, and the command that continues a prompt with them.
+
+    By the run's name where ``load_model`` looks for it, else by the file.
+    """
+    usual = {paths.results().resolve(), (paths.results() / "own").resolve()} if paths.has_repository() else set()
+    name = name_of(record)
+    if store.root.resolve() not in usual:
+        name = str(store.weights_path(record.experiment, record.id).resolve())
+    command = f"{paths.program()} generate {shlex.quote(name)} --prompt 'the first tokens'"
+    return [
+        f"load:      from entp_lib.records.loading import load_model; model = load_model({name!r})",
+        f"continue:  {command}",
+    ]

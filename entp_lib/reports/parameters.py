@@ -1,0 +1,151 @@
+"""Notebooks and their parameters, checked before a kernel starts and without the seconds that papermill takes."""
+
+import ast
+import dataclasses
+import importlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+from entp_lib import paths
+from entp_lib.experiments import parameters as library
+from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.files import read_text
+from entp_lib.validation import ConfigError, from_dict, one_of, require
+
+OVERVIEW = "00"
+FIRST_OWN, AFTER_OWN = 50, 90  # numbers of notebooks that are one's own
+COMMON = {f.name for f in dataclasses.fields(NotebookParameters)}  # parameters of every notebook
+CLASS_NEEDS = ("dataclasses", "typing", "entp_lib.experiments.parameters", "entp_lib.validation")
+
+
+def notebook_paths(only: str = "") -> list[Path]:
+    """The numbered notebooks, the overview last because it shows the results of the others.
+
+    A number is two digits, and a letter for a second notebook on one subject ("03b"). ``only``: numbers or names,
+    separated by commas, as in "03,06_match3". ConfigError names one that does not exist, and two of one number. A copy
+    such as JupyterLab's "03_count3-Copy1" is no numbered notebook.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted(paths.notebooks().glob("[0-9][0-9]*_*.ipynb")):
+        number, _, name = path.stem.partition("_")
+        if number[2:] in ("", *ascii_lowercase) and name.isidentifier():
+            other = found.setdefault(number, path)
+            require(other == path, f"notebooks {other.stem} and {path.stem} have one number: rename one of them")
+    names = {path.stem: number for number, path in found.items()}
+    wanted = [Path(name.strip()).name.removesuffix(".ipynb") for name in only.split(",") if name.strip()]
+    require(bool(wanted) or not only, f"--only {only!r}: write numbers or names, as in 03,06_match3")
+    numbers = [names.get(name, name.zfill(2)) for name in wanted] or list(found)
+    for name, number in zip(wanted, numbers, strict=False):
+        require(number in found, f"no notebook {name}; there are {', '.join(found)}")
+    return [found[number] for number in sorted(set(numbers), key=lambda n: (n == OVERVIEW, n))]
+
+
+def sorted_notebooks() -> list[Path]:
+    """The notebooks in the order of their numbers."""
+    return sorted(notebook_paths())
+
+
+def is_own(notebook: Path) -> bool:
+    """True for a notebook whose number is one of those that are left to the user."""
+    return notebook.name[:2].isdigit() and FIRST_OWN <= int(notebook.name[:2]) < AFTER_OWN
+
+
+def read_notebook(notebook: Path) -> list[dict[str, Any]]:
+    """The cells of a notebook, each source one text. ConfigError where it is missing, damaged, or not Jupyter's."""
+    text = read_text(notebook)
+    try:
+        require(not notebook.read_bytes().startswith(b"\xef\xbb\xbf"), "it begins with a mark of byte order")
+        content = json.loads(text)
+        require(content["nbformat"] == 4, f"nbformat = {content['nbformat']}: must be 4")
+        for cell in content["cells"]:
+            one_of("cell_type", cell["cell_type"], ("code", "markdown", "raw"))
+            require(isinstance(cell["metadata"], dict), "a cell's metadata are no object")
+            cell["source"] = "".join(cell["source"])
+        return content["cells"]
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        why = str(error).strip() or type(error).__name__
+        why = "it is empty" if not text.strip() else f"lacks {why}" if isinstance(error, KeyError) else why[:120]
+        where = f"notebook {paths.relative(notebook)}"
+        raise ConfigError(f"{where} cannot be read ({why}); git checkout restores the committed one") from error
+
+
+def defaults(notebook: Path) -> dict[str, Any]:
+    """The parameters of a notebook with the values that its parameters cell gives them."""
+    tagged = [c["source"] for c in read_notebook(notebook) if "parameters" in c["metadata"].get("tags", ())]
+    nodes = [node for source in tagged[:1] for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+    return {target.id: ast.literal_eval(node.value) for node in nodes for target in node.targets}
+
+
+def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dict[str, Any]:
+    """``given`` if the notebook would accept it: papermill would only warn, and the notebook say so after its imports.
+
+    ``known``: its parameters with their defaults. Raises ConfigError for a name that is no parameter, a value of
+    another type than the default's (a whole number is accepted for a float), and a value that the notebook's parameters
+    class refuses.
+    """
+    for name, value in given.items():
+        one_of(f"parameter of {notebook.stem}", name, known)
+        kind = type(known[name])
+        fits = type(value) is kind or (kind is float and type(value) is int)
+        right = f"must be of type {kind.__name__}, like {known[name]!r}"
+        require(fits, f"parameter {name} = {value!r} of {notebook.stem}: {right}")
+    given = {name: type(known[name])(value) for name, value in given.items()}
+    cls = NotebookParameters if set(given) <= COMMON else parameters_class(notebook)
+    names = {f.name for f in dataclasses.fields(cls)}
+    try:
+        from_dict(cls, {name: value for name, value in (known | given).items() if name in names})
+    except ConfigError as error:
+        raise ConfigError(f"{notebook.stem}: {error}") from None
+    return given
+
+
+def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: Sequence[Path]) -> list[dict[str, Any]]:
+    """The parameters for each of ``notebooks``: ``given``, from options that all have, and ``extra``, from -p.
+
+    Raises ConfigError as ``checked`` does; for a name that only some of the notebooks have it names these.
+    """
+    known = {path: defaults(path) for path in notebooks}
+    for name in extra:
+        having = [path.stem for path in notebooks if name in known[path]]
+        if having and len(having) < len(notebooks):
+            only = ",".join(map(paths.number_of, having))
+            raise ConfigError(f"parameter {name} belongs to {', '.join(having)}: add --only {only}")
+    return [checked({**given, **extra}, known[path], path) for path in notebooks]
+
+
+def parameters_class(notebook: Path) -> type:
+    """The class that a notebook's parameters are read into: its own, one of entp_lib that it names, or the common one.
+
+    Only that class and the imports it needs are executed, so that no kernel and no other cell is needed.
+    """
+    cells = [c["source"] for c in read_notebook(notebook) if c["cell_type"] == "code"]
+    nodes = [
+        node
+        for source in cells
+        if "NotebookParameters" in source or "notebook_parameters(" in source
+        for node in ast.parse(source).body
+    ]
+    calls = [n for node in nodes for n in ast.walk(node) if isinstance(n, ast.Call)]
+    named = [c.args[1].id for c in calls if getattr(c.func, "id", "") == "notebook_parameters" and len(c.args) == 2]
+    scope: dict[str, Any] = vars(library) | {"__name__": notebook.stem}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and named and named[0] in {a.asname or a.name for a in node.names}:
+            original = next(a.name for a in node.names if (a.asname or a.name) == named[0])
+            return getattr(importlib.import_module(node.module), original)
+        needed = isinstance(node, ast.ImportFrom) and node.module in CLASS_NEEDS
+        if needed or (isinstance(node, ast.ClassDef) and node.name in named):
+            exec(compile(ast.Module([node], []), notebook.name, "exec"), scope)
+    return scope[named[0]] if named else NotebookParameters
+
+
+def parse_parameter(text: str) -> tuple[str, Any]:
+    """``name=value`` from the command line; the value as Python would read it, else as text."""
+    name, equals, value = text.partition("=")
+    require(bool(equals) and name.isidentifier(), f"parameter {text!r}: write it as name=value")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError, TypeError):
+        return name, value

@@ -1,0 +1,220 @@
+"""The site: committed notebooks, generated pages and the API as HTML that reads without a network.
+
+Sphinx does the work (``site_source/conf.py``): myst-nb renders the notebooks, autodoc the docstrings, itables the
+ledger. Nothing is executed. The packages of the extra ``site`` are needed by ``build`` alone.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+import webbrowser
+from html import escape
+from pathlib import Path
+
+import pandas as pd
+
+from entp_lib import paths
+from entp_lib.experiments import claims
+from entp_lib.files import read_text
+from entp_lib.records.store import Store
+from entp_lib.reports import findings
+from entp_lib.reports.ledger import ledger
+from entp_lib.reports.parameters import sorted_notebooks
+from entp_lib.validation import ConfigError, require
+
+NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml", "itables")
+INSTALL = ".venv/bin/python -m pip install -e '.[site]'"
+SOURCE = Path(__file__).parent / "site_source"
+COPIED = ("README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")  # into Sphinx's sources, with docs and figures
+FIRST = ("docs/starting", "docs/library", "CONTRIBUTING")
+VERDICTS = {
+    "reproduced": "at the paper's settings our 95 % interval shows its direction and contains its value",
+    "same direction": "the interval excludes zero with the paper's sign, by more than the margin",
+    "not reproduced": "it excludes zero with the other sign, or lies within the margin where the paper differs",
+    "inconclusive, open": "anything else, and always below five pairs of runs",
+    "uninformative": "the test could not have shown a difference: too little learned, or too near the best score",
+    "verified, with correction, refuted, unproved": "of theory: a statement holds, holds as corrected, fails, or "
+    "cannot be decided by what was tried",
+    "ENTP ahead, decoder ahead, equal within the margin": "the answers to questions of our own, by the same intervals",
+}
+EDITS = (  # to finished pages: a table's links between notebooks, and words of the theme for screen readers
+    (r'href="((?:\.\./notebooks/)?\d\d\w*)\.ipynb', r'href="\1.html'),
+    (r'(<button class="[^"]*search-button-field[^>]*?) aria-label="Search"', r"\1"),
+    (r'<summary aria-label="Toggle hidden content">', "<summary>"),
+    (r'<summary>(?=<span class="toctree-toggle")', '<summary aria-label="Pages below this one">'),
+)
+
+
+def anchor(heading: str) -> str:
+    """Anchor of a heading as JupyterLab forms it, which Sphinx is told to form alike."""
+    return heading.strip().replace(" ", "-")
+
+
+def missing() -> list[str]:
+    """Modules of the extra ``site`` that are not installed."""
+    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+
+
+def install_extra() -> None:
+    """Install the packages of the extra ``site`` where some are missing. ConfigError where pip cannot."""
+    if not missing():
+        return
+    project = tomllib.loads(read_text(paths.root() / "pyproject.toml"))["project"]
+    print(f"the site needs {', '.join(missing())}: installing the extra `site`, about a minute", flush=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, *project["optional-dependencies"]["site"]], capture_output=True, text=True)
+    importlib.invalidate_caches()
+    why = ([line for line in done.stderr.splitlines() if "ERROR" in line] or done.stderr.splitlines() or ["?"])[-1]
+    require(done.returncode == 0, f"pip cannot install what the site needs ({why.strip()}); by hand: {INSTALL}")
+
+
+def build(folder: Path | None = None) -> Path:
+    """Build the site into ``folder`` and return its first page. ConfigError says what is wrong with it."""
+    require(not missing(), f"the site needs {', '.join(missing())}; this installs it: {INSTALL}")
+    folder = folder or paths.root() / "build" / "site"
+    source = folder.parent / f"{folder.name}-source"
+    lay_out(source)
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", str(source / ".doctrees")]
+    environment = {**os.environ, "PYTHONPATH": str(paths.root())}
+    done = subprocess.run([*command, str(source), str(folder)], env=environment, capture_output=True, text=True)
+    lines = [line for line in done.stderr.splitlines() if "WARNING" in line or "ERROR" in line or "rror:" in line]
+    if done.returncode:
+        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        raise ConfigError(f"the site was not built: {(lines or done.stderr.splitlines() or ['?'])[0]}{more}")
+    for page in folder.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for pattern, instead in EDITS:
+            text = re.sub(pattern, instead, text)
+        page.write_text(text, encoding="utf-8")
+    return folder / "index.html"
+
+
+def site_command(no_browser: bool) -> int:
+    """``./run_all.sh --site``: build the site and open it."""
+    install_extra()
+    begun = time.monotonic()
+    first = build()
+    files = [path for path in first.parent.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files) / 2**20
+    seconds = time.monotonic() - begun
+    print(f"site of {len(files)} files, {size:.1f} MiB, built in {seconds:.0f} s: {paths.relative(first)}")
+    if not no_browser:
+        webbrowser.open(first.as_uri())
+    return 0
+
+
+def lay_out(folder: Path) -> None:
+    """Write everything that Sphinx reads below ``folder``, which is emptied first."""
+    from entp_lib.experiments import png_files
+
+    root, store = paths.root(), Store(read_only=True)
+    table = ledger(store)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(SOURCE, folder)
+    shutil.copytree(root / "docs", folder / "docs")
+    shutil.copytree(paths.figures(), folder / "figures")
+    for name in COPIED:
+        shutil.copy(root / name, folder)
+    pictures = {path.stem: about.partition(" [") for path, about in png_files.gallery()}
+    alts = {stem: alt for stem, (alt, _, _) in pictures.items()}
+    (folder / "notebooks").mkdir()
+    for path in sorted_notebooks():
+        page = json.dumps(notebook_page(json.loads(read_text(path)), alts), ensure_ascii=False)
+        (folder / "notebooks" / path.name).write_text(page, encoding="utf-8")
+    for path in (paths.results() / "play").glob("*.json"):
+        script = f"window.{path.stem}Data = {read_text(path).strip()};\n"
+        (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
+    first = findings.page(table, store) + annex(table)
+    (folder / "docs" / "findings.md").write_text(first, encoding="utf-8")
+    parts = ["# Gallery\n\nEvery figure, drawn from the records that stand below it.\n"]
+    for stem, (alt, _, rests) in pictures.items():
+        notebook = next(
+            (p.stem for p in sorted_notebooks() if paths.number_of(p.stem) == paths.number_of(stem)), "00_overview"
+        )
+        options = f":alt: {alt}\n:target: notebooks/{notebook}.html\n\n{alt} ({rests.rstrip(']').split('; commit')[0]})"
+        parts.append(f"```{{figure}} figures/{stem}.png\n{options}\n```\n")
+    (folder / "gallery.md").write_text("\n".join(parts), encoding="utf-8")
+    (folder / "README.md").rename(folder / "index.md")
+    with (folder / "index.md").open("a", encoding="utf-8") as file:
+        file.write(contents(folder))
+
+
+def contents(folder: Path) -> str:
+    """Table of contents at the side, of the pages that lie below ``folder``."""
+    found = {
+        p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*") if p.suffix in (".md", ".ipynb")
+    }
+    journal, index = sorted(n for n in found if n.startswith("docs/journal/")), "docs/journal/README"
+    docs = sorted(n for n in found - set(journal) - set(FIRST) - {"docs/findings"} if n.startswith("docs/"))
+    groups = {
+        "Found": ["docs/findings", "gallery", *docs, index],
+        "Play": sorted(n for n in found if n.startswith("play/")),
+        "Notebooks": sorted(n for n in found if n.startswith("notebooks/")),
+        "Begin": [*FIRST, "api/entp_lib/entp_lib", "api/entp_papers/entp_papers"],
+        "Journal": [n for n in journal if n != index],
+    }
+    head = "```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {}\n\n{}\n```\n"
+    return "\n" + "\n".join(head.format(caption, "\n".join(names)) for caption, names in groups.items())
+
+
+def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
+    """A notebook as JSON for Sphinx: its code folds but for the parameters, its pictures have words.
+
+    ``alts``: the alt text of every figure by its name.
+    """
+    cells = []
+    for cell in notebook["cells"]:
+        text, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])
+        if cell["cell_type"] == "code":
+            saved = re.search(r'save_figure\(\s*\w+,\s*"(\w+)"', text)
+            alt = alts.get(saved[1]) if saved else None
+            shown = alt or "Picture of this cell's output; its numbers stand in the text and tables around it."
+            tags = tags if "parameters" in tags else [*tags, "hide-input"]
+            cell = cell | {"metadata": {"tags": tags, "mystnb": {"image": {"alt": shown.replace("\n", " ")}}}}
+        cells += [cell] if text.strip() else []
+    return notebook | {"cells": cells}
+
+
+def annex(table: pd.DataFrame) -> str:
+    """Every row of a ledger as a table to filter and search, in Markdown with HTML, for the page on findings."""
+    import itables
+    from itables.javascript import generate_init_offline_itables_html
+
+    of = claims.reference_claims().set_index("id")["paper"]
+    table = table.iloc[(table["id"].map(of) != "entp").argsort(kind="stable")]  # this project's own paper first
+    shown = claims.readable(table, ["statement", "ours", "95 % interval", "paper", "margin", "tier", "seeds", "source"])
+    notes, verdicts = shown.pop("verdict"), table["verdict"].tolist()
+    shown = shown.rename(columns={"paper": "paper's value"}).reset_index().astype(str).map(escape)
+    shown.insert(2, "verdict", verdicts)
+    shown["of"] = table["id"].map(of).tolist()
+    shown["remark"] = [escape(n.removeprefix(v).strip(" ()")) for n, v in zip(notes, verdicts, strict=True)]
+    link = re.compile(r"\[(.+?)\]\(<(.+?)\.ipynb(.*?)>\)")
+    shown["where"] = [link.sub(r'<a href="../\2.html\3">\1</a>', claims.link(claim)) for claim in table["id"]]
+    filters = [shown.columns.get_loc(name) for name in ("of", "verdict", "tier")]
+    html = itables.to_html_datatable(
+        shown,
+        connected=False,
+        showIndex=False,
+        allow_html=True,
+        maxBytes=0,
+        pageLength=25,
+        table_id="ledger",
+        classes="display compact",
+        layout={"top1": "searchPanes"},
+        searchPanes={"columns": filters, "initCollapsed": True, "layout": "columns-3"},
+        scrollX=True,
+    )
+    script = generate_init_offline_itables_html(Path(itables.__file__).parent / "html" / "dt_bundle.js")
+    words = "\n".join(f"- *{name}*: {text}" for name, text in VERDICTS.items())
+    return (
+        f"\n## Annex: every claim and question\n\n{findings.tally(table)}\n"
+        f"All tables: {claims.multiplicity(table)}.\n\n{words}\n\n"
+        f"```{{raw}} html\n{script}\n{html}\n```\n"
+    )

@@ -1,0 +1,158 @@
+"""Experiments of a night each that begin with a gate, runs on a seed that no comparison uses, and what followed.
+
+Count3 at length 24, and addition trained to four digits. Whether five pairs follow, and by which numbers, was written
+down before the first of these runs (docs/journal); what the gate gives is the result if it stays shut. That of addition
+did. That of length 24, where ENTP learns from a few random prefixes of each of many sequences, opened, so that its five
+pairs are planned here too: with few prefixes, and with ENTP as it is defined, which learns from all of them on fewer
+steps (eleven times a decoder's token-forwards, 6.6 times its multiply-adds) and is compared with the decoder of the
+same steps and with that of the pairs, which has more steps and still half of ENTP's multiply-adds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from entp_lib.experiments.budgets import MORE_STEPS, SAME_PREFIXES
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.plans import PlannedRun, Tier, planned, run_of, with_model, with_train
+from entp_lib.records.store import Record
+from entp_lib.statistics import exceeds, reaches
+from entp_papers.entp.addition.experiment import BEST_ANSWERS
+from entp_papers.entp.addition.lengths import TIERS as LENGTHS
+from entp_papers.entp.addition.lengths import by_digits
+from entp_papers.entp.addition.tiers import SMALL_2, Block
+from entp_papers.entp.count3 import TIERS as COUNT3
+from entp_papers.entp.count3 import lead_claims
+
+SEED = 100  # pilots and gates have seeds from here on, comparisons those from 0
+ABOVE_MODE = 0.05  # of token accuracy, mean of the last ``LAST`` evaluations: either arm must have it
+LAST = 5
+DECODERS = ("decoder", SAME_PREFIXES)  # with which ENTP is compared at length 24
+BELOW_ONE = 0.95  # test error one digit beyond the trained lengths: ENTP must be below it
+CLAIMS = {"F2-long-all": "decoder", "F2-long-all-more": MORE_STEPS}
+
+COUNTING = {
+    "smoke": replace(COUNT3["smoke"], seeds=2),
+    "overnight": Tier(
+        dict(length=24, seed_length=8, symbols=24),
+        COUNT3["overnight"].model,
+        replace(COUNT3["overnight"].train, steps=40_000, warmup_steps=200, eval_every=400),
+        5,
+    ),
+}
+FEW = {"smoke": 2, "overnight": 4}  # prefixes that ENTP draws of each sequence
+ALL = {"smoke": dict(steps=10, eval_every=5), "overnight": dict(steps=12_000, eval_every=200)}  # where it has them all
+FOUR_DIGITS = {
+    "smoke": replace(LENGTHS["smoke"], arms=("entp",), seeds=1),
+    "overnight": Block(
+        [dict(LENGTHS["overnight"].tasks[0], n_train=20_000, trained_digits=4, tested_digits=6, window=22)],
+        ("entp",),
+        SMALL_2,
+        replace(LENGTHS["overnight"].train, steps=7000, eval_every=140),
+        1,
+    ),
+}
+
+
+def counting_run(experiment: str, tier: str, arm: str, seed: int) -> PlannedRun:
+    """One run at length 24; the arms of a seed see the same sequences, and all are scored on every prefix."""
+    setting = COUNTING[tier]
+    drawn = 0 if arm == "decoder" else FEW[tier]
+    params = {**setting.task, **({"drawn": drawn} if drawn else {})}
+    architecture = "entp" if arm == "entp" else "decoder"
+    config = run_of(experiment, tier, "counting", params, setting.model, setting.train, architecture, seed)
+    return planned(config, arm=arm, drawn=drawn)
+
+
+def plan_counting(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The gate: a decoder that learns from every scored prefix, and ENTP that learns from a few."""
+    return [counting_run("count3_long", tier, arm, SEED) for arm in ("decoder", "entp") if tier in COUNTING]
+
+
+def plan_counting_pairs(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The gate's runs on the seeds of comparisons, and a decoder that learns from ENTP's few prefixes."""
+    every = range(seeds or COUNTING[tier].seeds) if tier in COUNTING else ()
+    return [
+        counting_run("count3_long_pairs", tier, arm, s) for s in every for arm in ("decoder", "entp", SAME_PREFIXES)
+    ]
+
+
+def plan_counting_all(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """By seed: decoder and ENTP on all prefixes, and the decoder that ``count3_long_pairs`` has."""
+    runs = []
+    for seed in range(seeds or COUNTING[tier].seeds) if tier in COUNTING else ():
+        base = with_train(counting_run("count3_long_all", tier, "decoder", seed).config, **ALL[tier])
+        runs += [planned(with_model(base, architecture=name), drawn=0) for name in ("decoder", "entp")]
+        longer = counting_run("count3_long_pairs", tier, "decoder", seed)
+        runs.append(planned(longer.config, arm=MORE_STEPS, drawn=0))
+    return runs
+
+
+def plan_four_digits(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """One run of ENTP, on the gate's seed."""
+    if tier not in FOUR_DIGITS:
+        return []
+    block = FOUR_DIGITS[tier]
+    params = {**block.tasks[0], "split_seed": SEED}
+    config = run_of("addition_four_digits", tier, "long_addition", params, block.shape, block.train, "entp", SEED)
+    return [planned(config, n_train=params["n_train"])]
+
+
+def counting_gate(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per arm: token accuracy, mean of its last evaluations, the mode baseline's, and whether it is open."""
+    rows = {}
+    for r in records:
+        late = float(np.mean(r.curves["token_accuracy"][-LAST:]))
+        mode = r.metrics["baseline"]["token_accuracy"]
+        rows[r.labels["arm"]] = {
+            f"token accuracy, last {LAST} evaluations": round(late, 4),
+            "mode baseline": round(mode, 4),
+            "above it": round(late - mode, 4),
+            "opens": bool(reaches(late - mode, ABOVE_MODE)),
+            "token-forwards": f"{r.provenance['token_forwards']:.3g}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def four_digits_gate(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per checkpoint rule and tested length: ENTP's test error, and whether it opens the gate."""
+    found = []
+    for record in records:
+        beyond = record.config.task_params["trained_digits"] + 1
+        for rule in ("last", BEST_ANSWERS):
+            errors = by_digits([record], rule)
+            for row in errors.itertuples():
+                opens = row.digits == beyond and exceeds(BELOW_ONE, row.error)
+                found.append({"weights": rule, "digits": row.digits, "test error": row.error, "opens": opens})
+    return pd.DataFrame(found)
+
+
+COUNT3_LONG, COUNT3_LONG_PAIRS, COUNT3_LONG_ALL, ADDITION_FOUR_DIGITS = (
+    Experiment(name, 1, title, notebook, plan, measure, changeable=False)
+    for name, title, notebook, plan, measure in (
+        (
+            "count3_long",
+            "Count3 at length 24, few prefixes of many sequences: the gate",
+            "03b_count3_details",
+            plan_counting,
+            no_claims,
+        ),
+        (
+            "count3_long_pairs",
+            "Count3 at length 24, few prefixes of many sequences: pairs",
+            "03b_count3_details",
+            plan_counting_pairs,
+            no_claims,
+        ),
+        ("count3_long_all", "Count3 at length 24, all prefixes", "03_count3", plan_counting_all, lead_claims(CLAIMS)),
+        (
+            "addition_four_digits",
+            "Addition trained to four digits: the gate",
+            "07_addition",
+            plan_four_digits,
+            no_claims,
+        ),
+    )
+)

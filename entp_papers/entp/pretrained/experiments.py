@@ -1,0 +1,343 @@
+"""Figures 3, 4 and 9 as planned runs: a pretrained BERT as ENTP, LoRA on Table 5's prompts, a mask lifted, a provider.
+
+Runs of one seed share their batches, so that arms are compared in pairs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from entp_lib.config import StudyConfig, TrainConfig
+from entp_lib.experiments.experiment import (
+    Experiment,
+    PlannedRun,
+    compute_ratio,
+    name_of,
+    no_claims,
+    planned_study,
+    select,
+)
+from entp_lib.experiments.frames import levels, paired
+from entp_lib.experiments.measurements import Level, Measurement
+from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.records.store import Record
+from entp_lib.tasks import Counting
+from entp_lib.validation import require
+from entp_papers.entp.pairless import within
+from entp_papers.entp.pretrained.prompts import KINDS
+from entp_papers.entp.pretrained.weights import BUNDLED, check_readable
+
+NOTEBOOK = "05_pretrained"
+NEAR = 0.02  # of accuracy: closer to the mode baseline, or to 1, counts as being there
+ORDERS = {"count3": 3, "count2": 2}
+RANK = 8  # the paper does not say its own
+
+# Of the encoder, by arm: whose weights, the architecture, and how symbols are read in.
+ENCODER_ARMS = {
+    "pretrained": ("pretrained", "entp", "tokens"),
+    "random": ("random", "entp", "tokens"),
+    "decoder": ("random", "decoder", "tokens"),
+    "longer": ("random", "decoder", "tokens"),
+    "fresh": ("pretrained", "entp", "fresh"),
+}
+LABELS = {
+    "pretrained": "ENTP, pretrained",
+    "random": "ENTP, random weights",
+    "fresh": "ENTP, pretrained, fresh embeddings",
+    "decoder": "decoder, random weights",
+    "longer": "decoder, equal token-forwards",
+}
+WITHOUT_FRESH = ("pretrained", "random", "decoder", "longer")
+# Of the prompts, by arm: with Table 5's code or without, and C.1's learning rate with its batch of 16, or the tier's.
+PROMPT_ARMS = {"code": (True, False), "plain": (False, False), "paper_rate": (True, True)}
+PAPER_RATE = 1.4e-4
+
+
+def schedule(steps: int, batch: int, rate: float, evaluations: int, **more: Any) -> TrainConfig:
+    """Linear warm-up over a tenth of the steps, cosine to a tenth of the rate, no weight decay."""
+    common = dict(max_lr=rate, min_lr=rate / 10, warmup_steps=-(-steps // 10), weight_decay=0.0)
+    return TrainConfig(steps=steps, batch_size=batch, eval_every=-(-steps // evaluations), **common, **more)
+
+
+# By tier. ``layers``: of the body, 0 for all. ``rank``: of LoRA, 0 trains all weights. ``zero_shot``: of the untrained.
+ENCODER = {
+    "smoke": dict(
+        body=dict(model="tiny-bert", layers=0, task=dict(length=5, seed_length=2, symbols=6)),
+        train=TrainConfig(4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=16, final_eval_sequences=32),
+        seeds=2,
+        arms=tuple(ENCODER_ARMS),
+    ),
+    "quick": dict(
+        body=dict(model="minilm", layers=2, task=dict(length=8, seed_length=3, symbols=8, held_out=0.2)),
+        train=TrainConfig(
+            64,
+            batch_size=32,
+            max_lr=5e-4,
+            min_lr=5e-5,
+            warmup_steps=8,
+            eval_every=8,
+            eval_sequences=64,
+            final_eval_sequences=256,
+        ),
+        seeds=5,
+        arms=WITHOUT_FRESH,
+    ),
+    "overnight": dict(
+        body=dict(model="minilm", layers=0, task=dict(length=10, seed_length=4, symbols=10, held_out=0.2)),
+        train=TrainConfig(
+            600,
+            batch_size=32,
+            max_lr=3e-4,
+            min_lr=3e-5,
+            warmup_steps=60,
+            eval_every=30,
+            eval_sequences=512,
+            final_eval_sequences=2048,
+        ),
+        seeds=5,
+        arms=tuple(ENCODER_ARMS),
+    ),
+}
+TASK = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
+LONGER_TASK = dict(length=8, seed_length=4, symbols=10, held_out=0.2, first_scored=4)
+SMOKE = schedule(2, 2, 1e-3, 1, eval_sequences=8, final_eval_sequences=8)
+PROMPTS = {
+    "smoke": dict(
+        **dict(model="tiny-llama", rank=0, task=TASK, train=SMOKE, arms=("code", "plain"), seeds=1),
+        **dict(answers=2, zero_shot=4),
+    ),
+    "quick": dict(
+        **dict(model="smollm2", rank=RANK, task=TASK, arms=("code", "plain"), seeds=5, answers=12, zero_shot=32),
+        train=schedule(6, 8, 2e-3, 3, eval_sequences=4, final_eval_sequences=24),
+    ),
+    "overnight": dict(
+        **dict(model="smollm2", rank=RANK, task=LONGER_TASK, arms=PROMPT_ARMS, seeds=5, answers=64, zero_shot=512),
+        train=schedule(150, 16, 1e-3, 5, eval_sequences=64, final_eval_sequences=512),
+    ),
+}
+LIFTED = {
+    "smoke": dict(model="tiny-llama", rank=0, task=TASK, train=SMOKE, seeds=1, arms=("entp", "decoder", "longer")),
+    "quick": dict(
+        **dict(model="smollm2", rank=RANK, task=TASK, seeds=5, arms=("entp", "decoder")),
+        train=schedule(20, 8, 2e-3, 5, eval_sequences=32, final_eval_sequences=128),
+    ),
+    "overnight": dict(
+        **dict(model="smollm2", rank=RANK, task=LONGER_TASK, seeds=5, arms=("entp", "decoder", "longer")),
+        train=schedule(200, 16, 1e-3, 10, eval_sequences=128, final_eval_sequences=512),
+    ),
+}
+DRY_RUN = dict(
+    task=dict(length=63, seed_length=16, symbols=64, first_scored=16), train=100, test=10, model="gpt-4o-2024-08-06"
+)
+
+
+def run(experiment: str, tier: str, params: dict[str, Any], study: str = "", **labels: Any) -> PlannedRun:
+    """A planned study, of its experiment's name unless ``study`` says otherwise."""
+    seed = params.get("seed", 0)
+    return planned_study(StudyConfig(experiment, tier, study or experiment, params, seed, seed), **labels)
+
+
+def plain(train: TrainConfig) -> dict[str, Any]:
+    """A schedule as JSON types, defaults left out."""
+    values, usual = asdict(train), asdict(TrainConfig(train.steps))
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k == "steps" or v != usual[k]}
+
+
+def by_arm(t: Mapping[str, Any], task: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The schedule of each arm of a tier: "longer" has as many token-forwards as ENTP."""
+    longer = t["train"].lengthened(compute_ratio(Counting(**task)))
+    return {arm: plain(longer if arm == "longer" else t["train"]) for arm in t["arms"]}
+
+
+def plan_encoder(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Every arm and seed of a tier, seeds outermost; random arms of one seed share their weights."""
+    runs = []
+    for t in [ENCODER[tier]] if tier in ENCODER else []:
+        trains = by_arm(t, t["body"]["task"])
+        for seed in range(seeds or t["seeds"]):
+            for arm, train in trains.items():
+                how = dict(zip(("start", "architecture", "read_in"), ENCODER_ARMS[arm], strict=True))
+                params = {**t["body"], **how, "train_config": train, "seed": seed}
+                runs.append(run("pretrained_encoder", tier, params, arm=arm))
+    return runs
+
+
+def plan_prompts(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Count3 and Count2 with and without code, every seed; and each once before any training."""
+    if tier not in PROMPTS:
+        return []
+    t, runs = PROMPTS[tier], []
+    train = t["train"]
+    evaluated = dict(eval_sequences=train.eval_sequences, final_eval_sequences=train.final_eval_sequences)
+    trains = {False: plain(train), True: plain(schedule(train.steps, 16, PAPER_RATE, 5, **evaluated))}
+    tasks = {name: dict(model=t["model"], task={**t["task"], "order": order}) for name, order in ORDERS.items()}
+    for seed in range(seeds or t["seeds"]):
+        for name, common in tasks.items():
+            for arm in t["arms"]:
+                with_code, paper_rate = PROMPT_ARMS[arm]
+                params = {**common, "with_code": with_code, "rank": t["rank"], "train_config": trains[paper_rate]}
+                params |= {"answers": t["answers"], "seed": seed}
+                runs.append(run("pretrained_prompts", tier, params, task=name, arm=arm))
+    for name, common in tasks.items():
+        for arm in ("code", "plain"):
+            params = {**common, "with_code": arm == "code", "sequences": t["zero_shot"], "answers": t["zero_shot"]}
+            params |= {"seed": 0}
+            label = f"{arm}, untrained"
+            runs.append(run("pretrained_prompts", tier, params, "pretrained_zero_shot", task=name, arm=label))
+    return runs
+
+
+def plan_provider(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The rehearsal with a provider, at the paper's lengths; ``smoke`` needs no client: files and price alone."""
+    params = {**DRY_RUN, "client": tier != "smoke"}
+    return [run("pretrained_provider", tier, params, "pretrained_dry_run")] if tier in ("smoke", "quick") else []
+
+
+def plan_lifted(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The bare sequence of Count3 with the model's mask lifted, kept, and kept at equal token-forwards."""
+    runs = []
+    for t in [LIFTED[tier]] if tier in LIFTED else []:
+        trains = by_arm(t, t["task"])
+        for seed in range(seeds or t["seeds"]):
+            for arm, train in trains.items():
+                params = dict(model=t["model"], architecture="entp" if arm == "entp" else "decoder")
+                params |= dict(task={**t["task"], "order": 3}, rank=t["rank"], train_config=train, seed=seed)
+                runs.append(run("pretrained_lifted", tier, params, task="count3", arm=arm))
+    return runs
+
+
+SCORES = ("loss", "token_accuracy", "sequence_accuracy")
+EMPTY = "study seed tier task arm token_accuracy sequence_accuracy exact_match invalid baseline_token_accuracy".split()
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per run of any of these experiments: labels, teacher-forced scores, answers by verdict, baseline, cost."""
+    rows = [
+        {
+            **r.labels,
+            **{name: r.metrics[name] for name in SCORES},
+            **{name: share for name, share in r.metrics.get("generated", {}).items() if name != "answers"},
+            **{f"baseline_{name}": r.metrics["baseline"][name] for name in SCORES[1:]},
+            **{name: r.metrics.get(name, 0) for name in ("steps", "token_forwards")},
+            **{name: r.provenance[name] for name in ("cpu_seconds", "peak_memory_bytes")},
+        }
+        for r in records
+    ]
+    found = pd.DataFrame(rows, columns=None if rows else EMPTY)
+    found["above_baseline"] = found["token_accuracy"] - found["baseline_token_accuracy"]
+    return found
+
+
+def examples(records: Sequence[Record], task: str, kind: str, most: int = 5) -> pd.DataFrame:
+    """Answers that fine-tuned models wrote, ``right`` or ``wrong``, at most ``most``, from one run after the other."""
+    require(kind in KINDS, f"kind = {kind!r}: must be 'right' or 'wrong'")
+    tuned = select(records, study="pretrained_prompts", task=task)
+    found = [e | {"seed": r.labels["seed"]} for r in tuned for e in r.metrics["examples"][kind]]
+    return pd.DataFrame(found[:most], columns=["seed", "asked", "right", "answered", "verdict"])
+
+
+# Claims and questions about token accuracy: the arms whose difference they are about.
+ENCODER_PAIRS = {"F3-bert": ("pretrained", "random"), "F3-bert-entp": ("random", "decoder")}
+LIFTED_PAIRS = {"F4-lifted": ("entp", "decoder")}
+
+
+def measure_pairs(records: Sequence[Record], pairs: Mapping[str, tuple[str, str]]) -> list[Measurement]:
+    """Token accuracy of one arm less that of another at equal steps, by claim."""
+    found, metric, scores = [], "token_accuracy", table(records)
+    for claim, arms in pairs.items() if records else ():
+        floor = scores[f"baseline_{metric}"].mean()
+        reached = levels(scores, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
+        used, means = select(records, arm=arms), scores[scores["arm"].isin(arms)].groupby("arm")[metric].mean()
+        barred = within(means, "counting", used[0].config.params["task"])
+        values, names = paired(scores, metric, *arms).tolist(), tuple(map(name_of, used))
+        found.append(Measurement(claim, values, used[0].config.tier, names, levels=reached, excluded_because=barred))
+    return found
+
+
+def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
+    """Failure of the tuned model on Count3, and its lead on the control with the same prompt."""
+    if not records:
+        return []
+    tier, tuned = records[0].config.tier, select(records, study="pretrained_prompts", arm="code")
+    used = {name: select(tuned, task=name) for name in ORDERS}
+    names = tuple(name_of(r) for found in used.values() for r in found)
+    hard, easy = (table(found).set_index("seed") for found in used.values())
+    # That Count3 fails says something only where the same training teaches the control.
+    control = Level(easy["sequence_accuracy"].mean(), easy["baseline_sequence_accuracy"].mean(), 1.0, NEAR)
+    fails = (hard["sequence_accuracy"] - hard["baseline_sequence_accuracy"]).tolist()
+    gap = (easy["above_baseline"] - hard["above_baseline"]).dropna().tolist()
+    means = [part[["token_accuracy", "baseline_token_accuracy"]].mean() for part in (hard, easy)]
+    reached = tuple(Level(score, baseline, 1.0, NEAR) for score, baseline in means)
+    tasks = [found[0].config.params["task"] for found in used.values()]
+    beyond = [within([score], "counting", task) for (score, _), task in zip(means, tasks, strict=True)]
+    unlearned = "the control is not learned" if control.at_floor else ""
+    return [
+        Measurement("F4-llm", fails, tier, names, excluded_because=unlearned),
+        Measurement(
+            "C1-llm", gap, tier, names, levels=reached, excluded_because="; ".join(beyond) if all(beyond) else ""
+        ),
+    ]
+
+
+COMMON = dict(version=1, notebook=NOTEBOOK, jobs=1)  # jobs: weights are read once per process
+PRETRAINED_ENCODER = Experiment(
+    name="pretrained_encoder",
+    title="A pretrained BERT trained with ENTP on Count3",
+    plan=plan_encoder,
+    measure=lambda records: measure_pairs(records, ENCODER_PAIRS),
+    check_prerequisites=check_readable,
+    **COMMON,
+)
+PRETRAINED_PROMPTS = Experiment(
+    name="pretrained_prompts",
+    title="LoRA on Table 5's prompts: Count3 and its control",
+    plan=plan_prompts,
+    measure=measure_prompts,
+    check_prerequisites=check_readable,
+    show_only=True,
+    **COMMON,
+)
+PRETRAINED_PROVIDER = Experiment(
+    name="pretrained_provider",
+    title="A provider's fine-tuning, tried on the loopback",
+    plan=plan_provider,
+    measure=no_claims,
+    **COMMON,
+)
+PRETRAINED_LIFTED = Experiment(
+    name="pretrained_lifted",
+    title="A causal language model with its mask lifted",
+    plan=plan_lifted,
+    measure=lambda records: measure_pairs(records, LIFTED_PAIRS),
+    check_prerequisites=check_readable,
+    show_only=True,
+    **COMMON,
+)
+
+
+@dataclass(frozen=True)
+class Parameters(NotebookParameters):
+    """Parameters of notebook 05: ``encoder`` and ``language_model`` are a bundled name, a hub name or a folder."""
+
+    encoder: str = "minilm"
+    language_model: str = "smollm2"
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("encoder", "language_model"):
+            named = bool(getattr(self, name).strip())
+            require(named, f"{name} = '': must name a model, such as {' or '.join(BUNDLED)}")
+
+
+def of_model(experiment: Experiment, model: str) -> Experiment:
+    """The experiment with ``model`` wherever it plans a bundled one."""
+
+    def swapped(run: PlannedRun) -> PlannedRun:
+        params = run.config.params
+        if params.get("model") not in BUNDLED:
+            return run
+        return replace(run, config=replace(run.config, params={**params, "model": model}))
+
+    return replace(experiment, plan=lambda tier, seeds=0: [swapped(run) for run in experiment.plan(tier, seeds)])

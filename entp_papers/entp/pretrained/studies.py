@@ -1,0 +1,198 @@
+"""Pretrained bodies in the library's own loop: a BERT as ENTP (Figure 3), LoRA on a language model (4 and 9)."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.records.resuming import CURRENT, trained
+from entp_lib.tasks import Counting, generator_for, seed_from
+from entp_lib.training.evaluation import constant_baseline, evaluate
+from entp_lib.training.loop import Outcome
+from entp_lib.validation import from_dict, one_of, require
+from entp_papers.entp.pretrained import weights
+from entp_papers.entp.pretrained.adapter import Adapted, symbol_tokens
+from entp_papers.entp.pretrained.prompts import Prompted, PromptTask
+
+STARTS = ("pretrained", "random")
+READ_INS = ("tokens", "fresh")
+
+Found = tuple[dict[str, Any], dict[str, list]]
+
+
+def encoder_study(
+    model: str,
+    start: str,
+    architecture: str,
+    read_in: str,
+    layers: int,
+    task: dict[str, Any],
+    train_config: dict[str, Any],
+    seed: int,
+    token_budget: int = 1024,
+) -> Found:
+    """Train a body of ``model`` on a counting task: (metrics, curves) as a training run's record has them.
+
+    ``start``: its trained weights, or random ones of the same architecture drawn from ``seed``. ``read_in``: symbols
+    as the model's own tokens, or by fresh embeddings. ``layers``: how many of its first layers are used, 0 for all.
+    Raises ConfigError for anything that cannot be.
+    """
+    one_of("start", start, STARTS)
+    one_of("read_in", read_in, READ_INS)
+    shape = weights.read("AutoConfig", model)
+    depth = shape.num_hidden_layers
+    require(0 <= layers <= depth, f"layers = {layers}: {model!r} has {depth}; 0 means all of them")
+    counting = from_dict(Counting, task)
+    sizes = counting.vocab_size, counting.length
+    config = run_config("pretrained_encoder", shape, architecture, task, train_config, *sizes, seed, layers)
+    body = weights.encoder(model, None if start == "pretrained" else seed_from("body", seed))
+    if layers:
+        keep_layers(body, layers)
+    tokens = symbol_tokens(weights.read("AutoTokenizer", model), sizes[0]) if read_in == "tokens" else None
+    own = dict(tokens=tokens, seed=seed_from("read_in", seed), token_budget=token_budget)
+    outcome = trained(config, model=Adapted(body, architecture, sizes[0], **own))
+    return outcome.metrics | spent(outcome), outcome.state.curves
+
+
+def lora_study(
+    model: str, task: dict[str, Any], with_code: bool, rank: int, train_config: dict[str, Any], answers: int, seed: int
+) -> Found:
+    """Fine-tune ``model`` on Table 5's prompts and let it answer: (metrics, curves).
+
+    ``rank``: of LoRA on every linear map but the read-out, with alpha twice the rank; 0 trains all weights, for models
+    made for tests. Token accuracy is of the numbers that the function generated, teacher-forced; ``generated`` is what
+    the model wrote by itself. The adapter of a record stays among the checkpoints, where peft reads it.
+    """
+    language_model, tokenizer = weights.language_model(model)
+    prompts = prompt_task(language_model, tokenizer, task, with_code, answers)
+    sizes, name = (prompts.vocab_size, prompts.length), "pretrained_lora"
+    config = run_config(name, language_model.config, "decoder", task, train_config, *sizes, seed)
+    with tunable(language_model, model, rank, seed) as tuned:
+        outcome = trained(config, task=prompts, model=Prompted(tuned))
+        checkpoint = CURRENT.get()
+        if rank and checkpoint is not None:
+            with weights.quiet():
+                tuned.save_pretrained(checkpoint.companion("adapter"))
+    return finished(outcome, prompts.counting, config), outcome.state.curves
+
+
+def zero_shot_study(
+    model: str, task: dict[str, Any], with_code: bool, sequences: int, answers: int, seed: int
+) -> Found:
+    """Ask ``model`` Table 5's prompts before any training: (metrics, {})."""
+    language_model, tokenizer = weights.language_model(model)
+    prompts = prompt_task(language_model, tokenizer, task, with_code, answers)
+    asked = Prompted(language_model)
+    metrics = evaluate(asked, prompts, sequences, seed, "final", detailed=True)
+    metrics["baseline"] = constant_baseline(prompts.counting, max(sequences, 1024), seed)
+    return metrics | prompts.samples(asked, generator_for("cpu", "samples", seed)), {}
+
+
+def lifted_study(
+    model: str,
+    architecture: str,
+    task: dict[str, Any],
+    rank: int,
+    train_config: dict[str, Any],
+    seed: int,
+    token_budget: int = 1024,
+) -> Found:
+    """Fine-tune ``model`` on the bare sequence, its mask kept (``decoder``) or lifted (``entp``): (metrics, curves).
+
+    There is no prompt: symbols are the model's own tokens of the digits, read in and out by copies of their rows, which
+    are trained too.
+    """
+    language_model, tokenizer = weights.language_model(model)
+    counting = from_dict(Counting, task)
+    sizes, name = (counting.vocab_size, counting.length), "pretrained_lora"
+    config = run_config(name, language_model.config, architecture, task, train_config, *sizes, seed)
+    tokens = symbol_tokens(tokenizer, counting.vocab_size)
+    output_VD = language_model.get_output_embeddings().weight.detach()[tokens]
+    body = language_model.get_decoder()
+    embeddings = body.get_input_embeddings()
+    with tunable(language_model, model, rank, seed):
+        try:
+            own = dict(tokens=tokens, output_VD=output_VD, token_budget=token_budget)
+            outcome = trained(config, model=Adapted(body, architecture, counting.vocab_size, **own))
+        finally:
+            body.set_input_embeddings(embeddings)
+    return finished(outcome, counting, config), outcome.state.curves
+
+
+def prompt_task(language_model, tokenizer, task: dict[str, Any], with_code: bool, answers: int) -> PromptTask:
+    """The counting task as prompts for this model."""
+    vocab_size = language_model.get_output_embeddings().weight.shape[0]
+    return PromptTask(from_dict(Counting, task), tokenizer, vocab_size, with_code, answers)
+
+
+def run_config(
+    name: str,
+    shape,
+    architecture: str,
+    task: dict[str, Any],
+    train_config: dict[str, Any],
+    vocab_size: int,
+    length: int,
+    seed: int,
+    layers: int = 0,
+) -> RunConfig:
+    """The run as the training loop reads it; ``shape``, a configuration of transformers, stands for a model's."""
+    sizes = layers or shape.num_hidden_layers, shape.num_attention_heads, shape.hidden_size
+    model = ModelConfig(architecture, *sizes, vocab_size, length)
+    return RunConfig(name, "quick", "counting", task, model, from_dict(TrainConfig, train_config), seed, seed)
+
+
+def spent(outcome: Outcome) -> dict[str, Any]:
+    """Steps, token-forwards, seconds and trained parameters of a run."""
+    state = outcome.state
+    return {
+        "steps": state.step,
+        "token_forwards": state.token_forwards,
+        "train_seconds": state.seconds,
+        "cpu_seconds": state.cpu_seconds,
+        "parameters": sum(p.numel() for p in outcome.model.parameters() if p.requires_grad),
+    }
+
+
+def finished(outcome: Outcome, counting: Counting, config: RunConfig) -> dict[str, Any]:
+    """A run's metrics with the baseline of the numbers alone, and its cost."""
+    baseline = constant_baseline(counting, max(config.train.final_eval_sequences, 1024), config.data_seed)
+    return outcome.metrics | {"baseline": baseline} | spent(outcome)
+
+
+def keep_layers(body: nn.Module, layers: int) -> None:
+    """Cut the body to its first layers; ConfigError where it has no list of layers."""
+    for part, name in (("encoder", "layer"), ("transformer", "layer"), ("", "layers")):
+        holder = getattr(body, part, None) if part else body
+        if isinstance(getattr(holder, name, None), nn.ModuleList):
+            setattr(holder, name, getattr(holder, name)[:layers])
+            return
+    require(False, f"layers = {layers}: no list of layers was found in a {body.config.model_type!r}; use 0 for all")
+
+
+@contextlib.contextmanager
+def tunable(language_model: nn.Module, name: str, rank: int, seed: int) -> Iterator[nn.Module]:
+    """Within it the model has LoRA of ``rank`` on its linear maps, drawn from ``seed``, and all else is frozen.
+
+    It is as before afterwards, so that the next run of the process starts from the same weights.
+    """
+    if rank == 0:
+        before = {key: value.clone() for key, value in language_model.state_dict().items()}
+        try:
+            yield language_model.requires_grad_(True)
+        finally:
+            language_model.load_state_dict(before, strict=False)
+        return
+    peft = weights.optional("peft", "LoRA")
+    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    with torch.random.fork_rng(devices=[]), weights.quiet():
+        torch.manual_seed(seed_from("lora", seed))
+        tuned = peft.get_peft_model(language_model, config)
+    config.base_model_name_or_path = name  # peft puts a path of this machine there, or nothing
+    try:
+        yield tuned
+    finally:
+        tuned.unload()

@@ -1,0 +1,289 @@
+"""Count3's algorithms, programs and constructed weights, tried on many sequences (§6, appendices A.7, E and F)."""
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from entp_lib.config import ModelConfig
+from entp_lib.models.decoding import generate
+from entp_lib.models.transformer import Transformer, build_model, parameter_count
+from entp_lib.tasks import Counting, generator_for
+from entp_lib.tasks.counting import count3_pairs, next_symbols
+from entp_lib.validation import require
+from entp_papers.entp.rasp import programs
+from entp_papers.entp.rasp.constructed import (
+    PLACE,
+    ConstructedCount3,
+    LayerTrace,
+    constructed_count3,
+    hard_cases,
+    run_by_layer,
+    wrong_answers,
+)
+from entp_papers.entp.rasp.constructed_decoder import (
+    count3_decoder,
+    hard_sequences,
+    longest_held,
+    smallest_decoder,
+)
+
+LATE = 12  # longest prefixes of a hard sequence, where its numbers are largest
+PRECISIONS = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
+
+Found = tuple[dict[str, Any], dict[str, list]]  # metrics and curves
+
+
+def columns(rows: Sequence[dict[str, Any]]) -> dict[str, list]:
+    """Curves of a study from its rows, which have the same names."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def in_precisions(model: Transformer) -> dict[str, Transformer]:
+    """The model computed in every precision, its weights rounded to it."""
+    return {name: copy.deepcopy(model).to(dtype) for name, dtype in PRECISIONS.items()}
+
+
+def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) -> Found:
+    """Shares of right answers by program on random sequences of 1 to ``longest`` values up to ``largest``.
+
+    Metrics: these shares; ``smallest_value`` inside Algorithm 4; and for how many pairs (a, b)
+    the two-layer a mod b of A.7 is wrong, by M and ε.
+    """
+    require(sequences >= 1 and longest >= 2, f"sequences = {sequences}, longest = {longest}: must be 1, 2 or more")
+    generator = np.random.default_rng(seed)
+    right: dict[str, list[bool]] = {}
+    lowest = 0
+
+    def note(name: str, *answers: bool) -> None:
+        right.setdefault(name, []).extend(map(bool, answers))
+
+    for _ in range(sequences):
+        n = int(generator.integers(1, longest + 1))
+        x = generator.integers(0, largest + 1, n).tolist()
+        small = [value % n for value in x]
+        answer, small_count = len(count3_pairs(x)) % n, len(count3_pairs(small))
+        note("algorithm 2", programs.count3_quadratic(x) == answer)
+        note("algorithm 3", programs.count3_table(x) == answer)
+        note("algorithm 4, x mod n first", *(programs.count3_encoder(x) == answer))
+        note("algorithm 4, x < n", *(programs.count3_encoder(small, reduce=False) == small_count % n))
+        if max(x) >= n:
+            note("algorithm 4, some x ≥ n", programs._count3_encoder_as_printed(np.array(x))[-1] == answer)
+        labels = np.array(programs.match3_bruteforce(x))
+        printed = programs.match3_decoder(x, causal=False)
+        note("algorithm 5, last position", printed[-1] == labels[-1])
+        note("algorithm 5, every prefix", (printed == labels).all())
+        note("algorithm 5 with all calls causal, every prefix", (programs.match3_decoder(x) == labels).all())
+        tokens, chained = programs.generate_chain_of_thought(x)
+        note("algorithm 6", chained == answer)
+        note("algorithm 6 in 2n + 2 steps", len(tokens) == 2 * n + 2)
+        lowest = min(lowest, small_count - n * (n - 1))
+    wrong = {
+        f"M = {name}, ε = {epsilon}": mod_errors(longest, most, epsilon)
+        for epsilon in (0.5, 0.1)
+        for name, most in (("2n", 2 * longest), ("n/ε", longest / epsilon))
+    }
+    shares = {name: sum(values) / len(values) for name, values in right.items()}
+    tried = {name: len(values) for name, values in right.items()}
+    return {"right": shares, "tried": tried, "smallest_value": lowest, "mod_wrong": wrong}, {}
+
+
+def mod_errors(longest: int, most: float, epsilon: float) -> int:
+    """For how many integers 1 <= b <= ``longest`` and a < 2b the a mod b of A.7 is wrong by more than rounding.
+
+    Two ReLU layers: relu(a - M relu(a - b + ε)) + relu(a - b). At a = b the first must take all of a away, M ε >= b:
+    M >= n/ε is enough, and M >= 2n is not for ε < 1/2.
+    """
+    a, b = np.meshgrid(np.arange(2 * longest), np.arange(1, longest + 1))
+    found = np.maximum(a - most * np.maximum(a - b + epsilon, 0), 0) + np.maximum(a - b, 0)
+    return int((np.abs(found - a % b)[a < 2 * b] > 1e-9).sum())
+
+
+def constructed_study(
+    length: int,
+    max_value: int,
+    pairs: int,
+    generations: int,
+    seed_length: int,
+    lengths: Sequence[int],
+    pairs_each: int,
+    shown: Sequence[int],
+    seed: int = 0,
+) -> Found:
+    """The constructed Transformer at one length in full, then by length and precision.
+
+    Metrics: the model's shape; wrong answers on random and on hard (sequence, prefix) pairs, and the smallest margin;
+    wrongly continued sequences of ``generations`` from ``seed_length`` symbols; wrong answers under a causal mask; the
+    named numbers of every layer on the sequence ``shown``, with and without the mask. Curves: one row per length and
+    precision, wrong answers among ``pairs_each`` random pairs and at the last ``LATE`` prefixes of the hard sequences.
+    """
+    generator = generator_for("cpu", "constructed", seed)
+    model, causal = (constructed_count3(length, max_value, kind) for kind in ("entp", "decoder"))
+    random, hard = random_pairs(length, max_value, pairs, generator), hard_cases(length, max_value)
+    name, size = largest_weight(model)
+    metrics = {
+        **dict(layers=model.cfg.n_layers, heads=model.cfg.n_heads, width=model.cfg.width),
+        **dict(largest_weight=size, largest_weight_in=name),
+        "random": scored(model, *random),
+        "hard": scored(model, hard, torch.ones_like(hard, dtype=torch.bool)),
+        "causal": {k: v for k, v in scored(causal, *(x[:64] for x in random)).items() if k != "margin"},
+        "generated": {"sequences": generations, "wrong": wrong_generations(model, generations, seed_length, generator)},
+        "trace": traces(model, causal, shown),
+    }
+    rows = []
+    for n in lengths:
+        model = constructed_count3(n, n - 1)
+        random, hard = random_pairs(n, n - 1, pairs_each, generator), hard_cases(n, n - 1)
+        late = torch.zeros_like(hard, dtype=torch.bool)
+        late[:, -LATE:] = True
+        for precision, twin in in_precisions(model).items():
+            row = dict(
+                length=n, precision=precision, layers=model.cfg.n_layers, largest_weight=largest_weight(model)[1]
+            )
+            wrong, asked, _ = wrong_answers(twin, *random)
+            hard_wrong, hard_asked, _ = wrong_answers(twin, hard, late)
+            rows.append({**row, "asked": asked, "wrong": wrong, "hard_asked": hard_asked, "hard_wrong": hard_wrong})
+    return metrics, columns(rows)
+
+
+def below_length_study(lengths: Sequence[int], pairs_each: int, seed: int = 0) -> Found:
+    """The constructed Transformer without the layers that take values mod n, on prefixes with values below their n.
+
+    Lemma 6.3 as it is stated: its footnote has values below the length. Curves: by longest length, the layers, heads
+    and width, and how many of ``pairs_each`` random prefixes were answered wrongly; the first has that length.
+    """
+    rows = []
+    for longest in lengths:
+        model = constructed_count3(longest, longest - 1, reduce=False)
+        generator = generator_for("cpu", "below length", longest, seed)
+        wrong = 0
+        for i in range(pairs_each):
+            n = longest if i == 0 else int(torch.randint(1, longest + 1, (1,), generator=generator))
+            tokens_1T = torch.randint(n, (1, n), generator=generator)
+            wrong += wrong_answers(model, tokens_1T, torch.arange(n)[None] == n - 1)[0]
+        shape = dict(layers=model.cfg.n_layers, heads=model.cfg.n_heads, width=model.cfg.width)
+        rows.append({"length": longest, **shape, "asked": pairs_each, "wrong": wrong})
+    return {}, columns(rows)
+
+
+def constructed_decoder_study(
+    lengths: Sequence[int], shaped: Mapping[str, int], sequences: int, seed: int = 0
+) -> Found:
+    """The constructed decoder at every prefix: of the least size for ``lengths``, with as many symbols, and of others.
+
+    ``shaped``: a length for each of the paper's sizes that is to be filled. Metrics: shape and parameters of Small,
+    Medium and Large, and the longest length they have room for. Curves: one row per model and precision: wrong answers
+    on ``sequences`` random and as many sequences of the task itself, and on the hard ones, and the smallest margin.
+    """
+
+    def of_size(size: str, n: int) -> ModelConfig:
+        return ModelConfig.from_size(size, architecture="decoder", vocab_size=n, max_length=n)
+
+    def shape(cfg: ModelConfig) -> dict[str, int]:  # parameters without embeddings
+        parameters = parameter_count(build_model(cfg, device="meta"))
+        return dict(layers=cfg.n_layers, heads=cfg.n_heads, width=cfg.width, parameters=parameters)
+
+    models = {f"least, length {n}": smallest_decoder(n, n) for n in lengths}
+    rows = []
+    for label, cfg in (models | {size: of_size(size, n) for size, n in shaped.items()}).items():
+        n, generator = cfg.max_length, generator_for("cpu", "constructed decoder", cfg.max_length, seed)
+        own = Counting(length=n, seed_length=max(1, n // 4), symbols=n).sequences(generator, sequences)[:, :n]
+        sets = torch.cat([torch.randint(n, own.shape, generator=generator), own]), hard_sequences(n, n)
+        for precision, twin in in_precisions(count3_decoder(cfg)).items():
+            ours, hard = (scored(twin, x, torch.ones_like(x, dtype=torch.bool)) for x in sets)
+            row = {"model": label, "length": n, **shape(cfg), "precision": precision}
+            row |= {"asked": ours["asked"], "wrong": ours["wrong"]}
+            row |= {"hard_asked": hard["asked"], "hard_wrong": hard["wrong"]}
+            rows.append({**row, "margin": min(ours["margin"], hard["margin"])})
+    held = {size: longest_held(size) for size in ("small", "medium", "large")}
+    return {"paper": {size: {**shape(of_size(size, n)), "longest": n} for size, n in held.items()}}, columns(rows)
+
+
+def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Found:
+    """Count3 in blocks of √n counters, against Conjecture 6.1: counters and steps by length, and whether it was right.
+
+    Metrics: ``seeds``, the number of Count3's seeds at the paper's length and vocabulary, 64^16.
+    """
+    generator, rows = np.random.default_rng(seed), []
+    for n in lengths:
+        x = generator.integers(0, largest + 1, n).tolist()
+        answer, steps = programs.count3_blocks(x, math.isqrt(n))
+        row = dict(length=n, counters=math.isqrt(n), steps=steps)
+        rows.append({**row, "right": answer == programs.count3_table(x)})
+    return {"seeds": float(64**16)}, columns(rows)
+
+
+def scored(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> dict[str, Any]:
+    """``wrong_answers`` by name."""
+    return dict(zip(("wrong", "asked", "margin"), wrong_answers(model, tokens_BT, wanted_BT), strict=True))
+
+
+def largest_weight(model: Transformer) -> tuple[str, float]:
+    """Name and size of the largest weight."""
+    sizes = {name: float(p.detach().abs().max()) for name, p in model.named_parameters()}
+    return max(sizes.items(), key=lambda item: item[1])
+
+
+def random_pairs(length: int, max_value: int, pairs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Random sequences (B, length) and exactly ``pairs`` wanted prefixes among them, at most 32 to a sequence."""
+    rows = -(-pairs // min(32, length))
+    tokens_BT = torch.randint(max_value + 1, (rows, length), generator=generator)
+    wanted = torch.zeros(tokens_BT.numel(), dtype=torch.bool)
+    wanted[torch.randperm(tokens_BT.numel(), generator=generator)[:pairs]] = True
+    return tokens_BT, wanted.view_as(tokens_BT)
+
+
+def wrong_generations(model: ConstructedCount3, sequences: int, seed_length: int, generator: torch.Generator) -> int:
+    """Number of random seeds that the model does not continue as Count3 does, to its full length."""
+    length = model.cfg.max_length
+    prompt_BT = torch.randint(model.cfg.vocab_size, (sequences, seed_length), generator=generator)
+    text_BT = generate(model, prompt_BT, length - seed_length)
+    right_B = torch.ones(sequences, dtype=torch.bool)
+    for n in range(seed_length, length):
+        right_B &= next_symbols(text_BT[:, :n], order=3) == text_BT[:, n]
+    return int((~right_B).sum())
+
+
+TRACED: dict[str, Callable[[LayerTrace], Tensor]] = {
+    "n - 1": lambda state: state.column("last"),
+    "a = x mod n": lambda state: state.column("a"),
+    "a_n": lambda state: state.column("a_n"),
+    "z": lambda state: state.column("z"),
+    "y": lambda state: state.column("y") + state.column("y_first"),
+    "w": lambda state: state.column("w"),
+    "n · mean": lambda state: state.column("mean") / state.column("inverse"),
+    "answer": lambda state: state.column("answer"),
+}
+
+
+def traces(model: ConstructedCount3, causal: ConstructedCount3, shown: Sequence[int]) -> dict[str, Any]:
+    """Layer by layer on one sequence: the numbers at the end by name, and how many tokens' states a mask spoils.
+
+    ``spoiled``: by layer, how many tokens have another state under the causal mask; ``spoiled_last``: whether the
+    last token, which alone sees everything, is among them.
+    """
+    tokens_T = torch.tensor(shown)
+    full, masked = run_by_layer(model, tokens_T), run_by_layer(causal, tokens_T)
+    differ = [((a.state_TD - b.state_TD).abs().amax(1) > 1e-6) for a, b in zip(full, masked, strict=True)]
+    return {
+        "tokens": list(shown),
+        "answer": int(next_symbols(tokens_T[None], order=3)),
+        "says": model.says,
+        "spoiled": [int(d.sum()) for d in differ],
+        "spoiled_last": [bool(d[-1]) for d in differ],
+        "numbers": {name: read(before_output(full)).tolist() for name, read in TRACED.items()},
+        "numbers_masked": {name: read(before_output(masked)).tolist() for name, read in TRACED.items()},
+        "attention": [[head.tolist() for head in layer.attention_HTT] for layer in full],
+    }
+
+
+def before_output(layers: Sequence[LayerTrace]) -> LayerTrace:
+    """The states before the last layer overwrites a and x² by the output, with the answer that it finds."""
+    state_TD = layers[-2].state_TD.clone()
+    state_TD[:, PLACE["answer"]] = layers[-1].column("answer")
+    return replace(layers[-2], state_TD=state_TD)

@@ -1,0 +1,156 @@
+"""Table 5's prompt, answers read and judged, and a language model behind the library's loop."""
+
+import copy
+
+import pytest
+import torch
+
+from entp_lib.tasks import generator_for
+from entp_lib.tasks.counting import count2, count3
+from entp_lib.validation import ConfigError
+from entp_papers.entp.pretrained import studies, weights
+from entp_papers.entp.pretrained.prompts import (
+    CODE,
+    Prompted,
+    PromptTask,
+    as_list,
+    examples,
+    judged,
+    question,
+    read_answer,
+    shared_tokens,
+    tally,
+    write,
+)
+
+pytest.importorskip("transformers")
+
+# Table 5 as printed: the seed, and the answer to the question.
+SEED = [52, 14, 22, 48, 28, 37, 3, 28, 14, 1, 12, 20, 38, 48, 51, 41]
+MORE = [0, 13, 14, 17, 12, 20, 17, 2, 10, 0, 6, 25, 26, 1, 28, 29, 22, 20, 19, 3, 22, 8, 4, 21]
+MORE += [24, 4, 39, 41, 36, 38, 40, 44, 16, 34, 7, 0, 5, 10, 1, 46, 5, 51, 8, 1, 32, 15, 44, 54]
+PRINTED = [
+    "def f(x: list[int]) -> int:",
+    "for i in range(n):",
+    "for j in range(n):",
+    "if (x[i] + x[j] + x[-1]) % n == 0:",
+    "return count % n",
+    f"x = {SEED}",
+    "for _ in range(48):",
+    "x.append(f(x))",
+    "What is the output of this code ?",
+    "Output:",
+]
+SMALL = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
+SCHEDULE = dict(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
+
+
+def test_the_prompt_has_every_printed_line_in_its_order():
+    lines = [line.strip() for line in question(SEED, 48, 3, True).splitlines()]
+    assert [line for line in lines if line in PRINTED] == PRINTED
+    assert set(lines) - set(PRINTED) == {"n = len(x)", "count = 0", "count += 1"}  # what our text of the paper lacks
+
+
+@pytest.mark.parametrize("order, function", [(3, count3), (2, count2)])
+def test_the_code_in_the_prompt_computes_the_task(order, function):
+    names = {}
+    exec(CODE[order], names)
+    x = list(SEED)
+    for _ in range(48):
+        x.append(names["f"](x))
+        assert x[-1] == function(x[:-1])
+    if order == 3:
+        assert x == SEED + MORE
+
+
+def test_answers_are_read_as_lists_or_not_at_all():
+    for text in ("[1, 2, 3]", " [1,2,3] and so on"):
+        assert read_answer(text, 3) == [1, 2, 3]
+    for text in ("[1, 2]", "[1, 2, 3", "[1, 2, x]", "[1, True, 3]", "the answer is [1, 2, 3]", ""):
+        assert read_answer(text, 3) is None
+
+
+def test_answers_are_right_wrong_or_invalid():
+    right = [4, 1, 0, 2]
+    answers = [judged(t, right, 2) for t in ("[4, 1, 0, 2]", "[4, 1, 0, 3]", "[4, 9, 0, 2]", "[4, 1, 0]", "no")]
+    assert [a["verdict"] for a in answers] == ["right", "wrong", "wrong", "invalid", "invalid"]
+    assert [a["numbers_right"] for a in answers] == [2, 1, 2, 0, 0]
+    assert tally(answers) == {"answers": 5, "exact_match": 0.2, "invalid": 0.4, "numbers_right": 0.5}
+    assert [len(x) for x in examples(answers, 3).values()] == [1, 3]
+
+
+def small_task(with_code: bool = True, **changes) -> PromptTask:
+    model, tokenizer = weights.language_model("tiny-llama")
+    return studies.prompt_task(model, tokenizer, {**SMALL, **changes}, with_code, 4)
+
+
+@pytest.mark.parametrize("with_code", [True, False])
+def test_the_loss_is_on_the_answer_and_the_score_on_what_was_generated(with_code):
+    task = small_task(with_code)
+    for evaluating in (False, True):
+        batch = task.batch(generator_for("cpu", "x"), 3, evaluating)
+        assert batch.inputs_BT.shape == (3, task.length)
+        for row, wanted, x in zip(
+            batch.targets_BT, batch.wanted_BT, task.sequences(generator_for("cpu", "x"), 3, evaluating), strict=True
+        ):
+            text = task.tokenizer.decode(row[wanted], skip_special_tokens=True)
+            assert text == ("".join(map(str, x[3:])) if evaluating else as_list(x))
+
+
+def test_what_a_batch_shares_is_run_once_with_the_same_values_and_gradients():
+    language_model, _ = weights.language_model("tiny-llama")
+    model = Prompted(copy.deepcopy(language_model).double().requires_grad_(True))
+    batch = small_task().batch(generator_for("cpu", "y"), 4)
+    assert shared_tokens(batch.inputs_BT) > 100
+    found = []
+    for rows in (slice(None), None):
+        model.zero_grad()
+        if rows is not None:
+            logits = model(batch.inputs_BT, batch.wanted_BT)
+        else:  # one row at a time shares nothing
+            logits = torch.cat([model(batch.inputs_BT[b : b + 1], batch.wanted_BT[b : b + 1]) for b in range(4)])
+        (logits * torch.linspace(-1, 1, logits.numel()).view_as(logits)).sum().backward()
+        found.append((logits.detach(), {n: p.grad.clone() for n, p in model.named_parameters()}))
+    (ours, our_gradients), (theirs, their_gradients) = found
+    assert (ours - theirs).abs().max() < 1e-6  # turns and norms are in fp32 even here
+    for name, gradient in their_gradients.items():
+        assert (our_gradients[name] - gradient).abs().max() <= 1e-6 * max(1, float(gradient.abs().max())), name
+
+
+def test_prompts_of_several_lengths_are_answered_as_each_alone():
+    language_model, tokenizer = weights.language_model("tiny-llama")
+    prompts = ["x = [1]\n", "x = [5, 2, 7]\n"]
+    alone = [write(language_model, tokenizer, [p], 8)[0] for p in prompts]
+    assert write(language_model, tokenizer, prompts, 8) == alone
+
+
+def test_a_model_can_learn_the_prompts_and_is_as_before_afterwards():
+    language_model, _ = weights.language_model("tiny-llama")
+    before = {k: v.clone() for k, v in language_model.state_dict().items()}
+    schedule = {**SCHEDULE, "steps": 30, "eval_every": 10, "max_lr": 1e-2, "batch_size": 8}
+    metrics, curves = studies.lora_study("tiny-llama", SMALL, False, 0, schedule, 4, 0)
+    assert curves["train_loss"][-1] < 0.8 * curves["train_loss"][0]
+    assert set(metrics["generated"]) == {"answers", "exact_match", "invalid", "numbers_right"}
+    assert metrics["baseline"]["token_accuracy"] > 0.3 and len(metrics["position"]) == 3
+    assert all(torch.equal(v, before[k]) for k, v in language_model.state_dict().items())
+
+
+@pytest.mark.parametrize("architecture, forwards", [("decoder", 5), ("entp", 3 + 4 + 5)])
+def test_the_mask_is_kept_or_lifted(architecture, forwards):
+    language_model, _ = weights.language_model("tiny-llama")
+    own = language_model.get_input_embeddings()
+    metrics, curves = studies.lifted_study("tiny-llama", architecture, SMALL, 0, SCHEDULE, 0)
+    assert curves["token_forwards"][-1] == 4 * 4 * forwards == metrics["token_forwards"]
+    assert language_model.get_input_embeddings() is own
+
+
+def test_what_was_not_trained_is_asked_the_same_way():
+    metrics, curves = studies.zero_shot_study("tiny-llama", SMALL, True, 8, 4, 0)
+    assert curves == {} and metrics["generated"]["answers"] == 4 and metrics["sequences"] == 8
+
+
+def test_numbers_of_two_digits_are_an_error():
+    with pytest.raises(ConfigError, match="symbols"):
+        small_task(symbols=12)
+    with pytest.raises(ConfigError, match="order = "):
+        question([1], 1, 4, True)
