@@ -1,4 +1,4 @@
-"""The half-blocks of ``kernels`` with products in bf16: what autocast means on a CPU, in fewer and faster passes.
+"""Half-blocks with products in bf16: what autocast means on a CPU, in fewer and faster passes.
 
 Weights, the residual stream, norms, softmax, GELU and sums over many products stay in fp32. Operands of matrix products
 are rounded to bf16 once, kept so for the backward pass, and products are rounded to bf16 as a processor with bf16
@@ -6,7 +6,7 @@ instructions leaves them. A processor without them multiplies the rounded operan
 sums, so that a run can continue there. Attention takes rounded queries, keys and values and computes in fp32, which is
 the faster on short sequences.
 
-Letters as in ``kernels``; ``_16`` marks tensors in bf16.
+Letters as in the package; ``_16`` marks tensors in bf16.
 """
 
 from functools import cache
@@ -17,12 +17,11 @@ from torch.amp import custom_bwd, custom_fwd
 from torch.autograd.function import once_differentiable
 
 from entp_lib import arithmetic
-from entp_lib.models.kernels import (
+from entp_lib.models.kernels.fp32 import (
     BLOCK,
     GELU_1,
     GELU_3,
     PIECE,
-    Groups,
     flash,
     flash_backward,
     heads,

@@ -1,19 +1,17 @@
-"""Half-blocks of the Transformer for a CPU, with their gradients written out: the same function in fewer passes.
+"""Half-blocks in fp32 and fp64, with their gradients written out.
 
-A token batch is flat, (M, D); ``groups`` are runs of equally long sequences, whose tokens see each other. The
-MLP goes through the rows in pieces that stay in a core's second-level cache, computes the tanh GELU and its slope
+The MLP goes through the rows in pieces that stay in a core's second-level cache, computes the tanh GELU and its slope
 with vectorised elementary functions (PyTorch's own kernel takes about as long as half a matrix product), and leaves
-factors of one half to the matrix products. Nothing here knows dropout or autocast: ``usable`` says where it applies.
+factors of one half to the matrix products.
 
-Letters: M flat tokens, D width, F hidden width of the MLP, H heads, K head width, R rows of a group, T its length.
+Letters as in the package.
 """
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 PIECE = 196_608  # entries of a buffer of the GELU: four of them fit into the second-level caches of two cores
@@ -26,59 +24,6 @@ Group = tuple[Tensor | None, int, int]  # (row numbers or None for the first R, 
 Groups = Sequence[Group]
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-ALLOWED = [True]
-
-
-@contextlib.contextmanager
-def left_out() -> Iterator[None]:
-    """Do without these kernels meanwhile, so that PyTorch's own tools can see the operations."""
-    before, ALLOWED[0] = ALLOWED[0], False
-    try:
-        yield
-    finally:
-        ALLOWED[0] = before
-
-
-def usable(x: Tensor, dropout: float) -> bool:
-    """Whether these kernels apply: on a CPU without active dropout or functional transform; fp32, fp64, or autocast to bf16."""
-    return (
-        ALLOWED[0]
-        and x.device.type == "cpu"
-        and x.dtype in ((torch.float32,) if in_bf16() else (torch.float32, torch.float64))
-        and dropout == 0
-        and not torch.compiler.is_compiling()
-        and torch._C._functorch.peek_interpreter_stack() is None
-    )
-
-
-def in_bf16() -> bool:
-    """Whether products are to be made in bf16: within autocast on a CPU."""
-    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-
-
-def feed_forward(block: nn.Module, x_MD: Tensor) -> Tensor:
-    """x + MLP(LN(x)) of ``block``."""
-    norm, up, down = block.ln_2, block.fc_in, block.fc_out
-    keep = torch.is_grad_enabled()
-    kind = half.FeedForward if in_bf16() else FeedForward
-    return kind.apply(x_MD, norm.weight, norm.bias, up.weight, up.bias, down.weight, down.bias, keep)
-
-
-def attend(block: nn.Module, x_MD: Tensor, groups: Groups, causal: bool = False) -> Tensor:
-    """x + attention(LN(x)) of ``block``, each sequence of each group by itself, one group after the other."""
-    given = x_MD, *attention_weights(block), groups, block.attention.n_heads, causal
-    return half.Attend.apply(*given, False) if in_bf16() else Attend.apply(*given)
-
-
-def attend_prefixes(block: nn.Module, x_BTD: Tensor, groups: Groups) -> Tensor:
-    """x + attention(LN(x)) over prefixes x[rows, :T] of shared inputs: (M, D); projections once per token."""
-    given = x_BTD, *attention_weights(block), groups, block.attention.n_heads
-    return half.Attend.apply(*given, False, True) if in_bf16() else AttendPrefixes.apply(*given)
-
-
-def attention_weights(block: nn.Module) -> tuple[Tensor, ...]:
-    norm, qkv, out = block.ln_1, block.attention.qkv, block.attention.out
-    return norm.weight, norm.bias, qkv.weight, qkv.bias, out.weight, out.bias
 
 
 def normalise(x_MD: Tensor, weight_D: Tensor, bias_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -242,6 +187,3 @@ class AttendPrefixes(torch.autograd.Function):
         d_w, d_wout = d_flat.t() @ normed, grad_MD.t() @ y
         d_x += through.view_as(d_x)
         return d_x, d_scale, d_shift, d_w, d_flat.sum(0), d_wout, grad_MD.sum(0), None, None
-
-
-from entp_lib.models import half  # noqa: E402 (it takes helpers from here)

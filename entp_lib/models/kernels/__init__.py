@@ -1,0 +1,73 @@
+"""Half-blocks of the Transformer for a CPU: the same function as PyTorch's own operations in fewer passes.
+
+A token batch is flat, (M, D); ``groups`` are runs of equally long sequences, whose tokens see each other. ``fp32`` has
+them in fp32 and fp64, ``bf16`` with products in bf16, for autocast. Nothing here knows dropout: ``usable`` says where
+it applies.
+
+Letters: M flat tokens, D width, F hidden width of the MLP, H heads, K head width, R rows of a group, T its length.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from entp_lib.models.kernels import bf16, fp32
+from entp_lib.models.kernels.fp32 import Group as Group
+from entp_lib.models.kernels.fp32 import Groups as Groups
+from entp_lib.models.kernels.fp32 import offsets as offsets
+
+ALLOWED = [True]
+
+
+@contextlib.contextmanager
+def left_out() -> Iterator[None]:
+    """Do without these kernels meanwhile, so that PyTorch's own tools can see the operations."""
+    before, ALLOWED[0] = ALLOWED[0], False
+    try:
+        yield
+    finally:
+        ALLOWED[0] = before
+
+
+def usable(x: Tensor, dropout: float) -> bool:
+    """Whether these kernels apply: fp32, fp64 or autocast to bf16 on a CPU, without dropout or functional transform."""
+    return (
+        ALLOWED[0]
+        and x.device.type == "cpu"
+        and x.dtype in ((torch.float32,) if in_bf16() else (torch.float32, torch.float64))
+        and dropout == 0
+        and not torch.compiler.is_compiling()
+        and torch._C._functorch.peek_interpreter_stack() is None
+    )
+
+
+def in_bf16() -> bool:
+    """Whether products are to be made in bf16: within autocast on a CPU."""
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+
+
+def feed_forward(block: nn.Module, x_MD: Tensor) -> Tensor:
+    """x + MLP(LN(x)) of ``block``."""
+    norm, up, down = block.ln_2, block.fc_in, block.fc_out
+    keep = torch.is_grad_enabled()
+    kind = bf16.FeedForward if in_bf16() else fp32.FeedForward
+    return kind.apply(x_MD, norm.weight, norm.bias, up.weight, up.bias, down.weight, down.bias, keep)
+
+
+def attend(block: nn.Module, x_MD: Tensor, groups: Groups, causal: bool = False) -> Tensor:
+    """x + attention(LN(x)) of ``block``, each sequence of each group by itself, one group after the other."""
+    given = x_MD, *attention_weights(block), groups, block.attention.n_heads, causal
+    return bf16.Attend.apply(*given, False) if in_bf16() else fp32.Attend.apply(*given)
+
+
+def attend_prefixes(block: nn.Module, x_BTD: Tensor, groups: Groups) -> Tensor:
+    """x + attention(LN(x)) over prefixes x[rows, :T] of shared inputs: (M, D); projections once per token."""
+    given = x_BTD, *attention_weights(block), groups, block.attention.n_heads
+    return bf16.Attend.apply(*given, False, True) if in_bf16() else fp32.AttendPrefixes.apply(*given)
+
+
+def attention_weights(block: nn.Module) -> tuple[Tensor, ...]:
+    norm, qkv, out = block.ln_1, block.attention.qkv, block.attention.out
+    return norm.weight, norm.bias, qkv.weight, qkv.bias, out.weight, out.bias
