@@ -4,6 +4,7 @@
     python -m benchmarks.engine --quick            # small batches, within 50 seconds on two cores
     python -m benchmarks.engine --json rows.json   # the table as rows too
     python -m benchmarks.engine --device cuda --dtype bf16   # batch 64, and the loop's blocks compiled
+    ENTP_ARITHMETIC=native python -m benchmarks.engine       # with every instruction the processor has
 
 A ratio above 1 says how many times faster than ``against`` the engine is; against a decoder, which does less, it is
 below 1. A training step has also the ratio that the operations alone would give (every matrix product at one
@@ -24,6 +25,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import in_turn, parser_of, show
+from entp_lib.arithmetic import multiplies_bf16
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model
 from entp_lib.models.decoding import generate
@@ -236,6 +238,26 @@ def against_decoder(task: Addition | LongAddition, size: str, device: str, quick
     }
 
 
+def bf16_case(width: int, layers: int, heads: int, architecture: str, quick: bool) -> dict:
+    """A training step in bf16 on a CPU against the same step in fp32, one thread."""
+    cfg = ModelConfig(architecture, layers, heads, width, VOCAB, 64)
+    rows = 4 if quick else 16
+    model, (inputs_BT, targets_BT) = build_model(cfg), data(rows, 64, "cpu")
+    arguments = (model, inputs_BT, targets_BT, torch.ones_like(inputs_BT, dtype=torch.bool))
+
+    def step(enabled: bool) -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            engine_step(*arguments)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    row = compare(functools.partial(step, True), functools.partial(step, False), "cpu", 3 if quick else 7)
+    torch.set_num_threads(before)
+    how = "instructions of the processor" if multiplies_bf16() else "operands rounded, products in fp32"
+    case = f"train in bf16 ({how}), {architecture}, T = 64, batch {rows}, one thread"
+    return row | {"case": case, "size": f"{layers} x {width}", "against": "fp32"}
+
+
 def generation(size: str, device: str, quick: bool) -> dict:
     model, length = model_of(size, 256, device, "decoder"), 256
     prompt = data(4, 8, device)[0]
@@ -295,6 +317,9 @@ def measure(device: str, quick: bool) -> pd.DataFrame:
     if importlib.util.find_spec("transformers"):  # a bare machine goes without this comparison
         rows += [loop_honesty(size, device, quick) for size in (("small",) if quick else ("small", "medium"))]
     rows += pretrained_encoder(device, quick)
+    if device == "cpu":
+        shapes = [(96, 3, 3), (192, 3, 3)] if quick else [(96, 3, 3), (192, 3, 3), (384, 6, 6)]
+        rows += [bf16_case(*shape, name, quick) for shape in shapes for name in ("entp", "decoder")]
     dtype = "bf16" if torch.is_autocast_enabled(device) else "fp32"
     table = pd.DataFrame(rows).assign(dtype=dtype, device=device)
     return table[[*COLUMNS, "operation_bound", "share_of_matmul_rate"]]

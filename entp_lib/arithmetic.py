@@ -55,6 +55,13 @@ def in_force() -> str:
     return AVX2 if set_in_time and all(os.environ.get(n) == v for n, v in VARIABLES.items()) else NATIVE
 
 
+def multiplies_bf16() -> bool:
+    """Whether matrix products of bf16 run in bf16: the processor has the instructions, and oneDNN may use them."""
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()  # set by ``choose``, too late or in time
+    limited = not any(name in allowed for name in ("DEFAULT", "ALL", "BF16", "FP16", "AMX"))
+    return not limited and bool({"avx512_bf16", "amx_bf16"} & processor_flags())
+
+
 def environment_for(name: str) -> dict[str, str]:
     """This process's environment for another process that is to compute with the arithmetic ``name``."""
     rest = {key: value for key, value in os.environ.items() if key not in VARIABLES}

@@ -61,3 +61,20 @@ def test_verify_computes_in_the_records_own_arithmetic(small_run, store):
     elsewhere = dataclasses.replace(record, provenance=record.provenance | {"arithmetic": other})
     assert verify(record, store).computed.provenance["arithmetic"] == arithmetic.in_force()
     assert verify(elsewhere, store).computed.provenance["arithmetic"] == other
+
+
+@pytest.mark.parametrize(
+    ("flags", "isa", "expected"),
+    [
+        ({"avx512_bf16"}, None, True),
+        ({"avx512_bf16"}, "AVX2", False),
+        ({"amx_bf16"}, "AVX512_CORE_AMX", True),
+        ({"avx2", "fma"}, None, False),
+    ],
+)
+def test_bf16_products_need_the_instructions_and_leave_to_use_them(flags, isa, expected, monkeypatch):
+    monkeypatch.setattr(arithmetic, "processor_flags", lambda: frozenset(flags))
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    if isa:
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", isa)
+    assert arithmetic.multiplies_bf16() is expected

@@ -29,7 +29,8 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
     """Where and with what a run is made, as of its start: code, versions, machine, threads, start time (UTC).
 
     ``cpu_capability`` is the instruction set that torch uses; results differ with it in the last bits. ``arithmetic``
-    says whether all libraries were held to AVX2 (``entp_lib.arithmetic``).
+    says whether all libraries were held to AVX2 (``entp_lib.arithmetic``), ``multiplies_bf16`` whether a run in bf16
+    has its products from the processor's own instructions, or in fp32 from rounded operands.
     """
     commit, dirty, named = CODE
     return {
@@ -43,6 +44,7 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
         "device": device_name(device),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "arithmetic": arithmetic.in_force(),
+        "multiplies_bf16": arithmetic.multiplies_bf16(),
         "threads": threads,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "load_at_start": round(os.getloadavg()[0], 2),

@@ -34,7 +34,7 @@ def distances(found, right):
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_values_and_gradients_are_those_of_the_definition(architecture, native, monkeypatch):
-    monkeypatch.setattr(bf16, "has_bf16", lambda: native)
+    monkeypatch.setattr(bf16, "multiplies_bf16", lambda: native)
     right = logits_and_gradients(architecture, "reference", half=False)
     assert max(distances(logits_and_gradients(architecture, "fast", half=True), right)) < 3e-2
 
@@ -54,7 +54,7 @@ def test_the_kernels_are_what_computes_under_autocast(monkeypatch):
 def test_a_processor_without_bf16_computes_the_same_up_to_the_order_of_sums(monkeypatch):
     found = {}
     for native in (True, False):
-        monkeypatch.setattr(bf16, "has_bf16", lambda native=native: native)
+        monkeypatch.setattr(bf16, "multiplies_bf16", lambda native=native: native)
         found[native] = logits_and_gradients("entp", "fast", half=True)
     assert max(distances(found[False], found[True])) < 1e-2  # an entry that falls to the other side when rounded
 

@@ -9,14 +9,12 @@ the faster on short sequences.
 Letters as in the package; ``_16`` marks tensors in bf16.
 """
 
-from functools import cache
-
 import torch
 from torch import Tensor
 from torch.amp import custom_bwd, custom_fwd
 from torch.autograd.function import once_differentiable
 
-from entp_lib import arithmetic
+from entp_lib.arithmetic import multiplies_bf16
 from entp_lib.models.kernels.fp32 import (
     BLOCK,
     GELU_1,
@@ -35,22 +33,15 @@ in_fp32 = custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # without au
 back_in_fp32 = custom_bwd(device_type="cpu")
 
 
-@cache
-def has_bf16() -> bool:
-    """Whether products run in bf16 here: the processor has the instructions, and native arithmetic is in force."""
-    native = arithmetic.in_force() == arithmetic.NATIVE
-    return native and bool({"avx512_bf16", "amx_bf16"} & arithmetic.processor_flags())
-
-
 def product(a_16: Tensor, b_16: Tensor) -> Tensor:
     """a @ b of bf16 matrices, summed in fp32 and rounded to bf16."""
-    return a_16 @ b_16 if has_bf16() else (a_16.float() @ b_16.float()).bfloat16()
+    return a_16 @ b_16 if multiplies_bf16() else (a_16.float() @ b_16.float()).bfloat16()
 
 
 def affine(x_16: Tensor, weight_16: Tensor, bias: Tensor) -> Tensor:
     """x Wᵀ + b, rounded to bf16 at the end, as the bias is before."""
     bias_16 = bias.bfloat16()
-    if has_bf16():
+    if multiplies_bf16():
         return torch.addmm(bias_16, x_16, weight_16.t())
     return torch.addmm(bias_16.float(), x_16.float(), weight_16.t().float()).bfloat16()
 
