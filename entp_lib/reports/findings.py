@@ -80,7 +80,8 @@ def headline(table: pd.DataFrame) -> str:
         f"{names(steps, comparisons.BEHIND)}; the other comparisons show no difference or cannot.\n"
         f"With as many multiply-adds as ENTP takes, ENTP is ahead on {names(compute, comparisons.AHEAD)}, and the "
         f"decoder on {names(compute, comparisons.BEHIND)}.\n"
-        "All models are small, trained on two CPU cores with five paired random seeds and one learning rate a task. "
+        "All models are small, trained on two CPU cores with five paired random seeds, nearly all at one learning rate "
+        "a task. "
         f"{scale}"
     )
 

@@ -14,11 +14,11 @@ from entp_lib.config import RunConfig, TrainConfig
 from entp_lib.experiments.budgets import EQUAL_OPERATIONS, equal_operations, on_budget, training_operations
 from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import levels, paired, select
+from entp_lib.experiments.frames import curves, levels, paired, select
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.plans import PlannedRun, planned, run_of, with_model, with_seed, with_train
 from entp_lib.records.store import Record
-from entp_lib.statistics import first_at
+from entp_lib.statistics import first_at, to_figures
 from entp_papers.entp import count3, match3
 from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
 from entp_papers.entp.addition.tiers import PAPER, SMOKE, Block, runs_of, sizes
@@ -116,6 +116,25 @@ def times_to(records: Sequence[Record], accuracy: float = WHOLE) -> pd.DataFrame
         logs = {"log_steps": math.log(steps), "log_operations": math.log(operations)}
         rows.append({**r.labels, "reached": at is not None, **logs})
     return pd.DataFrame(rows)
+
+
+def costs_to(records: Sequence[Record], accuracy: float = WHOLE) -> pd.DataFrame:
+    """By arm: runs that have ``accuracy`` of the sequences, and steps and multiply-adds to it (geometric means)."""
+    rows = {}
+    for arm, part in times_to(records, accuracy).groupby("arm", sort=False):
+        rows[arm] = {
+            f"runs that reach {accuracy}": f"{int(part['reached'].sum())} of {len(part)}",
+            "steps to it": to_figures(math.exp(part["log_steps"].mean()), 2),
+            "multiply-adds to it": f"{math.exp(part['log_operations'].mean()):.1e}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def courses(records: Sequence[Record]) -> pd.DataFrame:
+    """``frames.curves`` of runs of ``match3_end`` with the multiply-adds spent, ``operations``."""
+    costs = {r.labels["arm"]: training_operations(r.config) / r.config.train.steps for r in records}
+    table = curves(records)
+    return table.assign(operations=table["step"] * table["arm"].map(costs))
 
 
 def measure_speed(records: Sequence[Record]) -> list[Measurement]:
