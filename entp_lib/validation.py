@@ -70,6 +70,8 @@ def check_types(config) -> None:
     hints = type_hints(type(config))
     for name in (f.name for f in dataclasses.fields(config)):
         kind, value = hints[name], getattr(config, name)
+        if type(value) is kind:
+            continue
         if kind in (float, float | None) and type(value) is int:
             object.__setattr__(config, name, float(value))
         elif kind == tuple[float, float] and matches(value, kind):

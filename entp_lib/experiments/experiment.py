@@ -95,6 +95,8 @@ class Experiment:
     def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record] | None:
         """The complete records of ``runs``, labelled, or None if one is missing or there are no runs."""
         found = []
+        if not all(store.has(run.config, self.version) for run in runs):
+            return None  # before any is read
         for run in runs:
             record = store.find(run.config, self.version)
             if record is None or record.status != "complete":
