@@ -8,19 +8,11 @@ from typing import Any
 
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, config_id
-from entp_lib.experiments.budgets import compute_ratio as compute_ratio
+from entp_lib.experiments.caveats import still_improving
 from entp_lib.experiments.changes import changed, texts
-from entp_lib.experiments.convergence import still_improving
-from entp_lib.experiments.frames import select as select
 from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, priority
-from entp_lib.experiments.measurements import name_of as name_of
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun
-from entp_lib.experiments.plans import Tier as Tier
-from entp_lib.experiments.plans import by_seed as by_seed
-from entp_lib.experiments.plans import planned as planned
-from entp_lib.experiments.plans import planned_study as planned_study
-from entp_lib.experiments.plans import twins as twins
 from entp_lib.records.store import OWN, DividedStore, Record, RecordError, Store
 from entp_lib.records.sweeps import Sweep, sweep
 from entp_lib.validation import ConfigError

@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from entp_lib.config import BEST_FIRST, RunConfig
+from entp_lib.experiments.caveats import differing_settings
 from entp_lib.experiments.claims import judge, multiplicity, readable, reference_claims
-from entp_lib.experiments.experiment import Experiment, name_of, select
-from entp_lib.experiments.measurements import Check, Measurement, Observation, priority
-from entp_lib.experiments.settings import differing_settings
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import select
+from entp_lib.experiments.measurements import Check, Measurement, Observation, name_of, priority
 from entp_lib.files import write_atomically
 from entp_lib.records.provenance import dirty_records, pairs_apart
 from entp_lib.records.store import Record, Store

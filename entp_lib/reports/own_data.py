@@ -20,7 +20,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.config import MAX_CURVE_POINTS, SIZES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.corpora import TOKENIZERS, characters_of, source_of
-from entp_lib.experiments.experiment import twins
+from entp_lib.experiments.plans import twins
 from entp_lib.files import write_atomically
 from entp_lib.models.costs import decoder_token
 from entp_lib.records.execution import device_for

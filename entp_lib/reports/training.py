@@ -10,8 +10,9 @@ from pathlib import Path
 
 from entp_lib import paths
 from entp_lib.config import TIERS, RunConfig, config_id
-from entp_lib.experiments.experiment import Experiment, PlannedRun
+from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import summary
+from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records import ranks
 from entp_lib.records.cluster import VARIABLE
 from entp_lib.records.execution import Config
