@@ -251,16 +251,19 @@ def config_from(values: dict[str, Any]) -> RunConfig | StudyConfig:
 
 def config_id(config: RunConfig | StudyConfig, version: int) -> str:
     """Sixteen hexadecimal digits that name the record of ``config`` under an experiment's ``version``."""
-    text = canonical_json({"config": to_dict(config), "version": version})
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    known = config.__dict__.setdefault("_ids", {})  # planning and finding ask many times for the same
+    if version not in known:
+        text = canonical_json({"config": to_dict(config), "version": version})
+        known[version] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return known[version]
 
 
 def family(config: RunConfig | StudyConfig) -> str:
     """Configuration without its random seeds, as text: runs of one family cost the same and measure the same."""
     own = "task_params" if isinstance(config, RunConfig) else "params"
     params = {name: value for name, value in getattr(config, own).items() if not name.endswith("seed")}
-    plain = replace(config, **{own: params}, model_seed=0, data_seed=0)
-    return canonical_json(to_dict(replace(plain, start_from="") if isinstance(plain, RunConfig) else plain))
+    alike = replace(config, **{own: params}, model_seed=0, data_seed=0)
+    return canonical_json(to_dict(replace(alike, start_from="") if isinstance(alike, RunConfig) else alike))
 
 
 def canonical_json(value: Any) -> str:
@@ -278,11 +281,20 @@ LATER_FIELDS = {
 
 
 def to_dict(config) -> dict[str, Any]:
-    """A configuration as plain JSON types."""
-    plain = json.loads(json.dumps(dataclasses.asdict(config)))
+    """A configuration as plain JSON types, which share nothing with it."""
+    found = plain(config)
     for part, defaults in LATER_FIELDS.items():
-        holder = plain.get(part, {}) if part else plain
+        holder = found.get(part, {}) if part else found
         for name, default in defaults.items():
             if name in holder and holder[name] == default:
                 del holder[name]
-    return plain
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses and dictionaries as new dictionaries, tuples and lists as new lists."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: plain(v) for key, v in value.items()}
+    return [plain(v) for v in value] if isinstance(value, list | tuple) else value

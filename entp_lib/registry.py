@@ -48,20 +48,19 @@ def papers() -> dict[str, ModuleType]:
     return {name: importlib.import_module(f"{PAPERS}.{name}") for name in order}
 
 
-def listed(paper: ModuleType, table: str) -> dict[str, str]:
-    """A table of a paper; of one without ``EXPERIMENTS`` its modules."""
-    if table == "EXPERIMENTS" and not hasattr(paper, table):
-        found = [m.name for m in pkgutil.iter_modules(paper.__path__)]
-        require(bool(found), f"{paper.__name__}: a paper's folder without experiments")
-        return {name: f"{name}:{name.upper()}" for name in found}
-    return getattr(paper, table, {})
-
-
 def places(table: str) -> dict[str, str]:
-    """ "module:attribute" by name, of all papers; ConfigError for a name that two of them have."""
+    """ "module:attribute" by name, of all papers; of one without ``EXPERIMENTS`` its modules are these.
+
+    ConfigError for a name that two of them have.
+    """
     found: dict[str, str] = {}
     for paper in papers().values():
-        for name, place in listed(paper, table).items():
+        held = getattr(paper, table, None)
+        if held is None and table == "EXPERIMENTS":
+            names = [m.name for m in pkgutil.iter_modules(paper.__path__)]
+            require(bool(names), f"{paper.__name__}: a paper's folder without experiments")
+            held = {name: f"{name}:{name.upper()}" for name in names}
+        for name, place in (held or {}).items():
             require(name not in found, f"{paper.__name__}: {name} is a name in {found.get(name)}, too")
             found[name] = f"{paper.__name__}.{place}"
     return found

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 SHOWN, SURE = 4, 10  # significant figures of what is shown, and of what is the same on every processor
 EDGE = 1e-9  # closer to a bar, a value is on it
@@ -45,6 +44,13 @@ def reaches(value: Any, bar: Any) -> Any:
     return value - bar >= -EDGE
 
 
+def t_quantile(freedom: float, confidence: float) -> float:
+    """Half the width, in standard errors, of a two-sided interval by Student's t."""
+    from scipy.special import stdtrit  # whose import takes as long as a third of torch's, and a run needs no interval
+
+    return stdtrit(freedom, (1 + confidence) / 2)
+
+
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
     """(mean, low, high) of the mean, by Student's t; low and high are NaN for fewer than two values.
 
@@ -56,7 +62,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     if len(values) < 2:
         return sure(mean, math.nan, math.nan)
     error = values.std(ddof=1) / np.sqrt(len(values))
-    half = stdtrit(len(values) - 1, (1 + confidence) / 2) * error
+    half = t_quantile(len(values) - 1, confidence) * error
     return sure(mean, mean - half, mean + half)
 
 
@@ -77,7 +83,7 @@ def welch_interval(
     if not parts.any():
         return sure(gap, gap, gap)
     freedom = parts.sum() ** 2 / (parts**2 / [n - 1, m - 1]).sum()
-    half = stdtrit(freedom, (1 + confidence) / 2) * np.sqrt(parts.sum())
+    half = t_quantile(freedom, confidence) * np.sqrt(parts.sum())
     return sure(gap, gap - half, gap + half)
 
 
@@ -88,10 +94,12 @@ def p_value(mean: float, low: float, high: float, pairs: int, confidence: float 
     """
     if pairs < 2 or not np.isfinite([mean, low, high]).all():
         return float("nan")
+    from scipy.special import stdtr
+
     half = (high - low) / 2
     if half == 0:
         return float(mean == 0)
-    t = mean / half * stdtrit(pairs - 1, (1 + confidence) / 2)
+    t = mean / half * t_quantile(pairs - 1, confidence)
     return to_figures(float(2 * stdtr(pairs - 1, -abs(t))), SURE)
 
 
@@ -127,7 +135,7 @@ def ratio_interval(
     ratio = top / bottom
     if len(above) < 2:
         return sure(ratio, math.nan, math.nan)
-    t2 = stdtrit(len(above) - 1, (1 + confidence) / 2) ** 2
+    t2 = t_quantile(len(above) - 1, confidence) ** 2
     (of_top, of_both), (_, of_bottom) = t2 * np.cov(above, below, ddof=1) / len(above)
     lead, half, last = bottom**2 - of_bottom, top * bottom - of_both, top**2 - of_top
     if lead <= 0:

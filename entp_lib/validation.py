@@ -9,7 +9,8 @@ import types
 import typing
 from typing import Any, Literal
 
-type_hints = functools.cache(typing.get_type_hints)  # of a class: they are resolved anew at every call
+# Of a class or an annotation: they are resolved anew at every call.
+type_hints, origin_of, args_of = map(functools.cache, (typing.get_type_hints, typing.get_origin, typing.get_args))
 
 
 class OneLine:
@@ -70,6 +71,8 @@ def check_types(config) -> None:
     hints = type_hints(type(config))
     for name in (f.name for f in dataclasses.fields(config)):
         kind, value = hints[name], getattr(config, name)
+        if type(value) is kind:
+            continue
         if kind in (float, float | None) and type(value) is int:
             object.__setattr__(config, name, float(value))
         elif kind == tuple[float, float] and matches(value, kind):
@@ -111,11 +114,11 @@ def check_plain(name: str, value: Any) -> None:
 
 def matches(value: Any, kind: Any) -> bool:
     """Whether ``value`` has the type ``kind``, for the annotations that configurations use."""
-    if kind is Any:
+    if kind is Any or type(value) is kind:
         return True
     if kind in (int, float):
         return isinstance(value, (int, kind)) and not isinstance(value, bool)
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    origin, args = origin_of(kind), args_of(kind)
     if origin in (typing.Union, types.UnionType):
         return any(matches(value, a) for a in args)
     if origin is Literal:

@@ -101,7 +101,6 @@ def test_records_are_computed_without_jupyter_or_figures():
     drawing = (
         "entp_lib.experiments.figures",
         "entp_lib.experiments.ledger_figures",
-        "entp_lib.experiments.notes",
         "entp_lib.reports.vega",
         "entp_papers.entp.addition.pictures",
         "entp_papers.entp.count3_pictures",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from entp_lib.config import RunConfig, StudyConfig
+from entp_lib.config import RunConfig
 from entp_lib.experiments.budgets import EQUAL_FORWARDS, compute_ratio, stretched
 from entp_lib.experiments.parameters import check_names
 from entp_lib.tasks import build_task
@@ -31,6 +31,7 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
         return list(runs)
     started = next((c for c in training if c.start_from), None)
     require(started is None, f"changes: runs of {training and training[0].experiment} start from others' weights")
+    said = ", ".join(f"{name} = {value}" for name, value in changes.items())
     fewest = min((config.steps for config in training), default=1)
     found = []
     try:
@@ -38,9 +39,11 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
         for run in runs:
             if isinstance(run.config, RunConfig):
                 config = changed_run(run.config, changes, fewest, twin_of(run, runs))
-            else:
-                config = changed_study(run.config, changes)
-            label = {} if config == run.config else {"changed": text_of(changes)}
+            else:  # whether its task has such settings is seen when the study builds it
+                task = run.config.params.get("task")
+                params = {"task": {**task, **only(changes, "task")}} if isinstance(task, dict) else {}
+                config = replace(run.config, params={**run.config.params, **params})
+            label = {} if config == run.config else {"changed": said}
             found.append(replace(run, config=config, labels={**run.labels, **label}))
     except ConfigError as error:
         text = str(error)
@@ -57,28 +60,19 @@ def twin_of(run: Any, runs: Sequence[Any]) -> RunConfig | None:
     return next(found, run.config)
 
 
-def text_of(changes: dict[str, Any]) -> str:
-    """The changes as a title or a table shows them."""
-    return ", ".join(f"{name} = {value}" for name, value in changes.items())
-
-
 def check_shared(training: Sequence[RunConfig], changes: dict[str, Any]) -> None:
     """ConfigError for a setting that differs among the runs, which one value for all would make the same."""
     for name in changes:
         part, _, field = name.partition(".")
         if name == "train.steps":
             continue
-        values = dict.fromkeys(repr(value_of(config, part, field)) for config in training)
+        of_task = part == "task"  # also a setting that is left at its default
+        holders = (build_task(c.task, c.task_params) if of_task else getattr(c, part) for c in training)
+        values = dict.fromkeys(repr(getattr(holder, field, None)) for holder in holders)
         require(
             len(values) <= 1,
             f"{name} is what the runs of the experiment differ in ({', '.join(values)}): one value cannot be for all",
         )
-
-
-def value_of(config: RunConfig, part: str, field: str) -> Any:
-    """A setting of a run; of a task also one that is left at its default."""
-    holder = build_task(config.task, config.task_params) if part == "task" else getattr(config, part)
-    return getattr(holder, field, None)
 
 
 def only(changes: dict[str, Any], part: str) -> dict[str, Any]:
@@ -116,16 +110,6 @@ def changed_run(config: RunConfig, changes: dict[str, Any], fewest: int, twin: R
     right = f"train.warmup_steps = {warmup}: {config.label} has {train.steps} steps, all of them before the full rate"
     require("warmup_steps" not in asked or warmup <= train.steps, right)
     return replace(config, task_params=params, model=model, train=train)
-
-
-def changed_study(config: StudyConfig, changes: dict[str, Any]) -> StudyConfig:
-    """A study whose parameters hold a task, with the changes of tasks; any other as it is.
-
-    Whether that task has such settings is seen when the study builds it.
-    """
-    if not isinstance(config.params.get("task"), dict):
-        return config
-    return replace(config, params={**config.params, "task": {**config.params["task"], **only(changes, "task")}})
 
 
 def check_like(name: str, value: Any, before: Any) -> None:

@@ -36,11 +36,6 @@ class Paired:
         return self.first, self.second
 
 
-def never(records: Sequence[Record], arms: Sequence[str]) -> str:
-    """No reason to exclude a comparison."""
-    return ""
-
-
 @dataclass(frozen=True)
 class Comparisons:
     """``measure`` as a table of claims, called with the records of a tier; claims that no pair is of are left out.
@@ -56,7 +51,7 @@ class Comparisons:
     floor: float | None = None
     near: float = 0.02
     frame: Callable[[Sequence[Record]], pd.DataFrame] = summary
-    excluded: Callable[[Sequence[Record], Sequence[str]], str] = never
+    excluded: Callable[[Sequence[Record], Sequence[str]], str] = lambda records, arms: ""
     paper: bool = False
     others: Sequence[Callable[[Sequence[Record]], Sequence[Any]]] = ()
 

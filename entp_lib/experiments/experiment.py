@@ -8,28 +8,16 @@ from typing import Any
 
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, StudyConfig, config_id
-from entp_lib.experiments.budgets import compute_ratio as compute_ratio
+from entp_lib.experiments.caveats import still_improving
 from entp_lib.experiments.changes import changed, texts
-from entp_lib.experiments.convergence import still_improving
-from entp_lib.experiments.frames import select as select
-from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, priority
-from entp_lib.experiments.measurements import name_of as name_of
+from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, strongest
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun
-from entp_lib.experiments.plans import Tier as Tier
-from entp_lib.experiments.plans import by_seed as by_seed
-from entp_lib.experiments.plans import planned as planned
-from entp_lib.experiments.plans import planned_study as planned_study
-from entp_lib.experiments.plans import twins as twins
 from entp_lib.records.store import OWN, DividedStore, Record, RecordError, Store
 from entp_lib.records.sweeps import Sweep, sweep
 from entp_lib.validation import ConfigError
 
 log = logging.getLogger(__name__)
-
-
-def nothing_to_ask(configs: Sequence[RunConfig | StudyConfig]) -> None:
-    """The prerequisites of runs that need nothing from elsewhere: none."""
 
 
 class NoRuns(ConfigError):
@@ -63,7 +51,7 @@ class Experiment:
     changeable: bool = True
     seeded: bool = True
     still_improving_note: Callable[[Sequence[Record]], str] = still_improving
-    check_prerequisites: Callable[[Sequence[RunConfig | StudyConfig]], None] = nothing_to_ask
+    check_prerequisites: Callable[[Sequence[RunConfig | StudyConfig]], None] = lambda configs: None
     figure_labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
     show_only: bool = False
 
@@ -95,6 +83,8 @@ class Experiment:
     def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record] | None:
         """The complete records of ``runs``, labelled, or None if one is missing or there are no runs."""
         found = []
+        if not all(store.has(run.config, self.version) for run in runs):
+            return None  # before any is read
         for run in runs:
             record = store.find(run.config, self.version)
             if record is None or record.status != "complete":
@@ -213,20 +203,16 @@ class Experiment:
         less, as in the ledger: from fewer pairs than it takes, or from models that have not begun to learn. No others
         stand beside those of changed runs.
         """
-        found = {m.claim: m for m in self.measure(records)}
+        mine = self.measure(records)
         if texts(records):
-            return list(found.values())
+            return mine
         tier = records[0].config.tier if records else "smoke"
-        ids = {record.id for record in records}
+        ids, touched = {record.id for record in records}, {m.claim for m in mine}
         whole = tier != "smoke" and all(config_id(c, self.version) in ids for c in self.configs(tier))
         below = BEST_FIRST[BEST_FIRST.index(tier) :] if tier in BEST_FIRST else ("quick",)
-        touched = set(found)
-        for lower in below:  # the highest first, so that of equals it stays
-            for m in self.measure(self.stored(store or Store(), lower) or []):
-                replaces = whole or m.claim not in touched
-                if m.claim not in found or (replaces and priority(m) > priority(found[m.claim])):
-                    found[m.claim] = m
-        return list(found.values())
+        stored = (m for lower in below for m in self.measure(self.stored(store or Store(), lower) or []))
+        others = (m for m in stored if whole or m.claim not in touched)
+        return [m for m, _ in strongest((m, None) for m in (*mine, *others)).values()]
 
     def compute(self, runs: Sequence[PlannedRun], parameters: NotebookParameters, store: Store, fresh: bool) -> Sweep:
         """The records of ``runs``, which are of one tier, with a notebook's jobs and time limit."""

@@ -5,6 +5,7 @@ commits of the records, not of the moment.
 """
 
 import io
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +27,6 @@ from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.experiments import budgets, changes
 from entp_lib.experiments.frames import paired_within
-from entp_lib.experiments.notes import note_changes
 from entp_lib.experiments.png_files import looks_equal
 from entp_lib.files import write_atomically
 from entp_lib.records.progress import event
@@ -41,6 +41,7 @@ OTHERS = ("#000000", "#56B4E9", "#CC79A7", "#999933", "#882255")
 NAMES = {name: a.label for name, a in ARCHITECTURES.items()} | {"baseline": "mode baseline"}
 SPENT = ("token_forwards", "seconds")  # axes at which the random seeds reach a step at different places
 WIDEST = 9.6  # inches that a legend may make of a figure
+PER_INCH, LINE = 17, 0.16  # of a note below a figure: characters in an inch, inches of a line
 STYLE = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
@@ -237,6 +238,33 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
         written.append(path)
     event("figure", name=name)
     return written
+
+
+def note_changes(figure: Figure, text: str) -> None:
+    """Say ``text`` below everything in a figure, which grows by that much, and thin labels that would overlap."""
+    if figure.get_supxlabel() == "":
+        lines = textwrap.wrap(text, max(20, int(figure.get_figwidth() * PER_INCH)), subsequent_indent="  ")
+        figure.set_figheight(figure.get_figheight() + LINE * len(lines))
+        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, color="#D55E00")
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            if axis.get_scale() == "log" and overlapping(axis):
+                axis.set_minor_formatter(FuncFormatter(threes))
+
+
+def overlapping(axis) -> bool:
+    """Whether two labels of a drawn axis share some of their place."""
+    ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+    boxes = [tick.label1.get_window_extent() for tick in ticks if tick.label1.get_visible() and tick.label1.get_text()]
+    boxes.sort(key=lambda box: (box.x0, box.y0))
+    return any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
+
+
+def threes(value: float, _=None) -> str:
+    """The label of a value between powers of ten: none, but for the middle one."""
+    digit, _, power = f"{value:.0e}".partition("e")
+    return rf"$\mathdefault{{3\times10^{{{int(power)}}}}}$" if digit == "3" else ""
 
 
 def round_drawn(figure: Figure) -> None:

@@ -1,9 +1,9 @@
 """Measurements, checks and observations: an experiment's side of a claim, which ``claims`` judges."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
@@ -149,6 +149,15 @@ def priority(measurement: Measurement | Check | Observation) -> tuple[bool, bool
         return measurement.found != "uninformative", not measurement.why
     enough = len(measurement.values) >= MIN_PAIRS
     return enough and measurement.begun, enough
+
+
+def strongest(measured: Iterable[tuple[Measurement | Check | Observation, Any]]) -> dict[str, tuple]:
+    """Of (measurement, whatever goes with it) the one by claim that can conclude most; of equals the first."""
+    best: dict[str, tuple] = {}
+    for m, about in measured:
+        if m.claim not in best or priority(m) > priority(best[m.claim][0]):
+            best[m.claim] = m, about
+    return best
 
 
 def name_of(record: Record) -> str:

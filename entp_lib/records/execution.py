@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,7 +15,6 @@ from entp_lib.records.provenance import peak_memory, provenance, reset_peak_memo
 from entp_lib.records.resuming import Cut, StudyCheckpoint, checkpointed, trained
 from entp_lib.records.store import Record, RecordError, Store, is_complete
 from entp_lib.registry import STUDIES, resumable
-from entp_lib.training.loop import Outcome
 from entp_lib.training.weights import save_weights
 from entp_lib.validation import ConfigError
 
@@ -61,6 +59,10 @@ def run(
         checkpoint = StudyCheckpoint(path, canonical_json(to_dict(config)), store.set_aside, where)
         checkpoint.deadline, checkpoint.stop, checkpoint.on_step = deadline, stop, on_step
         torch.set_num_threads(threads)
+
+        def start() -> Path | None:
+            return weights_of(store, config.start_from, config.tier) if config.start_from else None
+
         study, metrics, model, status = isinstance(config, StudyConfig), {}, None, "complete"
         try:
             # a loop that was asked to end leaves its record, too; what a study does behind its loop ends at once
@@ -70,7 +72,11 @@ def run(
                         if study:
                             metrics, curves = studied(config, store, deadline)
                         else:
-                            outcome = trained_here(config, store, device, where)
+                            team = next(iter(ranks.LEADING), None)  # those that train along with this process
+                            if team is not None:
+                                where["ranks"], device = team.size, ranks.own_device(device)
+                            with team.announced(config, device) if team else contextlib.nullcontext():
+                                outcome = trained(config, start=start, device=device, team=team)
                             metrics, curves, model = outcome.metrics, outcome.state.curves, outcome.model
                 except Cut as cut:
                     curves, status = cut.curves, "partial"
@@ -93,20 +99,6 @@ def run(
         finally:
             torch.set_num_threads(threads_before)
     return record
-
-
-def trained_here(config: RunConfig, store: Store, device: str, where: dict[str, Any]) -> Outcome:
-    """Train a run here, along with the ranks that this process leads; ``where``, its provenance, says how many."""
-
-    def start() -> Path | None:
-        return weights_of(store, config.start_from, config.tier) if config.start_from else None
-
-    if not ranks.LEADING:
-        return trained(config, start=start, device=device)
-    (team,) = ranks.LEADING
-    where["ranks"], device = team.size, ranks.own_device(device)
-    with team.announced(config, device):
-        return trained(config, start=start, device=device, team=team)
 
 
 def studied(config: StudyConfig, store: Store, deadline: float | None) -> tuple[dict, dict]:

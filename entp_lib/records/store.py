@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig, canonical_json, config_from, config_id, to_dict
@@ -167,15 +167,16 @@ class Store:
 
     ``read_only`` (default: from the environment variable ``ENTP_RECORDS``) turns a missing or damaged record into
     a RecordError instead of hours of training. Looking at a store never changes it, and a record that did not change
-    since it was last looked at is read once; callers must not change it.
+    since this process last looked at it is read once; callers must not change it.
     """
+
+    seen: ClassVar[dict[Path, tuple[tuple[int, ...], Record | str]]] = {}  # or what is wrong with it
 
     def __init__(self, root: Path | str | None = None, read_only: bool | None = None):
         self.root = Path(root).absolute() if root is not None else paths.results()  # workers start elsewhere
         if read_only is None:
             read_only = os.environ.get(READ_ONLY_VARIABLE) == "read-only"
         self.read_only = read_only
-        self.seen: dict[Path, tuple[tuple[int, ...], Record | str]] = {}  # or what is wrong with it
         self.said: set[str] = set()
 
     def place(self, experiment: str, record_id: str) -> Path:
@@ -235,6 +236,16 @@ class Store:
     def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
         """The record of a configuration, complete or partial, or None."""
         return self.load(config.experiment, config_id(config, version))
+
+    def has(self, config: RunConfig | StudyConfig, version: int) -> bool:
+        """Whether a configuration has a record that does not call itself partial; ``find`` says whether it is sound."""
+        try:
+            text = self.path(config.experiment, config_id(config, version)).read_bytes()
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return b'"status": "partial"' not in text[-160:]
 
     def all(self, experiment: str, version: int | None = None) -> list[Record]:
         """Every readable record of an experiment, in the order of their ids."""

@@ -21,7 +21,8 @@ import torch
 from entp_lib import paths
 from entp_lib.config import RunConfig, StudyConfig
 from entp_lib.experiments.budgets import training_operations
-from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.plans import PlannedRun, by_seed
 from entp_lib.models import packed_attention
 from entp_lib.records.execution import run
 from entp_lib.records.store import Store

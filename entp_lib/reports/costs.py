@@ -9,7 +9,7 @@ from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig
 from entp_lib.experiments.budgets import training_operations
 from entp_lib.experiments.experiment import Experiment, own, spent
 from entp_lib.experiments.frames import processor_share
-from entp_lib.records.store import Record, Store
+from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports.findings import markdown
 
@@ -23,11 +23,6 @@ def tier_operations(experiment: Experiment, tier: str) -> float:
     return sum(map(training_operations, runs)) * len(all_runs) / len(once) if runs else 0.0
 
 
-def training_seconds(record: Record) -> float:
-    """Seconds of training, of the processor where the record has them."""
-    return record.provenance["train_seconds"] * processor_share(record)
-
-
 def costs(store: Store) -> pd.DataFrame:
     """A row for each tier of training runs that has no records: operations, and hours at two rates.
 
@@ -38,7 +33,8 @@ def costs(store: Store) -> pd.DataFrame:
         quick = [r for r in experiment.stored(store, "quick") or [] if isinstance(r.config, RunConfig)]
         if not quick:
             continue
-        rate = sum(training_operations(r.config) for r in quick) / sum(map(training_seconds, quick))
+        took = sum(r.provenance["train_seconds"] * processor_share(r) for r in quick)
+        rate = sum(training_operations(r.config) for r in quick) / took
         for tier in ("gpu", "paper"):
             operations = 0.0 if experiment.stored(store, tier) else tier_operations(experiment, tier)
             if operations:

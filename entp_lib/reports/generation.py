@@ -12,7 +12,7 @@ import torch
 from entp_lib import paths
 from entp_lib.config import RunConfig
 from entp_lib.corpora.tokenizers import restore
-from entp_lib.experiments.experiment import name_of
+from entp_lib.experiments.measurements import name_of
 from entp_lib.models import Transformer
 from entp_lib.models.decoding import generate
 from entp_lib.records.loading import find_weights, load_run

@@ -130,12 +130,12 @@ def stored_runs(experiment: Experiment, store: Store) -> tuple[str, float | None
     """The tiers that have records, with how many where some are missing, and the seconds of a whole ``quick``."""
     said, quick = [], None
     for tier in reversed(BEST_FIRST):
-        found = [store.find(config, experiment.version) for config in experiment.configs(tier)]
-        there = [record for record in found if is_complete(record)]
+        configs = experiment.configs(tier)
+        there = sum(store.has(config, experiment.version) for config in configs)
         if there:
-            said.append(tier if len(there) == len(found) else f"{tier} ({len(there)} of {len(found)})")
-        if tier == "quick" and found and len(there) == len(found):
-            quick = sum(map(spent, own(experiment, there)))
+            said.append(tier if there == len(configs) else f"{tier} ({there} of {len(configs)})")
+        if tier == "quick" and 0 < there == len(configs):
+            quick = sum(map(spent, own(experiment, experiment.found(store, experiment.plan(tier, 0)) or [])))
     return ", ".join(said) or "none", quick
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from entp_lib.config import BEST_FIRST, RunConfig
+from entp_lib.experiments.caveats import differing_settings
 from entp_lib.experiments.claims import judge, multiplicity, readable, reference_claims
-from entp_lib.experiments.experiment import Experiment, name_of, select
-from entp_lib.experiments.measurements import Check, Measurement, Observation, priority
-from entp_lib.experiments.settings import differing_settings
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import select
+from entp_lib.experiments.measurements import Check, Measurement, Observation, strongest
 from entp_lib.files import write_atomically
 from entp_lib.records.provenance import dirty_records, pairs_apart
 from entp_lib.records.store import Record, Store
@@ -32,20 +33,17 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
     code that no commit has, twins that were made apart, models that were still improving. No row rests on seconds.
     """
     store = store or Store()
-    found: dict[str, list[tuple[Measurement | Check | Observation, Experiment, dict[str, Record]]]] = {}
-    for experiment in EXPERIMENTS.values():
-        for tier in BEST_FIRST:
-            records = experiment.stored(store, tier) or []
-            named = {name_of(record): record for record in records}
-            for m in experiment.measure(records):
-                found.setdefault(m.claim, []).append((m, experiment, named))
-    # One seed at a higher tier cannot conclude: it must not hide five at a lower one.
-    best = [max(ms, key=lambda m: priority(m[0])) for ms in found.values()]  # the first of equals: the highest tier
-    table, about = judge([m for m, _, _ in best]), {}
+    best = strongest(  # one seed at a higher tier cannot conclude: it must not hide five at a lower one
+        (m, (experiment, records))
+        for experiment in EXPERIMENTS.values()
+        for records in (experiment.stored(store, tier) or [] for tier in BEST_FIRST)
+        for m in experiment.measure(records)
+    ).values()
+    table, about = judge([m for m, _ in best]), {}
     papers = {e.name: e.plan("paper", 1) for e in EXPERIMENTS.values()}
     figure_labels = {name: select(runs, **EXPERIMENTS[name].figure_labels) or runs for name, runs in papers.items()}
-    for m, experiment, named in best:
-        used = [record for name, record in named.items() if name in m.records]
+    for m, (experiment, records) in best:
+        used = [record for record in records if record.name in m.records]
         of_runs = isinstance(m, Measurement)  # the others compare no runs
         differs = differing_settings(used, figure_labels[experiment.name]) if of_runs else ""
         about[m.claim] = differs, caveats_of(experiment, used, m), m if of_runs else None

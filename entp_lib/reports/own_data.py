@@ -20,14 +20,14 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.config import MAX_CURVE_POINTS, SIZES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.corpora import TOKENIZERS, characters_of, source_of
-from entp_lib.experiments.experiment import twins
+from entp_lib.experiments.frames import interval_text
+from entp_lib.experiments.plans import run_of, twins
 from entp_lib.files import write_atomically
 from entp_lib.models.costs import decoder_token
 from entp_lib.records.execution import device_for
 from entp_lib.records.store import Record, Store
 from entp_lib.reports.generation import how_to_load, tokenizer_path
 from entp_lib.reports.training import run_sweep
-from entp_lib.statistics import mean_interval
 from entp_lib.tasks import Table, Text, build_task
 from entp_lib.validation import one_of, printable, require
 
@@ -88,10 +88,9 @@ def text_configs(
     params["eval_prefixes"] = min(context, 2 * prefixes)
     task = Text(**params)
     task.prepare()  # a text that is too short is said before anything starts
-    model = ModelConfig.from_size(size, architecture="decoder", vocab_size=task.vocab_size, max_length=task.length)
-    check_memory(model, batch_size, f"size = {size!r}")
     train = schedule(steps, batch_size, max_lr, every, scored, at_the_end)
-    base = RunConfig("own_text", "quick", "text", params, model, train)
+    base = run_of("own_text", "quick", "text", params, SIZES[size], train)
+    check_memory(base.model, batch_size, f"size = {size!r}")
     return [run.config for run in twins(base, architectures or DEFAULT, seeds)]
 
 
@@ -119,15 +118,10 @@ def data_configs(
     task.prepare()
     named = task.contents.part is not None
     require(not named or held_out == HELD_OUT, f"held_out = {held_out}: {file} names the parts itself; leave out one")
-    if task.continuous:
-        sizes |= dict(vocab_size=0, input_dim=task.input_dim, output_dim=1)
-    else:
-        sizes |= dict(vocab_size=task.vocab_size)
-    model = ModelConfig("decoder", max_length=task.length, **sizes)
-    check_memory(model, batch_size, f"shape = {shape!r}")
     train = schedule(steps, batch_size, max_lr, max(1, steps // 20), 512, 4096)
     params = dict(file=task.file, checksum=task.checksum, held_out=held_out)
-    base = RunConfig("own_data", "quick", "table", params, model, train)
+    base = run_of("own_data", "quick", "table", params, sizes, train)
+    check_memory(base.model, batch_size, f"shape = {shape!r}")
     return [run.config for run in twins(base, architectures or DEFAULT, seeds)]
 
 
@@ -250,13 +244,13 @@ def data_report(records: Sequence[Record]) -> str:
     about = [{"architecture": r.config.model.architecture, "seed": r.config.model_seed} for r in records]
     table = pd.DataFrame([a | r.metrics["test"]["lowest_loss"] for a, r in zip(about, records, strict=True)])
     groups = table.groupby("architecture", sort=False)
-    shown = {name: {column: interval(part[column]) for column in names} for name, part in groups}
+    shown = {name: {column: interval_text(part[column]) for column in names} for name, part in groups}
     baseline = records[0].metrics["baseline"]
     shown["constant guess, on validation"] = {name: f"{baseline[name]:.3f}" for name in names}
     wide = table.pivot(index="seed", columns="architecture")
     if set(DEFAULT) <= set(table["architecture"]):
         gaps = {name: (wide[name]["entp"] - wide[name]["decoder"]).dropna() for name in names}
-        shown["entp − decoder"] = {name: interval(values) for name, values in gaps.items()}
+        shown["entp − decoder"] = {name: interval_text(values) for name, values in gaps.items()}
     data = records[0].metrics["data"]
     parts = ", ".join(f"{data[part]} {part}" for part in ("train", "validation", "test"))
     lines = [f"{printable(data['file'])}: {parts}; scores on test"]
@@ -297,12 +291,6 @@ def places_of(record: Record) -> list[int]:
     """Scored tokens of a sequence, counted from 1 as in the file: the predicted, or those with an answer."""
     ahead = build_task(record.config.task, record.config.task_params).continues
     return [position + ahead for position in record.metrics["position"]]
-
-
-def interval(values: pd.Series) -> str:
-    """Mean and 95 % interval as text; of one value the mean alone."""
-    mean, low, high = mean_interval(values)
-    return f"{mean:.3f}" if low != low else f"{mean:.3f} ({low:.3f} to {high:.3f})"
 
 
 def picture(records: Sequence[Record], path: Path) -> Path | None:

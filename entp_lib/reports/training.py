@@ -10,8 +10,9 @@ from pathlib import Path
 
 from entp_lib import paths
 from entp_lib.config import TIERS, RunConfig, config_id
-from entp_lib.experiments.experiment import Experiment, PlannedRun
+from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import summary
+from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records import ranks
 from entp_lib.records.cluster import VARIABLE
 from entp_lib.records.execution import Config
@@ -22,7 +23,7 @@ from entp_lib.reports.command_line import seconds
 from entp_lib.reports.estimates import announce_runs
 from entp_lib.reports.execution import duration
 from entp_lib.reports.parameters import notebook_paths
-from entp_lib.validation import require
+from entp_lib.validation import ConfigError, require
 
 
 def train_command(options: argparse.Namespace) -> int:
@@ -48,9 +49,16 @@ def train_here(options: argparse.Namespace, ranked: int) -> int:
     runs = experiment.plan(options.tier, options.seeds)
     if options.architecture:
         runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
-    has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
-    require(bool(runs), f"experiment {experiment.name} has no such runs at tier {options.tier}; its tiers: {has}")
-    runs = cut(runs, options.gradient_shards or ranked or 1)
+    if not runs:
+        has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
+        raise ConfigError(f"experiment {experiment.name} has no such runs at tier {options.tier}; its tiers: {has}")
+    shards = options.gradient_shards or ranked or 1  # another number is another configuration: sums round otherwise
+    runs = [
+        replace(run, config=replace(run.config, train=replace(run.config.train, gradient_shards=shards)))
+        if isinstance(run.config, RunConfig) and run.config.train.gradient_shards != shards
+        else run
+        for run in runs
+    ]
     if options.run:
         runs = named(runs, options.run, experiment, options.tier)
     configs = [run.config for run in runs]
@@ -74,17 +82,6 @@ def named(runs: Sequence[PlannedRun], beginnings: Sequence[str], experiment: Exp
         require(len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it")
         chosen.update(found)
     return [run for run, run_id in zip(runs, ids, strict=True) if run_id in chosen]
-
-
-def cut(runs: Sequence[PlannedRun], shards: int) -> list[PlannedRun]:
-    """The same runs with every batch in so many parts, which is another configuration: their sums round otherwise."""
-
-    def sharded(config: Config) -> Config:
-        if not isinstance(config, RunConfig) or shards == config.train.gradient_shards:
-            return config
-        return replace(config, train=replace(config.train, gradient_shards=shards))
-
-    return [replace(run, config=sharded(run.config)) for run in runs]
 
 
 def run_sweep(

@@ -6,11 +6,13 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, no_claims, planned_study, select
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, Level, Measurement
+from entp_lib.experiments.plans import PlannedRun, by_seed, planned_study
+from entp_lib.experiments.studies import names_of
 from entp_lib.records.store import Record
 from entp_papers.compact.templates import Templates, all_templates, bayes_floor
-from entp_papers.studies import names_of
 
 NAME, LAST_TOKEN_NAME = "compact_abstraction", "compact_last_token"
 NOTEBOOK = "12_compact_transformers"

@@ -14,12 +14,14 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, planned_study, select
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Level, Measurement
+from entp_lib.experiments.plans import PlannedRun, planned_study
+from entp_lib.experiments.studies import names_of
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval
 from entp_papers.compact.graph_studies import ACTIVATIONS
-from entp_papers.studies import names_of
 
 NAME, WALKS_NAME = "compact_activations", "compact_walk_activations"
 NOTEBOOK = "12_compact_transformers"

@@ -23,12 +23,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.studies import Study, at_least, descend
 from entp_lib.records import resuming
 from entp_lib.tasks.base import seed_from
-from entp_lib.training.flat import FlatAdam
 from entp_lib.validation import one_of, require
+from entp_papers.compact.flat import FlatAdam
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer, random_ids
-from entp_papers.studies import Study, at_least, descend
 
 HINTS = string.ascii_lowercase
 SYMBOLS = "0123456789+=$ " + HINTS

@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, planned_study, select
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, Measurement, Observation
+from entp_lib.experiments.plans import PlannedRun, planned_study
+from entp_lib.experiments.studies import flat, names_of
 from entp_lib.records.store import Record
 from entp_lib.statistics import EDGE, exceeds
 from entp_papers.compact import laws
-from entp_papers.studies import flat, names_of
 
 NAME = "compact_capacity"
 NOTEBOOK = "12_compact_transformers"

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
+from entp_lib.experiments.studies import at_least
 from entp_lib.validation import ConfigError, check_types, one_of, require
-from entp_papers.studies import at_least
 
 REAL = ("kinships", "nations", "umls")
 PARTS = ("train.txt", "valid.txt", "test.txt")

@@ -22,15 +22,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.studies import Study, at_least, descend, largest
 from entp_lib.models import build_model
 from entp_lib.models.transformer import Block, Transformer
 from entp_lib.records import resuming
 from entp_lib.statistics import first_at
 from entp_lib.tasks.base import generator_for, seed_from
-from entp_lib.training.flat import FlatAdam
 from entp_lib.validation import check_types, from_dict, one_of, require
 from entp_papers.compact import graph
-from entp_papers.studies import Study, at_least, descend, largest
+from entp_papers.compact.flat import FlatAdam
 
 ACTIVATIONS = ("relu", "gelu", "rrelu", "softmax")
 RATE = 1e-3  # of Adam, §2.2.4

@@ -6,12 +6,14 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, no_claims, planned_study, select
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, Measurement, Observation
+from entp_lib.experiments.plans import PlannedRun, planned_study
+from entp_lib.experiments.studies import names_of
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, to_figures
 from entp_papers.compact.capacity import table
-from entp_papers.studies import names_of
 
 NAME, REAL_NAME = "compact_graph", "compact_real_graph"
 NOTEBOOK = "12_compact_transformers"

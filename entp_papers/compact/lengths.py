@@ -16,13 +16,15 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, by_seed, planned_study, select
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Level, Measurement
+from entp_lib.experiments.plans import PlannedRun, by_seed, planned_study
+from entp_lib.experiments.studies import names_of
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval, reaches
 from entp_papers.compact.addition import FORMATS
 from entp_papers.compact.positions import ARCHITECTURES, SCHEMES
-from entp_papers.studies import names_of
 
 NAME, SEEDS_NAME = "compact_lengths", "compact_length_seeds"
 NOTEBOOK = "12_compact_transformers"

@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 
+from entp_lib.experiments.studies import Study, at_least
 from entp_lib.tasks.base import generator_for
 from entp_lib.validation import check_types, from_dict, require
 from entp_papers.compact import laws
-from entp_papers.studies import Study, at_least
 
 Weights = dict[str, Tensor]
 FAILED_SIZES = 2  # sizes in a row that no run recalls whole before the search for the largest library ends

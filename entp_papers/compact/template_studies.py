@@ -20,14 +20,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.studies import Study, at_least, descend
 from entp_lib.models import build_model
 from entp_lib.records import resuming
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training.evaluation import evaluate
-from entp_lib.training.flat import FlatAdam
 from entp_lib.validation import from_dict, require
+from entp_papers.compact.flat import FlatAdam
 from entp_papers.compact.templates import Templates, bayes_floor, floor_by_position
-from entp_papers.studies import Study, at_least, descend
 
 WARM_UP = 100  # steps
 FINAL = 512  # sequences of the last evaluation

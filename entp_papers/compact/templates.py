@@ -20,9 +20,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from entp_lib.experiments.studies import at_least
 from entp_lib.tasks.base import Batch, Task, generator_for
 from entp_lib.validation import check_types, require
-from entp_papers.studies import at_least
 
 
 @functools.lru_cache(maxsize=16)

@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.studies import Study, columns, largest
 from entp_lib.models import Transformer, build_model, costs
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.models.transformer import Attention
 from entp_papers.encoder_decoder import faulty
 from entp_papers.encoder_decoder.faulty import HEADS, MASKING, PAD, WIDTH
 from entp_papers.encoder_decoder.losses import IGNORED
-from entp_papers.studies import Study, columns, largest
 
 Finding = tuple[bool, str]
 

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.studies import Study, at_least, largest, scale_up
 from entp_lib.models import Transformer, build_model, costs
 from entp_lib.models.decoding import Cache, Stepper, beam_search, cached_logits, filtered, generate
 from entp_lib.validation import ConfigError, require
 from entp_papers.encoder_decoder.losses import IGNORED, Masking, causal_loss, entp_loss, mask_tokens, masked_loss
-from entp_papers.studies import Study, at_least, largest, scale_up
 
 
 def model_of(architecture: str, n_layers: int = 2, vocab: int = 7, seed: int = 0, **shape: Any) -> Transformer:

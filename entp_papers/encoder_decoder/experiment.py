@@ -8,12 +8,13 @@ import pandas as pd
 
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, planned_study
+from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.measurements import Check, Level, Measurement
+from entp_lib.experiments.plans import PlannedRun, planned_study
+from entp_lib.experiments.studies import by_study, checker, frame, long, names_of, plan_studies
+from entp_lib.experiments.studies import flat as table
+from entp_lib.experiments.studies import of_study as of_study
 from entp_lib.records.store import Record
-from entp_papers.studies import by_study, checker, frame, long, names_of, plan_studies
-from entp_papers.studies import flat as table
-from entp_papers.studies import of_study as of_study
 
 NOTEBOOK = "14_encoder_vs_decoder"
 EXACT, PARITY, APART, SIGMAS = 1e-10, 1e-6, 1e-3, 4.0  # equal, equal to a library, different; of a rate

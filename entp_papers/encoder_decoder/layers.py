@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.studies import at_least
 from entp_lib.models.transformer import Attention
 from entp_lib.validation import check_types, require
-from entp_papers.studies import at_least
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.studies import Study, columns, largest
 from entp_lib.models import build_model
 from entp_lib.models.huggingface import copy_gpt2
 from entp_lib.validation import ConfigError, one_of
 from entp_papers.encoder_decoder.bugs import drawn_attention, states, torch_attention
 from entp_papers.encoder_decoder.layers import Shape, Stack, random_stack
 from entp_papers.encoder_decoder.losses import MaskedBatch, Masking, mask_tokens
-from entp_papers.studies import Study, columns, largest
 
 VOCABULARY, PLACES = 29, 12
 

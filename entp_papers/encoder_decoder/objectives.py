@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.experiments.studies import Study, at_least, descend
 from entp_lib.models import Transformer, build_model
 from entp_lib.models.entp import token_forwards
 from entp_lib.records import resuming
@@ -33,7 +34,6 @@ from entp_papers.encoder_decoder.losses import (
     masked_loss,
     prefix_loss,
 )
-from entp_papers.studies import Study, at_least, descend
 
 Labelled = tuple[Tensor, Tensor]  # windows (B, W) and the places of their misprints (B,)
 

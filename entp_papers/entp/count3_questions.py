@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from entp_lib.experiments.caveats import FLAT, rise
 from entp_lib.experiments.comparisons import measured
-from entp_lib.experiments.convergence import FLAT, rise
 from entp_lib.experiments.frames import by_position, gap_table, levels, paired, paired_within, select, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.records.store import Record

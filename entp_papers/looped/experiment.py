@@ -6,10 +6,10 @@ import pandas as pd
 
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.measurements import Check
+from entp_lib.experiments.studies import by_study, checker, of_study, plan_studies
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures
 from entp_papers.looped.studies import slope
-from entp_papers.studies import by_study, checker, of_study, plan_studies
 
 WIDEST = 8  # of a block, in d + 1: taken as of order d
 MACHINES = {

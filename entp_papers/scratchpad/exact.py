@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.studies import Study, columns, largest, scale_up
 from entp_lib.models import Transformer, build_model
 from entp_lib.models.relations import Relations, relations_of
 from entp_lib.tasks.base import Batch
@@ -31,7 +32,6 @@ from entp_papers.scratchpad.format import (
     plain_row,
 )
 from entp_papers.scratchpad.generation import EXACT_WAYS, READERS, Written, write
-from entp_papers.studies import Study, columns, largest, scale_up
 
 PAD = Scratchpad(start=0, delimiter=1, end=2)
 VOCABULARY = 9

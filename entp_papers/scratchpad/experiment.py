@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, planned_study
+from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import levels, paired
 from entp_lib.experiments.measurements import Check, Measurement
+from entp_lib.experiments.plans import PlannedRun, planned_study
+from entp_lib.experiments.studies import by_study, checker, frame, names_of, of_study, plan_studies
 from entp_lib.records.store import Record
 from entp_lib.statistics import to_figures
-from entp_papers.studies import by_study, checker, frame, names_of, of_study, plan_studies
 
 NOTEBOOK = "13_inductive_scratchpad"
 SCHEMES = ["learned", "rotary", "alibi", "none"]

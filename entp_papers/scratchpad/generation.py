@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from entp_lib.experiments.studies import at_least
 from entp_lib.models import Transformer
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.validation import one_of, require
 from entp_papers.scratchpad.format import Scratchpad, Tokens, group_mask
-from entp_papers.studies import at_least
 
 END, TOO_LONG, TOO_MANY = "end", "a state without its delimiter", "too many states"
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from entp_lib.experiments.studies import at_least
 from entp_lib.validation import check_types, require
 from entp_papers.scratchpad.format import Example, Scratchpad, Tokens
-from entp_papers.studies import at_least
 
 Symbols = tuple[str, ...]  # a text: characters, or names that are one token each
 DELIMITERS = (":", "#", ".")  # start, end of a state, end of the text

@@ -8,8 +8,8 @@ Letters: N tokens of a text, T tokens of a state, D window, L layers.
 
 import numpy as np
 
+from entp_lib.experiments.studies import Study, at_least, columns
 from entp_lib.validation import require
-from entp_papers.studies import Study, at_least, columns
 
 
 def states_seen(tokens_per_state: int, states: int, token: int) -> dict[int, list[int]]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from entp_lib.architectures import POSITIONS
 from entp_lib.config import ModelConfig, TrainConfig
+from entp_lib.experiments.studies import Study, at_least, columns, descend, largest
 from entp_lib.models import build_model
 from entp_lib.models.entp import Part
 from entp_lib.records import resuming
@@ -24,7 +25,6 @@ from entp_lib.validation import check_types, from_dict, one_of, require
 from entp_papers.scratchpad.format import Example, Row, batch_of, chunks, duplicate_states, ordinary
 from entp_papers.scratchpad.generation import EXACT_WAYS, write, write_many
 from entp_papers.scratchpad.problems import PROBLEMS, Problem
-from entp_papers.studies import Study, at_least, columns, descend, largest
 
 SCRATCHPADS = ("inductive", "ordinary", "none")
 SPARE = 8  # tokens of context beyond the longest text, so that a model may err

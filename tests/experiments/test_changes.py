@@ -9,10 +9,11 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from entp_lib import paths
 from entp_lib.experiments.compare_with_committed import Mark, by_tier, committed, committed_comparison, mark_cells
-from entp_lib.experiments.experiment import Experiment, no_claims, planned
+from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.figures import describe_records, tier_note
 from entp_lib.experiments.frames import describe
 from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.plans import planned
 from entp_lib.models.entp import token_forwards
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS

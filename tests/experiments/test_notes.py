@@ -5,7 +5,7 @@ import dataclasses
 import matplotlib.pyplot as plt
 import pytest
 
-from entp_lib.experiments import figures, notes
+from entp_lib.experiments import figures
 from entp_lib.records.store import Record
 
 CHANGES = "task.length = 14, model.width = 96, train.steps = 400, train.max_lr = 0.003"
@@ -42,7 +42,7 @@ def test_a_figure_says_below_what_was_changed_and_nothing_leaves_it(records, col
     figure.draw_without_rendering()
     assert figure.get_supxlabel().replace("\n  ", " ") == f"changed: {CHANGES}"
     grown = figure.get_figheight() - before
-    assert grown == pytest.approx(notes.LINE * len(figure.get_supxlabel().splitlines()))
+    assert grown == pytest.approx(figures.LINE * len(figure.get_supxlabel().splitlines()))
     assert all(inside(figure, artist) for artist in (figure._supxlabel, *(ax.title for ax in axes.flat)))
     labels = [ax.xaxis.label.get_window_extent() for ax in axes.flat]
     assert not any(box.overlaps(figure._supxlabel.get_window_extent()) for box in labels)
@@ -64,6 +64,6 @@ def test_labels_of_a_logarithmic_axis_stay_apart(records, top):
         ax.set_xscale("log")
     figures.save_figure(figure, "03_test", records=records, alt="lines")
     figure.draw_without_rendering()
-    assert not any(notes.overlapping(ax.xaxis) for ax in axes)
+    assert not any(figures.overlapping(ax.xaxis) for ax in axes)
     shown = [label.get_text() for label in (*axes[0].get_xticklabels(), *axes[0].get_xticklabels(minor=True))]
     assert any(shown)

@@ -3,8 +3,9 @@
 import pytest
 
 from entp_lib import paths
-from entp_lib.experiments.experiment import Experiment, no_claims, twins
+from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.plans import twins
 from entp_lib.records.loading import load_model
 from entp_lib.registry import EXPERIMENTS
 

@@ -5,9 +5,9 @@ import torch
 from mistakes import named
 from torch import nn
 
+from entp_lib.experiments.studies import at_least, by_study, checker, descend, largest, of_study, plan_studies, scale_up
 from entp_lib.records.store import Record
 from entp_lib.training.loop import TrainingError
-from entp_papers.studies import at_least, by_study, checker, descend, largest, of_study, plan_studies, scale_up
 
 test_mistakes_are_named = named((lambda: at_least(2, rows=3, steps=1), "steps = 1: must be at least 2"))
 

@@ -11,7 +11,7 @@ import torch
 from entp_lib import paths
 from entp_lib.config import config_id
 from entp_lib.experiments import claims
-from entp_lib.experiments.experiment import name_of
+from entp_lib.experiments.measurements import name_of
 from entp_lib.records import provenance as origin
 from entp_lib.records.execution import run
 from entp_lib.records.provenance import (

@@ -34,6 +34,16 @@ def test_a_record_survives_its_file(store, record):
     assert store.all("test") == [found] and store.all("other") == []
 
 
+def test_a_partial_record_is_none_before_it_is_read_and_a_damaged_one_is_for_find_to_name(store, record):
+    assert not store.has(record.config, 1)
+    path = store.save(dataclasses.replace(record, status="partial"))
+    assert not store.has(record.config, 1) and store.find(record.config, 1).status == "partial"
+    store.save(record)
+    assert store.has(record.config, 1) and not store.has(record.config, 2)
+    path.write_text(path.read_text()[:50])
+    assert store.has(record.config, 1) and Store(store.root, read_only=False).find(record.config, 1) is None
+
+
 DAMAGE = {
     "truncated": lambda text: text[: len(text) // 2],
     "edited": lambda text: text.replace("0.333333", "0.933333"),
@@ -192,6 +202,7 @@ def test_a_record_that_did_not_change_is_read_once(store, record, monkeypatch):
     assert len(parsed) == 1
     store.save(dataclasses.replace(record, status="partial"))  # refused: the complete one stays
     assert store.find(record.config, 1).status == "complete" and len(parsed) == 1
+    assert Store(store.root).find(record.config, 1).status == "complete" and len(parsed) == 1
     store.save(dataclasses.replace(record, metrics=record.metrics | {"loss": 2.0}))
     assert store.find(record.config, 1).metrics["loss"] == 2.0 and len(parsed) == 2
 

@@ -3,8 +3,7 @@
 import pytest
 
 from entp_lib.config import TIERS
-from entp_lib.experiments.experiment import name_of
-from entp_lib.experiments.measurements import Measurement
+from entp_lib.experiments.measurements import Measurement, name_of
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 

@@ -1,5 +1,7 @@
 """Tasks against brute force, the printed sequences and their own baselines; parts and bad parameters of all."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +10,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from entp_lib import paths
 from entp_lib.tasks import (
     TASKS,
     Batch,
@@ -25,6 +28,20 @@ from entp_lib.tasks.triplets import triplet_label
 from entp_lib.training.evaluation import mode_baseline
 from entp_lib.validation import ConfigError
 from entp_papers.entp.rasp.programs import EOS, generate_chain_of_thought
+
+LOADED = """
+import sys
+from entp_lib.tasks import build_task
+build_task("counting", {})
+print(*sorted(name for name in sys.modules if name.startswith("entp_lib.tasks.")))
+"""
+
+
+def test_a_task_is_imported_when_it_is_asked_for_and_no_other():
+    done = subprocess.run([sys.executable, "-c", LOADED], cwd=paths.root(), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["entp_lib.tasks.base", "entp_lib.tasks.counting"]
+    assert TASKS["counting"] is Counting and set(TASKS) > {"counting", "text"} and "base" not in TASKS
+
 
 FIGURE_2 = [int(x) for x in (
     "4 41 1 40 44 26 38 34 44 0 58 46 10 10 24 49 6 3 8 10 0 18 12 2 6 1 12 18 4 20 13 2 6 18 1 16 22 33 30 6 2 21 22 "

@@ -10,7 +10,7 @@ import torch
 
 from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.models import build_model
-from entp_lib.tasks import TASKS, Counting, build_task, seed_from
+from entp_lib.tasks import Counting, build_task, seed_from
 from entp_lib.tasks.text import Text
 from entp_lib.training.checkpoints import State
 from entp_lib.training.evaluation import evaluate
@@ -324,7 +324,7 @@ class Curriculum(Counting):
 
 
 def test_a_curriculum_goes_by_the_step_and_a_watched_task_by_its_name(small_run, monkeypatch):
-    monkeypatch.setitem(TASKS, "counting", Curriculum)
+    monkeypatch.setattr("entp_lib.tasks.counting.Counting", Curriculum)
     config = small_run(steps=20, eval_every=5, patience=2, max_lr=1e-9, min_lr=0.0)
     outcome = train(config)
     lengths = [
@@ -358,7 +358,7 @@ def test_a_task_may_bring_position_ids_and_a_mask(small_run, monkeypatch, archit
     """A step descends the loss of the model that is told them, and evaluation tells them too."""
     config = small_run(architecture, model=dict(n_layers=3))
     plain = train(config)
-    monkeypatch.setitem(TASKS, "counting", Backwards)
+    monkeypatch.setattr("entp_lib.tasks.counting.Counting", Backwards)
     told = train(config)
     assert told.state.curves["train_loss"] != plain.state.curves["train_loss"]
     batch = next(training_batches(build_task("counting", config.task_params), config, 3, "cpu"))

@@ -9,7 +9,7 @@ import torch
 from entp_lib.records.execution import run
 from entp_lib.records.loading import weights_of
 from entp_lib.records.sweeps import SweepError, sweep
-from entp_lib.tasks import TASKS, Counting
+from entp_lib.tasks import Counting
 from entp_lib.training.loop import train
 from entp_lib.training.weights import trained_model
 from entp_lib.validation import ConfigError
@@ -71,7 +71,7 @@ def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, s
 def test_added_tokens_and_later_positions_start_fresh(small_run, store, monkeypatch):
     record = run(small_run(), 1, store=store)
     path = weights_of(store, f"test/{record.id}")
-    monkeypatch.setitem(TASKS, "counting", Answers)
+    monkeypatch.setattr("entp_lib.tasks.counting.Counting", Answers)
     config = continued(small_run(model=dict(vocab_size=11, max_length=10)), record)
     fresh, begun = unfinished(dataclasses.replace(config, start_from=""), None), unfinished(config, path)
     _, given = trained_model(path)

@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.config import SIZES, ModelConfig, StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study
-from entp_lib.experiments.measurements import Check
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.measurements import Check, name_of
+from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.models import costs as complexity
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures

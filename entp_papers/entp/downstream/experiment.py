@@ -13,10 +13,11 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import RunConfig, StudyConfig, TrainConfig, config_id
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned, planned_study, select
-from entp_lib.experiments.frames import gap_table, levels, paired, published
-from entp_lib.experiments.measurements import Measurement
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import gap_table, levels, paired, published, select
+from entp_lib.experiments.measurements import Measurement, name_of
 from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.plans import PlannedRun, planned, planned_study
 from entp_lib.records.store import Record, Store
 from entp_lib.statistics import mcnemar, mean_interval
 from entp_lib.tasks import Clutrr

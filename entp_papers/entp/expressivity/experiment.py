@@ -8,8 +8,10 @@ import pandas as pd
 import torch
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
-from entp_lib.experiments.measurements import Check
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import select
+from entp_lib.experiments.measurements import Check, name_of
+from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.models.transformer import prefix_mask
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, to_figures

@@ -12,8 +12,8 @@ import pandas as pd
 
 from entp_lib.config import RunConfig, StudyConfig, TrainConfig
 from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards, on_budget
+from entp_lib.experiments.caveats import after
 from entp_lib.experiments.comparisons import Comparisons, Paired
-from entp_lib.experiments.convergence import after
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import paired, select, summary
 from entp_lib.experiments.plans import PlannedRun, by_seed, planned_study, run_of, twins, with_model, with_train

@@ -10,18 +10,12 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import StudyConfig, TrainConfig
-from entp_lib.experiments.experiment import (
-    Experiment,
-    PlannedRun,
-    compute_ratio,
-    name_of,
-    no_claims,
-    planned_study,
-    select,
-)
-from entp_lib.experiments.frames import levels, paired
-from entp_lib.experiments.measurements import Level, Measurement
+from entp_lib.experiments.budgets import compute_ratio
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.frames import levels, paired, select
+from entp_lib.experiments.measurements import Level, Measurement, name_of
 from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.records.store import Record
 from entp_lib.tasks import Counting
 from entp_lib.validation import require

@@ -8,9 +8,11 @@ import pandas as pd
 import torch
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned_study, select
-from entp_lib.experiments.measurements import Check
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import select
+from entp_lib.experiments.measurements import Check, name_of
 from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.records.store import Record
 from entp_lib.validation import require
 from entp_papers.entp.rasp import programs

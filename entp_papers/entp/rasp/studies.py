@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.studies import Study, columns
 from entp_lib.models.decoding import generate
 from entp_lib.models.transformer import Transformer, build_model, parameter_count
 from entp_lib.tasks import Counting, generator_for
@@ -36,20 +37,13 @@ from entp_papers.entp.rasp.constructed_decoder import (
 LATE = 12  # longest prefixes of a hard sequence, where its numbers are largest
 PRECISIONS = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 
-Found = tuple[dict[str, Any], dict[str, list]]  # metrics and curves
-
-
-def columns(rows: Sequence[dict[str, Any]]) -> dict[str, list]:
-    """Curves of a study from its rows, which have the same names."""
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
 
 def in_precisions(model: Transformer) -> dict[str, Transformer]:
     """The model computed in every precision, its weights rounded to it."""
     return {name: copy.deepcopy(model).to(dtype) for name, dtype in PRECISIONS.items()}
 
 
-def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) -> Found:
+def programs_study(sequences: int, longest: int, largest: int, seed: int = 0) -> Study:
     """Shares of right answers by program on random sequences of 1 to ``longest`` values up to ``largest``.
 
     Metrics: these shares; ``smallest_value`` inside Algorithm 4; and for how many pairs (a, b)
@@ -114,7 +108,7 @@ def constructed_study(
     pairs_each: int,
     shown: Sequence[int],
     seed: int = 0,
-) -> Found:
+) -> Study:
     """The constructed Transformer at one length in full, then by length and precision.
 
     Metrics: the model's shape; wrong answers on random and on hard (sequence, prefix) pairs, and the smallest margin;
@@ -151,7 +145,7 @@ def constructed_study(
     return metrics, columns(rows)
 
 
-def below_length_study(lengths: Sequence[int], pairs_each: int, seed: int = 0) -> Found:
+def below_length_study(lengths: Sequence[int], pairs_each: int, seed: int = 0) -> Study:
     """The constructed Transformer without the layers that take values mod n, on prefixes with values below their n.
 
     Lemma 6.3 as it is stated: its footnote has values below the length. Curves: by longest length, the layers, heads
@@ -173,7 +167,7 @@ def below_length_study(lengths: Sequence[int], pairs_each: int, seed: int = 0) -
 
 def constructed_decoder_study(
     lengths: Sequence[int], shaped: Mapping[str, int], sequences: int, seed: int = 0
-) -> Found:
+) -> Study:
     """The constructed decoder at every prefix: of the least size for ``lengths``, with as many symbols, and of others.
 
     ``shaped``: a length for each of the paper's sizes that is to be filled. Metrics: shape and parameters of Small,
@@ -204,7 +198,7 @@ def constructed_decoder_study(
     return {"paper": {size: {**shape(of_size(size, n)), "longest": n} for size, n in held.items()}}, columns(rows)
 
 
-def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Found:
+def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Study:
     """Count3 in blocks of √n counters, against Conjecture 6.1: counters and steps by length, and whether it was right.
 
     Metrics: ``seeds``, the number of Count3's seeds at the paper's length and vocabulary, 64^16.

@@ -11,9 +11,10 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.experiments.experiment import Experiment, PlannedRun, name_of, planned, select, twins
-from entp_lib.experiments.frames import levels, paired, summary
-from entp_lib.experiments.measurements import Level, Measurement
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import levels, paired, select, summary
+from entp_lib.experiments.measurements import Level, Measurement, name_of
+from entp_lib.experiments.plans import PlannedRun, planned, twins
 from entp_lib.records.store import Record
 from entp_lib.tasks import Chain, Counting
 from entp_papers.entp.pairless import within

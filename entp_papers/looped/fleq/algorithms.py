@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from entp_lib.experiments.studies import at_least
 from entp_lib.validation import one_of, require
 from entp_papers.looped.fleq import blocks
 from entp_papers.looped.fleq.frame import Maker
 from entp_papers.looped.fleq.programs import FleqProgram, fleq
-from entp_papers.studies import at_least
 
 SUMS = {"add": blocks.linear_block(1.0, 1.0), "sub": blocks.linear_block(1.0, -1.0)}
 COUNT = "count = add(count, one); if count <= 0 goto loop"  # from 1 - rounds

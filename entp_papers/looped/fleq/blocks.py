@@ -24,10 +24,10 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
+from entp_lib.experiments.studies import at_least
 from entp_lib.validation import one_of, require
 from entp_papers.looped.fleq.frame import BOUND, FAR, Block, Frame, Maker
 from entp_papers.looped.weights import LayerPlan, paired
-from entp_papers.studies import at_least
 
 
 def linear_block(factor: float, sign: float = 0.0) -> Maker:

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from entp_lib.experiments.studies import at_least, largest
 from entp_lib.validation import require
 from entp_papers.looped.layers import Stack
 from entp_papers.looped.weights import LayerPlan, Rows, Terms, paired
-from entp_papers.studies import at_least, largest
 
 FAR = 200.0  # a score that is lower by this much is not seen: e^-200 vanishes in any sum
 HEAT = 64.0  # λ of heads that choose; their scores differ by 1 at least

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from entp_lib.experiments.studies import at_least
 from entp_lib.validation import ConfigError, require
 from entp_papers.looped.assembler import did_you_mean
 from entp_papers.looped.fleq.frame import BOUND, Frame, Maker, tokens_needed
 from entp_papers.looped.fleq.machine import FleqMachine, FleqShape
-from entp_papers.studies import at_least
 
 CALL = re.compile(r"(\w+)\s*=\s*(\w+)\(\s*(\w+)\s*(?:,\s*(\w+)\s*)?\)\s*(?:\[(\d+)x(\d+)\])?")
 BRANCH = re.compile(r"if\s+(\w+)\s*<=\s*0\s+goto\s+(\w+)")

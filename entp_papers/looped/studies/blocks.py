@@ -4,11 +4,11 @@ import numpy as np
 import torch
 from numpy import ndarray
 
+from entp_lib.experiments.studies import Study, at_least, columns, largest
 from entp_papers.looped.circuits import transpose, transposer
 from entp_papers.looped.fleq import blocks
 from entp_papers.looped.fleq.frame import BlockStack, Maker, padding_error, violations
 from entp_papers.looped.studies import PRECISIONS, slope
-from entp_papers.studies import Study, at_least, columns, largest
 
 
 def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 20, data_seed: int = 0) -> Study:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy import ndarray
 
+from entp_lib.experiments.studies import Study, columns, largest
 from entp_lib.validation import require
 from entp_papers.looped.circuits import add_words, branch, flag_of_word, pointer_bits, to_bits, to_unsigned
 from entp_papers.looped.fleq import algorithms
@@ -18,7 +19,6 @@ from entp_papers.looped.running import compare, interpret, run
 from entp_papers.looped.studies import precision
 from entp_papers.looped.subleq import Shape, SubleqMachine, machine_rows, states
 from entp_papers.looped.weights import LayerPlan, Rows
-from entp_papers.studies import Study, columns, largest
 
 FORMS = ("printed", "corrected")
 

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from entp_lib.experiments.studies import Study, at_least, columns, largest
 from entp_lib.validation import require
 from entp_papers.looped.fleq import algorithms
 from entp_papers.looped.fleq.programs import FleqProgram, FleqRun, interpret, random_fleq, run, run_together
 from entp_papers.looped.studies import slope
-from entp_papers.studies import Study, at_least, columns, largest
 
 ALONE = 25  # inputs of each operation by itself
 

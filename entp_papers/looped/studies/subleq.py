@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from entp_lib.experiments.studies import Study, at_least, columns, largest
 from entp_lib.validation import one_of, require
 from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
@@ -15,7 +16,6 @@ from entp_papers.looped.running import PLACES, Comparison, compare, interpret, m
 from entp_papers.looped.studies import precision
 from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_error
 from entp_papers.looped.weights import LayerPlan, Rows
-from entp_papers.studies import Study, at_least, columns, largest
 
 
 def compared(found: list[Comparison]) -> dict[str, Any]:

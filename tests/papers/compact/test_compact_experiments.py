@@ -7,7 +7,7 @@ import pytest
 from made_up import sound
 
 from entp_lib.config import TIERS, config_id
-from entp_lib.experiments.experiment import select
+from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, Measurement
 from entp_lib.records.store import Record
 from entp_lib.registry import EXPERIMENTS, STUDIES

@@ -3,7 +3,7 @@
 import pytest
 from made_up import record_of
 
-from entp_lib.experiments.experiment import name_of
+from entp_lib.experiments.measurements import name_of
 from entp_lib.tasks import Chain
 from entp_papers.entp.rasp.trained import CHAIN_OF_THOUGHT, DEPTH, SHALLOW, depth_tables
 

@@ -6,7 +6,7 @@ import pytest
 from made_up import record_of
 
 from entp_lib.experiments.claims import judge
-from entp_lib.experiments.experiment import select
+from entp_lib.experiments.frames import select
 from entp_lib.registry import EXPERIMENTS
 from entp_papers.entp import count3_questions
 

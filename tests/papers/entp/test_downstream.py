@@ -7,9 +7,10 @@ import pytest
 
 from entp_lib import paths
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
-from entp_lib.experiments.experiment import Experiment, planned
+from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import published
 from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.plans import planned
 from entp_lib.records.loading import weights_of
 from entp_lib.records.store import Record, Store
 from entp_lib.records.sweeps import sweep

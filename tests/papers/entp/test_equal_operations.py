@@ -5,8 +5,8 @@ import pytest
 from entp_lib.config import StudyConfig, config_id
 from entp_lib.experiments import claims
 from entp_lib.experiments.budgets import EQUAL_OPERATIONS, training_operations
-from entp_lib.experiments.experiment import cost, own, select, spent
-from entp_lib.experiments.frames import published
+from entp_lib.experiments.experiment import cost, own, spent
+from entp_lib.experiments.frames import published, select
 from entp_lib.records.store import Store
 from entp_lib.records.sweeps import sweep
 from entp_lib.registry import EXPERIMENTS

@@ -7,11 +7,12 @@ import pytest
 from made_up import record_of, sound
 
 from entp_lib.config import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
-from entp_lib.experiments.experiment import Experiment, no_claims, planned, select
-from entp_lib.experiments.frames import at_equal_compute, curves, mean_table, paired, summary
+from entp_lib.experiments.caveats import differing_settings
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.frames import at_equal_compute, curves, mean_table, paired, select, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.settings import differing_settings
+from entp_lib.experiments.plans import planned
 from entp_lib.records.store import Record
 from entp_lib.registry import EXPERIMENTS, STUDIES
 from entp_lib.tasks import Triplets, build_task

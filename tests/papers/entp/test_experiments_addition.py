@@ -11,8 +11,8 @@ import pytest
 from entp_lib import paths
 from entp_lib.config import SIZES
 from entp_lib.experiments import claims, figures
-from entp_lib.experiments.experiment import name_of
 from entp_lib.experiments.frames import interval_table
+from entp_lib.experiments.measurements import name_of
 from entp_lib.models.entp import token_forwards
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from entp_lib.experiments.experiment import select
+from entp_lib.experiments.frames import select
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.store import Store
 from entp_lib.validation import ConfigError

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from made_up import record_of
 from torch import nn
 
-from entp_lib.experiments.experiment import select
+from entp_lib.experiments.frames import select
 from entp_lib.records.store import Store
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from entp_lib.experiments.convergence import FLAT, after, rise, still_improving
+from entp_lib.experiments.caveats import FLAT, after, rise, still_improving
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import COUNT3
 

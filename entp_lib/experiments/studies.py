@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib.config import StudyConfig
-from entp_lib.experiments.experiment import PlannedRun, name_of, planned_study, select
-from entp_lib.experiments.measurements import Check
+from entp_lib.experiments.frames import select
+from entp_lib.experiments.measurements import Check, name_of
+from entp_lib.experiments.plans import PlannedRun, planned_study
 from entp_lib.records.store import Record
 from entp_lib.training.loop import TrainingError
 from entp_lib.validation import require

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from entp_lib.training.flat import FlatAdam
 from entp_lib.training.weights import read_tensors, save_tensors
+from entp_papers.compact.flat import FlatAdam
 
 
 class Tied(nn.Module):

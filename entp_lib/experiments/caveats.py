@@ -1,13 +1,50 @@
-"""Which settings of an experiment's runs are not those of the paper's, in words."""
+"""Reservations about a comparison: models that were still improving, settings that are not the paper's."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from entp_lib.config import RunConfig
-from entp_lib.experiments.experiment import PlannedRun
+from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records.store import Record
+from entp_lib.statistics import reaches
 from entp_lib.tasks import build_task
+
+FLAT = 0.01  # of token accuracy, between the last fifth of a run's evaluations and the fifth before
+
+STILL = "still improving"
+
+
+def rise(values: Sequence[float]) -> float:
+    """Mean over the last fifth of a curve less that over the fifth before; NaN for fewer than five values."""
+    if len(values) < 5:
+        return float("nan")
+    *_, before, last = np.array_split(np.asarray(values, dtype=float), 5)
+    return float(last.mean() - before.mean())
+
+
+def still_improving(records: Sequence[Record]) -> str:
+    """After how many steps an arm's token accuracy was still rising by ``FLAT`` or more, in words; empty where none's.
+
+    The mean over seeds decides, of runs whose other labels are alike. Studies and runs without that curve say nothing.
+    """
+    curves: dict[frozenset, list[Record]] = {}
+    for r in records:
+        if isinstance(r.config, RunConfig) and "token_accuracy" in r.curves:
+            alike = frozenset((name, str(value)) for name, value in r.labels.items() if name != "seed")
+            curves.setdefault(alike, []).append(r)
+    moving = [
+        part for part in curves.values() if reaches(np.mean([rise(r.curves["token_accuracy"]) for r in part]), FLAT)
+    ]
+    return after(r.config.train.steps for part in moving for r in part)
+
+
+def after(steps: Iterable[int]) -> str:
+    """ "still improving after 1,200 steps", for each number of steps once; empty for none."""
+    counts = " and ".join(f"{count:,}" for count in sorted(set(steps)))
+    return f"{STILL} after {counts} steps" if counts else ""
 
 
 def differing_settings(records: Sequence[Record], of_paper: Sequence[PlannedRun]) -> str:
