@@ -1,6 +1,5 @@
 """The table of architectures, and how many layers of a configuration are full."""
 
-import re
 from dataclasses import asdict, replace
 
 import pytest
@@ -20,12 +19,6 @@ def test_full_layers_by_architecture():
     found = {name: [config(name, n).recomputed_layers for n in (1, 2, 4)] for name in ARCHITECTURES}
     assert found == {"decoder": [0, 0, 0], "prefix_decoder": [0, 0, 0], "entp": [1, 2, 4], "hybrid": [0, 1, 3]}
     assert [name for name in ARCHITECTURES if config(name).open_prompt] == ["prefix_decoder"]
-
-
-def test_colours_and_labels_differ():
-    for field in ("colour", "label"):
-        assert len({getattr(a, field) for a in ARCHITECTURES.values()}) == len(ARCHITECTURES)
-    assert all(re.fullmatch("#[0-9A-F]{6}", a.colour) for a in ARCHITECTURES.values())
 
 
 @given(layers=st.integers(2, 9), data=st.data())
@@ -54,9 +47,3 @@ def test_a_number_of_full_layers_has_one_configuration(layers, data):
 def test_what_an_architecture_cannot_have_is_named(architecture, full, message):
     with pytest.raises(ConfigError, match=message):
         config(architecture, full_layers=full)
-
-
-def test_runs_of_different_depth_are_told_apart(small_run):
-    hybrid = small_run("hybrid", model=dict(n_layers=4, full_layers=2))
-    assert hybrid.label == "hybrid with 2 full layers, seed 0"
-    assert small_run("hybrid").label == "hybrid, seed 0"

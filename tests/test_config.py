@@ -20,7 +20,7 @@ from entp_lib.config import (
     config_id,
     to_dict,
 )
-from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters
+from entp_lib.experiments.parameters import notebook_parameters
 from entp_lib.validation import ConfigError, from_dict
 
 MODEL = dict(architecture="entp", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4)
@@ -174,22 +174,6 @@ def test_curves_are_limited_to_300_points():
         TrainConfig(steps=3001, eval_every=10)
 
 
-def test_notebook_parameters_ignore_what_is_no_plain_value():
-    other = {"math": math, "f": print, "C": ModelConfig, "_i": "x", "__name__": "m", "In": [], "Out": {}}
-    found = notebook_parameters({**DEFAULTS, "seeds": 3, **other})
-    assert found == NotebookParameters(seeds=3)
-
-
-def test_a_notebook_may_have_parameters_of_its_own():
-    @dataclasses.dataclass(frozen=True)
-    class Own(NotebookParameters):
-        threshold: float = 0.5
-
-    assert notebook_parameters({**DEFAULTS, "threshold": 1}, Own).threshold == 1.0
-    with pytest.raises(ConfigError, match="unknown parameter 'threshold'"):
-        notebook_parameters({**DEFAULTS, "threshold": 1})
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -205,11 +189,6 @@ def test_a_notebook_may_have_parameters_of_its_own():
 def test_notebook_mistakes_are_named(change, message):
     with pytest.raises(ConfigError, match=message):
         notebook_parameters({**DEFAULTS, **change})
-
-
-def test_a_missing_notebook_parameter_is_named():
-    with pytest.raises(ConfigError, match="lacks jobs"):
-        notebook_parameters({k: v for k, v in DEFAULTS.items() if k != "jobs"})
 
 
 def test_a_field_that_came_later_leaves_old_names_alone(small_run):

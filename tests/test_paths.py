@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 
 import pytest
 
@@ -64,31 +63,3 @@ def test_commands_that_need_the_repository_say_so(installed):
         )
         assert done.returncode == 2 and "clone the repository" in done.stderr, command
         assert len(done.stderr.splitlines()) == 1, done.stderr
-
-
-def test_nothing_but_the_package_is_installed():
-    settings = tomllib.loads((paths.root() / "pyproject.toml").read_text(encoding="utf-8"))
-    assert settings["tool"]["setuptools"]["packages"]["find"]["include"] == ["entp_lib*", "entp_papers*"]
-
-
-def test_in_the_repository_the_folders_are_there(monkeypatch, tmp_path):
-    monkeypatch.delenv("ENTP_RESULTS", raising=False)
-    assert paths.results().is_dir() and paths.notebooks().is_dir() and paths.reference().is_dir()
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    assert paths.results() == tmp_path and paths.reference().is_dir()
-
-
-def test_a_link_that_leads_nowhere_is_shown_as_itself(tmp_path):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert paths.relative(tmp_path / "loop") == str(tmp_path / "loop")
-    assert paths.relative(paths.root() / "README.md") == "README.md"
-
-
-def test_places_named_from_the_working_directory_stay_where_they_are(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(paths.NEW_FIGURES_VARIABLE, "drawn")
-    assert paths.new_figures() == tmp_path / "drawn"
-    monkeypatch.setattr(paths, "has_repository", lambda: False)
-    monkeypatch.delenv("ENTP_RESULTS", raising=False)
-    monkeypatch.setenv(paths.HOME_VARIABLE, "home")
-    assert paths.results() == tmp_path / "home" / "results"

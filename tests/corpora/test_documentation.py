@@ -1,14 +1,11 @@
 """The embedded corpus: docstrings and nothing else, each long paragraph once, and an export that names its content."""
 
 import hashlib
-import sys
 
-import numpy as np
 import pytest
 
 from entp_lib.__main__ import main
 from entp_lib.corpora import TextFile, documentation, source_of
-from entp_lib.validation import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -48,32 +45,12 @@ def test_docstrings_are_found_and_nothing_else(packages):
     assert text.count("The package in a few words.") == text.count("Returns") == 2  # short ones recur
 
 
-def test_packages_are_read_not_imported(packages):
-    (packages / "second" / "c.py").write_text('"""A module that must not run."""\nraise SystemExit(1)\n')
-    assert "must not run" in documentation.export().decode()
-    assert "second" not in sys.modules
-
-
 def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
     path = documentation.embedded_file()
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     assert checksum[:16] in path.name and source_of("embedded").checksum == checksum
     monkeypatch.setattr(documentation, "export", lambda: pytest.fail("it is there"))
     assert documentation.embedded_file() == documentation.embedded_file(checksum[:16]) == path
-
-
-def test_an_export_serves_where_the_packages_are_missing(packages, monkeypatch):
-    path = documentation.embedded_file()
-    checksum = path.stem.removeprefix("embedded-")
-    monkeypatch.setattr(documentation, "PACKAGES", {"surely_not_there": "surely-not-there"})
-    assert documentation.embedded_file(checksum) == path
-    with pytest.raises(ConfigError, match="surely-not-there"):
-        documentation.embedded_file()
-
-
-def test_another_documentation_than_the_one_asked_for_is_named(packages):
-    with pytest.raises(ConfigError, match="checksum"):
-        documentation.embedded_file("0" * 16)
 
 
 def test_the_command_exports(packages, tmp_path, capsys):
@@ -83,10 +60,3 @@ def test_the_command_exports(packages, tmp_path, capsys):
     assert source_of(str(tmp_path / "out.txt")).count() == 4
     assert main(["corpus", "--export", str(tmp_path / "no" / "out.txt")]) == 2
     assert "no such folder" in capsys.readouterr().err
-
-
-def test_numpys_documentation_is_text():
-    """The real thing, on the smallest package: English with tables, no code but examples."""
-    folder = documentation.Path(np.__file__).parent / "fft"
-    text = "\f".join(documentation.documents([folder]))
-    assert len(text) > 20_000 and "discrete Fourier transform" in text and "def " not in text

@@ -34,14 +34,6 @@ def test_texts_come_back(name):
     assert tokenizer.encode([], True).tolist() == []
 
 
-def test_ids_that_stand_for_nothing_are_left_out(monkeypatch):
-    """A model of the whole vocabulary may write them."""
-    known = types.SimpleNamespace(decode=lambda ids: "".join(map("abc".__getitem__, ids)))
-    monkeypatch.setitem(sys.modules, "tiktoken", types.SimpleNamespace(get_encoding={"gpt2": known}.get))
-    assert GPT2().decode([0, 50_257, 50_303, 2]) == Characters(9, "abc").decode([0, 3, 8, 2]) == "ac"
-    assert bpe(1000).decode([0, 999]) == bpe(1000).decode([0])
-
-
 def test_learned_pairs_fill_the_vocabulary_and_do_not_depend_on_chance():
     one, two = bpe(), bpe()
     assert one.state == two.state and one.tokenizer.get_vocab_size() == 300
@@ -81,10 +73,3 @@ def test_gpt2_is_the_encoding_of_tiktoken(monkeypatch):
 def test_wrong_vocabularies_are_named(name, vocabulary, field):
     with pytest.raises(ConfigError, match=field):
         vocabulary_size(name, vocabulary)
-
-
-def test_what_a_document_spells_out_ends_none():
-    """The name of the end of a document, written in one, is text."""
-    tokenizer, text = bpe(), "about <|endoftext|> as such"
-    found = tokenizer.encode([text, text], True).tolist()
-    assert found.count(tokenizer.end) == 2 and tokenizer.decode(tokenizer.encode([text], False)) == text

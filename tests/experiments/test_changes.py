@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from IPython.core.interactiveshell import InteractiveShell
 
 from entp_lib import paths
-from entp_lib.experiments.compare_with_committed import Mark, by_tier, committed, committed_comparison, mark_cells
+from entp_lib.experiments.compare_with_committed import by_tier, committed, committed_comparison
 from entp_lib.experiments.experiment import Experiment, no_claims, planned
 from entp_lib.experiments.figures import describe_records, tier_note
 from entp_lib.experiments.frames import describe
@@ -19,10 +18,9 @@ from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import launcher
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError
-from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
+from entp_papers.entp.count3 import COUNT3
 from entp_papers.entp.in_context.convergence import with_quick
 from entp_papers.entp.in_context.experiment import IN_CONTEXT
-from entp_papers.entp.match3 import MATCH3
 
 
 def wanted(name, tier="quick", **changes):
@@ -108,28 +106,6 @@ def test_a_decoder_at_equal_compute_keeps_entps_of_the_changed_task(experiment, 
     assert spent["longer"] == pytest.approx(spent["entp"], rel=0.05)
 
 
-def test_no_decoder_at_equal_compute_is_planned_along_a_curriculum():
-    """Its steps would be counted at the whole task, which early steps are not."""
-    with pytest.raises(ConfigError, match="^changes: task.curriculum_every: a step's work grows"):
-        wanted("in_context", task_points=20, task_curriculum_every=50)
-
-
-def test_a_study_of_a_task_follows_it_and_other_studies_stay():
-    _, studies = wanted("in_context_baselines", task_points=8)
-    assert {s.config.params["task"]["points"] for s in studies} == {8}
-    store, studies = wanted("in_context_baselines", train_steps=30)
-    assert store.root == paths.results() and not any("changed" in s.labels for s in studies)
-
-
-@pytest.mark.parametrize("name", ["addition_lengths", "count3_operations"])
-@pytest.mark.parametrize("tier", ["best", "overnight"])
-def test_an_experiment_that_is_not_meant_leaves_itself_out_and_says_why(name, tier, capsys):
-    asked = NotebookParameters(tier=tier, changes={"train.steps": 30})
-    assert EXPERIMENTS[name].collect_if_any(asked) == EXPERIMENTS[name].collect(asked).complete == []
-    line = f"left out: {EXPERIMENTS[name].title} (the changes are not made to its runs)"
-    assert capsys.readouterr().out.splitlines() == [line, line]
-
-
 def told(records):
     """``records`` as if they were of changed runs."""
     return [replace(r, labels={**r.labels, "changed": "train.steps = 3"}) for r in records]
@@ -147,22 +123,6 @@ def test_no_committed_record_stands_beside_changed_ones():
     assert with_quick(IN_CONTEXT, told(functions)) == told(functions)
     assert list(by_tier(COUNT3, night, ("task",))) == ["overnight", "quick"]
     assert list(by_tier(COUNT3, told(night), ("task",))) == ["overnight"]
-
-
-def test_a_line_below_every_cell_says_whose_runs_are_shown_until_nothing_is_changed(capsys):
-    shell = InteractiveShell.instance()
-    try:
-        shell.push({"mark_cells": mark_cells})
-        shell.run_cell("mark_cells('train.steps = 3')\nmark_cells('train.steps = 4')")
-        shell.run_cell("print('figure')")
-        hooks = [hook for hook in shell.events.callbacks["post_run_cell"] if isinstance(hook, Mark)]
-        assert [hook.changes for hook in hooks] == ["train.steps = 4"]
-        assert capsys.readouterr().out.count("Markdown object") == 2
-        shell.run_cell("mark_cells('')")
-        shell.run_cell("print('figure')")
-        assert capsys.readouterr().out == "figure\n"
-    finally:
-        InteractiveShell.clear_instance()
 
 
 @pytest.fixture(scope="module")
@@ -199,19 +159,6 @@ def test_a_table_stands_beside_the_committed_result(small, small_run, tmp_path, 
     assert tier_note(sweep.complete).endswith(", changed") and "changed" not in tier_note(committed)
 
 
-def test_what_is_measured_of_changed_runs_says_so():
-    records = MATCH3.stored(Store(), "quick")
-    plain = MATCH3.measure(records)
-    for r in records:
-        r.labels["changed"] = "train.steps = 3"
-    try:
-        assert {m.tier for m in plain} == {"quick"} and {m.tier for m in MATCH3.measure(records)} == {"quick, changed"}
-        assert not any(m.paper_settings for m in MATCH3.measure(records))
-    finally:
-        for r in records:
-            del r.labels["changed"]
-
-
 def test_the_command_line_refuses_changes_before_a_kernel_starts():
     with pytest.raises(ConfigError, match="did you mean 'length'"):
         launcher.plan(only="03", extra=["changes={'task.lenght': 14}"])
@@ -221,32 +168,3 @@ def test_the_command_line_refuses_changes_before_a_kernel_starts():
         launcher.plan(only="02", extra=["changes={'model.width': 14}"])
     plan = launcher.plan(only="03", extra=["changes={'task.length': 14}"])
     assert not plan.in_place and not plan.settled
-
-
-def test_a_notebook_that_was_edited_touches_no_tracked_figure(tmp_path, monkeypatch):
-    """Changed in JupyterLab and saved, then run by the script: all runs are there, and none is what is committed."""
-    source = paths.notebooks() / "06_match3.ipynb"
-    for number, text in enumerate(("seeds = 2", "seeds = 0")):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        (folder / source.name).write_text(source.read_text().replace("seeds = 0", text), encoding="utf-8")
-        monkeypatch.setattr(paths, "notebooks", lambda folder=folder: folder)
-        assert launcher.plan(only="06").in_place == (text == "seeds = 0")
-
-
-def test_what_has_records_is_not_called_not_run(store, capsys):
-    for asked in (dict(tier="quick"), dict(seeds=9)):
-        assert COUNT3_UNSEEN.collect_if_any(NotebookParameters(**asked)) == []
-        assert "(its runs are stored at tier overnight; tier = 'best' and" in capsys.readouterr().out
-    assert COUNT3_UNSEEN.collect_if_any(NotebookParameters(), store) == []
-    assert "(not run yet; to run it: ./run_all.sh --tier overnight --only 03b)" in capsys.readouterr().out
-    assert len(COUNT3_UNSEEN.collect_if_any(NotebookParameters())) == 20 and capsys.readouterr().out == ""
-
-
-def test_the_tier_that_the_answer_tells_of_stands_beside_changed_runs_and_the_one_that_was_changed():
-    table = committed_comparison(COUNT3, told(COUNT3.stored(Store(), "quick")))
-    decoder = table.loc["count3 decoder"]
-    assert list(decoder.index) == ["committed, overnight", "committed, quick", "train.steps = 3"]
-    assert list(decoder["token_accuracy"].str[:5]) == ["0.995", "0.739", "0.739"] and set(decoder["runs"]) == {5}
-    assert list(table.loc["count2 decoder"].index) == ["committed, quick", "train.steps = 3"]
-    assert "count3 longer" not in table.index  # has nothing to be compared with

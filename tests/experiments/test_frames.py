@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from entp_lib.experiments.frames import (
-    cost_per_run,
     curves,
     gap_table,
     paired,
@@ -44,17 +43,6 @@ def test_seconds_are_the_processors_where_it_did_the_work(tier, changes, share, 
     assert seconds_name(found) == name
     assert list(summary(found)["train_seconds"]) == pytest.approx([300 * share] * 2)
     assert list(curves(found)["seconds"]) == pytest.approx([150 * share, 300 * share] * 2)
-
-
-def test_costs_of_a_run_are_means_and_say_whose_seconds():
-    table = cost_per_run(summary(records("quick")))
-    assert table.to_dict("index") == {
-        "decoder": {"training (s)": 75.0, "processor (s)": 100.0, "token-forwards": 1000, "peak memory (MiB)": 3},
-        "entp": {"training (s)": 75.0, "processor (s)": 100.0, "token-forwards": 3000, "peak memory (MiB)": 3},
-    }
-    untold = summary(records("quick")).assign(cpu_seconds=[100.0, math.nan])
-    assert list(cost_per_run(untold)["wall (s)"]) == [400.0, 400.0]
-    assert cost_per_run(untold.assign(wall_seconds=1.26), by="seed").loc[0].tolist() == [75.0, 1.3, 2000, 3]
 
 
 def test_a_run_without_its_twin_is_no_pair():

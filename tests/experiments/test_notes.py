@@ -48,14 +48,6 @@ def test_a_figure_says_below_what_was_changed_and_nothing_leaves_it(records, col
     assert not any(box.overlaps(figure._supxlabel.get_window_extent()) for box in labels)
 
 
-def test_a_figure_of_committed_runs_is_as_it_was(records):
-    figure, _ = figures.panels(1)
-    plain = [dataclasses.replace(record, labels={}) for record in records]
-    height = figure.get_figheight()
-    figures.save_figure(figure, "03_test", records=plain, alt="lines")
-    assert figure.get_supxlabel() == "" and figure.get_figheight() == height
-
-
 @pytest.mark.parametrize("top", [3e3, 9e3, 9e4, 5e6])
 def test_labels_of_a_logarithmic_axis_stay_apart(records, top):
     figure, axes = figures.panels(2, width=2.5, height=2.1)

@@ -42,11 +42,6 @@ def test_papermill_s_cell_comes_on_top():
     assert notebook_parameters(kernel(CELL, every), Parameters).threshold == 0.1
 
 
-def test_an_earlier_injected_cell_is_forgotten_when_the_cell_is_run_again():
-    values = kernel(CELL, "# Parameters\nthreshold = 0.25\n", "x = 1", CELL, "x = 2")
-    assert notebook_parameters(values, Parameters).threshold == 0.8
-
-
 @pytest.mark.parametrize("cells", [[CELL, "# Parameters\nthresold = 0.5\n"], [CELL.replace("threshold", "thresold")]])
 def test_a_misspelt_name_is_named(cells):
     with pytest.raises(ConfigError, match="'thresold'; did you mean 'threshold'"):

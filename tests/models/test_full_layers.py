@@ -57,25 +57,6 @@ def test_every_depth_equals_its_definition(of_depth, full, method):
         assert (found - expected).abs().max() <= 1e-10 * expected.abs().max()
 
 
-def test_depths_are_different_functions_of_the_same_weights(of_depth):
-    x_BT = some_tokens()
-    models = [of_depth(full) for full in (0, 2, 3, 4, 5)]
-    first, *others = [dict(m.named_parameters()) for m in models]
-    for other in others:
-        assert all(torch.equal(first[name], other[name]) for name in first)
-    outputs = [m(x_BT, some_wanted(x_BT)) for m in models]
-    for i, one in enumerate(outputs):
-        assert all(not torch.allclose(one, other) for other in outputs[:i])
-
-
-@pytest.mark.parametrize("full", [2, 4])
-def test_a_hybrid_sees_no_later_token(of_depth, full):
-    model, x_BT = of_depth(full), some_tokens()
-    later_BT, wanted_BT = x_BT.clone(), torch.zeros_like(x_BT, dtype=torch.bool)
-    later_BT[:, 5:], wanted_BT[:, 4] = (x_BT[:, 5:] + 1) % 11, True
-    torch.testing.assert_close(model(x_BT, wanted_BT), model(later_BT, wanted_BT), rtol=0, atol=1e-12)
-
-
 def test_token_forwards_count_every_layer_by_itself():
     """24 tokens once for causal layers, 3 · 36 for full ones; the authors' hybrid is counted as ENTP is."""
     everywhere_BT, shape = torch.ones(3, 8, dtype=torch.bool), (5, 2, 16, 11, 12)

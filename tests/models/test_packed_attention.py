@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from entp_lib.models import packed_attention
-from entp_lib.models.packed_attention import WAYS, attend, choice_study, starts_of
+from entp_lib.models.packed_attention import WAYS, attend, choice_study
 from entp_lib.validation import ConfigError
 
 
@@ -32,11 +32,6 @@ def test_every_way_is_the_formula(way):
     q, k, v, segment_RC = packed(dtype=dtype)
     with torch.no_grad():
         torch.testing.assert_close(attend(q, k, v, segment_RC, way), by_hand(q, k, v, segment_RC))
-
-
-def test_segments_begin_where_they_change_and_in_every_row():
-    segment_RC = torch.tensor([[0, 0, 1, 2], [0, 0, 0, 0], [0, 1, 1, 1]])
-    assert starts_of(segment_RC).tolist() == [0, 2, 3, 4, 8, 9, 12]
 
 
 def test_packed_entp_is_the_same_in_values_and_gradients(small_model, monkeypatch):

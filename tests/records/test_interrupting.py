@@ -8,11 +8,9 @@ import sys
 import time
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 
 from entp_lib import paths
 from entp_lib.config import config_id, to_dict
-from entp_lib.records.stopping import Stopped
 from entp_lib.records.store import Store
 from entp_lib.records.sweeps import sweep
 
@@ -68,10 +66,3 @@ def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(interrupted):
         assert store.checkpoint_path("test", config_id(config, 1)).exists()
     steps = [r.provenance["steps"] for r in sweep(configs, 1, store=store, jobs=1, time_limit=1e-6).records]
     assert all(0 < step < 50_000 for step in steps)  # they go on from where they were
-
-
-def test_a_notebook_shows_that_line_and_no_traceback(capsys):
-    shell = InteractiveShell()
-    shell.user_ns["Stopped"] = Stopped
-    shell.run_cell("raise Stopped('1 of 2 runs')")
-    assert capsys.readouterr().out.strip() == "Stopped: 1 of 2 runs"

@@ -1,7 +1,5 @@
 """Trained models by the name of their run, and what goes on from them."""
 
-import shutil
-
 import pytest
 import torch
 
@@ -11,7 +9,6 @@ from entp_lib.records.execution import run
 from entp_lib.records.loading import load_model, load_run
 from entp_lib.records.store import Store
 from entp_lib.reports.generation import continued
-from entp_lib.training.weights import save_tensors
 from entp_lib.validation import ConfigError
 
 
@@ -52,33 +49,6 @@ def test_missing_weights_name_the_command_that_makes_them(trained, tmp_path):
     store.save(trained[1])
     with pytest.raises(ConfigError, match="python -m entp_lib train count3 --tier smoke"):
         load_model(f"count3/{trained[1].id}", store)
-
-
-def test_a_checkpoint_is_told_from_damaged_weights(trained, tmp_path):
-    """Whoever followed the advice to delete it would lose a run's progress."""
-    path = tmp_path / "run.safetensors"
-    save_tensors(path, {"a": torch.zeros(3)}, {"config": "{}", "state": "{}"})
-    with pytest.raises(ConfigError, match="holds no weights of a finished run") as error:
-        load_model(str(path))
-    assert "delete" not in str(error.value)
-
-
-def test_a_clone_makes_weights_beside_its_records_and_finds_them_there(trained, tmp_path, monkeypatch):
-    """Training anew writes over the records that are committed; so it goes to a store of its own."""
-    monkeypatch.setattr(paths, "results", lambda: tmp_path)
-    Store(tmp_path, read_only=False).save(trained[1])
-    name = f"count3/{trained[1].id}"
-    with pytest.raises(
-        ConfigError, match=f"train count3 --tier smoke --seeds 1 --run {trained[1].id} --results .*own"
-    ) as error:
-        load_model(name)
-    assert "--fresh" not in str(error.value)
-    own = Store(tmp_path / "own", read_only=False)
-    own.save(trained[1])
-    weights = own.weights_path("count3", trained[1].id)
-    weights.parent.mkdir(parents=True)
-    shutil.copy(trained[0].weights_path("count3", trained[1].id), weights)
-    assert load_model(name).cfg == trained[1].config.model
 
 
 def test_the_first_example_of_the_docs_runs_in_a_fresh_clone(monkeypatch, tmp_path, capsys):

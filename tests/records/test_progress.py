@@ -1,12 +1,9 @@
 """Progress: steps of every run, wherever it is computed, as a bar and as events."""
 
-import functools
-
 import pytest
-from tqdm import tqdm
 
 from entp_lib.records import progress
-from entp_lib.records.progress import Meter, event, read_events
+from entp_lib.records.progress import event, read_events
 from entp_lib.records.sweeps import sweep
 
 
@@ -23,12 +20,6 @@ def test_lines_that_a_full_disk_cut_are_left_out(tmp_path):
     assert [e["event"] for e in read_events(tmp_path / "events")] == ["a", "b"]
 
 
-@pytest.mark.parametrize("place", ["/dev/full", "/nowhere/at/all"])
-def test_events_that_cannot_be_written_cost_nothing(monkeypatch, place):
-    monkeypatch.setenv(progress.EVENTS_VARIABLE, place)
-    event("records", reused=1)
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_steps_of_runs_are_seen_while_they_are_made(small_run, store, tmp_path, monkeypatch, jobs):
     """In this process and in worker processes."""
@@ -42,16 +33,3 @@ def test_the_steps_of_runs_are_seen_while_they_are_made(small_run, store, tmp_pa
     assert any(0 < e["done"] < 800 and e["done"] % 400 for e in told) and told[-1]["done"] == 800
     assert [e["done"] for e in told] == sorted(e["done"] for e in told) and told[-1]["finished"] == 2
     assert not progress.LISTENERS
-
-
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_log_has_a_line_a_minute_and_a_terminal_one_that_moves(monkeypatch, capsys, in_place):
-    monkeypatch.setattr(progress, "drawn_in_place", lambda: in_place)
-    monkeypatch.setattr(progress, "tqdm", functools.partial(tqdm, disable=False))  # whatever TQDM_DISABLE says
-    with Meter([330], "x") as meter:
-        for step in range(330):
-            meter.board[0] = step
-            meter.update()
-            meter.bar.last_print_t -= 1  # a second goes by
-    shown = capsys.readouterr().err
-    assert (shown.count("\n"), shown.count("x:") > 200) == ((0, True) if in_place else (1 + 329 // 60, False))

@@ -6,11 +6,9 @@ import os
 import signal
 
 import pytest
-import torch
 from made_up import checkpoint_step
 
 from entp_lib.config import StudyConfig
-from entp_lib.records import provenance as origin
 from entp_lib.records import resuming, stopping, sweeps
 from entp_lib.records.execution import progress_steps, run
 from entp_lib.records.store import Store
@@ -104,39 +102,6 @@ def test_sigterm_ends_the_step_and_leaves_the_checkpoint(plain, store, tmp_path)
     assert timeless(run(plain, 1, store=store)) == timeless(whole)
 
 
-def test_a_second_request_while_the_record_is_saved_loses_nothing(plain, store, monkeypatch):
-    """A scheduler may signal every process of a job, and each passes it on: that is one request."""
-
-    def on_step(step):
-        if step == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def save(self, record, real=Store.save):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return real(self, record)
-
-    monkeypatch.setattr(Store, "save", save)
-    assert exit_status(lambda: run(plain, 1, store=store, on_step=on_step)) == 143
-    assert store.find(plain, 1).provenance["steps"] == 7 and stopping.REQUEST.deferred == 0
-
-
-def test_what_a_crash_left_of_a_complete_study_is_tidied(plain, store):
-    on_step, stop = stop_behind(5)
-    cut = run(plain, 1, store=store, on_step=on_step, stop=stop)
-    path = store.checkpoint_path(plain.experiment, cut.id)
-    left = path.read_bytes()
-    run(plain, 1, store=store)
-    path.write_bytes(left)  # as a kill between the record and the removal leaves it
-    assert run(plain, 1, store=store).status == "complete" and not path.exists()
-
-
-def test_a_study_is_computed_on_a_cpu_and_says_so(plain, store, monkeypatch):
-    """Where a tier's training runs take a GPU, nothing gives a study one."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    where = run(dataclasses.replace(plain, tier="gpu"), 1, store=store).provenance
-    assert where["cpu_seconds"] > 0 and where["device"] == origin.provenance("cpu", 1)["device"]
-
-
 def test_a_killed_study_goes_on_from_the_last_minute(plain, store, tmp_path, monkeypatch):
     whole = run(plain, 1, store=Store(tmp_path / "whole", read_only=False))
     monkeypatch.setattr(resuming, "CHECKPOINT_SECONDS", 0.0)
@@ -178,16 +143,6 @@ def test_a_checkpoint_that_cannot_be_its_own_is_set_aside(plain, store, tmp_path
     rest = run(plain, 1, store=store)
     assert timeless(rest) == timeless(whole) and "earlier_processes" not in rest.provenance
     assert "checkpoint" in caplog.text and len(list((store.root / "set_aside").iterdir())) == 1
-
-
-def test_a_second_loop_of_a_study_is_refused(tmp_path):
-    """Its steps would be taken for those of the first."""
-    model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.Adam(model.parameters())
-    with resuming.checkpointed(resuming.StudyCheckpoint(tmp_path / "c.safetensors", "{}", lambda *_: None)):
-        list(resuming.steps(resuming.Progress(), 2, model, optimizer))
-        with pytest.raises(RuntimeError, match="one training loop"):
-            list(resuming.steps(resuming.Progress(), 2, model, optimizer))
 
 
 def test_a_study_without_a_loop_is_one_step(plain):

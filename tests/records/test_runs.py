@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from entp_lib.config import StudyConfig, config_id
+from entp_lib.config import config_id
 from entp_lib.records import resuming
 from entp_lib.records.execution import device_for, run
 from entp_lib.records.store import RecordError, Store
@@ -107,22 +107,6 @@ def test_a_failing_run_is_reported_and_the_others_are_kept(configs, small_run, s
     assert len(store.all("test")) == 4
 
 
-def test_studies_are_records_too(store, small_run):
-    """A function's findings are stored, reused and reported like a training run's."""
-    shape = dict(n_layers=2, n_heads=1, width=8, lengths=[4, 8], sequence_lengths=[4], rounds=1, sequence_rounds=1)
-    config = StudyConfig("test", "smoke", "costs", shape)
-    first, second = (sweep([config, small_run("decoder", 0)], 1, store=store, jobs=1) for _ in range(2))
-    assert (first.computed, second.computed, second.reused) == (2, 0, 2)
-    assert first.records == second.records and first.records[0].config == config
-    assert {"wall_seconds", "peak_memory_bytes", "commit"} <= set(first.records[0].provenance)
-    wrong = StudyConfig("test", "smoke", "cost", shape)
-    with pytest.raises(SweepError, match="test n_layers 2, .*ConfigError: study = 'cost': .* did you mean 'costs'"):
-        sweep([wrong], 1, store=store, jobs=1)
-    late = StudyConfig("test", "smoke", "costs", {**shape, "rounds": 2})
-    with pytest.raises(SweepError, match="the time limit passed before it started"):
-        sweep([late], 1, store=store, jobs=1, time_limit=1e-6)
-
-
 def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, monkeypatch):
     real, victim = Store.save, config_id(configs[1], 1)
 
@@ -169,13 +153,6 @@ class Killed(cf.Executor):
         future = cf.Future()
         future.set_exception(BrokenProcessPool("a process in the pool was terminated abruptly"))
         return future
-
-
-def test_results_that_cannot_be_written_are_named_before_any_compute(configs, tmp_path, monkeypatch):
-    (tmp_path / "records").write_text("")
-    monkeypatch.setattr(resuming, "train", lambda *_, **__: pytest.fail("it trained"))
-    with pytest.raises(RecordError, match="results cannot be written"):
-        sweep(configs, 1, store=Store(tmp_path, read_only=False), jobs=1)
 
 
 def test_tiers_choose_their_device(monkeypatch):
@@ -287,12 +264,6 @@ def test_records_of_workers_with_another_disk_are_saved_here_and_let_go(configs,
     with Elsewhere(tmp_path / "worker") as executor:
         fresh = sweep(configs, 1, store=store, executor=executor, fresh=True)
     assert fresh.computed == 4 and {r.id: r for r in fresh.records} == {r.id: r for r in store.all("test")}
-
-
-def test_options_that_make_no_sense_are_refused_before_anything_is_read(configs, store):
-    for name, value in dict(jobs=-1, time_limit=float("nan"), threads=0, cluster="local:", device="cuda:7").items():
-        with pytest.raises(ConfigError, match=name if name != "device" else "cuda"):
-            sweep(configs, 1, store=store, **{name: value})
 
 
 class Pools:

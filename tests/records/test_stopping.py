@@ -41,12 +41,6 @@ def test_a_run_ends_behind_its_step_and_goes_on_bit_for_bit(small_run, store, tm
     assert rest.provenance["earlier_processes"][0]["from_step"] == 0
 
 
-def test_a_request_behind_the_last_step_changes_nothing_but_the_status(small_run, store):
-    config = small_run("decoder")
-    assert exit_status(lambda: run(config, 1, store=store, on_step=terminate_at(12))) == 143
-    assert store.find(config, 1).status == "complete"
-
-
 def test_what_is_no_training_ends_at_once(store, monkeypatch):
     def study(**_):
         os.kill(os.getpid(), signal.SIGTERM)

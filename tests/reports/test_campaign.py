@@ -1,7 +1,6 @@
 """The first half hour on a new machine, in a second: its parts in order, its budget, its archive."""
 
 import json
-import random
 import tarfile
 
 import pytest
@@ -10,7 +9,6 @@ from entp_lib.__main__ import main
 from entp_lib.models import packed_attention
 from entp_lib.records.store import Store
 from entp_lib.reports import campaign, checks
-from entp_lib.validation import ConfigError
 
 
 @pytest.fixture
@@ -71,24 +69,3 @@ def test_what_makes_no_sense_is_a_line(tmp_path, monkeypatch, capsys, arguments,
     assert main(["campaign", *arguments, "--out", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line
-
-
-def test_an_archive_stays_below_its_size_and_names_what_it_left_out(tmp_path):
-    folder = tmp_path / "records" / "x"
-    folder.mkdir(parents=True)
-    (tmp_path / "campaign.log").write_text("log\n")
-    (folder / "small.json").write_text("{}")
-    (folder / "large.json").write_bytes(random.Random(0).randbytes(20_000))  # nothing makes that smaller
-    path = campaign.archive(tmp_path, most=2_000)
-    assert path.stat().st_size <= 2_000
-    with tarfile.open(path) as tar:
-        assert tar.getnames() == ["campaign/campaign.log", "campaign/records/x/small.json", "campaign/left_out.txt"]
-
-
-def test_the_checks_can_fail(monkeypatch):
-    monkeypatch.setitem(checks.BOUNDS, "fp32", 0.0)
-    assert checks.engine("cpu", "fp32")[1] is False
-    monkeypatch.setitem(checks.BOUNDS, "fp32", 1e-4)
-    assert checks.engine("cpu", "fp32")[1] and checks.decoding("cpu")[1] and checks.resume("cpu")[1]
-    with pytest.raises(ConfigError):
-        packed_attention.use("fastest")

@@ -63,17 +63,3 @@ def test_above_an_hour_it_is_asked_about(monkeypatch, capsys, answer):
         estimates.announce("6 runs", 7200, False, lambda _: answer)
     assert "6 runs: about 2.0 hours" in capsys.readouterr().err
     estimates.announce("6 runs", 7200, False, lambda _: "y")
-
-
-def test_what_is_agreed_to_short_or_without_a_terminal_is_only_said(monkeypatch, capsys):
-    def asked(_):
-        raise AssertionError("nobody is to be asked")
-
-    terminal(monkeypatch, True)
-    estimates.announce("6 runs", 7200, True, asked)
-    estimates.announce("6 runs", 1800, False, asked)
-    terminal(monkeypatch, False)
-    estimates.announce("6 runs", 7200, False, asked)
-    assert capsys.readouterr().err.count("6 runs: about") == 3
-    estimates.announce("6 runs", 60, False, asked)
-    assert not capsys.readouterr().err

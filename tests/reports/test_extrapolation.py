@@ -7,7 +7,6 @@ from made_up import sound
 
 from entp_lib.models import costs as complexity
 from entp_lib.records.store import Record
-from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import costs as extrapolation
 from entp_papers.entp.count3 import COUNT3
 
@@ -22,12 +21,6 @@ def test_operations_of_a_run_by_hand(small_run):
     assert extrapolation.training_operations(entp) == 3 * sequences * complexity.entp_fast(entp.model, range(4, 9), 8)
     longer = replace(decoder, train=replace(decoder.train, steps=24))
     assert extrapolation.training_operations(longer) == 2 * extrapolation.training_operations(decoder)
-
-
-def test_a_tier_is_all_its_runs():
-    by_run = sum(map(extrapolation.training_operations, COUNT3.configs("quick")))
-    assert extrapolation.tier_operations(COUNT3, "quick") == pytest.approx(by_run)
-    assert extrapolation.tier_operations(EXPERIMENTS["complexity"], "quick") == 0  # no training
 
 
 def test_rows_are_for_tiers_without_records(store):

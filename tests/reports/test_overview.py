@@ -5,8 +5,6 @@ import json
 import re
 from html.parser import HTMLParser
 
-import pytest
-
 from entp_lib import paths
 from entp_lib.paths import number_of
 from entp_lib.reports import overview
@@ -26,10 +24,6 @@ class Tags(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
-
-
-def text_cell(source, **metadata):
-    return {"cell_type": "markdown", "id": f"text-{len(source)}", "metadata": metadata, "source": source}
 
 
 def test_every_notebook_is_listed_once_with_what_it_asks():
@@ -52,23 +46,3 @@ def test_the_committed_overview_lists_the_notebooks_and_its_text_leads_to_each_o
     written = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     linked = set(re.findall(r"\]\((\w+)\.ipynb", written))
     assert linked == {p.stem for p in notebook_paths() if number_of(p.stem) not in ("00", "90") and not is_own(p)}
-
-
-@pytest.mark.parametrize(
-    ("texts", "asks"),
-    [
-        ([text_cell("# 50 · Mine\n\n**In a sentence:** What `parity` costs; more.\n")], "What parity costs"),
-        ([text_cell("# 50 · Mine"), text_cell("![a](b.png)\n\n## Parameters\n\nA sentence. Another.")], "A sentence"),
-        ([text_cell("# 50 · Mine\n\nWords.", asks="which <way>")], "which <way>"),
-        ([text_cell("# 50 · Mine")], ""),
-        ([], ""),
-    ],
-)
-def test_a_notebook_of_ones_own_is_listed_by_its_first_sentence(texts, asks, tmp_path, monkeypatch):
-    path = tmp_path / "50_mine.ipynb"
-    path.write_text(json.dumps({"cells": texts, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-    monkeypatch.setattr(overview, "sorted_notebooks", lambda: [path])
-    assert overview.title_and_question(path)[1] == asks
-    title = "50 · Mine" if texts else "50_mine"
-    assert f'<a href="50_mine.ipynb">{title}</a></td><td' in overview.notebooks_html()
-    assert html.escape(asks) in overview.notebooks_html()

@@ -1,6 +1,5 @@
 """``data FILE``: both models on sequences of one's own, from the command line to a table."""
 
-import re
 import subprocess
 import sys
 
@@ -43,19 +42,6 @@ def test_sequences_of_ones_own_are_trained_on(own_file, tmp_path, capsys):
     assert "'x': this model's tokens are 12 words, '+' the first" in capsys.readouterr().err
 
 
-def test_a_model_of_answers_of_their_own_is_loaded_and_not_continued(own_file, capsys):
-    own_file.write_text(
-        "sequence,wanted,targets\n" + "".join(f"{a} {b},2,{a % 2}\n" for a in range(9) for b in range(9))
-    )
-    small = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
-    assert main(["data", str(own_file), *small, "--architecture", "entp"]) == 0
-    said = capsys.readouterr().out
-    assert "load_model('own_data/" in said and "generate" not in said
-    name = said.split("load_model('")[1].split("'")[0]
-    assert main(["generate", name, "--prompt", "1 2"]) == 2
-    assert "its models predict numbers or answers of their own" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -87,17 +73,6 @@ def test_a_file_that_cannot_be_used_is_one_line(own_file, capsys):
 
 
 SMALL = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
-
-
-def test_where_a_constant_guess_is_better_is_said_and_drawn(own_file, tmp_path, capsys):
-    """Of digits that are drawn at random nobody knows the next; a sign between them is known without a look."""
-    own_file.write_text("sequence\n" + "".join(f"{a} + {b}\n" for a in range(10) for b in (*range(10), 7)))
-    assert main(["data", str(own_file), *SMALL]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"No model beats the constant guess: loss \d\.\d\d against \d\.\d\d, token_accuracy 0", said)
-    assert "No model beats it at these tokens of a sequence (validation): 2 3. If nothing could predict them" in said
-    drawn = tmp_path / "results" / "own" / "figures" / "own_data.png"
-    assert f"picture: {drawn}" in said and drawn.read_bytes()[1:4] == b"PNG"
 
 
 def test_the_examples_of_the_docs_make_files_that_are_trained_on(own_file, tmp_path, capsys, monkeypatch):

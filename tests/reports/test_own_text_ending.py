@@ -32,18 +32,3 @@ def test_the_lines_that_it_ends_with_work(tmp_path, capsys, monkeypatch):
     text.unlink()  # the tokenizer lies beside the weights
     assert cli.main([*command, "--tokens", "5"]) == 0
     assert capsys.readouterr().out.startswith("the 7 cats")
-
-
-def test_weights_that_are_gone_are_said_to_be(tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    text = tmp_path / "own.txt"
-    text.write_text("\n\n".join(f"the {n} cats saw the {n + 1} dogs again" for n in range(60)))
-    options = "--context 16 --steps 2 --batch-size 8 --size extra_small --jobs 1 --architecture decoder --results"
-    command = ["text", str(text), *options.split(), str(tmp_path / "my results")]
-    assert cli.main(command) == 0
-    assert "generate '" in capsys.readouterr().out  # a path with a space
-    (weights,) = (tmp_path / "my results" / "checkpoints" / "own_text").glob("*.weights.safetensors")
-    weights.unlink()
-    assert cli.main(command) == 0
-    said = capsys.readouterr().out
-    assert "with --fresh makes them again" in said and "load_model" not in said

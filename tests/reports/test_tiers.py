@@ -1,6 +1,5 @@
 """A whole tier without notebooks: its order, what is missing of it, and that it goes on where it stopped."""
 
-from entp_lib.__main__ import main
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS, nightly_order
 from entp_lib.reports import training
@@ -27,14 +26,3 @@ def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys
     assert rasp.missing(store, "smoke") == [] and not (tmp_path / "records").exists()
     assert training.run_tier("smoke", jobs=1) == 0
     assert "rasp: 5 of 5 runs are complete" in capsys.readouterr().err
-
-
-def test_the_command_completes_a_tier_and_refuses_what_makes_no_sense(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    monkeypatch.delenv("ENTP_RECORDS", raising=False)
-    monkeypatch.setattr(training, "nightly_order", lambda: ("rasp",))
-    monkeypatch.setattr("os.nice", lambda _: 0)
-    assert main(["tier", "smoke", "--only", "4", "--jobs", "1"]) == 0
-    assert EXPERIMENTS["rasp"].missing(Store(tmp_path / "smoke"), "smoke") == []
-    assert main(["tier", "smoke", "--jobs", "-1"]) == 2
-    assert "--jobs -1" in capsys.readouterr().err

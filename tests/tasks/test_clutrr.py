@@ -14,7 +14,6 @@ from entp_lib.config import ARCHITECTURES
 from entp_lib.corpora.tokenizers import Bytes
 from entp_lib.tasks import Clutrr, family_stories, generator_for, kinship
 from entp_lib.tasks import clutrr as module
-from entp_lib.training.evaluation import constant_baseline, evaluate
 from entp_lib.validation import ConfigError
 
 SHARED = paths.root().parent / "shared" / "data"
@@ -109,12 +108,6 @@ def test_training_stories_avoid_those_held_out(monkeypatch):
         assert not apart.isdisjoint(e.prompt for e in module.embedded(task, "train"))
 
 
-def test_other_training_sets_share_their_validation_and_test():
-    one, two = (Clutrr(**SMALL, subset_seed=seed) for seed in (0, 1))
-    assert texts(one) != texts(two)
-    assert texts(one, evaluating=True) == texts(two, evaluating=True) and texts(one.test()) == texts(two.test())
-
-
 def test_a_batch_is_scored_at_the_end_of_its_prompts():
     task = Clutrr(**SMALL)
     batch, known = task.batch(generator_for("cpu", 1), 30), dict(texts(task))
@@ -136,46 +129,6 @@ def test_what_rows_are_filled_up_with_changes_nothing(small_model, architecture)
     for i, length in enumerate(batch.prompt_lengths_B.tolist()):
         alone = model(batch.inputs_BT[i : i + 1, :length], batch.wanted_BT[i : i + 1, :length], torch.tensor([length]))
         torch.testing.assert_close(alone[0], together[i])
-
-
-def test_a_test_is_scored_by_the_length_of_chains(small_model):
-    task = Clutrr(**SMALL)
-    model = small_model("decoder", vocab_size=task.vocab_size, max_length=task.length)
-    scores = evaluate(model, task.test(), 1000, 0, grouped=True)
-    assert {name: g["sequences"] for name, g in scores["groups"].items()} == {f"chain of {k}": 32 for k in range(2, 6)}
-    right = sum(g["right"] for g in scores["groups"].values())
-    assert scores["sequence_accuracy"] == scores["token_accuracy"] == right / 128
-
-
-def test_the_baseline_is_the_most_frequent_answer_wherever_prompts_end(files):
-    rows = [(f"[A{i}]" + "!" * i, f"('A{i}', 'B')", "son" if i % 3 else "wife", "task_1.2") for i in range(30)]
-    task = Clutrr(files(rows), n_train=5)
-    assert constant_baseline(task, 100, 0)["token_accuracy"] == pytest.approx(2 / 3)
-
-
-def test_relations_are_tokens_of_gpt2_and_added_ones_elsewhere(monkeypatch):
-    """Whether they are single tokens is asked of the tokenizer; one of several tokens counts as no answer."""
-    words = {f" {label}": [i] for i, label in enumerate(module.RELATIONS)} | {" niece": [3, 4]}
-    fake = types.SimpleNamespace(vocab_size=50_304, encode=lambda t, ended: torch.tensor(words[t[0]]).numpy())
-    task = Clutrr(text={"tokenizer": "gpt2"})
-    assert (task.vocab_size, task.added_tokens) == (50_304, 0)
-    found = module.answer_tokens(task, fake)
-    assert "niece" not in found and len(found) == 15 and found["husband"] == words[" husband"][0]
-    assert Clutrr().vocab_size == 256 + 21 == Clutrr(text={"tokenizer": "bytes"}).vocab_size
-    added = module.answer_tokens(Clutrr(), Bytes())
-    assert min(added.values()) == 256 and added["aunt"] == 256 and len(set(added.values())) == 16
-
-
-def test_a_tokenizer_that_was_learned_comes_from_its_corpus(tmp_path):
-    text = "".join(f"{s.text}\f" for s, _ in zip(family_stories.stories(1), range(40), strict=False))
-    (tmp_path / "corpus.txt").write_text(text, encoding="utf-8")
-    size = len(set(text))
-    base = dict(corpus=str(tmp_path / "corpus.txt"), tokenizer="characters", vocabulary=size, held_out=0.3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
-        tokenizer = module.tokenizer_of(Clutrr(text=base).base())
-    assert tokenizer.vocab_size == size and tokenizer.decode(tokenizer.encode([text[:50]], False)) == text[:50]
-    assert Clutrr(text=base).vocab_size == size + 21
 
 
 @pytest.mark.parametrize(

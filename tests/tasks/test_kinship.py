@@ -65,13 +65,6 @@ def test_chains_in_the_words_of_a_dictionary(relations, answer):
     assert kinship.chain(relations) == answer
 
 
-def test_what_is_no_relation_is_named():
-    with pytest.raises(ConfigError, match="relation 'brother-in-law'"):
-        kinship.chain(["wife", "brother-in-law"])
-    with pytest.raises(ConfigError, match="relations"):
-        kinship.chain([])
-
-
 def test_the_algebra_agrees_with_the_tree_along_every_path(families):
     """Random paths through random trees: what the algebra makes of the edges is what the ends are to each other."""
     generator, lengths = np.random.default_rng(1), Counter()
@@ -127,17 +120,6 @@ def test_stories_are_balanced_different_and_the_same_for_a_seed(written):
     assert take(50, seed=3, edges=range(2, 11)) == written[:50] != take(50, seed=4, edges=range(2, 11))
 
 
-def test_sentences_come_in_the_order_of_the_chain_when_asked():
-    """Each sentence then shares a person with the next; shuffled, most stories break that somewhere."""
-
-    def linked(story):
-        people = [set(re.findall(r"\[(\w+)\]", s)) for s in re.split(r"(?<=\.) ", story.text)]
-        return all(a & b for a, b in itertools.pairwise(people))
-
-    assert all(map(linked, take(60, seed=1, edges=[5], in_order=True)))
-    assert sum(map(linked, take(60, seed=1, edges=[5]))) < 20
-
-
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -151,11 +133,3 @@ def test_sentences_come_in_the_order_of_the_chain_when_asked():
 def test_bad_parameters_are_named(change, field):
     with pytest.raises(ConfigError, match=field):
         take(3, **{"seed": 0, **change})
-
-
-def test_attempts_are_not_endless(monkeypatch):
-    monkeypatch.setattr(family_stories, "TEMPLATES", {kind: ("{a} {his} {r} {b}",) for kind in TEMPLATES})
-    monkeypatch.setattr(family_stories, "MEN", ["Max"] * 12)
-    monkeypatch.setattr(family_stories, "WOMEN", ["Ida"] * 12)
-    with pytest.raises(ConfigError, match="'aunt'"):
-        take(500, seed=0, edges=[2], labels=["aunt"])

@@ -12,7 +12,7 @@ import torch
 from entp_lib.config import canonical_json, config_id, to_dict
 from entp_lib.models import build_model
 from entp_lib.training import weights as weights_module
-from entp_lib.training.checkpoints import load_checkpoint, read_checkpoint
+from entp_lib.training.checkpoints import load_checkpoint
 from entp_lib.training.loop import make_optimizer, train
 from entp_lib.training.weights import DamagedFileError, read_tensors, save_tensors, save_weights, trained_model
 
@@ -74,9 +74,6 @@ def rewritten(path, change):
     save_tensors(path, tensors, header | {"state": json.dumps(state)})
 
 
-SLOT = "optimizer.exp_avg.blocks.0"  # the beginning of names, whatever the model calls its parts
-
-
 def some(tensors, prefix):
     """The first tensor of two dimensions whose name begins so."""
     return next(n for n in sorted(tensors) if n.startswith(prefix) and tensors[n].dim() == 2)
@@ -109,17 +106,6 @@ def test_a_checkpoint_that_no_run_leaves_is_refused_whole(config, checkpoint, ho
     with pytest.raises(DamagedFileError, match=message):
         load_checkpoint(checkpoint, config, model, make_optimizer(model, config.train), torch.zeros(()), {})
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
-
-
-def test_a_checkpoint_of_every_step_is_a_state_a_run_can_be_in(small_run, tmp_path):
-    config, path = small_run(steps=7, eval_every=3), tmp_path / "run.safetensors"
-    for step in range(8):
-        with pytest.MonkeyPatch.context() as patch:
-            left = [step]
-            patch.setattr("entp_lib.training.loop.time.monotonic", lambda left=left: 0.0 if left[0] > 0 else 2.0)
-            train(config, checkpoint=path, deadline=1.0, on_step=lambda _, left=left: left.__setitem__(0, left[0] - 1))
-        assert read_checkpoint(path, config, build_model(config.model))[0].step == step
-        path.unlink()
 
 
 def test_weights_of_another_run_are_refused_by_name(config, weights):

@@ -61,15 +61,3 @@ def test_weights_and_moments_go_through_a_file(tmp_path):
 def test_parameters_that_no_vector_holds_are_refused(parameters):
     with pytest.raises(ValueError, match="one vector holds parameters of one type"):
         FlatAdam(map(nn.Parameter, parameters))
-
-
-def test_gradients_set_to_none_by_another_are_not_taken_for_zeros():
-    model = Tied()
-    optimizer = FlatAdam(model.parameters(), lr=0.01)
-    steps(model, optimizer, 0, 2)
-    model.zero_grad()
-    model(torch.tensor([1, 2])).sum().backward()
-    with pytest.raises(RuntimeError, match="use this optimizer's zero_grad"):
-        optimizer.step()
-    with pytest.raises(ValueError, match="groups of them"):
-        FlatAdam([{"params": list(Tied().parameters())}], lr=0.01)

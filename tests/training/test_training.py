@@ -5,7 +5,6 @@ import math
 import time
 
 import pytest
-import safetensors.torch
 import torch
 
 from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
@@ -112,13 +111,6 @@ def test_batches_do_not_depend_on_where_one_starts(small_run):
     assert len({tuple(x.flatten().tolist()) for x in whole}) == len(whole)
 
 
-def test_twins_see_the_same_batches_and_other_seeds_do_not(small_run):
-    firsts = []
-    for config in (small_run("decoder"), small_run("entp"), small_run("entp", seed=1)):
-        firsts.append(next(training_batches(Counting(**config.task_params), config, 1, "cpu")).inputs_BT)
-    assert torch.equal(firsts[0], firsts[1]) and not torch.equal(firsts[1], firsts[2])
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -223,12 +215,6 @@ def test_patience_is_kept_over_a_cut(small_run, tmp_path, cut):
     assert without_times(resumed.state.curves) == without_times(whole.state.curves)
 
 
-def test_bf16_trains_in_bf16(small_run):
-    """The same run, but for rounding."""
-    full, half = (train(small_run(precision=p)).state.curves["train_loss"] for p in ("fp32", "bf16"))
-    assert full != half and full == pytest.approx(half, rel=1e-2)
-
-
 @pytest.mark.parametrize("model", [dict(vocab_size=9), dict(max_length=7), dict(input_dim=3, output_dim=1)])
 def test_task_and_model_must_fit(small_run, model):
     with pytest.raises(ConfigError, match=f"{next(iter(model))} = "):
@@ -277,28 +263,6 @@ def test_every_checkpoint_rule_is_tested(addition_run):
         assert right / 300 == pytest.approx(scores["sequence_accuracy"])
     again = evaluate(outcome.model, build_task("addition", {"n_train": 200}).test(), 300, 0, "test")
     assert again["loss"] == pytest.approx(test["last"]["loss"])  # the last weights are in place again
-
-
-def partly_frozen(config):
-    model = build_model(config.model, 0)
-    model.embedding.requires_grad_(False)
-    return model
-
-
-def test_what_is_frozen_is_kept_by_no_rule_and_a_cut_run_goes_on(addition_run, tmp_path):
-    whole = train(addition_run, model=partly_frozen(addition_run))
-    checkpoint, steps = tmp_path / "run.safetensors", []
-    train(
-        addition_run,
-        model=partly_frozen(addition_run),
-        checkpoint=checkpoint,
-        on_step=steps.append,
-        stop=lambda: len(steps) == 5,
-    )
-    assert "kept.lowest_loss.ln_f.weight" in safetensors.torch.load_file(checkpoint)
-    assert not any("embedding" in name for name in safetensors.torch.load_file(checkpoint))
-    rest = train(addition_run, model=partly_frozen(addition_run), checkpoint=checkpoint)
-    assert rest.metrics == whole.metrics and rest.state.kept == whole.state.kept
 
 
 def test_a_first_score_that_is_no_number_is_not_the_best(addition_run):

@@ -9,23 +9,11 @@ import torch
 from entp_lib.records.execution import run
 from entp_lib.records.loading import weights_of
 from entp_lib.records.sweeps import SweepError, sweep
-from entp_lib.tasks import TASKS, Counting
 from entp_lib.training.loop import train
 from entp_lib.training.weights import trained_model
 from entp_lib.validation import ConfigError
 
 NAME = "test/0123456789abcdef"
-
-
-@dataclasses.dataclass(frozen=True)
-class Answers(Counting):
-    """Counting with three more tokens at the end of the vocabulary."""
-
-    added_tokens = 3
-
-    @property
-    def vocab_size(self):
-        return super().vocab_size + 3
 
 
 def continued(config, record, **changes):
@@ -66,18 +54,6 @@ def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, s
     assert rest.metrics == whole.metrics
     for p, q in zip(whole.model.parameters(), rest.model.parameters(), strict=True):
         assert torch.equal(p, q)
-
-
-def test_added_tokens_and_later_positions_start_fresh(small_run, store, monkeypatch):
-    record = run(small_run(), 1, store=store)
-    path = weights_of(store, f"test/{record.id}")
-    monkeypatch.setitem(TASKS, "counting", Answers)
-    config = continued(small_run(model=dict(vocab_size=11, max_length=10)), record)
-    fresh, begun = unfinished(dataclasses.replace(config, start_from=""), None), unfinished(config, path)
-    _, given = trained_model(path)
-    for table, rows in (("embedding", 8), ("positions", 8)):
-        mine, new, old = (getattr(model, table).weight for model in (begun, fresh, given))
-        assert torch.equal(mine[:rows], old) and torch.equal(mine[rows:], new[rows:]) and len(mine) > rows
 
 
 @pytest.mark.parametrize(

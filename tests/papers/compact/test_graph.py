@@ -69,33 +69,12 @@ def test_no_function_of_the_key_is_above_the_ceiling():
     assert graph.walk_ceiling(walks) == 4 / 5  # only the second node after (1, 9) is in doubt
 
 
-def test_the_paper_s_recall_lies_below_the_ceiling_of_a_hidden_relation_and_near_it():
-    sizes, recalled = np.array([*graph.TABLE_3.items(), *graph.ONE_LAYER.items()], dtype=float).T
-    above = graph.expected_ceiling(graph.fitted_concepts(), sizes) - recalled / sizes
-    assert above.min() == pytest.approx(0, abs=1e-9) and above.max() < 0.03
-    known = [(n, n * float(graph.expected_ceiling(5000, n))) for n in (500, 1000, 3000)]
-    assert graph.fitted_concepts(known) == pytest.approx(5000, rel=0.02)
-
-
 def test_reads_files_of_three_columns(tmp_path):
     (tmp_path / "one.txt").write_text("a\tis\tb\nb\tis\tc\n")
     (tmp_path / "two.txt").write_text("a\thas\tc\na\tis\tb\n")
     found = graph.read_graph([tmp_path / "one.txt", tmp_path / "two.txt"])
     assert (found.n_concepts, found.n_relations) == (3, 2)
     assert found.triplets.tolist() == [[0, 0, 2], [0, 1, 1], [1, 1, 2]]
-
-
-def test_real_graphs_are_read_from_where_their_package_lies(tmp_path, monkeypatch):
-    folder = tmp_path / "pykeen" / "datasets" / "umls"
-    folder.mkdir(parents=True)
-    (tmp_path / "pykeen" / "__init__.py").write_text("raise RuntimeError('imported')")
-    for part in graph.PARTS:
-        (folder / part).write_text(f"a\t{part}\tb\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert len(graph.real("umls").triplets) == 3
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pykeen"):
-        graph.real("umls")
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,6 @@ def test_a_small_library_is_learned_by_heart_and_runs_end_there():
     assert outcome.losses_RC[:, -1].max() < outcome.losses_RC[:, 0].min()
 
 
-def test_a_run_without_patience_left_keeps_its_best(monkeypatch):
-    counts = iter(torch.tensor([[5, 5], [4, 6], [3, 7], [90, 8]]))
-    monkeypatch.setattr(memory, "recalled", lambda *_: next(counts))
-    outcome = memory.train(CFG, Schedule(epochs=4, count_every=1, patience=2), libraries(2), [0, 1])
-    assert outcome.best_R.tolist() == [5, 8] and outcome.ended_R.tolist() == [3, 0]
-
-
 def test_capacity_is_deterministic_plain_and_one_function_with_one_layer():
     first = memory.capacity_study(MODEL, SCHEDULE, 48, runs=2, seed=3)
     assert first == memory.capacity_study({**MODEL, "architecture": "entp"}, SCHEDULE, 48, runs=2, seed=3)

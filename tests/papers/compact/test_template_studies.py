@@ -102,23 +102,6 @@ def test_traced_logits_are_the_model_s(architecture, n_layers=3):
     torch.testing.assert_close(looked.sum(-1), torch.ones_like(looked[..., 0]))
 
 
-def test_without_a_head_its_part_of_the_output_projection_is_zero():
-    model, batch = network()
-    found, _ = template_studies.traced(model, batch.inputs_BT[:, :6], without=(0, 1))
-    with torch.no_grad():
-        model.blocks[0].attention.out.weight[:, 8:] = 0
-    torch.testing.assert_close(found, template_studies.traced(model, batch.inputs_BT[:, :6])[0])
-
-
-def test_uniform_attention_gives_every_aligned_place_its_share():
-    model, batch = network()
-    with torch.no_grad():
-        for block in model.blocks:
-            block.attention.qkv.weight[:32] = 0  # queries and keys
-    mass = template_studies.aligned_attention(model, batch.inputs_BT, 4, 2)
-    torch.testing.assert_close(mass, torch.full_like(mass, sum(1 / (4 + place + 1) for place in range(3)) / 3))
-
-
 test_mistakes_are_named = named(
     (lambda: last_token_study({**TASK, "template_length": 2}, "decoder", **TINY), "template_length"),
     (lambda: last_token_study({**TASK, "scored": "last"}, "decoder", **TINY), "task.scored"),

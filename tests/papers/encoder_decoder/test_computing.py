@@ -7,7 +7,6 @@ from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.models.costs import counted
 from entp_lib.models.decoding import beam_search, filtered
-from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder import computing
 from entp_papers.encoder_decoder.computing import (
     brute_force,
@@ -66,12 +65,6 @@ def test_costs_are_counted_and_measured():
     assert metrics["crossover"] == 48 and slope([1, 10, 100], [5.0, 1.0, 1000.0]) == pytest.approx(3)
     ratios = [r for way, r in zip(rows["way"], rows["ratio"], strict=True) if way == "decoder, cache"]
     assert ratios == [1.0, 1.0] and min(rows["cpu_seconds"]) > 0
-
-
-@pytest.mark.parametrize(("change", "message"), [(dict(lengths=[4]), "lengths = .4."), (dict(rounds=0), "rounds = 0")])
-def test_costs_that_cannot_be_are_named(change, message):
-    with pytest.raises(ConfigError, match=message):
-        costs_study(**{**dict(lengths=[4, 8], far=[16, 32], n_layers=1, width=8, rounds=1), **change})
 
 
 def test_entp_without_positions_does_not_know_the_order_of_the_past():

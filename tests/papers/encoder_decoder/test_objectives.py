@@ -7,9 +7,7 @@ from mistakes import named
 
 from entp_lib.config import TrainConfig
 from entp_lib.models import build_model
-from entp_lib.training.loop import TrainingError
 from entp_lib.validation import ConfigError
-from entp_papers.encoder_decoder import objectives
 from entp_papers.encoder_decoder.losses import full_states
 from entp_papers.encoder_decoder.objectives import (
     OBJECTIVES,
@@ -23,7 +21,6 @@ from entp_papers.encoder_decoder.objectives import (
     misprinted,
     objective_study,
     train,
-    windows,
 )
 
 TEXT = dict(corpus="README.md", split="tail", held_out=0.2, context=6, prefixes=3)
@@ -54,13 +51,6 @@ def test_a_study_end_to_end_twice_the_same(objective):
     assert metrics["next_token_loss"] == pytest.approx(sum(curves["loss_by_prefix"]) / 6)
     assert (metrics["candidate_loss"] is not None) == (objective == "causal")
     assert 0 < metrics["bigram"] < metrics["unigram"] and 0 <= metrics["accuracy"] <= 1
-
-
-def test_arms_share_windows_and_first_weights():
-    few, many = (windows(setting("entp", text=dict(TEXT, prefixes=p)).task(), 5, "x", 1) for p in (1, 4))
-    assert torch.equal(few[0], many[0]) and few[1].sum() == 5 and many[1].sum() == 20
-    first = [dict(build_model(setting(name).model(), 3).named_parameters()) for name in OBJECTIVES]
-    assert all(torch.equal(first[0][k], other[k]) for other in first[1:] for k in first[0])
 
 
 def test_training_lowers_every_loss():
@@ -130,9 +120,3 @@ test_mistakes_are_named = named(
     (lambda: setting("masked", text=dict(TEXT, contxt=3)), "text.'contxt'"),
     (lambda: setting("masked", text=dict(TEXT, context=1, prefixes=0)), "context = 1"),
 )
-
-
-def test_a_loss_that_is_no_number_ends_the_run(monkeypatch):
-    monkeypatch.setattr(objectives, "step_losses", lambda *_: iter([torch.tensor(float("nan"), requires_grad=True)]))
-    with pytest.raises(TrainingError, match="loss is nan"):
-        train(setting("masked"), TrainConfig(**SCHEDULE), 0, 0)

@@ -1,16 +1,12 @@
 """Where curves in context end: flatness by fifths of the steps, late points, and what is said of a comparison."""
 
 import pytest
-from made_up import sound
 
 from entp_lib.experiments.claims import judge
-from entp_lib.records.store import Record, Store
-from entp_papers.entp.in_context import convergence
+from entp_lib.records.store import Record
 from entp_papers.entp.in_context import experiment as flat
 from entp_papers.entp.in_context.experiment import (
     IN_CONTEXT,
-    IN_CONTEXT_BASELINES,
-    late_error,
     measure,
     task_of,
 )
@@ -42,15 +38,6 @@ def falling(by: float) -> list[float]:
     return [0.9] * 6 + [0.4 + by] * 2 + [0.4] * 2
 
 
-def test_training_error_is_the_mean_over_the_steps_asked_for():
-    course = [i / 10 for i in range(10)]
-    record = fake(course=course)
-    assert flat.training_error(record, 0.6, 0.8) == pytest.approx((0.6 + 0.7) / 2)
-    assert flat.training_error(record, 0.8, 1.0) == pytest.approx((0.8 + 0.9) / 2)
-    assert flat.training_error(record, 0.0, 1.0) == pytest.approx(sum(course) / 10)
-    assert flat.training_error(record, 0.05, 0.2) == pytest.approx((0.0 * 0.05 + 0.1 * 0.1) / 0.15)
-
-
 def test_flat_is_a_mean_fall_over_seeds_of_at_most_a_hundredth():
     def is_flat(*falls):
         found = flat.flatness([fake(seed=s, course=falling(f)) for s, f in enumerate(falls)])
@@ -59,30 +46,6 @@ def test_flat_is_a_mean_fall_over_seeds_of_at_most_a_hundredth():
 
     assert is_flat(0.0, 0.019) and not is_flat(0.0, 0.021)  # no seed for itself
     assert is_flat(0.0099) and not is_flat(0.0101) and is_flat(-0.3)  # a rise is no fall
-
-
-def test_arms_classes_and_tiers_are_judged_apart():
-    steep, level = falling(0.1), falling(0.0)
-    records = [
-        fake("decoder", course=steep),
-        fake("entp", course=level),
-        fake("decoder", function="sparse", course=level),
-        fake("decoder", tier="quick", course=level),
-    ]
-    assert flat.flatness(records)["flat"].tolist() == [False, True, True, True]
-    assert IN_CONTEXT.still_improving_note(records) == "still improving after 10,000 steps"
-    assert IN_CONTEXT.still_improving_note(records[1:]) == IN_CONTEXT.still_improving_note([]) == ""
-
-
-def test_late_points_are_those_with_at_least_d_examples():
-    """The 4th to 6th of six, in three dimensions; in two of four points the 3rd and the 4th."""
-    assert late_error(fake(errors=(9, 9, 9, 0.1, 0.2, 0.6))) == pytest.approx(0.3)
-    assert late_error(fake(function="sparse", errors=(9, 9, 9, 0.1, 0.2, 0.6))) == pytest.approx(0.3)
-    assert late_error(fake(tier="smoke", errors=(9, 9, 0.1, 0.3))) == pytest.approx(0.2)
-    never = late_error(fake(errors=(9, 9, 9)))
-    assert never != never and [m.claim for m in measure([fake(a, errors=(1, 1, 1)) for a in ("decoder", "entp")])] == [
-        "F7-linear"
-    ]
 
 
 @pytest.mark.parametrize(("falls", "verdict"), [((0.0, 0.0), "same direction"), ((0.0, 0.02), "uninformative")])
@@ -95,19 +58,3 @@ def test_arms_on_the_way_are_not_shown_to_be_level(falls, verdict):
     assert row["why"] == ("too little trained to tell" if verdict == "uninformative" else "")
     linear = [fake(arm, s, course=falling(0.02)) for arm in ("decoder", "entp") for s in FIVE]
     assert all(m.informative for m in measure(linear))  # who is ahead on the way is what Figure 7's rows ask
-
-
-def test_classes_that_a_tier_lacks_are_taken_from_quick(tmp_path):
-    """Overnight has linear and sparse functions alone; a tier with all classes takes none, nor does one beside none."""
-    store = Store(tmp_path, read_only=False)
-    night = [fake("decoder"), fake("decoder", function="sparse")]
-    assert convergence.with_quick(IN_CONTEXT, night, store) == night
-    for run in IN_CONTEXT.plan("quick", 0):
-        labels = {name: run.labels[name] for name in ("arm", "seed", "function")}
-        store.save(sound(fake(**labels, tier="quick")))
-    found = convergence.with_quick(IN_CONTEXT, night, store)
-    assert found[:2] == night and {r.labels["function"] for r in found[2:]} == {"network", "tree"}
-    assert {r.config.tier for r in found[2:]} == {"quick"} and len(found) == 2 + 20
-    quick = IN_CONTEXT.stored(store, "quick")
-    assert convergence.with_quick(IN_CONTEXT, quick, store) == quick
-    assert convergence.with_quick(IN_CONTEXT_BASELINES, [], store) == []

@@ -5,9 +5,7 @@ import math
 
 import pytest
 
-from entp_lib.experiments.budgets import training_operations
 from entp_lib.records.execution import run
-from entp_lib.records.store import Store
 from entp_lib.tasks import build_task, generator_for
 from entp_lib.validation import ConfigError
 from entp_papers.entp import deciding
@@ -15,33 +13,6 @@ from entp_papers.entp import deciding
 
 def by_arm(runs):
     return {r.labels["arm"]: r.config for r in runs}
-
-
-def test_text_is_compared_on_all_positions_at_equal_steps_and_equal_multiply_adds():
-    runs = by_arm(deciding.plan_text("overnight", 1))
-    assert runs["entp"].task_params["prefixes"] == runs["decoder"].task_params["prefixes"] == 0
-    assert runs["entp"].train == runs["decoder"].train
-    longer = training_operations(runs[deciding.EQUAL_OPERATIONS]) / training_operations(runs["entp"])
-    assert longer == pytest.approx(1, abs=1e-3)
-    assert runs[deciding.QUARTER].task_params["prefixes"] == 8
-
-
-def test_the_pilot_of_match3_tries_every_rate_for_every_arm():
-    runs = deciding.plan_match3_rates("overnight")
-    assert len({(r.labels["arm"], r.config.train.max_lr) for r in runs}) == 9
-    assert {r.config.model_seed for r in runs} == {deciding.PILOT}
-
-
-def test_match3_goes_on_at_the_rates_of_its_pilot():
-    """Most sequences right at the end of the pilot's committed runs; of equals within 0.005 the lowest rate."""
-    scores = {}
-    for r in deciding.MATCH3_RATES.stored(Store(), "overnight"):
-        scores.setdefault(r.labels["arm"], {})[r.labels["rate"]] = r.metrics["sequence_accuracy"]
-    best = {arm: min(rate for rate in by if by[rate] >= max(by.values()) - 0.005) for arm, by in scores.items()}
-    assert best == deciding.CHOSEN
-    runs = by_arm(deciding.plan_match3_end("overnight", 1))
-    assert {arm: config.train.max_lr for arm, config in runs.items()} == deciding.CHOSEN
-    assert runs["decoder"].train.steps == runs["entp"].train.steps == 10_000
 
 
 def test_a_run_that_never_has_the_sequences_counts_with_its_end(store):
@@ -63,14 +34,6 @@ def test_a_run_that_never_has_the_sequences_counts_with_its_end(store):
         "T2-end-speed",
         "T2-end-cost",
     }
-
-
-def test_settings_of_the_gate_differ_from_its_base_one_at_a_time():
-    runs = {r.labels["setting"]: r.config for r in deciding.plan_gate("overnight") if r.labels["arm"] == "entp"}
-    base = runs.pop("base")
-    for config in runs.values():
-        rate = config.train.max_lr != base.train.max_lr
-        assert rate + (config.model.n_layers != 3) + (config.task_params != base.task_params) == 1
 
 
 def test_a_run_ends_at_its_loss(small_run, store):

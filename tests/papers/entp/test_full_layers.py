@@ -38,11 +38,3 @@ def test_shares_are_those_of_the_means_on_the_budget_that_four_layers_win():
     lost = table.loc[SAME_FORWARDS]
     assert not lost["four ahead"].any() and lost[["share", "share low", "share high"]].isna().all(axis=None)
     assert lost["gain"].iloc[0] == pytest.approx(-0.05 + 0.004)
-
-
-def test_a_gain_within_the_margin_is_not_shared_out():
-    """The interval excludes zero and lies within 0.02: equal by the rule."""
-    close = {0: 0.5, 2: 0.501, 3: 0.502, 4: 0.503}
-    table = full_layers.gain_shares(records({SAME_STEPS: close, SAME_FORWARDS: close}))
-    assert (table["low"] > 0).loc[:, "4 full"].all() and not table["four ahead"].any() and table["share"].isna().all()
-    assert full_layers.gain_shares([]).empty

@@ -10,8 +10,7 @@ from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.store import Store
 from entp_lib.validation import ConfigError
 from entp_papers.entp.expressivity import checks, imitation
-from entp_papers.entp.expressivity import experiment as study
-from entp_papers.entp.expressivity.attention import AttentionStack, causal_model, refute_encoder
+from entp_papers.entp.expressivity.attention import AttentionStack, causal_model
 from entp_papers.entp.expressivity.experiment import EXPRESSIVITY
 
 
@@ -69,13 +68,6 @@ def test_batches_are_the_definition():
     torch.testing.assert_close(imitation.causal_outputs(model, x_BT), expected)
 
 
-def test_positions_are_trained_unless_they_are_given(records):
-    fixed, trained = (select(records, direction="encoder", positions=kind) for kind in ("fixed", "trained"))
-    assert [r.metrics["distance"] for r in fixed] == study.DISTANCES["smoke"]
-    assert all(r.metrics["positions"] != imitation.Candidate(False, None, 0).positions_TD.tolist() for r in trained)
-    assert all(len(r.to_json()) < 150_000 for r in records)
-
-
 def test_bad_parameters_are_named():
     for change in ({"direction": "ENTP"}, {"length": 4}, {"steps": 0}):
         with pytest.raises(ConfigError, match=f"{next(iter(change))} = "):
@@ -131,13 +123,6 @@ def test_one_trained_model_that_escapes_refutes_a_theorem(records, direction, cl
     assert (verdicts(excused)[claim] == "verified") == (direction == "decoder")
 
 
-def test_a_population_counts_what_is_refuted():
-    """Of a model that the proof does not cover nothing is claimed: here the theorem's own decoder."""
-    kinds = {"own": checks.theorem_4_1_decoder, "no positions": checks.ENCODERS["no positions"]}
-    own, without = checks.population(refute_encoder, {k: lambda s, f=f: f(s + 1) for k, f in kinds.items()}, 4)
-    assert (own["refuted"], without["refuted"]) == (0, 4) and without["ratio"] >= 1
-
-
 def test_a_whole_decoder_is_simulated_by_an_encoder():
     decoder = AttentionStack(3, 4, causal=True, positions_TD=checks.normal(6, 3, seed=1), mlp_width=5, seed=2)
     encoder = checks.simulating_encoder(decoder, 6)
@@ -150,29 +135,3 @@ def test_a_whole_decoder_is_simulated_by_an_encoder():
     decoder.skip = False
     with pytest.raises(ValueError, match="no skip connections"):
         checks.simulating_encoder(decoder, 6)
-
-
-def test_dimensions_of_the_record(records):
-    m, c = (getattr(study.checks_of(records), name) for name in ("metrics", "curves"))
-    assert 1.1 < m["exponent_random"] < 1.6 and m["exponent_geometric"] == 0
-    assert m["exponent_exact"] == pytest.approx(1, abs=0.1)
-    assert c["dimensions_exact"] == [n - 1 for n in c["dimensions_n"]] and set(c["dimensions_geometric"]) == {1}
-    assert c["dimensions_random"][-1] > c["dimensions_dyadic"][-1] > c["dimensions_exact"][-1]
-    assert max(c["mask_exact"]) == 0 and min(c["mask_random"]) > 0.5
-
-
-def test_attention_patterns_are_the_models_masks():
-    found = study.attention_patterns(5, 3)
-    for name, matrix in found.items():
-        assert matrix.shape == (5, 5), name
-    assert (found["decoder"] == torch.ones(5, 5).tril().numpy()).all()
-    prefix = found["prefix decoder"] > 0
-    assert prefix[:3].tolist() == [[True] * 3 + [False] * 2] * 3
-    assert prefix[3:].tolist() == (found["decoder"][3:] > 0).tolist()
-    assert (found["encoder–decoder"] > 0).tolist() == prefix.tolist()
-    assert [int((found[f"ENTP, {t}"] > 0).sum()) for t in range(1, 6)] == [1, 4, 9, 16, 25]
-
-
-def test_forced_errors_end_where_the_line_leaves_the_box():
-    assert study.forced("encoder", [0.0, -1.0, 1.9, 2.1]) == pytest.approx([0, 9 / 8, 9 / 8 * 1.9, 0])
-    assert study.forced("decoder", [0.0, 2.5]).tolist() == [0, 0]

@@ -12,7 +12,6 @@ from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.tasks.triplets import triplet_label
-from entp_lib.validation import ConfigError
 from entp_papers.entp import pairless
 from entp_papers.entp.pairless import COUNT3_BOUNDS, bounds_study
 
@@ -101,20 +100,6 @@ def test_a_bound_is_that_of_the_task_without_its_split_and_drawing():
         bounds_study("counting", plain, 0)[0]["pairless"]["loss"]
     )
     assert pairless.by_length("counting", plain)["pairless"].mean() == pytest.approx(pairless.bound("counting", plain))
-
-
-def test_a_task_without_a_bound_is_refused_in_a_line():
-    with pytest.raises(ConfigError, match="task = "):
-        pairless.bound("addition", {})
-
-
-def test_an_arm_finds_pairs_only_beyond_the_bound():
-    task = ("counting", dict(length=8, seed_length=4, symbols=8))
-    level = pairless.bound(*task)
-    assert (
-        pairless.within([level + 0.04, level - 0.1], *task) == f"no arm is 0.05 above the pairless bound, {level:.3f}"
-    )
-    assert pairless.within([level + 0.06, level - 0.1], *task) == ""
 
 
 def test_every_task_that_a_verdict_rests_on_has_its_bound_stored():

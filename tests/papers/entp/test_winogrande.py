@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import sys
-import types
 from collections import Counter
 
 import pytest
@@ -13,7 +11,6 @@ from scipy import stats
 from entp_lib.config import ARCHITECTURES, ModelConfig, StudyConfig
 from entp_lib.corpora.tokenizers import Bytes
 from entp_lib.records.execution import run
-from entp_lib.records.sweeps import SweepError, sweep
 from entp_lib.statistics import mcnemar, proportion_interval
 from entp_lib.validation import ConfigError
 from entp_papers.entp.downstream import pronouns as module
@@ -56,15 +53,6 @@ def test_scores_are_the_likelihood_of_the_rest_given_each_option(model, architec
         assert row.chosen == (1 if row.option1 >= row.option2 else 2) and row.right == (row.chosen == item.answer)
 
 
-def test_scores_do_not_depend_on_what_else_is_in_a_batch(model, monkeypatch):
-    items, subject = module.embedded()[:20], model("entp")
-    whole = module.scores(subject, items, Bytes())
-    monkeypatch.setattr(module, "ITEMS_AT_ONCE", 3)
-    other = module.scores(subject.train(), items, Bytes())
-    assert subject.training  # as it was
-    torch.testing.assert_close(*(torch.tensor(t[["option1", "option2"]].to_numpy()) for t in (whole, other)))
-
-
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
 def test_what_is_too_long_is_scored_by_the_last_tokens_that_fit(model, architecture):
     """By hand, a token at a time, from the hundred bytes before it."""
@@ -88,16 +76,6 @@ def test_embedded_items_are_balanced_and_decided_by_their_last_words():
     for item in items:
         named = item.sentence.lower().split("_")[0]
         assert item.option1.lower() in named and item.option2.lower() in named
-
-
-def test_agreement_follows_number_and_gender():
-    many, man = dict(module.ONE_AND_MANY).values(), dict(module.MAN_AND_WOMAN)
-    for item in module.embedded():
-        right = (item.option1, item.option2)[item.answer - 1]
-        if right in dict(module.ONE_AND_MANY) or right in many:
-            assert (" were " in item.rest) == (right in many)
-        if " himself" in item.rest or " herself" in item.rest:
-            assert (" himself" in item.rest) == (right in man)
 
 
 def test_lines_are_read_and_their_mistakes_named(tmp_path):
@@ -124,17 +102,6 @@ def test_lines_are_read_and_their_mistakes_named(tmp_path):
             module.items(name)
 
 
-@pytest.mark.parametrize("installed", [True, False])
-def test_without_library_or_network_the_embedded_items_are_named(monkeypatch, installed):
-    def no_network(*_, **__):
-        raise ConnectionError("no route to host")
-
-    there = types.SimpleNamespace(load_dataset=no_network) if installed else None
-    monkeypatch.setitem(sys.modules, "datasets", there)
-    with pytest.raises(ConfigError, match="'embedded' needs neither"):
-        module.items("hub")
-
-
 @pytest.fixture
 def language_model(small_run, store, tmp_path, monkeypatch):
     """The record of a language model of bytes that was trained for a moment."""
@@ -158,17 +125,6 @@ def test_a_study_scores_a_finished_run_and_keeps_every_item(language_model, stor
     assert record.config == config  # the name of the run, not where its file lies
 
 
-def test_a_study_of_missing_weights_or_of_no_language_model_is_refused(small_run, store):
-    def study(name):
-        return StudyConfig("test", "smoke", "pronouns", {"weights": name, "source": "embedded"})
-
-    with pytest.raises(SweepError, match="the weights of test/0123456789abcdef are missing"):
-        sweep([study("test/0123456789abcdef")], 1, store=store, jobs=1)
-    record = run(small_run(), 1, store=store)
-    with pytest.raises(ConfigError, match="a run on task 'counting' is no language model"):
-        run(study(f"test/{record.id}"), 1, store=store)
-
-
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (5, 2), (9, 9), (1, 12)])
 def test_mcnemar_is_the_exact_test_of_a_fair_coin(first, second):
     n, most = first + second, max(first, second)
@@ -183,12 +139,3 @@ def test_every_overlap_of_two_error_counts_is_tested():
     assert table["p_value"].tolist() == [mcnemar(*row) for row in zip(table.first_only, table.second_only, strict=True)]
     with pytest.raises(ConfigError, match="wrong_second = "):
         module.compatible_tests(7, 11, 10)
-
-
-def test_table_4_does_not_decide():
-    """Intervals that overlap whichever way the seeds pair, and p-values on both sides of 0.05 at best."""
-    table = module.published_tests()
-    assert len(table) == 4
-    assert (table["ENTP high"] > table["decoder low"]).all()
-    assert (table["p highest"] > 0.5).all() and table["p lowest"].between(0.01, 0.13).all()
-    assert (43.5, 38.0) == tuple(sum(counts) / len(counts) for counts in module.PUBLISHED.values())

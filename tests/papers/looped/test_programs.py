@@ -99,12 +99,6 @@ def test_arithmetic(x, y):
     assert final(library.gcd(x + 1, y), "x") == [math.gcd(x + 1, y)]
 
 
-def test_loops_within_loops():
-    for n, fibonacci in enumerate((0, 1, 1, 2, 3, 5, 8, 13)):
-        assert final(library.factorial(n), "result") == [math.factorial(n)]
-        assert final(library.fibonacci(n), "a") == [fibonacci]
-
-
 @settings(max_examples=20)
 @given(lists, st.integers(-50, 50))
 def test_lists(values, key):
@@ -142,21 +136,6 @@ def test_counter_machines(x):
 )
 def test_the_machine_runs_them(program, steps):
     assert compare(program.machine(), [program], steps).wrong_passes == 0
-
-
-def test_a_trace_shows_the_run():
-    program = library.multiply(6, 3)
-    trace = run(program)
-    assert trace["product"] == 18 and trace.steps == interpret(program, 100).steps == 9
-    table = trace.table()
-    assert table["product"].tolist()[-1] == 18 and table["line"].tolist() == trace.lines
-    assert trace.show(2) == "step 2, line 1: product = 0 - -6 (minus_x) = 6, positive: to line 2"
-    weights = trace.attention(2)
-    assert len(weights) == 3
-    for matrix in weights.values():
-        assert matrix.sum(-1).sub(1).abs().max() < 1e-12
-    fetched = weights["fetch the command that the counter points to"][0, 0]
-    assert fetched.topk(2).indices.tolist() in ([0, 9], [9, 0])  # itself and the command at line 1, token 1 + 7 + 1
 
 
 def test_a_program_that_does_not_halt_says_where_it_is():

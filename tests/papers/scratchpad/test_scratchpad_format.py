@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mistakes import named
 
-from entp_papers.scratchpad.exact import PAD, random_model
+from entp_papers.scratchpad.exact import PAD
 from entp_papers.scratchpad.format import Example, Scratchpad, batch_of, chunks, duplicate_states, group_mask, ordinary
 
 tokens = st.lists(st.integers(3, 9), min_size=1, max_size=4).map(tuple)
@@ -52,17 +52,6 @@ def test_filler_is_seen_by_nobody_and_never_counted():
     assert batch.inputs_BT.shape == (2, 12) and not batch.wanted_BT[0, real:].any()
     assert not batch.mask_BTT[0, :real, real:].any() and batch.mask_BTT.diagonal(dim1=1, dim2=2).all()
     assert batch.mask_BTT[0, real:].sum() == 12 - real
-
-
-def test_plain_rows_bring_no_mask_and_lose_nothing():
-    """Filler is behind what is read, where a causal model does not look: the mask would hide nothing."""
-    rows = chunks(PAD, Example((3,), ((4, 5), (6,), (7, 8, 3))))
-    batch = batch_of(rows, filler=PAD.end)
-    assert batch.relations() == {}
-    model = random_model("decoder", "learned", 0)
-    together = model(batch.inputs_BT, batch.wanted_BT)
-    single = torch.cat([model(b.inputs_BT, b.wanted_BT) for b in (batch_of([row]) for row in rows)])
-    assert (together - single).abs().max() < 1e-12
 
 
 def test_a_given_state_is_read_and_never_learned():

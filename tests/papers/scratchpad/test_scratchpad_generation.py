@@ -9,7 +9,6 @@ from mistakes import named
 from entp_lib.models import build_model
 from entp_lib.validation import ConfigError
 from entp_papers.scratchpad.exact import PAD, random_example, random_model
-from entp_papers.scratchpad.format import Example
 from entp_papers.scratchpad.generation import END, EXACT_WAYS, READERS, TOO_LONG, TOO_MANY, write, write_many
 
 
@@ -62,21 +61,6 @@ def test_the_naive_cache_is_wrong_from_the_third_state_on(scheme):
         apart_T = apart("naive", "trimmed", random_model("decoder", "none", 5, n_layers=1), example)
         starts = {sum(lengths[:n]) for n in range(2, len(lengths))}
         assert apart_T[[t for t in range(len(apart_T)) if t not in starts]].max() < 1e-9
-
-
-def test_tokens_read_are_counted():
-    """Recomputing reads a state twice when it ends, doubling while it comes; the definition reads all every time."""
-    example = Example((5, 6), ((3, 4), (7,), (8, 3, 4)))
-    model = random_model("decoder", "learned", 0)
-    memory, contents, delimiters = 3, 6, 2
-    read_by = {way: read(way, model, example)[1] for way in READERS}
-    assert read_by["recomputed"] == memory + contents + (2 + 1) + delimiters
-    assert read_by["doubled"] == memory + 2 * contents + delimiters
-    assert read_by["naive"] == read_by["cached"] == memory + contents + delimiters
-    assert read_by["trimmed"] == sum(
-        memory + before + t for before, own in ((0, 3), (3, 2), (2, 4)) for t in range(own)
-    )
-    assert read_by["whole"] == sum(memory + t for t in range(9))
 
 
 @pytest.mark.parametrize(

@@ -51,15 +51,6 @@ def test_both_ways_of_cutting_train_the_same_model():
     assert losses[0] == pytest.approx(losses[1], abs=1e-4) and losses[0][0] != losses[0][-1]
 
 
-def test_inductive_contexts_do_not_grow_with_the_tested_sizes():
-    def context(scratchpad, *sizes):
-        setting = ScratchpadConfig(**{**TINY, "test_sizes": sizes}, scratchpad=scratchpad, architecture="entp")
-        return context_for(setting, setting.build_problem())
-
-    assert context("inductive", 2) == context("inductive", 2, 4)
-    assert context("ordinary", 2) < context("ordinary", 2, 4)
-
-
 def test_whole_texts_of_trained_sizes_fit_the_context():
     """Reading with a mask takes the whole text, which is longer than any chunk that the model was trained on."""
     setting = ScratchpadConfig("shift_addition", dict(most_digits=4), "inductive", "decoder", (1, 4), (4,), 2, 2, 16)

@@ -7,7 +7,6 @@ import torch
 
 from entp_lib.tasks import generator_for
 from entp_lib.tasks.counting import count2, count3
-from entp_lib.validation import ConfigError
 from entp_papers.entp.pretrained import studies, weights
 from entp_papers.entp.pretrained.prompts import (
     CODE,
@@ -133,24 +132,3 @@ def test_a_model_can_learn_the_prompts_and_is_as_before_afterwards():
     assert set(metrics["generated"]) == {"answers", "exact_match", "invalid", "numbers_right"}
     assert metrics["baseline"]["token_accuracy"] > 0.3 and len(metrics["position"]) == 3
     assert all(torch.equal(v, before[k]) for k, v in language_model.state_dict().items())
-
-
-@pytest.mark.parametrize("architecture, forwards", [("decoder", 5), ("entp", 3 + 4 + 5)])
-def test_the_mask_is_kept_or_lifted(architecture, forwards):
-    language_model, _ = weights.language_model("tiny-llama")
-    own = language_model.get_input_embeddings()
-    metrics, curves = studies.lifted_study("tiny-llama", architecture, SMALL, 0, SCHEDULE, 0)
-    assert curves["token_forwards"][-1] == 4 * 4 * forwards == metrics["token_forwards"]
-    assert language_model.get_input_embeddings() is own
-
-
-def test_what_was_not_trained_is_asked_the_same_way():
-    metrics, curves = studies.zero_shot_study("tiny-llama", SMALL, True, 8, 4, 0)
-    assert curves == {} and metrics["generated"]["answers"] == 4 and metrics["sequences"] == 8
-
-
-def test_numbers_of_two_digits_are_an_error():
-    with pytest.raises(ConfigError, match="symbols"):
-        small_task(symbols=12)
-    with pytest.raises(ConfigError, match="order = "):
-        question([1], 1, 4, True)
