@@ -1,6 +1,10 @@
 """Changes to an experiment from its notebook: checked strictly, made to every run alike, counted by no claim."""
 
-from dataclasses import replace
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,11 +12,12 @@ from hypothesis import strategies as st
 
 from entp_lib import paths
 from entp_lib.experiments.compare_with_committed import by_tier, committed, committed_comparison
-from entp_lib.experiments.experiment import Experiment, no_claims, planned
+from entp_lib.experiments.experiment import Experiment, no_claims, planned, twins
 from entp_lib.experiments.figures import describe_records, tier_note
 from entp_lib.experiments.frames import describe
-from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters
 from entp_lib.models.entp import token_forwards
+from entp_lib.records.loading import load_model
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import launcher
@@ -168,3 +173,118 @@ def test_the_command_line_refuses_changes_before_a_kernel_starts():
         launcher.plan(only="02", extra=["changes={'model.width': 14}"])
     plan = launcher.plan(only="03", extra=["changes={'task.length': 14}"])
     assert not plan.in_place and not plan.settled
+
+
+# The parameters of a notebook: of its parameters cell, whatever other cells leave behind.
+
+
+CELL = 'tier = "best"\nseeds = 0\nfresh = False\njobs = 0\ntime_limit = 0.0\nthreshold = 0.8  # a comment'
+
+
+@dataclass(frozen=True)
+class Parameters(NotebookParameters):
+    threshold: float = 0.8
+
+
+def kernel(*cells):
+    """The globals of a kernel that has executed ``cells``."""
+    values = {"In": ["", *cells]}
+    for cell in cells:
+        exec(cell, values)
+    return values
+
+
+def test_what_other_cells_leave_behind_does_not_count():
+    """As at a second Run All in one kernel, with the parameters changed."""
+    later = 'seed = [4, 41]\nhits = 3\nclaims = "x"'
+    values = kernel(CELL, later, CELL.replace("0.8", "0.5"), "%matplotlib inline" and "labels = {}", later)
+    assert notebook_parameters(values, Parameters).threshold == 0.5
+
+
+def test_papermill_s_cell_comes_on_top():
+    values = kernel(CELL, '# Parameters\ntier = "quick"\nthreshold = 0.25\n', "x = 1")
+    assert notebook_parameters(values, Parameters) == Parameters(tier="quick", threshold=0.25)
+    every = "# Parameters\n" + CELL.replace("0.8", "0.1")
+    assert notebook_parameters(kernel(CELL, every), Parameters).threshold == 0.1
+
+
+@pytest.mark.parametrize("cells", [[CELL, "# Parameters\nthresold = 0.5\n"], [CELL.replace("threshold", "thresold")]])
+def test_a_misspelt_name_is_named(cells):
+    with pytest.raises(ConfigError, match="'thresold'; did you mean 'threshold'"):
+        notebook_parameters(kernel(*cells), Parameters)
+
+
+def test_python_without_checks_is_refused():
+    """What a notebook asserts would hold whatever it found."""
+    code = "from entp_lib.experiments.parameters import NotebookParameters; NotebookParameters()"
+    for options, status in ((["-O"], 1), ([], 0)):
+        command = [sys.executable, *options, "-c", code]
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONOPTIMIZE"}
+        done = subprocess.run(command, cwd=paths.root(), env=environment, capture_output=True, text=True)
+        assert done.returncode == status and ("PYTHONOPTIMIZE" in done.stderr) == bool(options)
+
+
+@pytest.mark.parametrize("limit", [-1.0, math.inf, math.nan])
+def test_a_time_limit_without_an_end_is_refused(limit):
+    with pytest.raises(ConfigError, match="time_limit = "):
+        NotebookParameters(time_limit=limit)
+
+
+# Runs that no tier has, as with more seeds than its own, leave their records apart from the committed ones.
+
+
+OWN_SEEDS = NotebookParameters(tier="quick", seeds=2, jobs=1)
+
+
+def files(folder):
+    """Names of the records and weights below a store."""
+    found = [*folder.glob("records/*/*.json"), *folder.glob("checkpoints/*/*.weights.safetensors")]
+    return sorted(path.name.split(".")[0] for path in found)
+
+
+@pytest.fixture
+def experiment(small_run, monkeypatch, tmp_path):
+    """One with a single seed of its own, in a project's store of the test's."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    base = small_run(steps=4)
+    return Experiment("test", 1, "", "", lambda tier, seeds: twins(base, ("decoder",), seeds or 1), no_claims)
+
+
+def test_more_seeds_than_a_tier_has_leave_its_records_alone(experiment, tmp_path):
+    plain = experiment.collect(NotebookParameters(tier="quick", jobs=1))
+    before = {path: path.read_bytes() for path in tmp_path.glob("records/*/*")}
+    sweep = experiment.collect(OWN_SEEDS)
+    assert (sweep.computed, sweep.reused) == (1, 1) and [r.labels["seed"] for r in sweep.complete] == [0, 1]
+    assert {path: path.read_bytes() for path in tmp_path.glob("records/*/*")} == before
+    assert files(tmp_path / "own") == [sweep.records[1].id] * 2
+    assert experiment.collect(OWN_SEEDS).reused == 2
+    assert load_model(f"test/{sweep.records[1].id}") and plain.records[0].id in files(tmp_path)
+
+
+def test_a_notebooks_seeds_are_not_for_a_grid_of_one_seed():
+    grid = EXPERIMENTS["in_context_settings"]
+    store, runs = grid.runs_for(NotebookParameters(tier="quick", seeds=2))
+    assert runs == grid.plan("quick", 1) and store.root == paths.results()
+    assert len(grid.plan("quick", 2)) == 2 * len(runs)  # train --seeds is
+
+
+def test_what_a_tier_has_goes_to_the_project_though_more_is_asked_for(experiment, tmp_path):
+    sweep = experiment.collect(OWN_SEEDS)
+    assert files(tmp_path) == [sweep.records[0].id] * 2 and files(tmp_path / "own") == [sweep.records[1].id] * 2
+    assert experiment.collect(NotebookParameters(tier="quick", jobs=1)).reused == 1
+
+
+def test_a_record_of_more_seeds_that_lies_with_the_committed_ones_is_used(experiment, tmp_path):
+    record = experiment.collect(OWN_SEEDS).records[1]
+    path = tmp_path / "own" / "records" / "test" / f"{record.id}.json"
+    path.rename(tmp_path / "records" / "test" / path.name)
+    assert experiment.collect(OWN_SEEDS).reused == 2 and not path.exists()
+
+
+def test_a_cut_run_of_ones_own_goes_on_where_it_was(experiment, tmp_path):
+    cut = experiment.collect(NotebookParameters(tier="quick", seeds=2, jobs=1, time_limit=1e-6))
+    assert [r.status for r in cut.records] == ["partial"] * 2
+    assert len(list(tmp_path.glob("own/checkpoints/test/*.safetensors"))) == 1
+    assert [r.status for r in experiment.collect(OWN_SEEDS).records] == ["complete"] * 2
+    assert not [p for p in tmp_path.rglob("*.safetensors") if "weights" not in p.name]

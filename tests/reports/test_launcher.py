@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from entp_lib import __main__ as cli
@@ -17,9 +19,10 @@ from entp_lib import paths
 from entp_lib.config import RunConfig, config_id
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import launcher, parameters
+from entp_lib.reports import execution, launcher, parameters
 from entp_lib.reports.lab import clean
-from entp_lib.reports.launcher import Planned
+from entp_lib.reports.launcher import OWN_WORDS, Planned
+from entp_lib.reports.parameters import defaults, notebook_paths, read_notebook
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -297,3 +300,81 @@ def test_a_notebook_keeps_what_people_write_and_no_trace_of_its_kernel():
     clean(content := {"metadata": {}, "cells": [cell]})
     assert content["cells"][0]["metadata"] == written
     assert cell["outputs"] == [{"data": {"text/plain": ["VBox()"]}}, dict(name="stdout", text="ab")]
+
+
+# Notebooks that cannot be run are named before any of them is.
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: b"", "it is empty"),
+        (lambda data: data[: len(data) // 2], "cannot be read"),
+        (lambda data: b"\xef\xbb\xbf" + data, "a mark of byte order"),
+        (lambda data: b"[" * 100_000, "cannot be read"),
+        (lambda data: b'{"cells": 5, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "cannot be read"),
+        (lambda data: data + b"\xe9", "is not UTF-8"),
+    ],
+)
+def test_a_damaged_one_is_named(tmp_path, change, message):
+    path = tmp_path / "03_x.ipynb"
+    path.write_bytes(change(next(p for p in notebook_paths() if p.stem.startswith("03")).read_bytes()))
+    for read in (read_notebook, defaults):
+        with pytest.raises(ConfigError, match=message) as error:
+            read(path)
+        assert "03_x.ipynb" in str(error.value)
+
+
+# A failure is told in a line, also where the error itself says nothing.
+
+
+@pytest.fixture
+def notebook(tmp_path, monkeypatch):
+    """A function that executes one cell as the launcher does."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+
+    def run(source):
+        path = tmp_path / "03_x.ipynb"
+        metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        nbformat.write(new_notebook(cells=[new_code_cell(source)], metadata=metadata), path)
+        return execution.execute(execution.Job(path, {}, tmp_path / "figures"), quiet=True)
+
+    return run
+
+
+def test_the_launcher_tells_a_silent_check_and_partial_runs(notebook):
+    source = (
+        "from entp_lib.records.progress import event\nevent('records', reused=0, computed=1, partial=1)\nassert 1 == 2"
+    )
+    failed = notebook(source)
+    assert failed.status == "failed" and failed.error.startswith("AssertionError: this does not hold: assert 1 == 2; 1")
+
+
+def test_a_kernel_checks_and_finds_room_for_its_sockets_whatever_the_environment(notebook, tmp_path, monkeypatch):
+    deep = tmp_path / ("x" * 60) / ("y" * 60)
+    deep.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    assert "assert 1 == 2" in notebook("assert 1 == 2").error
+    assert os.environ["PYTHONOPTIMIZE"] == "2" and not list((tmp_path / "results" / "executed").glob(".run-*"))
+
+
+def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_traceback(tmp_path, monkeypatch):
+    """A wrong parameter, a wrong change, a missing record; the cell fails with the error's name and words."""
+    monkeypatch.setenv("ENTP_RECORDS", "read-only")
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    mistakes = {
+        "sedes = 3\nnotebook_parameters(globals())": "ConfigError: unknown parameter 'sedes'; did you mean 'seeds'",
+        "COUNT3.collect(NotebookParameters(changes={'task.lenght': 6}))": "ConfigError: changes: unknown parameter",
+        "COUNT3.collect(NotebookParameters(tier='quick'))": "RecordError: missing or partial: record count3/",
+        "COUNT3.collect(3)": "AttributeError: ",
+    }
+    imports = "from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters\n"
+    imports += "from entp_papers.entp.count3 import COUNT3"
+    cells = [new_code_cell(source) for source in (imports, *mistakes)]
+    NotebookClient(new_notebook(cells=cells), kernel_name="python3", allow_errors=True).execute()
+    for cell, words in zip(cells[1:], mistakes.values(), strict=True):
+        (error,) = cell.outputs
+        told, shown = f"{error.ename}: {error.evalue}", "\n".join(error.traceback).splitlines()
+        assert error.output_type == "error" and told.startswith(words)
+        assert shown == [told] if error.ename in OWN_WORDS else len(shown) > 5

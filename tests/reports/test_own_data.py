@@ -1,12 +1,16 @@
 """``data FILE``: both models on sequences of one's own, from the command line to a table."""
 
+import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
+from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.__main__ import main
+from entp_lib.records.loading import load_model
 from entp_lib.tasks.table_files import read
 
 ROWS = "sequence,wanted\n" + "".join(f"{a} + {b} = {(a + b) % 10},5\n" for a in range(10) for b in range(10))
@@ -91,3 +95,33 @@ def test_the_examples_of_the_docs_make_files_that_are_trained_on(own_file, tmp_p
         assert parts in capsys.readouterr().out
     (tmp_path / "mine.csv").write_text("\n".join(lines[:3]))
     assert read(tmp_path / "mine.csv").words == ("+", "1", "2", "3", "4", "5", "6", "7", "=")
+
+
+# How ``text FILE`` ends: what it prints leads to the weights, and the lines that it names work.
+
+
+def test_the_lines_that_it_ends_with_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    text = tmp_path / "own.txt"
+    text.write_text("\n\n".join(f"the {n} cats saw the {n + 1} dogs again" for n in range(60)))
+    options = "--context 16 --steps 4 --batch-size 8 --size extra_small --jobs 1"
+    assert cli.main(["text", str(text), *options.split()]) == 0
+    said = capsys.readouterr().out
+    names = re.findall(r"load_model\('(own_text/[0-9a-f]{16})'\)", said)
+    assert (
+        len(names) == 2
+        and "validation" in said
+        and "picture:" in said
+        and (tmp_path / "own/figures/own_text.png").exists()
+    )
+    assert {load_model(name).cfg.architecture for name in names} == {"decoder", "entp"}
+    command = shlex.split(re.search(r"python -m entp_lib (generate .+)", said)[1])
+    command[command.index("--prompt") + 1] = "the 7 cats"
+    assert cli.main([*command, "--tokens", "5"]) == 0
+    assert capsys.readouterr().out.startswith("the 7 cats")
+    assert cli.main(["generate", names[0], "--prompt", "the Ω"]) == 2
+    assert "'Ω': not among the" in capsys.readouterr().err
+    text.unlink()  # the tokenizer lies beside the weights
+    assert cli.main([*command, "--tokens", "5"]) == 0
+    assert capsys.readouterr().out.startswith("the 7 cats")

@@ -2,13 +2,17 @@
 
 import dataclasses
 import math
+from dataclasses import replace
 
 import pytest
+import torch
 
 from entp_lib.records.execution import run
-from entp_lib.tasks import build_task, generator_for
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.tasks import Counting, build_task, generator_for
+from entp_lib.tasks.base import Task
 from entp_lib.validation import ConfigError
-from entp_papers.entp import deciding
+from entp_papers.entp import deciding, pilot_runs
 
 
 def by_arm(runs):
@@ -70,3 +74,27 @@ def test_windows_are_the_authors_and_entp_draws_from_the_same_ones():
     assert (whole.inputs_BT == few.inputs_BT).all() and (few.wanted_BT.sum(0) > 0).all()
     with pytest.raises(ConfigError, match="drawn"):
         build_task("addition", {"drawn": 8})
+
+
+# The gates: what they plan is apart from every comparison, and they open where the rule says so.
+
+
+def test_a_gate_has_a_seed_that_no_comparison_has():
+    pilots = ("count3_long", "addition_four_digits", "match3_rates", "count3_gate")
+    for name in pilots:
+        assert {run.labels["seed"] for run in EXPERIMENTS[name].plan("overnight", 0)} == {pilot_runs.SEED}
+    others = [e for name, e in EXPERIMENTS.items() if name not in pilots]
+    assert all(run.labels["seed"] < pilot_runs.SEED for e in others for run in e.plan("overnight", 0))
+
+
+def test_drawn_prefixes_are_a_few_of_the_scored_ones_and_leave_the_sequences_alone():
+    whole = Counting(length=24, seed_length=8, symbols=24)
+    few: Task = replace(whole, drawn=4)
+    one, other = (task.batch(generator_for("cpu", 7), 500) for task in (whole, few))
+    assert torch.equal(one.inputs_BT, other.inputs_BT) and torch.equal(one.targets_BT, other.targets_BT)
+    assert other.wanted_BT.sum(1).eq(4).all() and not (other.wanted_BT & ~one.wanted_BT).any()
+    assert other.wanted_BT[:, 8:].any(0).all() and len({tuple(row) for row in other.wanted_BT.tolist()}) > 100
+    assert torch.equal(
+        few.batch(generator_for("cpu", 7), 5, evaluating=True).wanted_BT, one.wanted_BT[:5]
+    )  # evaluation scores all of them
+    assert few.reported_apart()["first_generated"].drawn == 0

@@ -4,9 +4,11 @@ import pytest
 
 from entp_lib.experiments import claims
 from entp_lib.experiments.budgets import compute_ratio
+from entp_lib.experiments.claims import judge
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.store import Record
 from entp_lib.tasks import InContext
+from entp_papers.entp.in_context import experiment as flat
 from entp_papers.entp.in_context import tables as in_context_tables
 from entp_papers.entp.in_context.baselines import baselines_study
 from entp_papers.entp.in_context.experiment import (
@@ -95,3 +97,55 @@ def test_models_that_have_learned_nothing_are_not_equal(made_up):
 
     assert verdict(0.91, 0.92) == ["uninformative"] and verdict(0.5, 0.5) == ["same direction"]
     assert verdict(0.8, 0.95) == ["not reproduced"] and verdict(0.95, 0.8) == ["same direction"]
+
+
+# Where curves in context end: flatness by fifths of the steps, late points, and what is said of a comparison.
+
+
+FIVE = range(5)
+COST = dict(steps=1, token_forwards=1, train_seconds=1.0, wall_seconds=1.0, peak_memory_bytes=1, device="x")
+
+
+def fake(arm="decoder", seed=0, function="linear", tier="overnight", errors=(0.5,) * 6, course=(1.0,) * 10, every=0):
+    """A record of a planned run with errors by point and a course of training errors, both over E[y²].
+
+    A point of the course every ``every`` steps, the last where the run ends; 0: at equal distances.
+    """
+    runs = IN_CONTEXT.plan(tier, 0)
+    wanted = dict(arm=arm, seed=seed, function=function)
+    (run,) = (run for run in runs if wanted.items() <= run.labels.items())
+    record = Record("in_context", 1, run.config, {}, {}, COST, labels=run.labels)
+    scale, steps = task_of(record).normaliser, run.config.train.steps
+    step = [*((i + 1) * (every or steps // len(course)) for i in range(len(course) - 1)), steps]
+    record.curves.update(step=step, train_loss=[e * scale for e in course])
+    scores = [e * scale for e in errors]
+    positions = list(range(1, 2 * len(errors), 2))
+    record.metrics.update(loss=sum(scores) / len(scores), loss_by_position=scores, position=positions, baseline={})
+    return record
+
+
+def falling(by: float) -> list[float]:
+    """A course whose last fifth is lower than the fourth by so much, after three fifths high up."""
+    return [0.9] * 6 + [0.4 + by] * 2 + [0.4] * 2
+
+
+def test_flat_is_a_mean_fall_over_seeds_of_at_most_a_hundredth():
+    def is_flat(*falls):
+        found = flat.flatness([fake(seed=s, course=falling(f)) for s, f in enumerate(falls)])
+        assert found["fall"].tolist() == pytest.approx(falls) and found["flat"].nunique() == 1
+        return bool(found["flat"].iloc[0])
+
+    assert is_flat(0.0, 0.019) and not is_flat(0.0, 0.021)  # no seed for itself
+    assert is_flat(0.0099) and not is_flat(0.0101) and is_flat(-0.3)  # a rise is no fall
+
+
+@pytest.mark.parametrize(("falls", "verdict"), [((0.0, 0.0), "same direction"), ((0.0, 0.02), "uninformative")])
+def test_arms_on_the_way_are_not_shown_to_be_level(falls, verdict):
+    """Figure 10 calls ENTP competitive: of where two curves end, those that still fall tell nothing."""
+    arms = zip(("decoder", "entp"), falls, strict=True)
+    records = [fake(arm, s, "tree", "quick", course=falling(by)) for arm, by in arms for s in FIVE]
+    (row,) = judge(measure(records), only_measured=True).to_dict("records")
+    assert (row["id"], row["verdict"]) == ("F10-tree", verdict)
+    assert row["why"] == ("too little trained to tell" if verdict == "uninformative" else "")
+    linear = [fake(arm, s, course=falling(0.02)) for arm in ("decoder", "entp") for s in FIVE]
+    assert all(m.informative for m in measure(linear))  # who is ahead on the way is what Figure 7's rows ask

@@ -5,15 +5,20 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
 
 from entp_lib.config import RunConfig, config_id
 from entp_lib.experiments.experiment import no_claims
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
+from entp_lib.tasks import Counting
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.tasks.triplets import triplet_label
 from entp_papers.entp import pairless
-from entp_papers.entp.pairless import COUNT3_BOUNDS, bounds_study
+from entp_papers.entp.pairless import COUNT3_BOUNDS, bounds_study, diagonal
+from entp_papers.entp.shortcut import probe
 
 
 def by_hand(prefixes, knows):
@@ -114,3 +119,44 @@ def test_every_task_that_a_verdict_rests_on_has_its_bound_stored():
                 asked.add(config_id(pairless.study_of(*task), COUNT3_BOUNDS.version))
     assert len(asked) >= 12
     assert asked <= {record.id for record in COUNT3_BOUNDS.stored(store, "quick")}
+
+
+# The probe for Count3's shortcut tells a model that counts the diagonal from one that does not.
+
+
+TASK = Counting(length=10, seed_length=4, symbols=10)
+
+
+class Answering(nn.Module):
+    """A model that answers every wanted prefix by a function of it."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, inputs_BT, wanted_BT, prompt_lengths_B=None):
+        rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
+        answers = [
+            self.answer(inputs_BT[b, : end + 1]) for b, end in zip(rows_N.tolist(), ends_N.tolist(), strict=True)
+        ]
+        return F.one_hot(torch.tensor(answers), TASK.vocab_size).float()
+
+
+def parity_of_the_diagonal(x_n):
+    return int(diagonal(x_n[None], x_n[-1:], len(x_n))) % 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "agreement", "accuracy"),
+    [
+        (lambda x: count3(x.tolist()), (1, 1), (1, 1)),
+        (parity_of_the_diagonal, (1, 1), (0.05, 0.5)),  # the shortcut alone: the parity always, the answer seldom
+        (lambda x: 0, (0.4, 0.6), (0.05, 0.5)),  # looks at nothing
+        (lambda x: (count3(x.tolist()) + 1) % 10, (0, 0.2), (0, 0.1)),
+    ],
+)
+def test_agreement_is_one_with_the_shortcut_and_chance_without(answer, agreement, accuracy):
+    found = probe(Answering(answer), TASK, 300)
+    assert agreement[0] <= found["parity_agreement"] <= agreement[1]
+    assert accuracy[0] <= found["token_accuracy"] <= accuracy[1]
+    assert found["position"] == [6, 8, 10] and 0.5 <= found["commonest"] < 0.7
