@@ -36,17 +36,6 @@ def test_opponents_compute_the_same_gradients(tiny, other):
         torch.testing.assert_close(found, grad, rtol=1e-9, atol=1e-12)
 
 
-def test_a_ratio_says_how_many_times_faster(monkeypatch):
-    """Seconds of the other over ours, in turn; memory as a share of the other's."""
-    clock = iter([1.0, 3.0, 2.0, 4.0, 1.0, 5.0])
-    monkeypatch.setattr(engine, "seconds", lambda step, device: next(clock))
-    growths = iter([2**22, 2**23])
-    monkeypatch.setattr(engine, "growth", lambda step, device: next(growths))
-    row = engine.compare(None, None, "cpu", 3)
-    assert (row["ratio_median"], row["ratio_min"], row["ratio_max"]) == (3.0, 2.0, 5.0)
-    assert row["peak_memory_ratio"] == 0.5 and row["seconds"] == 1.0
-
-
 @pytest.mark.parametrize("kind", ["record, looked at", "stories", "pronouns", "events"])
 def test_the_hammer_finds_nothing_malformed_that_is_used(kind, tmp_path):
     """Its quick kinds of file with all damage; the hammer itself takes minutes."""

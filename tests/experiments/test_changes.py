@@ -83,13 +83,6 @@ def test_every_run_is_changed_alike_and_nothing_else_is(length, width, steps):
         assert after.labels["changed"].startswith("task.length = ") and before.labels.items() <= after.labels.items()
 
 
-def test_runs_that_are_longer_stay_longer():
-    _, runs = wanted("in_context", train_steps=30)
-    steps = {run.config.steps for run in runs}
-    plain = {run.config.steps for run in EXPERIMENTS["in_context"].plan("quick", 1)}
-    assert steps == {round(n * 30 / min(plain)) for n in plain}
-
-
 @pytest.mark.parametrize(
     ("experiment", "tier", "changes"),
     [

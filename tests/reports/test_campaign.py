@@ -122,19 +122,6 @@ def test_operations_of_a_run_by_hand(small_run):
     assert extrapolation.training_operations(longer) == 2 * extrapolation.training_operations(decoder)
 
 
-def test_rows_are_for_tiers_without_records(store):
-    assert extrapolation.costs(store).empty  # no rate without quick runs
-    cost = {"train_seconds": 100.0, "steps": 1}
-    configs = COUNT3.configs("quick")
-    for config in configs:
-        store.save(sound(Record("count3", COUNT3.version, config, {}, {}, cost)))
-    table = extrapolation.costs(store).set_index(["experiment", "tier"])
-    assert set(table.index) == {("count3", "gpu"), ("count3", "paper")}
-    hours = float(table.loc[("count3", "gpu"), "core-hours"].replace(",", ""))
-    rate = extrapolation.tier_operations(COUNT3, "quick") / (100 * len(configs))
-    assert hours == pytest.approx(extrapolation.tier_operations(COUNT3, "gpu") / rate / 3600, abs=0.6)
-
-
 # How long runs will take is counted and measured before they start, and above an hour it is asked about.
 
 

@@ -149,21 +149,6 @@ def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger():
     assert apart == {}
 
 
-def test_what_remains_of_all_intervals_together():
-    """Three intervals of five pairs: one far from zero, one that excludes it only alone, one open."""
-    table = rows()
-    given = {"F2-sequences": (0.001, 0.2), "T2-tokens": (-0.1, 0.1), "F2-tokens": (0.099, 0.101)}
-    for claim, (low, high) in given.items():
-        table.loc[table["id"] == claim, ["our_value", "low", "high", "seeds"]] = [(low + high) / 2, low, high, 5]
-    said = comparisons.together(comparisons.comparisons(table))
-    assert said == (
-        "3 intervals, 2 of which exclude zero; by Holm's correction for all of them 1 remain: "
-        "Count3, single tokens (equal steps)"
-    )
-    table.loc[table["id"] == "F2-tokens", "seeds"] = 4  # too few to conclude
-    assert comparisons.together(comparisons.comparisons(table)).startswith("2 intervals, 1 of which")
-
-
 # What the ledger names as a row's records is what the row rests on: they alone give the same values again.
 
 

@@ -1,6 +1,5 @@
 """CLUTRR: reading the published files, prompts, what is left out, and that filling changes nothing."""
 
-import dataclasses
 import itertools
 import re
 import sys
@@ -12,7 +11,6 @@ import pandas as pd
 import pytest
 import torch
 
-from entp_lib import paths
 from entp_lib.config import ARCHITECTURES
 from entp_lib.corpora.tokenizers import Bytes
 from entp_lib.tasks import Clutrr, family_stories, generator_for, kinship
@@ -21,7 +19,6 @@ from entp_lib.tasks.family_stories import TEMPLATES, Family
 from entp_lib.tasks.kinship import COMPOSED, INVERSE, KIND_OF, KINDS
 from entp_lib.validation import ConfigError
 
-SHARED = paths.root().parent / "shared" / "data"
 SMALL = dict(n_train=60, longest_train=3, longest_test=5)
 
 
@@ -186,17 +183,6 @@ def test_without_library_or_network_the_embedded_stories_are_named(monkeypatch, 
         module.published("train")
 
 
-def test_the_hub_and_files_are_read_alike(monkeypatch, files):
-    table = pd.DataFrame(ROWS, columns=module.COLUMNS)
-    rows = types.SimpleNamespace(to_pandas=lambda: table)
-    monkeypatch.setattr(module, "library", lambda *_: types.SimpleNamespace(load_dataset=lambda *a, **k: rows))
-    monkeypatch.setattr(module, "HUB_EXAMPLES", {"train": len(ROWS), "test": len(ROWS)})
-    assert module.published("train") == module.from_csv(files(table), "train")
-    with pytest.raises(ConfigError, match="CLUTRR/v1, test"):
-        module.published("test")  # as many as there should be, but others
-    monkeypatch.undo()
-
-
 def test_prompts_that_are_too_long_are_left_out_and_counted():
     task = Clutrr(**SMALL, max_tokens=160)
     assert max(map(len, task.encoded("train").chains)) <= 160 and len(texts(task)) == 60
@@ -204,21 +190,6 @@ def test_prompts_that_are_too_long_are_left_out_and_counted():
     assert facts["examples"] + facts["left out"]["too many tokens"] == 128 and facts["examples"] < 128
     with pytest.raises(ConfigError, match="n_train"):
         Clutrr(**SMALL, max_tokens=70).examples("train")
-
-
-@pytest.mark.skipif(not (SHARED / "clutrr_test.csv").exists(), reason="the published files are not here")
-def test_the_published_files_have_what_the_authors_report():
-    """2,817 validation items after filtering, and chains up to 4 and 10."""
-    source = str(SHARED / "clutrr_{part}.csv")
-    found = {part: module.from_csv(source, part) for part in ("validation", "test")}
-    assert {part: module.checksum(examples) for part, examples in found.items()} == module.HUB_CHECKSUMS
-    assert all(len(examples) == module.HUB_EXAMPLES[part] for part, examples in found.items())
-    assert sum(e.answer in module.RELATIONS for e in found["validation"]) == 2817
-    assert [sorted({e.chain for e in part}) for part in found.values()] == [[2, 3, 4], list(range(2, 11))]
-    assert found["validation"][0].prompt.endswith("having her braids pulled. June is Nicolas's")
-    task = Clutrr(source, "authors", max_tokens=1024, part="test")
-    assert task.count("validation") == 2817
-    assert dataclasses.replace(task, part="train").test() == task
 
 
 # Kinship: the algebra agrees with family trees, and a story's answer follows from its sentences alone.

@@ -2,7 +2,6 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -97,16 +96,6 @@ def test_the_largest_library_lies_where_recall_ends():
     metrics, curves = memory.largest_library_study({**MODEL, **small}, schedule, [2, 4, 400, 500, 600], runs=2)
     assert metrics["bounded"] and metrics["best"] in (2, 4) and curves["size"] == [2, 4, 400, 500]
     assert curves["right"][0] == 2 and curves["right"][2] < 400
-
-
-def test_shatter_counts_the_runs_that_got_there_and_fits_only_what_spreads(monkeypatch):
-    metrics, curves = memory.shatter_study(MODEL, dict(epochs=150, batch_size=16, rate=1e-2), library=6, runs=60)
-    assert metrics["unfinished"] == 60 - len(curves["epochs"]) < 10
-    assert metrics["fit"]["mean"] == pytest.approx(sum(curves["epochs"]) / len(curves["epochs"]))
-    even = SimpleNamespace(ended_R=torch.full((60,), 7), best_R=torch.full((60,), 6))
-    monkeypatch.setattr(memory, "train", lambda *_: even)
-    metrics, curves = memory.shatter_study(MODEL, dict(epochs=9, batch_size=16), library=6, runs=60)
-    assert metrics["fit"] is None and metrics["moments"] is None and curves["epochs"] == [7] * 60
 
 
 test_mistakes_are_named = named(

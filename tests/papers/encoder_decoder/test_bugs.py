@@ -14,7 +14,6 @@ from entp_papers.encoder_decoder import computing
 from entp_papers.encoder_decoder.bugs import LENGTH, Bug, drawn_attention, influence, tokens_mix
 from entp_papers.encoder_decoder.computing import (
     brute_force,
-    coordinates_study,
     costs_study,
     counted_total,
     last_logits,
@@ -178,11 +177,3 @@ def test_entp_without_positions_does_not_know_the_order_of_the_past():
     model = model_of("entp", positions="none")  # the last token is not one of the past
     one, two = (last_logits(model, torch.tensor([[3, 1, *end]])) for end in ((4, 5), (5, 4)))
     assert (one - two).abs().max() > 1e-3
-
-
-def test_a_whole_decoder_needs_no_mask_and_the_error_falls_with_the_constant():
-    metrics, rows = coordinates_study([5.0, 10.0, 20.0], [6], 2)
-    errors = [e for p, e in zip(rows["precision"], rows["apart"], strict=True) if p == "fp64"]
-    assert errors[0] > errors[1] > errors[2] > 0
-    assert metrics["coordinates"]["6"] < 1e-12 and metrics["coordinates"]["5"] < 1e-12
-    assert metrics["coordinates"]["4"] > 1e-3

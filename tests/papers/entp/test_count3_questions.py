@@ -14,7 +14,6 @@ from entp_lib.experiments.claims import judge
 from entp_lib.experiments.experiment import select
 from entp_lib.experiments.frames import published
 from entp_lib.models import costs
-from entp_lib.records.store import Record
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3 as count3_of
@@ -22,7 +21,7 @@ from entp_lib.validation import ConfigError
 from entp_papers.entp import count3_questions, full_layers, logged
 from entp_papers.entp.count3_sets import repeats_study, seen
 from entp_papers.entp.full_layers import SAME_FORWARDS, SAME_STEPS
-from entp_papers.entp.logged import AUTHORS_LOG, logged_study, ratios, spent
+from entp_papers.entp.logged import logged_study
 
 
 def fake(run, course, sequence, by_n):
@@ -184,18 +183,6 @@ def test_what_has_come_up_is_counted_up_to_the_order_that_changes_nothing():
 # The authors' logs in steps and in compute: their steps, what a step costs, and what the ledger says of both.
 
 
-def logged_records(steps=None):
-    """Records of every pair; ``steps``: (decoder's, ENTP's) to each score, in place of the logged ones."""
-    runs, made = AUTHORS_LOG.plan("quick"), []
-    for run in runs:
-        curves = {"level": [0.1, 0.2], "decoder": [100, 200], "entp": [50, None]}
-        if steps:
-            curves |= {"decoder": [steps[0]] * 2, "entp": [steps[1]] * 2}
-        metrics = {"decoder": {"step": 10}, "entp": {"step": 200}}
-        made.append(Record("authors_log", 1, run.config, metrics, curves, {}))
-    return AUTHORS_LOG.labelled(made, runs)
-
-
 def test_the_steps_of_count3_lie_on_the_thinned_log():
     """The two tables of one log: at the step to a level the thinned curve has it, up to an evaluation's noise."""
     steps, curves = published("entp", "logged_steps"), published("entp", "count3_curves")
@@ -219,12 +206,3 @@ def test_a_steps_multiply_adds_are_those_of_the_counter():
 def test_a_pair_that_is_not_logged_is_refused_in_a_line():
     with pytest.raises(ConfigError, match="task = 'count3', model = 'small': not among the authors' logged pairs"):
         logged_study("count3", "small")
-
-
-def test_ratios_are_of_scores_that_both_reach():
-    record = logged_records()[0]
-    found = spent(record)
-    assert found["ratio"].dropna().to_numpy().tolist() == [[2.0, 10.0]]
-    assert found.loc[0.2, ("multiply-adds", "decoder")] == 2000 and np.isnan(found.loc[0.2, ("steps", "entp")])
-    row = ratios(logged_records()).loc[("count3", "medium")]
-    assert row.tolist() == [1, "2.0 to 2.0", "10.0 to 10.0"]

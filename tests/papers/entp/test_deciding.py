@@ -1,7 +1,6 @@
 """Runs that decide: equal budgets, a gate that ends where it should, and ratios of steps read at equal loss."""
 
 import dataclasses
-import math
 from dataclasses import replace
 
 import pytest
@@ -17,27 +16,6 @@ from entp_papers.entp import deciding, pilot_runs
 
 def by_arm(runs):
     return {r.labels["arm"]: r.config for r in runs}
-
-
-def test_a_run_that_never_has_the_sequences_counts_with_its_end(store):
-    runs = deciding.plan_match3_end("smoke", 1)
-    made = [dataclasses.replace(run(r.config, 1, store=store), labels=r.labels) for r in runs]
-    curve = made[0].curves["sequence_accuracy"]
-    low, high = (
-        dataclasses.replace(made[0], curves=made[0].curves | {"sequence_accuracy": c})
-        for c in ([0.0] * len(curve), [1.0] * len(curve))
-    )
-    times = deciding.times_to([low, high])
-    assert times["reached"].tolist() == [False, True]
-    assert times["log_steps"].tolist() == [math.log(made[0].curves["step"][i]) for i in (-1, 0)]
-    whole = deciding.training_operations(made[0].config)
-    assert math.exp(times["log_operations"][0]) == pytest.approx(whole)
-    assert {m.claim for m in deciding.measure_match3(made)} == {
-        "T2-end",
-        "T2-end-operations",
-        "T2-end-speed",
-        "T2-end-cost",
-    }
 
 
 def test_a_run_ends_at_its_loss(small_run, store):

@@ -162,20 +162,6 @@ def test_scores_are_the_likelihood_of_the_rest_given_each_option(model, architec
         assert row.chosen == (1 if row.option1 >= row.option2 else 2) and row.right == (row.chosen == item.answer)
 
 
-@pytest.mark.parametrize("architecture", ["decoder", "entp"])
-def test_what_is_too_long_is_scored_by_the_last_tokens_that_fit(model, architecture):
-    """By hand, a token at a time, from the hundred bytes before it."""
-    item, subject = Item("Ann said " + "a" * 90 + " _ ran.", "x", "yy", 1), model(architecture)
-    table = module.scores(subject, [item, Item("The _ ran.", "dogs", "dog", 2)], Bytes())
-    assert table["cut"].tolist() == [True, False]
-    for column, option in (("option1", "x"), ("option2", "yy")):
-        text, rest = item.until(option) + item.rest, len(item.rest)
-        expected = sum(
-            by_hand(subject, text[max(0, end - 100) : end], text[end]) for end in range(len(text) - rest, len(text))
-        )
-        assert table.loc[0, column] == pytest.approx(expected, rel=1e-5)
-
-
 def test_embedded_items_are_balanced_and_decided_by_their_last_words():
     items = module.embedded()
     assert len(items) >= 100 and len({i.sentence for i in items}) == len(items)

@@ -5,31 +5,15 @@ import pytest
 from entp_lib.experiments import claims
 from entp_lib.experiments.budgets import compute_ratio
 from entp_lib.experiments.claims import judge
-from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.store import Record
 from entp_lib.tasks import InContext
 from entp_papers.entp.in_context import experiment as flat
-from entp_papers.entp.in_context import tables as in_context_tables
 from entp_papers.entp.in_context.baselines import baselines_study
 from entp_papers.entp.in_context.experiment import (
     IN_CONTEXT,
-    IN_CONTEXT_BASELINES,
-    IN_CONTEXT_SETTINGS,
     measure,
-    table,
     task_of,
 )
-
-
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory):
-    """The records of all three experiments at the smoke tier."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ENTP_RESULTS", str(tmp_path_factory.mktemp("results")))
-        patch.delenv("ENTP_RECORDS", raising=False)
-        parameters = NotebookParameters(tier="smoke", jobs=1)
-        experiments = (IN_CONTEXT, IN_CONTEXT_SETTINGS, IN_CONTEXT_BASELINES)
-        return [e.collect(parameters).complete for e in experiments]
 
 
 @pytest.fixture
@@ -63,21 +47,6 @@ def test_the_papers_token_forwards():
     """20 and 51 for one of a decoder, at 40 and at 101 points."""
     assert compute_ratio(InContext()) == pytest.approx(1600 / 79)
     assert compute_ratio(InContext("tree", points=101)) == pytest.approx(51, abs=0.3)
-
-
-def test_excess_is_over_the_learner_on_the_same_prompts(smoke):
-    runs, _, studies = smoke
-    found = in_context_tables.excess(runs, studies)
-    assert found["excess"].notna().all()
-    assert set(found[found["function"] == "sparse"]["over"]) == {"least squares", "Lasso, α = 0.01"}
-    row = found[(found["function"] == "linear") & (found["arm"] == "entp") & (found["seed"] == 1)].iloc[0]
-    (study,) = [r for r in studies if task_of(r).function == "linear" and r.config.data_seed == 1]
-    theirs = study.curves["standard | least squares"]
-    ours = table(runs).query("function == 'linear' and arm == 'entp' and seed == 1")["error"].item()
-    assert row["over"] == "least squares" and row["excess"] == pytest.approx(ours - sum(theirs) / len(theirs))
-    tree = in_context_tables.references(studies, "tree")
-    means = in_context_tables.learners_by_examples(studies).query("function == 'tree'").groupby("arm")["error"].mean()
-    assert tree == (means.idxmin(),)
 
 
 def test_least_squares_knows_nothing_of_an_orthogonal_query():

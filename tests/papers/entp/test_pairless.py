@@ -84,13 +84,6 @@ def test_the_bound_of_match3_knows_what_one_element_decides(anchor):
     assert drawn["loss"] < found["loss"] + 0.01 < drawn["held_out_loss"] + 0.02
 
 
-def test_a_simulation_of_few_sequences_flatters_itself_and_says_so():
-    exact, few = (bounds_study("counting", dict(length=8, seed_length=4, symbols=8), n)[0] for n in (0, 300))
-    few, exact = few["pairless"], exact["pairless"]
-    assert few["token_accuracy"] - 0.02 > exact["token_accuracy"] > few["held_out_token_accuracy"]
-    assert few["loss"] < exact["loss"] < few["held_out_loss"]
-
-
 def test_a_chain_of_thought_asks_for_count3_of_drawn_prompts():
     prefixes = {n: [(x, count3(x)) for x in itertools.product(range(4), repeat=n)] for n in (2, 3, 4)}
     wanted = by_hand(prefixes, lambda x: (sum((2 * x_i + x[-1]) % len(x) == 0 for x_i in x), x[-1]))

@@ -74,15 +74,3 @@ def test_stored_answers_agree_with_the_records():
         assert sum(shares) / len(shares) == pytest.approx(model["token_accuracy"], abs=0.01)
         if model["run"] in runs:
             assert model["token_accuracy"] == runs[model["run"]].metrics["token_accuracy"]
-
-
-def test_stored_attention_is_of_every_prefix_and_causal_where_it_must_be():
-    table = playing.stored("attention")
-    for model in table["models"]:
-        assert len(model["maps"]) == len(table["tokens"])
-        for n, layers in enumerate(model["maps"], 1):
-            for heads in layers:
-                for rows in heads:
-                    assert len(rows) == n and all(abs(sum(row) - 100) <= n for row in rows)
-                    if model["name"] == "decoder":
-                        assert not any(v for i, row in enumerate(rows) for v in row[i + 1 :])

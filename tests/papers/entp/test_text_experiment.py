@@ -77,16 +77,6 @@ def test_minima_and_differences_are_those_of_the_curves(records):
     assert tables.gaps(records, smoothed=2)["Table 8, lowest"].tolist() == pytest.approx([2.2 - 2.15])
 
 
-def test_each_claim_is_measured_on_its_own_arms(records):
-    measured = {m.claim: m for m in OPENWEBTEXT.measure(records)}
-    values = {name: m.values[0] for name, m in measured.items()}
-    assert values == pytest.approx({"T3-loss": -0.1, "T3-train": 0.3, "T3-last": -0.1})
-    assert [len(m.records) for m in measured.values()] == [2, 2, 2]
-    assert {m.remark for m in measured.values()} == {"both trained on 8 of 32 positions"}
-    assert not any(m.paper_settings for m in measured.values())
-    assert OPENWEBTEXT.measure([]) == []
-
-
 def test_the_published_tables_agree_with_each_other():
     """Perplexities are those of the losses, Table 3 is the mean of Table 7, and the log of seed 1 explains both."""
     table = published("entp", "openwebtext")

@@ -66,15 +66,6 @@ def test_learning_and_algorithms_equal_torch(found):
     assert power["sine"] == pytest.approx([(1 - cosine**2) ** 0.5 for cosine in power["cosine"]], abs=1e-6)
 
 
-def test_multiplication_and_speed(found):
-    metrics, curves = found["multiply"]
-    assert metrics["product"] == 6 and len(curves["memory"]) == metrics["steps"] + 1
-    assert len(curves["attends"][1]) == len(metrics["heads"]) == 4
-    speed = found["speed"][1]
-    assert set(speed["form"]) == {"dense", "sparse", "sparse, restricted", "numpy"}
-    assert min(speed["passes_per_second"]) > 0
-
-
 def test_squares_by_depth_and_by_attention():
     """A network of k levels errs by 4^-(k + 1); two layers of attention by δ with one head, by δ² with two."""
     x = np.linspace(0, 1, 4097)
