@@ -83,18 +83,6 @@ def test_counted_costs_are_what_is_computed(full, monkeypatch):
     assert counter.get_total_flops() // 2 == costs.training_pass(cfg, lengths, 12)
 
 
-def test_costs_lie_between_those_of_the_neighbours():
-    base = ModelConfig("entp", 6, 2, 32, 11, 64)
-    depths = [base.with_full_layers(k) for k in (0, 2, 3, 4, 5, 6)]
-    tokens = [costs.next_token(cfg, 40) for cfg in depths]
-    assert tokens == sorted(tokens)
-    assert tokens[0] == costs.decoder_token(base, 40) and tokens[-1] == costs.encoder_token(base, 40)
-    passes = [costs.training_pass(cfg, range(1, 65), 64) for cfg in depths]
-    assert passes[-1] == costs.entp_fast(base, range(1, 65), 64) and passes[1:] == sorted(passes[1:])
-    kept = [costs.persistent_entries(cfg, 10) for cfg in depths]
-    assert kept == [6 * 640, 4 * 640 + 320, 3 * 640 + 320, 2 * 640 + 320, 640 + 320, 0]
-
-
 # Three ways of attending among packed prefixes: one function.
 
 

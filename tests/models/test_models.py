@@ -360,14 +360,6 @@ def test_prefix_decoder_between_its_neighbours(small_model):
         assert not torch.allclose(prefix(x, only(6, x), 5 * ones), other(x, only(6, x)))
 
 
-def test_prefix_decoder_does_not_look_past_the_prompt(small_model):
-    """Position 4, for rows whose prompts end there or before, when later tokens change."""
-    model, x = small_model("prefix_decoder"), tokens()
-    later, prompts = x.clone(), torch.tensor([5, 3, 1])
-    later[:, 5:] = (later[:, 5:] + 1) % 11
-    torch.testing.assert_close(model(x, only(4, x), prompts), model(later, only(4, x), prompts), rtol=0, atol=1e-12)
-
-
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=4))
 def test_token_forwards_is_the_length_of_all_wanted_prefixes(rows):
     wanted = torch.tensor(rows)
@@ -411,22 +403,6 @@ def test_models_are_gpt2_with_their_own_masks(gpt2):
         wanted[row, n - 1 :] = True
     found = ours["prefix_decoder"](x, wanted, torch.tensor([5, 2]))
     torch.testing.assert_close(found, theirs(x, attention_mask=added).logits[wanted], **near)
-
-
-def test_hybrid_has_a_causal_first_layer_and_is_entp_after(small_model):
-    """Its first layer's states do not move with later tokens; with two layers it is a decoder."""
-    x = tokens()
-    hybrid, decoder = small_model("hybrid", n_layers=2), small_model("decoder", n_layers=2)
-    torch.testing.assert_close(hybrid(x, everywhere(x)), decoder(x, everywhere(x)))
-    hybrid = small_model("hybrid", n_layers=3)
-    first = hybrid.blocks[0](hybrid.embed(x), causal=True)
-    by_hand = entp.reference(hybrid.blocks[1:], first, everywhere(x))
-    torch.testing.assert_close(hybrid(x, everywhere(x)), hybrid.head(hybrid.ln_f(by_hand)))
-    for other in ("decoder", "entp"):
-        assert not torch.allclose(hybrid(x, only(4, x)), small_model(other, n_layers=3)(x, only(4, x)))
-    fast = hybrid(x, everywhere(x))
-    hybrid.entp_method = "reference"
-    torch.testing.assert_close(hybrid(x, everywhere(x)), fast)
 
 
 @pytest.mark.parametrize(
