@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from entp_lib.config import (
     config_id,
     to_dict,
 )
-from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters
+from entp_lib.experiments.parameters import notebook_parameters
 from entp_lib.validation import ConfigError, from_dict
 
 MODEL = dict(architecture="entp", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4)
@@ -174,22 +175,6 @@ def test_curves_are_limited_to_300_points():
         TrainConfig(steps=3001, eval_every=10)
 
 
-def test_notebook_parameters_ignore_what_is_no_plain_value():
-    other = {"math": math, "f": print, "C": ModelConfig, "_i": "x", "__name__": "m", "In": [], "Out": {}}
-    found = notebook_parameters({**DEFAULTS, "seeds": 3, **other})
-    assert found == NotebookParameters(seeds=3)
-
-
-def test_a_notebook_may_have_parameters_of_its_own():
-    @dataclasses.dataclass(frozen=True)
-    class Own(NotebookParameters):
-        threshold: float = 0.5
-
-    assert notebook_parameters({**DEFAULTS, "threshold": 1}, Own).threshold == 1.0
-    with pytest.raises(ConfigError, match="unknown parameter 'threshold'"):
-        notebook_parameters({**DEFAULTS, "threshold": 1})
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -205,11 +190,6 @@ def test_a_notebook_may_have_parameters_of_its_own():
 def test_notebook_mistakes_are_named(change, message):
     with pytest.raises(ConfigError, match=message):
         notebook_parameters({**DEFAULTS, **change})
-
-
-def test_a_missing_notebook_parameter_is_named():
-    with pytest.raises(ConfigError, match="lacks jobs"):
-        notebook_parameters({k: v for k, v in DEFAULTS.items() if k != "jobs"})
 
 
 def test_a_field_that_came_later_leaves_old_names_alone(small_run):
@@ -246,3 +226,44 @@ def test_a_longer_schedule_has_no_more_points_than_a_record_holds():
     for ratio in (0, math.nan, math.inf, -1):
         with pytest.raises(ConfigError, match="ratio = "):
             TrainConfig(steps=3).lengthened(ratio)
+
+
+# The table of architectures, and how many layers of a configuration are full.
+
+
+def config(architecture="entp", n_layers=4, **rest):
+    return ModelConfig(architecture, n_layers, 2, 16, 7, 9, **rest)
+
+
+def test_full_layers_by_architecture():
+    found = {name: [config(name, n).recomputed_layers for n in (1, 2, 4)] for name in ARCHITECTURES}
+    assert found == {"decoder": [0, 0, 0], "prefix_decoder": [0, 0, 0], "entp": [1, 2, 4], "hybrid": [0, 1, 3]}
+    assert [name for name in ARCHITECTURES if config(name).open_prompt] == ["prefix_decoder"]
+
+
+@given(layers=st.integers(2, 9), data=st.data())
+def test_a_number_of_full_layers_has_one_configuration(layers, data):
+    """None is the decoder, all is ENTP, and what lies between survives being written and read."""
+    base, full = config(n_layers=layers), data.draw(st.integers(0, layers).filter(lambda n: n != 1))
+    found = base.with_full_layers(full)
+    assert found.recomputed_layers == full
+    assert from_dict(ModelConfig, asdict(found)) == found
+    assert found.architecture == ("decoder" if full == 0 else "entp" if full == layers else "hybrid")
+    if full in (0, layers):
+        assert found == replace(base, architecture=found.architecture)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "full", "message"),
+    [
+        ("hybrid", 1, "full_layers = "),
+        ("hybrid", 4, "full_layers = "),
+        ("entp", 3, "full_layers = "),
+        ("decoder", 2, "full_layers = "),
+        ("hybrid", 2.0, "full_layers = "),
+        ("hybird", None, "architecture = "),
+    ],
+)
+def test_what_an_architecture_cannot_have_is_named(architecture, full, message):
+    with pytest.raises(ConfigError, match=message):
+        config(architecture, full_layers=full)

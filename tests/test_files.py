@@ -1,14 +1,12 @@
 """Files: what is not what it should be is named in one line, and what killed processes leave is removed."""
 
-import logging
 import os
-import threading
 import time
 
 import pytest
 
 from entp_lib import files
-from entp_lib.files import locked, read_json_lines, read_table, read_text, remove_stale
+from entp_lib.files import read_json_lines, read_table, read_text, remove_stale
 from entp_lib.validation import ConfigError
 
 TABLE = "id,value\na,1\nb,2\n"
@@ -101,32 +99,3 @@ def test_only_what_is_old_is_removed(tmp_path):
     remove_stale(tmp_path, ".*")
     assert set(tmp_path.iterdir()) == {*kept, busy, tmp_path / ".link"}
     remove_stale(tmp_path / "missing", ".*")
-
-
-def test_whoever_waits_for_a_lock_says_so(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(files, "PATIENCE_SECONDS", 0.05)
-    got = []
-
-    def second():
-        with locked(tmp_path / "a.lock", "it makes x"):
-            got.append("second")
-
-    with caplog.at_level(logging.WARNING), locked(tmp_path / "a.lock", "it makes x"):
-        thread = threading.Thread(target=second)
-        thread.start()
-        thread.join(0.5)
-        assert got == [] and "waiting for another process: it makes x" in caplog.text
-    thread.join()
-    assert got == ["second"]
-
-
-def test_a_table_whose_rows_are_longer_than_its_first_line_is_refused(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text("a,b\n1,2,3\n4,5,6\n")
-    with pytest.raises(ConfigError, match="more cells than columns"):
-        read_table(path, ["a"])
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(ConfigError, match="lacks the columns z"):
-        read_table(path, ["a"], unique="z")
-    path.write_text("a,b\n")
-    assert read_table(path, ["a", "b"]).empty

@@ -11,9 +11,7 @@ import pytest
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
-from entp_lib.config import config_id
-from entp_lib.records.store import Store, checksum
-from entp_lib.registry import EXPERIMENTS
+from entp_lib.records.store import checksum
 from entp_lib.reports import ledger
 
 
@@ -105,17 +103,6 @@ def test_foreign_results_are_looked_at_before_they_are_copied(results, capsys, t
     assert len(told) == 2 and path.stem in told[0] and "7.5" in told[0] and "no regular file" in told[1]
     assert last.endswith("records are sound, 2 are not") and cli.main(["records"]) == 0
     assert cli.main(["records", str(other / "records")]) == 2
-
-
-def test_listing_counts_what_is_not_whole(results, capsys):
-    experiment, store = EXPERIMENTS["count3"], Store(results)
-    configs = experiment.configs("quick")
-    assert experiment.missing(store, "quick") == []
-    store.path("count3", config_id(configs[3], experiment.version)).unlink()
-    assert experiment.missing(store, "quick") == [configs[3]]
-    assert cli.main(["run", "--list"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.split()[1:2] == ["count3"]]
-    assert f"quick ({len(configs) - 1} of {len(configs)}), overnight" in line and line.endswith("unknown")
 
 
 CLAIMS = {

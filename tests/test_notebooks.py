@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from entp_lib import paths
-from entp_lib.experiments import claims, png_files
+from entp_lib.experiments import png_files
 from entp_lib.experiments.parameters import OPTIONAL, NotebookParameters
 from entp_lib.reports import launcher, parameters, readme, vega
 from entp_lib.reports.execution import Job, execute
@@ -127,18 +127,6 @@ def test_every_figure_it_saves_is_there(path):
     assert saved and all(name.startswith(path.stem[:2]) for name in saved)
     for name in saved:
         assert all((paths.figures() / f"{name}.{suffix}").stat().st_size > 1000 for suffix in ("png", "svg"))
-
-
-def test_every_attempted_claim_points_at_a_heading():
-    """A claim with a notebook of its own names the section in which it is looked at."""
-    for claim in claims.reference_claims().itertuples():
-        path = paths.notebooks() / f"{claim.notebook}.ipynb"
-        if not path.exists():
-            continue
-        cells = nbformat.read(path, as_version=4).cells
-        headings = [line[3:] for c in cells for line in c.source.splitlines() if line.startswith("## ")]
-        assert claim.section in headings, f"{claim.id}: {path.name} has no section {claim.section!r}"
-        assert claims.link(claim.id).startswith(f"[{paths.number_of(path.stem)}](<notebooks/{path.name}#")
 
 
 def test_every_figure_belongs_to_a_notebook_and_names_its_records():

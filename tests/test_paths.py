@@ -1,6 +1,10 @@
 """Places: found from the package in its repository; without it the library works and says where results may go."""
 
+import ast
+import importlib.metadata as metadata
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,29 +70,124 @@ def test_commands_that_need_the_repository_say_so(installed):
         assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
-def test_nothing_but_the_package_is_installed():
-    settings = tomllib.loads((paths.root() / "pyproject.toml").read_text(encoding="utf-8"))
-    assert settings["tool"]["setuptools"]["packages"]["find"]["include"] == ["entp_lib*", "entp_papers*"]
+# Where people click: the container's and Binder's files say what both need, and name what there is.
 
 
-def test_in_the_repository_the_folders_are_there(monkeypatch, tmp_path):
-    monkeypatch.delenv("ENTP_RESULTS", raising=False)
-    assert paths.results().is_dir() and paths.notebooks().is_dir() and paths.reference().is_dir()
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    assert paths.results() == tmp_path and paths.reference().is_dir()
+def test_the_container_makes_the_environment_and_runs_python_as_the_shell_scripts_do():
+    settings = json.loads((paths.root() / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
+    assert re.search(r"python:3\.1[1-9]", settings["image"])
+    script, test = settings["postCreateCommand"].split()
+    assert os.access(paths.root() / script, os.X_OK) and (paths.root() / test).exists()
 
 
-def test_a_link_that_leads_nowhere_is_shown_as_itself(tmp_path):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert paths.relative(tmp_path / "loop") == str(tmp_path / "loop")
-    assert paths.relative(paths.root() / "README.md") == "README.md"
+def test_binder_installs_the_pinned_packages():
+    folder = paths.root() / ".binder"
+    named = re.search(r"^-r (.+)$", (folder / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    assert (folder / named).resolve() == paths.root() / "requirements.txt"
+    assert re.fullmatch(r"python-3\.1[1-9]\n", (folder / "runtime.txt").read_text(encoding="utf-8"))
+    assert os.access(folder / "postBuild", os.X_OK)
 
 
-def test_places_named_from_the_working_directory_stay_where_they_are(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(paths.NEW_FIGURES_VARIABLE, "drawn")
-    assert paths.new_figures() == tmp_path / "drawn"
-    monkeypatch.setattr(paths, "has_repository", lambda: False)
-    monkeypatch.delenv("ENTP_RESULTS", raising=False)
-    monkeypatch.setenv(paths.HOME_VARIABLE, "home")
-    assert paths.results() == tmp_path / "home" / "results"
+# What is imported is declared, what gets installed is pinned, and records need no Jupyter.
+
+
+PROJECT = tomllib.loads((paths.root() / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+# A Linux wheel of torch names these itself, in the versions it was built with; a CPU build has none.
+OF_TORCH = re.compile(r"(cuda|nvidia)-|triton$|setuptools$")
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def required(lines) -> list[str]:
+    """Names of the distributions in requirement lines, without extras, versions and markers."""
+    return [normal(re.match(r"[\w.-]+", line)[0]) for line in lines]
+
+
+def pinned() -> dict[str, list[str]]:
+    """The versions that requirements.txt names; more than one where Pythons differ."""
+    found: dict[str, list[str]] = {}
+    for line in (paths.root() / "requirements.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith(("#", "-e ")):
+            name, version = re.fullmatch(r"([\w.-]+)==([\w.]+)(?: ; .+)?", line).groups()
+            found.setdefault(normal(name), []).append(version)
+    return found
+
+
+def third_party(folder: str) -> set[str]:
+    """Distributions whose modules the Python files of a folder import, anywhere in them."""
+    modules = set()
+    for path in (paths.root() / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules.add(node.module.partition(".")[0])
+    installed = metadata.packages_distributions()
+    named = {normal(d) for m in modules - sys.stdlib_module_names for d in installed.get(m, [m])}
+    own = {normal(path.stem) for path in (paths.root() / "tests").glob("*.py")}
+    return named - own - {"entp-lib", "entp-papers", "benchmarks"}
+
+
+def installed_with(names) -> dict[str, str]:
+    """Every installed distribution that the named ones need here, with its version."""
+    found, todo = {}, list(names)
+    while todo:
+        name = todo.pop()
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:  # for another platform, or of an extra that is not asked for
+            continue
+        if name not in found:
+            found[name] = distribution.version
+            todo += required(line for line in distribution.requires or [] if "extra ==" not in line)
+    return found
+
+
+def test_everything_that_is_installed_is_pinned_to_its_version():
+    names = required([*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["development"]])
+    here = {n: v for n, v in installed_with(names).items() if not OF_TORCH.match(n)}
+    wrong = {name: version for name, version in here.items() if version.partition("+")[0] not in pinned().get(name, [])}
+    assert len(here) > 50 and not wrong, "run tools/pin.sh, then ./run_tests.sh, which installs what it wrote"
+
+
+@pytest.mark.parametrize(
+    ("folder", "extras"),
+    [
+        ("entp_lib", ["notebooks", "language", "cluster", "pretrained", "site"]),
+        ("entp_papers", ["notebooks", "language", "cluster", "pretrained", "site"]),
+        ("tests", list(EXTRAS)),
+        ("benchmarks", list(EXTRAS)),
+    ],
+)
+def test_what_is_imported_is_declared(folder, extras):
+    declared = required([*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])])
+    assert third_party(folder) <= set(declared)
+
+
+def test_records_are_computed_without_jupyter_or_figures():
+    """A bare GPU server has the library's own dependencies and nothing else."""
+    only_for_notebooks = set(required(EXTRAS["notebooks"] + EXTRAS["development"])) - set(
+        installed_with(required(PROJECT["dependencies"]))
+    )
+    blocked = [m for m, ds in metadata.packages_distributions().items() if {normal(d) for d in ds} & only_for_notebooks]
+    drawing = (
+        "entp_lib.experiments.figures",
+        "entp_lib.experiments.ledger_figures",
+        "entp_lib.reports.vega",
+        "entp_papers.entp.addition.pictures",
+        "entp_papers.entp.count3_pictures",
+        "entp_papers.entp.playground",
+        "entp_papers.looped.pictures",
+        "entp_papers.scratchpad.pictures",
+    )
+    code = f"""if True:
+        import importlib, pkgutil, sys
+        sys.modules |= dict.fromkeys({blocked!r})  # importing one of them fails
+        for package in (importlib.import_module(name) for name in ("entp_lib", "entp_papers")):
+            for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+                if module.name not in {drawing!r}:
+                    importlib.import_module(module.name)"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=paths.root())

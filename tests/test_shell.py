@@ -273,16 +273,6 @@ def test_a_failing_check_stops_no_other_and_fails_the_whole(checked):
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "workers"),
-    [(["tests/test_x.py"], False), (["tests/test_x.py", "tests/test_y.py"], True), (["tests/tasks"], True)],
-)
-def test_one_file_of_tests_needs_no_workers(checked, arguments, workers):
-    done = checked.run(*arguments, script="run_tests.sh")
-    assert done.returncode == 0 and ("|-n|logical|" in calls(done)[2]) == workers
-    assert calls(done)[2].endswith("|".join(["", *arguments]))
-
-
 def test_help_needs_no_environment(bare):
     for flag in ("--help", "-h"):
         done = bare.run("--only", "03", flag)

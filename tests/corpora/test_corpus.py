@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import tracemalloc
+import types
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entp_lib import paths
-from entp_lib.corpora import Recipe, cache, open_tokens, sources
+from entp_lib.__main__ import main
+from entp_lib.corpora import Recipe, cache, documentation, open_tokens, sources
 from entp_lib.corpora.cache import permuted
 from entp_lib.corpora.sources import TextFile, source_of
-from entp_lib.corpora.tokenizers import Bytes
+from entp_lib.corpora.tokenizers import BPE, GPT2, Bytes, Characters, learned_pairs, vocabulary_size
 from entp_lib.validation import ConfigError
 
 SPEECHES = "".join(f"Speaker {i}:\nWords of the speech number {i}, für alle → 語.\n\n" for i in range(300))
@@ -334,3 +336,121 @@ def test_a_corpus_is_never_in_memory(file, monkeypatch):
 def test_recipes_are_checked(file, wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         replace(recipe(file(SPEECHES)), **wrong)
+
+
+# The embedded corpus: docstrings and nothing else, each long paragraph once, and an export that names its content.
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """Two small packages in place of the real ones, with text long enough not to recur."""
+    for name in ("first", "second"):
+        folder = tmp_path / "site" / name
+        (folder / "tests").mkdir(parents=True)
+        (folder / "__init__.py").write_text(
+            '"""The package in a few words.\n\n' + "A paragraph that both have. " * 3 + '"""'
+        )
+        (folder / "b.py").write_text(
+            f'def f():\n    """What {name}.f is for, at some length so that it counts.\n\n    Returns\n    """\n'
+            '    x = """no docs"""\n'
+            "if True:\n    class A:\n        '''Documented\\ftoo.'''\n"
+        )
+        (folder / "tests" / "test_b.py").write_text('"""Not documentation."""')
+        monkeypatch.setattr(documentation.importlib.metadata, "version", lambda d: "1.0")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr(documentation, "PACKAGES", {"first": "first", "second": "second"})
+    return tmp_path / "site"
+
+
+def test_docstrings_are_found_and_nothing_else(packages):
+    source = TextFile(documentation.embedded_file())
+    documents = list(source.documents())
+    assert len(documents) == 4 and source.whole
+    text = "\n".join(documents)
+    assert "What first.f is for" in text and "What second.f is for" in text and "Documentedtoo." in text
+    assert "no docs" not in text and "Not documentation" not in text and "import" not in text
+    assert text.count("A paragraph that both have. A paragraph") == 1  # the long one comes once
+    assert text.count("The package in a few words.") == text.count("Returns") == 2  # short ones recur
+
+
+def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
+    path = documentation.embedded_file()
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert checksum[:16] in path.name and source_of("embedded").checksum == checksum
+    monkeypatch.setattr(documentation, "export", lambda: pytest.fail("it is there"))
+    assert documentation.embedded_file() == documentation.embedded_file(checksum[:16]) == path
+
+
+def test_the_command_exports(packages, tmp_path, capsys):
+    assert main(["corpus", "--export", str(tmp_path / "out.txt")]) == 0
+    data = (tmp_path / "out.txt").read_bytes()
+    assert hashlib.sha256(data).hexdigest()[:16] in capsys.readouterr().out
+    assert source_of(str(tmp_path / "out.txt")).count() == 4
+    assert main(["corpus", "--export", str(tmp_path / "no" / "out.txt")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+# Tokenizers: texts come back, documents end, what is learned does not depend on chance.
+
+
+def bpe(vocabulary=300):
+    pytest.importorskip("tokenizers")
+    return BPE(vocabulary, learned_pairs(vocabulary, iter([SPEECHES])))
+
+
+TOKENIZERS = {
+    "bytes": Bytes,
+    "characters": lambda: Characters(200, "".join(sorted(set(SPEECHES + "\f")))),
+    "bpe": bpe,
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_texts_come_back(name):
+    tokenizer, texts = TOKENIZERS[name](), [SPEECHES[:500], "für", SPEECHES[500:900]]
+    plain, ended = (tokenizer.encode(texts, ended).tolist() for ended in (False, True))
+    assert tokenizer.decode(plain) == "".join(texts)
+    assert ended.count(tokenizer.end) == 3 and [t for t in ended if t != tokenizer.end] == plain
+    assert 0 <= min(ended) and max(ended) < tokenizer.vocab_size
+    assert tokenizer.encode([], True).tolist() == []
+
+
+def test_learned_pairs_fill_the_vocabulary_and_do_not_depend_on_chance():
+    one, two = bpe(), bpe()
+    assert one.state == two.state and one.tokenizer.get_vocab_size() == 300
+    assert len(one.encode([SPEECHES], False)) < 0.6 * len(SPEECHES.encode())
+    assert one.decode(one.encode(["not learned: ☃"], False)) == "not learned: ☃"  # every byte has a token
+
+
+def test_gpt2_is_the_encoding_of_tiktoken(monkeypatch):
+    """Without its download: a stand-in that counts words."""
+    encoding = types.SimpleNamespace(
+        encode_ordinary_batch=lambda texts: [[len(w) for w in text.split()] for text in texts],
+        decode=lambda ids: " ".join(map(str, ids)),
+    )
+    monkeypatch.setitem(sys.modules, "tiktoken", types.SimpleNamespace(get_encoding={"gpt2": encoding}.get))
+    tokenizer = GPT2()
+    assert tokenizer.encode(["a bb ccc", "dddd"], True).tolist() == [1, 2, 3, 50_256, 4, 50_256]
+    assert tokenizer.decode(np.array([1, 50_256])) == "1 50256" and tokenizer.vocab_size % 64 == 0
+
+    def offline(_):
+        raise OSError("no route to host")
+
+    monkeypatch.setitem(sys.modules, "tiktoken", types.SimpleNamespace(get_encoding=offline))
+    with pytest.raises(ConfigError, match="'gpt2'"):
+        GPT2()
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "field"),
+    [
+        ("byte", 0, "tokenizer = 'byte'"),
+        ("bytes", 100, "vocabulary"),
+        ("gpt2", 50_257, "vocabulary"),
+        ("bpe", 0, "vocabulary"),
+        ("characters", 0, "vocabulary"),
+    ],
+)
+def test_wrong_vocabularies_are_named(name, vocabulary, field):
+    with pytest.raises(ConfigError, match=field):
+        vocabulary_size(name, vocabulary)

@@ -1,29 +1,32 @@
 """Changes to an experiment from its notebook: checked strictly, made to every run alike, counted by no claim."""
 
-from dataclasses import replace
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from IPython.core.interactiveshell import InteractiveShell
 
 from entp_lib import paths
-from entp_lib.experiments.compare_with_committed import Mark, by_tier, committed, committed_comparison, mark_cells
+from entp_lib.experiments.compare_with_committed import by_tier, committed, committed_comparison
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.figures import describe_records, tier_note
 from entp_lib.experiments.frames import describe
-from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import planned
+from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters
+from entp_lib.experiments.plans import planned, twins
 from entp_lib.models.entp import token_forwards
+from entp_lib.records.loading import load_model
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import launcher
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError
-from entp_papers.entp.count3 import COUNT3, COUNT3_UNSEEN
+from entp_papers.entp.count3 import COUNT3
 from entp_papers.entp.in_context.convergence import with_quick
 from entp_papers.entp.in_context.experiment import IN_CONTEXT
-from entp_papers.entp.match3 import MATCH3
 
 
 def wanted(name, tier="quick", **changes):
@@ -81,13 +84,6 @@ def test_every_run_is_changed_alike_and_nothing_else_is(length, width, steps):
         assert after.labels["changed"].startswith("task.length = ") and before.labels.items() <= after.labels.items()
 
 
-def test_runs_that_are_longer_stay_longer():
-    _, runs = wanted("in_context", train_steps=30)
-    steps = {run.config.steps for run in runs}
-    plain = {run.config.steps for run in EXPERIMENTS["in_context"].plan("quick", 1)}
-    assert steps == {round(n * 30 / min(plain)) for n in plain}
-
-
 @pytest.mark.parametrize(
     ("experiment", "tier", "changes"),
     [
@@ -109,28 +105,6 @@ def test_a_decoder_at_equal_compute_keeps_entps_of_the_changed_task(experiment, 
     assert spent["longer"] == pytest.approx(spent["entp"], rel=0.05)
 
 
-def test_no_decoder_at_equal_compute_is_planned_along_a_curriculum():
-    """Its steps would be counted at the whole task, which early steps are not."""
-    with pytest.raises(ConfigError, match="^changes: task.curriculum_every: a step's work grows"):
-        wanted("in_context", task_points=20, task_curriculum_every=50)
-
-
-def test_a_study_of_a_task_follows_it_and_other_studies_stay():
-    _, studies = wanted("in_context_baselines", task_points=8)
-    assert {s.config.params["task"]["points"] for s in studies} == {8}
-    store, studies = wanted("in_context_baselines", train_steps=30)
-    assert store.root == paths.results() and not any("changed" in s.labels for s in studies)
-
-
-@pytest.mark.parametrize("name", ["addition_lengths", "count3_operations"])
-@pytest.mark.parametrize("tier", ["best", "overnight"])
-def test_an_experiment_that_is_not_meant_leaves_itself_out_and_says_why(name, tier, capsys):
-    asked = NotebookParameters(tier=tier, changes={"train.steps": 30})
-    assert EXPERIMENTS[name].collect_if_any(asked) == EXPERIMENTS[name].collect(asked).complete == []
-    line = f"left out: {EXPERIMENTS[name].title} (the changes are not made to its runs)"
-    assert capsys.readouterr().out.splitlines() == [line, line]
-
-
 def told(records):
     """``records`` as if they were of changed runs."""
     return [replace(r, labels={**r.labels, "changed": "train.steps = 3"}) for r in records]
@@ -148,22 +122,6 @@ def test_no_committed_record_stands_beside_changed_ones():
     assert with_quick(IN_CONTEXT, told(functions)) == told(functions)
     assert list(by_tier(COUNT3, night, ("task",))) == ["overnight", "quick"]
     assert list(by_tier(COUNT3, told(night), ("task",))) == ["overnight"]
-
-
-def test_a_line_below_every_cell_says_whose_runs_are_shown_until_nothing_is_changed(capsys):
-    shell = InteractiveShell.instance()
-    try:
-        shell.push({"mark_cells": mark_cells})
-        shell.run_cell("mark_cells('train.steps = 3')\nmark_cells('train.steps = 4')")
-        shell.run_cell("print('figure')")
-        hooks = [hook for hook in shell.events.callbacks["post_run_cell"] if isinstance(hook, Mark)]
-        assert [hook.changes for hook in hooks] == ["train.steps = 4"]
-        assert capsys.readouterr().out.count("Markdown object") == 2
-        shell.run_cell("mark_cells('')")
-        shell.run_cell("print('figure')")
-        assert capsys.readouterr().out == "figure\n"
-    finally:
-        InteractiveShell.clear_instance()
 
 
 @pytest.fixture(scope="module")
@@ -200,19 +158,6 @@ def test_a_table_stands_beside_the_committed_result(small, small_run, tmp_path, 
     assert tier_note(sweep.complete).endswith(", changed") and "changed" not in tier_note(committed)
 
 
-def test_what_is_measured_of_changed_runs_says_so():
-    records = MATCH3.stored(Store(), "quick")
-    plain = MATCH3.measure(records)
-    for r in records:
-        r.labels["changed"] = "train.steps = 3"
-    try:
-        assert {m.tier for m in plain} == {"quick"} and {m.tier for m in MATCH3.measure(records)} == {"quick, changed"}
-        assert not any(m.paper_settings for m in MATCH3.measure(records))
-    finally:
-        for r in records:
-            del r.labels["changed"]
-
-
 def test_the_command_line_refuses_changes_before_a_kernel_starts():
     with pytest.raises(ConfigError, match="did you mean 'length'"):
         launcher.plan(only="03", extra=["changes={'task.lenght': 14}"])
@@ -224,30 +169,116 @@ def test_the_command_line_refuses_changes_before_a_kernel_starts():
     assert not plan.in_place and not plan.settled
 
 
-def test_a_notebook_that_was_edited_touches_no_tracked_figure(tmp_path, monkeypatch):
-    """Changed in JupyterLab and saved, then run by the script: all runs are there, and none is what is committed."""
-    source = paths.notebooks() / "06_match3.ipynb"
-    for number, text in enumerate(("seeds = 2", "seeds = 0")):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        (folder / source.name).write_text(source.read_text().replace("seeds = 0", text), encoding="utf-8")
-        monkeypatch.setattr(paths, "notebooks", lambda folder=folder: folder)
-        assert launcher.plan(only="06").in_place == (text == "seeds = 0")
+# The parameters of a notebook: of its parameters cell, whatever other cells leave behind.
 
 
-def test_what_has_records_is_not_called_not_run(store, capsys):
-    for asked in (dict(tier="quick"), dict(seeds=9)):
-        assert COUNT3_UNSEEN.collect_if_any(NotebookParameters(**asked)) == []
-        assert "(its runs are stored at tier overnight; tier = 'best' and" in capsys.readouterr().out
-    assert COUNT3_UNSEEN.collect_if_any(NotebookParameters(), store) == []
-    assert "(not run yet; to run it: ./run_all.sh --tier overnight --only 03b)" in capsys.readouterr().out
-    assert len(COUNT3_UNSEEN.collect_if_any(NotebookParameters())) == 20 and capsys.readouterr().out == ""
+CELL = 'tier = "best"\nseeds = 0\nfresh = False\njobs = 0\ntime_limit = 0.0\nthreshold = 0.8  # a comment'
 
 
-def test_the_tier_that_the_answer_tells_of_stands_beside_changed_runs_and_the_one_that_was_changed():
-    table = committed_comparison(COUNT3, told(COUNT3.stored(Store(), "quick")))
-    decoder = table.loc["count3 decoder"]
-    assert list(decoder.index) == ["committed, overnight", "committed, quick", "train.steps = 3"]
-    assert list(decoder["token_accuracy"].str[:5]) == ["0.995", "0.739", "0.739"] and set(decoder["runs"]) == {5}
-    assert list(table.loc["count2 decoder"].index) == ["committed, quick", "train.steps = 3"]
-    assert "count3 longer" not in table.index  # has nothing to be compared with
+@dataclass(frozen=True)
+class Parameters(NotebookParameters):
+    threshold: float = 0.8
+
+
+def kernel(*cells):
+    """The globals of a kernel that has executed ``cells``."""
+    values = {"In": ["", *cells]}
+    for cell in cells:
+        exec(cell, values)
+    return values
+
+
+def test_what_other_cells_leave_behind_does_not_count():
+    """As at a second Run All in one kernel, with the parameters changed."""
+    later = 'seed = [4, 41]\nhits = 3\nclaims = "x"'
+    values = kernel(CELL, later, CELL.replace("0.8", "0.5"), "%matplotlib inline" and "labels = {}", later)
+    assert notebook_parameters(values, Parameters).threshold == 0.5
+
+
+def test_papermill_s_cell_comes_on_top():
+    values = kernel(CELL, '# Parameters\ntier = "quick"\nthreshold = 0.25\n', "x = 1")
+    assert notebook_parameters(values, Parameters) == Parameters(tier="quick", threshold=0.25)
+    every = "# Parameters\n" + CELL.replace("0.8", "0.1")
+    assert notebook_parameters(kernel(CELL, every), Parameters).threshold == 0.1
+
+
+@pytest.mark.parametrize("cells", [[CELL, "# Parameters\nthresold = 0.5\n"], [CELL.replace("threshold", "thresold")]])
+def test_a_misspelt_name_is_named(cells):
+    with pytest.raises(ConfigError, match="'thresold'; did you mean 'threshold'"):
+        notebook_parameters(kernel(*cells), Parameters)
+
+
+def test_python_without_checks_is_refused():
+    """What a notebook asserts would hold whatever it found."""
+    code = "from entp_lib.experiments.parameters import NotebookParameters; NotebookParameters()"
+    for options, status in ((["-O"], 1), ([], 0)):
+        command = [sys.executable, *options, "-c", code]
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONOPTIMIZE"}
+        done = subprocess.run(command, cwd=paths.root(), env=environment, capture_output=True, text=True)
+        assert done.returncode == status and ("PYTHONOPTIMIZE" in done.stderr) == bool(options)
+
+
+@pytest.mark.parametrize("limit", [-1.0, math.inf, math.nan])
+def test_a_time_limit_without_an_end_is_refused(limit):
+    with pytest.raises(ConfigError, match="time_limit = "):
+        NotebookParameters(time_limit=limit)
+
+
+# Runs that no tier has, as with more seeds than its own, leave their records apart from the committed ones.
+
+
+OWN_SEEDS = NotebookParameters(tier="quick", seeds=2, jobs=1)
+
+
+def files(folder):
+    """Names of the records and weights below a store."""
+    found = [*folder.glob("records/*/*.json"), *folder.glob("checkpoints/*/*.weights.safetensors")]
+    return sorted(path.name.split(".")[0] for path in found)
+
+
+@pytest.fixture
+def experiment(small_run, monkeypatch, tmp_path):
+    """One with a single seed of its own, in a project's store of the test's."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    base = small_run(steps=4)
+    return Experiment("test", 1, "", "", lambda tier, seeds: twins(base, ("decoder",), seeds or 1), no_claims)
+
+
+def test_more_seeds_than_a_tier_has_leave_its_records_alone(experiment, tmp_path):
+    plain = experiment.collect(NotebookParameters(tier="quick", jobs=1))
+    before = {path: path.read_bytes() for path in tmp_path.glob("records/*/*")}
+    sweep = experiment.collect(OWN_SEEDS)
+    assert (sweep.computed, sweep.reused) == (1, 1) and [r.labels["seed"] for r in sweep.complete] == [0, 1]
+    assert {path: path.read_bytes() for path in tmp_path.glob("records/*/*")} == before
+    assert files(tmp_path / "own") == [sweep.records[1].id] * 2
+    assert experiment.collect(OWN_SEEDS).reused == 2
+    assert load_model(f"test/{sweep.records[1].id}") and plain.records[0].id in files(tmp_path)
+
+
+def test_a_notebooks_seeds_are_not_for_a_grid_of_one_seed():
+    grid = EXPERIMENTS["in_context_settings"]
+    store, runs = grid.runs_for(NotebookParameters(tier="quick", seeds=2))
+    assert runs == grid.plan("quick", 1) and store.root == paths.results()
+    assert len(grid.plan("quick", 2)) == 2 * len(runs)  # train --seeds is
+
+
+def test_what_a_tier_has_goes_to_the_project_though_more_is_asked_for(experiment, tmp_path):
+    sweep = experiment.collect(OWN_SEEDS)
+    assert files(tmp_path) == [sweep.records[0].id] * 2 and files(tmp_path / "own") == [sweep.records[1].id] * 2
+    assert experiment.collect(NotebookParameters(tier="quick", jobs=1)).reused == 1
+
+
+def test_a_record_of_more_seeds_that_lies_with_the_committed_ones_is_used(experiment, tmp_path):
+    record = experiment.collect(OWN_SEEDS).records[1]
+    path = tmp_path / "own" / "records" / "test" / f"{record.id}.json"
+    path.rename(tmp_path / "records" / "test" / path.name)
+    assert experiment.collect(OWN_SEEDS).reused == 2 and not path.exists()
+
+
+def test_a_cut_run_of_ones_own_goes_on_where_it_was(experiment, tmp_path):
+    cut = experiment.collect(NotebookParameters(tier="quick", seeds=2, jobs=1, time_limit=1e-6))
+    assert [r.status for r in cut.records] == ["partial"] * 2
+    assert len(list(tmp_path.glob("own/checkpoints/test/*.safetensors"))) == 1
+    assert [r.status for r in experiment.collect(OWN_SEEDS).records] == ["complete"] * 2
+    assert not [p for p in tmp_path.rglob("*.safetensors") if "weights" not in p.name]

@@ -1,8 +1,6 @@
 """Figures through their data and their files."""
 
 import dataclasses
-import io
-import json
 import re
 
 import matplotlib.pyplot as plt
@@ -12,9 +10,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from entp_lib import paths
-from entp_lib.config import ARCHITECTURES
-from entp_lib.experiments import figures, ledger_figures, png_files
+from entp_lib.experiments import figures, png_files
 from entp_lib.records.store import Record
 
 
@@ -76,15 +72,6 @@ def test_a_band_ends_where_the_quantity_does():
     assert band(share) == (0, 1)
 
 
-def test_seeds_that_reach_a_step_at_different_costs_are_drawn_at_their_mean():
-    table = pd.DataFrame(
-        {"arm": "decoder", "step": [1, 1, 2, 2], "seconds": [1.0, 3.0, 4.0, 8.0], "loss": [5, 3, 2, 0]}
-    )
-    _, ax = figures.panels(1)
-    figures.lines(ax, table, "seconds", "loss")
-    assert ax.get_lines()[0].get_xydata().tolist() == [[2, 4], [6, 1]]
-
-
 @pytest.mark.parametrize(("sign", "name"), [(1, "ENTP − decoder"), (-1, "decoder − ENTP")])
 def test_differences_are_paired_by_seed_with_their_interval(sign, name):
     rows = [
@@ -97,78 +84,6 @@ def test_differences_are_paired_by_seed_with_their_interval(sign, name):
     assert line.get_ydata() == pytest.approx([sign * 1.1] * 2) and line.get_color() == "black"
     half = 4.302653 * 0.1 / 3**0.5
     assert band(ax) == pytest.approx((sign * 1.1 - half, sign * 1.1 + half))
-
-
-def test_a_budget_is_dashes_and_marker_and_the_architecture_the_colour():
-    decoders = [look for arm, look in figures.ARMS.items() if arm not in ARCHITECTURES]
-    assert {look.colour for look in decoders} == {figures.PALETTE["decoder"]}
-    lines = [(look.colour, str(look.dashes)) for look in figures.ARMS.values()]
-    assert len(set(lines)) == len(lines) and len({look.marker for look in figures.ARMS.values()}) == len(lines)
-    verdicts = set(ledger_figures.VERDICT_COLOURS.values())
-    assert not verdicts & {*figures.PALETTE.values()} - {figures.PALETTE["baseline"]}
-
-
-def test_the_ledger_has_a_panel_for_each_task_and_unit_and_names_that_differ():
-    ledger = pd.read_csv(paths.root() / "results" / "claims.csv")
-    measured = ledger[ledger["verdict"].isin(ledger_figures.VERDICT_COLOURS) & ledger["our_value"].notna()]
-    tasks = ledger_figures.by_task(measured)
-    assert sum(map(len, tasks.values())) == len(measured) > 20
-    for part in tasks.values():
-        assert part["unit"].nunique() <= 1 and part["notebook"].nunique() == 1
-        assert all(part["statement"].map(lambda s, n=n: ledger_figures.short(s, 70, n)).is_unique for n in (1, 2))
-    fig = ledger_figures.forest(measured)
-    assert [ax.get_title("left") for ax in fig.axes] == list(tasks)
-    marks = [ax.containers for ax in fig.axes]
-    assert [len(found) for found in marks] == [len(part) for part in tasks.values()]
-
-
-def test_given_intervals_are_drawn_as_they_are_given():
-    _, ax = figures.panels(1)
-    figures.bars(ax, [1.0, 2.0], [0, 1], [0.5, 1.0], [1.5, 4.0], across=True, fmt="o")
-    (ends,) = ax.containers[0].lines[2]
-    assert [path.vertices[:, 0].tolist() for path in ends.get_paths()] == [[0.5, 1.5], [1.0, 4.0]]
-
-
-def test_a_matrix_has_its_first_row_above():
-    _, ax = figures.panels(1)
-    figures.heat(ax, np.array([[0.0, 1.0], [0.25, 0.5]]))
-    assert ax.collections[0].get_array().tolist() == [[0, 1], [0.25, 0.5]] and ax.yaxis_inverted()
-
-
-def test_the_legend_names_each_line_once():
-    figure, axes = figures.panels(2)
-    for ax in axes:
-        figures.lines(ax, CURVES, "step", "accuracy")
-    assert [text.get_text() for text in figures.legend(figure).get_texts()] == ["decoder", "ENTP"]
-
-
-def as_png(colours):
-    buffer = io.BytesIO()
-    Image.fromarray(colours).save(buffer, format="PNG")
-    return buffer.getvalue()
-
-
-def test_pictures_lose_transparency_that_they_do_not_use():
-    colours = np.random.default_rng(0).integers(0, 256, (50, 70, 4), dtype=np.uint8)
-    colours[..., 3] = 255
-    for alpha, mode in ((255, "RGB"), (254, "RGBA")):
-        colours[2, 2, 3] = alpha
-        given = png_files.lean(as_png(colours))
-        with Image.open(io.BytesIO(given)) as image:
-            assert image.mode == mode and (np.asarray(image)[..., :3] == colours[..., :3]).all()
-        assert (given == as_png(colours)) == (mode == "RGBA") and png_files.lean(given) == given
-
-
-def test_gaps_show_seeds_mean_and_interval():
-    _, ax = figures.panels(1)
-    figures.paired_gaps(ax, {"a": pd.Series([0.1, 0.2, 0.3]), "b": pd.Series([0.0, 0.0])}, xlabel="x")
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
-    assert [dots.get_offsets()[:, 0].tolist() for dots in ax.collections] == [[0.1, 0.2, 0.3], [0.0, 0.0]]
-    (mean,) = [line for line in ax.get_lines() if line.get_marker() == "|"]
-    interval = list(ax.get_lines())[list(ax.get_lines()).index(mean) + 1]
-    assert mean.get_xdata().tolist() == pytest.approx([0.2, 0.0])
-    half = 4.302653 * 0.1 / 3**0.5
-    assert interval.get_xdata().tolist() == pytest.approx([0.2 - half, 0.2 + half])
 
 
 def test_files_are_equal_byte_for_byte_and_left_alone(records):
@@ -244,23 +159,6 @@ def test_a_cut_picture_is_drawn_again(records, share):
     assert png.read_bytes() == whole
 
 
-def test_pictures_of_other_colours_look_different(tmp_path):
-    """Indices into a palette say nothing without it."""
-    files = []
-    for name, colour in (("red", (255, 0, 0)), ("blue", (0, 0, 255))):
-        files.append(tmp_path / f"{name}.png")
-        Image.new("RGB", (8, 8), colour).quantize(2).save(files[-1])
-    assert png_files.looks_equal(files[0], files[0].read_bytes())
-    assert not png_files.looks_equal(files[0], files[1].read_bytes())
-
-
-def test_figures_go_beside_the_executed_copies_unless_told_otherwise(records, tmp_path, monkeypatch):
-    monkeypatch.delenv("ENTP_NEW_FIGURES")
-    paths = figures.save_figure(drawn()[0], "03_test", records=records, alt="x")
-    assert all(p.parent == tmp_path / "results" / "executed" / "figures" for p in paths)
-    assert not (tmp_path / "figures").exists() and png_files.gallery() == []
-
-
 def test_files_say_what_they_show_and_no_date(records):
     png, svg = figures.save_figure(drawn()[0], "03_test", records=records, alt="Two rising lines.")
     with Image.open(png) as image:
@@ -281,20 +179,50 @@ def test_smoke_claims_nothing(records, tmp_path):
     assert not (tmp_path / "figures").exists()
 
 
-@pytest.mark.parametrize("name", ["Figure 3", "../x", ""])
-def test_bad_names_are_refused(name, records):
-    with pytest.raises(ValueError, match="figure name"):
-        figures.save_figure(drawn()[0], name, records=records, alt="x")
+# Figures of changed runs say below what was changed, inside the figure, and their labels stay apart.
 
 
-def test_every_architecture_has_one_colour_and_a_name():
-    assert set(ARCHITECTURES) <= set(figures.PALETTE) and set(ARCHITECTURES) <= set(figures.NAMES)
-    assert len(set(figures.PALETTE.values())) == len(figures.PALETTE)
-    architectures = {a.colour for a in figures.ARCHITECTURES.values()}
-    assert len(set(figures.OTHERS)) == 5 and not architectures & set(figures.OTHERS)
+CHANGES = "task.length = 14, model.width = 96, train.steps = 400, train.max_lr = 0.003"
 
 
-def test_a_written_figure_is_reported(records, tmp_path, monkeypatch):
-    monkeypatch.setenv("ENTP_EVENTS", str(tmp_path / "events"))
-    figures.save_figure(drawn()[0], "03_test", records=records, alt="x")
-    assert json.loads((tmp_path / "events").read_text()) == {"event": "figure", "name": "03_test"}
+@pytest.fixture
+def changed_records(small_run):
+    configs = [dataclasses.replace(small_run("entp", seed), tier="quick") for seed in (0, 1)]
+    return [Record("test", 1, c, {}, {}, {}, labels={"changed": CHANGES}) for c in configs]
+
+
+def inside(figure, artist):
+    """Whether all of an artist lies in the figure."""
+    box, whole = artist.get_window_extent(), figure.bbox
+    return whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_a_figure_says_below_what_was_changed_and_nothing_leaves_it(changed_records, columns):
+    figure, axes = figures.panels(columns, squeeze=False)
+    for ax in axes.flat:
+        ax.plot([1, 2], [1, 2])
+        ax.set(title=f"linear, {figures.tier_note(changed_records)}", xlabel="step")
+    before = figure.get_figheight()
+    for _ in range(2):  # also where it is saved again
+        figures.save_figure(figure, "03_test", records=changed_records, alt="lines")
+    figure.draw_without_rendering()
+    assert figure.get_supxlabel().replace("\n  ", " ") == f"changed: {CHANGES}"
+    grown = figure.get_figheight() - before
+    assert grown == pytest.approx(figures.LINE * len(figure.get_supxlabel().splitlines()))
+    assert all(inside(figure, artist) for artist in (figure._supxlabel, *(ax.title for ax in axes.flat)))
+    labels = [ax.xaxis.label.get_window_extent() for ax in axes.flat]
+    assert not any(box.overlaps(figure._supxlabel.get_window_extent()) for box in labels)
+
+
+@pytest.mark.parametrize("top", [3e3, 9e3, 9e4, 5e6])
+def test_labels_of_a_logarithmic_axis_stay_apart(changed_records, top):
+    figure, axes = figures.panels(2, width=2.5, height=2.1)
+    for ax in axes:
+        ax.plot([1.6e3, top], [0.9, 1.1])
+        ax.set_xscale("log")
+    figures.save_figure(figure, "03_test", records=changed_records, alt="lines")
+    figure.draw_without_rendering()
+    assert not any(figures.overlapping(ax.xaxis) for ax in axes)
+    shown = [label.get_text() for label in (*axes[0].get_xticklabels(), *axes[0].get_xticklabels(minor=True))]
+    assert any(shown)

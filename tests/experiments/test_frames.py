@@ -4,9 +4,13 @@ import math
 
 import pandas as pd
 import pytest
+from made_up import record_of
 
+from entp_lib.config import TrainConfig
+from entp_lib.experiments.budgets import equal_forwards, equal_operations, layer_tokens, training_operations
+from entp_lib.experiments.caveats import FLAT, still_improving
+from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.frames import (
-    cost_per_run,
     curves,
     gap_table,
     paired,
@@ -14,6 +18,7 @@ from entp_lib.experiments.frames import (
     summary,
 )
 from entp_lib.experiments.measurements import Measurement
+from entp_lib.experiments.plans import Arm, Plan, Tier, Variant, run_of
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import COUNT3
 
@@ -46,17 +51,6 @@ def test_seconds_are_the_processors_where_it_did_the_work(tier, changes, share, 
     assert list(curves(found)["seconds"]) == pytest.approx([150 * share, 300 * share] * 2)
 
 
-def test_costs_of_a_run_are_means_and_say_whose_seconds():
-    table = cost_per_run(summary(records("quick")))
-    assert table.to_dict("index") == {
-        "decoder": {"training (s)": 75.0, "processor (s)": 100.0, "token-forwards": 1000, "peak memory (MiB)": 3},
-        "entp": {"training (s)": 75.0, "processor (s)": 100.0, "token-forwards": 3000, "peak memory (MiB)": 3},
-    }
-    untold = summary(records("quick")).assign(cpu_seconds=[100.0, math.nan])
-    assert list(cost_per_run(untold)["wall (s)"]) == [400.0, 400.0]
-    assert cost_per_run(untold.assign(wall_seconds=1.26), by="seed").loc[0].tolist() == [75.0, 1.3, 2000, 3]
-
-
 def test_a_run_without_its_twin_is_no_pair():
     found = gap_table({10: [0.1, math.nan, 0.3], 11: pd.Series([-0.1]), 12: []})
     assert list(found["pairs"]) == [2, 1, 0] and list(found["above zero"]) == ["2 of 2", "0 of 1", "0 of 0"]
@@ -74,3 +68,97 @@ def test_a_run_without_a_score_decides_nothing_and_is_not_passed_over():
     measured = Measurement("x", [0.1, 0.2, 0.1, math.nan, 0.2], "quick")
     assert measured.undecided == "1 of 5 pairs without a score"
     assert Measurement("x", [0.1, 0.2, 0.1, 0.3, 0.2], "quick").undecided == ""
+
+
+# What is said of models that had not come to rest where they are compared.
+
+
+def climbing_records(climb):
+    """Count3's quick runs with a made-up curve each; ``climb``: how much higher the last fifth is, by arm."""
+    runs = COUNT3.plan("quick", 2)
+    curves = {arm: [0.5] * 16 + [0.5 + more] * 4 for arm, more in climb.items()}
+    made = [
+        Record("count3", 1, run.config, {}, {"token_accuracy": curves.get(run.labels["arm"], [0.5] * 20)}, {})
+        for run in runs
+    ]
+    return COUNT3.labelled(made, runs)
+
+
+@pytest.mark.parametrize(
+    ("climb", "said"),
+    [
+        ({}, ""),
+        ({"entp": FLAT * 0.99}, ""),
+        ({"entp": FLAT * 1.01}, "still improving after 1,200 steps"),
+        ({"entp": -0.1}, ""),
+    ],
+)
+def test_an_arm_that_still_rises_is_said(climb, said):
+    found = climbing_records(climb)
+    assert {r.config.train.steps for r in found} == {1200}
+    assert still_improving(found) == said
+    assert still_improving([]) == "" and still_improving([r for r in found if r.labels["arm"] != "entp"]) == ""
+
+
+# Experiments as tables: which runs a plan stands for, what a budget makes equal, which claims are measured.
+
+
+TASK, SHAPE = dict(length=8, seed_length=3, symbols=8), dict(n_layers=2, n_heads=2, width=16)
+TRAIN = TrainConfig(steps=200, batch_size=8, warmup_steps=2, eval_every=20, eval_sequences=8)
+ARMS = {
+    "decoder": Arm("decoder"),
+    "entp": Arm("entp"),
+    "longer": Arm("decoder", equal_forwards),
+    "operations": Arm("decoder", equal_operations),
+    "wide": Arm("entp", model=dict(width=32), once=True),
+}
+VARIANTS = {"count3": Variant(dict(order=3)), "count2": Variant(dict(order=2), arms=("decoder",))}
+TIERS = {
+    "smoke": Tier(TASK, SHAPE, TRAIN, 2),
+    "quick": Tier(TASK, SHAPE, TRAIN, 2, arms=("decoder", "entp"), variants=("count3",), by_seed=True),
+}
+PLAN = Plan("test", "counting", TIERS, ARMS, VARIANTS, variant_label="task")
+
+
+def test_a_plan_has_every_arm_and_seed_of_every_variant():
+    runs = [(r.labels["task"], r.labels["arm"], r.labels["seed"]) for r in PLAN("smoke")]
+    twins = [("count3", arm, seed) for seed in (0, 1) for arm in ("decoder", "entp")]
+    budgets = [("count3", arm, seed) for arm in ("longer", "operations") for seed in (0, 1)]
+    assert runs == [*twins, *budgets, ("count3", "wide", 1), ("count2", "decoder", 0), ("count2", "decoder", 1)]
+    assert [r.labels["seed"] for r in PLAN("quick", 3)] == [0, 0, 1, 1, 2, 2] and PLAN("paper") == []
+    assert {r.config.task_params["order"] for r in PLAN("smoke")} == {2, 3}
+    wide = next(r.config for r in PLAN("smoke") if r.labels["arm"] == "wide")
+    assert (wide.model.width, wide.model.n_layers, wide.model_seed, wide.data_seed) == (32, 2, 1, 1)
+
+
+def test_a_budget_is_spent_by_both_to_half_a_step():
+    runs = {r.labels["arm"]: r.config for r in PLAN("smoke", 1)}
+    for arm, spent in (("longer", lambda c: layer_tokens(c) * c.steps), ("operations", training_operations)):
+        step = spent(runs[arm]) / runs[arm].steps
+        assert abs(spent(runs[arm]) - spent(runs["entp"])) <= 0.5 * step and runs[arm].steps > runs["decoder"].steps
+
+
+def test_a_model_takes_its_sizes_from_the_task():
+    tokens = run_of("test", "smoke", "counting", TASK, SHAPE, TRAIN).model
+    assert (tokens.vocab_size, tokens.max_length, tokens.input_dim) == (8, 8, None)
+    real = run_of("test", "smoke", "in_context", dict(dims=3, points=4), SHAPE, TRAIN).model
+    assert (real.vocab_size, real.input_dim, real.output_dim) == (0, 3, 1)
+
+
+def test_claims_are_paired_within_their_labels_and_say_what_excludes_them():
+    scores = {"decoder": 0.5, "entp": 0.7}
+    baseline = {"token_accuracy": 0.2, "sequence_accuracy": 0.0}
+    records = [
+        record_of(r, token_accuracy=scores[r.labels["arm"]] + r.labels["seed"] / 10, baseline=baseline)
+        for r in PLAN("quick")
+    ]
+    rows = [
+        Paired("A", "token_accuracy", "entp", "decoder", dict(task="count3")),
+        Paired("B", "token_accuracy", "entp", "longer"),
+        Paired("C", "token_accuracy", "entp", "decoder", dict(task="count2")),
+    ]
+    (found,) = Comparisons(rows, excluded=lambda runs, arms: f"{len(runs)} {arms}")(records)
+    assert found.claim == "A" and found.values == pytest.approx([0.2, 0.2]) and len(found.records) == 4
+    assert found.excluded_because == "4 ('entp', 'decoder')" and not found.paper_settings
+    assert sorted(level.score for level in found.levels) == pytest.approx([0.55, 0.75])
+    assert all(math.isclose(level.floor, 0.2) for level in found.levels)

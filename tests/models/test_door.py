@@ -70,23 +70,6 @@ def test_one_graph_of_full_layers_takes_a_part_and_says_so(small_model, inputs_B
     torch.compiler.reset()
 
 
-def test_a_compiled_prefix_decoder_is_the_same_function(small_model, inputs_BT):
-    """How many positions its prompts leave is not known beforehand: no single graph."""
-    model = small_model("prefix_decoder")
-    prompts, wanted_BT = arguments(model, inputs_BT)
-    compiled = torch.compile(model, backend="eager")
-    with torch.no_grad():
-        torch.testing.assert_close(compiled(inputs_BT, wanted_BT, **prompts), model(inputs_BT, wanted_BT, **prompts))
-    torch.compiler.reset()
-
-
-@pytest.mark.parametrize("architecture", ["decoder", "hybrid"])
-def test_an_exported_model_is_the_same_function(small_model, inputs_BT, architecture):
-    model, inputs_BT = small_model(architecture, n_layers=3), inputs_BT[:, :3]
-    program = torch.export.export(model, (inputs_BT,))
-    torch.testing.assert_close(program.module()(inputs_BT), model(inputs_BT))
-
-
 @pytest.mark.parametrize("architecture", [a for a in ARCHITECTURES if a != "prefix_decoder"])
 def test_the_meta_device_computes_shapes(architecture):
     model = build_model(ModelConfig(architecture, 3, 2, 16, 11, 12), device="meta")
@@ -127,14 +110,6 @@ def test_bad_arguments_are_named(small_model, inputs_BT, changes, named):
         small_model()(**{"inputs": inputs_BT, **changes})
 
 
-def test_a_continuous_model_takes_real_numbers_of_its_width(small_model):
-    model = small_model(vocab_size=0, input_dim=3, output_dim=2)
-    for wrong in (torch.zeros(2, 4, 3, dtype=torch.long), torch.zeros(2, 4, 5), torch.zeros(2, 4)):
-        with pytest.raises(ValueError, match="inputs"):
-            model(wrong)
-    assert model(torch.zeros(2, 4, 3, dtype=torch.float64)).shape == (8, 2)
-
-
 def test_a_prefix_decoder_needs_prompts_and_does_not_answer_within_them(small_model, inputs_BT):
     model, everywhere_BT = small_model("prefix_decoder"), torch.ones(3, 6, dtype=torch.bool)
     for wrong in (
@@ -149,16 +124,6 @@ def test_a_prefix_decoder_needs_prompts_and_does_not_answer_within_them(small_mo
             model(inputs_BT, prompt_lengths_B=wrong)
     with pytest.raises(ValueError, match="inside the prompt"):
         model(inputs_BT, everywhere_BT, torch.tensor([1, 3, 1]))
-
-
-def test_wrong_names_get_a_hint():
-    rest = dict(vocab_size=11, max_length=12)
-    with pytest.raises(ConfigError, match="size.*'small'"):
-        ModelConfig.from_size("smal", architecture="entp", **rest)
-    with pytest.raises(ConfigError, match="'n_layers'"):
-        ModelConfig.from_size("small", architecture="entp", n_layer=2, **rest)
-    with pytest.raises(ConfigError, match="'max_length'"):
-        ModelConfig.from_size("small", architecture="entp", vocab_size=11)
 
 
 @pytest.mark.parametrize("device", ["gpu", "xpu", "mps", "cuda:99"] + ["cuda"] * (not torch.cuda.is_available()))

@@ -16,7 +16,7 @@ from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.models import build_model, entp, grouping, kernels, packing, parameter_count
 from entp_lib.models.huggingface import copy_gpt2
-from entp_lib.models.transformer import Transformer, prefix_mask
+from entp_lib.models.transformer import Transformer
 from entp_lib.validation import ConfigError
 
 
@@ -250,18 +250,6 @@ def fewest_rows(lengths, capacity):
     return 1 + min(fewest_rows(left, capacity) for left in choices)
 
 
-def test_all_prefixes_waste_no_row():
-    """Lengths t and T - t fill a row: T + 1 rows for two sequences of T."""
-    sequences, ends = torch.ones(2, 8, dtype=torch.bool).nonzero(as_tuple=True)
-    rows = packing.pack(sequences, ends + 1, 8)
-    assert rows.index_RC.shape == (9, 8) and not (rows.segment_RC == packing.PADDING).any()
-
-
-def test_gpus_pack_short_sequences():
-    """Decided by device and shape alone, so that it can be checked without one."""
-    assert entp.packs("cuda", 64, 192) and not entp.packs("cuda", 512, 192) and not entp.packs("cpu", 64, 192)
-
-
 @pytest.mark.parametrize("method", ["grouped", "packed"])
 def test_fast_results_are_the_same_twice(small_model, method):
     model, x = small_model(n_layers=3), tokens()
@@ -271,26 +259,6 @@ def test_fast_results_are_the_same_twice(small_model, method):
         out = model(x, everywhere(x))
         results.append([out.detach(), *gradients(model, out).values()])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-def test_fused_decoder_equals_the_plain_one(small_model, monkeypatch):
-    model, x = small_model("decoder", n_layers=3), tokens()
-    fused = model(x, everywhere(x))
-    grads = gradients(model, fused)
-    monkeypatch.setattr(kernels, "usable", lambda x, dropout: False)
-    plain = model(x, everywhere(x))
-    assert_near(fused, plain, 1e-12)
-    for name, grad in gradients(model, plain).items():
-        assert_near(grads[name], grad, 1e-10, name)
-
-
-def test_kernels_keep_out_where_they_do_not_apply():
-    x = torch.zeros(2, 3)
-    assert kernels.usable(x, 0.0) and kernels.usable(x.double(), 0.0)
-    assert not kernels.usable(x, 0.1) and not kernels.usable(x.bfloat16(), 0.0)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not kernels.usable(x, 0.0)
-    assert not kernels.usable(torch.zeros(2, 3, device="meta"), 0.0)
 
 
 @pytest.mark.parametrize("method", ["grouped", "packed"])
@@ -381,21 +349,6 @@ def test_initial_scales():
             assert abs(p.mean().item()) < 0.1 * std, name
 
 
-def test_positions_can_be_left_out(small_model):
-    """Then ENTP reads a prefix as a set with a last element."""
-    model, x = small_model(positions="none"), tokens(batch=1, length=5)
-    wanted = only(4, x)
-    torch.testing.assert_close(model(x, wanted), model(x[:, [2, 0, 3, 1, 4]], wanted))
-    ordered = small_model()
-    assert not torch.allclose(ordered(x, wanted), ordered(x[:, [2, 0, 3, 1, 4]], wanted))
-
-
-def test_prefix_mask_is_full_inside_the_prompt_and_causal_after():
-    mask = prefix_mask(torch.tensor([3, 1]), 4)[:, 0].int().tolist()
-    assert mask[0] == [[1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
-    assert mask[1] == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
-
-
 def test_prefix_decoder_between_its_neighbours(small_model):
     """With a prompt of one token it is the decoder; at the prompt's end it is ENTP."""
     x = tokens()
@@ -405,36 +358,6 @@ def test_prefix_decoder_between_its_neighbours(small_model):
     torch.testing.assert_close(prefix(x, only(4, x), 5 * ones), full(x, only(4, x)))
     for other in (full, decoder):
         assert not torch.allclose(prefix(x, only(6, x), 5 * ones), other(x, only(6, x)))
-
-
-def test_prefix_decoder_does_not_look_past_the_prompt(small_model):
-    """Position 4, for rows whose prompts end there or before, when later tokens change."""
-    model, x = small_model("prefix_decoder"), tokens()
-    later, prompts = x.clone(), torch.tensor([5, 3, 1])
-    later[:, 5:] = (later[:, 5:] + 1) % 11
-    torch.testing.assert_close(model(x, only(4, x), prompts), model(later, only(4, x), prompts), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("architecture", "budget"), [("entp", None), ("entp", 10), ("decoder", None)])
-def test_rows_come_in_row_major_order_and_may_be_empty(small_model, architecture, budget):
-    model, x = small_model(architecture), tokens()
-    model.token_budget = budget
-    wanted = torch.zeros_like(x, dtype=torch.bool)
-    wanted[0, [7, 2]] = wanted[2, 5] = True
-    out = model(x, wanted)
-    assert torch.isfinite(out).all()
-    for row, (b, t) in zip(out, [(0, 2), (0, 7), (2, 5)], strict=True):
-        alone = model(x[b : b + 1, : t + 1], torch.arange(t + 1)[None] == t)
-        torch.testing.assert_close(row, alone[0])
-    assert model(x, torch.zeros_like(wanted)).shape == (0, 11)
-
-
-def test_dropout_is_off_in_evaluation_and_on_in_training(small_model):
-    model, x = small_model(dropout=0.5), tokens()
-    torch.testing.assert_close(model(x, everywhere(x)), model(x, everywhere(x)))
-    model.train()
-    assert not torch.allclose(model(x, everywhere(x)), model(x, everywhere(x)))
-    assert 0.3 < (model.embed(x) == 0).double().mean() < 0.7  # the embeddings lose theirs too
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=4))
@@ -480,22 +403,6 @@ def test_models_are_gpt2_with_their_own_masks(gpt2):
         wanted[row, n - 1 :] = True
     found = ours["prefix_decoder"](x, wanted, torch.tensor([5, 2]))
     torch.testing.assert_close(found, theirs(x, attention_mask=added).logits[wanted], **near)
-
-
-def test_hybrid_has_a_causal_first_layer_and_is_entp_after(small_model):
-    """Its first layer's states do not move with later tokens; with two layers it is a decoder."""
-    x = tokens()
-    hybrid, decoder = small_model("hybrid", n_layers=2), small_model("decoder", n_layers=2)
-    torch.testing.assert_close(hybrid(x, everywhere(x)), decoder(x, everywhere(x)))
-    hybrid = small_model("hybrid", n_layers=3)
-    first = hybrid.blocks[0](hybrid.embed(x), causal=True)
-    by_hand = entp.reference(hybrid.blocks[1:], first, everywhere(x))
-    torch.testing.assert_close(hybrid(x, everywhere(x)), hybrid.head(hybrid.ln_f(by_hand)))
-    for other in ("decoder", "entp"):
-        assert not torch.allclose(hybrid(x, only(4, x)), small_model(other, n_layers=3)(x, only(4, x)))
-    fast = hybrid(x, everywhere(x))
-    hybrid.entp_method = "reference"
-    torch.testing.assert_close(hybrid(x, everywhere(x)), fast)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from entp_lib.architectures import ARCHITECTURES, POSITIONS
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model, entp, kernels
 from entp_lib.models.decoding import Cache, cached_logits
-from entp_lib.models.positions import SCHEMES, alibi
+from entp_lib.models.positions import SCHEMES
 from entp_lib.validation import ConfigError
 
 LENGTH = 7
@@ -161,24 +161,6 @@ def test_schemes_without_a_table_share_all_weights(positions):
     wanted_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
     moved = model(inputs_BT, wanted_BT, positions_BT=positions_BT + 1000)
     torch.testing.assert_close(moved, model(inputs_BT, wanted_BT, positions_BT=positions_BT))
-
-
-@pytest.mark.parametrize(("positions", "matters"), [("rotary", True), ("alibi", False)])
-def test_the_sign_of_a_distance(positions, matters):
-    """Seen from token 1, tokens 0 and 2 change places: rotary positions tell them apart, absolute distances do not."""
-    model = model_of("entp", positions, n_layers=1)
-    model.entp_method = "reference"
-    x_BT, ids_BT = torch.tensor([[3, 4, 5]]), torch.tensor([[0, 2, 1]])
-    wanted_BT, swapped_BT = torch.tensor([[False, False, True]]), torch.tensor([[2, 0, 1]])
-    same = torch.allclose(model(x_BT, wanted_BT, None, ids_BT), model(x_BT, wanted_BT, None, swapped_BT))
-    assert same is not matters
-
-
-def test_slopes_are_the_published_ones():
-    """For 8 heads 1/2 to 1/256; for 12 those of 8 and every other one of 16."""
-    assert alibi.slopes(8) == [2.0**-h for h in range(1, 9)]
-    assert alibi.slopes(12) == pytest.approx(alibi.slopes(8) + [2 ** (-0.5 * h) for h in (1, 3, 5, 7)])
-    assert alibi.slopes(1) == [2.0**-8]
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "entp", "hybrid"])

@@ -308,19 +308,3 @@ def test_a_cluster_that_a_command_began_is_reached_over_tls_by_what_it_starts(sm
         assert os.environ[cluster.VARIABLE].startswith("tls://")
         assert sweep([small_run()], 1, store=store).computed == 1
     assert not [name for name in os.environ if name == cluster.VARIABLE or "TLS" in name]
-
-
-@dask
-def test_jobs_of_slurm_have_one_run_each_over_tls():
-    """The script as it would be handed to sbatch."""
-    pytest.importorskip("dask_jobqueue", reason="needs dask-jobqueue: pip install -e '.[cluster]'")
-    pytest.importorskip("cryptography", reason="needs cryptography: pip install -e '.[cluster]'")
-    made = cluster.slurm_cluster(cluster.parsed("slurm:partition=gpu,gpus=1,memory=16GB,cores=4")[1])
-    try:
-        script = made.job_script()
-        assert made.scheduler_address.startswith("tls://") and made.security.require_encryption
-    finally:
-        made.close()
-    for line in ("-p gpu", "--gres=gpu:1", "--cpus-per-task=4", "--mem=15G", "-t 04:00:00"):
-        assert f"#SBATCH {line}" in script
-    assert "--lifetime 14100s" in script and "--nthreads 1" in script and "tls://" in script and "--tls-key" in script

@@ -1,6 +1,5 @@
 """Provenance: a record says which code and which machine made it, and a verdict which pairs were made apart."""
 
-import dataclasses
 import shutil
 import subprocess
 import sys
@@ -10,8 +9,6 @@ import torch
 
 from entp_lib import paths
 from entp_lib.config import config_id
-from entp_lib.experiments import claims
-from entp_lib.experiments.measurements import name_of
 from entp_lib.records import provenance as origin
 from entp_lib.records.execution import run
 from entp_lib.records.provenance import (
@@ -21,12 +18,9 @@ from entp_lib.records.provenance import (
     processes,
     provenance,
 )
-from entp_lib.records.store import Record, Store
-from entp_lib.reports import ledger
-from entp_lib.tasks.counting import IN_OTHER_ORDERS
+from entp_lib.records.store import Record
 from entp_lib.training import loop
 from entp_lib.training.loop import train
-from entp_papers.entp.count3 import COUNT3
 
 
 def git(folder, *arguments):
@@ -97,16 +91,6 @@ def test_a_record_names_the_instruction_set_and_the_sources(small_run, store):
     assert "earlier_processes" not in where
 
 
-def test_a_commit_made_while_a_process_runs_is_not_named(monkeypatch):
-    """Its modules are those that it imported."""
-    before = provenance("cpu", 1)
-    monkeypatch.setattr(origin, "git_state", lambda: ("another", True))
-    monkeypatch.setattr(origin, "sources", lambda: "another")
-    after = provenance("cpu", 1)
-    for name in ("commit", "dirty", "sources"):
-        assert after[name] == before[name] != "another"
-
-
 def test_a_resumed_run_names_every_process(small_run, store, monkeypatch):
     config = small_run(steps=30, eval_every=10)
     path = store.checkpoint_path("test", config_id(config, 1))
@@ -129,17 +113,6 @@ def record(small_run):
     return Record("test", 1, small_run(), {}, {}, {**where, "cpu_seconds": 99.0, "load_at_start": 1.0})
 
 
-def changed(record, **where):
-    return dataclasses.replace(record, provenance={**record.provenance, **where})
-
-
-def test_records_of_changed_code_are_found(record):
-    old = Record("test", 1, record.config, {}, {}, {"commit": "abc"})
-    dirty, unknown = changed(record, dirty=True), changed(record, dirty=None)
-    later = changed(record, earlier_processes=[{"dirty": True}])
-    assert dirty_records([record, old, dirty, unknown, later]) == [dirty, later]
-
-
 def made(config, **where):
     return Record(config.experiment, 1, config, {}, {}, {**provenance("cpu", 1), **where})
 
@@ -156,24 +129,3 @@ def test_pairs_made_apart_say_so(small_run):
     pairs[0][0].provenance["sources"] = "two"
     del pairs[2][0].provenance["sources"]
     assert pairs_apart(together).endswith("; 1 of 3 pairs from different sources")
-
-
-def test_pairs_made_apart_are_a_caveat_in_the_ledger(monkeypatch):
-    stored = COUNT3.stored(Store(), "quick")
-    measurement = next(m for m in COUNT3.measure(stored) if m.claim == "F2-tokens")
-    records = [r for r in stored if name_of(r) in measurement.records]
-    assert ledger.caveats_of(COUNT3, records, measurement) == f"{IN_OTHER_ORDERS}; still improving after 1,200 steps"
-    moved = [dataclasses.replace(r, provenance={**r.provenance}) for r in records]
-    for record in moved:
-        if record.config.model.architecture == "entp":
-            record.provenance["device"] = "another processor"
-    said = ledger.caveats_of(COUNT3, moved, measurement)
-    assert said == f"{IN_OTHER_ORDERS}; 5 of 5 pairs from different processors; still improving after 1,200 steps"
-    table = claims.judge([measurement], only_measured=True).assign(caveats=said)
-    assert claims.readable(table)["verdict"].tolist() == [f"same direction ({said})"]
-
-
-def test_no_claim_rests_on_seconds():
-    """Seconds depend on who else uses the cores; they are shown, and decide nothing."""
-    units = set(claims.reference_claims()["unit"].dropna())
-    assert not [unit for unit in units if "second" in unit or unit in ("s", "ms", "hours")]

@@ -178,12 +178,6 @@ def test_content_that_no_run_writes_is_named_with_the_record(store, record, name
         assert path.name in str(raised.value) and named in str(raised.value) and len(str(raised.value)) < 400
 
 
-def test_a_partial_record_has_no_metrics_yet(store, record):
-    part = dataclasses.replace(record, metrics={}, curves={}, status="partial")  # of its first minute
-    store.save(part)
-    assert store.find(record.config, 1) == part
-
-
 @pytest.mark.parametrize("name", ["other/{id}", "test/0123456789abcdef"])
 def test_a_moved_or_renamed_record_is_damage_too(store, record, name):
     path, name = store.save(record), name.format(id=record.id)

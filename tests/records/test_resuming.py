@@ -4,16 +4,20 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
 
 import pytest
-import torch
 from made_up import checkpoint_step
 
-from entp_lib.config import StudyConfig
-from entp_lib.records import provenance as origin
+from entp_lib import paths
+from entp_lib.config import StudyConfig, config_id, to_dict
 from entp_lib.records import resuming, stopping, sweeps
 from entp_lib.records.execution import progress_steps, run
 from entp_lib.records.store import Store
+from entp_lib.records.sweeps import sweep
 from entp_lib.registry import EXPERIMENTS, STUDIES, in_all
 from entp_lib.reports.command_line import exit_status
 
@@ -104,39 +108,6 @@ def test_sigterm_ends_the_step_and_leaves_the_checkpoint(plain, store, tmp_path)
     assert timeless(run(plain, 1, store=store)) == timeless(whole)
 
 
-def test_a_second_request_while_the_record_is_saved_loses_nothing(plain, store, monkeypatch):
-    """A scheduler may signal every process of a job, and each passes it on: that is one request."""
-
-    def on_step(step):
-        if step == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def save(self, record, real=Store.save):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return real(self, record)
-
-    monkeypatch.setattr(Store, "save", save)
-    assert exit_status(lambda: run(plain, 1, store=store, on_step=on_step)) == 143
-    assert store.find(plain, 1).provenance["steps"] == 7 and stopping.REQUEST.deferred == 0
-
-
-def test_what_a_crash_left_of_a_complete_study_is_tidied(plain, store):
-    on_step, stop = stop_behind(5)
-    cut = run(plain, 1, store=store, on_step=on_step, stop=stop)
-    path = store.checkpoint_path(plain.experiment, cut.id)
-    left = path.read_bytes()
-    run(plain, 1, store=store)
-    path.write_bytes(left)  # as a kill between the record and the removal leaves it
-    assert run(plain, 1, store=store).status == "complete" and not path.exists()
-
-
-def test_a_study_is_computed_on_a_cpu_and_says_so(plain, store, monkeypatch):
-    """Where a tier's training runs take a GPU, nothing gives a study one."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    where = run(dataclasses.replace(plain, tier="gpu"), 1, store=store).provenance
-    assert where["cpu_seconds"] > 0 and where["device"] == origin.provenance("cpu", 1)["device"]
-
-
 def test_a_killed_study_goes_on_from_the_last_minute(plain, store, tmp_path, monkeypatch):
     whole = run(plain, 1, store=Store(tmp_path / "whole", read_only=False))
     monkeypatch.setattr(resuming, "CHECKPOINT_SECONDS", 0.0)
@@ -180,17 +151,119 @@ def test_a_checkpoint_that_cannot_be_its_own_is_set_aside(plain, store, tmp_path
     assert "checkpoint" in caplog.text and len(list((store.root / "set_aside").iterdir())) == 1
 
 
-def test_a_second_loop_of_a_study_is_refused(tmp_path):
-    """Its steps would be taken for those of the first."""
-    model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.Adam(model.parameters())
-    with resuming.checkpointed(resuming.StudyCheckpoint(tmp_path / "c.safetensors", "{}", lambda *_: None)):
-        list(resuming.steps(resuming.Progress(), 2, model, optimizer))
-        with pytest.raises(RuntimeError, match="one training loop"):
-            list(resuming.steps(resuming.Progress(), 2, model, optimizer))
-
-
 def test_a_study_without_a_loop_is_one_step(plain):
     assert progress_steps(plain) == 40
     assert progress_steps(StudyConfig("test", "smoke", "looped_drift", {"steps": 100_000})) == 1
     assert set(in_all("RESUMABLE")) <= set(STUDIES)
+
+
+# SIGTERM, as a scheduler sends it: the step is ended, the checkpoint is left, the status says so, and it goes on.
+
+
+def timeless_run(record):
+    return record.metrics, {name: curve for name, curve in record.curves.items() if name != "seconds"}
+
+
+def terminate_at(step, times=1):
+    def on_step(now):
+        if now == step:
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    return on_step
+
+
+def test_a_run_ends_behind_its_step_and_goes_on_bit_for_bit(small_run, store, tmp_path, capsys):
+    """Several signals at once are one request: every process of a job may get them from several sides."""
+    config = small_run("entp")
+    whole = run(config, 1, store=Store(tmp_path / "whole", read_only=False))
+    status = exit_status(lambda: run(config, 1, store=store, on_step=terminate_at(5, times=3)))
+    assert status == 143 and "continues from the last checkpoint" in capsys.readouterr().err
+    cut = store.find(config, 1)
+    assert cut.status == "partial" and cut.provenance["steps"] == 5
+    assert store.checkpoint_path("test", cut.id).exists()
+    rest = run(config, 1, store=store)
+    assert rest.status == "complete" and timeless_run(rest) == timeless_run(whole)
+    assert rest.provenance["earlier_processes"][0]["from_step"] == 0
+
+
+def test_what_is_no_training_ends_at_once(store, monkeypatch):
+    def study(**_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+        pytest.fail("it went on")
+
+    monkeypatch.setattr("entp_lib.records.execution.STUDIES", SimpleNamespace(named=lambda name: study))
+    config = StudyConfig("test", "smoke", "costs", {})
+    assert exit_status(lambda: run(config, 1, store=store)) == 143 and store.all("test") == []
+
+
+def test_whoever_asks_again_after_a_while_is_heard(monkeypatch):
+    request = stopping.Request()
+    request.deferred = 1
+    request.handle()
+    request.handle()
+    assert request.made()
+    monkeypatch.setattr(stopping, "GRACE_SECONDS", -1.0)
+    with pytest.raises(stopping.Terminated):
+        request.handle()
+    request = stopping.Request()
+    with pytest.raises(stopping.Terminated):
+        request.handle()
+
+
+# An interrupt of a sweep is one line, leaves no worker with a traceback, and costs no more than a step.
+
+
+SCRIPT = """
+import json, sys
+from entp_lib.config import config_from
+from entp_lib.records.sweeps import sweep
+from entp_lib.training import loop
+
+loop.CHECKPOINT_SECONDS = 0.1  # workers load this file too
+if __name__ == "__main__":
+    sweep([config_from(c) for c in json.loads(sys.argv[1])], 1, jobs=2)
+"""
+
+
+@pytest.fixture
+def interrupted(small_run, tmp_path):
+    """What a script wrote whose sweep of two long runs got SIGINT with all its processes, and the runs."""
+    configs = [small_run("entp", seed, steps=50_000, eval_every=10_000) for seed in (0, 1)]
+    script = tmp_path / "sweep.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(paths.root()), "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+    environment |= {"ENTP_RESULTS": str(tmp_path / "results"), "ENTP_RECORDS": ""}
+    command = [sys.executable, str(script), json.dumps([to_dict(c) for c in configs])]
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
+    )
+    try:
+        begun = time.monotonic()
+        while len(list(tmp_path.glob("results/checkpoints/test/*.safetensors"))) < 2:
+            assert process.poll() is None and time.monotonic() - begun < 300
+            time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGINT)
+        return configs, process.communicate(timeout=300)[1], Store(tmp_path / "results", read_only=False)
+    finally:
+        if process.poll() is None:  # cut or failed: its workers too
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(interrupted):
+    configs, said, store = interrupted
+    assert said.count("Traceback") == 1 and said.strip().splitlines()[-1].startswith(
+        "entp_lib.records.stopping.Stopped:"
+    )
+    assert "Stopped: 0 of 2 runs are complete and kept; run it again" in said
+    for config in configs:
+        assert store.checkpoint_path("test", config_id(config, 1)).exists()
+    steps = [r.provenance["steps"] for r in sweep(configs, 1, store=store, jobs=1, time_limit=1e-6).records]
+    assert all(0 < step < 50_000 for step in steps)  # they go on from where they were

@@ -7,10 +7,8 @@ import pytest
 from entp_lib import __main__ as cli
 from entp_lib.records.execution import run
 from entp_lib.records.store import Store
-from entp_lib.records.verification import BOUND, between_seeds, compare, report, sample, verify
+from entp_lib.records.verification import BOUND, between_seeds, compare, report, verify
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.training.weights import DamagedFileError
-from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
 
@@ -83,34 +81,6 @@ def test_where_another_processor_computed_a_run_it_is_held_against_the_seeds(of_
     assert between_seeds(record, [record, other]) == {} and set(between_seeds(record, [*of_seeds, other])) == set(
         between
     )
-
-
-def test_damaged_weights_stay_where_they_are(record, store, small_run):
-    config = dataclasses.replace(small_run(), experiment="later", start_from=f"test/{record.id}")
-    later, weights = run(config, 1, store=store), store.weights_path("test", record.id)
-    weights.write_bytes(b"damaged")
-    with pytest.raises(DamagedFileError):
-        verify(later, store)
-    assert weights.read_bytes() == b"damaged" and not store.read_only
-
-
-def test_what_starts_from_weights_takes_them_from_the_store(record, store, small_run):
-    config = dataclasses.replace(small_run(), experiment="later", start_from=f"test/{record.id}")
-    later = run(config, 1, store=store)
-    assert verify(later, store).outcome == "identical"
-    store.weights_path("test", record.id).unlink()
-    with pytest.raises(ConfigError, match="the weights of test/.* are missing"):
-        verify(later, store)
-
-
-def test_a_sample_is_drawn_by_its_seed(record):
-    records = [dataclasses.replace(record, version=v) for v in range(1, 9)]
-    drawn = [sample(records, 3, seed) for seed in (0, 0, 1)]
-    assert drawn[0] == drawn[1] != drawn[2] and len({r.id for r in drawn[0]}) == 3
-    with pytest.raises(ConfigError, match="sample = "):
-        sample(records, 9, 0)
-    with pytest.raises(ConfigError, match="sample = "):
-        sample(records, 0, 0)
 
 
 def test_the_command_says_what_came_out(tmp_path, monkeypatch, capsys):

@@ -1,16 +1,24 @@
 """The first half hour on a new machine, in a second: its parts in order, its budget, its archive."""
 
+import dataclasses
 import json
-import random
 import tarfile
+from dataclasses import replace
 
 import pytest
+from made_up import sound
 
 from entp_lib.__main__ import main
+from entp_lib.config import StudyConfig
+from entp_lib.experiments.budgets import training_operations
+from entp_lib.models import costs as complexity
 from entp_lib.models import packed_attention
-from entp_lib.records.store import Store
-from entp_lib.reports import campaign, checks
+from entp_lib.records.store import Record, Store
+from entp_lib.registry import EXPERIMENTS, nightly_order
+from entp_lib.reports import campaign, checks, estimates, training
+from entp_lib.reports import costs as extrapolation
 from entp_lib.validation import ConfigError
+from entp_papers.entp.count3 import COUNT3
 
 
 @pytest.fixture
@@ -73,22 +81,97 @@ def test_what_makes_no_sense_is_a_line(tmp_path, monkeypatch, capsys, arguments,
     assert message in line
 
 
-def test_an_archive_stays_below_its_size_and_names_what_it_left_out(tmp_path):
-    folder = tmp_path / "records" / "x"
-    folder.mkdir(parents=True)
-    (tmp_path / "campaign.log").write_text("log\n")
-    (folder / "small.json").write_text("{}")
-    (folder / "large.json").write_bytes(random.Random(0).randbytes(20_000))  # nothing makes that smaller
-    path = campaign.archive(tmp_path, most=2_000)
-    assert path.stat().st_size <= 2_000
-    with tarfile.open(path) as tar:
-        assert tar.getnames() == ["campaign/campaign.log", "campaign/records/x/small.json", "campaign/left_out.txt"]
+# A whole tier without notebooks: its order, what is missing of it, and that it goes on where it stopped.
 
 
-def test_the_checks_can_fail(monkeypatch):
-    monkeypatch.setitem(checks.BOUNDS, "fp32", 0.0)
-    assert checks.engine("cpu", "fp32")[1] is False
-    monkeypatch.setitem(checks.BOUNDS, "fp32", 1e-4)
-    assert checks.engine("cpu", "fp32")[1] and checks.decoding("cpu")[1] and checks.resume("cpu")[1]
-    with pytest.raises(ConfigError):
-        packed_attention.use("fastest")
+def test_the_order_names_experiments_that_have_the_tier():
+    assert len(set(nightly_order())) == len(nightly_order()) > 0
+    assert all(EXPERIMENTS[name].plan("overnight", 0) for name in nightly_order())
+    assert [e.name for e in training.experiments_of("overnight")] == list(nightly_order())
+    assert {e.notebook[:2] for e in training.experiments_of("overnight", ["03"])} == {"03"}
+
+
+def test_a_tier_is_completed_and_said_line_by_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    monkeypatch.setattr(training, "nightly_order", lambda: ("rasp",))
+    monkeypatch.setattr("os.nice", lambda _: 0)  # of the tests' own process
+    rasp = EXPERIMENTS["rasp"]
+    store = Store(tmp_path / "smoke")  # apart from records that claim something
+    assert len(rasp.missing(store, "smoke")) == len(rasp.plan("smoke", 0)) == 5
+    assert training.run_tier("smoke", jobs=1) == 0
+    said = capsys.readouterr().err
+    assert "rasp: 0 of 5 runs are complete" in said and "rasp: 5 more in" in said
+    assert rasp.missing(store, "smoke") == [] and not (tmp_path / "records").exists()
+    assert training.run_tier("smoke", jobs=1) == 0
+    assert "rasp: 5 of 5 runs are complete" in capsys.readouterr().err
+
+
+# Costs by counting: against a count by hand, and in proportion to what is counted.
+
+
+def test_operations_of_a_run_by_hand(small_run):
+    """8 tokens; prefixes of 4 to 8 tokens are wanted; forward and backward are three forwards."""
+    decoder, entp = small_run("decoder"), small_run("entp")
+    sequences = decoder.train.steps * decoder.train.batch_size
+    unread = 3 * complexity.head(decoder.model)  # of 8 tokens 5 are wanted, and go through the output layer
+    once = complexity.decoder_pass(decoder.model, 8) - unread
+    assert extrapolation.training_operations(decoder) == 3 * sequences * once
+    assert extrapolation.training_operations(entp) == 3 * sequences * complexity.entp_fast(entp.model, range(4, 9), 8)
+    longer = replace(decoder, train=replace(decoder.train, steps=24))
+    assert extrapolation.training_operations(longer) == 2 * extrapolation.training_operations(decoder)
+
+
+# How long runs will take is counted and measured before they start, and above an hour it is asked about.
+
+
+def took(config, seconds):
+    """A complete record that says how long its run took."""
+    about = {"wall_seconds": 2 * seconds, "cpu_seconds": seconds, "steps": 1}
+    return sound(Record(config.experiment, 1, config, {}, {}, about))
+
+
+def test_records_tell_how_long_runs_like_them_take(store, capsys):
+    """Runs and studies that differ in seeds alone take what their records took."""
+    study = StudyConfig("compact", "quick", "triplets", {"width": 8, "graph_seed": 3})
+    again = dataclasses.replace(study, params={"width": 8, "graph_seed": 4}, model_seed=1)
+    third = dataclasses.replace(study, model_seed=2)
+    wider = dataclasses.replace(study, params={"width": 16, "graph_seed": 3})
+    for config, seconds in ((study, 600.0), (again, 800.0)):
+        store.save(took(config, seconds))
+    store.path("compact", "0" * 16).write_text("{")  # a damaged one tells nothing
+    assert estimates.expected([third, again, wider], 1, store) == (1400.0, 1)
+    assert estimates.expected([third, again], 2, store) == (700.0, 0)
+    assert estimates.expected([wider], 2, store) == (0.0, 1)
+    estimates.announce_runs("3 runs", [third, again, wider], 1, True, store=store)
+    assert "3 runs (1 of them unlike any" in (said := capsys.readouterr().err) and "about 23 minutes" in said
+    assert estimates.expected([third], 1, store, "cuda") == (0.0, 1)
+
+
+def test_other_runs_take_their_multiply_adds_at_the_rate_of_records(store):
+    """Of their experiment's, whatever their size and architecture; on a GPU of runs on a GPU."""
+    quick, paper = COUNT3.configs("quick", 1), COUNT3.configs("paper", 1)
+    rate = 1e9
+    for config in quick:
+        store.save(took(config, training_operations(config) / rate))
+    costs = [training_operations(config) / rate for config in paper]
+    assert estimates.expected(paper, 1, store) == (pytest.approx(sum(costs)), 0)
+    assert estimates.expected(paper, 100, store) == (pytest.approx(max(costs)), 0)
+    assert estimates.expected(paper, 1, store, "cuda")[1] == len(paper)  # the project has no records of a GPU
+    gpu = took(dataclasses.replace(quick[0], tier="gpu"), training_operations(quick[0]) / rate)
+    gpu.provenance["packed_attention"] = gpu.provenance.pop("cpu_seconds")  # as runs on a GPU say it
+    store.save(gpu)
+    assert estimates.expected(paper, 1, store, "cuda") == (pytest.approx(2 * sum(costs)), 0)  # by the clock
+
+
+def terminal(monkeypatch, there):
+    monkeypatch.setattr(estimates.sys, "stdin", type("Input", (), {"isatty": lambda _: there})())
+
+
+@pytest.mark.parametrize("answer", ["", "no"])
+def test_above_an_hour_it_is_asked_about(monkeypatch, capsys, answer):
+    terminal(monkeypatch, True)
+    with pytest.raises(ConfigError, match="not started; --yes starts it"):
+        estimates.announce("6 runs", 7200, False, lambda _: answer)
+    assert "6 runs: about 2.0 hours" in capsys.readouterr().err
+    estimates.announce("6 runs", 7200, False, lambda _: "y")

@@ -91,8 +91,3 @@ def test_saving_keeps_committed_notebooks_and_the_metadata_of_copies(project, fo
         else:
             asyncio.run(manager.save(model, path))
         assert (project / path).read_bytes() == before
-
-
-def test_lab_needs_jupyter(monkeypatch, capsys):
-    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    assert cli.main(["run", "--lab"]) == 2 and "jupyter-lab is not installed" in capsys.readouterr().err

@@ -5,23 +5,24 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.config import RunConfig, config_id
-from entp_lib.experiments.compare_with_committed import YOURS
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import launcher, parameters
-from entp_lib.reports.execution import FOLDED, note_parameters
+from entp_lib.reports import execution, launcher, parameters
 from entp_lib.reports.lab import clean
-from entp_lib.reports.launcher import Planned, planned
+from entp_lib.reports.launcher import OWN_WORDS, Planned
+from entp_lib.reports.parameters import defaults, notebook_paths, read_notebook
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -66,28 +67,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher, "available_cores", lambda: 1)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
     return folder
-
-
-def test_the_overview_comes_last_and_numbers_choose():
-    names = [paths.number_of(path.name) for path in launcher.notebook_paths()]
-    assert names[-1] == "00" and names[:-1] == sorted(names[:-1])
-    assert [p.name[:2] for p in launcher.notebook_paths("00, 3")] == ["03", "00"]
-    assert [p.name[:2] for p in launcher.notebook_paths("03_count3,notebooks/06_match3.ipynb")] == ["03", "06"]
-    with pytest.raises(ConfigError, match=f"no notebook 99; there are {', '.join(sorted(names))}"):
-        launcher.notebook_paths("03,99")
-
-
-def test_two_notebooks_of_one_number_are_refused_and_copies_are_none(folder):
-    for name in ("03_count3", "03b_more", "04_rasp", "04_rasp-Copy1", "03_count3 (1)"):
-        write_notebook(folder, name, "1")
-    assert [p.stem for p in launcher.notebook_paths()] == ["03_count3", "03b_more", "04_rasp"]
-    assert [p.stem for p in launcher.notebook_paths("03b")] == ["03b_more"]
-    for wrong in ("04_rasp-Copy1", ",", " "):
-        with pytest.raises(ConfigError):
-            launcher.notebook_paths(wrong)
-    write_notebook(folder, "03_count3_mine", "1")
-    with pytest.raises(ConfigError, match="03_count3_mine"):
-        launcher.notebook_paths("03_count3")
 
 
 @pytest.mark.parametrize(
@@ -150,15 +129,6 @@ def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder,
     assert [(r.notebook, r.status) for r in results] == [("03_a", "ok"), ("04_computes", "ok"), ("05_b", "ok")]
 
 
-def test_a_failure_for_want_of_runs_says_how_many_are_missing(folder, monkeypatch):
-    monkeypatch.setattr(launcher, "planned", lambda *_: Planned(10, 4))
-    write_notebook(folder, "03_x", "{}['token_accuracy']")
-    write_notebook(folder, "04_y", "from entp_lib.validation import ConfigError\nraise ConfigError('no such thing')")
-    first, second = launcher.run_all(launcher.plan(options={"tier": "quick"}))
-    assert first.error.startswith("4 of 10 runs are complete, too few for this notebook; the same command continues")
-    assert "KeyError: 'token_accuracy'" in first.error and second.error == "ConfigError: no such thing"
-
-
 @pytest.mark.parametrize(
     ("call", "missing", "in_place"),
     [
@@ -181,16 +151,6 @@ def test_only_the_best_records_and_update_touch_the_projects_figures(
     launcher.run_all(plan)
     place = tmp_path / "figures" if in_place else tmp_path / "results" / "executed" / "figures"
     assert f"{place}\\n" in (tmp_path / "results" / "executed" / "03_x.ipynb").read_text()
-
-
-def test_runs_that_a_notebook_shows_and_does_not_compute_are_not_announced():
-    """At ``best`` notebook 05 shows the stored ones of two experiments; a model of one's own may need others."""
-    shown = {"pretrained_prompts", "pretrained_lifted"}
-    asked = {config.experiment for config in planned("05_pretrained", {"fresh": True}).todo}
-    assert asked and not asked & shown
-    assert shown < {config.experiment for config in planned("05_pretrained", {"tier": "quick", "fresh": True}).todo}
-    assert [job.notebook.stem for job in launcher.plan(only="05").settled] == ["05_pretrained"]
-    assert launcher.plan(only="05", extra=["encoder=bert"]).settled == []
 
 
 def test_an_interrupt_ends_notebooks_side_by_side_and_their_kernels(folder, tmp_path):
@@ -270,20 +230,6 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
 
 
 @pytest.mark.parametrize(
-    ("more", "whole"),
-    [([], True), (["-p", "jobs=1"], True), (["-p", "seeds=1"], False), (["--fresh"], False)],
-)
-def test_a_night_of_fewer_seeds_does_not_complete_the_tier_first(more, whole, monkeypatch, capsys):
-    """Whoever asks for one seed would wait for five otherwise."""
-    asked = []
-    monkeypatch.setattr("entp_lib.reports.training.run_tier", lambda tier, **options: asked.append(options["only"]))
-    monkeypatch.setattr("entp_lib.reports.estimates.announce_runs", lambda *_: None)
-    monkeypatch.setattr(launcher, "run_all", lambda plan: (_ for _ in ()).throw(ConfigError("planned")))
-    assert cli.main(["run", "--tier", "overnight", "--only", "08", *more]) == 2
-    assert asked == [["08"]] * whole and "planned" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["run", "--only", "77"], "no notebook 77"),
@@ -320,19 +266,6 @@ def test_mistakes_on_the_command_line_are_one_line(arguments, message, capsys, m
     assert len(lines) == 1 and message in lines[0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["run", "--tiers", "quick"], "run_all.sh: unrecognized arguments: --tiers quick"),
-        (["tier", "quick", "--only", "03", "now"], "python -m entp_lib tier: unrecognized arguments: now"),
-    ],
-)
-def test_an_unknown_option_is_refused_by_the_command_that_got_it(arguments, line, capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main(arguments)
-    assert stop.value.code == 2 and capsys.readouterr().err.splitlines() == [line]
-
-
 def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
     wanted = [config_id(c, COUNT3.version) for c in COUNT3.configs("smoke")][2]
@@ -359,27 +292,6 @@ def test_every_committed_record_is_sound(capsys):
     assert "0 are not" in capsys.readouterr().out
 
 
-def test_a_copy_with_changed_runs_folds_what_tells_of_the_committed_ones(tmp_path):
-    marked = new_output("display_data", data={"text/markdown": f"*{YOURS} (…)*"})
-    cells = [
-        new_markdown_cell("# 03\n\nAn answer."),
-        new_markdown_cell("## Task\n\nWhat is asked."),
-        new_code_cell("1", outputs=[new_output("stream", text="of the task")]),
-        new_markdown_cell("How to read it."),
-        new_code_cell("2", outputs=[marked]),
-        new_markdown_cell("ENTP leads.\n\nBy far.\n\n## Next\n\nThe next table."),
-        new_code_cell("3", outputs=[marked]),
-        new_markdown_cell("## Cost"),
-    ]
-    copy = tmp_path / "03_x.ipynb"
-    nbformat.write(new_notebook(cells=cells), copy)
-    note_parameters(copy, {"changes": {"train.steps": 3}})
-    text = [cell.source for cell in nbformat.read(copy, as_version=4).cells if cell.cell_type == "markdown"]
-    assert text[0].endswith("# 03\n\n" + FOLDED.format("An answer."))
-    assert text[1:3] == ["## Task\n\nWhat is asked.", "How to read it."]
-    assert text[3:] == [FOLDED.format("ENTP leads.\n\nBy far.") + "## Next\n\nThe next table.", "## Cost"]
-
-
 def test_a_notebook_keeps_what_people_write_and_no_trace_of_its_kernel():
     """Tags and verdicts stay; names of widgets and the pieces that a slow kernel prints in go."""
     data = {"application/vnd.jupyter.widget-view+json": {"model_id": "3d9f"}, "text/plain": ["VBox()"]}
@@ -388,3 +300,81 @@ def test_a_notebook_keeps_what_people_write_and_no_trace_of_its_kernel():
     clean(content := {"metadata": {}, "cells": [cell]})
     assert content["cells"][0]["metadata"] == written
     assert cell["outputs"] == [{"data": {"text/plain": ["VBox()"]}}, dict(name="stdout", text="ab")]
+
+
+# Notebooks that cannot be run are named before any of them is.
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: b"", "it is empty"),
+        (lambda data: data[: len(data) // 2], "cannot be read"),
+        (lambda data: b"\xef\xbb\xbf" + data, "a mark of byte order"),
+        (lambda data: b"[" * 100_000, "cannot be read"),
+        (lambda data: b'{"cells": 5, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "cannot be read"),
+        (lambda data: data + b"\xe9", "is not UTF-8"),
+    ],
+)
+def test_a_damaged_one_is_named(tmp_path, change, message):
+    path = tmp_path / "03_x.ipynb"
+    path.write_bytes(change(next(p for p in notebook_paths() if p.stem.startswith("03")).read_bytes()))
+    for read in (read_notebook, defaults):
+        with pytest.raises(ConfigError, match=message) as error:
+            read(path)
+        assert "03_x.ipynb" in str(error.value)
+
+
+# A failure is told in a line, also where the error itself says nothing.
+
+
+@pytest.fixture
+def notebook(tmp_path, monkeypatch):
+    """A function that executes one cell as the launcher does."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+
+    def run(source):
+        path = tmp_path / "03_x.ipynb"
+        metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        nbformat.write(new_notebook(cells=[new_code_cell(source)], metadata=metadata), path)
+        return execution.execute(execution.Job(path, {}, tmp_path / "figures"), quiet=True)
+
+    return run
+
+
+def test_the_launcher_tells_a_silent_check_and_partial_runs(notebook):
+    source = (
+        "from entp_lib.records.progress import event\nevent('records', reused=0, computed=1, partial=1)\nassert 1 == 2"
+    )
+    failed = notebook(source)
+    assert failed.status == "failed" and failed.error.startswith("AssertionError: this does not hold: assert 1 == 2; 1")
+
+
+def test_a_kernel_checks_and_finds_room_for_its_sockets_whatever_the_environment(notebook, tmp_path, monkeypatch):
+    deep = tmp_path / ("x" * 60) / ("y" * 60)
+    deep.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    assert "assert 1 == 2" in notebook("assert 1 == 2").error
+    assert os.environ["PYTHONOPTIMIZE"] == "2" and not list((tmp_path / "results" / "executed").glob(".run-*"))
+
+
+def test_a_mistake_is_one_line_in_a_kernel_and_an_error_of_others_keeps_its_traceback(tmp_path, monkeypatch):
+    """A wrong parameter, a wrong change, a missing record; the cell fails with the error's name and words."""
+    monkeypatch.setenv("ENTP_RECORDS", "read-only")
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    mistakes = {
+        "sedes = 3\nnotebook_parameters(globals())": "ConfigError: unknown parameter 'sedes'; did you mean 'seeds'",
+        "COUNT3.collect(NotebookParameters(changes={'task.lenght': 6}))": "ConfigError: changes: unknown parameter",
+        "COUNT3.collect(NotebookParameters(tier='quick'))": "RecordError: missing or partial: record count3/",
+        "COUNT3.collect(3)": "AttributeError: ",
+    }
+    imports = "from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters\n"
+    imports += "from entp_papers.entp.count3 import COUNT3"
+    cells = [new_code_cell(source) for source in (imports, *mistakes)]
+    NotebookClient(new_notebook(cells=cells), kernel_name="python3", allow_errors=True).execute()
+    for cell, words in zip(cells[1:], mistakes.values(), strict=True):
+        (error,) = cell.outputs
+        told, shown = f"{error.ename}: {error.evalue}", "\n".join(error.traceback).splitlines()
+        assert error.output_type == "error" and told.startswith(words)
+        assert shown == [told] if error.ename in OWN_WORDS else len(shown) > 5

@@ -1,13 +1,16 @@
 """``data FILE``: both models on sequences of one's own, from the command line to a table."""
 
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
+from entp_lib import __main__ as cli
 from entp_lib import paths
 from entp_lib.__main__ import main
+from entp_lib.records.loading import load_model
 from entp_lib.tasks.table_files import read
 
 ROWS = "sequence,wanted\n" + "".join(f"{a} + {b} = {(a + b) % 10},5\n" for a in range(10) for b in range(10))
@@ -43,19 +46,6 @@ def test_sequences_of_ones_own_are_trained_on(own_file, tmp_path, capsys):
     assert "'x': this model's tokens are 12 words, '+' the first" in capsys.readouterr().err
 
 
-def test_a_model_of_answers_of_their_own_is_loaded_and_not_continued(own_file, capsys):
-    own_file.write_text(
-        "sequence,wanted,targets\n" + "".join(f"{a} {b},2,{a % 2}\n" for a in range(9) for b in range(9))
-    )
-    small = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
-    assert main(["data", str(own_file), *small, "--architecture", "entp"]) == 0
-    said = capsys.readouterr().out
-    assert "load_model('own_data/" in said and "generate" not in said
-    name = said.split("load_model('")[1].split("'")[0]
-    assert main(["generate", name, "--prompt", "1 2"]) == 2
-    assert "its models predict numbers or answers of their own" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -89,17 +79,6 @@ def test_a_file_that_cannot_be_used_is_one_line(own_file, capsys):
 SMALL = ["--shape", "2/2/16", "--steps", "4", "--batch-size", "8", "--seeds", "1", "--jobs", "1"]
 
 
-def test_where_a_constant_guess_is_better_is_said_and_drawn(own_file, tmp_path, capsys):
-    """Of digits that are drawn at random nobody knows the next; a sign between them is known without a look."""
-    own_file.write_text("sequence\n" + "".join(f"{a} + {b}\n" for a in range(10) for b in (*range(10), 7)))
-    assert main(["data", str(own_file), *SMALL]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"No model beats the constant guess: loss \d\.\d\d against \d\.\d\d, token_accuracy 0", said)
-    assert "No model beats it at these tokens of a sequence (validation): 2 3. If nothing could predict them" in said
-    drawn = tmp_path / "results" / "own" / "figures" / "own_data.png"
-    assert f"picture: {drawn}" in said and drawn.read_bytes()[1:4] == b"PNG"
-
-
 def test_the_examples_of_the_docs_make_files_that_are_trained_on(own_file, tmp_path, capsys, monkeypatch):
     text = (paths.root() / "docs" / "starting.md").read_text(encoding="utf-8")
     section = text.split("## Sequences of your own")[1].split("\n## ")[0]
@@ -116,3 +95,33 @@ def test_the_examples_of_the_docs_make_files_that_are_trained_on(own_file, tmp_p
         assert parts in capsys.readouterr().out
     (tmp_path / "mine.csv").write_text("\n".join(lines[:3]))
     assert read(tmp_path / "mine.csv").words == ("+", "1", "2", "3", "4", "5", "6", "7", "=")
+
+
+# How ``text FILE`` ends: what it prints leads to the weights, and the lines that it names work.
+
+
+def test_the_lines_that_it_ends_with_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("ENTP_RECORDS", raising=False)
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    text = tmp_path / "own.txt"
+    text.write_text("\n\n".join(f"the {n} cats saw the {n + 1} dogs again" for n in range(60)))
+    options = "--context 16 --steps 4 --batch-size 8 --size extra_small --jobs 1"
+    assert cli.main(["text", str(text), *options.split()]) == 0
+    said = capsys.readouterr().out
+    names = re.findall(r"load_model\('(own_text/[0-9a-f]{16})'\)", said)
+    assert (
+        len(names) == 2
+        and "validation" in said
+        and "picture:" in said
+        and (tmp_path / "own/figures/own_text.png").exists()
+    )
+    assert {load_model(name).cfg.architecture for name in names} == {"decoder", "entp"}
+    command = shlex.split(re.search(r"python -m entp_lib (generate .+)", said)[1])
+    command[command.index("--prompt") + 1] = "the 7 cats"
+    assert cli.main([*command, "--tokens", "5"]) == 0
+    assert capsys.readouterr().out.startswith("the 7 cats")
+    assert cli.main(["generate", names[0], "--prompt", "the Ω"]) == 2
+    assert "'Ω': not among the" in capsys.readouterr().err
+    text.unlink()  # the tokenizer lies beside the weights
+    assert cli.main([*command, "--tokens", "5"]) == 0
+    assert capsys.readouterr().out.startswith("the 7 cats")

@@ -1,19 +1,24 @@
 """README's generated parts and the pages of docs/: from the ledger alone, current or named."""
 
+import html
+import json
 import math
 import re
+from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
 
 from entp_lib import paths
-from entp_lib.architectures import ARCHITECTURES
-from entp_lib.experiments import experiment
-from entp_lib.records.store import Record, Store
-from entp_lib.reports import comparisons, findings, readme
-from entp_lib.reports.findings import markdown
+from entp_lib.config import TIERS
+from entp_lib.experiments.claims import reference_claims
+from entp_lib.experiments.measurements import Measurement, name_of
+from entp_lib.paths import number_of
+from entp_lib.records.store import Store
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.reports import comparisons, findings, overview, readme
 from entp_lib.reports.ledger import ledger
-from entp_papers.entp.count3 import COUNT3
+from entp_lib.reports.parameters import is_own, notebook_paths
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +34,6 @@ def test_answers_say_what_their_verdicts_say(table):
     assert {claim: verdicts[claim] for claim in supposed} == supposed
 
 
-def test_answers_show_the_ledgers_values_and_lead_to_notebooks(table):
-    shown = findings.answered(table, "../")
-    row = shown[shown["what was asked"].str.startswith("Match3′, equal steps")].iloc[0]
-    value = table.set_index("id").loc["T2-sequences", "our_value"]
-    assert row["numbers"].startswith(f"{value:+.3f} (") and "../notebooks/06_match3.ipynb" in row["where"]
-    assert not shown["numbers"].str.contains("{", regex=False).any()
-
-
 def test_the_headline_names_who_is_ahead_at_each_budget(table):
     sentences = findings.headline(table).splitlines()
     assert len(sentences) == 3
@@ -45,11 +42,6 @@ def test_the_headline_names_who_is_ahead_at_each_budget(table):
         rows = drawn[drawn["budget"] == budget]
         ahead = sentence.partition("decoder on")[0].partition("ahead on ")[2].removesuffix(", and the ")
         assert re.split(", | and ", ahead) == rows.loc[rows["answer"] == comparisons.AHEAD, "drawn_as"].tolist()
-
-
-def test_cells_keep_to_their_columns():
-    text = markdown(pd.DataFrame({"a|b": ["c|d\ne", None], "b": [1.5, math.nan]}))
-    assert text.splitlines()[2:] == ["| c\\|d e | 1.5 |", "|  |  |"]
 
 
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
@@ -68,17 +60,128 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     assert readme.outdated() == ["docs/b.md"]
 
 
-def test_the_picture_has_the_masks_of_the_models():
-    picture, n, prompt = (paths.root() / "docs/pictures/attention.svg").read_text(encoding="utf-8"), 6, 3
-    causal = n * (n + 1) // 2
-    cells = {"decoder": causal, "prefix_decoder": causal + prompt * (prompt - 1) // 2, "entp": n * n}
-    for name, count in cells.items():
-        assert picture.count(f'rx="3" fill="{ARCHITECTURES[name].colour}"') == count
+# The overview's list of notebooks: whole, linked, and of HTML that nothing has to leave out.
 
 
-def test_costs_are_processor_time_where_a_record_has_it():
-    where = dict(wall_seconds=90.0, cpu_seconds=30.0)
-    record, on_gpu = (Record("count3", 1, COUNT3.plan(tier, 1)[0].config, {}, {}, where) for tier in ("quick", "gpu"))
-    assert experiment.spent(record) == 30 and experiment.spent(on_gpu) == 90
-    del record.provenance["cpu_seconds"]
-    assert experiment.spent(record) == 90
+class Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in ("br", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_every_notebook_is_listed_once_with_what_it_asks():
+    text, found = overview.notebooks_html(), sorted(p for p in notebook_paths() if not p.stem.startswith("00_"))
+    rows = re.findall(r'<tr><td[^>]*><a href="(\w+)\.ipynb">(.*?)</a></td><td[^>]*>(.*?)</td></tr>', text)
+    assert [stem for stem, _, _ in rows] == [path.stem for path in found] and not Tags(text).open
+    for (stem, title, asks), path in zip(rows, found, strict=True):
+        assert title.startswith(f"{number_of(stem)} · ") and 20 < len(asks) < 160
+        if not is_own(path):
+            first = json.loads(path.read_text(encoding="utf-8"))["cells"][0]
+            assert html.unescape(asks) == first["metadata"]["asks"]
+
+
+def test_the_committed_overview_lists_the_notebooks_and_its_text_leads_to_each_of_a_paper():
+    cells = json.loads((paths.notebooks() / "00_overview.ipynb").read_text(encoding="utf-8"))["cells"]
+    shown = [
+        "".join(o["data"]["text/html"]) for c in cells for o in c.get("outputs", ()) if "text/html" in o.get("data", ())
+    ]
+    assert str(overview.notebooks_html()) in shown
+    written = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    linked = set(re.findall(r"\]\((\w+)\.ipynb", written))
+    assert linked == {p.stem for p in notebook_paths() if number_of(p.stem) not in ("00", "90") and not is_own(p)}
+
+
+# What full attention buys: every comparison is a claim's, on one scale, with an answer by rule.
+
+
+def rows(**changes):
+    """A ledger of all claims, none measured but F2-tokens: 0.1 (0.05 to 0.15) of a range of 0.5."""
+    claims = reference_claims()
+    table = pd.DataFrame({"id": claims["id"], "verdict": "not attempted", "tier": "", "seeds": 0, "records": ""})
+    table = table.assign(our_value=math.nan, low=math.nan, high=math.nan, scale=0.5)
+    given = dict(our_value=0.1, low=0.05, high=0.15, verdict="same direction", seeds=5, tier="quick") | changes
+    table.loc[table["id"] == "F2-tokens", list(given)] = list(given.values())
+    return table
+
+
+def first(**changes):
+    table = comparisons.comparisons(rows(**changes))
+    return table[table["claim"] == "F2-tokens"].iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        (dict(low=-0.15, high=-0.05), "decoder ahead"),
+        (dict(low=-0.05, high=0.15, verdict="inconclusive"), "open"),
+        (dict(low=-0.005, high=0.005, verdict="not reproduced"), "equal within the margin"),
+        (dict(seeds=4, verdict="inconclusive"), "open"),
+        (dict(verdict="uninformative"), "uninformative"),
+        (dict(low=-0.2, high=-0.1, verdict="inconclusive"), "open"),  # no worse, or worse, than a margin allows
+        (dict(verdict="not attempted"), "not run yet"),
+    ],
+)
+def test_answers_follow_one_rule(changes, answer):
+    assert first(**changes)["answer"] == answer
+
+
+def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger():
+    verdicts = (table := ledger()).set_index("id")["verdict"]
+    alike = {
+        "ENTP ahead": {"ENTP ahead", "same direction", "reproduced"},
+        "decoder ahead": {"decoder ahead", "not reproduced"},
+        "equal within the margin": {"equal within the margin", "not reproduced"},
+        "open": {"open", "inconclusive"},
+        "uninformative": {"uninformative"},
+    }
+    apart = {r.claim: r.answer for r in comparisons.comparisons(table).itertuples() if r.answer in alike}
+    apart = {claim: answer for claim, answer in apart.items() if verdicts[claim] not in alike[answer]}
+    assert apart == {}
+
+
+# What the ledger names as a row's records is what the row rests on: they alone give the same values again.
+
+
+# Experiments that measure nothing where other arms are missing.
+WHOLE = {
+    "openwebtext",
+    "compact_capacity",
+    "compact_graph",
+    "compact_activations",
+    "compact_walk_activations",
+    "compact_abstraction",
+    "compact_lengths",
+    "pretrained_prompts",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value encountered")
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - WHOLE))
+def test_the_records_that_a_row_names_give_its_values(name):
+    experiment, store = EXPERIMENTS[name], Store(read_only=True)
+    for tier in TIERS:
+        records = {name_of(r): r for r in experiment.stored(store, tier) or []}
+        for found in experiment.measurements(list(records.values())) if records else []:
+            if not isinstance(found, Measurement) or not set(found.records) <= set(records):
+                continue  # a row may rest on another tier's runs
+            again = experiment.measurements([r for n, r in records.items() if n in set(found.records)])
+            (same,) = (m for m in again if m.claim == found.claim)
+            assert list(same.values) == pytest.approx(list(found.values), abs=1e-12), (tier, found.claim)
+
+
+def test_a_row_that_needs_all_its_experiments_records_names_some_of_them():
+    store = Store(read_only=True)
+    for name in sorted(WHOLE):
+        records = EXPERIMENTS[name].stored(store, "quick") or EXPERIMENTS[name].stored(store, "overnight")
+        names = {name_of(r) for r in records}
+        measured = [m for m in EXPERIMENTS[name].measurements(records) if isinstance(m, Measurement)]
+        assert measured and all(m.records and set(m.records) <= names for m in measured), name

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -10,8 +9,6 @@ from urllib.parse import unquote, urlsplit
 import browser
 import pytest
 
-from entp_lib import __main__ as cli
-from entp_lib import paths
 from entp_lib.models import costs
 from entp_lib.reports import findings
 from entp_lib.reports import site as site_module
@@ -158,31 +155,3 @@ def test_costs_are_the_librarys(page):
             assert window.ask(f"cost('{kind}', {n}, {width}, {layers})") == one(cfg, n) - costs.head(cfg)
             whole = playing.sequence_cost(kind, n, width, layers)
             assert window.ask(f"sequence('{kind}', {n}, {width}, {layers})") == whole
-
-
-def test_code_folds_but_for_parameters_and_figures_have_their_words():
-    cells = [
-        {"cell_type": "code", "source": "a = 1", "metadata": {"tags": ["parameters"]}, "outputs": []},
-        {"cell_type": "code", "source": ['save_figure(fig, "03_x")\n'], "metadata": {}, "outputs": []},
-        {"cell_type": "code", "source": " ", "metadata": {}, "outputs": []},
-    ]
-    first, second = site_module.notebook_page({"cells": cells}, {"03_x": "a curve"})["cells"]
-    assert first["metadata"]["tags"] == ["parameters"] and second["metadata"]["tags"] == ["hide-input"]
-    assert second["metadata"]["mystnb"]["image"]["alt"] == "a curve"
-
-
-@pytest.mark.parametrize("status", [0, 1])
-def test_the_extra_is_installed_where_it_is_missing(status, monkeypatch, capsys):
-    asked = []
-
-    def pip(command, **_):
-        asked.append(command)
-        return subprocess.CompletedProcess(command, status, "", "ERROR: no such luck\n" * status)
-
-    monkeypatch.setattr(site_module, "NEEDED", ("sphinx_of_another_world",))
-    monkeypatch.setattr(site_module.subprocess, "run", pip)
-    monkeypatch.setattr(site_module, "build", lambda: paths.root() / "README.md")
-    assert cli.main(["run", "--site", "--no-browser"]) == 2 * status
-    (command,), (out, err) = asked, capsys.readouterr()
-    assert command[1:4] == ["-m", "pip", "install"] and any(part.startswith("sphinx==") for part in command)
-    assert out.startswith("the site needs sphinx_of_another_world") and ("no such luck" in err) == bool(status)

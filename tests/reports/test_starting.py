@@ -52,20 +52,6 @@ def test_a_new_task_and_notebook_work_as_written(copy, capsys):
     assert len(list((out / "records" / "my_runs").glob("*.json"))) == 4
 
 
-def test_a_task_that_was_made_ones_own_has_its_notebook(copy):
-    """As a newcomer would: the task's fields are no longer those that ``new task`` wrote."""
-    assert cli.main(["new", "task", "majority"]) == 0
-    module = copy / "entp_lib" / "tasks" / "majority.py"
-    text = module.read_text().replace("    modulus: int = 2\n", "").replace("self.modulus", "2")
-    text = text.replace('require(2 >= 2, f"modulus = {2}: must be at least 2")\n        ', "")
-    module.write_text(text.replace("digits_BT.cumsum(1) % 2", "(digits_BT.cumsum(1) > 2).long()"))
-    assert "modulus" not in module.read_text().split('"""')[-1]
-    done = python(copy, "-m", "entp_lib", "new", "notebook", "majority_runs", "--task", "majority", "--no-run")
-    assert done.returncode == 0, done.stderr
-    written = (copy / "entp_papers" / "own" / "majority_runs.py").read_text()
-    assert '"smoke": (dict(length=6), ' in written and '"quick": (dict(length=16), ' in written
-
-
 def test_a_second_notebook_goes_beside_the_first(copy):
     for name in ("one", "two"):
         task = "counting" if name == "one" else "triplets"

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
-from entp_lib.tasks import Addition, LongAddition, addition, generator_for, long_addition
+from entp_lib.tasks import Addition, LongAddition, addition, generator_for
 from entp_lib.training.loop import train
 
 SMALL = dict(n_train=3000, n_validation=500, n_test=2000, trained_digits=4, tested_digits=6)
@@ -21,12 +20,6 @@ SMALL = dict(n_train=3000, n_validation=500, n_test=2000, trained_digits=4, test
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.booleans())
 def test_text_is_read_back(a, b, reversed_answer):
     assert addition.parse(addition.text(a, b, reversed_answer), reversed_answer) == (a, b, a + b)
-
-
-@pytest.mark.parametrize("example", ["1+2=3", "$1+2=3", "$1-2=3$", "$1+2$", "$1+x=3$", "$1+2=$", "$1+2=3=4$"])
-def test_what_is_no_example_is_refused(example):
-    with pytest.raises(ValueError):
-        addition.parse(example, False)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
@@ -101,13 +94,6 @@ def test_long_splits_have_the_lengths_that_are_stated():
     assert all(not np.array_equal(split[part], other[part]) for part in split)
 
 
-def test_numbers_have_the_digits_asked_for():
-    asked = np.arange(1, 19).repeat(200)
-    found = long_addition.numbers(asked, np.random.default_rng(0))
-    assert [len(str(x)) for x in found.tolist()] == asked.tolist()
-    assert set(found[asked == 1].tolist()) == set(range(10))
-
-
 def test_the_largest_and_the_shortest_sums():
     """Operands of 18 digits are added without overflow; half of the 100 pairs of one digit can be used."""
     task = LongAddition(n_train=50, n_validation=20, n_test=200, trained_digits=17, tested_digits=18, part="test")
@@ -177,26 +163,6 @@ def test_windows_are_the_running_text(part, size):
     assert task.batch(generator_for("cpu", "w"), 5, evaluating=True).inputs_BT.shape == (5, len("$99+99=891"))
 
 
-def test_rows_are_as_long_as_their_part_needs():
-    task, generator = LongAddition(**SMALL), generator_for("cpu", 0)
-    assert task.batch(generator, 5).inputs_BT.shape == (5, len("$9999+9999=89991"))
-    assert task.test().batch(generator, 5).inputs_BT.shape == (5, task.length) == (5, len("$999999+999999=8999991"))
-    windows = LongAddition(view="windows", window=22, **SMALL)
-    for some in (windows, windows.watched()["text"]):
-        assert some.batch(generator, 5).inputs_BT.shape == (5, 22) == (5, some.length)
-
-
-def test_scores_that_stop_a_run_and_choose_its_checkpoint():
-    """Windows: the loss of the whole validation text, as the authors have it. Answers: their own loss."""
-    windows, answers = Addition(view="windows"), Addition()
-    assert list(windows.watched()) == ["text"] and windows.patience_score == "text_loss"
-    assert list(windows.checkpoint_rules()) == ["lowest_loss", "lowest_text_loss", "highest_accuracy"]
-    assert list(answers.checkpoint_rules()) == ["lowest_loss", "highest_accuracy"]
-    assert not answers.watched() and answers.patience_score == "loss"
-    for apart in (windows.test(), windows.watched()["text"], windows.reported_apart()["seen"]):
-        assert not apart.watched() and not apart.reported_apart() and apart.test() is None
-
-
 def test_a_run_on_windows_tests_the_checkpoint_of_the_text():
     model = ModelConfig("decoder", 1, 2, 16, 14, 64)
     short = dict(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
@@ -205,10 +171,3 @@ def test_a_run_on_windows_tests_the_checkpoint_of_the_text():
     found, curve = outcome.metrics["test"], outcome.state.curves["text_loss"]
     assert set(found) == {"last", "lowest_loss", "lowest_text_loss", "highest_accuracy"} and len(curve) == 2
     assert found["lowest_text_loss"]["step"] == 2 * (curve.index(min(curve)) + 1)
-
-
-def test_training_pairs_are_drawn_alike():
-    """Every example has the same chance in a batch."""
-    batch = Addition(n_train=200, largest=99).batch(generator_for("cpu", 5), 20_000)
-    rows, counts = torch.unique(batch.inputs_BT, dim=0, return_counts=True)
-    assert len(rows) == 200 and counts.min() > 60 and counts.max() < 150

@@ -1,23 +1,24 @@
 """CLUTRR: reading the published files, prompts, what is left out, and that filling changes nothing."""
 
-import dataclasses
+import itertools
+import re
 import sys
 import types
-from collections import Counter
+from collections import Counter, defaultdict
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from entp_lib import paths
 from entp_lib.config import ARCHITECTURES
 from entp_lib.corpora.tokenizers import Bytes
 from entp_lib.tasks import Clutrr, family_stories, generator_for, kinship
 from entp_lib.tasks import clutrr as module
-from entp_lib.training.evaluation import constant_baseline, evaluate
+from entp_lib.tasks.family_stories import TEMPLATES, Family
+from entp_lib.tasks.kinship import COMPOSED, INVERSE, KIND_OF, KINDS
 from entp_lib.validation import ConfigError
 
-SHARED = paths.root().parent / "shared" / "data"
 SMALL = dict(n_train=60, longest_train=3, longest_test=5)
 
 
@@ -109,12 +110,6 @@ def test_training_stories_avoid_those_held_out(monkeypatch):
         assert not apart.isdisjoint(e.prompt for e in module.embedded(task, "train"))
 
 
-def test_other_training_sets_share_their_validation_and_test():
-    one, two = (Clutrr(**SMALL, subset_seed=seed) for seed in (0, 1))
-    assert texts(one) != texts(two)
-    assert texts(one, evaluating=True) == texts(two, evaluating=True) and texts(one.test()) == texts(two.test())
-
-
 def test_a_batch_is_scored_at_the_end_of_its_prompts():
     task = Clutrr(**SMALL)
     batch, known = task.batch(generator_for("cpu", 1), 30), dict(texts(task))
@@ -136,46 +131,6 @@ def test_what_rows_are_filled_up_with_changes_nothing(small_model, architecture)
     for i, length in enumerate(batch.prompt_lengths_B.tolist()):
         alone = model(batch.inputs_BT[i : i + 1, :length], batch.wanted_BT[i : i + 1, :length], torch.tensor([length]))
         torch.testing.assert_close(alone[0], together[i])
-
-
-def test_a_test_is_scored_by_the_length_of_chains(small_model):
-    task = Clutrr(**SMALL)
-    model = small_model("decoder", vocab_size=task.vocab_size, max_length=task.length)
-    scores = evaluate(model, task.test(), 1000, 0, grouped=True)
-    assert {name: g["sequences"] for name, g in scores["groups"].items()} == {f"chain of {k}": 32 for k in range(2, 6)}
-    right = sum(g["right"] for g in scores["groups"].values())
-    assert scores["sequence_accuracy"] == scores["token_accuracy"] == right / 128
-
-
-def test_the_baseline_is_the_most_frequent_answer_wherever_prompts_end(files):
-    rows = [(f"[A{i}]" + "!" * i, f"('A{i}', 'B')", "son" if i % 3 else "wife", "task_1.2") for i in range(30)]
-    task = Clutrr(files(rows), n_train=5)
-    assert constant_baseline(task, 100, 0)["token_accuracy"] == pytest.approx(2 / 3)
-
-
-def test_relations_are_tokens_of_gpt2_and_added_ones_elsewhere(monkeypatch):
-    """Whether they are single tokens is asked of the tokenizer; one of several tokens counts as no answer."""
-    words = {f" {label}": [i] for i, label in enumerate(module.RELATIONS)} | {" niece": [3, 4]}
-    fake = types.SimpleNamespace(vocab_size=50_304, encode=lambda t, ended: torch.tensor(words[t[0]]).numpy())
-    task = Clutrr(text={"tokenizer": "gpt2"})
-    assert (task.vocab_size, task.added_tokens) == (50_304, 0)
-    found = module.answer_tokens(task, fake)
-    assert "niece" not in found and len(found) == 15 and found["husband"] == words[" husband"][0]
-    assert Clutrr().vocab_size == 256 + 21 == Clutrr(text={"tokenizer": "bytes"}).vocab_size
-    added = module.answer_tokens(Clutrr(), Bytes())
-    assert min(added.values()) == 256 and added["aunt"] == 256 and len(set(added.values())) == 16
-
-
-def test_a_tokenizer_that_was_learned_comes_from_its_corpus(tmp_path):
-    text = "".join(f"{s.text}\f" for s, _ in zip(family_stories.stories(1), range(40), strict=False))
-    (tmp_path / "corpus.txt").write_text(text, encoding="utf-8")
-    size = len(set(text))
-    base = dict(corpus=str(tmp_path / "corpus.txt"), tokenizer="characters", vocabulary=size, held_out=0.3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
-        tokenizer = module.tokenizer_of(Clutrr(text=base).base())
-    assert tokenizer.vocab_size == size and tokenizer.decode(tokenizer.encode([text[:50]], False)) == text[:50]
-    assert Clutrr(text=base).vocab_size == size + 21
 
 
 @pytest.mark.parametrize(
@@ -228,17 +183,6 @@ def test_without_library_or_network_the_embedded_stories_are_named(monkeypatch, 
         module.published("train")
 
 
-def test_the_hub_and_files_are_read_alike(monkeypatch, files):
-    table = pd.DataFrame(ROWS, columns=module.COLUMNS)
-    rows = types.SimpleNamespace(to_pandas=lambda: table)
-    monkeypatch.setattr(module, "library", lambda *_: types.SimpleNamespace(load_dataset=lambda *a, **k: rows))
-    monkeypatch.setattr(module, "HUB_EXAMPLES", {"train": len(ROWS), "test": len(ROWS)})
-    assert module.published("train") == module.from_csv(files(table), "train")
-    with pytest.raises(ConfigError, match="CLUTRR/v1, test"):
-        module.published("test")  # as many as there should be, but others
-    monkeypatch.undo()
-
-
 def test_prompts_that_are_too_long_are_left_out_and_counted():
     task = Clutrr(**SMALL, max_tokens=160)
     assert max(map(len, task.encoded("train").chains)) <= 160 and len(texts(task)) == 60
@@ -248,16 +192,126 @@ def test_prompts_that_are_too_long_are_left_out_and_counted():
         Clutrr(**SMALL, max_tokens=70).examples("train")
 
 
-@pytest.mark.skipif(not (SHARED / "clutrr_test.csv").exists(), reason="the published files are not here")
-def test_the_published_files_have_what_the_authors_report():
-    """2,817 validation items after filtering, and chains up to 4 and 10."""
-    source = str(SHARED / "clutrr_{part}.csv")
-    found = {part: module.from_csv(source, part) for part in ("validation", "test")}
-    assert {part: module.checksum(examples) for part, examples in found.items()} == module.HUB_CHECKSUMS
-    assert all(len(examples) == module.HUB_EXAMPLES[part] for part, examples in found.items())
-    assert sum(e.answer in module.RELATIONS for e in found["validation"]) == 2817
-    assert [sorted({e.chain for e in part}) for part in found.values()] == [[2, 3, 4], list(range(2, 11))]
-    assert found["validation"][0].prompt.endswith("having her braids pulled. June is Nicolas's")
-    task = Clutrr(source, "authors", max_tokens=1024, part="test")
-    assert task.count("validation") == 2817
-    assert dataclasses.replace(task, part="train").test() == task
+# Kinship: the algebra agrees with family trees, and a story's answer follows from its sentences alone.
+
+
+def take(count, **options):
+    return list(itertools.islice(family_stories.stories(**options), count))
+
+
+@pytest.fixture(scope="module")
+def families():
+    generator = np.random.default_rng(7)
+    return [Family(generator) for _ in range(25)]
+
+
+@pytest.fixture(scope="module")
+def written():
+    return take(567, seed=3, edges=range(2, 11))
+
+
+def test_the_algebra_is_that_of_family_trees(families):
+    """For every two kinds: a composition where all triples of people agree on a label, and none where they differ."""
+    seen = defaultdict(set)
+    for family in families:
+        for (a, b), first in family.kinds.items():
+            assert a != b and family.kinds[b, a] == INVERSE[first]
+            for c in range(len(family.female)):
+                if c not in (a, b) and (b, c) in family.kinds:
+                    seen[first, family.kinds[b, c]].add(family.kinds.get((a, c)))
+        for person, (parents, spouse) in enumerate(zip(family.parents, family.spouse, strict=True)):
+            if spouse is not None:
+                assert family.spouse[spouse] == person and family.female[spouse] != family.female[person]
+            if parents is not None:
+                assert family.spouse[parents[0]] == parents[1]
+    certain = {pair: kinds.copy().pop() for pair, kinds in seen.items() if len(kinds) == 1}
+    assert {pair: kind for pair, kind in certain.items() if kind} == COMPOSED
+
+
+@pytest.mark.parametrize(
+    ("relations", "answer"),
+    [
+        (["father", "brother"], "uncle"),
+        (["mother", "son"], "brother"),
+        (["wife", "mother"], "mother-in-law"),
+        (["wife", "sister"], "sister-in-law"),
+        (["wife", "brother"], None),
+        (["grandmother", "son"], None),
+        (["father", "father", "father"], None),
+        (["mother", "mother", "husband"], "grandfather"),
+        (["son", "sister", "mother"], "wife"),
+        (["niece"], "niece"),
+    ],
+)
+def test_chains_in_the_words_of_a_dictionary(relations, answer):
+    assert kinship.chain(relations) == answer
+
+
+def test_the_algebra_agrees_with_the_tree_along_every_path(families):
+    """Random paths through random trees: what the algebra makes of the edges is what the ends are to each other."""
+    generator, lengths = np.random.default_rng(1), Counter()
+    for family in families:
+        for a, b in itertools.islice(family.kinds, 0, None, 17):
+            people = family.path(a, b, int(generator.integers(2, 11)), generator)
+            if people is None:
+                continue
+            edges = list(itertools.pairwise(people))
+            assert people[0] == a and people[-1] == b and len(set(people)) == len(people)
+            labels = [family.label(*edge) for edge in edges]
+            if None not in labels and family.label(a, b):
+                assert kinship.chain(labels) == family.label(a, b)
+                lengths[len(edges)] += 1
+    assert sum(lengths.values()) > 150 and max(lengths) == 10
+
+
+def read_back(sentence, templates):
+    """(a, what b is to a, b, whether a is a woman) of a sentence."""
+    for kind, choices in templates.items():
+        for template in choices:
+            words = {"a": r"\[(?P<a>\w+)\]", "b": r"\[(?P<b>\w+)\]", "his": "(?P<his>his|her)", "r": r"(?P<r>[\w-]+)"}
+            pattern = re.sub(r"\\{(\w+)\\}", lambda m, words=words: words[m[1]], re.escape(template))
+            match = re.fullmatch(pattern, sentence)
+            if match and KIND_OF.get(match["r"]) == kind:
+                return match["a"], match["r"], match["b"], match["his"] == "her"
+    raise AssertionError(sentence)
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_the_answer_follows_from_the_sentences(written, brief):
+    """Read back without names or order, turned round where a sentence tells an edge from its other end."""
+    templates = dict.fromkeys(TEMPLATES, family_stories.BRIEF) if brief else TEMPLATES
+    for story in take(189, seed=3, edges=range(2, 11), brief=True) if brief else written:
+        edges, woman = {}, {}
+        for sentence in re.split(r"(?<=\.) ", story.text):
+            a, label, b, a_is_woman = read_back(sentence, templates)
+            woman |= {a: a_is_woman, b: kinship.is_female(label)}
+            edges[a, b] = KIND_OF[label]
+            edges[b, a] = INVERSE[KIND_OF[label]]
+        relations = [KINDS[edges[pair]][woman[pair[1]]] for pair in itertools.pairwise(story.names)]
+        assert tuple(relations) == story.relations
+        assert kinship.chain(relations) == story.answer
+        assert len(edges) == 2 * len(relations) and set(woman) == set(story.names)
+
+
+def test_stories_are_balanced_different_and_the_same_for_a_seed(written):
+    counts = Counter((s.answer, len(s.relations)) for s in written)
+    assert len(counts) == 21 * 9 and set(counts.values()) == {3}
+    assert len({s.text for s in written}) == len(written)
+    other = take(200, seed=3, edges=range(2, 11), avoid={s.text for s in written})
+    assert len(other) == 200 and not {s.text for s in other} & {s.text for s in written}
+    assert take(50, seed=3, edges=range(2, 11)) == written[:50] != take(50, seed=4, edges=range(2, 11))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"edges": [1]}, "edges"),
+        ({"edges": [11]}, "edges"),
+        ({"edges": []}, "edges"),
+        ({"labels": ["cousin"]}, "label 'cousin'"),
+        ({"labels": []}, "labels"),
+    ],
+)
+def test_bad_parameters_are_named(change, field):
+    with pytest.raises(ConfigError, match=field):
+        take(3, **{"seed": 0, **change})

@@ -6,11 +6,9 @@ import math
 import pytest
 import torch
 
-from entp_lib.tasks import InContext, build_task, generator_for
+from entp_lib.tasks import InContext, generator_for
 from entp_lib.tasks.in_context import FUNCTIONS
-from entp_lib.training.evaluation import constant_baseline, evaluate
-from entp_lib.training.loop import train, training_batches
-from entp_lib.validation import ConfigError
+from entp_lib.training.evaluation import constant_baseline
 
 every_function = pytest.mark.parametrize("function", list(FUNCTIONS))
 SMALL = dict(dims=6, points=9, hidden=8, depth=3)
@@ -124,16 +122,6 @@ def test_scaled_and_noisy_prompts_are_standard_ones_changed():
     assert torch.equal(batch.inputs_BT[:, 1::2, 0], batch.targets_BT[:, ::2][:, :-1])
 
 
-@every_function
-def test_shifted_prompts_are_reported_apart(function):
-    task = InContext(function, **SMALL)
-    apart = task.reported_apart()
-    assert list(apart) == ["scaled", "orthogonal"] + ["noisy"] * (function == "linear")
-    assert apart["scaled"] == dataclasses.replace(task, prompts="scaled")
-    if function == "linear":
-        assert apart["noisy"].noise ** 2 / task.normaliser == pytest.approx(1 / 20)
-
-
 @pytest.mark.parametrize(("function", "points"), [("linear", [11, 13, 39, 40]), ("tree", [26, 31, 96, 100])])
 def test_a_curriculum_grows_dimensions_and_points(function, points):
     task = InContext(function, curriculum_every=2000)
@@ -144,45 +132,3 @@ def test_a_curriculum_grows_dimensions_and_points(function, points):
     x, _ = drawn(stages[1], 50)
     assert not x[..., 6:].any() and x[..., :6].all()
     assert InContext(function).at_step(1) == InContext(function)
-
-
-def run_of(small_run, task, **changes):
-    model = dict(input_dim=2, output_dim=1, vocab_size=0, max_length=9, input_std=0.3) | changes.pop("model", {})
-    config = small_run(model=model, **changes)
-    return dataclasses.replace(config, task="in_context", task_params=dict(dims=2, points=5) | task)
-
-
-def test_more_examples_than_positions_are_refused(small_run):
-    with pytest.raises(ConfigError, match="max_length"):
-        train(run_of(small_run, dict(points=6)))
-    with pytest.raises(ConfigError, match="input_dim"):
-        train(run_of(small_run, {}, model=dict(input_dim=3)))
-
-
-@pytest.mark.parametrize("architecture", ["decoder", "entp"])
-def test_a_run_reports_errors_by_number_of_examples(small_run, architecture):
-    metrics = train(run_of(small_run, {}, architecture=architecture, model=dict(n_layers=3), steps=4)).metrics
-    for source in (metrics, metrics["scaled"], metrics["orthogonal"], metrics["noisy"], metrics["baseline"]):
-        assert source["position"] == [1, 3, 5, 7, 9]
-        assert len(source["loss_by_position"]) == len(source["error_by_position"]) == 5
-    assert metrics["scaled"]["loss"] > 2 * metrics["loss"]  # of targets four times as large in square
-
-
-def test_a_curriculum_reaches_the_batches(small_run):
-    config = run_of(small_run, dict(dims=6, points=12, curriculum_every=16), model=dict(input_dim=6, max_length=23))
-    batches = training_batches(build_task("in_context", config.task_params), config, 16, "cpu")
-    first, second = next(batches), next(batches)
-    assert (first.inputs_BT.shape[1], second.inputs_BT.shape[1]) == (21, 23)
-    assert not first.inputs_BT[..., 5].any() and second.inputs_BT[:, ::2, 5].all()
-
-
-def test_targets_belong_to_the_x_before_them():
-    """Whoever solves a prompt for its weights, from pairs of inputs, has no error anywhere."""
-    task = InContext(dims=2, points=6)
-
-    class Oracle(torch.nn.Module):
-        def forward(self, inputs, wanted, prompt_lengths):
-            x, y = inputs[:, ::2], inputs[:, 1::2, 0]
-            return (x @ torch.linalg.lstsq(x[:, :5], y[..., None]).solution).reshape(-1, 1)
-
-    assert max(evaluate(Oracle(), task, 100, "x", detailed=True)["loss_by_position"]) < 1e-6

@@ -128,19 +128,6 @@ def test_the_constant_guess_of_real_numbers_is_their_mean(tmp_path):
     assert baseline["loss_by_position"] == pytest.approx([1, 1], abs=0.6)
 
 
-def test_numbers_with_leading_zeros_are_words(tmp_path):
-    task = Table(csv_of(tmp_path, "sequence\n" + "".join(f"0{i % 2} 1 00{i % 3}\n" for i in range(12)))).named()
-    assert set(task.contents.words) == {"00", "01", "1", "000", "001", "002"}
-
-
-def test_padding_is_no_symbol_where_examples_are_told_apart(tmp_path):
-    zeros = "".join(" ".join("0" * n) + "\n" for n in range(2, 14))
-    task = Table(csv_of(tmp_path, "sequence,wanted\n" + zeros.replace("\n", ",\n") + "1 1,\n"), held_out=0.2)
-    lengths = [set(batch.wanted_BT.sum(1).tolist()) for batch in everything(task).values()]
-    assert sorted(map(len, lengths))[:2] == [3, 3]  # 1 to 12 zeros are twelve inputs
-    assert set.union(*lengths) == set(range(1, 13))
-
-
 def test_another_file_under_the_same_name_is_refused(tmp_path):
     named = Table(csv_of(tmp_path, SUMS)).named()
     csv_of(tmp_path, SUMS + "9 + 9 = 1 8,5-6\n")
@@ -205,13 +192,6 @@ def test_mistakes_in_arrays_are_named_and_nothing_is_unpickled(tmp_path, arrays,
     np.savez(tmp_path / "own.npz", **arrays)
     with pytest.raises(ConfigError, match=name):
         Table(str(tmp_path / "own.npz")).prepare()
-
-
-def test_wanted_positions_without_targets_may_come_in_any_order(tmp_path):
-    shuffled, ordered = (
-        Table(csv_of(tmp_path, "sequence,wanted\n" + f'1 2 3 4,"{w}"\n' * 10, f"{w[0]}.csv")) for w in ("4,2", "2 4")
-    )
-    assert torch.equal(shuffled.contents.examples.wanted_BT, ordered.contents.examples.wanted_BT)
 
 
 @pytest.mark.parametrize("name", ["own.csv", "own.npz", "member.npz", "own.txt", "absent.csv"])

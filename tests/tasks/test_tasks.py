@@ -15,7 +15,6 @@ from entp_lib.tasks import (
     TASKS,
     Batch,
     Chain,
-    CheckpointRule,
     Counting,
     FixedData,
     Triplets,
@@ -100,16 +99,6 @@ def test_sequences_are_continued_by_the_function_and_scored_after_their_seed(ord
     assert (apart.wanted_BT[0].nonzero()[:, 0] + 1).tolist() == [5]
 
 
-def test_scored_prefixes_are_the_published_ones_unless_others_are_asked_for():
-    wanted_BT = Counting().batch(generator_for("cpu", 0), 2).wanted_BT
-    assert (wanted_BT[0].nonzero()[:, 0] + 1).tolist() == list(range(17, 65))
-    assert Counting(first_scored=16).reported_apart() == Counting(length=16).reported_apart() == {}
-    drawn = Counting(drawn=5, first_scored=30)
-    some_BT = drawn.batch(generator_for("cpu", 0), 50).wanted_BT
-    assert some_BT.sum(1).eq(5).all() and not some_BT[:, :29].any() and some_BT[:, 29:].any(0).all()
-    assert drawn.batch(generator_for("cpu", 0), 2, evaluating=True).wanted_BT.sum(1).tolist() == [35, 35]
-
-
 # Triplets and chains
 
 
@@ -127,12 +116,6 @@ def test_triplet_labels_agree_with_brute_force(modulus, anchor, output):
         assert row == [triplet_label(x[:t], modulus, anchor, output) for t in range(1, 10)]
 
 
-def test_worked_example_of_triplets():
-    assert Triplets(length=5, symbols=8, modulus=8).labels(torch.tensor([[3, 1, 4, 4, 6]])).tolist() == [
-        [0, 0, 1, 1, 1]
-    ]
-
-
 @settings(max_examples=25)
 @given(longest=st.integers(2, 9), symbols=st.integers(4, 12), seed=st.integers(0, 99))
 def test_a_trace_is_that_of_algorithm_6(longest, symbols, seed):
@@ -145,16 +128,6 @@ def test_a_trace_is_that_of_algorithm_6(longest, symbols, seed):
         assert text[n + 1 : 3 * n + 3] == [task.eos if token == EOS else token for token in tokens]
         assert wanted_T.nonzero()[:, 0].tolist() == list(range(n, 3 * n + 2))
         assert text[3 * n + 1] == answer == count3(text[:n])
-
-
-@pytest.mark.parametrize(("scored", "place"), [("direct", lambda n: n), ("last", lambda n: 3 * n)])
-def test_the_answer_of_a_chain_can_be_scored_alone(scored, place):
-    batch = Chain(6, 8, scored).batch(generator_for("cpu", 1), 30)
-    n_B = batch.prompt_lengths_B - 1
-    assert sorted(set(n_B.tolist())) == [2, 3, 4, 5, 6]
-    for row, n in enumerate(n_B.tolist()):
-        assert batch.wanted_BT[row].nonzero()[:, 0].tolist() == [place(n)]
-        assert batch.targets_BT[row, place(n)] == count3(batch.inputs_BT[row, :n].tolist())
 
 
 # Sides of a split, seeds, baselines
@@ -253,12 +226,6 @@ def test_each_part_is_evaluated_once_in_random_order(part, trained, evaluated):
     drawn = Numbers(part).batch(generator_for("cpu", 1), 400).inputs_BT[:, 0].tolist()
     assert set(drawn) == set(trained)
     assert Numbers(part).test() == (Numbers("test") if part == "train" else None)
-
-
-def test_checkpoint_rules_keep_the_first_of_equals():
-    assert CheckpointRule("loss").better(1.0, than=2.0) and CheckpointRule("x", highest=True).better(2.0, than=1.0)
-    assert not any(CheckpointRule("x", highest).better(1.0, than=1.0) for highest in (False, True))
-    assert list(Numbers().checkpoint_rules()) == ["lowest_loss", "highest_accuracy"]
 
 
 def test_a_batch_is_cut_by_rows_with_all_it_brings():

@@ -1,17 +1,14 @@
 """Language modelling: windows come from their part, what is scored is what was asked for, records name their text."""
 
 import dataclasses
-import math
 
 import pytest
 import torch
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
 from entp_lib.records.execution import run
-from entp_lib.tasks import Batch, Task, Text, generator_for
-from entp_lib.training import evaluation
-from entp_lib.training.evaluation import batches, mode_baseline
-from entp_lib.training.loop import learning_rate, train
+from entp_lib.tasks import Text, generator_for
+from entp_lib.training.loop import train
 from entp_lib.validation import ConfigError
 
 LINES = [f"line {i:03} of a text that nobody wrote\n\n" for i in range(100)]
@@ -118,58 +115,3 @@ def test_architectures_see_the_same_data_and_learn(text):
     assert curves[0]["train_loss"] == pytest.approx(curves[1]["train_loss"], rel=1e-4)
     assert curves[0]["loss"] == pytest.approx(curves[1]["loss"], rel=1e-4)
     assert outcome.metrics["loss"] < 0.7 * outcome.metrics["baseline"]["loss"]
-
-
-def test_samples_go_on_with_validation_text(text):
-    """The same ones for the same run, and the same prompts for twins."""
-    task = text("abcdefgh\n\n" * 200)
-    found, again = (train(run_config(task, "decoder", steps=40, max_lr=1e-2)).metrics["samples"] for _ in range(2))
-    assert found == again and len({s["continuation"] for s in found}) > 1
-    prompts = [s["prompt"] for s in train(run_config(task, "entp", steps=1)).metrics["samples"]]
-    assert prompts == [s["prompt"] for s in found] and all(p in "abcdefgh\n\n" * 3 for p in prompts)
-    assert all(len(s["continuation"].encode()) >= 100 for s in found)  # a byte that is no text counts as three
-
-
-def test_the_swapped_schedule_rises():
-    """Table 8 with the rates the other way round, as the authors' configuration has them."""
-    rising = TrainConfig(steps=1000, max_lr=6e-5, min_lr=6e-4, warmup_steps=100)
-    rates = [learning_rate(step, rising) for step in range(1, 1001)]
-    assert rates == sorted(rates) and rates[99] == 6e-5 and rates[-1] == 6e-4
-    assert rates[549] == pytest.approx((6e-5 + 6e-4) / 2)
-    authors = dataclasses.replace(rising, steps=151_000, warmup_steps=2000, decay_steps=600_000, eval_every=1000)
-    found = [learning_rate(step, authors) for step in (2000, 100_000, 139_000)]
-    assert found == pytest.approx([6.0e-5, 9.5e-5, 1.27e-4], rel=0.01)  # as in their log
-
-
-class Draws(Task):
-    """Tokens of a skewed distribution, independent of everything; notes how large its batches are."""
-
-    vocab_size, length, stationary = 50_304, 128, True
-
-    def __init__(self):
-        self.sizes = []
-
-    def batch(self, generator, size, evaluating=False):
-        self.sizes.append(size)
-        x_BT = torch.randint(2, (size, self.length + 1), generator=generator) * 50_000
-        wanted_BT = torch.ones(size, self.length, dtype=torch.bool)
-        return Batch(x_BT[:, :-1], x_BT[:, 1:], wanted_BT, torch.ones(size, dtype=torch.long))
-
-
-def test_a_large_vocabulary_is_evaluated_in_small_batches(monkeypatch):
-    task = Draws()
-    assert sum(len(b.inputs_BT) for b in batches(task, 100, "cpu", "x")) == 100
-    assert max(task.sizes) * task.length * task.vocab_size <= evaluation.EVAL_LOGITS
-    monkeypatch.setattr(evaluation, "EVAL_LOGITS", 2**23)
-    found = mode_baseline(task, 20)
-    tokens = 20 * task.length
-    assert found["loss"] == pytest.approx(math.log((tokens + task.vocab_size / 2) / (tokens / 2)), rel=0.01)
-    assert found["token_accuracy"] == pytest.approx(0.5, abs=0.05)
-
-
-def test_the_baseline_is_one_for_all_positions(text):
-    found = mode_baseline(text(), 64)
-    assert found["loss"] < 3.2 and len(found["position"]) == 16
-    by_position = text()
-    object.__setattr__(by_position, "stationary", False)
-    assert mode_baseline(by_position, 64)["loss"] > found["loss"]  # too few targets at each position

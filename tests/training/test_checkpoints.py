@@ -1,9 +1,11 @@
 """Checkpoints and weights: what is not exactly what was written, or another run's, is never used."""
 
+import dataclasses
 import json
 import math
 import os
 import pickle
+import time
 from dataclasses import replace
 
 import pytest
@@ -11,10 +13,14 @@ import torch
 
 from entp_lib.config import canonical_json, config_id, to_dict
 from entp_lib.models import build_model
+from entp_lib.records.execution import run
+from entp_lib.records.loading import weights_of
+from entp_lib.records.sweeps import SweepError, sweep
 from entp_lib.training import weights as weights_module
-from entp_lib.training.checkpoints import load_checkpoint, read_checkpoint
+from entp_lib.training.checkpoints import load_checkpoint
 from entp_lib.training.loop import make_optimizer, train
 from entp_lib.training.weights import DamagedFileError, read_tensors, save_tensors, save_weights, trained_model
+from entp_lib.validation import ConfigError
 
 
 def name_of(config):
@@ -74,9 +80,6 @@ def rewritten(path, change):
     save_tensors(path, tensors, header | {"state": json.dumps(state)})
 
 
-SLOT = "optimizer.exp_avg.blocks.0"  # the beginning of names, whatever the model calls its parts
-
-
 def some(tensors, prefix):
     """The first tensor of two dimensions whose name begins so."""
     return next(n for n in sorted(tensors) if n.startswith(prefix) and tensors[n].dim() == 2)
@@ -109,17 +112,6 @@ def test_a_checkpoint_that_no_run_leaves_is_refused_whole(config, checkpoint, ho
     with pytest.raises(DamagedFileError, match=message):
         load_checkpoint(checkpoint, config, model, make_optimizer(model, config.train), torch.zeros(()), {})
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
-
-
-def test_a_checkpoint_of_every_step_is_a_state_a_run_can_be_in(small_run, tmp_path):
-    config, path = small_run(steps=7, eval_every=3), tmp_path / "run.safetensors"
-    for step in range(8):
-        with pytest.MonkeyPatch.context() as patch:
-            left = [step]
-            patch.setattr("entp_lib.training.loop.time.monotonic", lambda left=left: 0.0 if left[0] > 0 else 2.0)
-            train(config, checkpoint=path, deadline=1.0, on_step=lambda _, left=left: left.__setitem__(0, left[0] - 1))
-        assert read_checkpoint(path, config, build_model(config.model))[0].step == step
-        path.unlink()
 
 
 def test_weights_of_another_run_are_refused_by_name(config, weights):
@@ -195,3 +187,79 @@ def test_a_worker_can_send_the_error_of_a_damaged_file(tmp_path):
         read_tensors(tmp_path / "run.safetensors", set())
     sent = pickle.loads(pickle.dumps(caught.value))
     assert (str(sent), sent.path, sent.why) == (str(caught.value), caught.value.path, caught.value.why)
+
+
+# Weights of finished runs: what starts from them starts there, and what does not fit them is named.
+
+
+NAME = "test/0123456789abcdef"
+
+
+def continued(config, record, **changes):
+    """The configuration that starts from a record."""
+    return dataclasses.replace(config, experiment="later", start_from=f"test/{record.id}", **changes)
+
+
+def unfinished(config, start):
+    """The model as it is before the first step."""
+    return train(config, start=start, deadline=time.monotonic()).model
+
+
+def test_a_run_starts_from_the_weights_of_another(small_run, store):
+    config = small_run("entp")
+    record = run(config, 1, store=store)
+    path = weights_of(store, f"test/{record.id}")
+    _, model = trained_model(path)
+    assert not model.training
+    begun = unfinished(continued(config, record, model_seed=5), path)
+    for p, q in zip(model.parameters(), begun.parameters(), strict=True):
+        assert torch.equal(p, q)
+    later = run(continued(config, record), 1, store=store)
+    assert later.status == "complete" and later.metrics["loss"] != record.metrics["loss"]
+    assert later.curves["train_loss"][0] < record.curves["train_loss"][0]
+
+
+def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, store, tmp_path):
+    record = run(small_run("entp"), 1, store=store)
+    config, path = continued(small_run("entp"), record), weights_of(store, f"test/{record.id}")
+    whole, checkpoint, now = train(config, start=path), tmp_path / "cut.safetensors", [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("entp_lib.training.loop.time.monotonic", lambda: now[0])
+        part = train(
+            config, start=path, checkpoint=checkpoint, deadline=5.0, on_step=lambda step: now.__setitem__(0, step)
+        )
+    assert not part.complete and part.state.step == 5
+    rest = train(config, checkpoint=checkpoint)  # the weights it started from are no longer needed
+    assert rest.metrics == whole.metrics
+    for p, q in zip(whole.model.parameters(), rest.model.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "message"),
+    [
+        (dict(width=32), {}, "width = "),
+        (dict(n_layers=3), {}, "n_layers = "),
+        (dict(positions="none"), {}, "positions = "),
+        (dict(vocab_size=9), dict(symbols=9), "ids up to 8 should be those of test/.*, whose vocabulary has 8"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(small_run, store, model, task, message):
+    record = run(small_run(), 1, store=store)
+    config = continued(small_run(model=model, task=task), record)
+    with pytest.raises(ConfigError, match=message):
+        unfinished(config, weights_of(store, config.start_from))
+
+
+def test_missing_weights_name_the_command_that_makes_them(small_run, store):
+    config = dataclasses.replace(small_run(), start_from=NAME)
+    with pytest.raises(
+        SweepError, match="the weights of test/0123.* are missing .*: \\S*python -m entp_lib train test --tier smoke"
+    ):
+        sweep([config], 1, store=store, jobs=1)
+    record = run(small_run("entp"), 1, store=store)
+    store.weights_path("test", record.id).unlink()
+    with pytest.raises(ConfigError, match="train test --tier smoke --seeds 1 --run [0-9a-f]{16} --fresh"):
+        weights_of(store, f"test/{record.id}")
+    with pytest.raises(ConfigError, match=f"start_from = '{NAME}': its file of weights was not given"):
+        train(config)

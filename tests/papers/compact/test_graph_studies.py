@@ -1,13 +1,17 @@
 """Which tokens each wiring can see, activations of the shared model, and both studies against their ceilings."""
 
+import itertools
 import json
 
+import numpy as np
 import pytest
 import torch
 from mistakes import named
 
 from entp_lib.config import ModelConfig
-from entp_papers.compact import graph_studies
+from entp_lib.validation import ConfigError
+from entp_papers.compact import graph, graph_studies
+from entp_papers.compact.graph import Graph, Synthetic
 from entp_papers.compact.graph_studies import TripletConfig, TripletModel, walk_model
 
 TRAITS = dict(concepts=40, relations=6, relations_per_concept=3.0)
@@ -92,4 +96,100 @@ test_mistakes_are_named = named(
     (lambda: walk_model(ModelConfig("entp", 1, 2, 16, 7, 6), "rrely", 3), "activation"),
     (lambda: triplets("described", size=10**6), "size"),
     (lambda: graph_studies.triplets_study("nations", 60, MODEL, 1, 16, TRAITS), "traits"),
+)
+
+
+# Graphs, pairs and walks against their definitions; ceilings against every function there is; files.
+
+
+SMALL = Synthetic(concepts=300, relations=12, relations_per_concept=2.5)
+
+
+def test_synthetic_has_the_traits_asked_for_and_depends_on_its_seed_alone():
+    found = graph.synthetic(Synthetic(concepts=2000, relations_per_concept=3.0, several=0.3))
+    pairs, targets = np.unique(found.triplets[:, :2], axis=0, return_counts=True)
+    assert len(pairs) / 2000 == pytest.approx(3.0, rel=0.1)
+    assert 0.15 < (targets > 1).mean() < 0.35  # one in 0.3 has a second target, sometimes the same
+    relations = np.sort(np.bincount(pairs[:, 1], minlength=30))[::-1]
+    assert (relations > 0).all() and relations[0] > 5 * relations[-1]
+    per_concept = np.bincount(pairs[:, 0], minlength=2000)
+    assert per_concept.min() >= 1 and np.median(per_concept) < per_concept.mean()  # few for most, many for some
+    assert len(np.unique(found.triplets, axis=0)) == len(found.triplets)
+    first, again, other = (graph.synthetic(SMALL, seed).checksum for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_pairs_are_different_triplets_of_the_graph_and_grow_without_changing():
+    found = graph.synthetic(SMALL)
+    items = graph.pairs(found, 200, seed=1)
+    assert len(np.unique(items[:, :2], axis=0)) == 200
+    assert {tuple(x) for x in items.tolist()} <= {tuple(x) for x in found.triplets.tolist()}
+    assert (graph.pairs(found, 50, seed=1) == items[:50]).all()
+    several = Graph(np.array([[0, 0, 1], [0, 0, 2], [0, 0, 3]]), 4, 1)
+    assert {int(graph.pairs(several, 1, seed)[0, 2]) for seed in range(40)} == {1, 2, 3}
+
+
+def test_walks_follow_edges_both_ways_and_visit_no_node_twice():
+    found = graph.synthetic(SMALL)
+    edges = {(a, r, b) for a, r, b in found.triplets.tolist()}
+    backwards = 0
+    for row in graph.walks(found, 200).tolist():
+        tokens = row[: row.index(0)] if 0 in row else row
+        nodes = tokens[::2]
+        assert len(tokens) % 2 == 1 and len(set(nodes)) == len(nodes) <= 6
+        for a, edge, b in zip(tokens[::2], tokens[1::2], tokens[2::2], strict=False):
+            relation = edge - 1 - 300
+            backwards += relation >= 12
+            assert ((b - 1, relation - 12, a - 1) if relation >= 12 else (a - 1, relation, b - 1)) in edges
+    assert backwards > 50
+
+
+def test_walks_end_where_no_new_node_is_left():
+    path = Graph(np.array([[0, 0, 1]]), 2, 1)
+    ends = [[1, 3, 2, *[0] * 8], [2, 4, 1, *[0] * 8]]
+    assert sorted(np.unique(graph.walks(path, 50), axis=0).tolist()) == ends and graph.walk_vocabulary(path) == 5
+
+
+def test_no_function_of_the_key_is_above_the_ceiling():
+    keys, answers = list("aabbbcc"), [0, 1, 1, 1, 0, 2, 2]
+    best = max(
+        sum(dict(zip("abc", values, strict=True))[k] == a for k, a in zip(keys, answers, strict=True)) / 7
+        for values in itertools.product(range(3), repeat=3)
+    )
+    assert graph.ceiling(keys, answers) == best and graph.ceiling("abc", "xyx") == 1
+    walks = np.array([[1, 9, 2, 9, 3], [1, 9, 4, 0, 0], [5, 9, 2, 9, 4]])
+    assert graph.walk_ceiling(walks) == 4 / 5  # only the second node after (1, 9) is in doubt
+
+
+def test_reads_files_of_three_columns(tmp_path):
+    (tmp_path / "one.txt").write_text("a\tis\tb\nb\tis\tc\n")
+    (tmp_path / "two.txt").write_text("a\thas\tc\na\tis\tb\n")
+    found = graph.read_graph([tmp_path / "one.txt", tmp_path / "two.txt"])
+    assert (found.n_concepts, found.n_relations) == (3, 2)
+    assert found.triplets.tolist() == [[0, 0, 2], [0, 1, 1], [1, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    "name, numbers", [("umls", (135, 46, 6529)), ("kinships", (104, 25, 10_686)), ("nations", (14, 55, 1992))]
+)
+def test_real_graphs_have_their_published_sizes(name, numbers):
+    pytest.importorskip("pykeen")
+    found = graph.real(name)
+    assert (found.n_concepts, found.n_relations, len(found.triplets)) == numbers
+
+
+@pytest.mark.parametrize("text, named", [("a\tis\tb\na b c\n", "line 2"), ("", "triplet"), (None, "no such file")])
+def test_files_that_are_no_graphs(tmp_path, text, named):
+    if text is not None:
+        (tmp_path / "graph.txt").write_text(text)
+    with pytest.raises(ConfigError, match=named):
+        graph.read_graph([tmp_path / "graph.txt"])
+
+
+test_graph_mistakes_are_named = named(
+    (lambda: Synthetic(relations_per_concept=40.0), "relations_per_concept"),
+    (lambda: graph.pairs(graph.synthetic(SMALL), 10_000), "size"),
+    (lambda: graph.walks(graph.synthetic(SMALL), 1, fewest=4, most=3), "fewest"),
+    (lambda: graph.real("umsl"), "umls"),
+    (lambda: graph.ceiling([], []), "no items"),
 )

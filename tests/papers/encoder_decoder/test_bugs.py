@@ -1,16 +1,27 @@
 """Checks of the primer's bugs can fail; the corrected layers equal the libraries' own."""
 
-import sys
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mistakes import named
 
-from entp_lib.validation import ConfigError
-from entp_papers.encoder_decoder import bugs
-from entp_papers.encoder_decoder.bugs import BUGS, LENGTH, Bug, bugs_study, drawn_attention, influence, tokens_mix
+from entp_lib.config import ModelConfig
+from entp_lib.models import build_model
+from entp_lib.models.costs import counted
+from entp_lib.models.decoding import beam_search, filtered
+from entp_papers.encoder_decoder import computing
+from entp_papers.encoder_decoder.bugs import LENGTH, Bug, drawn_attention, influence, tokens_mix
+from entp_papers.encoder_decoder.computing import (
+    brute_force,
+    costs_study,
+    counted_total,
+    last_logits,
+    model_of,
+    permutations_study,
+    sampling_study,
+    slope,
+)
 from entp_papers.encoder_decoder.faulty import HEADS, across_heads, across_tokens, causally
 from entp_papers.encoder_decoder.layers import Shape, attention_mask, random_stack
 from entp_papers.encoder_decoder.libraries import PARTS, collated, masking_study, parity_study
@@ -41,15 +52,6 @@ def test_the_printed_scores_are_between_heads():
     assert not torch.allclose(together, causally(across_heads)(attention, x))  # the mask hides heads where it fits
     assert ((influence(causally(across_tokens)) > 1e-6) == (torch.ones(LENGTH, LENGTH).tril() == 1)).all()
     assert ((influence(across_heads) > 1e-6) == torch.eye(LENGTH, dtype=torch.bool)).all()
-
-
-def test_the_study_has_a_row_for_each_and_no_verdict_of_its_own(monkeypatch):
-    assert {bug.name for bug in BUGS} == {f"B{i}" for i in range(1, 9)}
-    same = Bug("B0", "", "", across_tokens, across_tokens, tokens_mix)
-    monkeypatch.setattr(bugs, "BUGS", (*BUGS[:2], same))
-    metrics, rows = bugs_study()
-    assert (metrics["bugs"], metrics["told_apart"]) == (3, 2) and rows["told_apart"] == [True, True, False]
-    assert set(metrics["influence"]) == {"printed", "corrected", "causal"}
 
 
 @given(length=st.integers(2, 9), at=st.integers(0, 8), causal=st.booleans())
@@ -94,12 +96,6 @@ def test_every_part_equals_its_library(library):
     assert metrics["properties"]["encoder, a later token changed"] > 1e-3
 
 
-def test_a_library_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ConfigError, match="transformers"):
-        parity_study(["transformers"])
-
-
 @given(seed=st.integers(0, 10**6), share=st.sampled_from([0.05, 0.15, 0.6]))
 def test_selected_and_masked_tokens_are_the_collators(seed, share):
     """From one generator; what is drawn differs, since the collator also draws special tokens."""
@@ -120,3 +116,64 @@ def test_rates_and_what_must_not_happen():
     assert metrics["special_drawn"] == 0 < metrics["special_drawn_by_transformers"]
     never = ("special_selected", "unselected_changed", "labels_not_the_original", "padding_seen")
     assert not any(metrics[name] for name in never)
+
+
+# Losses, sampling, caches, costs, order and coordinates as studies: all right, and each able to be wrong.
+
+
+@pytest.mark.parametrize("ignored", ["top_k", "top_p"])
+def test_a_way_of_choosing_that_does_nothing_is_told(monkeypatch, ignored):
+    def without(logits, temperature=1.0, **options):
+        return filtered(logits, temperature, **{name: value for name, value in options.items() if name != ignored})
+
+    monkeypatch.setattr(computing, "filtered", without)
+    _, rows = sampling_study(500, 2)
+    wrong = {check for check, right in zip(rows["check"], rows["right"], strict=True) if not right}
+    assert wrong and all(check.startswith(ignored.replace("_", "-")) for check in wrong)
+
+
+@torch.no_grad()
+def test_brute_force_is_a_distribution_and_beams_agree():
+    model, prompt = model_of("entp", vocab=3), torch.tensor([[1, 2]])
+    found = brute_force(model, prompt, 2)
+    assert len(found) == 9 and sum(2.718281828459045**v for v in found.values()) == pytest.approx(1)
+    beams, scores = beam_search(model, prompt[0], 2, 3)
+    assert tuple(beams[0, 2:].tolist()) == max(found, key=found.get)
+    assert float(scores[0]) == pytest.approx(max(found.values()))
+
+
+@pytest.mark.parametrize("way", ["decoder, no cache", "ENTP"])
+def test_counted_work_is_what_pytorch_counts(way):
+    """One token at a time, from nothing, by the definition: the whole stack and the last position's output."""
+    cfg = ModelConfig("decoder", 2, 2, 8, 11, 6)
+    model = build_model(cfg, device="meta").eval()
+
+    def token(n):
+        x = model.embed(torch.zeros(1, n, dtype=torch.long, device="meta"))
+        for block in model.blocks:
+            x = block(x)
+        return model.head(model.ln_f(x[:, -1]))
+
+    assert counted_total(cfg, way, 6) == sum(counted(lambda n=n: token(n)) for n in range(1, 7))
+
+
+def test_costs_are_counted_and_measured():
+    metrics, rows = costs_study([4, 8], [2**12, 2**13], 2, 8, 1)
+    assert metrics["slopes"]["ENTP"]["attention"] == pytest.approx(3, abs=0.01)
+    assert metrics["slopes"]["decoder, cache"]["attention"] == pytest.approx(2, abs=0.01)
+    assert 2.9 < metrics["slopes"]["decoder, no cache"]["counted"] <= 3
+    assert metrics["crossover"] == 48 and slope([1, 10, 100], [5.0, 1.0, 1000.0]) == pytest.approx(3)
+    ratios = [r for way, r in zip(rows["way"], rows["ratio"], strict=True) if way == "decoder, cache"]
+    assert ratios == [1.0, 1.0] and min(rows["cpu_seconds"]) > 0
+
+
+def test_entp_without_positions_does_not_know_the_order_of_the_past():
+    _, rows = permutations_study([1, 2], 7, 4)
+    keys = zip(rows["architecture"], rows["n_layers"], rows["positions"], strict=True)
+    moved = dict(zip(keys, rows["moved"], strict=True))
+    still = {("entp", 1, "none"), ("entp", 2, "none"), ("decoder", 1, "none")}
+    for key, value in moved.items():
+        assert value < 1e-12 if key in still else value > 1e-3, key
+    model = model_of("entp", positions="none")  # the last token is not one of the past
+    one, two = (last_logits(model, torch.tensor([[3, 1, *end]])) for end in ((4, 5), (5, 4)))
+    assert (one - two).abs().max() > 1e-3

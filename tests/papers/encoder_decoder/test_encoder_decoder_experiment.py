@@ -2,28 +2,20 @@
 
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import pytest
 
 from entp_lib.experiments import claims
 from entp_lib.records.store import Record
 from entp_lib.registry import STUDIES as NAMED
-from entp_lib.validation import from_dict
-from entp_papers.encoder_decoder import experiment
 from entp_papers.encoder_decoder.experiment import (
     ARMS,
     ENCODER_DECODER,
-    STUDIES,
-    TIERS,
     frame,
-    long,
     measure,
     measure_objectives,
     of_study,
     plan_objectives,
-    table,
 )
-from entp_papers.encoder_decoder.objectives import ObjectiveConfig
 
 
 @pytest.fixture(scope="module")
@@ -107,46 +99,3 @@ def test_verdicts_follow_the_paired_scores():
     nothing = {arm: dict(next_token_loss=3.39, accuracy=0.03) for arm in ARMS}
     judged = verdicts(measure_objectives(trained(5, nothing)))
     assert judged["ED-next-token"] == judged["ED-classification"] == "uninformative"
-
-
-def test_arms_are_paired_and_differ_in_nothing_else():
-    runs = plan_objectives("quick")
-    assert len(runs) == 5 * len(ARMS) and plan_objectives("gpu") == []
-    for run in runs:
-        setting = from_dict(ObjectiveConfig, run.config.params["setting"])
-        assert setting.objective == run.labels["objective"]
-        assert run.config.params["model_seed"] == run.config.params["data_seed"] == run.labels["seed"]
-    texts = {str({**r.config.params["setting"]["text"], "prefixes": 0}) for r in runs}
-    assert len(texts) == 1 and len({str(r.config.params["train_config"]) for r in runs}) == 1
-    t = TIERS["quick"]  # equal compute is equal
-    assert t["prefixes"]["few"] * (t["text"]["context"] + 1) / 2 == pytest.approx(t["text"]["context"], rel=0.05)
-    assert STUDIES["quick"].keys() == STUDIES["smoke"].keys()
-
-
-@pytest.fixture
-def axes():
-    fig, found = plt.subplots(1, 3)
-    yield found
-    plt.close(fig)
-
-
-def test_training_is_drawn_by_arm(axes):
-    records = trained(2, {})
-    assert len(table(records)) == 2 * len(ARMS) and len(long(records, ["step"])) == 4 * len(ARMS)
-    experiment.draw_losses(axes[0], records, "step", "next_token_loss", xlabel="step")
-    lines = {line.get_label(): line.get_ydata().tolist() for line in axes[0].lines}
-    assert lines == {arm: [3.5, 2.5] for arm in ARMS} and len(axes[0].collections) == len(ARMS)
-    experiment.draw_misprints(axes[1], records, 0.03)
-    names = [label.get_text() for label in axes[1].get_yticklabels()]
-    assert names == [*ARMS, "masked, fresh", "causal, fresh"]
-    assert axes[1].collections[0].get_offsets()[:, 0].tolist() == pytest.approx([0.2, 0.202])
-
-
-def test_influence_is_dark_where_a_change_reaches_and_costs_are_drawn_by_way(axes, studied):
-    influence = {name: [[1.0, 0.0], [1e-9, 2.0]] for name in ("printed", "corrected", "causal")}
-    experiment.draw_influence(axes, influence)
-    assert axes[0].collections[0].get_array().tolist() == [[True, False], [False, True]]
-    ways = ["decoder, cache"] * 2 + ["ENTP"] * 2
-    curves = {"way": ways, "length": [4, 8] * 2, "counted": [1, 2, 3, 4], "ratio": [1.0, 1.0, 2.0, 3.0]}
-    experiment.draw_costs(axes[1:], [replace(of_study(studied, "costs"), curves=curves)])
-    assert [line.get_ydata().tolist() for line in axes[2].lines] == [[1.0, 1.0], [2.0, 3.0]]

@@ -1,16 +1,12 @@
 """Classical learners against numpy, scikit-learn and what theory says of them."""
 
-import importlib.util
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 
 from entp_lib.tasks import InContext, generator_for
-from entp_lib.tasks.in_context import FUNCTIONS
 from entp_lib.training.evaluation import evaluate
 from entp_papers.entp.in_context import baselines
 from entp_papers.entp.in_context.baselines import BASELINES, baselines_study, missing, predictions
@@ -111,34 +107,6 @@ def test_a_trained_network_learns_a_network():
     task, x, y = prompts("network", 30, dims=2, points=20)
     errors = (predictions("trained network", x, y, task) - y).square().mean(0) / y.square().mean()
     assert errors[-5:].mean() < 0.4 * errors[1:3].mean()
-
-
-def test_what_is_not_installed_is_named(monkeypatch):
-    real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "xgboost" else real(name))
-    assert missing() == {"gradient boosting (xgboost)": "xgboost is not installed"}
-    monkeypatch.setattr(importlib.util, "find_spec", real)
-    assert ("gradient boosting (xgboost)" in missing()) is (real("xgboost") is None)
-
-
-def test_importing_them_needs_no_extra_library():
-    """A bare server has torch, numpy, pandas and scipy."""
-    module = "entp_papers.entp.in_context.baselines"
-    code = f"import sys, {module}; assert not {{'sklearn', 'xgboost', 'matplotlib'}} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("function", list(FUNCTIONS))
-def test_a_study_holds_every_learner_of_its_class(function):
-    params = dict(function=function, dims=3, points=4, depth=2, hidden=5, sparsity=1)
-    metrics, curves = baselines_study(params, prompts=6, costly_prompts=3, seed=0)
-    kinds = ["standard", "scaled", "orthogonal"] + ["noisy"] * (function == "linear")
-    names = [n for n, b in BASELINES.items() if function in b.functions and n not in missing()]
-    assert list(metrics["prompts"]) == names and "least squares" in names
-    assert set(curves) == {"examples"} | {f"{k} | {n}{e}" for k in kinds for n in names for e in ("", " | error")}
-    assert curves["examples"] == [0, 1, 2, 3] and all(len(c) == 4 for c in curves.values())
-    assert metrics["prompts"]["least squares"] == 6
-    assert metrics["missing"] == {n: why for n, why in missing().items() if function in BASELINES[n].functions}
 
 
 def test_a_study_has_the_prompts_that_models_are_scored_on():

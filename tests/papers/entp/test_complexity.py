@@ -1,17 +1,26 @@
 """Counted costs against PyTorch's counter and against live tensors."""
 
+import dataclasses
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from entp_lib.config import ModelConfig
+from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.models import build_model, kernels
 from entp_lib.models import costs as complexity
 from entp_lib.models.decoding import Cache, cached_logits
+from entp_lib.records.store import Store
+from entp_lib.validation import ConfigError
+from entp_papers.entp.complexity import experiment as study
+from entp_papers.entp.complexity import measurements as costs
+from entp_papers.entp.complexity.experiment import COMPLEXITY
 from entp_papers.entp.complexity.measurements import printed_attention, streaming_attention
 
 
@@ -104,6 +113,105 @@ def test_algorithm_1_as_printed_is_attention_until_it_overflows():
     assert streaming_attention(1000 * q, k, k).item() == 1.0
 
 
-def test_algorithm_1_needs_a_key():
-    with pytest.raises(ValueError, match=r"query .4,., keys .0, 4., values .0, 2.: must be"):
-        streaming_attention(torch.zeros(4), torch.zeros(0, 4), torch.zeros(0, 2))
+# What is measured of costs, and how Table 1 is judged by it.
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("costs"), read_only=False)
+    return COMPLEXITY.compute(COMPLEXITY.plan("smoke", 0), NotebookParameters(tier="smoke"), store, fresh=False).records
+
+
+def changed(record, **curves):
+    return dataclasses.replace(record, curves={**record.curves, **curves})
+
+
+def test_live_tensors_counts_what_is_alive_at_a_time():
+    a, b = torch.zeros(100), torch.zeros(100)
+
+    def one_after_the_other():
+        for _ in range(5):
+            a + b
+
+    def all_kept():
+        return [a + b for _ in range(5)]
+
+    assert costs.peak_bytes(one_after_the_other) == 400
+    assert costs.peak_bytes(all_kept) == 2000
+    assert costs.peak_bytes(lambda: (a.view(10, 10), a[:5], a.add_(b))) == 0  # views and in-place make nothing
+    assert costs.peak_bytes(lambda: (a + b).view(10, 10)[:2]) == 400
+
+
+def test_scores_are_seen_where_they_are_formed():
+    """The matrix of scores, H n² entries, is live in plain attention and absent from the streaming kernel."""
+    subjects = costs.Subjects(ModelConfig("entp", 2, 4, 8, costs.VOCABULARY, 256))
+    with torch.no_grad():
+        with sdpa_kernel(SDPBackend.MATH):
+            dense = {n: costs.peak_bytes(subjects.encoder_token(n)) for n in (128, 256)}
+        streamed = {n: costs.peak_bytes(subjects.encoder_token(n)) for n in (128, 256)}
+    assert dense[256] > 4 * 4 * 256**2 and dense[256] / dense[128] > 3.5
+    assert streamed[256] == 2 * streamed[128]
+
+
+def test_subjects_compute_what_they_are_named_for():
+    """ENTP's last token is the encoder's; a decoder's cached step on a true cache is its pass."""
+    subjects = costs.Subjects(ModelConfig("entp", 3, 2, 16, costs.VOCABULARY, 12))
+    with torch.no_grad():
+        for method in ("fast", "reference"):
+            every = subjects.entp(9, method)()
+            torch.testing.assert_close(every[8:], subjects.encoder_token(9)())
+        assert subjects.decoder_pass(9)().shape == (1, 9, costs.VOCABULARY)
+        assert subjects.decoder_token(9)().shape == (1, costs.VOCABULARY)
+
+
+def test_costs_are_those_that_are_counted(records):
+    same = study.formulas_hold(records)
+    assert (same["points"] == same["equal"]).all() and same["points"].min() >= 4
+    wrong = [changed(records[0], decoder_operations=[n + 1 for n in records[0].curves["decoder_operations"]])]
+    assert study.formulas_hold([*wrong, *records[1:]]).loc["decoder_operations", "equal"] == 4
+
+
+def test_memory_is_as_table_1_says(records):
+    tokens = study.per_token(records)
+    assert (tokens["decoder_persistent"] == 2 * 4 * tokens["length"] * tokens["D"] * tokens["L"]).all()
+    for _, part in tokens.groupby("shape"):
+        assert part["decoder_transient"].nunique() == 1
+        assert (part["encoder_transient"] / part["length"]).nunique() == 1
+
+
+def test_table_1_is_verified_with_a_correction_and_refuted_without_one(records):
+    check, _, algorithm_1 = COMPLEXITY.measure(records)
+    assert (check.claim, check.verdict, check.tier) == ("T1", "verified with correction", "smoke")
+    assert (algorithm_1.claim, algorithm_1.verdict) == ("D-1", "verified") and "overflows" in algorithm_1.remark
+    assert "12 n D²" in check.correction and len(check.records) == len(records)
+    growing = [2 * 4 * n * 10_000 for n in records[0].curves["length"]]
+    check, *_ = COMPLEXITY.measure([changed(records[0], decoder_transient=growing), *records[1:]])
+    assert check.verdict == "refuted"
+    *_, algorithm_1 = COMPLEXITY.measure([changed(records[0], streamed_transient=growing), *records[1:]])
+    assert algorithm_1.verdict == "refuted"
+    wide = [16 * 8 * 16**2] * len(growing)  # as flat in n, but of the order of D²
+    *_, algorithm_1 = COMPLEXITY.measure([changed(records[0], streamed_transient=wide), *records[1:]])
+    assert algorithm_1.verdict == "refuted"
+    assert COMPLEXITY.measure([]) == []
+
+
+def test_algorithm_1_as_printed_is_attention_and_one_that_is_not_is_refuted(records, monkeypatch):
+    monkeypatch.setattr("entp_papers.entp.complexity.measurements.printed_attention", lambda q, k, v: v.mean(0))
+    *_, algorithm_1 = COMPLEXITY.measure(records)
+    assert algorithm_1.verdict == "refuted"
+
+
+def test_fit_finds_both_terms():
+    n = np.array([8, 16, 32, 64, 128, 256])
+    y = 1e-3 + 2e-5 * n + 3e-7 * n**2
+    found = study.fit(n, y, (0, 1, 2))
+    assert found == pytest.approx({0: 1e-3, 1: 2e-5, 2: 3e-7}, rel=1e-6)
+    assert study.fitted(found, n) == pytest.approx(y)
+    assert study.fit(n, 5e-3 + 0 * n, (0, 1)) == pytest.approx({0: 5e-3, 1: 0.0}, abs=1e-12)
+
+
+def test_bad_parameters_are_named():
+    good = study.study_of(study.size(2, 1, 8), [8], [4], 1, 1)
+    for change in ({"lengths": [1, 8]}, {"rounds": 0}):
+        with pytest.raises(ConfigError, match=f"{next(iter(change))} = "):
+            costs.measure(**good | change)

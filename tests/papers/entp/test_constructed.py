@@ -1,24 +1,33 @@
 """The Transformer with constructed weights: right wherever it should be, wrong where it must be."""
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from entp_lib.config import ModelConfig
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.models.decoding import generate
+from entp_lib.models.transformer import Block, Transformer, build_model
 from entp_lib.records.store import Store
-from entp_lib.tasks.counting import count3, next_symbols
+from entp_lib.tasks.counting import count3, count3_quadratic, next_symbols
+from entp_lib.validation import ConfigError
 from entp_papers.entp.rasp import studies
 from entp_papers.entp.rasp.constructed import (
-    PLACE,
     constructed_count3,
-    division_digits,
     hard_cases,
     run_by_layer,
     wrong_answers,
+)
+from entp_papers.entp.rasp.constructed_decoder import (
+    count3_decoder,
+    hard_sequences,
+    longest_held,
+    parts,
+    smallest_decoder,
 )
 from entp_papers.entp.rasp.experiment import RASP
 
@@ -45,27 +54,11 @@ def test_hard_cases(length, max_value):
     assert (wrong, asked) == (0, x.numel())
 
 
-@pytest.mark.parametrize("method", ["reference", "grouped", "packed"])
-def test_every_way_of_computing_entp_agrees(method):
-    model = constructed_count3(12, 40)
-    model.entp_method = method
-    x = torch.randint(41, (6, 12), generator=torch.Generator().manual_seed(1))
-    assert wrong_answers(model, x, torch.ones_like(x, dtype=torch.bool))[0] == 0
-
-
 def test_it_generates_count3():
     prompt = torch.randint(41, (8, 4), generator=torch.Generator().manual_seed(2))
     text = generate(MODEL, prompt, 8)
     for n in range(4, 12):
         assert torch.equal(next_symbols(text[:, :n], order=3), text[:, n])
-
-
-def test_layers_heads_and_width_are_one_for_one_vocabulary():
-    shapes = {n: (m.cfg.n_layers, m.cfg.n_heads, m.cfg.width) for n in (4, 16, 41) for m in [constructed_count3(n, 40)]}
-    assert len(set(shapes.values())) == 1
-    assert constructed_count3(16, 300).cfg.n_layers > constructed_count3(16, 40).cfg.n_layers
-    assert constructed_count3(257, 40).cfg.n_layers > constructed_count3(41, 40).cfg.n_layers  # answers are values too
-    assert [division_digits(v) for v in (1, 4, 5, 16, 17, 64)] == [1, 1, 2, 2, 3, 3]
 
 
 def test_a_causal_mask_breaks_it():
@@ -82,22 +75,6 @@ def test_a_causal_mask_breaks_it():
     assert wrong > asked / 2
 
 
-def test_the_steps_are_those_of_the_program():
-    x = [4, 40, 1, 39, 7, 26, 38, 34]
-    layers = run_by_layer(MODEL, torch.tensor(x))
-    assert len(layers) == len(MODEL.says) == MODEL.cfg.n_layers
-    state = studies.before_output(layers)
-    a = [v % 8 for v in x]
-    assert state.column("a").tolist() == pytest.approx(a)
-    assert state.column("z").tolist() == pytest.approx([(v + a[-1]) % 8 for v in a])
-    pairs = [sum((u + v + a[-1]) % 8 == 0 for u in a) for v in a]
-    assert state.column("w").tolist() == pytest.approx([w % 8 for w in pairs])
-    assert state.column("answer")[-1].item() == pytest.approx(count3(x))
-    attention = layers[0].attention_HTT
-    assert attention[0, :, -1].tolist() == pytest.approx([1.0] * 8)  # every token reads the last position
-    assert attention[1].flatten().tolist() == pytest.approx([1 / 8] * 64)
-
-
 def test_precisions_fail_where_numbers_do_not_fit():
     exact, coarse = constructed_count3(16, 15), constructed_count3(32, 31)
     for model, fails in ((exact, False), (coarse, True)):
@@ -105,16 +82,6 @@ def test_precisions_fail_where_numbers_do_not_fit():
         wanted = torch.ones_like(x, dtype=torch.bool)
         wrong = {name: wrong_answers(twin, x, wanted)[0] for name, twin in studies.in_precisions(model).items()}
         assert wrong["fp64"] == wrong["fp32"] == 0 and (wrong["bf16"] > 0) is fails
-
-
-def test_wrong_answers_are_found():
-    """A model with one weight changed is caught."""
-    model = constructed_count3(12, 40)
-    with torch.no_grad():
-        model.blocks[-1].fc_out.weight[PLACE["a"]] *= 0.9
-    x = torch.randint(41, (6, 12), generator=torch.Generator().manual_seed(1))
-    wrong, _, margin = wrong_answers(model, x, torch.ones_like(x, dtype=torch.bool))
-    assert wrong > 0 and margin <= 0
 
 
 def test_what_lies_outside_the_construction_is_named():
@@ -179,3 +146,100 @@ def test_two_relu_layers_take_the_remainder_if_m_is_large_enough():
     assert studies.mod_errors(20, 40, 0.1) > 0
     assert studies.mod_errors(20, 200, 0.1) == 0
     assert studies.mod_errors(20, 180, 0.1) > 0  # n/ε is needed, not only enough
+
+
+# The decoder with constructed weights: an ordinary Transformer, right at every prefix, and refused where too small.
+
+
+CFG = smallest_decoder(40, 12)
+DECODER = count3_decoder(CFG)
+X = torch.randint(40, (6, 12), generator=torch.Generator().manual_seed(1))
+
+
+def everywhere(x_BT):
+    return torch.ones_like(x_BT, dtype=torch.bool)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 39), min_size=1, max_size=12))
+def test_answers_every_prefix_in_one_causal_pass(x):
+    logits_TV = DECODER(torch.tensor([x]))
+    assert logits_TV.argmax(-1).tolist() == [count3_quadratic(x[: t + 1]) for t in range(len(x))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("vocab", "length"), [(2, 1), (2, 2), (3, 3), (8, 5), (13, 13), (24, 24)])
+def test_hard_sequences(vocab, length, dtype):
+    model, x = count3_decoder(smallest_decoder(vocab, length)).to(dtype), hard_sequences(length, vocab)
+    assert x.min() >= 0 and x.max() <= vocab - 1
+    wrong, asked, margin = wrong_answers(model, x, everywhere(x))
+    assert (wrong, asked) == (0, x.numel()) and margin > 2.5
+
+
+def test_it_is_the_librarys_decoder():
+    """No block, mask or activation of its own: its weights are loaded into a model made the usual way."""
+    model = build_model(CFG).double().eval()
+    model.load_state_dict(DECODER.state_dict())
+    assert (
+        CFG.architecture == "decoder" and type(DECODER) is Transformer and {type(b) for b in DECODER.blocks} == {Block}
+    )
+    assert torch.equal(model(X), DECODER(X))
+
+
+def test_attention_reads_embeddings_alone_so_that_full_attention_answers_the_same():
+    entp = count3_decoder(replace(CFG, architecture="entp"))
+    assert wrong_answers(entp, X, everywhere(X))[0] == 0
+
+
+def test_the_steps_are_those_described():
+    x, where = X[0], parts(40, 12)
+    with torch.no_grad():
+        state = DECODER.embed(x[None])
+        for block in DECODER.blocks[:-1]:
+            state = block(state, causal=True)
+        state_TD, end = state[0], DECODER.blocks[-1](state, causal=True)[0]
+    share = torch.bincount(x, minlength=40) / 12
+    torch.testing.assert_close(state_TD[-1, where["share"]], share.double(), rtol=0, atol=1e-6)
+    for t in range(12):
+        n, seen = t + 1, x[: t + 1]
+        count = int(((seen[:, None] + seen + seen[-1]) % n == 0).sum())
+        assert float(state_TD[t, where["mean"]]) * n**2 == pytest.approx(count, abs=0.01)
+        assert float(end[t, where["floor"]]) * 12 == pytest.approx(min(count // n, n - 1), abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_papers_medium_has_room_for_its_task(dtype):
+    model = count3_decoder(ModelConfig.from_size("medium", architecture="decoder", vocab_size=64, max_length=64)).to(
+        dtype
+    )
+    x = torch.cat(
+        [torch.randint(64, (4, 64), generator=torch.Generator().manual_seed(3)), hard_sequences(64, 64)[::12]]
+    )
+    assert wrong_answers(model, x, everywhere(x))[0] == 0
+    idle = [not block.fc_out.weight.any() for block in model.blocks]
+    assert idle == [False, False, True, True, False, False]
+
+
+def test_what_the_papers_sizes_hold():
+    for size in ("small", "medium"):
+        n = longest_held(size)
+        count3_decoder(ModelConfig.from_size(size, architecture="decoder", vocab_size=n, max_length=n))
+        with pytest.raises(ConfigError, match="must be at least"):
+            count3_decoder(ModelConfig.from_size(size, architecture="decoder", vocab_size=n + 1, max_length=n + 1))
+    assert longest_held("small") < 64 < longest_held("medium")
+
+
+@pytest.mark.parametrize(
+    ("change", "least"),
+    [
+        (dict(width=175), "at least 176"),
+        (dict(n_layers=2), "at least 3"),
+        (dict(vocab_size=11), "at least 12"),
+        (dict(n_heads=176), "at most 88"),
+        (dict(positions="rotary"), "'learned'"),
+    ],
+    ids=str,
+)
+def test_a_size_that_cannot_be_is_refused_with_the_least_that_would_do(change, least):
+    with pytest.raises(ConfigError, match=f"{next(iter(change))} = .*{least}"):
+        count3_decoder(replace(CFG, **change))

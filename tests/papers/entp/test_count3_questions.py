@@ -1,14 +1,26 @@
 """Count3 to its end: arrival, flatness, slope and failure are what the curves say."""
 
+import itertools
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 from made_up import record_of
 
+from entp_lib.config import ModelConfig
 from entp_lib.experiments.claims import judge
-from entp_lib.experiments.frames import select
+from entp_lib.experiments.frames import published, select
+from entp_lib.models import costs
 from entp_lib.registry import EXPERIMENTS
-from entp_papers.entp import count3_questions
+from entp_lib.tasks import Counting, generator_for
+from entp_lib.tasks.counting import count3 as count3_of
+from entp_lib.validation import ConfigError
+from entp_papers.entp import count3_questions, full_layers, logged
+from entp_papers.entp.count3_sets import repeats_study, seen
+from entp_papers.entp.full_layers import SAME_FORWARDS, SAME_STEPS
+from entp_papers.entp.logged import logged_study
 
 
 def fake(run, course, sequence, by_n):
@@ -36,42 +48,11 @@ def records():
     return found
 
 
-def test_arrival_is_the_first_evaluation_there_or_the_last_one():
-    found = count3_questions.arrivals(records()).groupby("arm")[["step", "token_forwards"]].first()
-    assert found.loc["entp"].tolist() == [30, 90] and found.loc["decoder"].tolist() == [60, 180]
-    never = count3_questions.arrivals(records(), 0.99)
-    assert not never["reached"].any() and set(never["step"]) == {50, 100}
-
-
-def test_a_course_is_flat_where_its_last_fifth_rises_little():
-    found = count3_questions.flatness(records()).groupby("arm")[["rise", "flat"]].first()
-    assert found.loc["decoder", "rise"] == pytest.approx(0.98 - 0.97) and found.loc["entp", "rise"] == pytest.approx(
-        0.01
-    )
-    run = EXPERIMENTS["count3"].plan("overnight", 1)[0]
-    steep = count3_questions.flatness([fake(run, [0.1, 0.2, 0.3, 0.4, 0.5], 0.0, [0.5] * 3)])
-    level = count3_questions.flatness([fake(run, [0.1, 0.2, 0.5, 0.5, 0.5], 0.0, [0.5] * 3)])
-    assert not steep["flat"].any() and level["flat"].all()
-
-
 def test_the_slope_is_that_of_the_gap_on_n():
     assert count3_questions.slopes(records()).tolist() == pytest.approx([0.1] * 5)
     (grows,) = judge(count3_questions.growth(records()), only_measured=True).to_dict("records")
     assert (grows["id"], grows["verdict"]) == ("F2-unseen-parity", "grows with n")
     assert len(count3_questions.slopes([r for r in records() if r.labels["arm"] == "entp"])) == 0
-
-
-def test_a_gap_at_even_lengths_alone_is_no_growth():
-    found = records()
-    for r in found:
-        lengths = [7, 8, 9, 10]
-        extra = {"entp": 0.02 + 0.001 * r.labels["seed"]}.get(r.labels["arm"], 0.0)
-        r.metrics["position"] = lengths
-        r.metrics["token_accuracy_by_position"] = [0.9 + extra * (n % 2 == 0) for n in lengths]
-    assert count3_questions.slopes(found).tolist() == pytest.approx([0.0] * 5)
-    for r in found:
-        r.metrics.update(position=[7, 8], token_accuracy_by_position=[0.9, 0.8])
-    assert len(count3_questions.slopes(found)) == 0 and count3_questions.growth(found) == []
 
 
 def test_the_questions_are_answered_by_their_rules():
@@ -111,21 +92,116 @@ def test_a_row_of_count3_speaks_of_pairs_only_beyond_the_pairless_bound(decoder,
         assert set(rows.loc[compared, "verdict"] == "uninformative") == {bool(why)}
 
 
-@pytest.mark.parametrize(
-    ("scores", "why"),
-    [
-        ({0: 0.5, 2: 0.6, 3: 0.7, 4: 0.8}, ""),
-        ({0: 0.33, 2: 0.34, 3: 0.35, 4: 0.355}, "no arm is 0.05 above the pairless bound, 0.309"),
-        ({0: 0.991, 2: 0.992, 3: 0.993, 4: 0.994}, "a side is nearer to its ceiling than the margin"),
-    ],
-)
-def test_full_layers_are_compared_unless_both_have_nothing_or_everything(scores, why):
-    experiment, mode = EXPERIMENTS["full_layers"], {"token_accuracy": 0.2, "sequence_accuracy": 0.0}
-    made = [
-        record_of(run, token_accuracy=scores[run.labels["full"]], sequence_accuracy=0.0, baseline=mode)
-        for run in experiment.plan("overnight", 0)
-    ]
-    measured = {m.claim: m for m in experiment.measure(made)}
-    assert {m.uninformative_because for m in measured.values()} == {why}
-    assert measured.keys() == {"L-4-0", "L-2-0"}
-    assert measured["L-2-0"].values == pytest.approx([scores[2] - scores[0]] * 5)
+# How many full layers: gains are paired on each budget, and shared out only where all four are ahead of none.
+
+
+FULL_LAYER_RUNS = EXPERIMENTS["full_layers"]
+
+
+def full_layer_records(accuracies):
+    """Five seeds of overnight; ``accuracies``: of 0, 2, 3 full layers on each budget, and of 4, the seeds alike."""
+    found = []
+    for run in FULL_LAYER_RUNS.plan("overnight", 0):
+        full, budget, seed = (run.labels[name] for name in ("full", "budget", "seed"))
+        accuracy = accuracies[budget][full] + 0.001 * seed * (full + 1)
+        scores = {"token_accuracy": accuracy, "sequence_accuracy": accuracy / 2}
+        metrics = {**scores, "baseline": {"token_accuracy": 0.2, "sequence_accuracy": 0.0}}
+        curves = {"step": [1], "token_forwards": [1], "token_accuracy": [accuracy]}
+        found.append(record_of(run, curves, **metrics))
+    return found
+
+
+STEPS = {0: 0.5, 2: 0.6, 3: 0.66, 4: 0.7}
+
+
+def test_shares_are_those_of_the_means_on_the_budget_that_four_layers_win():
+    behind = {0: 0.8, 2: 0.75, 3: 0.72}
+    table = full_layers.gain_shares(full_layer_records({SAME_STEPS: STEPS, SAME_FORWARDS: behind}))
+    assert list(table.index) == [(b, f"{k} full") for b in (SAME_STEPS, SAME_FORWARDS) for k in (2, 3, 4)]
+    won = table.loc[SAME_STEPS]
+    assert won["four ahead"].all() and (won["pairs"] == 5).all()
+    assert won["gain"].tolist() == pytest.approx([0.104, 0.166, 0.208])  # each seed adds 0.001 a layer
+    assert won["share"].tolist() == pytest.approx([0.5, 0.166 / 0.208, 1.0])
+    assert (won["share low"] <= won["share"] + 1e-9).all() and (won["share"] <= won["share high"] + 1e-9).all()
+    lost = table.loc[SAME_FORWARDS]
+    assert not lost["four ahead"].any() and lost[["share", "share low", "share high"]].isna().all(axis=None)
+    assert lost["gain"].iloc[0] == pytest.approx(-0.05 + 0.004)
+
+
+# Count3 held out by multisets: what training has seen is counted exactly, and the runs are those that they repeat.
+
+
+SMALL = dict(length=6, seed_length=3, symbols=4, held_out=0.3)
+
+
+def test_all_orders_of_a_seed_lie_on_one_side():
+    task = Counting(**SMALL, held_out_by="multiset")
+    drawn = {
+        side: set(map(tuple, task.seeds(generator_for("cpu", 0), 3000, evaluating=side).sort(1).values.tolist()))
+        for side in (False, True)
+    }
+    assert not drawn[True] & drawn[False] and len(drawn[True] | drawn[False]) == 20  # multisets of 3 from 4
+    by_sequence = Counting(**SMALL)
+    seeds_BS = torch.tensor(list(itertools.product(range(4), repeat=3)))
+    assert not torch.equal(by_sequence.is_held_out(seeds_BS), task.is_held_out(seeds_BS))
+    assert by_sequence.is_held_out(seeds_BS).equal(replace(by_sequence, held_out_by="sequence").is_held_out(seeds_BS))
+    with pytest.raises(ConfigError, match="held_out_by"):
+        Counting(**SMALL, held_out_by="set")
+
+
+@pytest.mark.parametrize("by", ["sequence", "multiset"])
+def test_what_was_seen_is_counted_as_by_hand(by):
+    task = Counting(**SMALL, held_out_by=by)
+    sides = {True: [], False: []}
+    for seed in itertools.product(range(4), repeat=3):
+        x = list(seed)
+        while len(x) < task.length:
+            x.append(count3_of(x))
+        sides[bool(task.is_held_out(torch.tensor([seed])))].append(x)
+    wanted = {}
+    for n in range(task.first_scored, task.length + 1):
+        held, trained = ([(tuple(sorted(x[:n])), x[n - 1]) for x in sides[side]] for side in (True, False))
+        wanted[n] = sum(state in set(trained) for state in held) / len(held)
+    assert seen(task).to_dict() == pytest.approx(wanted)
+    assert (wanted[task.first_scored] == 0) == (by == "multiset")
+
+
+def test_what_has_come_up_is_counted_up_to_the_order_that_changes_nothing():
+    """Of seeds of 3 from 20 symbols a state is drawn with probability 2/20³ or, of two equal elements, 1/20³; after N
+    draws the share of draws whose state has come up is the mean of 1 - (1 - p)^N, in expectation."""
+    trained, total = 4000, 20**3
+    states = {2 / total: 20 * 20 * 19 / 2, 1 / total: 20 * 20}
+    expected = sum(p * count * (1 - (1 - p) ** trained) for p, count in states.items())
+    metrics, curves = repeats_study(dict(length=3, seed_length=3, symbols=20), trained, scored=20_000)
+    assert curves == {"n": [3], "seen": [metrics["seen"]]}
+    assert metrics["seen"] == pytest.approx(expected, abs=0.015) and expected == pytest.approx(0.62, abs=0.02)
+    assert expected - (1 - (1 - 1 / total) ** trained) > 0.2  # what a count of sequences would give
+    assert repeats_study(dict(length=3, seed_length=3, symbols=20), 0, scored=10)[0]["seen"] == 0
+
+
+# The authors' logs in steps and in compute: their steps, what a step costs, and what the ledger says of both.
+
+
+def test_the_steps_of_count3_lie_on_the_thinned_log():
+    """The two tables of one log: at the step to a level the thinned curve has it, up to an evaluation's noise."""
+    steps, curves = published("entp", "logged_steps"), published("entp", "count3_curves")
+    found = steps.query("task == 'count3'")
+    assert len(found) == 14 and found["step"].notna().all()
+    for row in found.itertuples():
+        curve = curves.query("size == @row.model and architecture == @row.architecture")
+        assert np.interp(row.step, curve["step"], curve["token_accuracy"]) == pytest.approx(row.level, abs=0.015)
+
+
+def test_a_steps_multiply_adds_are_those_of_the_counter():
+    metrics, curves = logged_study("shakespeare", "small")
+    for arm in logged.ARMS:
+        assert metrics[arm]["counted"] == metrics[arm]["forward"]
+        assert metrics[arm]["step"] == 3 * 64 * metrics[arm]["forward"]
+    cfg = ModelConfig.from_size("small", architecture="decoder", vocab_size=65, max_length=64)
+    assert metrics["decoder"]["forward"] == costs.decoder_pass(cfg, 64)
+    assert curves["level"] == [2.0, 1.9, 1.8, 1.7, 1.65] and curves["decoder"][-1] == 2400
+
+
+def test_a_pair_that_is_not_logged_is_refused_in_a_line():
+    with pytest.raises(ConfigError, match="task = 'count3', model = 'small': not among the authors' logged pairs"):
+        logged_study("count3", "small")

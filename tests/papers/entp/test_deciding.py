@@ -1,76 +1,21 @@
 """Runs that decide: equal budgets, a gate that ends where it should, and ratios of steps read at equal loss."""
 
 import dataclasses
-import math
+from dataclasses import replace
 
 import pytest
+import torch
 
-from entp_lib.experiments.budgets import training_operations
 from entp_lib.records.execution import run
-from entp_lib.records.store import Store
-from entp_lib.tasks import build_task, generator_for
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.tasks import Counting, build_task, generator_for
+from entp_lib.tasks.base import Task
 from entp_lib.validation import ConfigError
-from entp_papers.entp import deciding
+from entp_papers.entp import deciding, pilot_runs
 
 
 def by_arm(runs):
     return {r.labels["arm"]: r.config for r in runs}
-
-
-def test_text_is_compared_on_all_positions_at_equal_steps_and_equal_multiply_adds():
-    runs = by_arm(deciding.plan_text("overnight", 1))
-    assert runs["entp"].task_params["prefixes"] == runs["decoder"].task_params["prefixes"] == 0
-    assert runs["entp"].train == runs["decoder"].train
-    longer = training_operations(runs[deciding.EQUAL_OPERATIONS]) / training_operations(runs["entp"])
-    assert longer == pytest.approx(1, abs=1e-3)
-    assert runs[deciding.QUARTER].task_params["prefixes"] == 8
-
-
-def test_the_pilot_of_match3_tries_every_rate_for_every_arm():
-    runs = deciding.plan_match3_rates("overnight")
-    assert len({(r.labels["arm"], r.config.train.max_lr) for r in runs}) == 9
-    assert {r.config.model_seed for r in runs} == {deciding.PILOT}
-
-
-def test_match3_goes_on_at_the_rates_of_its_pilot():
-    """Most sequences right at the end of the pilot's committed runs; of equals within 0.005 the lowest rate."""
-    scores = {}
-    for r in deciding.MATCH3_RATES.stored(Store(), "overnight"):
-        scores.setdefault(r.labels["arm"], {})[r.labels["rate"]] = r.metrics["sequence_accuracy"]
-    best = {arm: min(rate for rate in by if by[rate] >= max(by.values()) - 0.005) for arm, by in scores.items()}
-    assert best == deciding.CHOSEN
-    runs = by_arm(deciding.plan_match3_end("overnight", 1))
-    assert {arm: config.train.max_lr for arm, config in runs.items()} == deciding.CHOSEN
-    assert runs["decoder"].train.steps == runs["entp"].train.steps == 10_000
-
-
-def test_a_run_that_never_has_the_sequences_counts_with_its_end(store):
-    runs = deciding.plan_match3_end("smoke", 1)
-    made = [dataclasses.replace(run(r.config, 1, store=store), labels=r.labels) for r in runs]
-    curve = made[0].curves["sequence_accuracy"]
-    low, high = (
-        dataclasses.replace(made[0], curves=made[0].curves | {"sequence_accuracy": c})
-        for c in ([0.0] * len(curve), [1.0] * len(curve))
-    )
-    times = deciding.times_to([low, high])
-    assert times["reached"].tolist() == [False, True]
-    assert times["log_steps"].tolist() == [math.log(made[0].curves["step"][i]) for i in (-1, 0)]
-    whole = deciding.training_operations(made[0].config)
-    assert math.exp(times["log_operations"][0]) == pytest.approx(whole)
-    assert {m.claim for m in deciding.measure_match3(made)} == {
-        "T2-end",
-        "T2-end-operations",
-        "T2-end-speed",
-        "T2-end-cost",
-    }
-
-
-def test_settings_of_the_gate_differ_from_its_base_one_at_a_time():
-    runs = {r.labels["setting"]: r.config for r in deciding.plan_gate("overnight") if r.labels["arm"] == "entp"}
-    base = runs.pop("base")
-    for config in runs.values():
-        rate = config.train.max_lr != base.train.max_lr
-        assert rate + (config.model.n_layers != 3) + (config.task_params != base.task_params) == 1
 
 
 def test_a_run_ends_at_its_loss(small_run, store):
@@ -107,3 +52,27 @@ def test_windows_are_the_authors_and_entp_draws_from_the_same_ones():
     assert (whole.inputs_BT == few.inputs_BT).all() and (few.wanted_BT.sum(0) > 0).all()
     with pytest.raises(ConfigError, match="drawn"):
         build_task("addition", {"drawn": 8})
+
+
+# The gates: what they plan is apart from every comparison, and they open where the rule says so.
+
+
+def test_a_gate_has_a_seed_that_no_comparison_has():
+    pilots = ("count3_long", "addition_four_digits", "match3_rates", "count3_gate")
+    for name in pilots:
+        assert {run.labels["seed"] for run in EXPERIMENTS[name].plan("overnight", 0)} == {pilot_runs.SEED}
+    others = [e for name, e in EXPERIMENTS.items() if name not in pilots]
+    assert all(run.labels["seed"] < pilot_runs.SEED for e in others for run in e.plan("overnight", 0))
+
+
+def test_drawn_prefixes_are_a_few_of_the_scored_ones_and_leave_the_sequences_alone():
+    whole = Counting(length=24, seed_length=8, symbols=24)
+    few: Task = replace(whole, drawn=4)
+    one, other = (task.batch(generator_for("cpu", 7), 500) for task in (whole, few))
+    assert torch.equal(one.inputs_BT, other.inputs_BT) and torch.equal(one.targets_BT, other.targets_BT)
+    assert other.wanted_BT.sum(1).eq(4).all() and not (other.wanted_BT & ~one.wanted_BT).any()
+    assert other.wanted_BT[:, 8:].any(0).all() and len({tuple(row) for row in other.wanted_BT.tolist()}) > 100
+    assert torch.equal(
+        few.batch(generator_for("cpu", 7), 5, evaluating=True).wanted_BT, one.wanted_BT[:5]
+    )  # evaluation scores all of them
+    assert few.reported_apart()["first_generated"].drawn == 0

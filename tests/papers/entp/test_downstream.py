@@ -1,25 +1,28 @@
 """Downstream of a language model: what starts from what, and tables that are right for records with known scores."""
 
 import dataclasses
+import json
+from collections import Counter
 
-import pandas as pd
 import pytest
+import torch
+from scipy import stats
 
 from entp_lib import paths
-from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.corpora.tokenizers import Bytes
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import published
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import planned
-from entp_lib.records.loading import weights_of
+from entp_lib.records.execution import run
 from entp_lib.records.store import Record, Store
-from entp_lib.records.sweeps import sweep
-from entp_lib.statistics import mcnemar
+from entp_lib.statistics import mcnemar, proportion_interval
 from entp_lib.tasks import clutrr
-from entp_lib.training.loop import check_fit
-from entp_lib.training.weights import trained_model
 from entp_lib.validation import ConfigError
 from entp_papers.entp.downstream import experiment as downstream
+from entp_papers.entp.downstream import pronouns as module
+from entp_papers.entp.downstream.pronouns import Item
 
 VERSION = 3  # of the made-up text experiment
 
@@ -50,47 +53,6 @@ def few_stories(monkeypatch):
     yield
     for function in (clutrr.encoded, clutrr.held_out):
         function.cache_clear()
-
-
-def test_every_run_starts_from_its_own_twin(pretrainings):
-    """Same architecture, seeds, tier and tokenizer; both protocols; nothing but those differs between twins."""
-    begun = pretrainings("gpu", seeds=2)
-    configs = [downstream.fine_tuning(run, VERSION, p) for p in downstream.PROTOCOLS for run in begun]
-    assert len(configs) == 8 and len({str(c) for c in configs}) == 8
-    by_name = {downstream.record_name(run, VERSION): run for run in begun}
-    for config in configs:
-        run = by_name[config.start_from]
-        assert (config.tier, config.model_seed, config.data_seed) == ("gpu", run.model_seed, run.data_seed)
-        assert config.model.architecture == run.model.architecture and config.model.vocab_size == 256 + 21
-        fair = config.task_params["protocol"] == "fair"
-        assert config.task_params.get("subset_seed", 0) == (config.model_seed if fair else 0)
-        check_fit(clutrr.Clutrr(**config.task_params), config)
-
-
-def test_from_language_models_to_measurements(pretrainings, few_stories, store):
-    begun = pretrainings()
-    sweep(begun, VERSION, store=store, jobs=1)
-    configs = [downstream.fine_tuning(run, VERSION, p) for p in downstream.PROTOCOLS for run in begun]
-    done = sweep(configs, 1, store=store, jobs=1).records
-    protocols = [r.config.task_params["protocol"] for r in done]
-    runs = [planned(r.config, protocol=p) for r, p in zip(done, protocols, strict=True)]
-    records = [dataclasses.replace(r, labels=run.labels) for r, run in zip(done, runs, strict=True)]
-    path = weights_of(store, configs[0].start_from)
-    _, model = trained_model(path)
-    assert model.embedding.weight.shape == (256, 16)
-    assert sweep(configs, 1, store=store, jobs=1).reused == 4
-    table = downstream.errors(records)
-    assert set(table["protocol"]) == set(downstream.PROTOCOLS) and len(table) == 4
-    assert table.select_dtypes("number").to_numpy().min() >= 0
-    assert downstream.by_chain(records).groupby("protocol")["sequences"].sum().tolist() == [64, 64]
-    assert [len(m.values) for m in downstream.measure_clutrr(records)] == [1, 1]
-    assert all(r.metrics["stories"]["train"]["examples"] == 40 for r in records)
-    studies = [downstream.pronouns(run, VERSION) for run in begun]
-    found = sweep(studies, 1, store=store, jobs=1).records
-    assert downstream.pronoun_errors(found)["architecture"].tolist() == ["decoder", "entp"]
-    (measured,) = downstream.measure_pronouns(found)
-    assert measured.values == [pytest.approx(found[0].metrics["error"] - found[1].metrics["error"])]
-    assert downstream.measure_clutrr([]) == downstream.measure_pronouns([]) == []
 
 
 def test_language_models_are_trained_where_missing_records_need_them_and_nowhere_else(
@@ -145,51 +107,6 @@ def made_up(pretrainings):
     ]
 
 
-def test_errors_by_each_way_of_reporting(made_up):
-    table = downstream.errors(made_up).set_index(["architecture", "protocol"])
-    row = table.loc["decoder", "authors"]
-    assert row["best of evaluations"] == pytest.approx(0.3) and row["last evaluation"] == pytest.approx(0.4)
-    assert row["test, chosen on validation"] == pytest.approx(0.5)
-    assert row["test, chosen on validation, trained lengths"] == pytest.approx(0.2)  # chains of 2 alone
-    assert row["most frequent answer"] == pytest.approx(0.9)
-    assert (downstream.errors(made_up, "last")["test, chosen on validation"] == 1).all()
-    for table_of in (downstream.errors, downstream.by_chain):
-        with pytest.raises(ConfigError, match="checkpoint rule = "):
-            table_of(made_up, "best")
-
-
-def test_gaps_pair_within_a_protocol(made_up):
-    table = downstream.errors(made_up)
-    assert downstream.gaps(table, "authors", downstream.PUBLISHED).tolist() == [pytest.approx(0.1)]
-    assert downstream.gaps(table, "fair", downstream.FAIR).empty
-    with pytest.raises(ConfigError, match="protocol = "):
-        downstream.gaps(table, "unfair", downstream.FAIR)
-    tests = downstream.paired_tests(made_up)
-    assert tests.loc[("authors", downstream.FAIR), "mean"] == pytest.approx(0.2)
-    assert tests.loc[("fair", downstream.FAIR), "pairs"] == 0
-
-
-def pronoun_record(name, seed, right):
-    metrics = {"architecture": name, "seed": seed, "error": 1 - sum(right) / len(right), "items": len(right)}
-    metrics |= {"wrong": len(right) - sum(right), "low": 0.0, "high": 1.0}
-    params = {"weights": "made_up/0123456789abcdef", "source": "embedded"}
-    config = StudyConfig("pronouns", "smoke", "pronouns", params, seed, seed)
-    return Record("pronouns", 1, config, metrics, {"right": right}, {})
-
-
-def test_pronouns_are_compared_item_by_item():
-    records = [
-        pronoun_record("decoder", 0, [True, True, False, False, True, True]),
-        pronoun_record("entp", 0, [True, False, True, True, True, True]),
-        pronoun_record("entp", 1, [True] * 6),  # without a twin
-    ]
-    table = downstream.pronoun_tests(records)
-    expected = {"seed": [0], "decoder wrong alone": [2], "entp wrong alone": [1], "p_value": [mcnemar(2, 1)]}
-    pd.testing.assert_frame_equal(table, pd.DataFrame(expected))
-    (measured,) = downstream.measure_pronouns(records)
-    assert measured.values == [pytest.approx(1 / 3 - 1 / 6)]
-
-
 def test_the_authors_logs_give_their_table():
     """Means and population standard deviations of the best evaluations, as Table 4 rounds them."""
     table = published("entp", "downstream").query(
@@ -204,3 +121,117 @@ def test_the_authors_logs_give_their_table():
     assert set(tests["pairs"]) == {2, 3}
     assert (tests["decoder − ENTP"] - (tests["decoder"] - tests["entp"])).abs().drop(index=7500).max() < 1e-9
     assert tests.loc[(1250, "best of evaluations"), "decoder − ENTP"] < 0
+
+
+# Pronouns: what is scored is the rest of the sentence, items are balanced, and the published difference is noise.
+
+
+ROW = {"sentence": "Ann thanked Bob, because _ helped.", "option1": "Ann", "option2": "Bob", "answer": "2"}
+
+
+@pytest.fixture
+def model(small_model):
+    def build(architecture="decoder"):
+        return small_model(architecture, vocab_size=256, max_length=100)
+
+    return build
+
+
+@torch.no_grad()
+def by_hand(model, start, rest):
+    """Log-likelihood of the rest, a token at a time, each from a prefix of its own."""
+    ids, total = [*start.encode()], 0.0
+    for token in rest.encode():
+        row = torch.tensor([ids])
+        wanted = torch.zeros_like(row, dtype=torch.bool)
+        wanted[0, -1] = True
+        logits = model(row, wanted, torch.tensor([len(start.encode())]))
+        total += float(logits[0].log_softmax(-1)[token])
+        ids.append(token)
+    return total
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_scores_are_the_likelihood_of_the_rest_given_each_option(model, architecture):
+    items = [Item("Ann met _ today.", "Bob", "a rather long option", 1), Item("The _ ran.", "dogs", "dog", 2)]
+    subject = model(architecture)
+    table = module.scores(subject, items, Bytes())
+    for item, row in zip(items, table.itertuples(), strict=True):
+        start, rest = item.sentence.split("_")
+        for number, option in ((1, item.option1), (2, item.option2)):
+            assert row[number] == pytest.approx(by_hand(subject, start + option, rest), rel=1e-5)
+        assert row.chosen == (1 if row.option1 >= row.option2 else 2) and row.right == (row.chosen == item.answer)
+
+
+def test_embedded_items_are_balanced_and_decided_by_their_last_words():
+    items = module.embedded()
+    assert len(items) >= 100 and len({i.sentence for i in items}) == len(items)
+    assert Counter(i.answer for i in items) == {1: len(items) // 2, 2: len(items) // 2}
+    starts = Counter((i.sentence.split("_")[0], i.option1, i.option2) for i in items)
+    assert set(starts.values()) == {2}  # every start with both endings
+    for item in items:
+        named = item.sentence.lower().split("_")[0]
+        assert item.option1.lower() in named and item.option2.lower() in named
+
+
+def test_lines_are_read_and_their_mistakes_named(tmp_path):
+    path = tmp_path / "items.jsonl"
+    path.write_text(json.dumps(ROW) + "\n" + json.dumps(ROW | {"answer": 1}) + "\n")
+    one, two = module.items(str(path))
+    assert (one.answer, two.answer, one.rest, one.until("Bob")) == (2, 1, " helped.", "Ann thanked Bob, because Bob")
+    bad = {
+        "option1, answer": {"sentence": "a _ b", "option2": "x"},
+        "sentence": ROW | {"sentence": "no blank"},
+        "nothing follows": ROW | {"sentence": "It is _ "},
+        "answer = 3": ROW | {"answer": "3"},
+        "answer = 1.9": ROW | {"answer": 1.9},
+        "no object": 5,
+        "option1 = 5": ROW | {"option1": 5},
+    }
+    for named, row in bad.items():
+        path.write_text(json.dumps(ROW) + "\n" + json.dumps(row) + "\n")
+        with pytest.raises(ConfigError, match=f"line 2.*{named}"):
+            module.items(str(path))
+    path.write_text("")
+    for name in (str(path), str(tmp_path / "gone.jsonl")):
+        with pytest.raises(ConfigError, match=name):
+            module.items(name)
+
+
+@pytest.fixture
+def language_model(small_run, store, tmp_path, monkeypatch):
+    """The record of a language model of bytes that was trained for a moment."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
+    (tmp_path / "text.txt").write_text("The farmer met the horses.\n\n" * 200, encoding="utf-8")
+    params = dict(corpus=str(tmp_path / "text.txt"), tokenizer="bytes", context=100, split="tail", held_out=0.2)
+    shape = ModelConfig("decoder", n_layers=2, n_heads=2, width=16, vocab_size=256, max_length=100)
+    config = dataclasses.replace(small_run(), task="text", task_params=params, model=shape)
+    return run(dataclasses.replace(config, train=dataclasses.replace(config.train, steps=2)), 1, store=store)
+
+
+def test_a_study_scores_a_finished_run_and_keeps_every_item(language_model, store):
+    config = StudyConfig("test", "smoke", "pronouns", {"weights": f"test/{language_model.id}", "source": "embedded"})
+    record = run(config, 1, store=store)
+    count = len(module.embedded())
+    wrong = count - sum(record.curves["right"])
+    assert record.metrics["items"] == count == len(record.curves["option1"]) and record.metrics["wrong"] == wrong
+    assert record.metrics["error"] == pytest.approx(wrong / count)
+    low, high = proportion_interval(wrong, count)
+    assert (record.metrics["low"], record.metrics["high"]) == pytest.approx((low, high), rel=1e-5)
+    assert record.config == config  # the name of the run, not where its file lies
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (5, 2), (9, 9), (1, 12)])
+def test_mcnemar_is_the_exact_test_of_a_fair_coin(first, second):
+    n, most = first + second, max(first, second)
+    expected = min(1.0, 2 * sum(stats.binom.pmf(k, n, 0.5) for k in range(most, n + 1)))
+    assert mcnemar(first, second) == pytest.approx(expected) == pytest.approx(mcnemar(second, first))
+
+
+def test_every_overlap_of_two_error_counts_is_tested():
+    """By brute force over the number of items that both have wrong."""
+    table = module.compatible_tests(7, 5, 10)
+    assert set(zip(table["first_only"], table["second_only"], strict=True)) == {(5, 3), (4, 2), (3, 1), (2, 0)}
+    assert table["p_value"].tolist() == [mcnemar(*row) for row in zip(table.first_only, table.second_only, strict=True)]
+    with pytest.raises(ConfigError, match="wrong_second = "):
+        module.compatible_tests(7, 11, 10)

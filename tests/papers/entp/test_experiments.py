@@ -7,15 +7,16 @@ import pytest
 from made_up import record_of, sound
 
 from entp_lib.config import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
-from entp_lib.experiments.caveats import differing_settings
-from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import at_equal_compute, curves, mean_table, paired, select, summary
+from entp_lib.experiments.budgets import EQUAL_OPERATIONS, training_operations
+from entp_lib.experiments.experiment import Experiment, cost, no_claims, own, spent
+from entp_lib.experiments.frames import mean_table, paired, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import planned
-from entp_lib.records.store import Record
+from entp_lib.records.store import Record, Store
+from entp_lib.records.sweeps import sweep
 from entp_lib.registry import EXPERIMENTS, STUDIES
-from entp_lib.tasks import Triplets, build_task
+from entp_lib.tasks import build_task
 from entp_lib.training.loop import check_fit
 from entp_lib.validation import ConfigError
 from entp_papers.entp import count3, match3, pilot_runs
@@ -71,16 +72,6 @@ def test_tiers_that_decide_have_five_pairs(tier):
         seeds = len({c.model_seed for c in planned_configs(experiment, tier, RunConfig)})
         decides = experiment.measure is not no_claims
         assert seeds >= 5 or not decides or not seeds, name
-
-
-def test_the_papers_settings_are_the_papers():
-    config = COUNT3_PAPER = EXPERIMENTS["count3"].configs("paper", 1)[0]
-    assert COUNT3_PAPER.task_params == dict(length=64, seed_length=16, symbols=64, order=3)
-    shape, train = config.model, config.train
-    assert (shape.n_layers, shape.n_heads, shape.width) == (6, 6, 384)
-    assert (train.steps, train.decay_steps, train.batch_size, train.warmup_steps) == (150_000, 100_000, 64, 500)
-    assert (train.max_lr, train.min_lr, train.betas, train.weight_decay) == (5e-4, 5e-5, (0.9, 0.99), 0.1)
-    assert Triplets(**EXPERIMENTS["match3"].configs("paper", 1)[0].task_params) == Triplets()
 
 
 @pytest.fixture
@@ -206,25 +197,6 @@ def test_pairs_are_differences_by_seed(made_up):
     assert "F2-prefix" not in found
 
 
-def test_time_to_threshold(made_up):
-    records = [made_up("entp", s, 0.9, seconds=(1 + s, 2 + s, 3 + s)) for s in range(3)]
-    records += [made_up("decoder", 0, 0.4, curve=(0.1, 0.2, 0.4))]
-    table = count3.time_to_threshold(records, 0.5)
-    assert table.loc["entp", "seeds that reach it"] == "3 of 3"
-    assert table.loc["entp", "seconds: median (range)"] == "3 (2 to 4)"
-    assert table.loc["decoder", "step: median (range)"] == "never"
-    with pytest.raises(ConfigError, match="threshold = "):
-        count3.time_to_threshold(records, 1.5)
-
-
-def test_equal_compute_compares_at_what_the_decoder_spent(made_up):
-    records = [made_up("decoder", 0, 0.9), made_up("entp", 0, 0.9, seconds=(1.5, 3.5, 9.0))]
-    table = at_equal_compute(curves(records), ["token_accuracy"], {"arm": "decoder"})
-    assert table.loc[("seconds", "decoder"), "token_accuracy"] == 0.9
-    assert table.loc[("seconds", "entp"), "token_accuracy"] == 0.1
-    assert table.loc[("token_forwards", "entp"), "token_accuracy"] == 0.1
-
-
 @pytest.mark.parametrize(
     ("tokens", "said"),
     [
@@ -257,38 +229,6 @@ def test_match3_is_judged_by_its_design_at_every_tier(tokens, said):
             assert found[claim].undecided == why
 
 
-@pytest.mark.parametrize(
-    ("name", "claim"), [("count3", "C1-count2"), ("depth", "6.2-depth"), ("chain_of_thought", "6.4-trained")]
-)
-@pytest.mark.parametrize(("above", "idle"), [(0.0, "no arm is 0.05 above the pairless bound"), (0.45, "")])
-def test_models_at_the_baseline_are_not_equal_within_the_margin(name, claim, above, idle):
-    """That two models which learned nothing differ by nothing answers no question."""
-    scores = dict(token_accuracy=0.4 + above, sequence_accuracy=0.4 + above, loss=1.0)
-    scores["baseline"] = {"token_accuracy": 0.4, "sequence_accuracy": 0.01, "loss": 2.0}
-    experiment = EXPERIMENTS[name]
-    found = {m.claim: m for m in experiment.measure([record_of(run, **scores) for run in experiment.plan("quick")])}
-    assert found[claim].uninformative_because.partition(",")[0] == idle
-
-
-@pytest.mark.parametrize(("longer", "why"), [(0.60, "a longer schedule adds 0.10 of the sequences"), (0.54, "")])
-def test_match3_is_measured_against_the_printed_shares_of_right_sequences(longer, why):
-    """A decoder that more steps still improve is too little trained to be held against Table 2."""
-    accuracy = {"decoder": 0.8, "entp": 0.9, "longer": 0.95}
-    right = {"decoder": 0.5, "entp": 0.995, "longer": longer}
-    runs = [run for run in EXPERIMENTS["match3"].plan("overnight", 2) if run.labels["variant"] == "match3"]
-    records, mode = [], dict(token_accuracy=0.5, sequence_accuracy=0.1)
-    for run in runs:
-        scores = dict(token_accuracy=accuracy[run.labels["arm"]], sequence_accuracy=right[run.labels["arm"]])
-        records.append(record_of(run, **scores, baseline=mode))
-    found = {m.claim: m for m in match3.MATCH3.measure(records)}
-    assert found["T2-tokens"].values == pytest.approx([0.1, 0.1])
-    assert found["T2-decoder"].values == pytest.approx([0.5 - 0.9992] * 2)
-    assert found["T2-entp"].values == pytest.approx([0.0] * 2) and not found["T2-entp"].excluded_because
-    assert found["T2-decoder"].excluded_because.endswith(why) and bool(found["T2-decoder"].excluded_because) == bool(
-        why
-    )
-
-
 def test_stored_records_carry_their_labels(made_up, store):
     records = [made_up(a, 0, 0.5) for a in ("decoder", "entp")]
     runs = [planned(r.config, colour=r.config.model.architecture[0]) for r in records]
@@ -300,13 +240,63 @@ def test_stored_records_carry_their_labels(made_up, store):
     assert all("colour" not in path.read_text() for path in (store.root / "records").rglob("*.json"))
 
 
-def test_differing_settings_are_named_with_the_papers():
-    experiment = EXPERIMENTS["count3"]
-    runs = experiment.plan("quick", 1)
-    records = experiment.labelled([Record("count3", 1, run.config, {}, {}, {}) for run in runs], runs)
-    text = differing_settings(select(records, task="count3"), experiment.plan("paper", 1))
-    assert "length 10 (64)" in text and "steps 1,200 (150,000)" in text and "batch_size" not in text
-    assert differing_settings(records, []) == ""
-    theirs = experiment.plan("paper", 1)
-    same = experiment.labelled([Record("count3", 1, run.config, {}, {}, {}) for run in theirs], theirs)
-    assert differing_settings(same, theirs) == ""
+# Decoders with ENTP's multiply-adds: as many of them, the same seeds, the rules of equal steps.
+
+
+NAMES = [experiment.name for experiment in OPERATIONS]
+
+
+def pairs_of(experiment, tier):
+    """Each decoder with the ENTP that it is compared with, as planned."""
+    runs = [run for run in experiment.plan(tier, 0) if not isinstance(run.config, StudyConfig)]
+    for run in runs:
+        if run.labels["arm"] == EQUAL_OPERATIONS:
+            same = [
+                other
+                for other in runs
+                if other.labels["comparison"] == run.labels["comparison"]
+                and other.labels["seed"] == run.labels["seed"]
+                and other.config.model.architecture == "entp"
+            ]
+            assert len(same) == 1
+            yield run.config, same[0].config
+
+
+@pytest.mark.parametrize("tier", ["smoke", "overnight"])
+@pytest.mark.parametrize("experiment", OPERATIONS, ids=NAMES)
+def test_a_decoder_has_the_operations_and_seeds_of_its_entp(experiment, tier):
+    found = list(pairs_of(experiment, tier))
+    assert found
+    for decoder, entp in found:
+        assert decoder.model.architecture == "decoder" and decoder.experiment == experiment.name
+        # a whole number of steps: within half a step of ENTP's operations
+        step = training_operations(decoder) / decoder.train.steps
+        assert abs(training_operations(decoder) - training_operations(entp)) <= 0.51 * step
+        assert (decoder.model_seed, decoder.data_seed) == (entp.model_seed, entp.data_seed)
+        assert (decoder.train.max_lr, decoder.train.min_lr) == (entp.train.max_lr, entp.train.min_lr)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """The store with the smoke runs of Match3′ and text, and their records."""
+    store = Store(tmp_path_factory.mktemp("operations"), read_only=False)
+    found = {}
+    for name in ("match3_operations", "openwebtext_operations"):
+        experiment = EXPERIMENTS[name]
+        runs = experiment.plan("smoke", 0)
+        done = sweep([run.config for run in runs], experiment.version, store=store, jobs=1)
+        found[name] = experiment.labelled(done.complete, runs)
+    return store, found
+
+
+def test_entp_is_neither_paid_for_nor_trained_twice(stored):
+    store, found = stored
+    experiment, records = EXPERIMENTS["match3_operations"], found["match3_operations"]
+    mine = own(experiment, records)
+    assert {r.experiment for r in mine} == {experiment.name} and len(mine) < len(records)
+    assert cost(experiment, "smoke", store) == pytest.approx(sum(map(spent, mine)))
+    again = sweep(experiment.configs("smoke"), experiment.version, store=store, jobs=1, fresh=True)
+    before = {r.id: r.provenance for r in records}
+    for record in again.complete:
+        same = record.provenance["started"] == before[record.id]["started"]
+        assert same == (record.experiment != experiment.name)

@@ -5,16 +5,20 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
 
 from entp_lib.config import RunConfig, config_id
 from entp_lib.experiments.experiment import no_claims
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
+from entp_lib.tasks import Counting
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.tasks.triplets import triplet_label
-from entp_lib.validation import ConfigError
 from entp_papers.entp import pairless
-from entp_papers.entp.pairless import COUNT3_BOUNDS, bounds_study
+from entp_papers.entp.pairless import COUNT3_BOUNDS, bounds_study, diagonal
+from entp_papers.entp.shortcut import probe
 
 
 def by_hand(prefixes, knows):
@@ -80,13 +84,6 @@ def test_the_bound_of_match3_knows_what_one_element_decides(anchor):
     assert drawn["loss"] < found["loss"] + 0.01 < drawn["held_out_loss"] + 0.02
 
 
-def test_a_simulation_of_few_sequences_flatters_itself_and_says_so():
-    exact, few = (bounds_study("counting", dict(length=8, seed_length=4, symbols=8), n)[0] for n in (0, 300))
-    few, exact = few["pairless"], exact["pairless"]
-    assert few["token_accuracy"] - 0.02 > exact["token_accuracy"] > few["held_out_token_accuracy"]
-    assert few["loss"] < exact["loss"] < few["held_out_loss"]
-
-
 def test_a_chain_of_thought_asks_for_count3_of_drawn_prompts():
     prefixes = {n: [(x, count3(x)) for x in itertools.product(range(4), repeat=n)] for n in (2, 3, 4)}
     wanted = by_hand(prefixes, lambda x: (sum((2 * x_i + x[-1]) % len(x) == 0 for x_i in x), x[-1]))
@@ -103,20 +100,6 @@ def test_a_bound_is_that_of_the_task_without_its_split_and_drawing():
     assert pairless.by_length("counting", plain)["pairless"].mean() == pytest.approx(pairless.bound("counting", plain))
 
 
-def test_a_task_without_a_bound_is_refused_in_a_line():
-    with pytest.raises(ConfigError, match="task = "):
-        pairless.bound("addition", {})
-
-
-def test_an_arm_finds_pairs_only_beyond_the_bound():
-    task = ("counting", dict(length=8, seed_length=4, symbols=8))
-    level = pairless.bound(*task)
-    assert (
-        pairless.within([level + 0.04, level - 0.1], *task) == f"no arm is 0.05 above the pairless bound, {level:.3f}"
-    )
-    assert pairless.within([level + 0.06, level - 0.1], *task) == ""
-
-
 def test_every_task_that_a_verdict_rests_on_has_its_bound_stored():
     """Else a ledger would compute it from fewer sequences, whenever it is shown."""
     store, asked = Store(), set()
@@ -129,3 +112,44 @@ def test_every_task_that_a_verdict_rests_on_has_its_bound_stored():
                 asked.add(config_id(pairless.study_of(*task), COUNT3_BOUNDS.version))
     assert len(asked) >= 12
     assert asked <= {record.id for record in COUNT3_BOUNDS.stored(store, "quick")}
+
+
+# The probe for Count3's shortcut tells a model that counts the diagonal from one that does not.
+
+
+TASK = Counting(length=10, seed_length=4, symbols=10)
+
+
+class Answering(nn.Module):
+    """A model that answers every wanted prefix by a function of it."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, inputs_BT, wanted_BT, prompt_lengths_B=None):
+        rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
+        answers = [
+            self.answer(inputs_BT[b, : end + 1]) for b, end in zip(rows_N.tolist(), ends_N.tolist(), strict=True)
+        ]
+        return F.one_hot(torch.tensor(answers), TASK.vocab_size).float()
+
+
+def parity_of_the_diagonal(x_n):
+    return int(diagonal(x_n[None], x_n[-1:], len(x_n))) % 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "agreement", "accuracy"),
+    [
+        (lambda x: count3(x.tolist()), (1, 1), (1, 1)),
+        (parity_of_the_diagonal, (1, 1), (0.05, 0.5)),  # the shortcut alone: the parity always, the answer seldom
+        (lambda x: 0, (0.4, 0.6), (0.05, 0.5)),  # looks at nothing
+        (lambda x: (count3(x.tolist()) + 1) % 10, (0, 0.2), (0, 0.1)),
+    ],
+)
+def test_agreement_is_one_with_the_shortcut_and_chance_without(answer, agreement, accuracy):
+    found = probe(Answering(answer), TASK, 300)
+    assert agreement[0] <= found["parity_agreement"] <= agreement[1]
+    assert accuracy[0] <= found["token_accuracy"] <= accuracy[1]
+    assert found["position"] == [6, 8, 10] and 0.5 <= found["commonest"] < 0.7

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from entp_lib.validation import ConfigError
 from entp_papers.entp.rasp import experiment, programs
 from entp_papers.entp.rasp import interpreter as rasp
 
@@ -208,19 +207,6 @@ def test_a_trace_holds_each_selection_in_order():
     assert what.result.tolist() == [1, 1] and where.attention.any()
 
 
-def test_nothing_is_recorded_outside_a_trace():
-    outer, inner = rasp.Trace(), rasp.Trace()
-    with outer:
-        with inner:
-            rasp.select([1], [1], rasp.true, name="inner")
-        rasp.select([1], [1], rasp.true, name="outer")
-    with pytest.raises(ZeroDivisionError), outer:
-        rasp.select([1], [1], lambda key, query: 1 // 0)
-    rasp.select([1], [1], rasp.true)
-    assert [step.name for step in inner.steps] == ["inner"]
-    assert [step.name for step in outer.steps] == ["outer"]
-
-
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=30), st.integers(1, 31))
 def test_blocks_of_counters_trade_time_for_space(x, block):
     """Right for any number of counters, in 2n steps a block."""
@@ -245,9 +231,3 @@ def test_program_and_constructed_weights_go_the_same_way_step_by_step(x):
     assert rows.loc["Count3, the sum mod n"].eq(programs.count3_table(x)).all(axis=None)
     program, model = rows.xs("Algorithm 4", level="by"), rows.xs("Transformer", level="by")
     assert (program % len(x)).equals(model % len(x))
-
-
-@pytest.mark.parametrize(("x", "named"), [([], "0 numbers"), ([300], "300 is out"), ([-1], "-1 is"), (["a"], "'a'")])
-def test_a_sequence_of_ones_own_is_checked(x, named):
-    with pytest.raises(ConfigError, match=f"{named}.*1 to 32 numbers from 0 to 255"):
-        experiment.Parameters(sequence=x)

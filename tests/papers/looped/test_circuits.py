@@ -6,7 +6,7 @@ import torch
 from mistakes import named
 
 from entp_papers.looped import circuits
-from entp_papers.looped.circuits import check_word, to_bits, to_unsigned, transpose, transposer
+from entp_papers.looped.circuits import check_word, to_bits, to_unsigned
 from entp_papers.looped.layers import Attention, FeedForward, Layer, SparseFeedForward, Stack, transcribe
 from entp_papers.looped.weights import LayerPlan, Rows
 
@@ -61,15 +61,6 @@ def test_a_sparse_feed_forward_is_the_same_function(alone):
     torch.testing.assert_close(thin(X), dense(X), rtol=0, atol=1e-14)
 
 
-def test_a_value_is_added_where_all_gates_are_open():
-    plan = LayerPlan("test")
-    plan.add_where({0: 2.0}, {3: 1.0}, [1, 2], bound=10.0)
-    for a, b in ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)):
-        for value in (-4.9, 0.3):
-            found = plan.on(torch.tensor([value, a, b, 0.0]).double())[3]
-            assert found == pytest.approx(2 * value if a == b == 1 else 0, abs=1e-6)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_adder_is_exact(dtype):
     """Of 16 bits; with 8 units per bit (Lemma 1) and one for the -1 of ±1 bits. Short words: ``circuits_study``."""
@@ -104,13 +95,6 @@ def test_copies_need_a_bound_above_twice_the_largest_difference():
     circuits.copy_to_memory(plan, [0], [1], 2)
     after = plan.on(torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0]]))
     assert after.tolist() == [[-1.0, 0.0, 0.0], [1.0, 0.0, 1.0]]
-
-
-def test_one_layer_transposes_a_vectorised_matrix():
-    a = torch.randn(2, 7, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    torch.testing.assert_close(transpose(a), a.mT, rtol=0, atol=1e-9)
-    size = transposer(30)[0].size()  # the paper's example
-    assert (size["layers"], size["heads"], size["width"]) == (1, 1, 22)
 
 
 test_mistakes_are_named = named(

@@ -114,23 +114,6 @@ def test_calls_and_branches_apart_and_together():
     assert float(found["x"]) == 1 and float(found["y"]) == 10
 
 
-def test_masks_of_height_and_width():
-    a, expected = matrices(3, 3), torch.zeros(3, 3, dtype=torch.float64)
-    expected[:2, :1] = 2 * a[:2, :1]
-    found = run(fleq("C = add(A, A) [2x1]", 3, {"A": a, "C": a}, LINEAR))["C"]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
-
-
-def test_calculator_and_division():
-    a, b, c, d = values = (1.0, 2.0, 0.5, 0.8)
-    program = algorithms.calculator(values, algorithms.calculator_functions(100))
-    exact = (1 / ((a + b - c) * d)) ** 0.5 / 100
-    assert float(interpret(program)["t"][0, 0]) == pytest.approx(exact)
-    assert float(run(program)["t"][0, 0]) == pytest.approx(exact, abs=1e-3)
-    program = algorithms.one_operation("div", 3.0, 2.0, algorithms.calculator_functions(200))
-    assert float(run(program)["t"][0, 0]) == pytest.approx(1.5, abs=0.03)
-
-
 def test_newton_inverse_and_the_printed_start():
     a = matrices(4, 4, seed=3)
     a /= a.norm()

@@ -1,6 +1,5 @@
 """Two ways of training give a decoder one loss and one gradient, ways of writing one text; and what may be kept."""
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -11,10 +10,8 @@ from mistakes import named
 from entp_papers.scratchpad import relative
 from entp_papers.scratchpad.exact import (
     KINDS,
-    PAD,
     as_printed,
     changes,
-    compare_written,
     differences,
     drawn,
     printed_chunks,
@@ -22,8 +19,8 @@ from entp_papers.scratchpad.exact import (
     random_model,
     writing_study,
 )
-from entp_papers.scratchpad.format import INGREDIENTS, Example, duplicate_states, group_mask
-from entp_papers.scratchpad.generation import EXACT_WAYS, Written
+from entp_papers.scratchpad.format import INGREDIENTS, Example
+from entp_papers.scratchpad.generation import EXACT_WAYS
 
 SCHEMES = ("learned", "rotary", "alibi", "none")
 
@@ -80,18 +77,6 @@ def test_every_exact_way_draws_the_same_text():
     assert len({drawn(model, question, "trimmed", 5, 5, seed).states for seed in range(8)}) > 4
 
 
-def test_logits_are_compared_up_to_the_first_difference():
-    """Behind it the texts go apart, and so do logits that are right for each."""
-    logits_TV = torch.zeros(4, 3).double()
-    other_TV = logits_TV.clone()
-    other_TV[1] += 0.25  # before the second token, which differs
-    other_TV[2:] += 9.0
-    one = Written(((3, 4), (5,)), "end", logits_TV=logits_TV)
-    assert compare_written(one, Written(((3, 5), (5,)), "end", logits_TV=other_TV)) == (True, 0.25)
-    assert compare_written(one, one) == (False, 0.0)
-    assert compare_written(one, Written(((3, 4), (5,)), "too many states", logits_TV=logits_TV))[0]
-
-
 @pytest.mark.parametrize(
     ("kind", "scheme", "kept", "present"),
     [
@@ -111,25 +96,6 @@ def test_layers_that_keep_their_keys_and_values(kind, scheme, kept, present):
     rows = changes(random_model(architecture, scheme, 1, n_layers=3), example, inductive)
     found = {(row["event"], row["part"]): row["layers_kept"] for row in rows}
     assert found.pop(("state", "present")) == present and set(found.values()) == {kept}
-
-
-def test_relative_distances():
-    """A rule that lets the last token of a state see the state before shows its first token an older state."""
-    for tokens in range(2, 7):
-        seen = relative.states_seen(tokens, 5, 1)
-        assert seen == {3: list(range(2, tokens + 1)), 4: list(range(1, tokens + 1)), 5: [1]}
-    table = relative.relative_study(6, 5, 3)[1]
-    assert np.diff(table["question_distance"]).tolist() == [4] * 4  # it grows with the states before, of T tokens each
-    assert table["inductive_distance"] == [tokens + 1 for tokens in range(2, 7)]
-
-
-def test_windows_add_up_over_layers_and_the_inductive_field_does_not_grow(window=4, layers=3):
-    field = relative.receptive_field(relative.window_mask(30, window), layers)
-    assert (field == relative.window_mask(30, window * layers)).all()
-    mask = relative.inductive_mask(3, 4, 4)
-    assert (relative.receptive_field(mask, layers) == mask).all()
-    row = duplicate_states(PAD, Example((5, 6), ((3,) * 3,) * 4))
-    assert (group_mask(torch.tensor([row.groups]))[0].tril().numpy() == mask).all()
 
 
 test_mistakes_are_named = named(

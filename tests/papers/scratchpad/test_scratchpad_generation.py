@@ -1,5 +1,7 @@
 """Every exact way of reading gives the logits of the definition; the naive cache does not; tokens are counted."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from mistakes import named
 from entp_lib.models import build_model
 from entp_lib.validation import ConfigError
 from entp_papers.scratchpad.exact import PAD, random_example, random_model
-from entp_papers.scratchpad.format import Example
+from entp_papers.scratchpad.format import Example, Scratchpad, batch_of, chunks, duplicate_states, group_mask, ordinary
 from entp_papers.scratchpad.generation import END, EXACT_WAYS, READERS, TOO_LONG, TOO_MANY, write, write_many
 
 
@@ -62,21 +64,6 @@ def test_the_naive_cache_is_wrong_from_the_third_state_on(scheme):
         apart_T = apart("naive", "trimmed", random_model("decoder", "none", 5, n_layers=1), example)
         starts = {sum(lengths[:n]) for n in range(2, len(lengths))}
         assert apart_T[[t for t in range(len(apart_T)) if t not in starts]].max() < 1e-9
-
-
-def test_tokens_read_are_counted():
-    """Recomputing reads a state twice when it ends, doubling while it comes; the definition reads all every time."""
-    example = Example((5, 6), ((3, 4), (7,), (8, 3, 4)))
-    model = random_model("decoder", "learned", 0)
-    memory, contents, delimiters = 3, 6, 2
-    read_by = {way: read(way, model, example)[1] for way in READERS}
-    assert read_by["recomputed"] == memory + contents + (2 + 1) + delimiters
-    assert read_by["doubled"] == memory + 2 * contents + delimiters
-    assert read_by["naive"] == read_by["cached"] == memory + contents + delimiters
-    assert read_by["trimmed"] == sum(
-        memory + before + t for before, own in ((0, 3), (3, 2), (2, 4)) for t in range(own)
-    )
-    assert read_by["whole"] == sum(memory + t for t in range(9))
 
 
 @pytest.mark.parametrize(
@@ -133,3 +120,72 @@ def test_given_states_are_read_before_anything_is_written():
     assert all(found.states[0] == (3, 4) and found.states == ways[0].states for found in ways)
     together = write_many(model, PAD, [()], True, 4, 3, given=[[(3, 4)]])
     assert together[0].states == ways[0].states
+
+
+# Chunks and duplicated states, token by token, and the texts they come from.
+
+
+tokens = st.lists(st.integers(3, 9), min_size=1, max_size=4).map(tuple)
+examples = st.builds(Example, tokens, st.lists(tokens, min_size=1, max_size=5).map(tuple))
+
+
+def test_a_worked_example():
+    example = Example((7, 8), ((3,), (4, 5), (6,)))
+    row = duplicate_states(PAD, example)
+    assert row.tokens == (7, 8, 0, 3, 1, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2)
+    assert row.groups == (0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3)
+    assert row.positions == (0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 3, 4, 5, 6, 7)
+    assert [int(c) for c in row.counted] == [0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
+    rows = chunks(PAD, example)
+    assert [row.tokens for row in rows] == [(7, 8, 0, 3, 1), (7, 8, 0, 3, 1, 4, 5, 1), (7, 8, 0, 4, 5, 1, 6, 2)]
+    assert [sum(row.counted) for row in rows] == [2, 3, 2]
+
+
+@settings(max_examples=40)
+@given(example=examples)
+def test_each_token_of_a_state_is_counted_once_and_seen_from_the_same_context(example):
+    """A counted token reads the same tokens at the same positions in both methods."""
+    memory, text = PAD.memory(example), PAD.text(example)
+
+    def contexts(row):
+        mask = group_mask(torch.tensor([row.groups]))[0]
+        for t in range(1, len(row.tokens)):
+            if row.counted[t]:
+                seen = [s for s in range(t) if mask[t - 1, s]]
+                yield tuple((row.tokens[s], row.positions[s]) for s in seen), row.tokens[t]
+
+    one = [found for row in chunks(PAD, example) for found in contexts(row)]
+    two = list(contexts(duplicate_states(PAD, example)))
+    assert one == two and [token for _, token in two] == list(text[len(memory) :])
+    assert all([p for _, p in context] == list(range(len(context))) for context, _ in two)
+
+
+def test_filler_is_seen_by_nobody_and_never_counted():
+    rows = [duplicate_states(PAD, Example((3,), ((4,),))), duplicate_states(PAD, Example((3, 5), ((4,), (6, 7))))]
+    batch = batch_of(rows, filler=2, length=12)
+    real = len(rows[0].tokens) - 1
+    assert batch.inputs_BT.shape == (2, 12) and not batch.wanted_BT[0, real:].any()
+    assert not batch.mask_BTT[0, :real, real:].any() and batch.mask_BTT.diagonal(dim1=1, dim2=2).all()
+    assert batch.mask_BTT[0, real:].sum() == 12 - real
+
+
+def test_a_given_state_is_read_and_never_learned():
+    example = Example((), ((3,), (4, 5), (6,)), given=1)
+    row = duplicate_states(PAD, example)
+    assert row.tokens == (0, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2)
+    assert row.positions == (0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5)
+    assert [int(c) for c in row.counted] == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
+    assert [sum(r.counted) for r in chunks(PAD, example)] == [3, 2]
+    assert [int(c) for c in ordinary(PAD, example).counted] == [0, 0, 0, 1, 1, 1, 1, 1]
+
+
+test_scratchpad_format_mistakes_are_named = named(
+    (lambda: Scratchpad(0, 0, 1), "delimiter = 0"),
+    (lambda: PAD.text(Example((), ((3,),))), "question"),
+    (lambda: PAD.text(Example((3,), ((3,), ()))), "state 2"),
+    (lambda: PAD.text(Example((3,), ((3, 1),))), "delimiter token 1"),
+    (lambda: chunks(PAD, Example((), ((3,), (4, 5)), given=2)), "given = 2"),
+    (lambda: duplicate_states(PAD, Example((3,), ((3,),)), ("masks",)), "without = 'masks'"),
+    (lambda: batch_of([ordinary(PAD, Example((3,), ((4,),)))], length=2), "length = 2"),
+    (lambda: batch_of([replace(ordinary(PAD, Example((3,), ((4,),))), counted=(False,) * 4)]), "labels"),
+)

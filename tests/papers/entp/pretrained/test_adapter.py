@@ -128,16 +128,6 @@ def test_a_kept_mask_is_the_models_own(kind):
     assert_close(model(inputs_BT, wanted_BT), model.read_out(own))
 
 
-def test_mapped_symbols_start_as_the_models_tokens_and_fresh_ones_do_not():
-    body = body_of("bert")
-    rows = body.get_input_embeddings().weight[[5, 1, 9, 2, 3, 4, 8]].detach().clone()
-    mapped = Adapted(copy.deepcopy(body), "entp", SYMBOLS, tokens=[5, 1, 9, 2, 3, 4, 8])
-    assert torch.equal(mapped.read_in.weight, rows)
-    one, other = (Adapted(copy.deepcopy(body), "entp", SYMBOLS, seed=s).read_in.weight for s in (0, 1))
-    assert not torch.equal(one, other) and 0.3 < float(one.detach().std() / rows.std()) < 3
-    assert sum(p.numel() for p in mapped.parameters() if p.requires_grad) < sum(p.numel() for p in body.parameters())
-
-
 def test_mistakes_are_named():
     assert len(set(symbol_tokens(tokenizer(), 10))) == 10
     for named, call in {

@@ -12,7 +12,6 @@ from made_up import checkpoint_step
 
 from entp_lib.config import StudyConfig
 from entp_lib.experiments import claims
-from entp_lib.experiments.frames import paired
 from entp_lib.records.execution import run
 from entp_lib.records.store import Record, Store
 from entp_lib.validation import ConfigError
@@ -104,14 +103,6 @@ def test_random_weights_depend_on_their_seed_alone(tmp_path):
     assert torch.equal(one, same) and not torch.equal(one, other)
 
 
-@pytest.mark.parametrize("read_in", ["tokens", "fresh"])
-def test_an_encoder_learns_by_the_librarys_loop(read_in):
-    schedule = {**SCHEDULE, "steps": 40, "eval_every": 10, "max_lr": 3e-3, "batch_size": 16}
-    metrics, curves = studies.encoder_study("tiny-bert", "random", "entp", read_in, 1, TASK, schedule, 0)
-    assert curves["train_loss"][-1] < 0.9 * curves["train_loss"][0]
-    assert metrics["token_forwards"] == curves["token_forwards"][-1] == 40 * 16 * (3 + 4 + 5)
-
-
 SHORT = dict(train_config=SCHEDULE, seed=3)
 BERT = SHORT | dict(model="tiny-bert", start="random", architecture="entp", read_in="tokens", layers=0, task=TASK)
 PROMPTS = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
@@ -142,16 +133,6 @@ def test_a_run_that_was_cut_ends_where_a_whole_one_does(study, store, tmp_path):
     assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0] and rest.provenance["steps"] == 4
 
 
-def test_a_damaged_checkpoint_is_set_aside_and_the_study_begins_again(store, caplog):
-    config = StudyConfig("test", "smoke", "pretrained_lifted", CUT_STUDIES["pretrained_lifted"])
-    steps = []
-    cut = run(config, 1, store=store, on_step=steps.append, stop=lambda: len(steps) == 2)
-    path = store.checkpoint_path("test", cut.id)
-    path.write_bytes(path.read_bytes()[:-1])
-    rest = run(config, 1, store=store)
-    assert rest.status == "complete" and "earlier_processes" not in rest.provenance and "kept as" in caplog.text
-
-
 @pytest.mark.parametrize("change", [{"layers": 9}, {"start": "trained"}, {"read_in": "words"}], ids=str)
 def test_bad_parameters_are_named(change):
     with pytest.raises(ConfigError, match=f"{next(iter(change))} = "):
@@ -179,30 +160,6 @@ def test_lora_trains_its_own_weights_and_leaves_the_base_as_it_was(tmp_path):
     loaded = peft.PeftModel.from_pretrained(model, tmp_path)
     assert torch.allclose(loaded.eval()(ids).logits, changed, atol=1e-6)
     loaded.unload()
-
-
-def test_another_model_stands_where_a_bundled_one_did():
-    changed = of_model(experiments.PRETRAINED_ENCODER, "bert-base-uncased")
-    assert {c.params["model"] for c in changed.configs("quick")} == {"bert-base-uncased"}
-    assert {c.params["model"] for c in changed.configs("smoke")} == {"tiny-bert"}
-    same = of_model(experiments.PRETRAINED_ENCODER, "minilm")
-    assert same.configs("quick") == experiments.PRETRAINED_ENCODER.configs("quick")
-    with pytest.raises(ConfigError, match="encoder = '': must name a model"):
-        Parameters(encoder=" ")
-
-
-def test_measures_are_paired_differences_of_the_records(tmp_path):
-    store = Store(tmp_path, read_only=False)
-    experiment = experiments.PRETRAINED_ENCODER
-    runs = experiment.plan("smoke", 2)
-    records = experiment.labelled([run(r.config, 1, store=store) for r in runs], runs)
-    table = experiments.table(records)
-    found = {m.claim: m for m in experiment.measure(records)}
-    assert set(found) == set(experiments.ENCODER_PAIRS)
-    assert found["F3-bert"].values == paired(table, "token_accuracy", "pretrained", "random").tolist()
-    assert len(found["F3-bert"].values) == 2 and len(found["F3-bert"].levels) == 2
-    ratio = table.groupby("arm")["token_forwards"].mean()
-    assert 0.9 < ratio["longer"] / ratio["pretrained"] < 1.1 and ratio["decoder"] < ratio["pretrained"]
 
 
 def test_the_bundled_encoder_is_read_without_importing_its_package():
