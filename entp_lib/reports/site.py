@@ -4,6 +4,7 @@ Sphinx does the work (``site_source/conf.py``): myst-nb renders the notebooks, a
 ledger. Nothing is executed. The packages of the extra ``site`` are needed by ``build`` alone.
 """
 
+import base64
 import importlib.util
 import json
 import os
@@ -22,6 +23,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.experiments import claims
 from entp_lib.files import read_text
+from entp_lib.records.loading import load_run
 from entp_lib.records.store import Store
 from entp_lib.reports import findings
 from entp_lib.reports.ledger import ledger
@@ -99,6 +101,7 @@ def build(folder: Path | None = None) -> Path:
 def site_command(no_browser: bool) -> int:
     """``./run_all.sh --site``: build the site and open it."""
     install_extra()
+    print("building the site: about four minutes", flush=True)
     begun = time.monotonic()
     first = build()
     files = [path for path in first.parent.rglob("*") if path.is_file()]
@@ -131,6 +134,7 @@ def lay_out(folder: Path) -> None:
     for path in (paths.results() / "play").glob("*.json"):
         script = f"window.{path.stem}Data = {read_text(path).strip()};\n"
         (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
+    (folder / "_static" / "match3_data.js").write_text(weights_script("match3"), encoding="utf-8")
     first = findings.page(table, store) + annex(table)
     (folder / "docs" / "findings.md").write_text(first, encoding="utf-8")
     parts = ["# Gallery\n\nEvery figure, drawn from the records that stand below it.\n"]
@@ -144,6 +148,24 @@ def lay_out(folder: Path) -> None:
     (folder / "README.md").rename(folder / "index.md")
     with (folder / "index.md").open("a", encoding="utf-8") as file:
         file.write(contents(folder))
+
+
+def weights_script(experiment: str) -> str:
+    """JavaScript with the models of an experiment whose weights git keeps, as base64 of half floats, and their task."""
+    weights, records, models = paths.results() / "weights", Store(read_only=True), []
+    for path in sorted((weights / "checkpoints" / experiment).glob("*.safetensors")):
+        name = path.name.split(".")[0]
+        config, model = load_run(path)
+        tensors = {
+            key: {"shape": list(p.shape), "data": base64.b64encode(p.numpy().astype("<f2").tobytes()).decode()}
+            for key, p in model.state_dict().items()
+        }
+        about = {"run": f"{experiment}/{name}", "architecture": config.model.architecture}
+        about |= {"heads": config.model.n_heads, "layers": config.model.n_layers}
+        metrics = records.load(experiment, name).metrics
+        models.append(about | {"sequence_accuracy": metrics["sequence_accuracy"], "tensors": tensors})
+    require(bool(models), f"{paths.relative(weights)} has no weights of {experiment}: git keeps them")
+    return f"window.{experiment}Data = {json.dumps({'task': config.task_params, 'models': models})};\n"
 
 
 def contents(folder: Path) -> str:
