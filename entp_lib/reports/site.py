@@ -152,7 +152,7 @@ def lay_out(folder: Path) -> None:
 
 def weights_script(experiment: str) -> str:
     """JavaScript with the models of an experiment whose weights git keeps, as base64 of half floats, and their task."""
-    weights, records, models = paths.results() / "weights", Store(read_only=True), []
+    weights, records, models = paths.of_repository("results") / "weights", Store(read_only=True), []
     for path in sorted((weights / "checkpoints" / experiment).glob("*.safetensors")):
         name = path.name.split(".")[0]
         config, model = load_run(path)

@@ -70,6 +70,10 @@ class Player:
         require(self.task is None or len(ids) <= most, f"{len(ids)} numbers: this model reads at most {most}")
         return torch.tensor(ids[-most:])
 
+    def word(self, token: int) -> str:
+        """One token as text, without space around it."""
+        return self.decode([token]).strip()
+
     def right(self, tokens_BT: Tensor) -> Tensor:
         """The right token after every prefix, (B, T)."""
         return self.task.labels(tokens_BT) + self.first_label
@@ -88,12 +92,8 @@ def player(name: str) -> Player:
         count3 = Triplets(LENGTH, LARGEST + 1, modulus=0, anchor="last", output="count")
         return Player(name, model, lambda text: numbers(text, model.cfg.vocab_size), lambda ids: str(ids[0]), count3)
     config, model = load_run(name)
-    if config.task == "triplets":
-        task = build_task(config.task, config.task_params)
-        m = task.symbols
-        return Player(name, model, lambda text: numbers(text, m), lambda ids: str(ids[0] - m * (ids[0] >= m)), task, m)
-    encode, decode = codec(config)
-    return Player(name, model, encode, decode)
+    task = build_task(config.task, config.task_params) if config.task == "triplets" else None
+    return Player(name, model, *codec(config), task, task.symbols if task else 0)
 
 
 def labels(pair: list[Player]) -> list[str]:
@@ -120,7 +120,7 @@ def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.Dat
     x_BT, right_BT = batch.inputs_BT, pair[0].right(batch.inputs_BT)
 
     def words(who: Player, rows_BT: Tensor) -> list[str]:
-        return [" ".join(who.decode([i]) for i in row) for row in rows_BT.tolist()]
+        return [" ".join(who.word(i) for i in row) for row in rows_BT.tolist()]
 
     table = pd.DataFrame({"sequence": words(pair[0], x_BT), "truth": words(pair[0], right_BT)})
     for who, label in zip(pair, labels(pair), strict=True):
@@ -155,13 +155,13 @@ def side_by_side(pair: list[Player], text: str) -> pd.DataFrame:
     require(answered(pair) is not None, f"{pair[0].name} and {pair[1].name} have no task in common")
     x_BT = pair[0].tokens(text)[None]
     right_T = pair[0].right(x_BT)[0]
-    names = [pair[0].decode([i]) for i in x_BT[0].tolist()]
+    names = [pair[0].word(i) for i in x_BT[0].tolist()]
     table = pd.DataFrame({"prefix": [" ".join(names[:n]) for n in range(1, len(names) + 1)]})
-    table["truth"] = [pair[0].decode([i]) for i in right_T.tolist()]
+    table["truth"] = [pair[0].word(i) for i in right_T.tolist()]
     for who, label in zip(pair, labels(pair), strict=True):
         p_TV = who.probabilities(who.tokens(text)[None])[0]
         said = p_TV.argmax(-1).tolist()
-        table[label] = [f"{who.decode([i])} {'✓' if i == r else '✗'}" for i, r in zip(said, right_T, strict=True)]
+        table[label] = [f"{who.word(i)} {'✓' if i == r else '✗'}" for i, r in zip(said, right_T, strict=True)]
         table[f"p(truth), {label}"] = p_TV.gather(1, right_T[:, None])[:, 0].tolist()
     return table
 
@@ -183,7 +183,7 @@ def expected(who: Player, text: str, most: int = 8) -> pd.DataFrame:
     prompts = torch.tensor([len(tokens_T)]) if who.model.cfg.open_prompt else None
     p_V = who.model(tokens_T[None], wanted_BT, prompts)[0].double().softmax(-1)
     best = p_V.topk(min(most, len(p_V)))
-    names = [who.decode([i]).strip() or repr(who.decode([i])) for i in best.indices.tolist()]
+    names = [who.word(i) or repr(who.decode([i])) for i in best.indices.tolist()]
     return pd.DataFrame({"token": names, "probability": best.values.tolist()})
 
 
@@ -231,7 +231,7 @@ def draw(pair: list[Player], text: str):
             )
             axes[k].set(title=who.name, ylabel="probability", xlabel="next token", ylim=(0, 1))
         looks_LT, ax = looks(who, text), axes[f"looks {k}"]
-        marks = [who.decode([i]).strip() or "␣" for i in who.tokens(text).tolist()]
+        marks = [who.word(i) or "␣" for i in who.tokens(text).tolist()]
         layers = range(1, len(looks_LT) + 1)
         figures.heat(ax, looks_LT.numpy(), cmap="Greys", square=False, xticklabels=marks, yticklabels=layers)
         ax.tick_params(labelsize=6, rotation=0)

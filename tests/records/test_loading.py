@@ -95,6 +95,22 @@ def test_the_first_example_of_the_docs_runs_in_a_fresh_clone(monkeypatch, tmp_pa
     assert (entp, decoder) == ("entp", "decoder") and float(high) > 0.95 and float(low) < 0.85
 
 
+def test_the_models_that_git_keeps_answer_a_prompt(monkeypatch, tmp_path, capsys):
+    """As the docs say, wherever results are kept; ENTP is right and the decoder wrong."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    prompt = ["--prompt", "8 3 9 0", "--tokens", "1", "--temperature", "0"]
+    assert f'generate match3/d0f9 --prompt "{prompt[1]}" --tokens 1' in (paths.root() / "docs/starting.md").read_text()
+    for name, answer in (("d0f9", "1"), ("7629", "0")):
+        assert cli.main(["generate", f"match3/{name}", *prompt]) == 0
+        assert capsys.readouterr().out == f"8 3 9 0 {answer}\n"
+    for wrong, said in (
+        (["8 11", "--tokens", "1"], "'11': this model's tokens"),
+        (["8"], "--tokens 100: match3's models"),
+    ):
+        assert cli.main(["generate", "match3/d0f9", "--prompt", *wrong]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_a_sequence_goes_on_beyond_the_models_length_and_says_so(trained, caplog):
     config, model = load_run(f"count3/{trained[1].id}", trained[0])
     continued(config, model, "3 1 4", 6, temperature=0)
