@@ -45,10 +45,12 @@ VERDICTS = {
     "cannot be decided by what was tried",
     "ENTP ahead, decoder ahead, equal within the margin": "the answers to questions of our own, by the same intervals",
 }
+UNUSED = ("scripts/fontawesome.js*", "*macros.html")  # of the theme: icons that its font draws too, and templates
 EDITS = (  # to finished pages: a table's links between notebooks, and words of the theme for screen readers
     (r'href="((?:\.\./notebooks/)?\d\d\w*)\.ipynb', r'href="\1.html'),
     (r'(<button class="[^"]*search-button-field[^>]*?) aria-label="Search"', r"\1"),
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
+    (r"<script[^>]*/fontawesome\.js[^>]*></script>\n?", ""),
     (r'<summary>(?=<span class="toctree-toggle")', '<summary aria-label="Pages below this one">'),
 )
 
@@ -90,6 +92,8 @@ def build(folder: Path | None = None) -> Path:
     if done.returncode:
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
         raise ConfigError(f"the site was not built: {(lines or done.stderr.splitlines() or ['?'])[0]}{more}")
+    for path in [found for pattern in UNUSED for found in (folder / "_static").glob(pattern)]:
+        path.unlink()
     for page in folder.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         for pattern, instead in EDITS:
@@ -177,7 +181,7 @@ def contents(folder: Path) -> str:
     docs = sorted(n for n in found - set(journal) - set(FIRST) - {"docs/findings"} if n.startswith("docs/"))
     groups = {
         "Found": ["docs/findings", "gallery", *docs, index],
-        "Play": sorted(n for n in found if n.startswith("play/")),
+        "Play": sorted((n for n in found if n.startswith("play/")), key=lambda n: (n != "play/match3", n)),
         "Notebooks": sorted(n for n in found if n.startswith("notebooks/")),
         "Begin": [*FIRST, "api/entp_lib/entp_lib", "api/entp_papers/entp_papers"],
         "Journal": [n for n in journal if n != index],

@@ -123,7 +123,7 @@ function playMatch3(box, data) {
         const said = p.indexOf(Math.max(...p)) - symbols;
         const cell = make(row, "td", {}, `${said} ${said === right[t] ? "✓" : "✗"}`);
         const share = p[symbols + right[t]];
-        const svg = make(cell, "svg", { viewBox: "0 0 100 10", width: 100, height: 10, role: "img", "aria-label": `probability of the right answer ${share.toFixed(2)}` });
+        const svg = make(cell, "svg", { viewBox: "0 0 100 10", width: 70, height: 10, preserveAspectRatio: "none", role: "img", "aria-label": `probability of the right answer ${share.toFixed(2)}` });
         make(svg, "rect", { x: 0, y: 0, width: 100, height: 10, fill: "#8883" });
         make(svg, "rect", { x: 0, y: 0, width: 100 * share, height: 10, fill: COLOURS[m.architecture] });
       });

@@ -137,7 +137,7 @@ function playSubleq(box) {
     for (const button of [step, run]) button.disabled = halted();
     const names = new Map([...machine.cells].map(([name, i]) => [i, name]));
     listing.textContent = machine.code.map(([a, b, c], i) => `${i === at ? "▶" : " "} ${i}  ${i === machine.last ? "halt" : `subleq ${names.get(a)} ${names.get(b)} ${c}`}`).join("\n");
-    said.textContent = `${halted() ? "Halted" : "Not halted"} after ${steps} steps.`;
+    said.textContent = `${halted() ? "Halted" : "Not halted"} after ${steps} step${steps === 1 ? "" : "s"}.`;
     if (steps) {
       const [a, b] = machine.code[lines[steps - 1]];
       const [before, after] = [memories[steps - 1], memories[steps]];
