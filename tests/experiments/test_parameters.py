@@ -6,7 +6,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 from entp_lib import paths
 from entp_lib.experiments.parameters import NotebookParameters, notebook_parameters
@@ -67,3 +70,16 @@ def test_python_without_checks_is_refused():
 def test_a_time_limit_without_an_end_is_refused(limit):
     with pytest.raises(ConfigError, match="time_limit = "):
         NotebookParameters(time_limit=limit)
+
+
+def test_a_readers_mistake_is_one_line_in_a_kernel_and_fails_the_cell():
+    sources = [
+        'tier = "best"\nseeds = 0\nfresh = False\njobs = 0\ntime_limit = 0.0',
+        "from entp_lib.experiments.parameters import notebook_parameters\nnotebook_parameters(globals())",
+        "from entp_lib.validation import require\nrequire(False, 'length = 0: must be at least 1')",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    with pytest.raises(CellExecutionError, match="length = 0"):
+        NotebookClient(notebook, kernel_name="python3").execute()
+    (output,) = notebook.cells[2].outputs
+    assert output.output_type == "error" and output.traceback == ["ConfigError: length = 0: must be at least 1"]
