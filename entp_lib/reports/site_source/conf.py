@@ -52,16 +52,18 @@ html_sidebars = {"**": ["navbar-logo.html", "search-button-field.html", "sbt-sid
 
 def setup(app) -> dict[str, bool]:
     """Register the renderer of formulas that ``html_math_renderer`` names, and what docstrings pass through."""
-    app.connect("autodoc-process-docstring", plain_bars)
+    app.connect("autodoc-process-docstring", plain_signs)
     app.add_html_math_renderer("mathml", inline_renderers=(inline, None), block_renderers=(display, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def plain_bars(app, what, name, obj, options, lines: list[str]) -> None:
-    """Escape the bars of absolute values in a docstring, outside ``code``: Sphinx reads them as a name to replace."""
+def plain_signs(app, what, name, obj, options, lines: list[str]) -> None:
+    """Escape what Sphinx would take for markup in a docstring, outside ``code``: bars, a lone star, a final _."""
     for i, line in enumerate(lines):
         parts = line.split("``")
-        lines[i] = "``".join(p if k % 2 else p.replace("|", "\\|") for k, p in enumerate(parts))
+        lines[i] = "``".join(
+            p if k % 2 else re.sub(r"\||(?<!\w)\*(?!\w)|(?<=\w)_(?!\w)", r"\\\g<0>", p) for k, p in enumerate(parts)
+        )
 
 
 def inline(writer, node) -> None:
