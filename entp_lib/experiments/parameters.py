@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import difflib
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,6 +85,7 @@ def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
     not count. Elsewhere every plain value counts.
     A name that is no parameter is an error, since papermill alone would inject a misspelt name and go on.
     """
+    show_config_errors_in_one_line()
     names = [f.name for f in dataclasses.fields(cls)]
     cells = values.get("In")
     if isinstance(cells, list) and any(cells):
@@ -100,6 +102,19 @@ def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
     missing = [name for name in names if name not in given and name not in OPTIONAL]
     require(not missing, f"the parameters cell lacks {', '.join(missing)}")
     return parameters
+
+
+def show_config_errors_in_one_line() -> None:
+    """In a kernel, show ConfigErrors without a traceback: they are about a reader's own input. The cell still fails."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+    def show(shell, kind, error, traceback, tb_offset=None) -> list[str]:
+        lines = [f"{kind.__name__}: {error}"]
+        shell._showtraceback(kind, error, lines)
+        return lines
+
+    if shell is not None:
+        shell.set_custom_exc((ConfigError,), show)
 
 
 def parameter_cells(cells: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -45,7 +45,8 @@ def find_weights(name: str | Path, store: Store | None = None) -> Path:
     named = bool(slash and experiment and beginning)
     require(named, f"run {name!r}: write experiment/id, as in count3/0117429f1920aca1")
     # of the tiers, of one's own runs, and the few that git keeps
-    stores = [store] if store else [Store(), *(Store(paths.results() / folder) for folder in (OWN, "weights"))]
+    kept = paths.of_repository("results") / "weights" if paths.has_repository() else paths.results() / "weights"
+    stores = [store] if store else [Store(), Store(paths.results() / OWN), Store(kept)]
     having = {s: run_ids(s, experiment) for s in stores}
     found = sorted({i for ids in having.values() for i in ids if i.startswith(beginning)})
     if not found:

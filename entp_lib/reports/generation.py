@@ -53,6 +53,10 @@ def codec(config: RunConfig, weights: Path | None = None) -> Codec:
         right = "its models predict numbers or answers of their own, not what comes next; load_model gives one"
         require(task.continues, f"{task.file}: {right}")
         return codec_of(list(task.contents.words) or numbers)
+    if config.task == "triplets":  # whose labels, numbers from 0, have ids after the symbols
+        symbols = build_task(config.task, config.task_params).symbols
+        encode, _ = codec_of(numbers[:symbols])
+        return encode, lambda found: " " + " ".join(str(i - symbols * (i >= symbols)) for i in found)
     require(
         config.task in NUMBERED,
         f"{config.experiment} was trained on the task {config.task!r}, whose tokens are neither text nor numbers that "
@@ -116,6 +120,8 @@ def continued(
     ConfigError for an empty prompt, symbols that the model has not, and sampling parameters out of range.
     """
     encode, decode = codec(config, weights)
+    right = f"--tokens {tokens}: {config.experiment}'s models answer a prompt and do not continue it: --tokens 1"
+    require(config.task != "triplets" or tokens == 1, right)
     ids = encode(prompt)
     require(bool(ids), "the prompt is empty: it must have at least one token")
     require(0 <= seed < 2**63, f"seed = {seed}: must be from 0 to 2^63 - 1")

@@ -4,6 +4,7 @@ Sphinx does the work (``site_source/conf.py``): myst-nb renders the notebooks, a
 ledger. Nothing is executed. The packages of the extra ``site`` are needed by ``build`` alone.
 """
 
+import base64
 import importlib.util
 import json
 import os
@@ -22,6 +23,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.experiments import claims
 from entp_lib.files import read_text
+from entp_lib.records.loading import load_run
 from entp_lib.records.store import Store
 from entp_lib.reports import findings
 from entp_lib.reports.ledger import ledger
@@ -43,10 +45,12 @@ VERDICTS = {
     "cannot be decided by what was tried",
     "ENTP ahead, decoder ahead, equal within the margin": "the answers to questions of our own, by the same intervals",
 }
+UNUSED = ("scripts/fontawesome.js*", "*macros.html")  # of the theme: icons that its font draws too, and templates
 EDITS = (  # to finished pages: a table's links between notebooks, and words of the theme for screen readers
     (r'href="((?:\.\./notebooks/)?\d\d\w*)\.ipynb', r'href="\1.html'),
     (r'(<button class="[^"]*search-button-field[^>]*?) aria-label="Search"', r"\1"),
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
+    (r"<script[^>]*/fontawesome\.js[^>]*></script>\n?", ""),
     (r'<summary>(?=<span class="toctree-toggle")', '<summary aria-label="Pages below this one">'),
 )
 
@@ -88,6 +92,8 @@ def build(folder: Path | None = None) -> Path:
     if done.returncode:
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
         raise ConfigError(f"the site was not built: {(lines or done.stderr.splitlines() or ['?'])[0]}{more}")
+    for path in [found for pattern in UNUSED for found in (folder / "_static").glob(pattern)]:
+        path.unlink()
     for page in folder.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         for pattern, instead in EDITS:
@@ -99,6 +105,7 @@ def build(folder: Path | None = None) -> Path:
 def site_command(no_browser: bool) -> int:
     """``./run_all.sh --site``: build the site and open it."""
     install_extra()
+    print("building the site: about four minutes", flush=True)
     begun = time.monotonic()
     first = build()
     files = [path for path in first.parent.rglob("*") if path.is_file()]
@@ -131,6 +138,7 @@ def lay_out(folder: Path) -> None:
     for path in (paths.results() / "play").glob("*.json"):
         script = f"window.{path.stem}Data = {read_text(path).strip()};\n"
         (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
+    (folder / "_static" / "match3_data.js").write_text(weights_script("match3"), encoding="utf-8")
     first = findings.page(table, store) + annex(table)
     (folder / "docs" / "findings.md").write_text(first, encoding="utf-8")
     parts = ["# Gallery\n\nEvery figure, drawn from the records that stand below it.\n"]
@@ -146,6 +154,24 @@ def lay_out(folder: Path) -> None:
         file.write(contents(folder))
 
 
+def weights_script(experiment: str) -> str:
+    """JavaScript with the models of an experiment whose weights git keeps, as base64 of half floats, and their task."""
+    weights, records, models = paths.of_repository("results") / "weights", Store(read_only=True), []
+    for path in sorted((weights / "checkpoints" / experiment).glob("*.safetensors")):
+        name = path.name.split(".")[0]
+        config, model = load_run(path)
+        tensors = {
+            key: {"shape": list(p.shape), "data": base64.b64encode(p.numpy().astype("<f2").tobytes()).decode()}
+            for key, p in model.state_dict().items()
+        }
+        about = {"run": f"{experiment}/{name}", "architecture": config.model.architecture}
+        about |= {"heads": config.model.n_heads, "layers": config.model.n_layers}
+        metrics = records.load(experiment, name).metrics
+        models.append(about | {"sequence_accuracy": metrics["sequence_accuracy"], "tensors": tensors})
+    require(bool(models), f"{paths.relative(weights)} has no weights of {experiment}: git keeps them")
+    return f"window.{experiment}Data = {json.dumps({'task': config.task_params, 'models': models})};\n"
+
+
 def contents(folder: Path) -> str:
     """Table of contents at the side, of the pages that lie below ``folder``."""
     found = {
@@ -155,7 +181,7 @@ def contents(folder: Path) -> str:
     docs = sorted(n for n in found - set(journal) - set(FIRST) - {"docs/findings"} if n.startswith("docs/"))
     groups = {
         "Found": ["docs/findings", "gallery", *docs, index],
-        "Play": sorted(n for n in found if n.startswith("play/")),
+        "Play": sorted((n for n in found if n.startswith("play/")), key=lambda n: (n != "play/match3", n)),
         "Notebooks": sorted(n for n in found if n.startswith("notebooks/")),
         "Begin": [*FIRST, "api/entp_lib/entp_lib", "api/entp_papers/entp_papers"],
         "Journal": [n for n in journal if n != index],

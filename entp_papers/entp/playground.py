@@ -1,5 +1,9 @@
-"""Two models side by side, live in a notebook: type a beginning, see what each expects next and where it looks."""
+"""Two models side by side, live in a notebook: type a beginning, see what each answers and where it looks.
 
+Letters: B batch, T tokens, V vocabulary, L layers.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
@@ -14,6 +18,8 @@ from entp_lib.models import Transformer
 from entp_lib.records.loading import load_run
 from entp_lib.reports import vega
 from entp_lib.reports.generation import codec
+from entp_lib.tasks import build_task
+from entp_lib.tasks.triplets import Triplets
 from entp_lib.validation import require
 from entp_papers.entp.playing import attention
 from entp_papers.entp.rasp.constructed import ConstructedCount3, constructed_count3, run_by_layer
@@ -26,9 +32,9 @@ LENGTH, LARGEST = 12, 9  # of the constructed model's sequences
 class Parameters(NotebookParameters):
     """What notebook 90 accepts: the two models, runs or written by hand, and what they continue."""
 
-    first: str = "constructed, causal"
-    second: str = "constructed"
-    beginning: str = "3 1 4 1"
+    first: str = "match3/76294a0d3f551650"
+    second: str = "match3/d0f9cafba4f206ce"
+    beginning: str = "8 3 9 0 3 8 1 3"
 
     def __post_init__(self):
         super().__post_init__()
@@ -42,28 +48,122 @@ class Parameters(NotebookParameters):
 
 @dataclass(frozen=True)
 class Player:
-    """A model with what turns text into its tokens and back."""
+    """A model with what turns text into its tokens and back.
+
+    ``task``: where every prefix has a right answer, which is ``first_label`` plus the label of ``task``; else None.
+    """
 
     name: str
     model: Transformer
-    encode: object
-    decode: object
+    encode: Callable[[str], list[int]]
+    decode: Callable[[list[int]], str]
+    task: Triplets | None = None
+    first_label: int = 0
 
     def tokens(self, text: str) -> Tensor:
-        """The last tokens of ``text`` that the model can read, (T,). ConfigError for none or unknown symbols."""
-        ids = self.encode(text)
+        """The last tokens of ``text`` that the model can read, (T,), all of them where prefixes have answers.
+
+        ConfigError for none, unknown symbols, and answers to more than the model can read.
+        """
+        ids, most = self.encode(text), self.model.cfg.max_length
         require(bool(ids), "type at least one token")
-        return torch.tensor(ids[-self.model.cfg.max_length :])
+        require(self.task is None or len(ids) <= most, f"{len(ids)} numbers: this model reads at most {most}")
+        return torch.tensor(ids[-most:])
+
+    def word(self, token: int) -> str:
+        """One token as text, without space around it."""
+        return self.decode([token]).strip()
+
+    def right(self, tokens_BT: Tensor) -> Tensor:
+        """The right token after every prefix, (B, T)."""
+        return self.task.labels(tokens_BT) + self.first_label
+
+    @torch.no_grad()
+    def probabilities(self, tokens_BT: Tensor) -> Tensor:
+        """Of every token after every prefix, (B, T, V), in fp64."""
+        everywhere_BT = torch.ones_like(tokens_BT, dtype=torch.bool)
+        return self.model(tokens_BT, everywhere_BT).double().softmax(-1).view(*tokens_BT.shape, -1)
 
 
 def player(name: str) -> Player:
     """The model of a finished run, "experiment/id", or one written by hand: "constructed", "constructed, causal"."""
     if name in BY_HAND:
         model = constructed_count3(LENGTH, LARGEST, BY_HAND[name])
-        return Player(name, model, lambda text: numbers(text, model.cfg.vocab_size), lambda ids: str(ids[0]))
+        count3 = Triplets(LENGTH, LARGEST + 1, modulus=0, anchor="last", output="count")
+        return Player(name, model, lambda text: numbers(text, model.cfg.vocab_size), lambda ids: str(ids[0]), count3)
     config, model = load_run(name)
-    encode, decode = codec(config)
-    return Player(name, model, encode, decode)
+    task = build_task(config.task, config.task_params) if config.task == "triplets" else None
+    return Player(name, model, *codec(config), task, task.symbols if task else 0)
+
+
+def labels(pair: list[Player]) -> list[str]:
+    """Names of two models in tables: their architectures, or their own names where these are the same."""
+    kinds = [figures.NAMES[who.model.cfg.architecture] for who in pair]
+    return kinds if kinds[0] != kinds[1] else [who.name for who in pair]
+
+
+def answered(pair: list[Player]) -> Triplets | None:
+    """The task by which both models' answers are right or wrong. None where there is none, or they have two."""
+    first, second = pair
+    return first.task if first.task == second.task else None
+
+
+def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """Both models' answers to random sequences: ``sequence``, ``truth``, and each model's answers, a row a sequence.
+
+    Answers stand in the order of the prefixes; ``right: …`` says whether all of a model's are right. ConfigError where
+    the models have no task in common.
+    """
+    task = answered(pair)
+    require(task is not None, f"{pair[0].name} and {pair[1].name} have no task in common by which answers are right")
+    batch = task.batch(torch.Generator().manual_seed(seed), sequences)
+    x_BT, right_BT = batch.inputs_BT, pair[0].right(batch.inputs_BT)
+
+    def words(who: Player, rows_BT: Tensor) -> list[str]:
+        return [" ".join(who.word(i) for i in row) for row in rows_BT.tolist()]
+
+    table = pd.DataFrame({"sequence": words(pair[0], x_BT), "truth": words(pair[0], right_BT)})
+    for who, label in zip(pair, labels(pair), strict=True):
+        said_BT = who.probabilities(x_BT).argmax(-1)
+        table[label] = words(who, said_BT)
+        table[f"right: {label}"] = (said_BT == right_BT).all(1).tolist()
+    return table
+
+
+def shares(table: pd.DataFrame) -> pd.Series:
+    """Of ``compared``: which of the models is right after every prefix, in per cent of the sequences."""
+    first, second = (table[name] for name in table if name.startswith("right: "))
+    a, b = (name.removeprefix("right: ") for name in table if name.startswith("right: "))
+    found = {"both": first & second, f"{b} alone": second & ~first, f"{a} alone": first & ~second}
+    found["neither"] = ~first & ~second
+    per_cent = {name: 100 * rows.mean() for name, rows in found.items()}
+    return pd.Series({name: f"{p:.{int(p < 10)}f} %" for name, p in per_cent.items()}, name="right everywhere")
+
+
+def differing(table: pd.DataFrame, rows: int = 6) -> pd.DataFrame:
+    """Of ``compared``: the first sequences that one model has right and the other has not, with ✓ and ✗."""
+    marks = [name for name in table if name.startswith("right: ")]
+    shown = table[table[marks[0]] != table[marks[1]]].head(rows).copy()
+    for name in marks:
+        label = name.removeprefix("right: ")
+        shown[label] += shown.pop(name).map({True: "  ✓", False: "  ✗"})
+    return shown.reset_index(drop=True)
+
+
+def side_by_side(pair: list[Player], text: str) -> pd.DataFrame:
+    """After every prefix of ``text``: the right answer, each model's, and the probability it gives to the right one."""
+    require(answered(pair) is not None, f"{pair[0].name} and {pair[1].name} have no task in common")
+    x_BT = pair[0].tokens(text)[None]
+    right_T = pair[0].right(x_BT)[0]
+    names = [pair[0].word(i) for i in x_BT[0].tolist()]
+    table = pd.DataFrame({"prefix": [" ".join(names[:n]) for n in range(1, len(names) + 1)]})
+    table["truth"] = [pair[0].word(i) for i in right_T.tolist()]
+    for who, label in zip(pair, labels(pair), strict=True):
+        p_TV = who.probabilities(who.tokens(text)[None])[0]
+        said = p_TV.argmax(-1).tolist()
+        table[label] = [f"{who.word(i)} {'✓' if i == r else '✗'}" for i, r in zip(said, right_T, strict=True)]
+        table[f"p(truth), {label}"] = p_TV.gather(1, right_T[:, None])[:, 0].tolist()
+    return table
 
 
 def numbers(text: str, vocabulary: int) -> list[int]:
@@ -83,7 +183,7 @@ def expected(who: Player, text: str, most: int = 8) -> pd.DataFrame:
     prompts = torch.tensor([len(tokens_T)]) if who.model.cfg.open_prompt else None
     p_V = who.model(tokens_T[None], wanted_BT, prompts)[0].double().softmax(-1)
     best = p_V.topk(min(most, len(p_V)))
-    names = [who.decode([i]).strip() or repr(who.decode([i])) for i in best.indices.tolist()]
+    names = [who.word(i) or repr(who.decode([i])) for i in best.indices.tolist()]
     return pd.DataFrame({"token": names, "probability": best.values.tolist()})
 
 
@@ -100,26 +200,50 @@ def looks(who: Player, text: str) -> Tensor:
 
 
 def draw(pair: list[Player], text: str):
-    """For each model a row of bars, what it expects, and a map of where its last position looks, layer by layer."""
-    fig, axes = figures.panels(2, len(pair), width=3.6, height=2.2, squeeze=False)
-    for row, who in zip(axes, pair, strict=True):
-        table, colour = expected(who, text), figures.PALETTE[who.model.cfg.architecture]
-        sns.barplot(table, x="token", y="probability", color=colour, saturation=1, errorbar=None, ax=row[0])
-        row[0].set(title=who.name, ylabel="probability", xlabel="next token", ylim=(0, 1))
-        looks_LT = looks(who, text)
-        marks = [who.decode([i]).strip() or "␣" for i in who.tokens(text).tolist()]
+    """Both models on ``text``, and below where the last position of each looks, layer by layer.
+
+    Where prefixes have right answers: the probability of the right one after each prefix; else, what each expects next.
+    """
+    above = ["both", "both"] if answered(pair) is not None else [0, 1]
+    figures.use_style()
+    fig, axes = plt.subplot_mosaic([above, ["looks 0", "looks 1"]], figsize=(7.2, 4.4))
+    colours = [figures.PALETTE[who.model.cfg.architecture] for who in pair]
+    if "both" in axes:
+        table, ax = side_by_side(pair, text), axes["both"]
+        for k, (label, colour) in enumerate(zip(labels(pair), colours, strict=True)):
+            places = [n + 0.4 * k - 0.2 for n in range(len(table))]
+            ax.bar(places, table[f"p(truth), {label}"], 0.4, color=colour, label=label)
+        last = table["prefix"].str.split().str[-1]
+        ax.set_xticks(range(len(table)), [f"… {x}\n{right}" for x, right in zip(last, table["truth"], strict=True)])
+        ax.set(ylim=(0, 1), ylabel="probability", xlabel="after the number … (below it: the right answer)")
+        ax.set_title("Probability of the right answer after each prefix")
+        figures.legend(fig)
+    for k, who in enumerate(pair):
+        if k in axes:
+            sns.barplot(
+                expected(who, text),
+                x="token",
+                y="probability",
+                color=colours[k],
+                saturation=1,
+                errorbar=None,
+                ax=axes[k],
+            )
+            axes[k].set(title=who.name, ylabel="probability", xlabel="next token", ylim=(0, 1))
+        looks_LT, ax = looks(who, text), axes[f"looks {k}"]
+        marks = [who.word(i) or "␣" for i in who.tokens(text).tolist()]
         layers = range(1, len(looks_LT) + 1)
-        figures.heat(row[1], looks_LT.numpy(), cmap="Greys", square=False, xticklabels=marks, yticklabels=layers)
-        row[1].tick_params(labelsize=6, rotation=0)
-        row[1].set(title="where the last position looks", ylabel="layer")
+        figures.heat(ax, looks_LT.numpy(), cmap="Greys", square=False, xticklabels=marks, yticklabels=layers)
+        ax.tick_params(labelsize=6, rotation=0)
+        ax.set(title=f"where the last position looks: {labels(pair)[k]}", ylabel="layer")
     return fig
 
 
-def playground(first: str, second: str, text: str):
+def playground(first: Player, second: Player, text: str):
     """A box to type into and the two models' answer below it, as a widget. ConfigErrors are said in it."""
     import ipywidgets
 
-    pair = [player(first), player(second)]
+    pair = [first, second]
     typed = ipywidgets.Text(value=text, description="beginning", continuous_update=False)
     said, image = ipywidgets.Label(), ipywidgets.Image(format="png")
 

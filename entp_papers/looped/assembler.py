@@ -166,7 +166,8 @@ class Assembler:
         word, *operands = text.split()
         operands = [given.get(o, o) for o in operands]
         known = (*OPERANDS, *self.macros)
-        self.check(word in known, f"unknown command {word!r}{did_you_mean(word, known)}")
+        hint = did_you_mean(word, (*known, "cell", "const", "bits", "macro"))
+        self.check(word in known, f"unknown command {word!r}{hint}")
         takes = OPERANDS[word] if word in OPERANDS else (len(self.macros[word][0]),)
         said = f"{word} takes {' or '.join(map(str, takes))} operands, {len(operands)} are given"
         self.check(len(operands) in takes, said)

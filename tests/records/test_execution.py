@@ -229,3 +229,19 @@ def test_the_command_prints_what_comes_next_and_bad_prompts_are_one_line(trained
         assert named in line
     assert cli.main(["generate", f"count3/{record.id}", "--prompt", "3 1 4", "--tokens", "2"]) == 0
     assert capsys.readouterr().out.startswith("3 1 4 ")
+
+
+def test_the_models_that_git_keeps_answer_a_prompt(monkeypatch, tmp_path, capsys):
+    """As the docs say, wherever results are kept; ENTP is right and the decoder wrong."""
+    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
+    prompt = ["--prompt", "8 3 9 0", "--tokens", "1", "--temperature", "0"]
+    assert f'generate match3/d0f9 --prompt "{prompt[1]}" --tokens 1' in (paths.root() / "docs/starting.md").read_text()
+    for name, answer in (("d0f9", "1"), ("7629", "0")):
+        assert cli.main(["generate", f"match3/{name}", *prompt]) == 0
+        assert capsys.readouterr().out == f"8 3 9 0 {answer}\n"
+    for wrong, said in (
+        (["8 11", "--tokens", "1"], "'11': this model's tokens"),
+        (["8"], "--tokens 100: match3's models"),
+    ):
+        assert cli.main(["generate", "match3/d0f9", "--prompt", *wrong]) == 2
+        assert said in capsys.readouterr().err

@@ -20,7 +20,7 @@ AXE = next(
     (p for p in (os.environ.get("ENTP_AXE"), "node_modules/axe-core/axe.min.js") if p and Path(p).is_file()), None
 )
 LOOKED_AT = ("index", "docs/findings", "gallery", "notebooks/03_count3", "notebooks/00_overview", "docs/costs")
-PLAYS = ("play/count3", "play/attention", "play/costs")
+PLAYS = ("play/match3", "play/subleq", "play/count3", "play/attention", "play/costs")
 MiB, FIRST_PAGE, WHOLE = 2**20, 2 * 2**20, 60 * 2**20
 
 

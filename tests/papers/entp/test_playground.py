@@ -9,6 +9,7 @@ from PIL import Image
 from entp_lib.models import costs
 from entp_lib.reports import vega
 from entp_lib.tasks.counting import count3
+from entp_lib.tasks.triplets import triplet_label
 from entp_lib.validation import ConfigError
 from entp_papers.entp import playground, playing
 
@@ -30,7 +31,7 @@ def test_probabilities_and_attention_add_up():
 
 @pytest.mark.parametrize(("text", "said"), [("", "at least one token"), ("3 x", "'x': this model's"), ("99", "'99'")])
 def test_what_will_not_do_is_said_in_the_widget(text, said):
-    box = playground.playground("constructed, causal", "constructed", "3 1 4 1")
+    box = playground.playground(*(playground.player(name) for name in playground.BY_HAND), "3 1 4 1")
     typed, label, image = box.children
     before = image.value
     assert Image.open(io.BytesIO(before)).width > 300 and label.value == ""
@@ -38,6 +39,50 @@ def test_what_will_not_do_is_said_in_the_widget(text, said):
     assert said in label.value and image.value == before
     typed.value = "1 2 3"
     assert label.value == "" and image.value != before
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The pair of the defaults, whose weights git keeps."""
+    defaults = playground.Parameters()
+    return [playground.player(name) for name in (defaults.first, defaults.second)]
+
+
+def test_the_default_pair_differs_where_it_is_said_to(trained):
+    """Truth by the definition of the task; shares near those of the two records, 0.77 and 0.97."""
+    table = playground.compared(trained, sequences=300)
+    for text, truth in zip(table["sequence"].head(20), table["truth"], strict=False):
+        x = [int(i) for i in text.split()]
+        assert truth == " ".join(str(triplet_label(x[:n], 11, "first", "exists")) for n in range(1, 9))
+    for label in ("decoder", "ENTP"):
+        assert (table[f"right: {label}"] == (table[label] == table["truth"])).all()
+    assert table["right: decoder"].mean() == pytest.approx(0.77, abs=0.08)
+    assert table["right: ENTP"].mean() == pytest.approx(0.97, abs=0.04)
+    shown = playground.differing(table)
+    assert len(shown) == 6 and all(
+        ("✓" in a) != ("✓" in b) for a, b in zip(shown["decoder"], shown["ENTP"], strict=True)
+    )
+    assert list(playground.shares(table).index) == ["both", "ENTP alone", "decoder alone", "neither"]
+
+
+def test_both_models_stand_side_by_side_after_each_prefix(trained):
+    beginning = playground.Parameters().beginning
+    table = playground.side_by_side(trained, beginning)
+    assert table["prefix"].tolist()[-1] == beginning and table["ENTP"].str.endswith("✓").all()
+    wrong = table["decoder"].str.endswith("✗")
+    assert wrong.any() and (wrong == (table["p(truth), decoder"] < 0.5)).all()
+    assert set(playground.draw(trained, beginning).axes[0].get_legend_handles_labels()[1]) == {"decoder", "ENTP"}
+
+
+@pytest.mark.parametrize(("text", "said"), [("11", "'11': this model's"), ("1 " * 9, "9 numbers: this model reads at")])
+def test_what_the_trained_pair_cannot_read_is_said(trained, text, said):
+    with pytest.raises(ConfigError, match=said):
+        playground.side_by_side(trained, text)
+
+
+def test_models_of_two_tasks_are_not_compared(trained):
+    with pytest.raises(ConfigError, match="no task in common"):
+        playground.compared([trained[0], playground.player("constructed")])
 
 
 def test_a_run_that_is_not_there_is_named():

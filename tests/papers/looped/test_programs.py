@@ -63,6 +63,7 @@ def test_lists_and_macros_with_labels_and_parameters_of_their_own():
 
 test_mistakes_are_named = named(
     (lambda: assemble("cell a\nsubleq a a lop\nloop: halt"), "line 2: .*'lop'; did you mean 'loop'"),
+    (lambda: assemble("celll a = 1"), "line 1: unknown command 'celll'; did you mean 'cell'"),
     (lambda: assemble("bits 4\ncell a = 8"), "line 2: a = 8"),
     (lambda: assemble("cell a\nsubleq a #1"), "line 2: #1"),
     (lambda: assemble("cell a\ncell a"), "line 2: 'a'"),

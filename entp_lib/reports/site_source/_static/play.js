@@ -211,7 +211,9 @@ function playCosts(box) {
   show();
 }
 
-for (const [name, play] of Object.entries({ count3: playCount3, attention: playAttention, costs: playCosts })) {
+function start(name, play) { // where the page has a place for it
   const box = document.getElementById(`play-${name}`);
   if (box) play(box, window[`${name}Data`]);
 }
+
+for (const [name, play] of Object.entries({ count3: playCount3, attention: playAttention, costs: playCosts })) start(name, play);
