@@ -78,11 +78,16 @@ def bought(table: pd.DataFrame) -> Figure:
         ax, at, colour = axes[int(row.budget != EQUAL_STEPS)], places[row.drawn_as], ANSWER_COLOURS[row.answer]
         full = colour if row.budget != "equal token-forwards" else "white"
         bars(ax, [row.value], [at], row.low, row.high, across=True, fmt="o", color=colour, mfc=full, elinewidth=2)
-    for ax, title in zip(axes, (EQUAL_STEPS, EQUAL_MULTIPLY_ADDS), strict=True):
+    found = set(zip(table["budget"] != EQUAL_STEPS, table["drawn_as"], strict=True))
+    for i, (ax, title) in enumerate(zip(axes, (EQUAL_STEPS, EQUAL_MULTIPLY_ADDS), strict=True)):
         ax.axvline(0, color="grey", lw=0.8)
         ax.set_title(title)
+        for task, at in places.items():
+            if (bool(i), task) not in found:
+                ax.text(0, at, "not run", color="grey", fontsize=8, ha="center", va="center", backgroundcolor="white")
     axes[0].set_yticks(range(len(places)), [name[:1].upper() + name[1:] for name in places])
     axes[0].set_ylim(max(len(places), 1) - 0.5, -0.5)
+    fig.get_layout_engine().set(w_pad=0.14)  # letters are wider at a notebook's resolution
     fig.supxlabel("← decoder ahead    (share of the way from guessing to a perfect score)    ENTP ahead →", fontsize=9)
     seen = set(table["answer"])
     handles = [Line2D([], [], color=c, marker="o", lw=2, label=a) for a, c in ANSWER_COLOURS.items() if a in seen]

@@ -162,7 +162,7 @@ def step_ratio(settings: Mapping[str, Sequence[Record]]) -> Figure:
         ax.axvline(1, color="grey", lw=0.8, ls=":")
         ax.set(xlabel="share of the way from the loss of $x_n$ alone\nto the pairless bound", ylabel="")
     axes[0, 0].set(ylabel="decoder's steps / ENTP's", ylim=0)
-    axes[0, 0].text(SHARES[0], PARTS, "parts above", fontsize=7, color="grey", va="bottom")
+    axes[0, 0].text(SHARES[-1], PARTS, "above: they part", fontsize=7, color="grey", ha="right", va="top")
     figures.title(fig, "Steps to the same loss, decoder over ENTP")
     figures.legend(fig)
     return fig
