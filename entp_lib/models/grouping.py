@@ -4,6 +4,7 @@ Letters: B batch, T tokens, P prefixes of a micro-batch, M flat tokens of it, R 
 K head width.
 """
 
+import contextlib
 from collections.abc import Sequence
 
 import torch
@@ -35,8 +36,8 @@ def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups, relations:
             x_MD = kernels.feed_forward(block, kernels.attend(block, x_MD, groups))
         else:
             x_MD = finish(block, x_MD, plain_attend(block, x_MD, groups, relations))
-    with torch.autocast(x_MD.device.type, enabled=torch.is_autocast_enabled(x_MD.device.type) and not fused):
-        ends = read_ends(last, x_MD, groups, relations)  # many small products, which are no faster in bf16 on a CPU
+    with torch.autocast("cpu", enabled=False) if fused else contextlib.nullcontext():
+        ends = read_ends(last, x_MD, groups, relations)  # many small products, which are no faster in bf16
     return finish(last, *ends)
 
 

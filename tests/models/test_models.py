@@ -117,8 +117,8 @@ def test_fast_equals_reference(dtype, layers, batch, length, method, positions, 
         elif "recomputed" in method:
             model.token_budget = length
         elif method == "pieces":  # of five rows of the hidden layer
-            patch.setattr(kernels, "PIECE", 5 * 64)
-            patch.setattr(kernels, "BLOCK", 2 * 5 * 64 + 1)
+            patch.setattr(kernels.fp32, "PIECE", 5 * 64)
+            patch.setattr(kernels.fp32, "BLOCK", 2 * 5 * 64 + 1)
         fast = model(x, wanted)
         fast_grads = gradients(model, fast)
     assert slow.shape == (int(wanted.sum()), model.cfg.output_dim or 7)
