@@ -319,7 +319,9 @@ def describe_records(records: Sequence[Record]) -> str:
 
 
 def tier_note(records: Sequence[Record]) -> str:
-    """What a figure's title says of its records: tier and seeds, and whether they are of changed runs."""
+    """Tier and random seeds of records, and whether their runs were changed, for a figure's title."""
     tiers = "/".join(sorted({r.config.tier for r in records}))
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
-    return f"tier {tiers}, {seeds} seed{'s' if seeds != 1 else ''}{', changed' if changes.texts(records) else ''}"
+    return (
+        f"tier {tiers}, {seeds} random seed{'s' if seeds != 1 else ''}{', changed' if changes.texts(records) else ''}"
+    )
