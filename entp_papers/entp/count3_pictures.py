@@ -89,7 +89,7 @@ def held_out_sets(sets: Mapping[str, tuple[Sequence[Record], float]]) -> Figure:
         labels = dict(xlabel="prefix length n", ylabel="difference\nin token accuracy")
         figures.differences(gap, by_n, "position", "token_accuracy", others, **labels)
         length_ticks(gap, by_n)
-        by_step.set_title(f"{name.replace('seeds', 'prompts')}, {figures.tier_note(records)}")
+        by_step.set_title(f"{name.replace('seeds', 'prompts')},\n{figures.tier_note(records)}")
     figures.legend(fig)
     return fig
 
