@@ -77,8 +77,8 @@ def headline(table: pd.DataFrame) -> str:
     scale = f"{large} comparisons ran at the paper's size." if large else "Nothing ran at the paper's scale yet."
     return (
         f"At equal training steps ENTP is ahead on {names(steps, comparisons.AHEAD)}, and the decoder on "
-        f"{names(steps, comparisons.BEHIND)}; on the others we see no difference, or both learned too little or all of "
-        f"it, so that none could show.\nWhere the decoder may spend as many multiply-adds as ENTP, ENTP is ahead on "
+        f"{names(steps, comparisons.BEHIND)}; on the others we see no difference, or could not have seen one.\n"
+        "Where the decoder may spend as many multiply-adds as ENTP, ENTP is ahead on "
         f"{names(compute, comparisons.AHEAD)}, and the decoder on {names(compute, comparisons.BEHIND)}.\n"
         "All models are small, trained on two CPU cores with five paired random seeds, nearly all at one learning rate "
         "a task. "

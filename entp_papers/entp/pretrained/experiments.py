@@ -99,26 +99,52 @@ LONGER_TASK = dict(length=8, seed_length=4, symbols=10, held_out=0.2, first_scor
 SMOKE = schedule(2, 2, 1e-3, 1, eval_sequences=8, final_eval_sequences=8)
 PROMPTS = {
     "smoke": dict(
-        **dict(model="tiny-llama", rank=0, task=TASK, train=SMOKE, arms=("code", "plain"), seeds=1),
-        **dict(answers=2, zero_shot=4),
+        model="tiny-llama",
+        rank=0,
+        task=TASK,
+        train=SMOKE,
+        arms=("code", "plain"),
+        seeds=1,
+        answers=2,
+        zero_shot=4,
     ),
     "quick": dict(
-        **dict(model="smollm2", rank=RANK, task=TASK, arms=("code", "plain"), seeds=5, answers=12, zero_shot=32),
+        model="smollm2",
+        rank=RANK,
+        task=TASK,
+        arms=("code", "plain"),
+        seeds=5,
+        answers=12,
+        zero_shot=32,
         train=schedule(6, 8, 2e-3, 3, eval_sequences=4, final_eval_sequences=24),
     ),
     "overnight": dict(
-        **dict(model="smollm2", rank=RANK, task=LONGER_TASK, arms=PROMPT_ARMS, seeds=5, answers=64, zero_shot=512),
+        model="smollm2",
+        rank=RANK,
+        task=LONGER_TASK,
+        arms=PROMPT_ARMS,
+        seeds=5,
+        answers=64,
+        zero_shot=512,
         train=schedule(150, 16, 1e-3, 5, eval_sequences=64, final_eval_sequences=512),
     ),
 }
 LIFTED = {
     "smoke": dict(model="tiny-llama", rank=0, task=TASK, train=SMOKE, seeds=1, arms=("entp", "decoder", "longer")),
     "quick": dict(
-        **dict(model="smollm2", rank=RANK, task=TASK, seeds=5, arms=("entp", "decoder")),
+        model="smollm2",
+        rank=RANK,
+        task=TASK,
+        seeds=5,
+        arms=("entp", "decoder"),
         train=schedule(20, 8, 2e-3, 5, eval_sequences=32, final_eval_sequences=128),
     ),
     "overnight": dict(
-        **dict(model="smollm2", rank=RANK, task=LONGER_TASK, seeds=5, arms=("entp", "decoder", "longer")),
+        model="smollm2",
+        rank=RANK,
+        task=LONGER_TASK,
+        seeds=5,
+        arms=("entp", "decoder", "longer"),
         train=schedule(200, 16, 1e-3, 10, eval_sequences=128, final_eval_sequences=512),
     ),
 }
