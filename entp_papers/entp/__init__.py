@@ -4,6 +4,7 @@
 EXPERIMENTS = {
     "expressivity": "expressivity.experiment:EXPRESSIVITY",
     "complexity": "complexity.experiment:COMPLEXITY",
+    "training_steps": "complexity.training_steps:TRAINING_STEPS",
     "count3": "count3:COUNT3",
     "count3_unseen": "count3:COUNT3_UNSEEN",
     "count3_sets": "count3:COUNT3_SETS",
@@ -50,6 +51,7 @@ EXPERIMENTS = {
 # Functions of JSON arguments that return (metrics, curves).
 STUDIES = {
     "costs": "complexity.measurements:measure",
+    "training_steps": "complexity.training_steps:steps_study",
     "expressivity": "expressivity.checks:expressivity_study",
     "pairless_bound": "pairless:bounds_study",
     "logged_steps": "logged:logged_study",

@@ -169,9 +169,9 @@ SIZES = {  # the reduced models of the gate
     "overnight": dict(n_layers=3, n_heads=6, width=192),
 }
 # What differs from a task of 16 tokens, prompts of 8, 24 symbols, 3 layers of width 192 and a rate of 1e-3. ``bound``:
-# the loss of the best predictor that looks at no pair, in nats.
+# the loss of the best predictor that looks at no pair, in nats. The first setting had begun in fp32.
 GATES = {
-    "rate 5e-4": dict(rate=5e-4),
+    "rate 5e-4": dict(rate=5e-4, precision="fp32"),
     "6 layers": dict(layers=6),
     "64 symbols": dict(symbols=64, bound=1.97),
     "base": {},
@@ -184,7 +184,8 @@ GATE_STEPS = 12_000
 
 def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
     """One run of Count3's gate: constant rate after a warm-up, all prefixes, until it is beyond the pairless bound."""
-    setting = {"length": 16, "symbols": 24, "rate": 1e-3, "layers": 3, "bound": 1.98} | GATES[name]
+    base = {"length": 16, "symbols": 24, "rate": 1e-3, "layers": 3, "bound": 1.98, "precision": "bf16"}
+    setting = base | GATES[name]
     rates = dict(max_lr=setting["rate"], min_lr=setting["rate"])
     if tier == "smoke":
         params = dict(count3.TIERS["smoke"].task, symbols=setting["symbols"], length=setting["length"] // 2)
@@ -193,7 +194,8 @@ def gate_run(tier: str, name: str, arm: str) -> PlannedRun:
     else:
         params = dict(length=setting["length"], seed_length=8, symbols=setting["symbols"])
         ends = dict(steps=GATE_STEPS, stop_loss=round(setting["bound"] - BEYOND, 4))
-        train = TrainConfig(**ends, **rates, warmup_steps=200, eval_every=60, eval_sequences=512)
+        evaluated = dict(eval_every=60, eval_sequences=512)
+        train = TrainConfig(**ends, **rates, **evaluated, warmup_steps=200, precision=setting["precision"])
         layers = setting["layers"]
     shape = {**SIZES[tier], "n_layers": layers}
     config = run_of("count3_gate", tier, "counting", params, shape, train, arm, PILOT)

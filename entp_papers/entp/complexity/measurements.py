@@ -71,13 +71,13 @@ def peak_bytes(call: Callable[[], Any]) -> int:
     return tensors.peak
 
 
-def seconds_of(call: Callable[[], Any]) -> float:
+def seconds_of(call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds of one call, the mean over as many as fill ``SHORTEST``."""
-    calls, begun = 0, time.perf_counter()
+    calls, begun = 0, clock()
     while True:
         call()
         calls += 1
-        passed = time.perf_counter() - begun
+        passed = clock() - begun
         if passed >= SHORTEST:
             return passed / calls
 
@@ -185,7 +185,9 @@ def measure(
     }, curves
 
 
-def timings(subjects: dict[str, tuple[Callable, Sequence[int]]], rounds: int) -> dict[str, list[float]]:
+def timings(
+    subjects: dict[str, tuple[Callable, Sequence[int]]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Lowest seconds over rounds of each subject at each of its lengths, after one call that is not counted."""
     calls = {(name, n): make(n) for name, (make, lengths) in subjects.items() for n in lengths}
     best = dict.fromkeys(calls, math.inf)
@@ -193,7 +195,7 @@ def timings(subjects: dict[str, tuple[Callable, Sequence[int]]], rounds: int) ->
         call()
     for _ in range(rounds):
         for key, call in calls.items():
-            best[key] = min(best[key], seconds_of(call))
+            best[key] = min(best[key], seconds_of(call, clock))
     return {name: [best[name, n] for n in lengths] for name, (_, lengths) in subjects.items()}
 
 

@@ -1,0 +1,159 @@
+"""The price of a training step: ENTP's seconds over a decoder's by length, shape, instruction set and precision."""
+
+import bisect
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+
+from entp_lib.arithmetic import AVX2, NATIVE, for_new_processes, multiplies_bf16
+from entp_lib.config import SIZES, ModelConfig, StudyConfig
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.plans import PlannedRun, planned_study
+from entp_lib.experiments.studies import Study, at_least
+from entp_lib.models import build_model
+from entp_lib.models import costs as complexity
+from entp_lib.records.store import Record
+from entp_lib.validation import one_of
+from entp_papers.entp.complexity.measurements import VOCABULARY, timings
+
+ARITHMETIC = ((AVX2, "fp32"), (NATIVE, "fp32"), (NATIVE, "bf16"))  # instruction set and precision
+LENGTHS = [8, 16, 32, 64, 128]
+TIERS = {
+    "smoke": [dict(n_layers=2, n_heads=1, width=8, lengths=[4, 8], tokens=16, rounds=1)],
+    "quick": [
+        dict(n_layers=layers, n_heads=heads, width=width, lengths=lengths, tokens=512, rounds=3)
+        for layers, heads, width, lengths in (
+            (3, 1, 64, [*LENGTHS, 256]),
+            (*SIZES["small"].values(), [*LENGTHS, 256]),
+            (3, 6, 384, LENGTHS),
+            (6, 3, 192, LENGTHS),
+            (*SIZES["medium"].values(), LENGTHS),
+        )
+    ],
+}
+
+
+def steps_study(arithmetic: str, precision: str, **params) -> Study:
+    """(metrics, curves) of one shape, by ``time_steps`` in a process of its own with that arithmetic.
+
+    ``arithmetic``: "AVX2", or "native" for every instruction that the processor has. ConfigError for another one, for
+    an unknown precision, and for lengths, tokens or rounds below 1.
+    """
+    one_of("arithmetic", arithmetic, (AVX2, NATIVE))
+    one_of("precision", precision, ("fp32", "bf16"))
+    at_least(1, lengths=min(params["lengths"], default=0), tokens=params["tokens"], rounds=params["rounds"])
+    with for_new_processes(arithmetic), ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(time_steps, precision, **params).result()
+
+
+def time_steps(
+    precision: str, n_layers: int, n_heads: int, width: int, lengths: Sequence[int], tokens: int, rounds: int
+) -> Study:
+    """(metrics, curves): seconds and multiply-adds of a forward and a backward pass by length, on one thread.
+
+    The loss is on every position, a batch has ``tokens`` tokens (one sequence at least). Seconds are the processor's,
+    the lowest of rounds in which both architectures and all lengths take turns: other work disturbs them little.
+    """
+    torch.set_num_threads(1)
+    cfg = ModelConfig("entp", n_layers, n_heads, width, VOCABULARY, max(lengths))
+    models = {name: build_model(replace(cfg, architecture=name)) for name in ("entp", "decoder")}
+
+    def step_of(name: str, n: int) -> Callable[[], None]:
+        inputs_BT, targets_BT = torch.randint(VOCABULARY, (2, max(1, tokens // n), n))
+        every_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
+
+        def step() -> None:
+            models[name].zero_grad(set_to_none=True)
+            for part in models[name].plan(every_BT):
+                with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                    losses = F.cross_entropy(models[name](inputs_BT, part), targets_BT[part.wanted_BT], reduction="sum")
+                losses.backward()
+
+        return step
+
+    seconds = timings(
+        {name: (lambda n, name=name: step_of(name, n), lengths) for name in models}, rounds, time.process_time
+    )
+    curves = {"length": list(lengths)}
+    for name, model in models.items():
+        rows = [max(1, tokens // n) for n in lengths]
+        passes = [complexity.training_pass(model.cfg, range(1, n + 1), n) for n in lengths]
+        curves[f"{name}_seconds"] = seconds[name]
+        curves[f"{name}_operations"] = [3 * b * x for b, x in zip(rows, passes, strict=True)]
+    return {"instructions": torch.backends.cpu.get_cpu_capability(), "bf16_products": multiplies_bf16()}, curves
+
+
+def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Every shape of the tier with every arithmetic; ``seeds`` changes nothing, for costs do not depend on weights."""
+    runs = []
+    for shape in TIERS.get(tier, []):
+        for arithmetic, precision in ARITHMETIC:
+            config = StudyConfig(
+                "training_steps", tier, "training_steps", dict(shape, arithmetic=arithmetic, precision=precision)
+            )
+            runs.append(planned_study(config, shape="{n_layers}/{n_heads}/{width}".format(**shape)))
+    return runs
+
+
+def arithmetic_of(record: Record) -> str:
+    """The instruction set and precision of a record in words, "AVX2, fp32"."""
+    name = {"AVX512": "AVX-512"}.get(record.metrics["instructions"], record.metrics["instructions"])
+    precision = record.config.params["precision"]
+    emulated = precision == "bf16" and not record.metrics["bf16_products"]
+    return f"{name}, {precision}{' by rounding' if emulated else ''}"
+
+
+def prices(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per shape, arithmetic and length: ``measured`` and ``counted`` price, ENTP's step over the decoder's."""
+    parts = []
+    for r in records:
+        c = {name: pd.Series(values, dtype=float) for name, values in r.curves.items()}
+        about = {name: r.config.params[name] for name in ("n_layers", "width")}
+        about |= {"shape": r.labels["shape"], "arithmetic": arithmetic_of(r), "length": r.curves["length"]}
+        measured, counted = (c[f"entp_{of}"] / c[f"decoder_{of}"] for of in ("seconds", "operations"))
+        parts.append(pd.DataFrame({**about, "measured": measured, "counted": counted}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def comparisons(records: Sequence[Record]) -> dict[str, tuple[pd.DataFrame, str]]:
+    """``prices`` three ways, each with the column that tells its lines apart: by width, by depth, by arithmetic."""
+    table = prices(records)
+    first = table["arithmetic"].iloc[0]
+    one, shape = (
+        table[table["arithmetic"] == first],
+        table.loc[table["width"] == table["width"].median(), "shape"].iloc[0],
+    )
+    least = table["n_layers"].min()
+    return {
+        f"{least} layers, {first}": (one[one["n_layers"] == least], "width"),
+        f"width {table['width'].max()}, {first}": (one[one["width"] == table["width"].max()], "n_layers"),
+        f"{shape}": (table[table["shape"] == shape], "arithmetic"),
+    }
+
+
+def attention_from(cfg: ModelConfig) -> int:
+    """The n from which attention is half of an ENTP step: linear maps grow with D², scores and weighted sums with D."""
+
+    def attention_leads(n: int) -> bool:
+        one, two = (complexity.training_pass(c, range(1, n + 1), n) for c in (cfg, replace(cfg, width=2 * cfg.width)))
+        return two / 2 - one < one / 2
+
+    return bisect.bisect_left(range(2**14), True, key=attention_leads)
+
+
+TRAINING_STEPS = Experiment(
+    name="training_steps",
+    version=1,
+    title="The price of a training step",
+    notebook="02_complexity",
+    plan=plan,
+    measure=no_claims,
+    seeded=False,
+    jobs=1,
+)
