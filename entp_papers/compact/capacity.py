@@ -118,7 +118,7 @@ def forms(records: Sequence[Record]) -> pd.DataFrame:
     *shapes, measured = found.T
     for form in laws.FORMS:
         law = laws.fit(found, form)
-        rows[form] = vars(law) | laws.quality(measured, laws.capacity(law, *shapes, form))
+        rows[form] = law._asdict() | laws.quality(measured, laws.capacity(law, *shapes, form))
     return pd.DataFrame(rows).T
 
 

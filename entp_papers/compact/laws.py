@@ -15,8 +15,7 @@ Epochs until a whole library is recalled (figure 8): a negative binomial,
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -43,8 +42,7 @@ def chance_from(library: int, symbols: int, right: int) -> float:
     return float(stats.binom.sf(right - 1, library, 1 / symbols))
 
 
-@dataclass(frozen=True)
-class Parameters:
+class Parameters(NamedTuple):
     """The seven numbers of the capacity model, named as in table 2."""
 
     a: float
@@ -122,7 +120,7 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
     units = np.array([per_width, 1, 1, 1, per_width, top, top])
     scale = [per_width, 0.1, 0.5, 0.5, per_width, top, top]
     generator = np.random.default_rng(0)
-    drawn = [astuple(near)] if near else []
+    drawn = [near] if near else []
     for _ in range(starts):
         first = 10 ** generator.uniform(-0.5, 1.0)
         drawn.append(units * [first, *(generator.uniform(low, high) for low, high in ranges)])
@@ -154,17 +152,10 @@ def left_out(points_P4: np.ndarray, folds: int = 8) -> dict[str, np.ndarray]:
     return predicted
 
 
-def overdispersed(epochs: Sequence[float]) -> bool:
-    """Whether the variance is above the mean, as a negative binomial's is."""
-    return float(np.var(epochs, ddof=1)) > float(np.mean(epochs))
-
-
-def by_moments(epochs: Sequence[float]) -> tuple[float, float]:
-    """(r, p) with the sample's mean and variance. Raises ConfigError where the variance is not above the mean."""
-    values = np.asarray(epochs, dtype=float)
-    mean, variance = values.mean(), values.var(ddof=1)
-    require(overdispersed(values), f"variance {variance:.3g} ≤ mean {mean:.3g}: no negative binomial has that")
-    return float(mean**2 / (variance - mean)), float(mean / variance)
+def by_moments(epochs: Sequence[float]) -> tuple[float, float] | None:
+    """(r, p) with the sample's mean and variance; None where the variance is not above the mean."""
+    mean, variance = float(np.mean(epochs)), float(np.var(epochs, ddof=1))
+    return (mean**2 / (variance - mean), mean / variance) if variance > mean else None
 
 
 def fit_epochs(
@@ -182,6 +173,7 @@ def fit_epochs(
     require(not unfinished or limit is not None, f"{unfinished} unfinished runs: after which epoch were they stopped?")
     values = np.asarray(epochs, dtype=float)
     start = by_moments(values)
+    require(start is not None, "the variance is not above the mean: no negative binomial has that")
 
     def minus_log_likelihood(x: np.ndarray) -> float:
         shape = np.exp(x[0]), 1 / (1 + np.exp(-x[1]))
@@ -216,10 +208,3 @@ def fit_epochs(
         "mean": mean,
         "variance": float(values.var(ddof=1)),
     }
-
-
-def density(epochs: Sequence[int], r: float, p: float) -> np.ndarray:
-    """P(X = k) of the negative binomial at each number of epochs."""
-    from scipy import stats
-
-    return stats.nbinom.pmf(np.asarray(epochs), r, p)

@@ -7,8 +7,16 @@ from mistakes import named
 
 from entp_papers.looped import circuits
 from entp_papers.looped.circuits import check_word, to_bits, to_unsigned
-from entp_papers.looped.layers import Attention, FeedForward, Layer, SparseFeedForward, Stack, transcribe
-from entp_papers.looped.weights import LayerPlan, Rows
+from entp_papers.looped.layers import (
+    Attention,
+    FeedForward,
+    Layer,
+    LayerPlan,
+    Rows,
+    SparseFeedForward,
+    Stack,
+    transcribe,
+)
 
 X = torch.randn(2, 6, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 DTYPES = [torch.float32, torch.float64]
@@ -55,7 +63,7 @@ def test_a_sparse_feed_forward_is_the_same_function(alone):
     plan.constant = {4: -1.0}
     if not alone:
         plan.unit({1: 1.0, 2: -1.0}, {6: 3.0})
-    dense = plan.build_feed_forward(7)
+    dense = plan.build(7).feed_forward
     thin = SparseFeedForward(dense)
     assert thin.by_coordinate == alone
     torch.testing.assert_close(thin(X), dense(X), rtol=0, atol=1e-14)
@@ -84,22 +92,8 @@ def test_error_correction_removes_errors_up_to_a_quarter(noise, removed, dtype):
         assert (left < (1e-6 if dtype == torch.float32 else 1e-12)) == removed
 
 
-def test_copies_need_a_bound_above_twice_the_largest_difference():
-    """With C too small a copy to the scratchpad changes other tokens, too; a copy to memory writes everywhere else."""
-    for bound, other in ((7.0, 0.0), (5.0, 1.0)):
-        plan = LayerPlan("read")
-        circuits.copy_to_scratchpad(plan, [0], [1], 2, bound)
-        after = plan.on(torch.tensor([[0.0, 3.0, 0.0], [1.0, 2.0, 1.0]]))  # a memory token and the scratchpad
-        assert after.tolist() == [[other, 0.0, 0.0], [3.0, 0.0, 1.0]]
-    plan = LayerPlan("write")
-    circuits.copy_to_memory(plan, [0], [1], 2)
-    after = plan.on(torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0]]))
-    assert after.tolist() == [[-1.0, 0.0, 0.0], [1.0, 0.0, 1.0]]
-
-
 test_mistakes_are_named = named(
     (lambda: random_stack()(X, "casual"), "pattern"),
     (lambda: Rows(a=1).add(a=2), "'a'"),
     (lambda: check_word("x", 8, 4), "x = 8"),
-    (lambda: circuits.Copying("reed", 4, 1, 4.0), "operation"),
 )
