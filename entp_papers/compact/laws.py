@@ -1,6 +1,4 @@
-"""Three laws of memorised random sequences: chance (§2.1.3), the capacity model (§3.1.3), epochs needed (§3.1.1).
-
-Chance: the number r of guessed last tokens among K sequences of T symbols is binomial (equations 6 to 8).
+"""Two laws of memorised random sequences: the capacity model (§3.1.3), and epochs needed (§3.1.1).
 
 Capacity C from width B, heads H and length N (equation 10):
 
@@ -23,23 +21,6 @@ from entp_lib.validation import one_of, require
 
 Form = Literal["min", "max"]
 FORMS = {"min": np.minimum, "max": np.maximum}
-
-
-def chance_below(library: int, symbols: int, right: int) -> float:
-    """P(r < ``right``) of the binomial number r of right guesses (equation 7).
-
-    The paper prints 0.96 for K = 2048, T = 128, R = 25; that is the value for R = 24, and R = 25 gives 0.978.
-    """
-    from scipy import stats  # takes a second to import
-
-    return float(stats.binom.cdf(right - 1, library, 1 / symbols))
-
-
-def chance_from(library: int, symbols: int, right: int) -> float:
-    """1 - P(r < ``right``), computed as an upper tail so that small values keep their digits."""
-    from scipy import stats
-
-    return float(stats.binom.sf(right - 1, library, 1 / symbols))
 
 
 class Parameters(NamedTuple):

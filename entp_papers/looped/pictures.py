@@ -119,12 +119,15 @@ def draw_pass(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Sequenc
     ax.axis("off")
 
 
-def animate(metrics: Mapping[str, Any], curves: Mapping[str, Sequence], milliseconds: int = 700) -> bytes:
-    """The whole run as a GIF, a frame per pass, that starts over after its last; the bytes of the file."""
+def save_animation(record: Record, name: str, milliseconds: int = 700) -> None:
+    """Write the whole run of a ``multiply_study`` to ``name``.gif where ``figures.save_figure`` writes.
+
+    It has a frame per pass, and starts over after its last.
+    """
     frames = []
-    for step in range(len(curves["line"])):
+    for step in range(len(record.curves["line"])):
         fig, ax = plt.subplots(figsize=(9.0, 2.2), dpi=90, layout="constrained")
-        draw_pass(ax, metrics, curves, step)
+        draw_pass(ax, record.metrics, record.curves, step)
         buffer = io.BytesIO()
         fig.savefig(buffer, format="png")
         plt.close(fig)
@@ -133,15 +136,10 @@ def animate(metrics: Mapping[str, Any], curves: Mapping[str, Sequence], millisec
     durations = [milliseconds] * (len(frames) - 1) + [4 * milliseconds]
     buffer = io.BytesIO()
     frames[0].save(buffer, format="GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0)
-    return buffer.getvalue()
-
-
-def save_animation(record: Record, name: str) -> None:
-    """Write the animation of a ``multiply_study`` to ``name``.gif where ``figures.save_figure`` writes."""
     folder = paths.results() / "smoke" / "figures" if record.config.tier == "smoke" else paths.new_figures()
-    path, data = folder / f"{name}.gif", animate(record.metrics, record.curves)
-    if not path.exists() or path.read_bytes() != data:
-        write_atomically(path, data)
+    path = folder / f"{name}.gif"
+    if not path.exists() or path.read_bytes() != buffer.getvalue():
+        write_atomically(path, buffer.getvalue())
 
 
 def temperature(records: Sequence[Record]) -> Figure:

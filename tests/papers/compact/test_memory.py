@@ -100,15 +100,7 @@ test_mistakes_are_named = named(
 )
 
 
-# Chance, the capacity model and the negative binomial: printed values as read, and fits to points of a known law.
-
-
-def test_printed_probabilities():
-    # 0.96 is printed for r < 25; it belongs to r < 24
-    assert laws.chance_below(2048, 128, 24) == pytest.approx(0.964, abs=5e-4)
-    assert laws.chance_below(2048, 128, 25) == pytest.approx(0.978, abs=5e-4)
-    assert laws.chance_from(2048, 128, 40) == pytest.approx(2.85e-7, rel=0.01)
-    assert laws.chance_below(2048, 128, 16) + laws.chance_from(2048, 128, 16) == pytest.approx(1)
+# The capacity model and the negative binomial: printed values as read, and fits to points of a known law.
 
 
 def test_the_printed_form_never_falls_below_saturation_which_figure_13_does():

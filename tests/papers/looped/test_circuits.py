@@ -81,17 +81,6 @@ def test_adder_is_exact(dtype):
     assert len(plan.units) == 9 * 16
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("noise", "removed"), [(1e-14, True), (0.25, True), (0.26, False)])
-def test_error_correction_removes_errors_up_to_a_quarter(noise, removed, dtype):
-    plan, right = LayerPlan("correct"), torch.arange(30).to(dtype) % 3 - 1
-    circuits.correct_errors(plan, range(30))
-    assert torch.equal(plan.on(right, dtype=dtype), right)
-    for error in (noise, -noise):
-        left = float((plan.on(right + error, dtype=dtype) - right).abs().max())
-        assert (left < (1e-6 if dtype == torch.float32 else 1e-12)) == removed
-
-
 test_mistakes_are_named = named(
     (lambda: random_stack()(X, "casual"), "pattern"),
     (lambda: Rows(a=1).add(a=2), "'a'"),

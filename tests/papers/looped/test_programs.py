@@ -128,18 +128,6 @@ def test_counter_machines(x):
         assert final(compile_counters(code, starts), *expected) == list(expected.values())
 
 
-@pytest.mark.parametrize(
-    ("program", "steps"),
-    [
-        (library.reverse([3, 1, 2]), 12),
-        (library.sort([3, 1, 2]), 40),
-        (compile_counters(COLLATZ, {"x": 3, "half": 0, "triple": 0}, 8), 40),
-    ],
-)
-def test_the_machine_runs_them(program, steps):
-    assert compare(program.machine(), [program], steps).wrong == 0
-
-
 def test_a_program_that_does_not_halt_says_where_it_is():
     program = assemble("cell a = 5\nloop: subleq #1 a loop\ngoto loop")
     with pytest.raises(StepLimit, match="7 steps: at line 1 of 0 to 2, with a = 1") as caught:
@@ -193,13 +181,6 @@ def test_states_are_read_back_and_hold_minus_one_zero_and_one_only():
     for _ in range(10):
         x = on(x)
         assert set(x.unique().tolist()) == {-1.0, 0.0, 1.0}
-
-
-@pytest.mark.parametrize(("bits", "heat", "wrong"), [(4, 8.0, False), (16, 8.0, True)])
-def test_wider_words_need_a_hotter_softmax(bits, heat, wrong):
-    """Each adder multiplies errors by 2^bits: what is enough for words of 4 bits is not for 16."""
-    on = SubleqMachine(Shape(bits, 10, 10), heat=heat)
-    assert (compare(on, random_programs(on.shape, 40), 10, exact=False).wrong_programs > 0) == wrong
 
 
 MASKED = SubleqMachine(Shape(6, 6, 6))
