@@ -258,12 +258,10 @@ def walks_study(
         scored = scored_WT[pick]
         return network(tokens_WT[pick, :-1], scored, None), tokens_WT[pick, 1:][scored]
 
-    def in_order(epoch: int) -> Iterable[Tensor]:
-        return torch.arange(len(tokens_WT)).split(512)
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from("slopes", seed))  # of a randomised activation
-        curves = fit(network, "walks", len(tokens_WT), predict, in_order, epochs, batch_size, seed)
+        walks_in_order = torch.arange(len(tokens_WT)).split(512)
+        curves = fit(network, "walks", len(tokens_WT), predict, lambda epoch: walks_in_order, epochs, batch_size, seed)
     metrics = {
         "walks": walks,
         "predictions": int(scored_WT.sum()),

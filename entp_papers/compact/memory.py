@@ -13,6 +13,7 @@ Letters: R runs, K sequences of a library, S sequences of a batch, T tokens, D w
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -186,18 +187,17 @@ class Outcome(NamedTuple):
     losses_RC: Tensor
 
 
-def random_library(cfg: MemoryConfig, sequences: int, seed: int) -> Tensor:
-    """(K, length) tokens, independent and uniform (§2.1.3); a smaller library is the first part of a larger one."""
-    require(sequences >= 1, f"library = {sequences}: must hold at least 1 sequence")
-    return torch.randint(cfg.symbols, (sequences, cfg.length), generator=generator_for("cpu", "library", seed))
+def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[int]) -> Outcome:
+    """Train one model per seed on a library of so many sequences, and count those whose last token it recalls.
 
-
-def train(cfg: MemoryConfig, schedule: Schedule, libraries_RKT: Tensor, seeds: list[int]) -> Outcome:
-    """Train one model per library and seed and count the sequences whose last token it recalls.
-
-    The order of an epoch depends on the run's seed and the epoch alone. A run that has stopped improving keeps its
-    result while the others go on.
+    A library's tokens are independent and uniform (§2.1.3); a smaller one is the first part of a larger one. The order
+    of an epoch depends on the run's seed and the epoch alone. A run that has stopped improving keeps its result while
+    the others go on.
     """
+    require(library >= 1, f"library = {library}: must hold at least 1 sequence")
+    drawn = (generator_for("cpu", "library", seed) for seed in seeds)
+    shape = (library, cfg.length)
+    libraries_RKT = torch.stack([torch.randint(cfg.symbols, shape, generator=generator) for generator in drawn])
     generators = [generator_for("cpu", "memory", seed) for seed in seeds]
     models = [initial_weights(cfg, g) for g in generators]
     trained, frozen = ({name: torch.stack([m[i][name] for m in models]) for name in models[0][i]} for i in (0, 1))
@@ -205,7 +205,7 @@ def train(cfg: MemoryConfig, schedule: Schedule, libraries_RKT: Tensor, seeds: l
         weight.requires_grad_(True)
     optimizer = torch.optim.Adam(list(trained.values()), lr=schedule.rate)
     logits = vmap(lambda t, f, x: last_logits(cfg, t, f, x))
-    runs, library, _ = libraries_RKT.shape
+    runs = len(seeds)
     best_R, since_R, ended_R = torch.zeros(3, runs, dtype=torch.long)  # ended: 0 while a run goes on
     epochs, right, losses = [], [], []
     for epoch in range(1, schedule.passes(library) + 1):
@@ -244,8 +244,7 @@ def train(cfg: MemoryConfig, schedule: Schedule, libraries_RKT: Tensor, seeds: l
 def run_all(cfg: MemoryConfig, schedule: Schedule, library: int, runs: int, seed: int) -> Outcome:
     """Train so many runs, each with a seed that no other ``seed`` gives. ConfigError for more than a thousand."""
     require(1 <= runs <= 1000, f"runs = {runs}: must be from 1 to 1000")
-    seeds = [1000 * seed + run for run in range(runs)]
-    return train(cfg, schedule, torch.stack([random_library(cfg, library, s) for s in seeds]), seeds)
+    return train(cfg, schedule, library, range(1000 * seed, 1000 * seed + runs))
 
 
 def capacity_study(

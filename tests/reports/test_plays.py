@@ -114,7 +114,9 @@ def test_subleq_goes_the_interpreters_way_step_by_step(play, text):
     assert window.ask(rows) == expected[:2]
     window.ask("document.querySelector('#subleq-run').click()")
     assert window.ask(rows) == expected and history.lines[-1] == program.last
-    assert f"Halted after {len(history.lines) - 1} steps" in window.ask("document.querySelector('#subleq-said').textContent")
+    assert f"Halted after {len(history.lines) - 1} steps" in window.ask(
+        "document.querySelector('#subleq-said').textContent"
+    )
 
 
 def test_random_subleq_programs_go_the_interpreters_way(play):

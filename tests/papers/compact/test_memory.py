@@ -53,21 +53,17 @@ def test_equals_plain_attention(architecture, shape):
     torch.testing.assert_close(logits(cfg), logits(cfg, plain), rtol=1e-10, atol=1e-10)
 
 
-def libraries(runs, sequences=24):
-    return torch.stack([memory.random_library(CFG, sequences, seed) for seed in range(runs)])
-
-
 def test_runs_side_by_side_equal_single_runs():
     cfg, schedule = MemoryConfig(**{**vars(CFG), "n_layers": 2}), Schedule(epochs=6, batch_size=8, count_every=2)
-    together = memory.train(cfg, schedule, libraries(3), [0, 1, 2])
+    together = memory.train(cfg, schedule, 24, [0, 1, 2])
     for run in range(3):
-        alone = memory.train(cfg, schedule, libraries(3)[run : run + 1], [run])
+        alone = memory.train(cfg, schedule, 24, [run])
         torch.testing.assert_close(together.losses_RC[run], alone.losses_RC[0], rtol=1e-4, atol=1e-4)
 
 
 def test_a_small_library_is_learned_by_heart_and_runs_end_there():
     schedule = Schedule(epochs=200, batch_size=8, rate=1e-2, count_every=1, until_all=True)
-    outcome = memory.train(CFG, schedule, libraries(2, 12), [0, 1])
+    outcome = memory.train(CFG, schedule, 12, [0, 1])
     assert outcome.best_R.tolist() == [12, 12]
     assert 0 < int(outcome.ended_R.max()) < 200 and outcome.epochs_C[-1] == int(outcome.ended_R.max())
     assert outcome.losses_RC[:, -1].max() < outcome.losses_RC[:, 0].min()

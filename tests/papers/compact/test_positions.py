@@ -62,11 +62,6 @@ def test_rope_scores_depend_on_the_difference_of_places_alone_and_on_its_sign():
     torch.testing.assert_close(rope.turn(q).norm(dim=-1), q.norm(dim=-1))
 
 
-def test_alibi_has_the_slopes_of_its_authors():
-    bias = SCHEMES["alibi"](12, 4, 8, True).bias(distances(5))
-    assert torch.equal(bias[:, 1, 0], -(2.0 ** (-8 * torch.arange(1, 5) / 4)))  # as committed, bit for bit
-
-
 def test_fire_by_its_formula():
     fire = scheme("fire")
     c, threshold = fire.raw_c.item(), fire.raw_L.item()
@@ -185,14 +180,6 @@ def test_a_study_is_deterministic(positions):
     assert first == addition_study(positions, "padded", "entp", **TINY)
     metrics, curves = json.loads(json.dumps(first))
     assert set(metrics["accuracy"]) == {"2", "3"} and len(curves["loss"]) == 4
-
-
-def test_coupled_ids_stay_within_the_table():
-    longest, generator = addition.longest_text("padded", 15), np.random.default_rng(0)
-    for training, digits in ((True, 5), (True, 15)):
-        for _ in range(20):
-            _, _, ids = addition.draw("coupled", "padded", np.full((8, 2), digits), longest, generator, training)
-            assert 0 <= int(ids.min()) and int(ids.max()) < longest
 
 
 def test_sums_of_one_digit_are_learned():
