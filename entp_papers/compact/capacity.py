@@ -122,11 +122,11 @@ def forms(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows).T
 
 
-def at_equal_parameters(records: Sequence[Record], few: int = 2, many: int = 4) -> list[float]:
-    """log2 of capacity with ``many`` heads over that with ``few`` at equal parameters, interpolated: one a length."""
+def at_equal_parameters(records: Sequence[Record]) -> list[float]:
+    """log2 of capacity with four heads over that with two at equal parameters, interpolated: one a length."""
     found = []
     for _, part in table(records, "sweep").groupby("length"):
-        curves = [part[part["n_heads"] == h].sort_values("parameters") for h in (few, many)]
+        curves = [part[part["n_heads"] == h].sort_values("parameters") for h in (2, 4)]
         if any(len(c) < 2 for c in curves):
             continue
         low = max(c["parameters"].min() for c in curves)

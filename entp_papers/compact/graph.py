@@ -132,26 +132,25 @@ def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
     return shuffled[generator.permutation(first)[:size]]
 
 
-def walks(graph: Graph, count: int, fewest: int = 3, most: int = 5, seed: int = 0) -> np.ndarray:
-    """(W, 2 most + 1) tokens node, edge, node, …, filled up with 0 (§2.2.3).
+def walks(graph: Graph, count: int, seed: int = 0) -> np.ndarray:
+    """(W, 11) tokens node, edge, node, …, filled up with 0 (§2.2.3).
 
     Every edge may be walked backwards, under a label of its own. A walk visits no node twice, and ends after a number
-    of edges drawn from ``fewest`` to ``most`` or where no new neighbour is left. The paper first cuts out what lies
+    of edges drawn from 3 to 5 or where no new neighbour is left. The paper first cuts out what lies
     within five edges of the start: a walk of at most five edges never leaves that, so it is not done here.
     Tokens: 0 fills up, then concepts, then relations, then relations backwards.
     """
     at_least(1, count=count)
-    require(1 <= fewest <= most, f"fewest = {fewest}, most = {most}: must be at least 1, in this order")
     generator = np.random.default_rng(seed)
     neighbours: list[list[tuple[int, int]]] = [[] for _ in range(graph.n_concepts)]
     for concept, relation, target in graph.triplets.tolist():
         neighbours[concept].append((relation, target))
         neighbours[target].append((graph.n_relations + relation, concept))
-    tokens = np.zeros((count, 2 * most + 1), dtype=np.int64)
+    tokens = np.zeros((count, 11), dtype=np.int64)
     for row in tokens:
         node = int(generator.integers(graph.n_concepts))
         row[0], visited = 1 + node, {node}
-        for edge in range(int(generator.integers(fewest, most + 1))):
+        for edge in range(int(generator.integers(3, 6))):
             onward = [step for step in neighbours[node] if step[1] not in visited]
             if not onward:
                 break
@@ -191,14 +190,17 @@ def expected_ceiling(concepts: float, size):
     return concepts * -np.expm1(-size / concepts) / size
 
 
-def fitted_concepts(recalled: Iterable[tuple[int, float]] = (*TABLE_3.items(), *ONE_LAYER.items())) -> float:
+def fitted_concepts() -> float:
     """The smallest number of concepts under which no published number of recalled triplets lies above the ceiling.
 
-    ``recalled``: pairs of triplets trained on and recalled. A ceiling through their middle would lie below some.
+    A ceiling through the middle of them would lie below some.
     """
     from scipy import optimize
 
     def exceeded(log_concepts: float, size: float, count: float) -> float:
         return float(expected_ceiling(np.exp(log_concepts), size)) - count / size
 
-    return max(float(np.exp(optimize.brentq(exceeded, 5.0, 25.0, args=pair))) for pair in recalled)
+    return max(
+        float(np.exp(optimize.brentq(exceeded, 5.0, 25.0, args=pair)))
+        for pair in (*TABLE_3.items(), *ONE_LAYER.items())
+    )

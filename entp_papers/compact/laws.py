@@ -109,22 +109,20 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
     return Parameters(*map(float, min(tried, key=lambda found: found.cost).x))
 
 
-def left_out(points_P4: np.ndarray, folds: int = 8) -> dict[str, np.ndarray]:
-    """Cross-validated predictions of the capacity model and of a cubic polynomial, each point from the other folds.
+def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
+    """Predictions of the capacity model and of a cubic polynomial, each point's from the other seven of eight folds.
 
-    Raises ConfigError where the folds leave fewer than 21 points to fit the polynomial's 20 terms.
+    Raises ConfigError for fewer than 24 points: the polynomial has 20 terms.
     """
     count = len(points_P4)
-    require(2 <= folds <= count, f"folds = {folds}: must be from 2 to {count}, the number of points")
-    left = count - -(-count // folds)
-    require(left >= 21, f"{count} points in {folds} folds: a cubic needs 21 to be fitted to, this leaves {left}")
+    require(count >= 24, f"{count} points: a cubic fitted to seven of eight folds needs 24")
     *shapes, measured = points_P4.T
     x = [values / values.max() for values in shapes]  # products of these up to degree 3: (points, 20)
     terms = [x[0] ** i * x[1] ** j * x[2] ** k for i in range(4) for j in range(4 - i) for k in range(4 - i - j)]
     terms = np.stack(terms, 1)
     predicted = {"capacity_model": np.zeros(count), "cubic": np.zeros(count)}
     whole = fit(points_P4)  # only a starting point: held-out points have no part in a fold's fit
-    for held in np.array_split(np.random.default_rng(0).permutation(count), folds):
+    for held in np.array_split(np.random.default_rng(0).permutation(count), 8):
         kept = np.setdiff1d(np.arange(count), held)
         law = fit(points_P4[kept], starts=1, near=whole)
         predicted["capacity_model"][held] = capacity(law, *(x[held] for x in shapes))
@@ -139,18 +137,16 @@ def by_moments(epochs: Sequence[float]) -> tuple[float, float] | None:
     return (mean**2 / (variance - mean), mean / variance) if variance > mean else None
 
 
-def fit_epochs(
-    epochs: Sequence[int], bins: int = 10, unfinished: int = 0, limit: int | None = None
-) -> dict[str, float]:
+def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = None) -> dict[str, float]:
     """The negative binomial (``r``, ``p``) of maximum likelihood over runs that took ``epochs`` each, and its fit.
 
-    The chi-square test has ``bins`` intervals of about equal probability; two degrees of freedom go to r and p.
+    The chi-square test has ten intervals of about equal probability; two degrees of freedom go to r and p.
     ``unfinished`` runs took more than ``limit`` epochs: they enter the likelihood as that and are an interval of their
     own. Raises ConfigError where there is too little to fit, and for unfinished runs without a limit.
     """
     from scipy import optimize, stats
 
-    require(len(epochs) >= 5 * bins, f"{len(epochs)} runs: {bins} bins need {5 * bins} at least")
+    require(len(epochs) >= 50, f"{len(epochs)} runs: ten intervals need 50 at least")
     require(not unfinished or limit is not None, f"{unfinished} unfinished runs: after which epoch were they stopped?")
     values = np.asarray(epochs, dtype=float)
     start = by_moments(values)
@@ -168,14 +164,14 @@ def fit_epochs(
     law, runs = stats.nbinom(r, p), len(values) + unfinished
 
     within = float(law.cdf(limit)) if unfinished else 1.0
-    edges = np.unique(law.ppf(within * np.linspace(0, 1, bins + 1)[1:-1]))
+    edges = np.unique(law.ppf(within * np.linspace(0, 1, 11)[1:-1]))
     if (1 - within) * runs >= 1:  # fewer expected runs would make any that is there a huge square
         edges = np.unique([*edges, limit])
     expected = np.diff(np.concatenate([[0.0], law.cdf(edges), [1.0]])) * runs
     observed = np.bincount(np.searchsorted(edges, values), minlength=len(expected))
     observed[-1] += unfinished
     degrees = len(expected) - 3
-    require(degrees >= 1, f"bins = {bins}: too few different numbers of epochs to test a fit")
+    require(degrees >= 1, "too few different numbers of epochs to test a fit")
     chi_square = float(((observed - expected) ** 2 / expected).sum())
     mean = float(values.mean())
     return {

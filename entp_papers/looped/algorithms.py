@@ -23,12 +23,12 @@ def linear_functions(delta: float = 1e-7, symmetric: bool = False) -> dict[str, 
     return SUMS | {"mul": product, "transp": blocks.transpose_block()}
 
 
-def calculator_functions(m: int, low: float = 0.1, high: float = 10.0) -> dict[str, Maker]:
-    """The six operations of Theorem 4; 1/x on [low, high] and √x on [0, high] with m heads each and one more."""
+def calculator_functions(m: int) -> dict[str, Maker]:
+    """The six operations of Theorem 4; 1/x on [0.1, 10] and √x on [0, 10] with m heads each and one more."""
     return SUMS | {
         "mul": blocks.product_block(symmetric=True, delta=1e-5),
-        "inv": blocks.sigmoid_block(blocks.inverse_sum(m, low, high), 1, torch.reciprocal),
-        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, high), 1, torch.sqrt),
+        "inv": blocks.sigmoid_block(blocks.inverse_sum(m), 1, torch.reciprocal),
+        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, 10.0), 1, torch.sqrt),
         "perc": blocks.linear_block(0.01),
     }
 
@@ -84,11 +84,11 @@ def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, functions: Mapping[s
     return fleq(text, len(a_dd), items, functions)
 
 
-def power_functions(m: int, low: float = 0.05, high: float = 2.0) -> dict[str, Maker]:
-    """Functions of power iteration: the root of [0, high], the inverse of [√low, √high] (a root is at least √low)."""
+def power_functions(m: int) -> dict[str, Maker]:
+    """Functions of power iteration: the root of [0.05, 2], whose errors below are not met, and the inverse of that."""
     return linear_functions() | {
-        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, high), 1, torch.sqrt),
-        "inv": blocks.sigmoid_block(blocks.inverse_sum(m, low**0.5, high**0.5), 1, torch.reciprocal),
+        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, 2.0), 1, torch.sqrt),
+        "inv": blocks.sigmoid_block(blocks.inverse_sum(m, 0.05**0.5, 2.0**0.5), 1, torch.reciprocal),
     }
 
 

@@ -40,7 +40,7 @@ class BlockStack(Stack):
         frame = Frame(d)
         block = maker(frame, "f")
         width = frame.rows.width
-        super().__init__([plan.build(width, dtype) for plan in block.plans], width, frame.tokens)
+        super().__init__([plan.build(width, dtype) for plan in block.plans], width)
         self.block, self.frame, self.dtype = block, frame, dtype
 
     def encode(self, a_Bdd: Tensor, b_Bdd: Tensor, c_Bdd: Tensor | None = None) -> Tensor:
@@ -147,7 +147,7 @@ def sigmoids_study(terms: list[int], data_seed: int = 0) -> Study:
     return {"slopes": slopes, "lemma_5": lemma_5}, columns(rows)
 
 
-def transpose_in_one_layer(a_Bdd: Tensor, error: float = 1e-9) -> tuple[Tensor, Stack]:
+def transpose_in_one_layer(a_Bdd: Tensor) -> tuple[Tensor, Stack]:
     """A^T (B, d, d) of matrices of one entry per token by one layer with one head (§8's example of 30 × 30), and it.
 
     Every token holds two codes: its own place, and the place that it takes its entry from. The paper counts a value and
@@ -158,7 +158,7 @@ def transpose_in_one_layer(a_Bdd: Tensor, error: float = 1e-9) -> tuple[Tensor, 
     plan = LayerPlan("take the entry of the token that the second code names")
     rows = Rows(value=1, taken=1, own=L, source=L)
     match = paired(rows["source"], rows["own"])
-    plan.head(match, paired(rows["value"], rows["taken"]), temperature(d * d, error))
+    plan.head(match, paired(rows["value"], rows["taken"]), temperature(d * d, 1e-9))
     stack = Stack([plan.build(rows.width)], rows.width)
     x_BTD = torch.zeros(len(a_Bdd), d * d, rows.width, dtype=torch.float64)
     x_BTD[..., rows["value"][0]] = a_Bdd.flatten(1).double()

@@ -142,8 +142,15 @@ class FleqMachine(Stack):
         for name, size in sizes.items():
             part[name] = range(start, start + size)
             start += size
-        plans = [*first_layers(frame, part, blocks), *block_layers(blocks), *last_layers(frame, part, blocks)]
-        super().__init__([plan.build(rows.width) for plan in plans], rows.width, frame.tokens)
+        plans = first_layers(frame, part, blocks)
+        for layer in itertools.zip_longest(*(block.plans for block in blocks)):  # all blocks at once
+            parts = [plan for plan in layer if plan is not None]
+            plan = LayerPlan("; ".join(p.purpose for p in parts))
+            plan.heads = [head for p in parts for head in p.heads]
+            plan.units = [unit for p in parts for unit in p.units]
+            plans.append(plan)
+        plans += last_layers(frame, part, blocks)
+        super().__init__([plan.build(rows.width) for plan in plans], rows.width)
         self.shape, self.frame, self.blocks, self.functions = shape, frame, blocks, list(functions)
         self.tokens = frame.tokens + shape.items * d + shape.commands
 
@@ -212,18 +219,6 @@ def first_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -
             give.add_where({x: 1.0}, {y: 1.0}, [chosen, tall, active], BOUND)
     give.clear(rows["operand"])
     return [fetch, point, read, give]
-
-
-def block_layers(blocks: list[Block]) -> list[LayerPlan]:
-    """All blocks at once, layer by layer."""
-    plans = []
-    for layer in itertools.zip_longest(*(block.plans for block in blocks)):
-        parts = [plan for plan in layer if plan is not None]
-        plan = LayerPlan("; ".join(p.purpose for p in parts))
-        plan.heads = [head for p in parts for head in p.heads]
-        plan.units = [unit for p in parts for unit in p.units]
-        plans.append(plan)
-    return plans
 
 
 def last_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -> list[LayerPlan]:

@@ -11,7 +11,8 @@ direction in its state: weights by coordinate. All that is added is linear or a 
 moved as relu(x) - relu(-x), and moved on a condition as relu(x + G (open - 1)) - relu(-x + G (open - 1)): with ``open``
 = 1 this is x up to the rounding of G, with 0 it is 0 as long as |x| <= G.
 
-Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, P scratchpad tokens.
+Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, R tokens
+but the first.
 """
 
 import hashlib
@@ -55,29 +56,29 @@ class Attention(nn.Module):
             s_BHTT = s_BHTT.masked_fill(torch.ones(s_BHTT.shape[2:], dtype=torch.bool).triu(1), -torch.inf)
         return s_BHTT.softmax(-1)
 
-    def forward(self, x_BTD: Tensor, pattern: str = "full", scratchpad: int = 1) -> Tensor:
+    def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         """x + attention. ``restricted`` is linear in T: see ``attend_restricted``."""
         one_of("pattern", pattern, PATTERNS)
         v_BHTV = self.value(x_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         if pattern == "restricted":
-            read_BHTV = self.attend_restricted(x_BTD, v_BHTV, scratchpad)
+            read_BHTV = self.attend_restricted(x_BTD, v_BHTV)
         else:
             read_BHTV = self.weights(x_BTD, pattern) @ v_BHTV
         return x_BTD + self.out(read_BHTV.transpose(1, 2).flatten(2))
 
-    def attend_restricted(self, x_BTD: Tensor, v_BHTV: Tensor, P: int) -> Tensor:
-        """Attention where the first P tokens see all and any other token sees itself and the first P (§5.2).
+    def attend_restricted(self, x_BTD: Tensor, v_BHTV: Tensor) -> Tensor:
+        """Attention where the scratchpad, token 0, sees all and any other token sees itself and the scratchpad (§5.2).
 
         λ is applied to finished scores: sums of ±1 are exact, and ties must stay ties.
         """
         q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
         heat_H11 = self.temperature_H.view(-1, 1, 1)
-        top_BHPV = (q_BHTK[:, :, :P] @ k_BHTK.transpose(-1, -2) * heat_H11).softmax(-1) @ v_BHTV
-        own_BHR1 = (q_BHTK[:, :, P:] * k_BHTK[:, :, P:]).sum(-1, keepdim=True)
-        to_scratchpad_BHRP = q_BHTK[:, :, P:] @ k_BHTK[:, :, :P].transpose(-1, -2)
-        weights = (torch.cat([to_scratchpad_BHRP, own_BHR1], -1) * heat_H11).softmax(-1)
-        rest_BHRV = weights[..., :P] @ v_BHTV[:, :, :P] + weights[..., P:] * v_BHTV[:, :, P:]
-        return torch.cat([top_BHPV, rest_BHRV], 2)
+        top_BH1V = (q_BHTK[:, :, :1] @ k_BHTK.transpose(-1, -2) * heat_H11).softmax(-1) @ v_BHTV
+        own_BHR1 = (q_BHTK[:, :, 1:] * k_BHTK[:, :, 1:]).sum(-1, keepdim=True)
+        to_scratchpad_BHR1 = q_BHTK[:, :, 1:] @ k_BHTK[:, :, :1].transpose(-1, -2)
+        weights = (torch.cat([to_scratchpad_BHR1, own_BHR1], -1) * heat_H11).softmax(-1)
+        rest_BHRV = weights[..., :1] @ v_BHTV[:, :, :1] + weights[..., 1:] * v_BHTV[:, :, 1:]
+        return torch.cat([top_BH1V, rest_BHRV], 2)
 
 
 class FeedForward(nn.Module):
@@ -138,34 +139,30 @@ class Layer(nn.Module):
         super().__init__()
         self.attention, self.feed_forward, self.purpose = attention, feed_forward, purpose
 
-    def forward(self, x_BTD: Tensor, pattern: str = "full", scratchpad: int = 1) -> Tensor:
+    def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         if self.attention is not None:
-            x_BTD = self.attention(x_BTD, pattern, scratchpad)
+            x_BTD = self.attention(x_BTD, pattern)
         return x_BTD if self.feed_forward is None else self.feed_forward(x_BTD)
 
 
 class Stack(nn.Module):
-    """Layers one after the other; one call is one pass of the loop.
+    """Layers one after the other; one call is one pass of the loop. ``width``: coordinates of a token."""
 
-    ``scratchpad`` is the number of its tokens, which come first. ``width`` is the number of coordinates of a token.
-    """
-
-    def __init__(self, layers: list[Layer], width: int, scratchpad: int = 1):
+    def __init__(self, layers: list[Layer], width: int):
         super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.width, self.scratchpad = width, scratchpad
+        self.layers, self.width = nn.ModuleList(layers), width
         self.requires_grad_(False)
 
     def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         for layer in self.layers:
-            x_BTD = layer(x_BTD, pattern, self.scratchpad)
+            x_BTD = layer(x_BTD, pattern)
         return x_BTD
 
     def sparse(self) -> "Stack":
         """The same function with every ``FeedForward`` as a ``SparseFeedForward``; attention is shared."""
         halves = [(m.attention, m.feed_forward, m.purpose) for m in self.layers]
         thin = [Layer(a, None if ff is None else SparseFeedForward(ff), purpose) for a, ff, purpose in halves]
-        return Stack(thin, self.width, self.scratchpad)
+        return Stack(thin, self.width)
 
     def size(self) -> dict[str, int]:
         """Layers, heads (of the layer that has most), width, hidden units and weights, counted."""
