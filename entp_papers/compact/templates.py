@@ -174,18 +174,17 @@ def abstraction_study(
     training and ``floor_by_position``; ``heads``. Curves: training loss, the two accuracies on held-out templates.
     Twins of a seed start from the same weights and see the same sequences and scored positions.
     """
-    source, model = prepared(task, architecture, n_layers, n_heads, width, seed)
 
-    def look(step: int, loss: float) -> dict[str, float]:
+    def look(source: Templates, model: nn.Module, step: int, loss: float) -> dict[str, float]:
         found = {"loss": loss}
         for scored in ("last", "matching"):
             scores = evaluate(model, replace(source, scored=scored), sequences, seed, step)
             found[scored] = scores["token_accuracy"]
         return found
 
-    names = ("loss", "last", "matching")
-    curves = train(model, source, steps, batch_size, rate, evaluations, seed, names, look)
-    trained, apart = source.sides()
+    shape, names = (architecture, n_layers, n_heads, width), ("loss", "last", "matching")
+    source, model, curves = trained(task, shape, steps, batch_size, rate, evaluations, seed, names, look)
+    learned, apart = source.sides()
     metrics: dict[str, Any] = {"last": {}, "matching": {}}
     for side, seen in (("held_out", False), ("seen", True)):
         whole = evaluate(model, replace(source, scored="all", seen=seen), FINAL, seed, side, detailed=True)
@@ -195,9 +194,9 @@ def abstraction_study(
         metrics["last"][side] = by_position[source.last_prefix - 1]
         metrics["matching"][side] = sum(matching) / len(matching)
     return metrics | {
-        "floor": bayes_floor(source, trained),
-        "floor_by_position": floor_by_position(source, trained),
-        "templates": [len(trained), len(apart) if source.held_out else 0],
+        "floor": bayes_floor(source, learned),
+        "floor_by_position": floor_by_position(source, learned),
+        "templates": [len(learned), len(apart) if source.held_out else 0],
         "heads": examine_heads(model, source, generator_for("cpu", "heads", seed)),
     }, curves
 
@@ -222,42 +221,39 @@ def last_token_study(
     before is predicted all the same. Metrics: the same at the end, ``repeats``, the share of held-out templates whose
     last place repeats the one before, and ``rule``, the accuracy of telling these and guessing among the others.
     """
-    source, model = prepared(task, architecture, n_layers, n_heads, width, seed)
 
-    def look(step: int, loss: float) -> dict[str, float]:
+    def look(source: Templates, model: nn.Module, step: int, loss: float) -> dict[str, float]:
         return split(model, source, sequences, generator_for("cpu", "last", seed, step))
 
-    curves = train(model, source, steps, batch_size, rate, evaluations, seed, PARTS, look)
+    shape = (architecture, n_layers, n_heads, width)
+    source, _, curves = trained(task, shape, steps, batch_size, rate, evaluations, seed, PARTS, look)
     apart = source.sides()[1]
     repeats = float((apart[:, -1] == apart[:, -2]).double().mean())
     rule = repeats + (1 - repeats) / max(1, source.variables - 1)
     return {**{part: curves[part][-1] for part in PARTS}, "repeats": repeats, "rule": rule}, curves
 
 
-def prepared(task: dict, architecture: str, n_layers: int, n_heads: int, width: int, seed: int):
-    """The ``Templates`` and a model with the seed's weights. Raises ConfigError naming what does not fit."""
-    source = from_dict(Templates, task, "task.")
-    require(source.scored in ("all", "sampled"), f"task.scored = {source.scored!r}: training scores all or sampled")
-    cfg = ModelConfig(architecture, n_layers, n_heads, width, source.vocab_size, source.length)
-    return source, build_model(cfg, seed_from("abstraction", seed))
-
-
-def train(
-    model: nn.Module,
-    source: Templates,
+def trained(
+    task: dict[str, Any],
+    shape: tuple[str, int, int, int],
     steps: int,
     batch_size: int,
     rate: float,
     evaluations: int,
     seed: int,
     names: tuple[str, ...],
-    look: Callable[[int, float], dict[str, float]],
-) -> dict[str, list]:
-    """Adam with a short warm-up on the seed's sequences; returns the curves ``names`` of what ``look`` finds.
+    look: Callable[[Templates, nn.Module, int, float], dict[str, float]],
+) -> tuple[Templates, nn.Module, dict[str, list]]:
+    """The task, a model with the seed's weights trained on the seed's sequences, and the curves of what ``look`` finds.
 
-    ``look`` is given the step and the mean training loss since the last evaluation.
+    ``shape``: architecture, layers, heads and width. Adam with a short warm-up. ``look`` is given the task, the model,
+    the step and the mean training loss since the last evaluation, and finds ``names``. Raises ConfigError naming what
+    does not fit.
     """
+    source = from_dict(Templates, task, "task.")
+    require(source.scored in ("all", "sampled"), f"task.scored = {source.scored!r}: training scores all or sampled")
     at_least(1, steps=steps, batch_size=batch_size, evaluations=evaluations)
+    model = build_model(ModelConfig(*shape, source.vocab_size, source.length), seed_from("abstraction", seed))
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     every = max(1, steps // evaluations)
     curves: dict[str, list] = {name: [] for name in ("step", *names)}
@@ -268,10 +264,10 @@ def train(
         since["loss"] += descend(model, optimizer, [loss], rate * min(1.0, step / WARM_UP))
         since["steps"] += 1
         if step % every == 0 or step == steps:
-            for name, value in {"step": step, **look(step, since["loss"] / since["steps"])}.items():
+            for name, value in {"step": step, **look(source, model, step, since["loss"] / since["steps"])}.items():
                 curves[name].append(value)
             since["loss"], since["steps"] = 0.0, 0
-    return curves
+    return source, model, curves
 
 
 @torch.no_grad()

@@ -85,7 +85,7 @@ def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, functions: Mapping[s
 
 
 def power_functions(m: int) -> dict[str, Maker]:
-    """Functions of power iteration: the root of [0.05, 2], whose errors below are not met, and the inverse of that."""
+    """Functions of power iteration: the root of [0, 2], and the inverse of [√0.05, √2], a root of 0.05 or more."""
     return linear_functions() | {
         "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, 2.0), 1, torch.sqrt),
         "inv": blocks.sigmoid_block(blocks.inverse_sum(m, 0.05**0.5, 2.0**0.5), 1, torch.reciprocal),
