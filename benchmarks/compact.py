@@ -15,7 +15,7 @@ import torch
 
 from benchmarks import in_turn, parser_of, show
 from entp_papers.compact import memory
-from entp_papers.compact.memory import MemoryConfig, Schedule, random_library
+from entp_papers.compact.memory import MemoryConfig, Schedule
 
 # name: model, runs, sequences of a library, schedule; figure 8's, and two of the sweep of capacity
 CASES = {
@@ -32,14 +32,13 @@ CASES = {
 
 def compare(cfg: MemoryConfig, runs: int, library: int, schedule: Schedule, rounds: int) -> dict[str, float]:
     """Ratios of processor seconds over ``rounds``, and the largest difference of a mean loss."""
-    seeds = list(range(runs))
-    libraries = torch.stack([random_library(cfg, library, seed) for seed in seeds])
+    seeds = range(runs)
 
     def together():
-        return memory.train(cfg, schedule, libraries, seeds).losses_RC
+        return memory.train(cfg, schedule, library, seeds).losses_RC
 
     def one_by_one():
-        found = [memory.train(cfg, schedule, libraries[r : r + 1], seeds[r : r + 1]).losses_RC for r in seeds]
+        found = [memory.train(cfg, schedule, library, [seed]).losses_RC for seed in seeds]
         return torch.cat(found)
 
     def seconds(work) -> float:

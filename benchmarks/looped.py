@@ -12,8 +12,8 @@ import pandas as pd
 import torch
 
 from entp_papers.looped.programs import random_programs
-from entp_papers.looped.studies.errata import speed_study
 from entp_papers.looped.subleq import Shape, SubleqMachine, states
+from entp_papers.looped.subleq_studies import speed_study
 
 LIMIT = 20.0  # seconds for 1,000 programs of 50 passes, n about 20
 

@@ -177,6 +177,7 @@ def test_records_are_computed_without_jupyter_or_figures():
         "entp_lib.experiments.figures",
         "entp_lib.experiments.ledger_figures",
         "entp_lib.reports.vega",
+        "entp_papers.compact.pictures",
         "entp_papers.entp.addition.pictures",
         "entp_papers.entp.count3_pictures",
         "entp_papers.entp.playground",

@@ -5,8 +5,8 @@ EXPERIMENTS = {
     "compact_capacity": "capacity:CAPACITY",
     "compact_graph": "knowledge:GRAPH",
     "compact_real_graph": "knowledge:REAL_GRAPH",
-    "compact_activations": "activations:ACTIVATION_RUNS",
-    "compact_walk_activations": "activations:WALK_ACTIVATIONS",
+    "compact_activations": "knowledge:ACTIVATION_RUNS",
+    "compact_walk_activations": "knowledge:WALK_ACTIVATIONS",
     "compact_abstraction": "abstraction:ABSTRACTION",
     "compact_last_token": "abstraction:LAST_TOKEN",
     "compact_lengths": "lengths:LENGTHS",
@@ -20,8 +20,8 @@ STUDIES = {
     "compact_shatter": "memory:shatter_study",
     "compact_triplets": "graph_studies:triplets_study",
     "compact_walks": "graph_studies:walks_study",
-    "compact_abstraction": "template_studies:abstraction_study",
-    "compact_last_token": "template_studies:last_token_study",
+    "compact_abstraction": "templates:abstraction_study",
+    "compact_last_token": "templates:last_token_study",
     "compact_addition": "addition:addition_study",
 }
 

@@ -117,15 +117,15 @@ def by_position(records: Sequence[Record]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def stretches(records: Sequence[Record], low: float = 0.55, high: float = 0.75) -> pd.DataFrame:
-    """Means of ``compact_last_token`` by run over the evaluations at which ``last`` is from ``low`` to ``high``."""
+def stretches(records: Sequence[Record]) -> pd.DataFrame:
+    """Means of ``compact_last_token`` by run over the evaluations at which ``last`` is from 0.55 to 0.75."""
     parts = [
         pd.DataFrame(r.curves).assign(n_layers=r.labels["n_layers"], seed=r.labels["seed"], rule=r.metrics["rule"])
         for r in records
     ]
     rows = pd.concat(parts, ignore_index=True)
     means = {name: (name, "mean") for name in ("last", "rule", "repeating", "others", "copied")}
-    there = rows[rows["last"].between(low, high)].groupby(["n_layers", "seed"])
+    there = rows[rows["last"].between(0.55, 0.75)].groupby(["n_layers", "seed"])
     return there.agg(evaluations=("step", "size"), **means)
 
 

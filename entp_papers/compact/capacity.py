@@ -118,15 +118,15 @@ def forms(records: Sequence[Record]) -> pd.DataFrame:
     *shapes, measured = found.T
     for form in laws.FORMS:
         law = laws.fit(found, form)
-        rows[form] = vars(law) | laws.quality(measured, laws.capacity(law, *shapes, form))
+        rows[form] = law._asdict() | laws.quality(measured, laws.capacity(law, *shapes, form))
     return pd.DataFrame(rows).T
 
 
-def at_equal_parameters(records: Sequence[Record], few: int = 2, many: int = 4) -> list[float]:
-    """log2 of capacity with ``many`` heads over that with ``few`` at equal parameters, interpolated: one a length."""
+def at_equal_parameters(records: Sequence[Record]) -> list[float]:
+    """log2 of capacity with four heads over that with two at equal parameters, interpolated: one a length."""
     found = []
     for _, part in table(records, "sweep").groupby("length"):
-        curves = [part[part["n_heads"] == h].sort_values("parameters") for h in (few, many)]
+        curves = [part[part["n_heads"] == h].sort_values("parameters") for h in (2, 4)]
         if any(len(c) < 2 for c in curves):
             continue
         low = max(c["parameters"].min() for c in curves)
@@ -182,6 +182,8 @@ def negative_binomial(records: Sequence[Record], tier: str) -> Observation:
 
 def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation]:
     """Every claim of the section, from records of a whole tier; nothing from fewer than 24 shapes of the sweep."""
+    from scipy import stats  # takes a second to import
+
     sweep = select(records, part="sweep")
     if len(sweep) < 24:
         return []
@@ -201,8 +203,9 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check | Observation
     # log2 of capacity with a trained feed-forward layer over that with an identity, by width
     ways = table(records, "feed_forward").pivot(index="width", columns="way", values="best")
     trained = np.log2(ways["trained"] / ways["identity"]).tolist()
-    below = {right: abs(laws.chance_below(2048, 128, right) - 0.96) < 0.005 for right in (24, 25)}
-    corrected = below[24] and math.isclose(laws.chance_from(2048, 128, 40), 2.8e-7, rel_tol=0.03)
+    guesses = stats.binom(2048, 1 / 128)  # right ones, equation 7; 0.96 is printed for fewer than 25
+    below = {right: bool(abs(guesses.cdf(right - 1) - 0.96) < 0.005) for right in (24, 25)}
+    corrected = below[24] and math.isclose(guesses.sf(39), 2.8e-7, rel_tol=0.03)
     return [
         Check("CT-chance", below[25], tier, corrected, "0.96 is P(r < 24); P(r < 25) is 0.978", records=ids),
         Check("CT-one-layer", same_with_one_layer(records), tier, records=one, remark=ONE_FUNCTION),

@@ -1,4 +1,4 @@
-"""A knowledge graph as triplets and as walks (§2.2), synthetic or read from files, and ceilings of recall on it.
+"""A knowledge graph as triplets and as walks (§2.2), synthetic or a real one, and ceilings of recall on it.
 
 The paper's graph is SNOMED, which needs a licence. Here are a synthetic graph with the traits that matter for
 memorising (few relations for most concepts and many for some, about thirty relation types, several targets for some
@@ -18,11 +18,12 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from entp_lib.experiments.studies import at_least
-from entp_lib.validation import ConfigError, check_types, one_of, require
+from entp_lib.validation import check_intervals, check_types, one_of, require
 
 REAL = ("kinships", "nations", "umls")
 PARTS = ("train.txt", "valid.txt", "test.txt")
@@ -40,9 +41,20 @@ class Graph:
     n_relations: int
 
     @property
-    def checksum(self) -> str:
-        """Of the triplets, sixteen hexadecimal digits."""
-        return hashlib.sha256(np.ascontiguousarray(self.triplets, dtype="<i8").tobytes()).hexdigest()[:16]
+    def walk_vocabulary(self) -> int:
+        """Number of tokens of the graph's walks, the filling included."""
+        return 1 + self.n_concepts + 2 * self.n_relations
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Sizes and a checksum of the triplets, for a record."""
+        return {
+            "concepts": self.n_concepts,
+            "relations": self.n_relations,
+            "triplets": len(self.triplets),
+            "pairs": len(np.unique(self.triplets[:, :2], axis=0)),
+            "checksum": hashlib.sha256(np.ascontiguousarray(self.triplets, dtype="<i8").tobytes()).hexdigest()[:16],
+        }
 
 
 @dataclass(frozen=True)
@@ -60,14 +72,8 @@ class Synthetic:
 
     def __post_init__(self):
         check_types(self)
-        at_least(10, concepts=self.concepts)
-        at_least(1, relations=self.relations)
-        require(
-            1 <= self.relations_per_concept <= self.relations,
-            f"relations_per_concept = {self.relations_per_concept}: must be from 1 to relations = {self.relations}",
-        )
-        require(0 <= self.several <= 0.9, f"several = {self.several}: must be a chance from 0 to 0.9")
-        require(self.exponent > 0, f"exponent = {self.exponent}: must be above 0")
+        check_intervals(self, dict(concepts="[10, inf)", relations="[1, inf)", several="[0, 0.9]", exponent="(0, inf)"))
+        check_intervals(self, {"relations_per_concept": f"[1, {self.relations}]"})
 
 
 def zipf(count: int, exponent: float) -> np.ndarray:
@@ -98,38 +104,20 @@ def synthetic(traits: Synthetic, seed: int = 0) -> Graph:
     return Graph(np.array(sorted(found)), traits.concepts, traits.relations)
 
 
-def read_graph(paths: Iterable[Path]) -> Graph:
-    """The triplets of text files of three columns, separated by tabs, as one graph.
+def real(name: str) -> Graph:
+    """Kinships, Nations or UMLS, all parts together: text files of three columns, separated by tabs.
 
-    Raises ConfigError naming the file and line where there are not three columns, or the missing file.
+    Raises ConfigError where the package ``pykeen`` is not installed, which has them.
     """
-    rows = set()
-    for path in paths:
-        require(path.is_file(), f"graph file {path}: there is no such file")
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            columns = line.split("\t")
-            require(
-                len(columns) == 3 and all(columns),
-                f"graph file {path.name}, line {number}: {len(columns)} columns; "
-                "must be three, separated by tabs: concept, relation, target",
-            )
-            rows.add(tuple(columns))
-    require(len(rows) > 0, "the graph files hold no triplet")
+    one_of("graph", name, REAL)
+    package = importlib.util.find_spec("pykeen")  # finds the package without importing it
+    require(package is not None, f"graph = {name!r}: its files come with the package pykeen, which is not installed")
+    folder = Path(package.submodule_search_locations[0]) / "datasets" / name
+    rows = {tuple(line.split("\t")) for part in PARTS for line in (folder / part).read_text("utf-8").splitlines()}
     concepts = {name: i for i, name in enumerate(sorted({r[0] for r in rows} | {r[2] for r in rows}))}
     relations = {name: i for i, name in enumerate(sorted({r[1] for r in rows}))}
     triplets = sorted((concepts[a], relations[r], concepts[b]) for a, r, b in rows)
     return Graph(np.array(triplets), len(concepts), len(relations))
-
-
-def real(name: str) -> Graph:
-    """Kinships, Nations or UMLS, all parts together. Raises ConfigError where ``pykeen`` is not installed."""
-    one_of("graph", name, REAL)
-    package = importlib.util.find_spec("pykeen")  # finds the package without importing it
-    for place in (package.submodule_search_locations or ()) if package else ():
-        files = [Path(place) / "datasets" / name / part for part in PARTS]
-        if all(file.is_file() for file in files):
-            return read_graph(files)
-    raise ConfigError(f"graph = {name!r}: its files come with the package pykeen, which is not installed")
 
 
 def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
@@ -144,26 +132,25 @@ def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
     return shuffled[generator.permutation(first)[:size]]
 
 
-def walks(graph: Graph, count: int, fewest: int = 3, most: int = 5, seed: int = 0) -> np.ndarray:
-    """(W, 2 most + 1) tokens node, edge, node, …, filled up with 0 (§2.2.3).
+def walks(graph: Graph, count: int, seed: int = 0) -> np.ndarray:
+    """(W, 11) tokens node, edge, node, …, filled up with 0 (§2.2.3).
 
     Every edge may be walked backwards, under a label of its own. A walk visits no node twice, and ends after a number
-    of edges drawn from ``fewest`` to ``most`` or where no new neighbour is left. The paper first cuts out what lies
+    of edges drawn from 3 to 5 or where no new neighbour is left. The paper first cuts out what lies
     within five edges of the start: a walk of at most five edges never leaves that, so it is not done here.
     Tokens: 0 fills up, then concepts, then relations, then relations backwards.
     """
     at_least(1, count=count)
-    require(1 <= fewest <= most, f"fewest = {fewest}, most = {most}: must be at least 1, in this order")
     generator = np.random.default_rng(seed)
     neighbours: list[list[tuple[int, int]]] = [[] for _ in range(graph.n_concepts)]
     for concept, relation, target in graph.triplets.tolist():
         neighbours[concept].append((relation, target))
         neighbours[target].append((graph.n_relations + relation, concept))
-    tokens = np.zeros((count, 2 * most + 1), dtype=np.int64)
+    tokens = np.zeros((count, 11), dtype=np.int64)
     for row in tokens:
         node = int(generator.integers(graph.n_concepts))
         row[0], visited = 1 + node, {node}
-        for edge in range(int(generator.integers(fewest, most + 1))):
+        for edge in range(int(generator.integers(3, 6))):
             onward = [step for step in neighbours[node] if step[1] not in visited]
             if not onward:
                 break
@@ -171,11 +158,6 @@ def walks(graph: Graph, count: int, fewest: int = 3, most: int = 5, seed: int = 
             visited.add(node)
             row[2 * edge + 1], row[2 * edge + 2] = 1 + graph.n_concepts + relation, 1 + node
     return tokens
-
-
-def walk_vocabulary(graph: Graph) -> int:
-    """Number of tokens of a graph's walks, the filling included."""
-    return 1 + graph.n_concepts + 2 * graph.n_relations
 
 
 def ceiling(keys: Iterable[Hashable], answers: Iterable[Hashable]) -> float:
@@ -208,14 +190,17 @@ def expected_ceiling(concepts: float, size):
     return concepts * -np.expm1(-size / concepts) / size
 
 
-def fitted_concepts(recalled: Iterable[tuple[int, float]] = (*TABLE_3.items(), *ONE_LAYER.items())) -> float:
+def fitted_concepts() -> float:
     """The smallest number of concepts under which no published number of recalled triplets lies above the ceiling.
 
-    ``recalled``: pairs of triplets trained on and recalled. A ceiling through their middle would lie below some.
+    A ceiling through the middle of them would lie below some.
     """
     from scipy import optimize
 
     def exceeded(log_concepts: float, size: float, count: float) -> float:
         return float(expected_ceiling(np.exp(log_concepts), size)) - count / size
 
-    return max(float(np.exp(optimize.brentq(exceeded, 5.0, 25.0, args=pair))) for pair in recalled)
+    return max(
+        float(np.exp(optimize.brentq(exceeded, 5.0, 25.0, args=pair)))
+        for pair in (*TABLE_3.items(), *ONE_LAYER.items())
+    )

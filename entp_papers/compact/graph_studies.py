@@ -14,9 +14,9 @@ Letters: B batch, T tokens (2 of a triplet), D width, V vocabulary, P triplets, 
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -30,9 +30,9 @@ from entp_lib.statistics import first_at
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.validation import check_types, from_dict, one_of, require
 from entp_papers.compact import graph
-from entp_papers.compact.flat import FlatAdam
 
-ACTIVATIONS = ("relu", "gelu", "rrelu", "softmax")
+# Between the two maps of a feed-forward layer; softmax runs over the features, RReLU draws its slopes in training.
+ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "rrelu": nn.RReLU, "softmax": partial(nn.Softmax, dim=-1)}
 RATE = 1e-3  # of Adam, §2.2.4
 
 
@@ -53,21 +53,6 @@ class TripletConfig:
         require(self.width % self.n_heads == 0, f"width = {self.width} is not divisible by n_heads = {self.n_heads}")
 
 
-class FeedForwardActivation(nn.Module):
-    """The named function between the two maps of a feed-forward layer; softmax runs over the features."""
-
-    def __init__(self, name: str):
-        super().__init__()
-        self.name = name
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.name == "softmax":
-            return F.softmax(x, dim=-1)
-        if self.name == "rrelu":
-            return F.rrelu(x, training=self.training)
-        return {"relu": F.relu, "gelu": F.gelu}[self.name](x)
-
-
 class TripletModel(nn.Module):
     """Logits of the target, (B, V), from concept and relation ids; every wiring has the same parameters.
 
@@ -85,7 +70,7 @@ class TripletModel(nn.Module):
                 cfg.n_heads,
                 dim_feedforward=4 * cfg.width,
                 dropout=0.0,
-                activation=FeedForwardActivation(cfg.activation),
+                activation=ACTIVATIONS[cfg.activation](),
                 batch_first=cfg.wiring != "published",
             )
             for _ in range(cfg.n_layers)
@@ -129,7 +114,7 @@ class ActivatedBlock(Block):
 
     def __init__(self, cfg: ModelConfig, activation: str):
         super().__init__(cfg)
-        self.activation = FeedForwardActivation(activation)
+        self.activation = ACTIVATIONS[activation]()
 
     def residual(self, x: Tensor, attended: Tensor) -> Tensor:
         x = x + self.dropout(attended)
@@ -146,20 +131,12 @@ def walk_model(cfg: ModelConfig, activation: str, seed: int) -> Transformer:
     return network
 
 
-def load(source: str, traits: dict[str, Any], seed: int) -> tuple[graph.Graph, dict[str, Any]]:
-    """The graph called ``source``, ``synthetic`` with its traits or a real one, and its facts for the record."""
+def load(source: str, traits: dict[str, Any], seed: int) -> graph.Graph:
+    """The graph called ``source``: ``synthetic`` with its traits, or a real one, which has none."""
     if source == "synthetic":
-        found = graph.synthetic(from_dict(graph.Synthetic, traits, "traits."), seed)
-    else:
-        require(not traits, f"traits = {traits}: only the synthetic graph has traits")
-        found = graph.real(source)
-    return found, {
-        "concepts": found.n_concepts,
-        "relations": found.n_relations,
-        "triplets": len(found.triplets),
-        "pairs": len(np.unique(found.triplets[:, :2], axis=0)),
-        "checksum": found.checksum,
-    }
+        return graph.synthetic(from_dict(graph.Synthetic, traits, "traits."), seed)
+    require(not traits, f"traits = {traits}: only the synthetic graph has traits")
+    return graph.real(source)
 
 
 def fit(
@@ -178,7 +155,7 @@ def fit(
     in; ``name`` and ``seed`` give the order.
     """
     at_least(1, epochs=epochs, batch_size=batch_size)
-    optimizer = FlatAdam(network.parameters(), lr=RATE)
+    optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
     for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
         network.train()
@@ -215,7 +192,8 @@ def triplets_study(
     ``change_by_batch_mates`` of the trained model, ``epochs_to_99`` % of all triplets (None: never). Curves by epoch.
     """
     cfg = from_dict(TripletConfig, model, "model.")
-    found, facts = load(source, traits or {}, seed)
+    found = load(source, traits or {}, seed)
+    facts = found.facts
     items_P3 = torch.tensor(graph.pairs(found, size or facts["pairs"], seed))
     require(len(items_P3) >= 4, f"size = {len(items_P3)}: must be at least 4 triplets, to see whether rows mix")
 
@@ -266,10 +244,10 @@ def walks_study(
     Metrics: ``predictions`` and as many ``per_walk``, ``accuracy`` at the end and ``best``, the ``ceiling`` that walks
     with a common beginning leave, ``epochs_to_99`` % of that ceiling. Curves by epoch.
     """
-    found, facts = load(source, traits or {}, seed)
+    found = load(source, traits or {}, seed)
     tokens_WT = torch.tensor(graph.walks(found, walks, seed=seed))
     ceiling, length = graph.walk_ceiling(tokens_WT.numpy()), tokens_WT.shape[1] - 1
-    cfg = ModelConfig(architecture, n_layers, n_heads, width, graph.walk_vocabulary(found), length)
+    cfg = ModelConfig(architecture, n_layers, n_heads, width, found.walk_vocabulary, length)
     network = walk_model(cfg, activation, seed_from("walks", seed))
     scored_WT = torch.zeros(len(tokens_WT), length, dtype=torch.bool)
     scored_WT[:, 1::2] = tokens_WT[:, 2::2] != 0
@@ -280,12 +258,10 @@ def walks_study(
         scored = scored_WT[pick]
         return network(tokens_WT[pick, :-1], scored, None), tokens_WT[pick, 1:][scored]
 
-    def in_order(epoch: int) -> Iterable[Tensor]:
-        return torch.arange(len(tokens_WT)).split(512)
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from("slopes", seed))  # of a randomised activation
-        curves = fit(network, "walks", len(tokens_WT), predict, in_order, epochs, batch_size, seed)
+        walks_in_order = torch.arange(len(tokens_WT)).split(512)
+        curves = fit(network, "walks", len(tokens_WT), predict, lambda epoch: walks_in_order, epochs, batch_size, seed)
     metrics = {
         "walks": walks,
         "predictions": int(scored_WT.sum()),
@@ -294,6 +270,6 @@ def walks_study(
         "best": max(curves["accuracy"]),
         "ceiling": ceiling,
         "epochs_to_99": first_at(curves, "accuracy", 0.99 * ceiling, "epoch"),
-        "graph": facts,
+        "graph": found.facts,
     }
     return metrics, curves

@@ -1,6 +1,4 @@
-"""Three laws of memorised random sequences: chance (§2.1.3), the capacity model (§3.1.3), epochs needed (§3.1.1).
-
-Chance: the number r of guessed last tokens among K sequences of T symbols is binomial (equations 6 to 8).
+"""Two laws of memorised random sequences: the capacity model (§3.1.3), and epochs needed (§3.1.1).
 
 Capacity C from width B, heads H and length N (equation 10):
 
@@ -15,8 +13,7 @@ Epochs until a whole library is recalled (figure 8): a negative binomial,
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -26,25 +23,7 @@ Form = Literal["min", "max"]
 FORMS = {"min": np.minimum, "max": np.maximum}
 
 
-def chance_below(library: int, symbols: int, right: int) -> float:
-    """P(r < ``right``) of the binomial number r of right guesses (equation 7).
-
-    The paper prints 0.96 for K = 2048, T = 128, R = 25; that is the value for R = 24, and R = 25 gives 0.978.
-    """
-    from scipy import stats  # takes a second to import
-
-    return float(stats.binom.cdf(right - 1, library, 1 / symbols))
-
-
-def chance_from(library: int, symbols: int, right: int) -> float:
-    """1 - P(r < ``right``), computed as an upper tail so that small values keep their digits."""
-    from scipy import stats
-
-    return float(stats.binom.sf(right - 1, library, 1 / symbols))
-
-
-@dataclass(frozen=True)
-class Parameters:
+class Parameters(NamedTuple):
     """The seven numbers of the capacity model, named as in table 2."""
 
     a: float
@@ -122,7 +101,7 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
     units = np.array([per_width, 1, 1, 1, per_width, top, top])
     scale = [per_width, 0.1, 0.5, 0.5, per_width, top, top]
     generator = np.random.default_rng(0)
-    drawn = [astuple(near)] if near else []
+    drawn = [near] if near else []
     for _ in range(starts):
         first = 10 ** generator.uniform(-0.5, 1.0)
         drawn.append(units * [first, *(generator.uniform(low, high) for low, high in ranges)])
@@ -130,22 +109,20 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
     return Parameters(*map(float, min(tried, key=lambda found: found.cost).x))
 
 
-def left_out(points_P4: np.ndarray, folds: int = 8) -> dict[str, np.ndarray]:
-    """Cross-validated predictions of the capacity model and of a cubic polynomial, each point from the other folds.
+def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
+    """Predictions of the capacity model and of a cubic polynomial, each point's from the other seven of eight folds.
 
-    Raises ConfigError where the folds leave fewer than 21 points to fit the polynomial's 20 terms.
+    Raises ConfigError for fewer than 24 points: the polynomial has 20 terms.
     """
     count = len(points_P4)
-    require(2 <= folds <= count, f"folds = {folds}: must be from 2 to {count}, the number of points")
-    left = count - -(-count // folds)
-    require(left >= 21, f"{count} points in {folds} folds: a cubic needs 21 to be fitted to, this leaves {left}")
+    require(count >= 24, f"{count} points: a cubic fitted to seven of eight folds needs 24")
     *shapes, measured = points_P4.T
     x = [values / values.max() for values in shapes]  # products of these up to degree 3: (points, 20)
     terms = [x[0] ** i * x[1] ** j * x[2] ** k for i in range(4) for j in range(4 - i) for k in range(4 - i - j)]
     terms = np.stack(terms, 1)
     predicted = {"capacity_model": np.zeros(count), "cubic": np.zeros(count)}
     whole = fit(points_P4)  # only a starting point: held-out points have no part in a fold's fit
-    for held in np.array_split(np.random.default_rng(0).permutation(count), folds):
+    for held in np.array_split(np.random.default_rng(0).permutation(count), 8):
         kept = np.setdiff1d(np.arange(count), held)
         law = fit(points_P4[kept], starts=1, near=whole)
         predicted["capacity_model"][held] = capacity(law, *(x[held] for x in shapes))
@@ -154,34 +131,26 @@ def left_out(points_P4: np.ndarray, folds: int = 8) -> dict[str, np.ndarray]:
     return predicted
 
 
-def overdispersed(epochs: Sequence[float]) -> bool:
-    """Whether the variance is above the mean, as a negative binomial's is."""
-    return float(np.var(epochs, ddof=1)) > float(np.mean(epochs))
+def by_moments(epochs: Sequence[float]) -> tuple[float, float] | None:
+    """(r, p) with the sample's mean and variance; None where the variance is not above the mean."""
+    mean, variance = float(np.mean(epochs)), float(np.var(epochs, ddof=1))
+    return (mean**2 / (variance - mean), mean / variance) if variance > mean else None
 
 
-def by_moments(epochs: Sequence[float]) -> tuple[float, float]:
-    """(r, p) with the sample's mean and variance. Raises ConfigError where the variance is not above the mean."""
-    values = np.asarray(epochs, dtype=float)
-    mean, variance = values.mean(), values.var(ddof=1)
-    require(overdispersed(values), f"variance {variance:.3g} ≤ mean {mean:.3g}: no negative binomial has that")
-    return float(mean**2 / (variance - mean)), float(mean / variance)
-
-
-def fit_epochs(
-    epochs: Sequence[int], bins: int = 10, unfinished: int = 0, limit: int | None = None
-) -> dict[str, float]:
+def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = None) -> dict[str, float]:
     """The negative binomial (``r``, ``p``) of maximum likelihood over runs that took ``epochs`` each, and its fit.
 
-    The chi-square test has ``bins`` intervals of about equal probability; two degrees of freedom go to r and p.
+    The chi-square test has ten intervals of about equal probability; two degrees of freedom go to r and p.
     ``unfinished`` runs took more than ``limit`` epochs: they enter the likelihood as that and are an interval of their
     own. Raises ConfigError where there is too little to fit, and for unfinished runs without a limit.
     """
     from scipy import optimize, stats
 
-    require(len(epochs) >= 5 * bins, f"{len(epochs)} runs: {bins} bins need {5 * bins} at least")
+    require(len(epochs) >= 50, f"{len(epochs)} runs: ten intervals need 50 at least")
     require(not unfinished or limit is not None, f"{unfinished} unfinished runs: after which epoch were they stopped?")
     values = np.asarray(epochs, dtype=float)
     start = by_moments(values)
+    require(start is not None, "the variance is not above the mean: no negative binomial has that")
 
     def minus_log_likelihood(x: np.ndarray) -> float:
         shape = np.exp(x[0]), 1 / (1 + np.exp(-x[1]))
@@ -195,14 +164,14 @@ def fit_epochs(
     law, runs = stats.nbinom(r, p), len(values) + unfinished
 
     within = float(law.cdf(limit)) if unfinished else 1.0
-    edges = np.unique(law.ppf(within * np.linspace(0, 1, bins + 1)[1:-1]))
+    edges = np.unique(law.ppf(within * np.linspace(0, 1, 11)[1:-1]))
     if (1 - within) * runs >= 1:  # fewer expected runs would make any that is there a huge square
         edges = np.unique([*edges, limit])
     expected = np.diff(np.concatenate([[0.0], law.cdf(edges), [1.0]])) * runs
     observed = np.bincount(np.searchsorted(edges, values), minlength=len(expected))
     observed[-1] += unfinished
     degrees = len(expected) - 3
-    require(degrees >= 1, f"bins = {bins}: too few different numbers of epochs to test a fit")
+    require(degrees >= 1, "too few different numbers of epochs to test a fit")
     chi_square = float(((observed - expected) ** 2 / expected).sum())
     mean = float(values.mean())
     return {
@@ -216,10 +185,3 @@ def fit_epochs(
         "mean": mean,
         "variance": float(values.var(ddof=1)),
     }
-
-
-def density(epochs: Sequence[int], r: float, p: float) -> np.ndarray:
-    """P(X = k) of the negative binomial at each number of epochs."""
-    from scipy import stats
-
-    return stats.nbinom.pmf(np.asarray(epochs), r, p)

@@ -31,11 +31,6 @@ NOTEBOOK = "12_compact_transformers"
 LABELS = ("positions", "format", "architecture", "arm", "seed")
 LEARNED = 0.05  # share of right sums at the trained length; below it, how far a scheme reaches is not measured
 BEYOND = 1.3  # times the trained length and more is beyond it
-# Schemes that tell where a token is, or how far two tokens are apart. A row of panels each.
-FAMILIES = {
-    "places": ("learned", "sinusoidal", "randomised", "coupled", "none"),
-    "distances": ("t5", "alibi", "kerple", "fire", "rope"),
-}
 
 # Claims, the labels that both sides of each share, and the label by which they differ, with both of its values.
 DECODERS = dict(format="padded", architecture="decoder")

@@ -13,17 +13,18 @@ Letters: R runs, K sequences of a library, S sequences of a batch, T tokens, D w
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 
-from entp_lib.experiments.studies import Study, at_least
+from entp_lib.experiments.studies import Study
 from entp_lib.tasks.base import generator_for
-from entp_lib.validation import check_types, from_dict, require
+from entp_lib.validation import check_intervals, check_types, from_dict, require
 from entp_papers.compact import laws
 
 Weights = dict[str, Tensor]
@@ -51,13 +52,10 @@ class MemoryConfig:
 
     def __post_init__(self):
         check_types(self)
-        at_least(1, width=self.width, n_heads=self.n_heads, head_width=self.head_width, n_layers=self.n_layers)
-        at_least(2, symbols=self.symbols)
-        require(self.length >= 2, f"length = {self.length}: must be at least 2, one token to predict from")
-        require(
-            self.attention_weights == "all" or self.n_heads == 1,
-            f"n_heads = {self.n_heads}: must be 1 where attention_weights is query_key",
-        )
+        sizes = dict.fromkeys(("width", "n_heads", "head_width", "n_layers"), "[1, inf)")
+        check_intervals(self, sizes | {"symbols": "[2, inf)", "length": "[2, inf)"})
+        one = self.attention_weights == "all" or self.n_heads == 1
+        require(one, f"n_heads = {self.n_heads}: must be 1 where attention_weights is query_key")
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,8 @@ class Schedule:
 
     def __post_init__(self):
         check_types(self)
-        at_least(1, epochs=self.epochs, batch_size=self.batch_size, count_every=self.count_every)
-        at_least(0, steps=self.steps, patience=self.patience)
-        require(self.rate > 0, f"rate = {self.rate}: must be above 0")
+        check_intervals(self, dict.fromkeys(("epochs", "batch_size", "count_every"), "[1, inf)"))
+        check_intervals(self, {"steps": "[0, inf)", "patience": "[0, inf)", "rate": "(0, inf)"})
 
     def passes(self, library: int) -> int:
         """Epochs over a library of so many sequences."""
@@ -88,42 +85,39 @@ class Schedule:
         return -(-self.steps // per_epoch) if self.steps else self.epochs
 
 
-def trained_weights(cfg: MemoryConfig, generator: torch.Generator) -> Weights:
-    """Attention and feed-forward weights, uniform within ±1/√(inputs), as PyTorch's linear layers begin; biases 0."""
+def initial_weights(cfg: MemoryConfig, generator: torch.Generator) -> tuple[Weights, Weights]:
+    """Attention and feed-forward weights, which are trained, and the frozen others.
+
+    The former are uniform within ±1/√(inputs), as PyTorch's linear layers begin, with biases 0; embedding and positions
+    N(0, 1), the output layer N(0, 1/D).
+    """
     D, H, K = cfg.width, cfg.n_heads, cfg.head_width
-    weights: Weights = {}
+    trained: Weights = {}
 
     def draw(*shape: int, inputs: int) -> Tensor:
         return (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(inputs)
 
     for layer in range(cfg.n_layers):
-        weights[f"{layer}.query"] = draw(H, D, K, inputs=D)
-        weights[f"{layer}.key"] = draw(H, D, K, inputs=D)
+        trained[f"{layer}.query"] = draw(H, D, K, inputs=D)
+        trained[f"{layer}.key"] = draw(H, D, K, inputs=D)
         if cfg.attention_weights == "all":
-            weights[f"{layer}.value"] = draw(H, D, K, inputs=D)
-            weights[f"{layer}.out"] = draw(H, K, D, inputs=H * K)
+            trained[f"{layer}.value"] = draw(H, D, K, inputs=D)
+            trained[f"{layer}.out"] = draw(H, K, D, inputs=H * K)
         if cfg.feed_forward == "trained":
-            weights[f"{layer}.up"] = draw(D, 4 * D, inputs=D)
-            weights[f"{layer}.up_bias"] = torch.zeros(4 * D)
-            weights[f"{layer}.down"] = draw(4 * D, D, inputs=4 * D)
-            weights[f"{layer}.down_bias"] = torch.zeros(D)
-    return weights
-
-
-def frozen_weights(cfg: MemoryConfig, generator: torch.Generator) -> Weights:
-    """Embedding and positions N(0, 1), output layer N(0, 1/D): never trained."""
-    return {
-        "embedding": torch.randn(cfg.symbols, cfg.width, generator=generator),
-        "positions": torch.randn(cfg.length - 1, cfg.width, generator=generator),
-        "output": torch.randn(cfg.width, cfg.symbols, generator=generator) / math.sqrt(cfg.width),
+            trained[f"{layer}.up"] = draw(D, 4 * D, inputs=D)
+            trained[f"{layer}.up_bias"] = torch.zeros(4 * D)
+            trained[f"{layer}.down"] = draw(4 * D, D, inputs=4 * D)
+            trained[f"{layer}.down_bias"] = torch.zeros(D)
+    return trained, {
+        "embedding": torch.randn(cfg.symbols, D, generator=generator),
+        "positions": torch.randn(cfg.length - 1, D, generator=generator),
+        "output": torch.randn(D, cfg.symbols, generator=generator) / math.sqrt(D),
     }
 
 
 def parameter_count(cfg: MemoryConfig) -> int:
     """Number of trained parameters."""
-    attention = cfg.n_heads * cfg.width * cfg.head_width * (4 if cfg.attention_weights == "all" else 2)
-    feed_forward = 8 * cfg.width**2 + 5 * cfg.width if cfg.feed_forward == "trained" else 0
-    return cfg.n_layers * (attention + feed_forward)
+    return sum(weight.numel() for weight in initial_weights(cfg, torch.Generator())[0].values())
 
 
 def last_logits(cfg: MemoryConfig, trained: Weights, frozen: Weights, tokens_ST: Tensor) -> Tensor:
@@ -163,8 +157,7 @@ def attend_all(cfg: MemoryConfig, trained: Weights, layer: int, z_STD: Tensor) -
 
     scores_SHTT = project("query") @ project("key").transpose(2, 3) * cfg.head_width**-0.5
     if cfg.architecture == "decoder":
-        length = z_STD.shape[1]
-        later_TT = torch.ones(length, length, dtype=torch.bool, device=z_STD.device).triu(1)
+        later_TT = torch.ones(scores_SHTT.shape[2:], dtype=torch.bool, device=z_STD.device).triu(1)
         scores_SHTT = scores_SHTT.masked_fill(later_TT, -math.inf)
     weights_SHTT = F.softmax(scores_SHTT, -1)
     if cfg.attention_weights == "query_key":
@@ -184,8 +177,7 @@ def feed_forward(cfg: MemoryConfig, trained: Weights, layer: int, x: Tensor) -> 
     return x + hidden @ trained[f"{layer}.down"] + trained[f"{layer}.down_bias"]
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Right sequences of each run at each count, the counts' epochs, each run's best count, when it ended (0: not)."""
 
     right_RC: Tensor
@@ -195,36 +187,25 @@ class Outcome:
     losses_RC: Tensor
 
 
-def random_library(cfg: MemoryConfig, sequences: int, seed: int) -> Tensor:
-    """(K, length) tokens, independent and uniform (§2.1.3); a smaller library is the first part of a larger one."""
-    require(sequences >= 1, f"library = {sequences}: must hold at least 1 sequence")
-    return torch.randint(cfg.symbols, (sequences, cfg.length), generator=generator_for("cpu", "library", seed))
+def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[int]) -> Outcome:
+    """Train one model per seed on a library of so many sequences, and count those whose last token it recalls.
 
-
-@torch.no_grad()
-def recalled(cfg: MemoryConfig, trained, frozen, libraries_RKT: Tensor, most: int = 4096) -> Tensor:
-    """Number of sequences of each library whose last token has the largest logit, (R,)."""
-    logits = vmap(lambda t, f, x: last_logits(cfg, t, f, x))
-    right_R = torch.zeros(len(libraries_RKT), dtype=torch.long)
-    for part_RST in libraries_RKT.split(most, dim=1):
-        right_R += (logits(trained, frozen, part_RST[..., :-1]).argmax(-1) == part_RST[..., -1]).sum(1)
-    return right_R
-
-
-def train(cfg: MemoryConfig, schedule: Schedule, libraries_RKT: Tensor, seeds: list[int]) -> Outcome:
-    """Train one model per library and seed and count the sequences whose last token it recalls.
-
-    The order of an epoch depends on the run's seed and the epoch alone. A run that has stopped improving keeps its
-    result while the others go on.
+    A library's tokens are independent and uniform (§2.1.3); a smaller one is the first part of a larger one. The order
+    of an epoch depends on the run's seed and the epoch alone. A run that has stopped improving keeps its result while
+    the others go on.
     """
+    require(library >= 1, f"library = {library}: must hold at least 1 sequence")
+    drawn = (generator_for("cpu", "library", seed) for seed in seeds)
+    shape = (library, cfg.length)
+    libraries_RKT = torch.stack([torch.randint(cfg.symbols, shape, generator=generator) for generator in drawn])
     generators = [generator_for("cpu", "memory", seed) for seed in seeds]
-    models = [(trained_weights(cfg, g), frozen_weights(cfg, g)) for g in generators]
+    models = [initial_weights(cfg, g) for g in generators]
     trained, frozen = ({name: torch.stack([m[i][name] for m in models]) for name in models[0][i]} for i in (0, 1))
     for weight in trained.values():
         weight.requires_grad_(True)
     optimizer = torch.optim.Adam(list(trained.values()), lr=schedule.rate)
     logits = vmap(lambda t, f, x: last_logits(cfg, t, f, x))
-    runs, library, _ = libraries_RKT.shape
+    runs = len(seeds)
     best_R, since_R, ended_R = torch.zeros(3, runs, dtype=torch.long)  # ended: 0 while a run goes on
     epochs, right, losses = [], [], []
     for epoch in range(1, schedule.passes(library) + 1):
@@ -241,7 +222,10 @@ def train(cfg: MemoryConfig, schedule: Schedule, libraries_RKT: Tensor, seeds: l
             total_R += loss_R.detach() * pick_RS.shape[1] / library
         if epoch % schedule.count_every and epoch < schedule.passes(library):
             continue
-        right_R = recalled(cfg, trained, frozen, libraries_RKT)
+        with torch.no_grad():
+            parts = libraries_RKT.split(4096, dim=1)
+            found = [logits(trained, frozen, part_RST[..., :-1]).argmax(-1) == part_RST[..., -1] for part_RST in parts]
+        right_R = torch.cat(found, 1).sum(1)
         epochs, right, losses = [*epochs, epoch], [*right, right_R], [*losses, total_R]
         going_R, better_R = ended_R == 0, right_R > best_R
         since_R = torch.where(better_R, 0, since_R + 1)
@@ -260,8 +244,7 @@ def train(cfg: MemoryConfig, schedule: Schedule, libraries_RKT: Tensor, seeds: l
 def run_all(cfg: MemoryConfig, schedule: Schedule, library: int, runs: int, seed: int) -> Outcome:
     """Train so many runs, each with a seed that no other ``seed`` gives. ConfigError for more than a thousand."""
     require(1 <= runs <= 1000, f"runs = {runs}: must be from 1 to 1000")
-    seeds = [1000 * seed + run for run in range(runs)]
-    return train(cfg, schedule, torch.stack([random_library(cfg, library, s) for s in seeds]), seeds)
+    return train(cfg, schedule, library, range(1000 * seed, 1000 * seed + runs))
 
 
 def capacity_study(
@@ -314,13 +297,8 @@ def largest_library_study(
         tried, right = [*tried, size], [*right, int(best_R.max())]
         if failed == FAILED_SIZES:
             break
-    metrics = {
-        "largest": largest_R.tolist(),
-        "best": int(largest_R.max()),
-        "parameters": parameter_count(cfg),
-        "bounded": failed == FAILED_SIZES,
-    }
-    return metrics, {"size": tried, "right": right}
+    metrics = {"largest": largest_R.tolist(), "best": int(largest_R.max()), "parameters": parameter_count(cfg)}
+    return metrics | {"bounded": failed == FAILED_SIZES}, {"size": tried, "right": right}
 
 
 def shatter_study(
@@ -336,12 +314,12 @@ def shatter_study(
     plan = from_dict(Schedule, {"until_all": True, "count_every": 1, **schedule}, "schedule.")
     outcome = run_all(cfg, plan, library, runs, seed)
     epochs = sorted(outcome.ended_R[outcome.ended_R > 0].tolist())
-    enough = len(epochs) >= 50 and laws.overdispersed(epochs)
+    moments = laws.by_moments(epochs) if len(epochs) >= 50 else None
     metrics = {
         "runs": runs,
         "unfinished": runs - len(epochs),
-        "fit": laws.fit_epochs(epochs) if enough else None,
-        "moments": list(laws.by_moments(epochs)) if enough else None,
+        "fit": laws.fit_epochs(epochs) if moments else None,
+        "moments": list(moments) if moments else None,
         "parameters": parameter_count(cfg),
         "mean_best": float(outcome.best_R.double().mean()),
         "limit": plan.passes(library),

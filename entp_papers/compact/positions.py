@@ -12,7 +12,6 @@ Letters: B batch, T tokens, N scored prefixes, D width, H heads, K head width, V
 """
 
 import math
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -50,8 +49,8 @@ class Scheme(nn.Module):
         """Queries or keys turned by their place."""
         return x_BHTK
 
-    def bias(self, length: int) -> Tensor | None:
-        """The term added to the scores, (H, T, T) by query and key, or None."""
+    def bias(self, distance_TT: Tensor) -> Tensor | None:
+        """The term added to the scores, (H, T, T) by query and key, from i - j in the model's type; or None."""
         return None
 
 
@@ -98,39 +97,20 @@ class T5(Scheme):
     def build(self):
         self.table = nn.Embedding(T5_BUCKETS, self.n_heads)
 
-    def bias(self, length):
-        return self.table(buckets(length, self.causal, self.table.weight.device)).permute(2, 0, 1)
+    def bias(self, distance_TT):
+        return self.table(self.buckets(distance_TT.long())).permute(2, 0, 1)
 
-
-@lru_cache
-def buckets(length: int, causal: bool, device: torch.device | None = None) -> Tensor:
-    """T5's bucket of each query and key, (T, T)."""
-    place = torch.arange(length, device=device)
-    back = place[:, None] - place
-    count, offset = T5_BUCKETS, torch.zeros_like(back)
-    if causal:
-        back = back.clamp_min(0)
-    else:
-        count //= 2
-        offset, back = (back < 0) * count, back.abs()
-    exact = count // 2
-    far = torch.log(back.clamp_min(1) / exact) / math.log(T5_FARTHEST / exact) * (count - exact)
-    return offset + torch.where(back < exact, back, (exact + far.long()).clamp_max(count - 1))
-
-
-@lru_cache
-def distances(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """|i - j|, (T, T)."""
-    place = torch.arange(length, device=device, dtype=dtype)
-    return (place[:, None] - place).abs()
-
-
-@lru_cache
-def rotations(length: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of RoPE's angles, (T, K / 2), for heads of width K = ``size``."""
-    rates = torch.exp(torch.arange(0, size, 2, device=device) * (-math.log(10_000) / size))
-    angles = (torch.arange(length, device=device)[:, None] * rates).to(dtype)
-    return angles.cos(), angles.sin()
+    def buckets(self, back_TT: Tensor) -> Tensor:
+        """The bucket of each distance, (T, T), backwards counted positive."""
+        count, offset = T5_BUCKETS, torch.zeros_like(back_TT)
+        if self.causal:
+            back_TT = back_TT.clamp_min(0)
+        else:
+            count //= 2
+            offset, back_TT = (back_TT < 0) * count, back_TT.abs()
+        exact = count // 2
+        far = torch.log(back_TT.clamp_min(1) / exact) / math.log(T5_FARTHEST / exact) * (count - exact)
+        return offset + torch.where(back_TT < exact, back_TT, (exact + far.long()).clamp_max(count - 1))
 
 
 class Alibi(Scheme):
@@ -139,8 +119,8 @@ class Alibi(Scheme):
     def build(self):
         self.register_buffer("slopes", torch.tensor(slopes(self.n_heads)), persistent=False)
 
-    def bias(self, length):
-        return -self.slopes[:, None, None] * distances(length, self.slopes.dtype, self.slopes.device)
+    def bias(self, distance_TT):
+        return -self.slopes[:, None, None] * distance_TT.abs()
 
 
 class Kerple(Scheme):
@@ -149,9 +129,9 @@ class Kerple(Scheme):
     def build(self):
         self.raw = nn.Parameter(torch.zeros(2, self.n_heads))  # softplus keeps them above 0
 
-    def bias(self, length):
+    def bias(self, distance_TT):
         r_1, r_2 = F.softplus(self.raw)[..., None, None]
-        return -r_1 * torch.log1p(r_2 * distances(length, self.raw.dtype, self.raw.device))
+        return -r_1 * torch.log1p(r_2 * distance_TT.abs())
 
 
 class Fire(Scheme):
@@ -166,11 +146,11 @@ class Fire(Scheme):
         self.raw_c = nn.Parameter(torch.tensor(0.1))
         self.raw_L = nn.Parameter(torch.tensor(float(self.longest) / 4))
 
-    def bias(self, length):
+    def bias(self, distance_TT):
         c, threshold = self.raw_c.abs() + 1e-6, self.raw_L.abs()
-        query = torch.arange(1, length + 1, device=self.raw_c.device, dtype=self.raw_c.dtype)[:, None]
-        far = torch.log1p(c * torch.maximum(query, threshold))
-        ratio_TT = torch.log1p(c * distances(length, self.raw_c.dtype, self.raw_c.device)) / far
+        query_T1 = distance_TT[:, :1] + 1
+        far = torch.log1p(c * torch.maximum(query_T1, threshold))
+        ratio_TT = torch.log1p(c * distance_TT.abs()) / far
         return self.out(F.relu(self.hidden(ratio_TT[..., None]))).permute(2, 0, 1)
 
 
@@ -183,7 +163,9 @@ class Rope(Scheme):
 
     def turn(self, x_BHTK):
         length, size = x_BHTK.shape[2:]
-        cos, sin = rotations(length, size, x_BHTK.dtype, x_BHTK.device)
+        rates = torch.exp(torch.arange(0, size, 2, device=x_BHTK.device) * (-math.log(10_000) / size))
+        angles_TK = (torch.arange(length, device=x_BHTK.device)[:, None] * rates).to(x_BHTK)
+        cos, sin = angles_TK.cos(), angles_TK.sin()
         even, odd = x_BHTK[..., ::2], x_BHTK[..., 1::2]
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
 
@@ -207,13 +189,6 @@ def random_ids(batch: int, length: int, longest: int, generator: torch.Generator
     top = RANDOM_RANGE * longest
     require(1 <= length <= top, f"{length} tokens: randomised ids go up to {top}")
     return torch.rand(batch, top, generator=generator).argsort(-1)[:, :length].sort(-1).values
-
-
-@lru_cache
-def causal_mask(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """0 where a query may look, -inf ahead of it, (T, T)."""
-    mask = torch.zeros(length, length, dtype=dtype, device=device)
-    return mask.masked_fill(torch.ones_like(mask, dtype=torch.bool).triu(1), -math.inf)
 
 
 class PositionedTransformer(nn.Module):
@@ -256,13 +231,14 @@ class PositionedTransformer(nn.Module):
             ids_BT = torch.arange(length, device=device).expand_as(tokens_BT)
         x = self.scheme.embed(self.embedding(tokens_BT), ids_BT)  # (B, T, D), of ENTP (N, T, D)
         rows_N, ends_N = scored_BT.nonzero(as_tuple=True)
+        place_T = torch.arange(length, device=device)
+        distance_TT = place_T[:, None] - place_T
         if self.causal:
-            mask = causal_mask(length, x.dtype, device)
-        else:
-            x = x[rows_N]
-            hidden_N11T = (torch.arange(length, device=device) > ends_N[:, None])[:, None, None]
-            mask = torch.zeros(hidden_N11T.shape, dtype=x.dtype, device=device).masked_fill(hidden_N11T, -math.inf)
-        bias_HTT = self.scheme.bias(length)
+            hidden = distance_TT < 0
+        else:  # (N, 1, 1, T)
+            x, hidden = x[rows_N], (place_T > ends_N[:, None])[:, None, None]
+        mask = torch.zeros(hidden.shape, dtype=x.dtype, device=device).masked_fill(hidden, -math.inf)
+        bias_HTT = self.scheme.bias(distance_TT.to(x.dtype))
         mask = mask if bias_HTT is None else mask + bias_HTT
         for block in self.blocks if self.causal else self.blocks[:-1]:
             q, k, v = self.project(block, x)

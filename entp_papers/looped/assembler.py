@@ -30,7 +30,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from entp_lib.validation import ConfigError
+from entp_lib.validation import ConfigError, require
 from entp_papers.looped.circuits import MOST_BITS, check_word
 from entp_papers.looped.subleq import MINUS_ONE, ZERO, Program
 
@@ -48,7 +48,11 @@ class AssemblyError(ConfigError):
 
 def assemble(text: str) -> Program:
     """The program that ``text`` describes. Raises AssemblyError, which names the line and what would be right."""
-    return Assembler().program(text)
+    assembler = Assembler()
+    try:
+        return assembler.program(text)
+    except ConfigError as error:
+        raise AssemblyError(f"line {assembler.line}: {error}") from None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -69,33 +73,28 @@ class Assembler:
         self.code: list[tuple[int, str, str, str]] = []  # line, a, b and c as written
         self.uses = 0  # of macros
 
-    def check(self, condition: bool, message: str) -> None:
-        """Raise AssemblyError about the current line unless ``condition`` holds."""
-        if not condition:
-            raise AssemblyError(f"line {self.line}: {message}")
-
     def program(self, text: str) -> Program:
         """Declarations and macros first, then the statements, then places for names."""
         macro, statements = "", []
         for number, line in enumerate(text.splitlines(), 1):
             line = re.sub(r"(^|\s)#(\s.*)?$", "", line.rstrip()).strip()
-            word = line.split()[0] if line else ""
-            if not word:
-                continue
-            if macro:
-                if word == "end":
-                    macro = ""
-                else:
-                    self.macros[macro][1].append((number, line))
-                continue
-            self.line = number
-            if word == "macro":
-                macro = self.declare_macro(line)
+            word, *names = line.split() or [""]
+            if macro and word == "end":
+                macro = ""
+            elif macro and word:
+                self.macros[macro][1].append((number, line))
+            elif word == "macro":
+                self.line, macro = number, names[0] if names else ""
+                right = bool(names) and all(NAME.fullmatch(n) for n in names)
+                require(right, f"{line!r} is not understood: macro name parameter parameter …")
+                require(macro not in (*OPERANDS, *self.macros), f"{macro!r} exists already")
+                self.macros[macro] = (names[1:], [])
             elif word in ("cell", "const", "bits"):
+                self.line = number
                 self.declare(line)
-            else:
+            elif word:
                 statements.append((number, line))
-        self.check(not macro, f"macro {macro!r} has no end")
+        require(not macro, f"macro {macro!r} has no end")
         for self.line, line in statements:
             self.read(line, {}, 0)
         return self.link()
@@ -108,57 +107,42 @@ class Assembler:
             return int(text, 0)
         except ValueError:
             hint = did_you_mean(text, self.constants)
-            raise AssemblyError(f"line {self.line}: {text!r} is neither a number nor a constant{hint}") from None
+            raise ConfigError(f"{text!r} is neither a number nor a constant{hint}") from None
 
     def declare(self, text: str) -> None:
         """``bits``, ``cell`` and ``const``."""
         if match := CONST.fullmatch(text):
-            self.name_is_free(match[1])
+            require(match[1] not in (*self.cells, *self.constants), f"{match[1]!r} exists already")
             self.constants[match[1]] = self.number(match[2])
         elif match := CELL.fullmatch(text):
             name, size, values = match.groups()
             count = self.number(size) if size else 1
             given = [self.number(v) for v in re.split(r"[\s,]+", values)] if values else []
             right = count >= 1 and len(given) in (0, count)
-            self.check(right, f"{name} has {count} cells and {len(given)} values: give all of them or none")
+            require(right, f"{name} has {count} cells and {len(given)} values: give all of them or none")
             for i, value in enumerate(given or [0] * count):
                 cell = f"{name}[{i}]" if size else name
-                self.name_is_free(cell)
+                require(cell not in (*self.cells, *self.constants), f"{cell!r} exists already")
                 self.new_cell(cell, value)
         elif match := BITS.fullmatch(text):
             self.bits = self.number(match[1])
-            self.check(2 <= self.bits <= MOST_BITS, f"bits {self.bits}: must be from 2 to {MOST_BITS}")
-            self.check(len(self.memory) == 2, "bits must come before the first cell")
+            require(2 <= self.bits <= MOST_BITS, f"bits {self.bits}: must be from 2 to {MOST_BITS}")
+            require(len(self.memory) == 2, "bits must come before the first cell")
         else:
-            self.check(False, f"{text!r} is not understood: cell name = value, const NAME = number, or bits N")
-
-    def name_is_free(self, name: str) -> None:
-        self.check(name not in self.cells and name not in self.constants, f"{name!r} exists already")
+            raise ConfigError(f"{text!r} is not understood: cell name = value, const NAME = number, or bits N")
 
     def new_cell(self, name: str, value: int) -> int:
         """The place of one cell more, with its initial value."""
-        try:
-            check_word(f"line {self.line}: {name}", value, self.bits)
-        except ConfigError as error:
-            raise AssemblyError(str(error)) from None
+        check_word(name, value, self.bits)
         self.cells[name] = len(self.memory)
         self.memory.append(value)
         return self.cells[name]
-
-    def declare_macro(self, text: str) -> str:
-        """The macro's name, its body still empty."""
-        _, *names = text.split()
-        right = names and all(NAME.fullmatch(n) for n in names)
-        self.check(bool(right), f"{text!r} is not understood: macro name parameter parameter …")
-        self.check(names[0] not in (*OPERANDS, *self.macros), f"{names[0]!r} exists already")
-        self.macros[names[0]] = (names[1:], [])
-        return names[0]
 
     def read(self, text: str, given: dict[str, str], depth: int) -> None:
         """Labels, commands and uses of macros; ``given`` replaces a macro's parameters and local labels."""
         while match := re.match(r"(@?[A-Za-z_]\w*)\s*:\s*", text):
             label = given.get(match[1], match[1])
-            self.check(label not in self.labels, f"label {label!r} exists already")
+            require(label not in self.labels, f"label {label!r} exists already")
             self.labels[label] = len(self.code)
             text = text[match.end() :]
         if not text:
@@ -167,19 +151,19 @@ class Assembler:
         operands = [given.get(o, o) for o in operands]
         known = (*OPERANDS, *self.macros)
         hint = did_you_mean(word, (*known, "cell", "const", "bits", "macro"))
-        self.check(word in known, f"unknown command {word!r}{hint}")
+        require(word in known, f"unknown command {word!r}{hint}")
         takes = OPERANDS[word] if word in OPERANDS else (len(self.macros[word][0]),)
         said = f"{word} takes {' or '.join(map(str, takes))} operands, {len(operands)} are given"
-        self.check(len(operands) in takes, said)
+        require(len(operands) in takes, said)
         if word == "subleq":
-            a, b, c = operands if len(operands) == 3 else (*operands, "next")
+            a, b, c = (*operands, "next")[:3]
             self.code.append((self.line, a, b, c))
         elif word == "clear":
             self.code.append((self.line, operands[0], operands[0], "next"))
         elif word in OPERANDS:  # goto, halt
             self.code.append((self.line, "ZERO", "MINUS_ONE", operands[0] if operands else "halt"))
         else:
-            self.check(depth < DEEPEST, f"macro {word!r} uses macros more than {DEEPEST} deep: does it use itself?")
+            require(depth < DEEPEST, f"macro {word!r} uses macros more than {DEEPEST} deep: does it use itself?")
             self.uses += 1
             parameters, body = self.macros[word]
             inner = dict(zip(parameters, operands, strict=True))
@@ -193,14 +177,14 @@ class Assembler:
         last, code = len(self.code), []
         for i, (line, a, b, c) in enumerate(self.code):
             self.line = line
-            self.check(not b.startswith("#"), f"{b} is a constant and cannot be written to: name a cell")
+            require(not b.startswith("#"), f"{b} is a constant and cannot be written to: name a cell")
             target = {"next": i + 1, "halt": last}.get(c, self.labels.get(c))
-            self.check(target is not None, f"unknown label {c!r}{did_you_mean(c, self.labels)}")
-            code.append((self.cell(a), self.cell(b), target))
-        try:
-            return Program(self.bits, tuple(self.memory), (*code, (ZERO, MINUS_ONE, last)), self.cells)
-        except ConfigError as error:
-            raise AssemblyError(str(error)) from None
+            require(target is not None, f"unknown label {c!r}{did_you_mean(c, self.labels)}")
+            read, changed = self.cell(a), self.cell(b)
+            harmless = read == ZERO and changed <= MINUS_ONE
+            require(changed > MINUS_ONE or harmless, f"{b} must keep its value: name another cell to write to")
+            code.append((read, changed, target))
+        return Program(self.bits, tuple(self.memory), (*code, (ZERO, MINUS_ONE, last)), self.cells)
 
     def cell(self, name: str) -> int:
         """A cell by name, list[index] with a constant index, or #number, for which a cell is made on first use."""
@@ -211,6 +195,6 @@ class Assembler:
             name = f"{match[1]}[{self.number(match[2])}]"
             size = sum(c.startswith(f"{match[1]}[") for c in self.cells)
             inside = name in self.cells or not size
-            self.check(inside, f"{name} is out of range, {match[1]} has {size} cells, 0 to {size - 1}")
-        self.check(name in self.cells, f"unknown cell {name!r}{did_you_mean(name, self.cells)}")
+            require(inside, f"{name} is out of range, {match[1]} has {size} cells, 0 to {size - 1}")
+        require(name in self.cells, f"unknown cell {name!r}{did_you_mean(name, self.cells)}")
         return self.cells[name]

@@ -1,10 +1,7 @@
 """Integers as ±1 bits and circuits on them: adders (Lemma 1), flags, branches, copies, error correction.
 
 Pointers (§4.1) and two's complement words (§5.1) have their least significant bit first. Every circuit writes ReLU
-units into a ``LayerPlan`` and leaves a token alone whose rows, and whose scratchpad bit, are 0. ``Copying`` and
-``transposer`` are lemmas as Transformers of one layer.
-
-Letters: B batch, T tokens, D width, d length of vectors or size of matrices, L pointer bits.
+units into a ``LayerPlan`` and leaves a token alone whose rows, and whose scratchpad bit, are 0.
 """
 
 import math
@@ -13,9 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from entp_lib.validation import one_of, require
-from entp_papers.looped.layers import Stack
-from entp_papers.looped.weights import LayerPlan, Rows, paired, same
+from entp_lib.validation import require
+from entp_papers.looped.layers import LayerPlan, Rows
 
 Word = Sequence[int]  # coordinates of bits
 MOST_BITS = 20  # an adder's sums stay below 2^(bits + 2), its gates below 2^(bits + 3): exact in fp32
@@ -95,10 +91,7 @@ def flag_of_word(plan: LayerPlan, flag: int, word: Word, printed: bool = False) 
 
 
 def flag_of_number(plan: LayerPlan, flag: int, number: int, where: int) -> None:
-    """Add to ``flag`` whether an integer is at most 0 (eq. 3), in tokens with ``where`` = 1:
-
-    flag = 1 - relu(x) + relu(x - 1).
-    """
+    """Add 1 - relu(x) + relu(x - 1) to ``flag``: whether an integer is at most 0 (eq. 3), where ``where`` = 1."""
     plan.unit({where: 1.0}, {flag: 1.0})
     plan.unit({number: 1.0}, {flag: -1.0})
     plan.unit({number: 1.0}, {flag: 1.0}, -1.0)
@@ -158,73 +151,3 @@ def copy_to_memory(
         for sign in (1.0, -1.0):
             plan.unit({scratchpad: -bound, b: 2 * sign, t: -2 * sign}, {t: 1.0 if printed else sign})
     plan.clear(blend)
-
-
-class Copying(Stack):
-    """One layer that copies a vector of length d between the scratchpad, token 0, and the token that it points to.
-
-    Lemma 2 is ``operation`` "read", Lemma 3 "write". ``bound`` is the lemmas' C: above twice the largest difference of
-    two values. ``error`` is the ε of λ = ln(n³ / ε). ``printed`` takes Lemma 3's formula as printed.
-    """
-
-    def __init__(self, operation: str, tokens: int, d: int, bound: float, error: float = 1e-3, printed: bool = False):
-        one_of("operation", operation, ("read", "write"))
-        require(tokens >= 2, f"tokens = {tokens}: must be at least 2, the scratchpad and one more")
-        L = pointer_bits(tokens)
-        rows = Rows(memory=d, held=d, pointer=L, position=L, new=d, scratchpad=1)
-        plan, (bit,) = LayerPlan(operation), rows["scratchpad"]
-        match = [(terms, terms) for terms in same(rows["pointer"], rows["position"])]
-        values = zip(same(rows["memory"], rows["held"]), same(rows["new"]), strict=True)
-        plan.head(match, list(values), temperature(tokens, error))
-        if operation == "read":
-            copy_to_scratchpad(plan, rows["held"], rows["new"], bit, bound)
-        else:
-            copy_to_memory(plan, rows["memory"], rows["new"], bit, bound, printed)
-        super().__init__([plan.build(rows.width)], rows.width)
-        self.rows, self.tokens, self.operation = rows, tokens, operation
-
-    def encode(self, memory_BTd: Tensor, held_Bd: Tensor, pointers_B: Tensor) -> Tensor:
-        """State (B, T, D) of the vectors of all tokens but the first, and of the scratchpad's vectors and pointers."""
-        rows, L = self.rows, pointer_bits(self.tokens)
-        x_BTD = torch.zeros(len(held_Bd), self.tokens, self.width, dtype=torch.float64)
-        x_BTD[:, 1:, rows.slice("memory")] = memory_BTd[:, 1:]
-        x_BTD[:, 0, rows.slice("held")] = held_Bd
-        x_BTD[:, 0, rows.slice("pointer")] = to_bits(pointers_B, L)
-        x_BTD[:, 1:, rows.slice("position")] = to_bits(torch.arange(1, self.tokens), L)
-        x_BTD[:, 0, rows.slice("scratchpad")] = 1.0
-        return x_BTD
-
-    def expected(self, x_BTD: Tensor, pointers_B: Tensor) -> Tensor:
-        """The state that the operation should leave behind."""
-        after, batch = x_BTD.clone(), torch.arange(len(x_BTD))
-        memory, held = self.rows.slice("memory"), self.rows.slice("held")
-        if self.operation == "read":
-            after[:, 0, held] = x_BTD[batch, pointers_B, memory]
-        else:
-            after[batch, pointers_B, memory] = x_BTD[:, 0, held]
-        return after
-
-
-def transposer(d: int, error: float = 1e-9) -> tuple[Stack, Rows]:
-    """One layer with one head that transposes d × d matrices of one entry per token (§8's example of 30 × 30).
-
-    Every token holds two codes: its own place, and the place that it takes its entry from. The paper counts a value and
-    two codes, 2 · 10 + 1 = 21 rows; ours has one more, for the entry that is read.
-    """
-    L, plan = pointer_bits(d * d), LayerPlan("take the entry of the token that the second code names")
-    rows = Rows(value=1, taken=1, own=L, source=L)
-    match = paired(rows["source"], rows["own"])
-    plan.head(match, paired(rows["value"], rows["taken"]), temperature(d * d, error))
-    return Stack([plan.build(rows.width)], rows.width), rows
-
-
-def transpose(a_Bdd: Tensor) -> Tensor:
-    """A^T (B, d, d) by the one-layer Transformer."""
-    B, d, _ = a_Bdd.shape
-    stack, rows = transposer(d)
-    L, own = pointer_bits(d * d), torch.arange(d * d)
-    x_BTD = torch.zeros(B, d * d, rows.width, dtype=torch.float64)
-    x_BTD[..., rows["value"][0]] = a_Bdd.flatten(1).double()
-    x_BTD[..., rows.slice("own")] = to_bits(own, L)
-    x_BTD[..., rows.slice("source")] = to_bits(own % d * d + own // d, L)
-    return stack(x_BTD)[..., rows["taken"][0]].view(B, d, d)

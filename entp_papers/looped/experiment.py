@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.measurements import Check
-from entp_lib.experiments.studies import by_study, checker, of_study, plan_studies
+from entp_lib.experiments.studies import by_study, checker, frame, of_study, plan_studies
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures
-from entp_papers.looped.studies import slope
 
 WIDEST = 8  # of a block, in d + 1: taken as of order d
 MACHINES = {
@@ -19,8 +19,6 @@ MACHINES = {
     "SGD": "SGD (Lemma 15)",
     "calculator": "calculator (Theorem 4), m = 100",
 }
-
-
 HALVES = [round(10 ** (-k / 2), 15) for k in range(2, 25)]  # two values of δ per power of 10
 
 TIERS: dict[str, dict[str, dict]] = {
@@ -85,14 +83,9 @@ TIERS: dict[str, dict[str, dict]] = {
 }
 
 
-def frame(record: Record) -> pd.DataFrame:
-    """A study's curves, a row per case."""
-    return pd.DataFrame(record.curves)
-
-
 def program_table(records: Sequence[Record]) -> pd.DataFrame:
     """Programs and passes compared with the interpreter, and how many were wrong, by program and precision."""
-    drawn, library = frame(of_study(records, "random_programs")), frame(of_study(records, "library"))
+    drawn, library = frame(records, "random_programs"), frame(records, "library")
     names = [f"random, {b} bits, {n} tokens" for b, n in zip(drawn["bits"], drawn["tokens"], strict=True)]
     columns = ["program", "precision", "programs", "passes", "wrong", "deviation"]
     return pd.concat([drawn.assign(program=names)[columns], library[columns]], ignore_index=True)
@@ -119,10 +112,7 @@ def errata_table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def fits(built: dict, layers: int, **most: int) -> bool:
-    """Whether a machine has no more layers than that, and no more heads than its blocks together (Theorem 2).
-
-    ``most``: how many heads a block may have, by its function.
-    """
+    """Whether a machine has so few layers, no more heads than its blocks together (Theorem 2), and its blocks these."""
     blocks = built["blocks"]
     within = built["layers"] <= layers and built["heads"] <= sum(blocks.values())
     return within and all(blocks[name] <= heads for name, heads in most.items())
@@ -154,7 +144,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     corrected = circuits and exact and never_fails("corrected", "E1", "E4")
     words = "1 - N in equation 4; the -1 of p_next only where the scratchpad bit is"
     check("LT-4.3", "circuits errata", never_fails("printed", "E1", "E4"), corrected, words)
-    size, widths = machines["SUBLEQ"], frame(of_study(records, "sizes"))
+    size, widths = machines["SUBLEQ"], frame(records, "sizes")
     small = size["layers"] <= 9 and size["heads"] <= 2
     small = small and (widths["width"] - 12 * widths["pointer"]).nunique() == 1  # all but 12 L is the same for all n
     check("LT-4", "random_programs library drift sizes", exact and found["drift"]["wrong"] == 0 and small)
@@ -166,7 +156,7 @@ def measure(records: Sequence[Record]) -> list[Check]:
     check("LT-5.2", "restricted", found["restricted"]["wrong"] == 0)
 
     # matrices: blocks that keep their contract, with so many layers, one head and a width of order d
-    contract = frame(of_study(records, "contract"))
+    contract = frame(records, "contract")
     contract["width"] /= contract["d"] + 1
     contract = contract.groupby("block")[["layers", "heads", "error", "width", "previous", "padding"]].max()
 
@@ -200,9 +190,10 @@ def measure(records: Sequence[Record]) -> list[Check]:
     few, remark = machines["calculator"]["blocks"], "with m + 1 heads, one for the constant"
     check("LT-C4", "sigmoids sizes", inverses and few["inv"] <= 101, remark=remark)
     check("LT-C5", "sigmoids sizes", roots and few["sqrt"] <= 101, remark=remark)
-    errors = frame(of_study(records, "calculator")).groupby("operation")
+    errors = frame(records, "calculator").groupby("operation")
     # on its own an inverse errs as 1/√m at most, a root as 1/m
-    inv, sqrt = (slope(errors.get_group(name).to_dict("records"), "m") for name in ("inv", "sqrt"))
+    by_terms = (np.log(errors.get_group(name)[["m", "error"]].to_numpy()) for name in ("inv", "sqrt"))
+    inv, sqrt = (float(np.polyfit(*values.T, 1)[0]) for values in by_terms)
     alone = reaches(-0.5, inv) and reaches(-0.9, sqrt)
     holds = found["calculator"]["within_root_m"] and alone and fits(machines["calculator"], 12, inv=101, sqrt=101)
     check("LT-T4", "calculator sizes", holds, remark="with m + 1 heads for each of 1/x and √x")

@@ -1,4 +1,4 @@
-"""The Transformer layer of *Looped Transformers as Programmable Computers* (eq. 1), and stacks that run in a loop.
+"""The layer of *Looped Transformers as Programmable Computers* (eq. 1), and layers whose weights are written by name.
 
     Attn(X) = X + Σ_h V_h X softmax(λ_h X^T K_h^T Q_h X)          (1a)
     f(X)    = Attn(X) + W_2 relu(W_1 Attn(X) + b_1) + b_2         (1b)
@@ -6,20 +6,27 @@
 No LayerNorm, no 1/√width, no causal mask: an encoder. The paper writes a token as a column of X, here it is a row of
 x_BTD. V_h has the rank of the values that a head copies and is stored as two factors, ``value`` and ``out``.
 
-Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, P scratchpad tokens.
+``Rows`` names the coordinates of a token (the paper's rows of X), ``Terms`` is a linear function of a token or a
+direction in its state: weights by coordinate. All that is added is linear or a ReLU of something linear, so a value is
+moved as relu(x) - relu(-x), and moved on a condition as relu(x + G (open - 1)) - relu(-x + G (open - 1)): with ``open``
+= 1 this is x up to the rounding of G, with 0 it is 0 as long as |x| <= G.
+
+Letters: B batch, T tokens, D width, H heads, K key width, V value width, F hidden units, R tokens
+but the first.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
 from numpy import ndarray
 from torch import Tensor, nn
 
-from entp_lib.validation import one_of
+from entp_lib.validation import one_of, require
 
 PATTERNS = ("full", "causal", "restricted")
+Terms = dict[int, float]
 
 
 class Attention(nn.Module):
@@ -39,44 +46,39 @@ class Attention(nn.Module):
 
     def queries_and_keys(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
         """Both (B, H, T, K)."""
-        B, T, _ = x_BTD.shape
-        q_BHTK = self.query(x_BTD).view(B, T, self.heads, -1).transpose(1, 2)
-        k_BHTK = self.key(x_BTD).view(B, T, self.heads, -1).transpose(1, 2)
-        return q_BHTK, k_BHTK
+        return tuple(m(x_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in (self.query, self.key))
 
     def weights(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         """Attention weights (B, H, T, T), query by key; every row sums to 1."""
         q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
         s_BHTT = q_BHTK @ k_BHTK.transpose(-1, -2) * self.temperature_H.view(-1, 1, 1)
         if pattern == "causal":
-            T = x_BTD.shape[1]
-            s_BHTT = s_BHTT.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf)
+            s_BHTT = s_BHTT.masked_fill(torch.ones(s_BHTT.shape[2:], dtype=torch.bool).triu(1), -torch.inf)
         return s_BHTT.softmax(-1)
 
-    def forward(self, x_BTD: Tensor, pattern: str = "full", scratchpad: int = 1) -> Tensor:
+    def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         """x + attention. ``restricted`` is linear in T: see ``attend_restricted``."""
         one_of("pattern", pattern, PATTERNS)
-        B, T, _ = x_BTD.shape
-        v_BHTV = self.value(x_BTD).view(B, T, self.heads, -1).transpose(1, 2)
+        v_BHTV = self.value(x_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         if pattern == "restricted":
-            read_BHTV = self.attend_restricted(x_BTD, v_BHTV, scratchpad)
+            read_BHTV = self.attend_restricted(x_BTD, v_BHTV)
         else:
             read_BHTV = self.weights(x_BTD, pattern) @ v_BHTV
-        return x_BTD + self.out(read_BHTV.transpose(1, 2).reshape(B, T, -1))
+        return x_BTD + self.out(read_BHTV.transpose(1, 2).flatten(2))
 
-    def attend_restricted(self, x_BTD: Tensor, v_BHTV: Tensor, P: int) -> Tensor:
-        """Attention where the first P tokens see all and any other token sees itself and the first P (§5.2).
+    def attend_restricted(self, x_BTD: Tensor, v_BHTV: Tensor) -> Tensor:
+        """Attention where the scratchpad, token 0, sees all and any other token sees itself and the scratchpad (§5.2).
 
         λ is applied to finished scores: sums of ±1 are exact, and ties must stay ties.
         """
         q_BHTK, k_BHTK = self.queries_and_keys(x_BTD)
         heat_H11 = self.temperature_H.view(-1, 1, 1)
-        top_BHPV = (q_BHTK[:, :, :P] @ k_BHTK.transpose(-1, -2) * heat_H11).softmax(-1) @ v_BHTV
-        own_BHR1 = (q_BHTK[:, :, P:] * k_BHTK[:, :, P:]).sum(-1, keepdim=True)
-        to_scratchpad_BHRP = q_BHTK[:, :, P:] @ k_BHTK[:, :, :P].transpose(-1, -2)
-        weights = (torch.cat([to_scratchpad_BHRP, own_BHR1], -1) * heat_H11).softmax(-1)
-        rest_BHRV = weights[..., :P] @ v_BHTV[:, :, :P] + weights[..., P:] * v_BHTV[:, :, P:]
-        return torch.cat([top_BHPV, rest_BHRV], 2)
+        top_BH1V = (q_BHTK[:, :, :1] @ k_BHTK.transpose(-1, -2) * heat_H11).softmax(-1) @ v_BHTV
+        own_BHR1 = (q_BHTK[:, :, 1:] * k_BHTK[:, :, 1:]).sum(-1, keepdim=True)
+        to_scratchpad_BHR1 = q_BHTK[:, :, 1:] @ k_BHTK[:, :, :1].transpose(-1, -2)
+        weights = (torch.cat([to_scratchpad_BHR1, own_BHR1], -1) * heat_H11).softmax(-1)
+        rest_BHRV = weights[..., :1] @ v_BHTV[:, :, :1] + weights[..., 1:] * v_BHTV[:, :, 1:]
+        return torch.cat([top_BH1V, rest_BHRV], 2)
 
 
 class FeedForward(nn.Module):
@@ -137,34 +139,30 @@ class Layer(nn.Module):
         super().__init__()
         self.attention, self.feed_forward, self.purpose = attention, feed_forward, purpose
 
-    def forward(self, x_BTD: Tensor, pattern: str = "full", scratchpad: int = 1) -> Tensor:
+    def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         if self.attention is not None:
-            x_BTD = self.attention(x_BTD, pattern, scratchpad)
+            x_BTD = self.attention(x_BTD, pattern)
         return x_BTD if self.feed_forward is None else self.feed_forward(x_BTD)
 
 
 class Stack(nn.Module):
-    """Layers one after the other; one call is one pass of the loop.
+    """Layers one after the other; one call is one pass of the loop. ``width``: coordinates of a token."""
 
-    ``scratchpad`` is the number of its tokens, which come first. ``width`` is the number of coordinates of a token.
-    """
-
-    def __init__(self, layers: list[Layer], width: int, scratchpad: int = 1):
+    def __init__(self, layers: list[Layer], width: int):
         super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.width, self.scratchpad = width, scratchpad
+        self.layers, self.width = nn.ModuleList(layers), width
         self.requires_grad_(False)
 
     def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         for layer in self.layers:
-            x_BTD = layer(x_BTD, pattern, self.scratchpad)
+            x_BTD = layer(x_BTD, pattern)
         return x_BTD
 
     def sparse(self) -> "Stack":
         """The same function with every ``FeedForward`` as a ``SparseFeedForward``; attention is shared."""
         halves = [(m.attention, m.feed_forward, m.purpose) for m in self.layers]
         thin = [Layer(a, None if ff is None else SparseFeedForward(ff), purpose) for a, ff, purpose in halves]
-        return Stack(thin, self.width, self.scratchpad)
+        return Stack(thin, self.width)
 
     def size(self) -> dict[str, int]:
         """Layers, heads (of the layer that has most), width, hidden units and weights, counted."""
@@ -183,6 +181,131 @@ class Stack(nn.Module):
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
+
+
+class Rows:
+    """Names of coordinates, in the order in which they were added; ``sizes`` are the first ones."""
+
+    def __init__(self, **sizes: int):
+        self.places: dict[str, range] = {}
+        self.width = 0
+        self.add(**sizes)
+
+    def add(self, **sizes: int) -> list[range]:
+        """The next coordinates, so many under each name. Raises ConfigError for a name that is taken."""
+        for name, size in sizes.items():
+            require(name not in self.places, f"rows {name!r} exist already")
+            self.places[name] = range(self.width, self.width + size)
+            self.width += size
+        return [self.places[name] for name in sizes]
+
+    def __getitem__(self, name: str) -> range:
+        return self.places[name]
+
+    def slice(self, name: str) -> slice:
+        """The coordinates of a name, as an index of the last axis of a state."""
+        return slice(self.places[name].start, self.places[name].stop)
+
+
+def same(*rows: Iterable[int]) -> list[Terms]:
+    """One Terms per place, each the sum of the rows at that place: ``same(a, b)[i]`` is a_i + b_i."""
+    return [dict.fromkeys(places, 1.0) for places in zip(*rows, strict=True)]
+
+
+def paired(first: Iterable[int], second: Iterable[int], weight: float = 1.0) -> list[tuple[Terms, Terms]]:
+    """(weight · first_i, second_i) by place: queries with their keys, or values with their targets."""
+    return [({x: weight}, {y: 1.0}) for x, y in zip(first, second, strict=True)]
+
+
+class LayerPlan:
+    """One layer while it is being written; ``build`` makes the matrices.
+
+    ``heads`` has (scores, values, temperature) and ``units`` (source, bias, target).
+    """
+
+    def __init__(self, purpose: str):
+        self.purpose = purpose
+        self.heads: list[tuple[list[tuple[Terms, Terms]], list[tuple[Terms, Terms]], float]] = []
+        self.units: list[tuple[Terms, float, Terms]] = []
+        self.constant: Terms = {}
+
+    def head(self, scores: list[tuple[Terms, Terms]], values: list[tuple[Terms, Terms]], temperature: float) -> None:
+        """A head: Σ query · key are its scores before λ; each (value, target) adds the mean of value to target."""
+        self.heads.append((scores, values, temperature))
+
+    def unit(self, source: Terms, target: Terms, bias: float = 0.0) -> None:
+        """Add relu(source + bias) times ``target``."""
+        self.units.append((source, bias, target))
+
+    def add(self, source: Terms, target: Terms) -> None:
+        """Add the linear ``source`` times ``target``."""
+        self.unit(source, target)
+        self.unit({i: -w for i, w in source.items()}, {i: -w for i, w in target.items()})
+
+    def scale(self, rows: Iterable[int], factor: float) -> None:
+        """Multiply each of the rows."""
+        for i in rows:
+            self.add({i: 1.0}, {i: factor - 1})
+
+    def clear(self, rows: Iterable[int]) -> None:
+        """Set each of the rows to 0."""
+        self.scale(rows, 0.0)
+
+    def add_where(self, source: Terms, target: Terms, gates: Sequence[int], bound: float) -> None:
+        """Add ``source`` times ``target`` where every gate is 1; 0 where one is 0, if |source| <= ``bound``."""
+        for sign in (1.0, -1.0):
+            terms = {i: sign * w for i, w in source.items()}
+            for i in dict.fromkeys(gates):
+                terms[i] = terms.get(i, 0.0) + bound
+            self.unit(terms, {i: sign * w for i, w in target.items()}, -bound * len(gates))
+
+    def step(self, source: Terms, target: Terms, bias: float = 0.0) -> None:
+        """Add ``target`` where the integer source + bias is at least 0."""
+        self.unit(source, target, bias + 1.0)
+        self.unit(source, {i: -w for i, w in target.items()}, bias)
+
+    def build(self, width: int, dtype: torch.dtype = torch.float64) -> Layer:
+        """The layer's matrices, zero where nothing was written; either half is None where nothing was."""
+        attention = feed_forward = None
+        if self.heads:
+            key_width = max(len(scores) for scores, _, _ in self.heads)
+            value_width = max(len(values) for _, values, _ in self.heads)
+            attention = zeroed(Attention(width, len(self.heads), key_width, value_width), dtype)
+            for h, (scores, values, temperature) in enumerate(self.heads):
+                attention.temperature_H[h] = temperature
+                for k, (query, key) in enumerate(scores, h * key_width):
+                    put(attention.query.weight[k], query)
+                    put(attention.key.weight[k], key)
+                for v, (value, target) in enumerate(values, h * value_width):
+                    put(attention.value.weight[v], value)
+                    put(attention.out.weight[:, v], target)
+        if self.units or self.constant:
+            feed_forward = zeroed(FeedForward(width, len(self.units)), dtype)
+            for f, (source, bias, target) in enumerate(self.units):
+                put(feed_forward.fc_in.weight[f], source)
+                feed_forward.fc_in.bias[f] = bias
+                put(feed_forward.fc_out.weight[:, f], target)
+            put(feed_forward.fc_out.bias, self.constant)
+        return Layer(attention, feed_forward, self.purpose)
+
+    def on(self, *parts: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """The feed-forward half on tokens (..., D) whose coordinates are given part by part."""
+        x = torch.cat([part.to(dtype) for part in parts], -1)
+        return self.build(x.shape[-1], dtype).feed_forward(x)
+
+
+def put(vector: Tensor, terms: Terms) -> None:
+    """Write the weights of ``terms`` into a vector over coordinates."""
+    if terms:
+        vector[list(terms)] = torch.tensor(list(terms.values()), dtype=vector.dtype)
+
+
+def zeroed(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The module in ``dtype`` with weights of 0 that ask for no gradient."""
+    module = module.to(dtype).requires_grad_(False)
+    for p in module.parameters():
+        p.zero_()
+    return module
 
 
 def transcribe(stack: Stack) -> Callable[[ndarray], ndarray]:

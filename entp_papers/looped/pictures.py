@@ -1,7 +1,4 @@
-"""A program running, as pictures: the state, the words of the memory by pass, and an animation.
-
-All take the metrics and curves of ``multiply_study``, so that they can be drawn from a record.
-"""
+"""Figures of notebook 11, all from records: a program running, with an animation, and the studies' curves."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -11,17 +8,21 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
 from entp_lib import paths
-from entp_lib.experiments.figures import heat
+from entp_lib.experiments import figures
+from entp_lib.experiments.figures import OTHERS
+from entp_lib.experiments.studies import frame, of_study
 from entp_lib.files import write_atomically
 from entp_lib.records.store import Record
 
 BITS = ListedColormap(["#882255", "#F5F5F5", "#999933"])  # -1, 0, 1
 TARGETS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9")  # by head
 SHORT = ("fetch", "read a", "read b", "write")
+BESIDE = dict(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7)  # a legend at the right of its panel
 
 
 def spread(places: Sequence[float], apart: float) -> list[float]:
@@ -43,7 +44,7 @@ def draw_state(ax: Axes, metrics: Mapping[str, Any], which: str = "state") -> No
     Names of low rows are moved apart so that none lies on another.
     """
     x_DT = np.array(metrics[which]).T
-    heat(ax, x_DT, cmap=BITS, vmin=-1, square=False)
+    figures.heat(ax, x_DT, cmap=BITS, vmin=-1, square=False)
     by_row = sorted(metrics["rows"].items(), key=lambda row: row[1])
     places = {name: (start, stop) for name, (start, stop) in by_row if x_DT[start:stop].any()}
     centres, apart = [(start + stop) / 2 for start, stop in places.values()], len(x_DT) / 18
@@ -84,7 +85,7 @@ def draw_memory(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Seque
     passes = [f"{t}\n{line}" for t, line in enumerate(curves["line"])]
     labels = dict(xticklabels=passes, yticklabels=metrics["cells"], annot=memory_TC.T, fmt="d")
     words = {"fontsize": 6, "color": "black"}
-    heat(ax, changed_TC.T, cmap=ListedColormap(["#FFFFFF", "#FBD7B5"]), square=False, annot_kws=words, **labels)
+    figures.heat(ax, changed_TC.T, cmap=ListedColormap(["#FFFFFF", "#FBD7B5"]), square=False, annot_kws=words, **labels)
     ax.tick_params(labelsize=6, rotation=0)
     ax.set(xlabel="pass, and below it the line that comes next")
 
@@ -118,12 +119,15 @@ def draw_pass(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Sequenc
     ax.axis("off")
 
 
-def animate(metrics: Mapping[str, Any], curves: Mapping[str, Sequence], milliseconds: int = 700) -> bytes:
-    """The whole run as a GIF, a frame per pass, that starts over after its last; the bytes of the file."""
+def save_animation(record: Record, name: str, milliseconds: int = 700) -> None:
+    """Write the whole run of a ``multiply_study`` to ``name``.gif where ``figures.save_figure`` writes.
+
+    It has a frame per pass, and starts over after its last.
+    """
     frames = []
-    for step in range(len(curves["line"])):
+    for step in range(len(record.curves["line"])):
         fig, ax = plt.subplots(figsize=(9.0, 2.2), dpi=90, layout="constrained")
-        draw_pass(ax, metrics, curves, step)
+        draw_pass(ax, record.metrics, record.curves, step)
         buffer = io.BytesIO()
         fig.savefig(buffer, format="png")
         plt.close(fig)
@@ -132,12 +136,116 @@ def animate(metrics: Mapping[str, Any], curves: Mapping[str, Sequence], millisec
     durations = [milliseconds] * (len(frames) - 1) + [4 * milliseconds]
     buffer = io.BytesIO()
     frames[0].save(buffer, format="GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0)
-    return buffer.getvalue()
-
-
-def save_animation(record: Record, name: str) -> None:
-    """Write the animation of a ``multiply_study`` to ``name``.gif where ``figures.save_figure`` writes."""
     folder = paths.results() / "smoke" / "figures" if record.config.tier == "smoke" else paths.new_figures()
-    path, data = folder / f"{name}.gif", animate(record.metrics, record.curves)
-    if not path.exists() or path.read_bytes() != data:
-        write_atomically(path, data)
+    path = folder / f"{name}.gif"
+    if not path.exists() or path.read_bytes() != buffer.getvalue():
+        write_atomically(path, buffer.getvalue())
+
+
+def temperature(records: Sequence[Record]) -> Figure:
+    """Attention off the target by λ with its bound, and the share of random programs that run rightly."""
+    fig, (left, right) = figures.panels(2, width=3.6, height=2.5)
+    by_tokens = frame(records, "off_target").sort_values("heat").groupby("tokens")
+    for (n, part), colour, marker in zip(by_tokens, OTHERS, "osD^", strict=False):
+        left.plot(part["heat"], part["off"], color=colour, marker=marker, ms=4, markevery=4, label=f"n = {n}")
+        left.plot(part["heat"], part["bound"], ":", color=colour)
+    title, ylabel = "dotted: the bound", "largest weight off the target"
+    left.set(yscale="log", ylim=(1e-16, 2), xlabel="λ", ylabel=ylabel, title=title)
+    left.legend(fontsize=7)
+    for (bits, part), colour in zip(frame(records, "temperature").groupby("bits"), OTHERS, strict=False):
+        for corrected, style in ((True, "-"), (False, "--")):
+            rows = part[part["corrected"] == corrected]
+            right.plot(rows["heat"], rows["right"], style, color=colour, label=f"{bits} bits" if corrected else None)
+    right.plot([], [], "k--", label="without layer 9")
+    bound = of_study(records, "temperature").metrics["bound_at_1e-3"]
+    right.axvline(bound, color="grey", ls=":", label="ln(n³/ε), ε = 10⁻³")
+    right.set(xlabel="λ", ylabel="share of programs all right", title="random programs on the machine")
+    right.legend(**BESIDE)
+    return fig
+
+
+def functions(records: Sequence[Record]) -> Figure:
+    """Error of the product by δ, and of sums of sigmoids by their number."""
+    fig, (left, right) = figures.panels(2, width=3.6, height=2.7)
+    rows = frame(records, "product").query("by == 'delta'")
+    for (kind, heads), part in rows.groupby(["precision", "heads"]):
+        label = f"{kind}, {heads} head{'s' * (heads > 1)}"
+        left.plot(part["delta"], part["error"], "-" if kind == "fp64" else "--", color=OTHERS[heads], label=label)
+    one = rows[(rows["precision"] == "fp64") & (rows["heads"] == 1)]
+    left.plot(one["delta"], one["predicted"], ":", color="grey", label="δ s²/2 + u/δ, by theory")
+    left.set(xscale="log", yscale="log", ylim=(1e-11, 1e3), ylabel="largest error", title="products by attention")
+    left.set_xlabel("δ: scale of the attention scores\n(small: softmax is linear, but rounding grows)")
+    sums = frame(records, "sigmoids")
+    by_function = zip(sums.groupby("function", sort=False), (*OTHERS, "#44AA99"), "osD^vP", strict=False)
+    for (name, part), colour, marker in by_function:
+        right.plot(part["m"], part["error"], color=colour, marker=marker, ms=4, lw=1.2, label=name)
+    terms = np.array(sorted(sums["m"].unique()))
+    right.plot(terms, terms**-0.5, ":", color="grey", label="1/√m, Theorem 3")
+    right.set(xscale="log", yscale="log", xlabel="sigmoids m", ylabel="largest error", title="sums of sigmoids")
+    for ax in (left, right):
+        ax.legend(**BESIDE)
+    return fig
+
+
+def computing(records: Sequence[Record]) -> Figure:
+    """Errors of the calculator by heads, of Newton's inverse by round from two starts, and of power iteration."""
+    fig, axes = figures.panels(3, width=3.5, height=2.4)
+    calculator, newton = frame(records, "calculator"), frame(records, "newton")
+    for name, colour, marker in zip(("all six", "inv", "sqrt", "div"), OTHERS, "osD^", strict=False):
+        part = calculator.query("operation == @name")
+        axes[0].plot(part["m"], part["relative"], color=colour, marker=marker, ms=4, label=name)
+    whole = calculator.query("operation == 'all six'")
+    bound = whole["relative"].iloc[0] * (whole["m"] / whole["m"].iloc[0]) ** -0.5
+    axes[0].plot(whole["m"], bound, ":", color="grey", label="1/√m")
+    axes[0].set(xscale="log", yscale="log", ylabel="largest relative error", title="Calculator")
+    axes[0].set_xlabel("heads m per function")
+    figures.plain_ticks(axes[0].xaxis, whole["m"])
+    styles = {("transposed", "machine"): "-", ("transposed", "exact"): "--", ("printed", "machine"): ":"}
+    for ((start, by), style), colour in zip(styles.items(), OTHERS, strict=False):
+        part = newton.query("start == @start and by == @by").groupby("round")["residual"].max()
+        label = f"start {'εAᵀ' if start == 'transposed' else 'εA, as printed'}, {by}"
+        axes[1].plot(part.index, part, style, color=colour, label=label)
+    axes[1].set(yscale="log", ylim=(1e-16, 1e7), xlabel="round", ylabel="largest ‖AX − I‖", title="Inverse by Newton")
+    looks = zip(OTHERS[1::-1], (dict(lw=4), dict(ls="--")), strict=True)
+    for (by, part), (colour, line) in zip(frame(records, "power").groupby("by"), looks, strict=True):
+        axes[2].plot(part["round"], part["sine"], color=colour, label=by, **line)
+    axes[2].set(yscale="log", xlabel="round", ylabel="sine of angle to eigenvector", title="Power iteration")
+    for ax in axes:
+        ax.legend(**BESIDE)
+    return fig
+
+
+def learning(records: Sequence[Record]) -> Figure:
+    """Loss of back-propagation in the loop and in torch, their differences, and least squares by the inverse."""
+    fig, axes = figures.panels(3, width=3.0, height=2.4)
+    steps, linear, rows = (frame(records, study) for study in ("back_propagation", "regression", "least_squares"))
+    exact, looped = dict(color=OTHERS[1], lw=4), dict(color="black", ls="--", lw=1.2, label="in the loop")
+    axes[0].plot(steps["step"], steps["loss_torch"], label="torch", **exact)
+    axes[0].plot(steps["step"], steps["loss"], **looped)
+    axes[0].set(xlabel="step", ylabel="mean loss", title="Back-propagation")
+    axes[0].legend(fontsize=7)
+    apart = steps[["difference_w", "difference_v"]].max(axis=1)
+    axes[1].plot(steps["step"], apart, color=OTHERS[2], label="two-layer network")
+    axes[1].plot(linear["step"], linear["difference"], "--", color=OTHERS[4], label="linear regression")
+    axes[1].set(yscale="log", xlabel="step", ylabel="largest weight difference", title="Distance to torch")
+    axes[1].legend(loc="center right", bbox_to_anchor=(1, 0.58), fontsize=7)
+    grey = dict(marker="o", ms=3, color="#7F7F7F", label="least squares")
+    draw_down_to(axes[2], rows["examples"], rows["shortest"], 1e-8, **grey)
+    axes[2].plot(rows["examples"], rows["exact"], label="with a ridge of 0.1", **exact)
+    axes[2].plot(rows["examples"], rows["program"], **looped)
+    axes[2].set(yscale="log", ylim=(1e-8, 10), ylabel="squared error / d", title="In-context regression")
+    axes[2].set_xlabel("examples")
+    axes[2].legend(loc="lower left", bbox_to_anchor=(0, 0.1), fontsize=7)
+    return fig
+
+
+def depth(records: Sequence[Record]) -> Figure:
+    """Error of x² by ReLU networks against their depth, and by two layers of attention."""
+    fig, ax = figures.panels(1, width=4.6, height=2.4)
+    relu, best = frame(records, "depth").query("kind == 'ReLU network'"), of_study(records, "depth").metrics
+    line = dict(marker="o", ms=3, color="black", label="ReLU network")
+    draw_down_to(ax, relu["layers"], relu["error"], 1e-12, **line)
+    ax.axhline(best["best_attention"], color=OTHERS[2], ls="--", label="attention, 2 layers, best δ")
+    ax.set(yscale="log", xlabel="depth of the network (levels)", ylabel="largest error", title="x² on [0, 1]")
+    figures.legend(fig)
+    return fig

@@ -15,7 +15,7 @@ compiler. With words of N bits the machine has finitely many states, so that uni
 import random
 from collections.abc import Mapping, Sequence
 
-from entp_lib.validation import require
+from entp_lib.validation import one_of, require
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.subleq import MINUS_ONE, ZERO, Program, Shape
 
@@ -39,39 +39,25 @@ macro to_if_not_negative target a   # t becomes -a
     subleq a t target
 end
 """
-
-
-def written(bits: int, cells: Mapping[str, int | Sequence[int]], text: str, macros: str = MACROS) -> Program:
-    """The program of a text over cells and lists of cells, with their initial values; ``macros`` go before it."""
-    lines = [f"bits {bits}"]
-    for name, value in cells.items():
-        if isinstance(value, int):
-            lines.append(f"cell {name} = {value}")
-        else:
-            lines.append(f"cell {name}[{len(value)}] = {' '.join(map(str, value))}")
-    return assemble("\n".join([*lines, macros, text]))
-
-
-def add(x: int, y: int, bits: int = 16) -> Program:
-    """y := x + y."""
-    return written(bits, {"x": x, "y": y}, "add x y")
-
-
-def multiply(x: int, y: int, bits: int = 16) -> Program:
-    """product := x · y for y > 0 by repeated addition: five commands with the one that halts, as short as it gets."""
-    text = """
+# Arithmetic by name; the cells that a text does not declare are its arguments.
+ARITHMETIC = {
+    # y := x + y
+    "add": "add x y",
+    # product := x y for y > 0 by repeated addition: five commands with the one that halts, as short as it gets
+    "multiply": """
+        cell product
+        cell minus_x
             subleq x minus_x
         loop:
             subleq minus_x product
             subleq #1 y halt
             goto loop
-    """
-    return written(bits, {"x": x, "y": y, "product": 0, "minus_x": 0}, text, macros="")
-
-
-def divide(x: int, y: int, bits: int = 16) -> Program:
-    """quotient and remainder of x >= 0 by y > 0."""
-    text = """
+    """,
+    # of x >= 0 by y > 0
+    "divide": """
+        cell quotient
+        cell remainder
+        cell minus_y
             move x remainder
             subleq y minus_y
         loop:
@@ -84,13 +70,12 @@ def divide(x: int, y: int, bits: int = 16) -> Program:
             halt
         exact:
             increment quotient
-    """
-    return written(bits, {"x": x, "y": y, "quotient": 0, "remainder": 0, "minus_y": 0}, text)
-
-
-def factorial(n: int, bits: int = 16) -> Program:
-    """result := n!."""
-    text = """
+    """,
+    # result := n!
+    "factorial": """
+        cell result = 1
+        cell product
+        cell count
         loop:
             subleq ZERO n halt
             clear product
@@ -103,13 +88,12 @@ def factorial(n: int, bits: int = 16) -> Program:
             move product result
             subleq #1 n halt
             goto loop
-    """
-    return written(bits, {"n": n, "result": 1, "product": 0, "count": 0}, text)
-
-
-def fibonacci(n: int, bits: int = 16) -> Program:
-    """a := the n-th Fibonacci number, 0 for n = 0."""
-    text = """
+    """,
+    # a := the n-th Fibonacci number, 0 for n = 0
+    "fibonacci": """
+        cell a
+        cell b = 1
+        cell both
         loop:
             subleq ZERO n halt
             move a both
@@ -118,13 +102,10 @@ def fibonacci(n: int, bits: int = 16) -> Program:
             move both b
             subleq #1 n halt
             goto loop
-    """
-    return written(bits, {"n": n, "a": 0, "b": 1, "both": 0}, text)
-
-
-def gcd(x: int, y: int, bits: int = 16) -> Program:
-    """x := greatest common divisor of x > 0 and y > 0, by subtraction."""
-    text = """
+    """,
+    # x := greatest common divisor of x > 0 and y > 0, by subtraction
+    "gcd": """
+        cell difference
         loop:
             move x difference
             subleq y difference not_greater
@@ -134,8 +115,25 @@ def gcd(x: int, y: int, bits: int = 16) -> Program:
             to_if_not_negative halt difference
             subleq x y
             goto loop
-    """
-    return written(bits, {"x": x, "y": y, "difference": 0}, text)
+    """,
+}
+
+
+def written(bits: int, cells: Mapping[str, int | Sequence[int]], text: str, macros: str = MACROS) -> Program:
+    """The program of a text over cells and lists of cells, with their initial values, and ``macros``."""
+    lines = [f"bits {bits}"]
+    for name, value in cells.items():
+        if isinstance(value, int):
+            lines.append(f"cell {name} = {value}")
+        else:
+            lines.append(f"cell {name}[{len(value)}] = {' '.join(map(str, value))}")
+    return assemble("\n".join([*lines, text, macros]))
+
+
+def arithmetic(name: str, bits: int = 16, **arguments: int) -> Program:
+    """A program of ``ARITHMETIC`` on its arguments, the cells of the same names."""
+    one_of("name", name, ARITHMETIC)
+    return written(bits, arguments, ARITHMETIC[name], "" if name == "multiply" else MACROS)
 
 
 def reverse(values: Sequence[int], bits: int = 16) -> Program:
@@ -243,19 +241,10 @@ def random_programs(shape: Shape, count: int, seed: int = 0) -> list[Program]:
     return made
 
 
-Instruction = tuple
-
 # x := 2 x, by way of y
 DOUBLE = (("dec", "x", 1, 3), ("inc", "y", 2), ("inc", "y", 0), ("dec", "y", 4, 5), ("inc", "x", 3))
 # q := x div 3, x := x mod 3
-THIRD = (
-    ("dec", "x", 1, 6),
-    ("dec", "x", 2, 4),
-    ("dec", "x", 3, 5),
-    ("inc", "q", 0),
-    ("inc", "x", 6),
-    ("inc", "x", 4),
-)
+THIRD = (("dec", "x", 1, 6), ("dec", "x", 2, 4), ("dec", "x", 3, 5), ("inc", "q", 0), ("inc", "x", 6), ("inc", "x", 4))
 # x := x / 2 if x is even, else 3 x + 1; the half and the triple grow together
 COLLATZ = (
     ("dec", "x", 1, 8),  # two at a time: half += 1, triple += 6
@@ -277,27 +266,23 @@ COLLATZ = (
 )
 
 
-def compile_counters(code: Sequence[Instruction], counters: Mapping[str, int], bits: int = 16) -> Program:
+def compile_counters(code: Sequence[tuple], counters: Mapping[str, int], bits: int = 16) -> Program:
     """The SUBLEQ program: two commands for ``inc``, three for ``dec``. Counters are cells of the same names.
 
-    Raises ConfigError for an unknown instruction or counter, a line that does not exist, a negative start.
+    Raises ConfigError for an unknown counter, a line that does not exist, a negative start.
     """
     for name, value in counters.items():
         require(value >= 0, f"{name} = {value}: a counter starts at 0 or more")
     label = [*(f"line_{i}" for i in range(len(code))), "halt"]
     lines = []
     for i, (name, counter, *targets) in enumerate(code):
-        form = f"instruction {i}: {code[i]}: must be ('inc', counter, to) or ('dec', counter, to, if_zero)"
-        require((name, len(targets)) in (("inc", 1), ("dec", 2)), form)
-        known = f"instruction {i}: counter {counter!r} has no start; there are {', '.join(counters)}"
-        require(counter in counters, known)
+        one_of(f"instruction {i}: counter", counter, counters)
         for line in targets:
             require(0 <= line <= len(code), f"instruction {i}: line {line}: must be from 0 to {len(code)}")
-        to = label[targets[0]]
-        lines.append(f"line_{i}:")
         if name == "inc":
-            lines.append(f"subleq MINUS_ONE {counter}")
+            lines.append(f"line_{i}: subleq MINUS_ONE {counter}")
         else:
-            lines += [f"subleq ZERO {counter} {label[targets[1]]}", f"subleq #1 {counter} {to}"]
-        lines.append(f"goto {to}")
+            lines.append(f"line_{i}: subleq ZERO {counter} {label[targets[1]]}")
+            lines.append(f"subleq #1 {counter} {label[targets[0]]}")
+        lines.append(f"goto {label[targets[0]]}")
     return written(bits, counters, "\n".join(lines), macros="")

@@ -3,44 +3,28 @@
 Letters: B batch, T tokens, D width, C cells, S steps.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from entp_lib.validation import one_of, require
+from entp_lib.validation import OneLine, one_of, require
 from entp_papers.looped.circuits import to_signed, wrap
 from entp_papers.looped.subleq import Program, SubleqMachine, states
 
 PLACES = ("first", "last")  # of the scratchpad among the tokens
 
 
-class StepLimit(RuntimeError):
-    """A program did not halt within its step limit. ``memory`` and ``line`` are its state so far."""
-
-    def __init__(self, steps: int, memory: tuple[int, ...], line: int, program: Program):
-        self.steps, self.memory, self.line = steps, memory, line
-        names = {cell: name for name, cell in program.cells.items()}
-        held = ", ".join(f"{names.get(i, i)} = {value}" for i, value in list(enumerate(memory))[2:10])
-        more = ", …" if len(memory) > 10 else ""
-        super().__init__(
-            f"no halt within {steps} steps: at line {line} of 0 to {program.last}, with {held}{more}. "
-            "Give a larger limit if the program is to run for longer."
-        )
+class StepLimit(OneLine, RuntimeError):
+    """A program did not halt within its step limit; the message has its line and memory so far."""
 
 
-@dataclass(frozen=True)
-class History:
-    """Memory and line before the first step and after every step; ``halted`` says whether the last line was reached."""
+class History(NamedTuple):
+    """Memory and line before the first step and after every step."""
 
     memories: list[tuple[int, ...]]
     lines: list[int]
-    halted: bool
-
-    @property
-    def steps(self) -> int:
-        return len(self.lines) - 1
 
 
 def interpret(program: Program, steps: int, stay: bool = False, at_zero: bool = True) -> History:
@@ -59,7 +43,7 @@ def interpret(program: Program, steps: int, stay: bool = False, at_zero: bool = 
         line = c if branches else line + 1
         memories.append(tuple(memory))
         lines.append(line)
-    return History(memories, lines, line == program.last)
+    return History(memories, lines)
 
 
 class Trace:
@@ -81,8 +65,8 @@ class Trace:
 
     def table(self) -> pd.DataFrame:
         """Line and cells by step: all named cells that are no constants."""
-        cells = [c for c in self.program.cells if not c.startswith("#") and self.program.cells[c] > 1]
-        rows = [{c: memory[self.program.cell(c)] for c in cells} for memory in self.memories]
+        cells = {c: place for c, place in self.program.cells.items() if not c.startswith("#") and place > 1}
+        rows = [{c: memory[place] for c, place in cells.items()} for memory in self.memories]
         return pd.DataFrame(rows).assign(line=self.lines)[["line", *cells]].rename_axis("step")
 
     def show(self, step: int) -> str:
@@ -109,15 +93,20 @@ class Trace:
 
 
 @torch.inference_mode()
-def run(program: Program, on: SubleqMachine | None = None, steps: int = 10_000) -> Trace:
-    """Run a program on the machine until it halts. Raises StepLimit, with the state so far, after ``steps`` passes."""
-    on = on or program.machine()
-    program = program.padded(on.shape)
+def run(program: Program, steps: int = 10_000) -> Trace:
+    """Run a program on a machine of its shape until it halts. Raises StepLimit after ``steps`` passes."""
+    on = program.machine()
     x = states(on, [program])
     seen = [x]
-    while int(on.counters(x)) != program.last:
+    while (line := int(on.counters(x))) != program.last:
         if len(seen) > steps:
-            raise StepLimit(steps, tuple(on.words(x)[0].tolist()), int(on.counters(x)), program)
+            names = {cell: name for name, cell in program.cells.items()}
+            words = list(enumerate(on.words(x)[0].tolist()))
+            held = ", ".join(f"{names.get(i, i)} = {value}" for i, value in words[2:10])
+            raise StepLimit(
+                f"no halt within {steps} steps: at line {line} of 0 to {program.last}, with {held}"
+                f"{', …' * (len(words) > 10)}. Give a larger limit if the program is to run for longer."
+            )
         x = on(x)
         seen.append(x)
     return Trace(program, on, seen)
@@ -130,20 +119,21 @@ def interpreted(on: SubleqMachine, programs: list[Program], steps: int) -> tuple
     return programs, torch.tensor([h.memories for h in histories]), torch.tensor([h.lines for h in histories])
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Programs on the machine and by the interpreter: how many passes agreed in every coordinate, of how many.
 
     ``first_wrong`` has by program the first pass that differs, 0 for none; ``deviation`` is the largest difference of
     a coordinate, before the first pass that differs as well as in it.
     """
 
-    programs: int
     passes: int
-    wrong_programs: int
-    wrong_passes: int
+    wrong: int
     deviation: float
-    first_wrong: tuple[int, ...]
+    first_wrong: list[int]
+
+    @property
+    def wrong_programs(self) -> int:
+        return sum(first > 0 for first in self.first_wrong)
 
 
 @torch.inference_mode()
@@ -170,8 +160,7 @@ def compare(
         else:
             agreed[:, t - 1] = (on.words(x) == memories[:, t]).all(1) & (on.counters(x) == lines[:, t])
     first = torch.where(agreed.all(1), 0, (~agreed).int().argmax(1) + 1)
-    wrong_programs, wrong_passes = int((~agreed.all(1)).sum()), int((~agreed).sum())
-    return Comparison(len(programs), agreed.numel(), wrong_programs, wrong_passes, deviation, tuple(first.tolist()))
+    return Comparison(agreed.numel(), int((~agreed).sum()), deviation, first.tolist())
 
 
 @torch.inference_mode()
@@ -194,21 +183,24 @@ def masked_run(on: SubleqMachine, programs: list[Program], steps: int, pattern: 
     x = x.roll(-turn, 1)
     targets = torch.tensor([p.code[0][1] for p in programs])
     difference = memories[:, 1].gather(1, targets[:, None])[:, 0]
-    fetched = computed = right_memory = right_line = changed = 0.0
+    found = dict.fromkeys(("fetched", "computed", "memory", "counter", "changed"), 0.0)
+
+    def share(right_B: Tensor) -> float:
+        return float(right_B.double().mean())
+
     for t in range(1, steps + 1):
         for i, layer in enumerate(on.layers):
             x = layer(x, pattern)
             if t == 1 and i == 0:
                 current = x[:, -turn, rows.slice("current")]
-                fetched = float(((current - command).abs() < 0.1).all(1).double().mean())
+                found["fetched"] = share(((current - command).abs() < 0.1).all(1))
             if t == 1 and i == 4:
                 word = x[:, -turn, rows.slice("copy_b")]
-                computed = float(((to_signed(word) == difference) & (word.abs() > 0.5).all(1)).double().mean())
+                found["computed"] = share((to_signed(word) == difference) & (word.abs() > 0.5).all(1))
         state = x.roll(turn, 1)
         words = on.words(state)
-        right_memory += float((words == memories[:, t]).all(1).double().mean()) / steps
-        right_line += float((on.counters(state) == lines[:, t]).double().mean()) / steps
-        changed += float((words != before).any(1).double().mean()) / steps
+        found["memory"] += share((words == memories[:, t]).all(1)) / steps
+        found["counter"] += share(on.counters(state) == lines[:, t]) / steps
+        found["changed"] += share((words != before).any(1)) / steps
         before = words
-    found = {"fetched": fetched, "computed": computed, "memory": right_memory, "counter": right_line}
-    return found | {"changed": changed}
+    return found

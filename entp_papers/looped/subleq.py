@@ -21,11 +21,9 @@ from torch import Tensor
 
 from entp_lib.validation import check_types, one_of, require
 from entp_papers.looped import circuits
-from entp_papers.looped.circuits import MOST_BITS, check_word, pointer_bits, to_bits, to_signed, to_unsigned
-from entp_papers.looped.layers import Stack
-from entp_papers.looped.weights import LayerPlan, Rows, same
+from entp_papers.looped.circuits import MOST_BITS, pointer_bits, to_bits, to_signed, to_unsigned
+from entp_papers.looped.layers import LayerPlan, Rows, Stack, same
 
-PRINTED = ("flag", "write", "branch")  # formulas that can be built as the paper prints them
 ZERO, MINUS_ONE = 0, 1  # cells that hold 0 and -1 in every program, for the command that halts
 
 
@@ -69,25 +67,13 @@ def largest_error(bits: int) -> float:
     return 2.0 ** -(bits + 3)
 
 
-def machine_rows(shape: Shape) -> Rows:
-    """The coordinates: the paper's 8 L + 3 N + 1 of equation (5), then those that its lemmas need as well."""
-    L, N = shape.pointer, shape.bits
-    rows = Rows(command=3 * L, word=N, copy_a=N, copy_b=N, current=3 * L, counter=L, position=L, scratchpad=1)
-    rows.add(new_command=3 * L, new_a=N, new_b=N, flag=1, following=L)
-    return rows
-
-
-def plan_layers(
-    shape: Shape, rows: Rows, heat: float, printed: Sequence[str] = (), corrected: bool = True
-) -> list[LayerPlan]:
-    """The nine layers. ``printed`` names formulas to take as printed; without ``corrected`` the ninth does nothing."""
-    for name in printed:
-        one_of("printed", name, PRINTED)
-    L, (bit,) = shape.pointer, rows["scratchpad"]
+def plan_layers(L: int, rows: Rows, heat: float, printed: str = "", corrected: bool = True) -> list[LayerPlan]:
+    """The nine layers. ``printed``: a formula to take as printed; without ``corrected`` the ninth does nothing."""
+    (bit,) = rows["scratchpad"]
     p_a, p_b, p_c = (rows["current"][k * L : (k + 1) * L] for k in range(3))
 
     def attend(plan: LayerPlan, pointer: Sequence[int], values: Sequence[str], blend: str) -> None:
-        """Every token attends to the tokens whose pointer or position is its own (Lemma 2)."""
+        # every token attends to the tokens whose pointer or position is its own (Lemma 2)
         match = [(terms, terms) for terms in same(pointer, rows["position"])]
         sources = same(*(rows[name] for name in values))
         plan.head(match, list(zip(sources, same(rows[blend]), strict=True)), heat)
@@ -111,14 +97,14 @@ def plan_layers(
 
     write = LayerPlan("write the difference back to mem[b]")
     attend(write, p_b, ("word", "copy_b"), "new_b")
-    circuits.copy_to_memory(write, rows["word"], rows["new_b"], bit, printed="write" in printed)
+    circuits.copy_to_memory(write, rows["word"], rows["new_b"], bit, printed=printed == "write")
 
     decide = LayerPlan("flag whether it is at most 0; the counter plus 1")
-    circuits.flag_of_word(decide, rows["flag"][0], rows["copy_b"], printed="flag" in printed)
+    circuits.flag_of_word(decide, rows["flag"][0], rows["copy_b"], printed=printed == "flag")
     circuits.add_words(decide, rows["following"], rows["counter"], None, bit, constant=1, in_place=False)
 
     select = LayerPlan("choose the next counter by the flag; clear the scratchpad")
-    circuits.branch(select, rows, p_c, bit, printed="branch" in printed)
+    circuits.branch(select, rows, p_c, bit, printed=printed == "branch")
     for name in ("current", "copy_a", "copy_b", "flag", "following"):
         select.clear(rows[name])
 
@@ -131,8 +117,9 @@ def plan_layers(
 class SubleqMachine(Stack):
     """The looped Transformer for one ``Shape``; the same weights run every program of that shape.
 
-    ``heat`` is λ, by default the paper's bound at the ε that its words bear. ``encode`` makes a state of
-    programs, a call is one pass, ``words`` and ``counters`` read a state.
+    ``heat`` is λ, by default the paper's bound at the ε that its words bear. ``printed``: which of the formulas "flag",
+    "write" and "branch" is built as the paper prints it. ``encode`` makes a state of programs, a call is one pass,
+    ``words`` and ``counters`` read a state.
     """
 
     def __init__(
@@ -140,13 +127,16 @@ class SubleqMachine(Stack):
         shape: Shape,
         dtype: torch.dtype = torch.float64,
         heat: float | None = None,
-        printed: Sequence[str] = (),
+        printed: str = "",
         corrected: bool = True,
     ):
         require(heat is None or heat > 0, f"heat = {heat}: must be above 0")
-        rows = machine_rows(shape)
+        L, N = shape.pointer, shape.bits
+        # the paper's 8 L + 3 N + 1 rows of equation (5), then those that its lemmas need as well
+        rows = Rows(command=3 * L, word=N, copy_a=N, copy_b=N, current=3 * L, counter=L, position=L, scratchpad=1)
+        rows.add(new_command=3 * L, new_a=N, new_b=N, flag=1, following=L)
         heat = circuits.temperature(shape.tokens, largest_error(shape.bits)) if heat is None else heat
-        plans = plan_layers(shape, rows, heat, printed, corrected)
+        plans = plan_layers(L, rows, heat, printed, corrected)
         super().__init__([plan.build(rows.width, dtype) for plan in plans], rows.width)
         self.shape, self.rows, self.heat, self.dtype = shape, rows, heat, dtype
 
@@ -176,28 +166,14 @@ class SubleqMachine(Stack):
 class Program:
     """``code`` has (a, b, c) by line, cells and lines counted from 0; its last command halts: (0, 1, itself).
 
-    Cells 0 and 1 hold 0 and -1 and must not be written to with anything else; the assembler sees to both.
-    Raises ConfigError where a cell or a line does not exist, a word is too wide, or the program cannot halt.
+    Cells 0 and 1 hold 0 and -1 and must not be written to with anything else; the assembler sees to that. ``cells``
+    are the places of those that have names.
     """
 
     bits: int
     memory: tuple[int, ...]
     code: tuple[tuple[int, int, int], ...]
     cells: Mapping[str, int] = field(default_factory=dict, compare=False)
-
-    def __post_init__(self):
-        shape = self.shape
-        for i, value in enumerate(self.memory):
-            check_word(f"cell {i}", value, self.bits)
-        require(self.memory[:2] == (0, -1), f"cells 0 and 1 hold {self.memory[:2]}: must be 0 and -1, to halt")
-        for i, (a, b, c) in enumerate(self.code):
-            for kind, place, count in (("cell", a, shape.cells), ("cell", b, shape.cells), ("line", c, shape.commands)):
-                said = f"line {i}: {kind} {place} is out of range, {kind}s are 0 to {count - 1}"
-                require(0 <= place < count, said)
-            harmless = (a, b) in ((ZERO, ZERO), (ZERO, MINUS_ONE))
-            require(b > 1 or harmless, f"line {i}: writes to cell {b}, which must stay {self.memory[b]}")
-        halt = (ZERO, MINUS_ONE, self.last)
-        require(self.code[-1] == halt, f"the last command is {self.code[-1]}: must be {halt}, which halts")
 
     @property
     def shape(self) -> Shape:
@@ -210,7 +186,7 @@ class Program:
 
     def cell(self, name: str) -> int:
         """The place of a named cell."""
-        require(name in self.cells, f"cell {name!r} does not exist; there are {', '.join(self.cells) or 'no names'}")
+        one_of("cell", name, self.cells)
         return self.cells[name]
 
     def machine(self, dtype: torch.dtype = torch.float64) -> SubleqMachine:
@@ -222,12 +198,11 @@ class Program:
 
         Raises ConfigError where it does not fit.
         """
-        own = self.shape
+        own, more = self.shape, shape.commands - len(self.code)
         for name, have, room in (("cells", own.cells, shape.cells), ("commands", own.commands, shape.commands)):
             require(have <= room, f"{name} = {room}: the program has {have}")
         require(own.bits == shape.bits, f"bits = {shape.bits}: the program's words have {own.bits}")
         memory = self.memory + (0,) * (shape.cells - own.cells)
-        more = shape.commands - own.commands
         code = tuple((a, b, c + more if c == self.last else c) for a, b, c in self.code)
         halt = (ZERO, MINUS_ONE, shape.commands - 1)
         return Program(self.bits, memory, code[:-1] + (halt,) * (more + 1), self.cells)

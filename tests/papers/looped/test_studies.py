@@ -7,11 +7,11 @@ import pytest
 from mistakes import named
 
 from entp_lib.experiments import claims
+from entp_lib.experiments.studies import of_study
 from entp_lib.records.store import Store
 from entp_lib.registry import STUDIES
+from entp_papers.looped.block_studies import attention_square, sawtooth_square
 from entp_papers.looped.experiment import LOOPED, TIERS
-from entp_papers.looped.studies import errata
-from entp_papers.looped.studies.blocks import attention_square, sawtooth_square
 
 SMOKE = {f"looped_{name}": params for name, params in TIERS["smoke"].items()}
 
@@ -77,28 +77,19 @@ def test_squares_by_depth_and_by_attention():
     assert one[0] / one[1] == pytest.approx(10, rel=0.05)
 
 
-def test_errata_of_the_machine():
-    assert errata.flags(5) == {"printed": 32, "corrected": 0, "of": 32}
-    for formula in ("write", "branch"):
-        assert errata.machine_with(formula, 5, 5) == {"printed": 5, "corrected": 0, "of": 5}
-    assert errata.branch_elsewhere() == {"printed": 1.0, "corrected": 0.0}
-    assert errata.pointers(64) == {"largest": 4, "printed": 5, "corrected": 4}
-    assert errata.rows_of_state(20, 8) == {"printed": 65, "corrected": 102}
-    assert errata.layers_of_steps() == {"step 3 as 3": 10, "step 3 as 0": 7, "built": 9}
-    assert errata.adder_outputs(4) == {"printed": 120, "corrected": 0, "of": 256}  # half of all pairs but the diagonal
-    assert errata.branch_rule() == {"product": 24, "corrected": 24, "printed": 30}
+def test_the_mask_stops_the_machine_and_wide_words_need_heat(found):
+    for row in rows_of(found["masks"][1]):
+        full = row["pattern"] == "full"
+        assert (row["changed"] > 0) == full and (row["memory"] == row["counter"] == pytest.approx(1)) == full
 
 
-def test_errata_of_the_functions():
-    softmax = errata.linear_softmax()
-    assert softmax["printed"] > 0.9 and softmax["corrected"] < 1e-5
-    newton = errata.newton_starts(30)
-    assert newton["corrected"] == newton["printed, symmetric"] == 30
-    assert newton["tame"] - 3 <= newton["printed"] <= newton["tame"] < 20
-    heads = errata.heads_of_inverse()
-    assert heads["table 1"] < heads["theorem 2"] == heads["built"]
-    needed = errata.sigmoids_needed(0.1)
-    assert 1 < needed["sigmoids"] <= needed["scale"]
+def test_errata_are_those_of_the_record(records):
+    stored = of_study(records, "errata").metrics
+    computed, _ = STUDIES["looped_errata"]()
+    assert computed.keys() == stored.keys()
+    for name, held in stored.items():
+        for form, value in held.items():
+            assert computed[name][form] == pytest.approx(value, rel=1e-3, abs=1e-9), f"{name}, {form}"
 
 
 def study(name, **changed):

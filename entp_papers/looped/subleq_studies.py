@@ -1,27 +1,30 @@
 """The SUBLEQ machine compared with its interpreter after every pass, its circuits on every input, its attention."""
 
 import math
+import time
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from entp_lib.experiments.studies import Study, at_least, columns, largest
 from entp_lib.validation import one_of, require
 from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits, to_unsigned
-from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, compile_counters, random_programs
-from entp_papers.looped.running import PLACES, Comparison, compare, interpret, masked_run
-from entp_papers.looped.studies import precision
-from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_error
-from entp_papers.looped.weights import LayerPlan, Rows
+from entp_papers.looped.layers import LayerPlan, Rows, same, transcribe
+from entp_papers.looped.programs import COLLATZ, DOUBLE, THIRD, arithmetic, compile_counters, random_programs
+from entp_papers.looped.running import PLACES, compare, interpret, masked_run
+from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_error, states
+
+PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
 
 
-def compared(found: list[Comparison]) -> dict[str, Any]:
-    """Passes, wrong ones and the largest deviation of several comparisons."""
-    passes, wrong = sum(f.passes for f in found), sum(f.wrong_passes for f in found)
-    return {"passes": passes, "wrong": wrong, "deviation": max(f.deviation for f in found)}
+def machine(shape: Shape, precision: str) -> SubleqMachine:
+    """The machine of a shape, in ``fp32`` or ``fp64``."""
+    one_of("precision", precision, PRECISIONS)
+    return SubleqMachine(shape, PRECISIONS[precision])
 
 
 def totals(rows: list[dict]) -> dict[str, Any]:
@@ -46,11 +49,13 @@ def random_programs_study(
         made = random_programs(shape, count, 10**6 * (data_seed * 1000 + s))
         sizes = {"bits": bits, "cells": cells, "commands": commands, "tokens": shape.tokens}
         for name in precisions:
-            on = SubleqMachine(shape, precision(name))
+            on = machine(shape, name)
             before = on.weights_hash()
             found = [compare(on, made[i : i + chunk], steps, fast=True) for i in range(0, count, chunk)]
             same_weights &= on.weights_hash() == before
-            rows.append({**sizes, "precision": name, "programs": count, **compared(found)})
+            row = {**sizes, "precision": name, "programs": count, "passes": sum(f.passes for f in found)}
+            row |= {"wrong": sum(f.wrong for f in found), "deviation": max(f.deviation for f in found)}
+            rows.append(row)
     return totals(rows) | {"same_weights": same_weights}, columns(rows)
 
 
@@ -59,12 +64,12 @@ def named_programs(count3_length: int) -> dict[str, list[Program]]:
     lists = ([5, -3, 8, 0, 2], [1, 2], [9, 9, -9])
     values = np.random.default_rng(0).integers(0, 20, (2, count3_length)).tolist()
     return {
-        "add": [programs.add(3, 4), programs.add(-20, 7), programs.add(30_000, 2_767)],
-        "multiply": [programs.multiply(*pair) for pair in ((7, 9), (12, 20), (127, 5))],
-        "divide": [programs.divide(*pair) for pair in ((47, 5), (45, 5), (3, 10))],
-        "factorial": [programs.factorial(n) for n in (0, 4, 7)],
-        "fibonacci": [programs.fibonacci(n) for n in (1, 10, 20)],
-        "gcd": [programs.gcd(*pair) for pair in ((48, 36), (17, 5), (9, 9))],
+        "add": [arithmetic("add", x=x, y=y) for x, y in ((3, 4), (-20, 7), (30_000, 2_767))],
+        "multiply": [arithmetic("multiply", x=x, y=y) for x, y in ((7, 9), (12, 20), (127, 5))],
+        "divide": [arithmetic("divide", x=x, y=y) for x, y in ((47, 5), (45, 5), (3, 10))],
+        "factorial": [arithmetic("factorial", n=n) for n in (0, 4, 7)],
+        "fibonacci": [arithmetic("fibonacci", n=n) for n in (1, 10, 20)],
+        "gcd": [arithmetic("gcd", x=x, y=y) for x, y in ((48, 36), (17, 5), (9, 9))],
         "reverse": [programs.reverse(v) for v in lists],
         "search": [programs.search(lists[0], key) for key in (8, 4)],
         "sort": [programs.sort(v) for v in lists],
@@ -89,13 +94,13 @@ def library_study(
     for name, made in library.items():
         if only and name not in only:
             continue
-        steps = max(interpret(p, longest).steps for p in made)
+        steps = max(len(interpret(p, longest).lines) for p in made) - 1
         shapes = [p.shape for p in made]
         shape = Shape(made[0].bits, max(s.cells for s in shapes), max(s.commands for s in shapes))
         for kind in precisions:
-            found = compare(SubleqMachine(shape, precision(kind)), made, steps + 3, fast=True)
+            found = compare(machine(shape, kind), made, steps + 3, fast=True)
             row = {"program": name, "precision": kind, "programs": len(made), "tokens": shape.tokens, "longest": steps}
-            rows.append(row | compared([found]))
+            rows.append(row | {"passes": found.passes, "wrong": found.wrong, "deviation": found.deviation})
     return totals(rows), columns(rows)
 
 
@@ -136,11 +141,45 @@ def circuits_study(most_bits: int = 8, random_pairs: int = 100_000, flag_bits: i
     return {name: sum(r[name] for r in rows) for name in ("tried", "wrong")}, columns(rows)
 
 
+def copying(
+    operation: str, memory_BTd: Tensor, held_Bd: Tensor, pointers_B: Tensor, bound: float, printed: bool
+) -> tuple[float, float]:
+    """Errors of one layer that copies a vector between the scratchpad, token 0, and the token that it points to.
+
+    Lemma 2 is "read", Lemma 3 "write", which may be as ``printed``. ``bound`` is their C: above twice the largest
+    difference of two values. Returns the largest deviation of any coordinate from what it should be, and how much the
+    same layer changes when it is applied once more.
+    """
+    B, tokens, d = memory_BTd.shape
+    L, batch = pointer_bits(tokens), torch.arange(B)
+    rows = Rows(memory=d, held=d, pointer=L, position=L, new=d, scratchpad=1)
+    plan, (bit,) = LayerPlan(operation), rows["scratchpad"]
+    match = [(terms, terms) for terms in same(rows["pointer"], rows["position"])]
+    values = zip(same(rows["memory"], rows["held"]), same(rows["new"]), strict=True)
+    plan.head(match, list(values), temperature(tokens, 1e-3))
+    if operation == "read":
+        circuits.copy_to_scratchpad(plan, rows["held"], rows["new"], bit, bound)
+    else:
+        circuits.copy_to_memory(plan, rows["memory"], rows["new"], bit, bound, printed)
+    layer, memory, held = plan.build(rows.width), rows.slice("memory"), rows.slice("held")
+    x_BTD = torch.zeros(B, tokens, rows.width, dtype=torch.float64)
+    x_BTD[:, 1:, memory] = memory_BTd[:, 1:]
+    x_BTD[:, 0, held] = held_Bd
+    x_BTD[:, 0, rows.slice("pointer")] = to_bits(pointers_B, L)
+    x_BTD[:, 1:, rows.slice("position")] = to_bits(torch.arange(1, tokens), L)
+    x_BTD[:, 0, rows.slice("scratchpad")] = 1.0
+    after, expected = layer(x_BTD), x_BTD.clone()
+    if operation == "read":
+        expected[:, 0, held] = x_BTD[batch, pointers_B, memory]
+    else:
+        expected[batch, pointers_B, memory] = x_BTD[:, 0, held]
+    return largest(after, expected), largest(layer(after), after)
+
+
 def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, data_seed: int = 0) -> Study:
     """``read`` and ``write`` of standard normal vectors (Lemmas 2 and 3): a row per operation and setting of C.
 
-    Every case draws n from 8 on, d, all vectors and four pointers. ``error`` is the largest deviation of any coordinate
-    of any token from what it should be; ``again`` how much the same layer changes when it is applied once more.
+    Every case draws n from 8 on, d, all vectors and four pointers. ``error`` and ``again`` are those of ``copying``.
     Settings: C above twice the largest difference, C of a hundredth of that, and Lemma 3 as printed.
     """
     at_least(1, cases=cases)
@@ -155,13 +194,10 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, da
         held = torch.randn(4, d, generator=generator, dtype=torch.float64)
         pointers = torch.randint(1, n, (4,), generator=generator)
         enough = 4 * max(largest(memory), largest(held))
-        for (operation, setting), (error, again) in found.items():
-            bound, printed = enough / 100 if setting == "C small" else enough, setting == "as printed"
-            stack = circuits.Copying(operation, n, d, bound, printed=printed)
-            x = stack.encode(memory, held, pointers)
-            after = stack(x)
-            error = max(error, largest(after, stack.expected(x, pointers)))
-            found[operation, setting] = [error, max(again, largest(stack(after), after))]
+        for (operation, setting), worst in found.items():
+            bound = enough / 100 if setting == "C small" else enough
+            errors = copying(operation, memory, held, pointers, bound, printed=setting == "as printed")
+            found[operation, setting] = list(map(max, worst, errors))
     rows = [
         {"operation": operation, "setting": setting, "error": error, "again": again}
         for (operation, setting), (error, again) in found.items()
@@ -190,14 +226,14 @@ def drift_study(steps: int, heats: list[float], cold_steps: int = 200, bits: int
             goto loop
         """
     )
-    wrong = compare(program.machine(torch.float32), [program], steps).wrong_passes
+    wrong = compare(program.machine(torch.float32), [program], steps).wrong
     rows, shape = [], Shape(bits, 10, 10)
     made = random_programs(shape, 20, 10**6 * data_seed)
     for heat in heats:
         for corrected in (True, False):
             cold = SubleqMachine(shape, heat=heat, corrected=corrected)
             found = compare(cold, made, cold_steps, exact=False, fast=True)
-            row = {"heat": heat, "corrected": corrected, "wrong": found.wrong_programs, "programs": found.programs}
+            row = {"heat": heat, "corrected": corrected, "wrong": found.wrong_programs, "programs": len(made)}
             row["first_wrong"] = min((f for f in found.first_wrong if f), default=0)
             rows.append(row | {"deviation": compare(cold, made, 1, fast=True).deviation})
     return {"steps": steps, "wrong": wrong, "tokens": program.shape.tokens}, columns(rows)
@@ -214,8 +250,8 @@ def restricted_study(programs: int = 20, steps: int = 20, sizes: list[int] | Non
         shape = Shape.of_tokens(8, n)
         made = random_programs(shape, programs, 10**6 * data_seed)
         for name in ("fp32", "fp64"):
-            found = compare(SubleqMachine(shape, precision(name)), made, steps, "restricted", fast=True)
-            row = {"tokens": n, "precision": name, "passes": found.passes, "wrong": found.wrong_passes}
+            found = compare(machine(shape, name), made, steps, "restricted", fast=True)
+            row = {"tokens": n, "precision": name, "passes": found.passes, "wrong": found.wrong}
             rows.append(row | {"scores_full": n * n, "scores_restricted": 3 * n - 2})
     return {name: sum(r[name] for r in rows) for name in ("passes", "wrong")}, columns(rows)
 
@@ -276,3 +312,36 @@ def masks_study(programs: int = 50, steps: int = 20, bits: int = 8, tokens: int 
         for place in PLACES
     ]
     return {"programs": programs, "steps": steps}, columns(rows)
+
+
+def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3, bits: int = 8) -> Study:
+    """Passes per second by n, batch, precision and form, and of the numpy transcription; wall-clock, one program each.
+
+    Forms: dense matrices, the sparse one, sparse with restricted attention, numpy (batch 1, fp64).
+    """
+    require(seconds > 0, f"seconds = {seconds}: must be above 0")
+    rows: list[dict] = []
+
+    def note(n: int, batch: int, kind: str, form: str, step) -> None:
+        step()
+        count, start = 0, time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            step()
+            count += 1
+        rate = batch * count / (time.perf_counter() - start)
+        rows.append({"tokens": n, "batch": batch, "precision": kind, "form": form, "passes_per_second": rate})
+
+    with torch.inference_mode():
+        for n in tokens:
+            shape = Shape.of_tokens(bits, n)
+            for kind in ("fp32", "fp64"):
+                on = machine(shape, kind)
+                thin = on.sparse()
+                for batch in batches:
+                    x = states(on, random_programs(shape, batch))
+                    note(n, batch, kind, "dense", lambda on=on, x=x: on(x))
+                    note(n, batch, kind, "sparse", lambda thin=thin, x=x: thin(x))
+                    note(n, batch, kind, "sparse, restricted", lambda thin=thin, x=x: thin(x, "restricted"))
+            apply, state = transcribe(on), states(on, random_programs(shape, 1))[0].numpy().T
+            note(n, 1, "fp64", "numpy", lambda apply=apply, state=state: apply(state))
+    return {}, columns(rows)

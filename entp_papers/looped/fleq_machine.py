@@ -1,10 +1,14 @@
-"""The FLEQ machine (Theorem 2): function blocks within a loop of 9 + max l_i layers that runs any program.
+"""Function blocks of FLEQ and what they share (Definition 1, eq. 10), and the machine (Theorem 2) that runs them.
 
     FLEQ(a, b, c, m, flag, p, d_h, d_w):  mem[c] = f_m(mem[a], mem[b]);  if mem[flag] <= 0 goto p
 
-The supplied text ends before the proof (Appendix D); this construction is ours. The tokens are the scratchpad, on which
-all blocks work at once, each in rows of its own; the memory, d tokens per matrix; and the commands. Every scratchpad
-token holds the counter and reads the command, its column of A or B, or writes its column of C:
+A matrix has a token per column. Tokens 0 to d - 1 hold A, the next d hold B, the next d hold C = f(A, B), in d rows of
+the block's own; further tokens are the block's to use, and the last one, the rest token, holds 0 in every row that
+changes. These are ``inside``, the scratchpad of the machine, on which all blocks work at once; its memory, d tokens per
+matrix, and its commands are ``outside``.
+
+The supplied text ends before the proof of Theorem 2 (Appendix D); this construction is ours, a loop of 9 + max l_i
+layers. Every scratchpad token holds the counter and reads the command, its column of A or B, or writes its column of C:
 
     1 fetch the command    2 pointers of every token   3 read A and B            4 give them to block m
     5 … 4 + max l_i  the blocks
@@ -17,20 +21,95 @@ Letters: B batch, S tokens of the scratchpad, T tokens, D width, I items, C comm
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from entp_lib.validation import require
+from entp_lib.experiments.studies import at_least
 from entp_papers.looped import circuits
 from entp_papers.looped.circuits import pointer_bits, to_bits, to_unsigned
-from entp_papers.looped.fleq.frame import BOUND, FAR, HEAT, Block, Frame, Maker, tokens_needed
-from entp_papers.looped.layers import Stack
-from entp_papers.looped.weights import LayerPlan, paired
+from entp_papers.looped.layers import LayerPlan, Rows, Stack, Terms, paired
 
 POINTERS = ("a", "b", "c", "flag", "goto")
+FAR = 200.0  # a score that is lower by this much is not seen: e^-200 vanishes in any sum
+HEAT = 64.0  # λ of heads that choose; their scores differ by 1 at least
+BOUND = 4096.0  # the G of gates: data must stay below. A power of 2, so that integers pass them exactly
+ROLES = ("a", "b", "c")
+
+
+class Frame:
+    """The rows that all blocks share: inside, outside, the three roles, the rest token, the column within a matrix.
+
+    ``tokens`` counts those inside: three matrices, or the d² of a transpose, and the rest token. ``constants`` has
+    (token, coordinate, value), never changed.
+    """
+
+    def __init__(self, d: int):
+        at_least(1, d=d)
+        self.d, self.tokens, self.rows = d, max(3 * d, d * d) + 1, Rows()
+        (self.inside,), (self.outside,), *roles = self.rows.add(inside=1, outside=1, in_a=1, in_b=1, in_c=1)
+        self.role = {name: row for name, (row,) in zip(ROLES, roles, strict=True)}
+        (self.rest,), self.slot = self.rows.add(rest=1, slot=d)
+        self.constants = [(t, self.inside, 1.0) for t in range(self.tokens)]
+        self.constants.append((self.tokens - 1, self.rest, 1.0))
+        for i, name in enumerate(ROLES):
+            for j in range(d):
+                self.constants += [(i * d + j, self.role[name], 1.0), (i * d + j, self.slot[j], 1.0)]
+
+    def add(self, block: str, **sizes: int) -> list[range]:
+        """Rows of a block's own, named after it."""
+        return self.rows.add(**{f"{block}.{part}": size for part, size in sizes.items()})
+
+    def head(
+        self, plan: LayerPlan, scores: list[tuple[Terms, Terms]], values: list[tuple[Terms, Terms]], heat: float = HEAT
+    ) -> None:
+        """A head whose tokens inside do not see those outside, nor the other way round.
+
+        The unseen scores are lowered, not the others raised: products need scores that are exact near 0.
+        """
+        apart = [({self.inside: -FAR / heat}, {self.outside: 1.0}), ({self.outside: -FAR / heat}, {self.inside: 1.0})]
+        plan.head(scores + apart, values, heat)
+
+    def others_rest(self, reader: int) -> tuple[Terms, Terms]:
+        """The score that sends every token inside to the rest token, but those where the row ``reader`` is 1."""
+        return {self.inside: 4.0, reader: -4.0}, {self.rest: 1.0}
+
+    def read_columns(self, plan: LayerPlan, sources: Sequence[str], values: list[tuple[Terms, Terms]]) -> None:
+        """C's tokens attend to the tokens of the same column in ``sources``, equally; all others to the rest token."""
+        c = self.role["c"]
+        by_role = ({c: 1.0}, {self.role[s]: 1.0 for s in sources})
+        self.head(plan, [by_role, *paired(self.slot, self.slot), self.others_rest(c)], values)
+
+    def clear_c(self, plan: LayerPlan, data: range) -> None:
+        """Set C's tokens to 0."""
+        for i in data:
+            plan.add_where({i: -1.0}, {i: 1.0}, [self.role["c"]], BOUND)
+
+
+@dataclass
+class Block:
+    """A function as Transformer layers within a frame.
+
+    ``data`` are the rows of A, B and C, ``temporary`` those that must be 0 afterwards. ``exact`` is the function on
+    matrices (..., d, d), for the interpreter and the tests. ``constants`` are as in ``Frame``.
+    """
+
+    data: range
+    temporary: list[range]
+    plans: list[LayerPlan]
+    exact: Callable[[Tensor, Tensor], Tensor]
+    constants: list[tuple[int, int, float]] = field(default_factory=list)
+
+    @property
+    def heads(self) -> int:
+        """Of the layer that has most."""
+        return max(len(plan.heads) for plan in self.plans)
+
+
+Maker = Callable[[Frame, str], Block]
 
 
 class FleqShape(NamedTuple):
@@ -50,8 +129,7 @@ class FleqMachine(Stack):
     """The looped Transformer for a ``FleqShape`` and a set of functions, by name."""
 
     def __init__(self, shape: FleqShape, functions: Mapping[str, Maker]):
-        require(len(functions) > 0, "functions is empty: a machine needs at least one")
-        frame = Frame(shape.d, tokens_needed(shape.d))
+        frame = Frame(shape.d)
         blocks = [maker(frame, name) for name, maker in functions.items()]
         # the parts of a command, and the rows of the machine after those of its blocks
         L, d, sizes = shape.pointer, shape.d, dict.fromkeys(POINTERS, shape.pointer)
@@ -64,8 +142,15 @@ class FleqMachine(Stack):
         for name, size in sizes.items():
             part[name] = range(start, start + size)
             start += size
-        plans = [*first_layers(frame, part, blocks), *block_layers(blocks), *last_layers(frame, part, blocks)]
-        super().__init__([plan.build(rows.width) for plan in plans], rows.width, frame.tokens)
+        plans = first_layers(frame, part, blocks)
+        for layer in itertools.zip_longest(*(block.plans for block in blocks)):  # all blocks at once
+            parts = [plan for plan in layer if plan is not None]
+            plan = LayerPlan("; ".join(p.purpose for p in parts))
+            plan.heads = [head for p in parts for head in p.heads]
+            plan.units = [unit for p in parts for unit in p.units]
+            plans.append(plan)
+        plans += last_layers(frame, part, blocks)
+        super().__init__([plan.build(rows.width) for plan in plans], rows.width)
         self.shape, self.frame, self.blocks, self.functions = shape, frame, blocks, list(functions)
         self.tokens = frame.tokens + shape.items * d + shape.commands
 
@@ -134,18 +219,6 @@ def first_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -
             give.add_where({x: 1.0}, {y: 1.0}, [chosen, tall, active], BOUND)
     give.clear(rows["operand"])
     return [fetch, point, read, give]
-
-
-def block_layers(blocks: list[Block]) -> list[LayerPlan]:
-    """All blocks at once, layer by layer."""
-    plans = []
-    for layer in itertools.zip_longest(*(block.plans for block in blocks)):
-        parts = [plan for plan in layer if plan is not None]
-        plan = LayerPlan("; ".join(p.purpose for p in parts))
-        plan.heads = [head for p in parts for head in p.heads]
-        plan.units = [unit for p in parts for unit in p.units]
-        plans.append(plan)
-    return plans
 
 
 def last_layers(frame: Frame, part: Mapping[str, range], blocks: list[Block]) -> list[LayerPlan]:

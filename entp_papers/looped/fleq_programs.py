@@ -15,6 +15,7 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,8 +23,7 @@ from torch import Tensor
 from entp_lib.experiments.studies import at_least
 from entp_lib.validation import ConfigError, require
 from entp_papers.looped.assembler import did_you_mean
-from entp_papers.looped.fleq.frame import BOUND, Frame, Maker, tokens_needed
-from entp_papers.looped.fleq.machine import FleqMachine, FleqShape
+from entp_papers.looped.fleq_machine import BOUND, FleqMachine, FleqShape, Frame, Maker
 
 CALL = re.compile(r"(\w+)\s*=\s*(\w+)\(\s*(\w+)\s*(?:,\s*(\w+)\s*)?\)\s*(?:\[(\d+)x(\d+)\])?")
 BRANCH = re.compile(r"if\s+(\w+)\s*<=\s*0\s+goto\s+(\w+)")
@@ -31,8 +31,7 @@ RESERVED = {"zero": 0.0, "one": 1.0, "nowhere": 0.0}
 LARGEST = 30.0  # entry of a random program on the way: products square what they are given
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """FLEQ(a, b, c, function, flag, goto, height, width), items and functions by name, the line by number."""
 
     function: str
@@ -72,56 +71,46 @@ def square(value: Tensor | float | list, d: int) -> Tensor:
     x = torch.as_tensor(value, dtype=torch.float64)
     x = x.reshape(*x.shape, *(1,) * (2 - x.ndim)) if x.ndim < 2 else x
     require(x.ndim == 2 and max(x.shape) <= d, f"a value of shape {tuple(x.shape)} does not fit into {d} × {d}")
-    require(bool(x.isfinite().all()), "a value is not finite")
     require(float(x.abs().max()) < BOUND, f"a value of {float(x.abs().max()):g} is too large: must be below {BOUND:g}")
     return torch.nn.functional.pad(x, (0, d - x.shape[1], 0, d - x.shape[0]))
 
 
 def fleq(text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapping[str, Maker]) -> FleqProgram:
     """The program of a text. Raises ConfigError, which names the line, for what does not exist or does not fit."""
-    held = {name: square(value, d) for name, value in RESERVED.items()}
-    for name, value in items.items():
-        require(name not in held, f"item {name!r} exists in every program: name another")
-        held[name] = square(value, d)
+    held = {name: square(value, d) for name, value in (RESERVED | dict(items)).items()}
     labels, statements = {}, []
     for number, line in enumerate(text.splitlines(), 1):
         line = line.split("#")[0].strip()
         while match := re.match(r"([A-Za-z_]\w*)\s*:\s*", line):
-            require(match[1] not in labels, f"line {number}: label {match[1]!r} exists already")
             labels[match[1]] = len(statements)
             line = line[match.end() :]
         if line:
             statements.append((number, line))
     labels["halt"] = len(statements)
-    code = [read(number, line, d, held, labels, functions) for number, line in statements]
-    code.append(Command(next(iter(functions)), "zero", "zero", "nowhere", "zero", len(statements), d, d))
-    return FleqProgram(d, held, tuple(code), functions)
-
-
-def read(number: int, line: str, d: int, items, labels: dict[str, int], functions) -> Command:
-    """One command."""
-    kinds = {"item": items, "function": functions, "label": labels}
+    kinds, code = {"item": held, "function": functions, "label": labels}, []
+    nothing = Command(next(iter(functions)), "zero", "zero", "nowhere", "one", 0, d, d)
 
     def known(kind: str, name: str) -> str:
         hint = did_you_mean(name, kinds[kind]) or f"; there are {', '.join(kinds[kind])}"
         require(name in kinds[kind], f"line {number}: unknown {kind} {name!r}{hint}")
         return name
 
-    first, _, rest = (part.strip() for part in line.partition(";"))
-    call, jump = CALL.fullmatch(first), BRANCH.fullmatch(rest or first)
-    if (rest and not (call and jump)) or not (call or jump):
-        raise ConfigError(f"line {number}: {line!r} is not understood: c = f(a, b), or if flag <= 0 goto label")
-    function, a, b, c, height, width = next(iter(functions)), "zero", "zero", "nowhere", d, d
-    if call:
-        c, function = known("item", call[1]), known("function", call[2])
-        a, b = known("item", call[3]), known("item", call[4] or "zero")
-        require(c not in ("zero", "one"), f"line {number}: {c} must keep its value")
-        height, width = int(call[5] or d), int(call[6] or d)
-        require(1 <= height <= d and 1 <= width <= d, f"line {number}: {height}x{width}: must be from 1x1 to {d}x{d}")
-    flag, goto = "one", 0
-    if jump:
-        flag, goto = known("item", jump[1]), labels[known("label", jump[2])]
-    return Command(function, a, b, c, flag, goto, height, width)
+    for number, line in statements:
+        first, _, rest = (part.strip() for part in line.partition(";"))
+        call, jump, command = CALL.fullmatch(first), BRANCH.fullmatch(rest or first), nothing
+        if (rest and not (call and jump)) or not (call or jump):
+            raise ConfigError(f"line {number}: {line!r} is not understood: c = f(a, b), or if flag <= 0 goto label")
+        if call:
+            height, width = int(call[5] or d), int(call[6] or d)
+            fits = 1 <= height <= d and 1 <= width <= d
+            require(fits, f"line {number}: {height}x{width}: must be from 1x1 to {d}x{d}")
+            require(call[1] not in ("zero", "one"), f"line {number}: {call[1]} must keep its value")
+            a, b, c = (known("item", name) for name in (call[3], call[4] or "zero", call[1]))
+            command = Command(known("function", call[2]), a, b, c, "one", 0, height, width)
+        if jump:
+            command = command._replace(flag=known("item", jump[1]), goto=labels[known("label", jump[2])])
+        code.append(command)
+    return FleqProgram(d, held, (*code, nothing._replace(flag="zero", goto=len(code))), functions)
 
 
 @dataclass(frozen=True)
@@ -141,8 +130,8 @@ class FleqRun:
 
 
 def interpret(program: FleqProgram, steps: int = 2000) -> FleqRun:
-    """Run by calling the exact functions. Raises ConfigError where it has not halted after ``steps``."""
-    d, frame = program.d, Frame(program.d, tokens_needed(program.d))
+    """Run by calling the exact functions. Raises ConfigError where it has not halted after ``steps`` commands."""
+    d, frame = program.d, Frame(program.d)
     exact = {name: maker(frame, name).exact for name, maker in program.functions.items()}
     items, line = dict(program.items), 0
     seen, lines = [dict(items)], [0]

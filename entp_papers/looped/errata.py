@@ -1,24 +1,20 @@
-"""Errata E1 to E12 as counts for the printed and the corrected form; size, speed and one run of the machine."""
+"""Errata E1 to E12 as counts for the printed and the corrected form; sizes of machines, and one run step by step."""
 
 import math
-import time
 
 import numpy as np
 import torch
 from numpy import ndarray
 
 from entp_lib.experiments.studies import Study, columns, largest
-from entp_lib.validation import require
+from entp_papers.looped import algorithms
+from entp_papers.looped.blocks import inverse_sum
 from entp_papers.looped.circuits import add_words, branch, flag_of_word, pointer_bits, to_bits, to_unsigned
-from entp_papers.looped.fleq import algorithms
-from entp_papers.looped.fleq.blocks import inverse_sum
-from entp_papers.looped.fleq.programs import fleq
-from entp_papers.looped.layers import transcribe
-from entp_papers.looped.programs import multiply, random_programs
+from entp_papers.looped.fleq_programs import fleq
+from entp_papers.looped.layers import LayerPlan, Rows
+from entp_papers.looped.programs import arithmetic, random_programs
 from entp_papers.looped.running import compare, interpret, run
-from entp_papers.looped.studies import precision
-from entp_papers.looped.subleq import Shape, SubleqMachine, machine_rows, states
-from entp_papers.looped.weights import LayerPlan, Rows
+from entp_papers.looped.subleq import Shape, SubleqMachine
 
 FORMS = ("printed", "corrected")
 
@@ -39,7 +35,7 @@ def machine_with(formula: str, programs: int = 50, steps: int = 20) -> dict[str,
     """E2 and E4: programs that go wrong on a machine with a formula (``write``, ``branch``) as printed, and without."""
     shape = Shape(8, 8, 8)
     made = random_programs(shape, programs)
-    printed = compare(SubleqMachine(shape, printed=[formula]), made, steps, exact=False)
+    printed = compare(SubleqMachine(shape, printed=formula), made, steps, exact=False)
     corrected = compare(SubleqMachine(shape), made, steps, exact=False)
     return {"printed": printed.wrong_programs, "corrected": corrected.wrong_programs, "of": programs}
 
@@ -52,26 +48,6 @@ def branch_elsewhere(bits: int = 4) -> dict[str, float]:
         branch(plan, rows, rows["target"], rows["bit"][0], name == "printed")
         left[name] = largest(plan.on(torch.zeros(1, rows.width)))
     return left
-
-
-def pointers(tokens: int = 1024) -> dict[str, int]:
-    """E3: the largest p_i · p_j for i ≠ j, the printed bound and the right one."""
-    L = pointer_bits(tokens)
-    p = to_bits(torch.arange(tokens), L)
-    products = (p @ p.T).fill_diagonal_(-L)
-    return {"largest": int(products.max()), "printed": L - 1, "corrected": L - 2}
-
-
-def rows_of_state(tokens: int = 20, bits: int = 8) -> dict[str, int]:
-    """E5: rows by the printed count, 8 L + 3 N + 1, and in a machine that has all that its lemmas use."""
-    shape = Shape(bits, tokens // 2, tokens - 1 - tokens // 2)
-    return {"printed": 8 * shape.pointer + 3 * bits + 1, "corrected": machine_rows(shape).width}
-
-
-def layers_of_steps() -> dict[str, int]:
-    """E6: layers by the steps of the proof, step 3 counted as 3 layers or as none, and in the machine."""
-    others = 1 + 1 + 1 + (1 + 2) + 1  # of steps 1, 2, 4, 5 (flag, counter) and 6
-    return {"step 3 as 3": others + 3, "step 3 as 0": others, "built": len(SubleqMachine(Shape(4, 3, 2)).layers)}
 
 
 def linear_softmax(delta: float = 1e-6, sink: float = 40.0) -> dict[str, float]:
@@ -92,24 +68,23 @@ def newton_starts(matrices: int = 200, d: int = 5, rounds: int = 60, seed: int =
 
     ``tame`` counts those of which all eigenvalues of A² have positive real parts, for which ε A does work.
     """
+
+    def converges(a: ndarray, start: ndarray) -> bool:
+        x = 1 / (np.abs(a).sum(0).max() * np.abs(a).sum(1).max()) * start
+        with np.errstate(over="ignore", invalid="ignore"):
+            for _ in range(rounds):
+                x = x @ (2 * np.eye(d) - a @ x)
+            return bool(np.isfinite(x).all() and np.abs(a @ x - np.eye(d)).max() < 1e-6)
+
     draw = np.random.default_rng(seed)
     found = {"printed": 0, "corrected": 0, "tame": 0, "printed, symmetric": 0, "of": matrices}
     for _ in range(matrices):
         a = draw.normal(size=(d, d))
         found["tame"] += bool((np.linalg.eigvals(a @ a).real > 0).all())
-        found["printed"] += converges(a, a, rounds)
-        found["corrected"] += converges(a, a.T, rounds)
-        found["printed, symmetric"] += converges(a + a.T, a + a.T, rounds)
+        found["printed"] += converges(a, a)
+        found["corrected"] += converges(a, a.T)
+        found["printed, symmetric"] += converges(a + a.T, a + a.T)
     return found
-
-
-def converges(a: ndarray, start: ndarray, rounds: int) -> bool:
-    """Whether Newton's iteration from ε start reaches the inverse of a, for the paper's ε."""
-    x = 1 / (np.abs(a).sum(0).max() * np.abs(a).sum(1).max()) * start
-    with np.errstate(over="ignore", invalid="ignore"):
-        for _ in range(rounds):
-            x = x @ (2 * np.eye(len(a)) - a @ x)
-        return bool(np.isfinite(x).all() and np.abs(a @ x - np.eye(len(a))).max() < 1e-6)
 
 
 def adder_outputs(bits: int = 6) -> dict[str, int]:
@@ -136,34 +111,45 @@ def sigmoids_needed(error: float = 0.02, low: float = 0.1, high: float = 10.0) -
     return {"sigmoids": m, "scale": math.log(1 / (error * low)) / (error * low), "dimension": 1}
 
 
-def heads_of_inverse() -> dict[str, int]:
-    """E11: heads of the machine that inverts matrices: Table 1's, Theorem 2's sum over its blocks, and those built."""
-    machine = fleq("", 3, {}, algorithms.linear_functions()).machine()
-    return {"table 1": 1, "theorem 2": sum(block.heads for block in machine.blocks), "built": machine.size()["heads"]}
-
-
 def branch_rule(x: int = 6, y: int = 4) -> dict[str, int]:
     """E12: multiply by Algorithm 2, which branches at 0 as well, and by the prose, which does below 0 only."""
-    program, found = multiply(x, y), {"product": x * y}
+    program, found = arithmetic("multiply", x=x, y=y), {"product": x * y}
     for name, at_zero in (("corrected", True), ("printed", False)):
         found[name] = interpret(program, 1000, at_zero=at_zero).memories[-1][program.cell("product")]
     return found
 
 
 def errata_study(seed: int = 0) -> Study:
-    """Every erratum, the printed and the corrected form; the functions above explain the numbers."""
+    """Every erratum, the printed and the corrected form; the comments and the functions above explain the numbers."""
+    L = pointer_bits(1024)
+    codes = to_bits(torch.arange(1024), L)
+    shape = Shape(8, 10, 9)  # of 20 tokens
+    inverse = fleq("", 3, {}, algorithms.linear_functions()).machine()
+    steps = 1 + 1 + 1 + (1 + 2) + 1  # layers of steps 1, 2, 4, 5 (flag, counter) and 6
     return {
         "E1": flags(),
         "E2": machine_with("write"),
-        "E3": pointers(),
+        # the largest p_i · p_j for i ≠ j, the printed bound and the right one
+        "E3": {
+            "largest": int((codes @ codes.T).fill_diagonal_(-L).max()),
+            "printed": L - 1,
+            "corrected": L - 2,
+        },
         "E4": {**machine_with("branch"), "left_elsewhere": branch_elsewhere()},
-        "E5": rows_of_state(),
-        "E6": layers_of_steps(),
+        # rows by the printed count, 8 L + 3 N + 1, and in a machine that has all that its lemmas use
+        "E5": {"printed": 8 * shape.pointer + 3 * shape.bits + 1, "corrected": SubleqMachine(shape).width},
+        # layers by the steps of the proof, step 3 counted as 3 layers or as none, and in the machine
+        "E6": {"step 3 as 3": steps + 3, "step 3 as 0": steps, "built": len(SubleqMachine(shape).layers)},
         "E7": linear_softmax(),
         "E8": newton_starts(seed=seed),
         "E9": adder_outputs(),
         "E10": sigmoids_needed(),
-        "E11": heads_of_inverse(),
+        # heads of the machine that inverts matrices: Table 1's, Theorem 2's sum over its blocks, and those built
+        "E11": {
+            "table 1": 1,
+            "theorem 2": sum(block.heads for block in inverse.blocks),
+            "built": inverse.size()["heads"],
+        },
         "E12": branch_rule(),
     }, {}
 
@@ -200,7 +186,7 @@ def multiply_study(x: int, y: int, bits: int = 8) -> Study:
     Metrics: the names of cells, the commands, the product, and for the state before the first pass all of its entries.
     Curves: ``line`` and ``memory``, a list of words, by pass; ``attends``, by pass and head that attends, the token.
     """
-    program = multiply(x, y, bits)
+    program = arithmetic("multiply", bits, x=x, y=y)
     trace = run(program)
     names = {place: name for name, place in program.cells.items()}
     attends: list[list[int]] = [[]]
@@ -223,36 +209,3 @@ def multiply_study(x: int, y: int, bits: int = 8) -> Study:
         "steps": trace.steps,
     }
     return metrics, {"line": trace.lines, "memory": [list(m) for m in trace.memories], "attends": attends}
-
-
-def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3, bits: int = 8) -> Study:
-    """Passes per second by n, batch, precision and form, and of the numpy transcription; wall-clock, one program each.
-
-    Forms: dense matrices, the sparse one, sparse with restricted attention, numpy (batch 1, fp64).
-    """
-    require(seconds > 0, f"seconds = {seconds}: must be above 0")
-    rows: list[dict] = []
-
-    def note(n: int, batch: int, kind: str, form: str, step) -> None:
-        step()
-        count, start = 0, time.perf_counter()
-        while time.perf_counter() - start < seconds:
-            step()
-            count += 1
-        rate = batch * count / (time.perf_counter() - start)
-        rows.append({"tokens": n, "batch": batch, "precision": kind, "form": form, "passes_per_second": rate})
-
-    with torch.inference_mode():
-        for n in tokens:
-            shape = Shape.of_tokens(bits, n)
-            for kind in ("fp32", "fp64"):
-                on = SubleqMachine(shape, precision(kind))
-                thin = on.sparse()
-                for batch in batches:
-                    x = states(on, random_programs(shape, batch))
-                    note(n, batch, kind, "dense", lambda on=on, x=x: on(x))
-                    note(n, batch, kind, "sparse", lambda thin=thin, x=x: thin(x))
-                    note(n, batch, kind, "sparse, restricted", lambda thin=thin, x=x: thin(x, "restricted"))
-            apply, state = transcribe(on), states(on, random_programs(shape, 1))[0].numpy().T
-            note(n, 1, "fp64", "numpy", lambda apply=apply, state=state: apply(state))
-    return {}, columns(rows)

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from entp_lib.experiments.studies import at_least
-from entp_lib.validation import one_of, require
-from entp_papers.looped.fleq import blocks
-from entp_papers.looped.fleq.frame import Maker
-from entp_papers.looped.fleq.programs import FleqProgram, fleq
+from entp_papers.looped import blocks
+from entp_papers.looped.fleq_machine import Maker
+from entp_papers.looped.fleq_programs import FleqProgram, fleq
 
 SUMS = {"add": blocks.linear_block(1.0, 1.0), "sub": blocks.linear_block(1.0, -1.0)}
 COUNT = "count = add(count, one); if count <= 0 goto loop"  # from 1 - rounds
@@ -25,26 +23,24 @@ def linear_functions(delta: float = 1e-7, symmetric: bool = False) -> dict[str, 
     return SUMS | {"mul": product, "transp": blocks.transpose_block()}
 
 
-def calculator_functions(m: int, low: float = 0.1, high: float = 10.0) -> dict[str, Maker]:
-    """The six operations of Theorem 4; 1/x on [low, high] and √x on [0, high] with m heads each and one more."""
+def calculator_functions(m: int) -> dict[str, Maker]:
+    """The six operations of Theorem 4; 1/x on [0.1, 10] and √x on [0, 10] with m heads each and one more."""
     return SUMS | {
         "mul": blocks.product_block(symmetric=True, delta=1e-5),
-        "inv": blocks.sigmoid_block(blocks.inverse_sum(m, low, high), 1, torch.reciprocal),
-        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, high), 1, torch.sqrt),
+        "inv": blocks.sigmoid_block(blocks.inverse_sum(m), 1, torch.reciprocal),
+        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, 10.0), 1, torch.sqrt),
         "perc": blocks.linear_block(0.01),
     }
 
 
 def calculator(values: Sequence[float], functions: Mapping[str, Maker]) -> FleqProgram:
-    """Algorithm 3: t = √(1 / ((a + b - c) d)) / 100."""
-    require(len(values) == 4, f"values = {values}: must be a, b, c and d")
+    """Algorithm 3 on a, b, c and d: t = √(1 / ((a + b - c) d)) / 100."""
     text = "t = add(p, q)\nt = sub(t, r)\nt = mul(t, s)\nt = inv(t)\nt = sqrt(t)\nt = perc(t)"
     return fleq(text, 1, {**dict(zip("pqrs", values, strict=True)), "t": 0.0}, functions)
 
 
 def one_operation(name: str, x: float, y: float, functions: Mapping[str, Maker]) -> FleqProgram:
     """t = name(x, y); ``div`` is mul(x, inv(y))."""
-    one_of("name", name, (*functions, "div"))
     text = "u = inv(y)\nt = mul(x, u)" if name == "div" else f"t = {name}(x, y)"
     return fleq(text, 1, {"x": x, "y": y, "t": 0.0, "u": 0.0}, functions)
 
@@ -55,8 +51,6 @@ def newton_inverse(a_dd: Tensor, rounds: int, functions: Mapping[str, Maker], st
     ε is 1 / (‖A‖_1 ‖A‖_∞), for which the iteration from A^T converges where A has an inverse. From A it does where the
     eigenvalues of A² have positive real parts.
     """
-    one_of("start", start, ("transposed", "printed"))
-    at_least(1, rounds=rounds)
     d = len(a_dd)
     scale = 1 / float(a_dd.abs().sum(0).max() * a_dd.abs().sum(1).max())
     text = f"""
@@ -75,7 +69,6 @@ def newton_inverse(a_dd: Tensor, rounds: int, functions: Mapping[str, Maker], st
 
 def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, functions: Mapping[str, Maker]) -> FleqProgram:
     """b ← A b / ‖A b‖, ``rounds`` times. Needs inv and sqrt; ‖A b‖² must stay in their ranges."""
-    at_least(1, rounds=rounds)
     text = f"""
         At = transp(A)
     loop:
@@ -91,11 +84,11 @@ def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, functions: Mapping[s
     return fleq(text, len(a_dd), items, functions)
 
 
-def power_functions(m: int, low: float = 0.05, high: float = 2.0) -> dict[str, Maker]:
-    """Functions of power iteration: the root of [0, high], the inverse of [√low, √high] (a root is at least √low)."""
+def power_functions(m: int) -> dict[str, Maker]:
+    """Functions of power iteration: the root of [0, 2], and the inverse of [√0.05, √2], a root of 0.05 or more."""
     return linear_functions() | {
-        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, high), 1, torch.sqrt),
-        "inv": blocks.sigmoid_block(blocks.inverse_sum(m, low**0.5, high**0.5), 1, torch.reciprocal),
+        "sqrt": blocks.sigmoid_block(blocks.sqrt_sum(m, 2.0), 1, torch.sqrt),
+        "inv": blocks.sigmoid_block(blocks.inverse_sum(m, 0.05**0.5, 2.0**0.5), 1, torch.reciprocal),
     }
 
 
@@ -103,7 +96,6 @@ def linear_regression(
     x_kn: Tensor, y_n: Tensor, rate: float, steps: int, functions: Mapping[str, Maker]
 ) -> FleqProgram:
     """Gradient descent on ‖X^T w - y‖² / 2 from w = 0; the columns of X are the examples."""
-    at_least(1, steps=steps)
     d = max(x_kn.shape)
     text = f"""
         Xt = transp(X)
@@ -161,7 +153,6 @@ def back_propagation(
 
     All gradients are computed by the program itself: there is no derivative outside the loop.
     """
-    at_least(1, rounds=rounds)
     h, d = len(w_hk), max(w_hk.shape)
     items = {"Wt": w_hk.T, "v": v_h, "ones": torch.ones(h), "rate": rate * torch.eye(d), "count": 1.0 - rounds}
     items |= dict.fromkeys(("z", "h", "ht", "o", "e", "s", "D", "st", "g", "xt", "dW", "dv"), 0.0)

@@ -1,5 +1,6 @@
-"""Both studies of templates: deterministic, paired, above the floor; heads and shares of models with a known rule."""
+"""Templates by brute force, their floor by counting; both studies, and shares of a model with a known rule."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -13,9 +14,8 @@ from torch import nn
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.tasks.base import generator_for
-from entp_papers.compact import template_studies, templates
-from entp_papers.compact.template_studies import abstraction_study, last_token_study, split
-from entp_papers.compact.templates import Templates, all_templates
+from entp_papers.compact import templates
+from entp_papers.compact.templates import Templates, abstraction_study, all_templates, last_token_study, split
 
 TASK = dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3)
 SOURCE = Templates()
@@ -67,23 +67,6 @@ def test_the_last_token_is_split_by_whether_it_repeats_the_one_before():
     assert found["last"] == pytest.approx(repeats, abs=0.07)
 
 
-def test_both_studies_train_alike(monkeypatch):
-    weights = []
-    train = template_studies.train
-
-    def kept(model, *arguments):
-        curves = train(model, *arguments)
-        weights.append(model.state_dict())
-        return curves
-
-    monkeypatch.setattr(template_studies, "train", kept)
-    abstraction_study(TASK, "decoder", **TINY)
-    metrics, curves = last_token_study(TASK, "decoder", **TINY)
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert curves["step"] == [2, 4] and metrics["last"] == curves["last"][-1]
-    assert 0 < metrics["repeats"] < 1 and metrics["rule"] == 1  # of two variables the other one is known
-
-
 def network(architecture="decoder", n_layers=2):
     task = Templates(**TASK)
     model = build_model(ModelConfig(architecture, n_layers, 2, 16, task.vocab_size, task.length), 0)
@@ -99,7 +82,7 @@ def test_traced_logits_are_the_model_s(architecture, n_layers=3):
     model, batch = network(architecture, n_layers)
     scored = torch.zeros_like(batch.wanted_BT)
     scored[:, 5] = True
-    logits, looked = template_studies.traced(model, batch.inputs_BT[:, :6])
+    logits, looked = templates.traced(model, batch.inputs_BT[:, :6])
     torch.testing.assert_close(logits, model(batch.inputs_BT, scored, None), rtol=1e-8, atol=1e-8)
     assert looked.shape == (n_layers, 6, 2, 6)
     torch.testing.assert_close(looked.sum(-1), torch.ones_like(looked[..., 0]))
@@ -110,10 +93,10 @@ test_mistakes_are_named = named(
     (lambda: last_token_study({**TASK, "scored": "last"}, "decoder", **TINY), "task.scored"),
     (lambda: last_token_study(TASK, "decoder", **{**TINY, "n_heads": 3}), "n_heads"),
     (lambda: last_token_study(TASK, "decoder", **{**TINY, "steps": 0}), "steps"),
+    (lambda: Templates(digits=2), "digits"),
+    (lambda: Templates(template_length=4, held_out=0.05), "held_out"),
+    (lambda: Templates(scored="sampled", sample=44), "sample"),
 )
-
-
-# Templates by brute force, sequences by their definition, and the floor by counting every sequence there is.
 
 
 SMALL = dict(template_length=4, variables=2, instances=2, digits=3, held_out=0.0)
@@ -147,7 +130,7 @@ def test_evaluation_has_templates_of_its_own():
     task = Templates(template_length=5, instances=2)
     apart = {tuple(t) for t in task.sides()[1].tolist()}
     for evaluating, seen, expected in ((True, False, True), (True, True, False), (False, False, False)):
-        batch = task.variant(seen=seen).batch(torch.Generator().manual_seed(1), 40, evaluating)
+        batch = dataclasses.replace(task, seen=seen).batch(torch.Generator().manual_seed(1), 40, evaluating)
         rows = torch.cat([batch.inputs_BT[:, :1], batch.targets_BT], 1)[:, :5].tolist()
         assert {canonical(r) in apart for r in rows} == {expected}
 
@@ -190,10 +173,3 @@ def test_floor_by_position_by_counting_every_sequence():
 
     expected = [entropy(t + 1) - entropy(t) for t in range(1, task.length + 1)]
     assert templates.floor_by_position(task, task.sides()[0]) == pytest.approx(expected, abs=1e-9)
-
-
-test_templates_mistakes_are_named = named(
-    (lambda: Templates(digits=2), "digits"),
-    (lambda: Templates(template_length=4, held_out=0.05), "held_out"),
-    (lambda: Templates(scored="sampled", sample=44), "sample"),
-)

@@ -1,5 +1,6 @@
 """FLEQ programs that compute and learn, compared with exact results: calculator, Newton, power iteration, SGD."""
 
+import itertools
 import math
 
 import numpy as np
@@ -8,9 +9,9 @@ from torch import Tensor
 
 from entp_lib.experiments.studies import Study, at_least, columns, largest
 from entp_lib.validation import require
-from entp_papers.looped.fleq import algorithms
-from entp_papers.looped.fleq.programs import FleqProgram, FleqRun, interpret, random_fleq, run, run_together
-from entp_papers.looped.studies import slope
+from entp_papers.looped import algorithms
+from entp_papers.looped.block_studies import slope
+from entp_papers.looped.fleq_programs import interpret, random_fleq, run, run_together
 
 ALONE = 25  # inputs of each operation by itself
 
@@ -94,15 +95,6 @@ def calculator_study(terms: list[int], inputs: int = 200, data_seed: int = 0) ->
     return metrics, columns(rows)
 
 
-def random_matrix(d: int, most_condition: float, seed: int) -> Tensor:
-    """A Gaussian matrix with a condition number of at most ``most_condition``, its largest singular value 1."""
-    for attempt in range(1000):
-        a = gaussians(1000 * seed + attempt, d, d)
-        if float(torch.linalg.cond(a)) <= most_condition:
-            return a / torch.linalg.matrix_norm(a, 2)
-    raise RuntimeError(f"no Gaussian {d} × {d} matrix with a condition number of {most_condition:g} was found")
-
-
 def gaussians(seed: int, *shape: int) -> Tensor:
     """Standard normal numbers in fp64."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -111,17 +103,25 @@ def gaussians(seed: int, *shape: int) -> Tensor:
 def newton_study(d: int, rounds: int, matrices: int, most_condition: float = 20.0, data_seed: int = 0) -> Study:
     """‖A X - I‖_F by round: on the machine, by the exact iteration, and both from the printed start ε A.
 
-    A row per matrix and round. Errors beyond 10^6 are written as that. Metrics: the largest residual at the end.
+    Matrices are Gaussian with a condition number of at most ``most_condition``, their largest singular value 1. A row
+    per matrix and round. Errors beyond 10^6, and what is no number, are written as that. Metrics: the largest residual
+    at the end.
     """
     functions, rows, size = algorithms.linear_functions(), [], {}
     for i in range(matrices):
-        a = random_matrix(d, most_condition, data_seed * 1000 + i)
+        drawn = (gaussians(1000 * (data_seed * 1000 + i) + attempt, d, d) for attempt in itertools.count())
+        a = next(a for a in drawn if float(torch.linalg.cond(a)) <= most_condition)
+        a = a / torch.linalg.matrix_norm(a, 2)
         for start in ("transposed", "printed"):
             program = algorithms.newton_inverse(a, rounds, functions, start)
             machine = program.machine()
             size = machine.size() | {"tokens": machine.tokens}
             for by, history in (("exact", interpret(program)), ("machine", run(program, machine, must_halt=False))):
-                for k, value in enumerate(residuals(a, program, history, rounds)):
+                found = history.written(program, "X")
+                values = [float(torch.linalg.matrix_norm(a @ x - torch.eye(d))) for x in found]
+                values = [min(value, 1e6) if math.isfinite(value) else 1e6 for value in values]
+                values += [1e6] * (rounds + 1 - len(values))
+                for k, value in enumerate(values):
                     rows.append({"matrix": i, "start": start, "by": by, "round": k, "residual": value})
     last = [r for r in rows if r["round"] == rounds]
     end = {
@@ -130,15 +130,6 @@ def newton_study(d: int, rounds: int, matrices: int, most_condition: float = 20.
         for by in ("exact", "machine")
     }
     return {"largest_residual": end, "size": size, "matrices": matrices}, columns(rows)
-
-
-def residuals(a: Tensor, program: FleqProgram, history: FleqRun, rounds: int) -> list[float]:
-    """‖A X - I‖_F before the first round and after every round; 10^6 for more than that, and for what is no number."""
-    values = []
-    for x in history.written(program, "X"):
-        value = float(torch.linalg.matrix_norm(a @ x - torch.eye(len(a))))
-        values.append(min(value, 1e6) if math.isfinite(value) else 1e6)
-    return values + [1e6] * (rounds + 1 - len(values))
 
 
 def power_study(d: int, rounds: int, terms: int, gap: float = 0.7, data_seed: int = 0) -> Study:

@@ -1,0 +1,260 @@
+"""The errors of function blocks: products by δ, sums of sigmoids by m, transposes, the contract, x² by depth.
+
+Letters: B batch, S tokens of a block, D width, d size of matrices, L pointer bits.
+"""
+
+import numpy as np
+import torch
+from numpy import ndarray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from entp_lib.experiments.studies import Study, at_least, columns, largest
+from entp_papers.looped import blocks
+from entp_papers.looped.circuits import pointer_bits, temperature, to_bits
+from entp_papers.looped.fleq_machine import ROLES, Frame, Maker
+from entp_papers.looped.layers import LayerPlan, Rows, Stack, paired
+
+TARGETS = {"sin": np.sin, "x²": np.square, "exp": np.exp, "tanh": np.tanh}
+MAKERS: dict[str, Maker] = {
+    "A + B": blocks.linear_block(1.0, 1.0),
+    "A - B": blocks.linear_block(1.0, -1.0),
+    "A / 100": blocks.linear_block(0.01),
+    "A^T": blocks.transpose_block(),
+    "A^T B": blocks.product_block(),
+    "B^T A": blocks.product_block("b", "a"),
+    "A^T A": blocks.product_block("a", "a"),
+    "B^T B": blocks.product_block("b", "b"),
+    "A^T B, two heads": blocks.product_block(symmetric=True, delta=1e-5),
+    "σ(A)": blocks.sigmoid_block(blocks.SIGMOID),
+    "√A": blocks.sigmoid_block(blocks.sqrt_sum(50), 1),
+    "diagonal": blocks.diagonal_block(),
+}
+FILLING = ("σ(A)", "√A")  # functions of 0 that are not 0 fill the padding of a matrix
+
+
+class BlockStack(Stack):
+    """One block by itself, as a Transformer of its own."""
+
+    def __init__(self, maker: Maker, d: int, dtype: torch.dtype = torch.float64):
+        frame = Frame(d)
+        block = maker(frame, "f")
+        width = frame.rows.width
+        super().__init__([plan.build(width, dtype) for plan in block.plans], width)
+        self.block, self.frame, self.dtype = block, frame, dtype
+
+    def encode(self, a_Bdd: Tensor, b_Bdd: Tensor, c_Bdd: Tensor | None = None) -> Tensor:
+        """State (B, S, D) of batches of matrices; ``c_Bdd`` are the former contents of C's tokens."""
+        frame, block, d = self.frame, self.block, self.frame.d
+        x_BSD = torch.zeros(len(a_Bdd), frame.tokens, self.width, dtype=self.dtype)
+        for t, i, value in (*frame.constants, *block.constants):
+            x_BSD[:, t, i] = value
+        for k, matrix in enumerate((a_Bdd, b_Bdd, c_Bdd)):
+            if matrix is not None:
+                x_BSD[:, k * d : (k + 1) * d, block.data.start : block.data.stop] = matrix.mT.to(self.dtype)
+        return x_BSD
+
+    def matrix(self, x_BSD: Tensor, role: str) -> Tensor:
+        """A, B or C (B, d, d) of a state."""
+        start, data = ROLES.index(role) * self.frame.d, self.block.data
+        return x_BSD[:, start : start + self.frame.d, data.start : data.stop].mT
+
+    @torch.inference_mode()
+    def apply(self, a_Bdd: Tensor, b_Bdd: Tensor) -> Tensor:
+        """f(A, B), (B, d, d)."""
+        return self.matrix(self(self.encode(a_Bdd, b_Bdd)), "c")
+
+
+def shape_of(stack: Stack) -> dict[str, int]:
+    """Layers, heads and width."""
+    size = stack.size()
+    return {name: size[name] for name in ("layers", "heads", "width")}
+
+
+def slope(rows: list[dict], x: str = "delta", y: str = "error") -> float:
+    """Of log y against log x, by least squares; 0 for fewer than two points."""
+    if len(rows) < 2:
+        return 0.0
+    return float(np.polyfit(np.log([r[x] for r in rows]), np.log([r[y] for r in rows]), 1)[0])
+
+
+def product_study(d: int, deltas: list[float], sinks: list[float], pairs: int = 20, data_seed: int = 0) -> Study:
+    """The largest error of A^T B over ``pairs`` in [-1, 1], by δ, precision and heads; then by C at δ = 10^-4.
+
+    Curves have ``by``: delta or sink. ``predicted`` is δ s² / 2 + u / δ for one head, s the largest entry of A^T B.
+    """
+    generator = torch.Generator().manual_seed(data_seed)
+    a, b = torch.rand(2, pairs, d, d, generator=generator, dtype=torch.float64).mul(2).sub(1)
+    exact = a.transpose(1, 2) @ b
+    top, dtypes = largest(exact), {"fp64": torch.float64, "fp32": torch.float32}
+    cases = [("delta", delta, 50.0, kind, heads) for kind in dtypes for heads in (1, 2) for delta in deltas]
+    cases += [("sink", 1e-4, sink, "fp64", 1) for sink in sinks]
+    rows: list[dict] = []
+    for by, delta, sink, kind, heads in cases:
+        stack = BlockStack(blocks.product_block(delta=delta, sink=sink, symmetric=heads == 2), d, dtypes[kind])
+        row = {"by": by, "delta": delta, "sink": sink, "precision": kind, "heads": heads}
+        row["error"] = largest(stack.apply(a, b).double(), exact)
+        rows.append(row | {"predicted": delta * top**2 / 2 + torch.finfo(dtypes[kind]).eps / 2 / delta})
+
+    def by_delta(kind: str, heads: int) -> list[dict]:
+        return [r for r in rows if (r["by"], r["precision"], r["heads"]) == ("delta", kind, heads)]
+
+    one = by_delta("fp64", 1)
+    metrics = {
+        "best": {f"{k}, {h} heads": min(r["error"] for r in by_delta(k, h)) for k in dtypes for h in (1, 2)},
+        "largest_product": top,
+        "slope_above": slope([r for r in one if r["delta"] >= 1e-6]),
+        "slope_below": slope([r for r in one if r["delta"] <= 1e-10]),
+    }
+    return metrics, columns(rows)
+
+
+def sigmoids_study(terms: list[int], data_seed: int = 0) -> Study:
+    """The largest error of sums of m sigmoids: √x and 1/x as staircases, four functions on [-1, 1] by least squares.
+
+    Staircases are run as blocks and compared with the function; ``block`` is how far the block is from its own sum. For
+    the fits, m - 1 sigmoids with evenly spaced centres, steeper than Barron's τ = √m ln m asks for, and a constant get
+    their coefficients by least squares. Metrics: slopes of log error against log m; Lemma 5's block of three functions
+    of two numbers against its sum, by the number of terms up to 200.
+    """
+    rows: list[dict] = []
+    x_root, x_inverse = np.linspace(0, 100, 2001), np.geomspace(0.1, 10, 2001)
+    cases = (
+        ("√x on [0, 100]", blocks.sqrt_sum, np.sqrt, x_root),
+        ("1/x on [0.1, 10]", blocks.inverse_sum, np.reciprocal, x_inverse),
+    )
+    for m in terms:
+        for name, make, exact, x in cases:
+            f = make(m)
+            stack = BlockStack(blocks.sigmoid_block(f, 1), 1)
+            found = stack.apply(torch.from_numpy(x).view(-1, 1, 1), torch.zeros(len(x), 1, 1))[:, 0, 0].numpy()
+            rows.append({"function": name, "m": m, "error": largest(found - exact(x)), "block": largest(found - f(x))})
+        x, centres = np.linspace(-1, 1, 2001), np.linspace(-1, 1, m - 1)
+        steps = 1 / (1 + np.exp(-np.clip(2 * m * (x[:, None] - centres), -700, 700)))
+        features = np.column_stack([steps, np.ones(len(x))])
+        for name, f in TARGETS.items():
+            fit = features @ np.linalg.lstsq(features, f(x), rcond=None)[0]
+            rows.append({"function": f"{name} on [-1, 1]", "m": m, "error": largest(fit - f(x)), "block": 0.0})
+    names = list(dict.fromkeys(r["function"] for r in rows))
+    slopes = {name: slope([r for r in rows if r["function"] == name], "m") for name in names}
+    lemma_5 = {}
+    for m in (m for m in terms if m <= 200):
+        draw = np.random.default_rng(data_seed)
+        stack = BlockStack(blocks.selected_block(draw.normal(size=(3, m)), draw.normal(size=(3, m, 2))), 3)
+        e = torch.eye(3, dtype=torch.float64)[:, :, None].expand(3, 3, 3) * torch.tensor([1.0, 0, 0]).double()
+        x = torch.from_numpy(draw.normal(size=(3, 3, 3)))
+        lemma_5[str(m)] = largest(stack.apply(e, x)[:, 0, 0] - stack.block.exact(e, x)[:, 0, 0])
+    return {"slopes": slopes, "lemma_5": lemma_5}, columns(rows)
+
+
+def transpose_in_one_layer(a_Bdd: Tensor) -> tuple[Tensor, Stack]:
+    """A^T (B, d, d) of matrices of one entry per token by one layer with one head (§8's example of 30 × 30), and it.
+
+    Every token holds two codes: its own place, and the place that it takes its entry from. The paper counts a value and
+    two codes, 2 · 10 + 1 = 21 rows; ours has one more, for the entry that is read.
+    """
+    d = a_Bdd.shape[1]
+    L, own = pointer_bits(d * d), torch.arange(d * d)
+    plan = LayerPlan("take the entry of the token that the second code names")
+    rows = Rows(value=1, taken=1, own=L, source=L)
+    match = paired(rows["source"], rows["own"])
+    plan.head(match, paired(rows["value"], rows["taken"]), temperature(d * d, 1e-9))
+    stack = Stack([plan.build(rows.width)], rows.width)
+    x_BTD = torch.zeros(len(a_Bdd), d * d, rows.width, dtype=torch.float64)
+    x_BTD[..., rows["value"][0]] = a_Bdd.flatten(1).double()
+    x_BTD[..., rows.slice("own")] = to_bits(own, L)
+    x_BTD[..., rows.slice("source")] = to_bits(own % d * d + own // d, L)
+    return stack(x_BTD)[..., rows["taken"][0]].view_as(a_Bdd), stack
+
+
+def transpose_study(sizes: list[int], one_layer: list[int], data_seed: int = 0) -> Study:
+    """The error of the 4-layer block, and of the one-layer transposition of a vectorised matrix, by d."""
+    generator, rows = torch.Generator().manual_seed(data_seed), []
+    for d in sizes:
+        stack = BlockStack(blocks.transpose_block(), d)
+        a = torch.randn(4, d, d, generator=generator, dtype=torch.float64)
+        row = {"d": d, "construction": "Lemma 6", **shape_of(stack), "tokens": stack.frame.tokens}
+        rows.append(row | {"error": largest(stack.apply(a, a) - a.mT)})
+    for d in one_layer:
+        a = torch.randn(1, d, d, generator=generator, dtype=torch.float64)
+        found, stack = transpose_in_one_layer(a)
+        row = {"d": d, "construction": "one layer", **shape_of(stack), "tokens": d * d}
+        rows.append(row | {"error": largest(found - a.mT)})
+    return {"largest_error": max(r["error"] for r in rows)}, columns(rows)
+
+
+def violations(maker: Maker, d: int, seed: int = 0) -> dict[str, float]:
+    """The largest deviation from each term of Definition 1, by name, over random matrices.
+
+    error: C from the exact function · inputs: A and B afterwards · previous: C for another content of C before ·
+    left_behind: temporary rows afterwards · together: C of one pair alone and within the batch · padding: f of matrices
+    in a corner of larger ones from f of themselves, zeros around them included.
+    """
+    stack = BlockStack(maker, d)
+    generator = torch.Generator().manual_seed(seed)
+    a, b, before = torch.randn(3, 4, d, d, generator=generator, dtype=torch.float64)
+    after = stack(stack.encode(a, b, before))
+    c, again = stack.matrix(after, "c"), stack.apply(a, b)
+    generator = torch.Generator().manual_seed(seed)
+    small_a, small_b = torch.randn(2, 3, d, d, generator=generator, dtype=torch.float64)
+    wide = BlockStack(maker, d + 2).apply(pad(small_a, (0, 2, 0, 2)), pad(small_b, (0, 2, 0, 2)))
+    return {
+        "error": largest(c, stack.block.exact(a, b)),
+        "inputs": max(largest(stack.matrix(after, "a"), a), largest(stack.matrix(after, "b"), b)),
+        "previous": largest(again, c),
+        "left_behind": max(largest(after[..., r.start : r.stop]) for r in stack.block.temporary),
+        "together": largest(stack.apply(a[:1], b[:1])[0], again[0]),
+        "padding": largest(wide, pad(stack.apply(small_a, small_b), (0, 2, 0, 2))),
+    }
+
+
+def contract_study(sizes: list[int], data_seed: int = 0) -> Study:
+    """Definition 1 for every block and d: the largest deviation from each term, with layers, heads and width."""
+    rows: list[dict] = []
+    for name, maker in MAKERS.items():
+        for d in sizes:
+            row = {"block": name, "d": d, **shape_of(BlockStack(maker, d)), **violations(maker, d, data_seed)}
+            rows.append(row | ({"padding": 0.0} if name in FILLING else {}))
+    terms = ("inputs", "left_behind", "together")
+    return {"kept": all(r[t] < 1e-9 for r in rows for t in terms)}, columns(rows)
+
+
+def sawtooth_square(x: ndarray, levels: int) -> ndarray:
+    """x² on [0, 1] as x - Σ_k g_k(x) / 4^k with g_k the tooth function applied k times: a ReLU network of that depth.
+
+    The error is 4^-(levels + 1) at most: at the middle of the finest teeth.
+    """
+    at_least(0, levels=levels)
+    result, tooth = x.copy(), x
+    for k in range(1, levels + 1):
+        tooth = 2 * np.maximum(tooth, 0) - 4 * np.maximum(tooth - 0.5, 0) + 2 * np.maximum(tooth - 1, 0)
+        result = result - tooth / 4**k
+    return result
+
+
+def attention_square(x: ndarray, delta: float, symmetric: bool = True) -> ndarray:
+    """x² as the product of x with itself (§6.3): two layers, one head or two."""
+    stack = BlockStack(blocks.product_block("a", "a", delta=delta, symmetric=symmetric), 1)
+    a = torch.from_numpy(x).view(-1, 1, 1)
+    return stack.apply(a, torch.zeros_like(a))[:, 0, 0].numpy()
+
+
+def depth_study(levels: list[int], deltas: list[float], points: int, units: int = 1024) -> Study:
+    """The largest error of x² on [0, 1] by ReLU networks of growing depth, and by attention with 2 layers, by δ.
+
+    ``points``: how many x are tried. Multiples of a power of 1/2 are knots of the networks, where they do not err.
+    ``units``: of the one hidden layer whose ReLUs join as many points of x² by lines, ``one_wide_layer`` its error.
+    """
+    x = np.linspace(0, 1, points)
+    relu = {k: largest(sawtooth_square(x, k), x**2) for k in levels}
+    attention = {delta: largest(attention_square(x, delta), x**2) for delta in deltas}
+    rows = [{"kind": "ReLU network", "layers": k, "delta": 0.0, "error": error} for k, error in relu.items()]
+    rows += [{"kind": "attention", "layers": 2, "delta": delta, "error": e} for delta, e in attention.items()]
+    knots, best = np.linspace(0, 1, units + 1), min(attention.values())
+    metrics = {
+        "best_attention": best,
+        "levels_for_the_same": next((k for k, error in relu.items() if error <= best), None),
+        "factor_of_a_level": (relu[levels[0]] / relu[levels[-1]]) ** (1 / (levels[-1] - levels[0])),
+        "one_wide_layer": largest(np.interp(x, knots, knots**2), x**2),
+    }
+    return metrics, columns(rows)
