@@ -7,12 +7,12 @@
     Naive        keys and values kept as they were: wrong from the third state on
     Whole        the ordinary scratchpad: the whole text, read afresh; Cached keeps its keys and values
 
-Each reader counts in ``forwards`` the tokens that went through the model. ENTP's keys change with every token, so that
-it has the definition alone.
+ENTP's keys change with every token, so that it has the definition alone.
 
 Letters: R rows, B batch (always 1), T tokens, V vocabulary.
 """
 
+import copy
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from entp_lib.experiments.studies import at_least
 from entp_lib.models import Transformer
 from entp_lib.models.decoding import Cache, cached_logits
-from entp_lib.validation import one_of, require
+from entp_lib.validation import require
 from entp_papers.scratchpad.format import Scratchpad, Tokens, group_mask
 
 END, TOO_LONG, TOO_MANY = "end", "a state without its delimiter", "too many states"
@@ -32,27 +31,16 @@ END, TOO_LONG, TOO_MANY = "end", "a state without its delimiter", "too many stat
 class Reader:
     """The tokens of one scratchpad so far, the ``given`` states first, and the logits (V,) after the last of them.
 
-    Raises ConfigError for an empty question, tokens outside the vocabulary, and texts longer than the model's context
-    as each way of reading counts it.
+    ``forwards`` counts the tokens that went through the model. ConfigError for an empty question, or one with a
+    delimiter, and where keys and values would be kept of an architecture whose states change.
     """
-
-    cached = False  # whether keys and values are kept, which only a causal model allows
 
     def __init__(
         self, model: Transformer, pad: Scratchpad, question: Sequence[int], given: Sequence[Sequence[int]] = ()
     ):
-        pad.check_question(question, len(given))
-        kind = f"architecture = {model.cfg.architecture!r}"
-        require(not model.cfg.open_prompt, f"{kind}: a scratchpad needs the decoder, ENTP or a hybrid")
-        require(
-            not self.cached or model.cfg.recomputed_layers < 2,
-            f"{type(self).__name__} keeps keys and values, which only a decoder allows; {kind} is read afresh",
-        )
         self.model, self.pad, self.forwards = model, pad, 0
-        self.memory = [*question, pad.start]
+        self.memory = list(pad.memory(question, len(given)))
         self.segments: list[list[int]] = [[]]  # the last one is being written
-        for token in (*self.memory, pad.delimiter, pad.end):
-            self.check(token)
         self.begin()
         for state in given:
             for token in (*state, pad.delimiter):
@@ -67,17 +55,8 @@ class Reader:
     def next_state(self) -> None:
         """Take up that a new state begins."""
 
-    def logits(self) -> Tensor:
-        """(V,) after the present last token."""
-        raise NotImplementedError
-
-    def check(self, token: int) -> None:
-        size = self.model.cfg.vocab_size
-        require(0 <= token < size, f"token {token}: outside the vocabulary of {size}")
-
     def append(self, token: int) -> None:
         """Add a token to the present state; ``delimiter`` begins the next one."""
-        self.check(token)
         self.segments[-1].append(token)
         self.read(token)
         if token == self.pad.delimiter:
@@ -87,25 +66,14 @@ class Reader:
     @torch.no_grad()
     def run(self, tokens: Sequence[int], **relations: Tensor) -> Tensor:
         """Logits (V,) after the last of some tokens, read from nothing."""
-        self.check_room(len(tokens), "to read", self.model.cfg.max_length)
-        inputs_BT = self.tensor(tokens)
-        wanted_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
-        wanted_BT[:, -1] = True
         self.forwards += len(tokens)
-        return self.model(inputs_BT, wanted_BT, **relations)[0]
+        wanted_BT = torch.arange(len(tokens))[None] == len(tokens) - 1
+        return self.model(torch.tensor([tokens]), wanted_BT, **relations)[0]
 
     def extend(self, cache: Cache, tokens: Sequence[int]) -> Tensor:
         """Logits (V,) after further tokens, whose keys and values ``cache`` keeps; positions go on counting."""
-        self.check_room(cache.length + len(tokens), "kept", cache.max_length)
         self.forwards += len(tokens)
-        return cached_logits(self.model, self.tensor(tokens), cache)[0]
-
-    def check_room(self, tokens: int, what: str, room: int) -> None:
-        where = f"{tokens} tokens {what} at state {len(self.segments)}"
-        require(tokens <= room, f"{where}: beyond the model's max_length of {room}")
-
-    def tensor(self, tokens: Sequence[int]) -> Tensor:
-        return torch.tensor([list(tokens)], device=self.model.ln_f.weight.device)
+        return cached_logits(self.model, torch.tensor([tokens]), cache)[0]
 
 
 class Trimmed(Reader):
@@ -125,34 +93,29 @@ class Whole(Reader):
 class Masked(Reader):
     """The whole text with a mask: a state sees itself and the memory, and the present one the last as well.
 
-    Positions of the last two states are those of the trimmed text; what older states have does not matter.
+    Positions of the last two states are those of the trimmed text; what older states have does not matter. Of a
+    decoder alone.
     """
 
     def logits(self) -> Tensor:
-        tokens, groups = list(self.memory), [0] * len(self.memory)
+        tokens, groups, newest = list(self.memory), [0] * len(self.memory), len(self.segments)
         positions = list(range(len(tokens)))
-        newest = len(self.segments)
         for number, segment in enumerate(self.segments, 1):
             start = len(self.memory) + (len(self.segments[-2]) if number == newest > 1 else 0)
             positions += range(start, start + len(segment))
             groups += [number] * len(segment)
             tokens += segment
-        groups_BT = self.tensor(groups)
-        mask_BTT = group_mask(groups_BT)
-        if self.model.cfg.recomputed_layers:  # with full attention the context sees the present state too
-            context = (groups_BT == 0) | (groups_BT >= newest - 1)
-            mask_BTT = mask_BTT & ~context[:, :, None] | (context[:, :, None] & context[:, None])
-        else:
-            mask_BTT = mask_BTT | (groups_BT[:, :, None] == newest) & (groups_BT[:, None] == newest - 1)
-        return self.run(tokens, positions_BT=self.tensor(positions), mask_BTT=mask_BTT)
+        groups_BT = torch.tensor([groups])
+        last_BTT = (groups_BT[:, :, None] == newest) & (groups_BT[:, None] == newest - 1)
+        return self.run(tokens, positions_BT=torch.tensor([positions]), mask_BTT=group_mask(groups_BT) | last_BTT)
 
 
 class Cached(Reader):
     """The ordinary scratchpad with every key and value kept, which is exact."""
 
-    cached = True
-
     def begin(self) -> None:
+        kind = f"{type(self).__name__} keeps keys and values, which architecture = {self.model.cfg.architecture!r}"
+        require(self.model.cfg.recomputed_layers < 2, f"{kind} does not allow; only a decoder's stay as they are")
         self.cache = Cache(self.model, 1)
         self.last = self.extend(self.cache, self.memory)
 
@@ -187,10 +150,7 @@ class Doubled(Cached):
 
     def begin(self) -> None:
         super().begin()
-        self.next = Cache(self.model, 1)
-        self.next.kv.copy_(self.cache.kv)
-        self.next.positions_BT.copy_(self.cache.positions_BT)
-        self.next.length = self.cache.length
+        self.next = copy.deepcopy(self.cache)
 
     def read(self, token: int) -> None:
         if token != self.pad.delimiter:  # the next state begins behind it, as its own context alone
@@ -250,8 +210,6 @@ def write(
     ``way``: one of ``READERS``. Writing stops at the end token, and where a state has ``most_state_tokens`` tokens and
     no delimiter, or ``most_states`` are written without an end. ConfigError as ``Reader``.
     """
-    one_of("way", way, READERS)
-    at_least(1, most_state_tokens=most_state_tokens, most_states=most_states)
     reader: Reader = READERS[way](model, pad, question, given)
     logits: list[Tensor] = []
     while True:
@@ -295,7 +253,6 @@ def write_many(
     filled up behind their last token, which no architecture but a prefix decoder sees. One that would outgrow the
     model's context stops as one whose state has no delimiter.
     """
-    at_least(1, most_state_tokens=most_state_tokens, most_states=most_states)
     begun = [()] * len(questions) if given is None else given
     segments = [[*([*state, pad.delimiter] for state in states), []] for states in begun]
     stopped = [""] * len(questions)
@@ -309,7 +266,9 @@ def write_many(
                 del contexts[i]
         if not contexts:
             break
-        tokens_R = next_tokens(model, list(contexts.values()), pad.end)
+        longest, lengths_R = max(map(len, contexts.values())), torch.tensor([len(c) for c in contexts.values()])
+        inputs_RT = torch.tensor([[*c, *[pad.end] * (longest - len(c))] for c in contexts.values()])
+        tokens_R = model(inputs_RT, torch.arange(longest) == lengths_R[:, None] - 1).argmax(-1)
         for i, token in zip(contexts, tokens_R.tolist(), strict=True):
             stopped[i] = why_stopped(pad, token, segments[i], most_state_tokens, most_states)
             if not stopped[i]:
@@ -317,13 +276,3 @@ def write_many(
                 if token == pad.delimiter:
                     segments[i].append([])
     return [Written(contents(whole), why) for whole, why in zip(segments, stopped, strict=True)]
-
-
-def next_tokens(model: nn.Module, contexts: Sequence[Sequence[int]], filler: int) -> Tensor:
-    """The likeliest token (R,) after each context."""
-    longest = max(map(len, contexts))
-    device = next(model.parameters()).device
-    inputs_RT = torch.tensor([[*c, *[filler] * (longest - len(c))] for c in contexts], device=device)
-    ends_R = torch.tensor([len(c) - 1 for c in contexts], device=device)
-    wanted_RT = torch.arange(longest, device=device)[None] == ends_R[:, None]
-    return model(inputs_RT, wanted_RT).argmax(-1)

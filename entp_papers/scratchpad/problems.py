@@ -30,14 +30,12 @@ class Problem:
     - ``solve(question, given)``: the answer, from the question and not by way of states
     """
 
+    pad = Scratchpad(*range(3))  # by the ids of the delimiters
+
     @property
     def vocabulary(self) -> Symbols:
         """The symbols by token id."""
         return DELIMITERS + self.symbols
-
-    def pad(self) -> Scratchpad:
-        """The format of this task's texts."""
-        return Scratchpad(*range(3))
 
     def encode(self, symbols: Iterable[str]) -> Tokens:
         """Token ids. ConfigError for a symbol that the task does not have."""
@@ -64,6 +62,11 @@ class Problem:
         states = tuple(self.encode(state) for state in self.states(question, given))
         return Example(self.encode(question), states, self.encode(self.solve(question, given)), len(given))
 
+    def written_out(self, size: int, seed: int) -> str:
+        """A random question of a size, its scratchpad and its answer, to be read."""
+        example = self.example(size, np.random.default_rng(seed))
+        return f"{''.join(self.decode(self.pad.text(example)))}   answer {''.join(self.decode(example.answer))}"
+
     def without_states(self, example: Example) -> Example:
         """The same question with no scratchpad: what was given becomes the question, and the answer follows."""
         return Example(sum(example.states[: example.given], example.question), (), example.answer)
@@ -86,7 +89,7 @@ class SpacedParity(Problem):
     """Parity of ``size`` bits with random spaces between them, in ``slots`` slots (the authors train to 30 in 60).
 
     A state has the slot of a bit, the bit, and the parity so far; the last one has the number of slots in place of a
-    slot. ConfigError for no slots or more than 999.
+    slot. ConfigError for no slots or more than 99.
 
         __1_01__=:[02]1,1#[04]0,1#[05]1,0#[08]_,0.
     """
@@ -95,16 +98,9 @@ class SpacedParity(Problem):
 
     def __post_init__(self):
         check_types(self)
-        require(1 <= self.slots <= 999, f"slots = {self.slots}: must be 1 to 999")
+        require(1 <= self.slots <= 99, f"slots = {self.slots}: must be 1 to 99")
 
-    @property
-    def symbols(self) -> Symbols:
-        return tuple("0123456789_=[],")
-
-    @property
-    def place_digits(self) -> int:
-        """Digits of a slot's number."""
-        return 2 if self.slots <= 99 else 3
+    symbols = tuple("0123456789_=[],")
 
     def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
         require(1 <= size <= self.slots, f"{size} bits: must be 1 to the {self.slots} slots")
@@ -117,16 +113,16 @@ class SpacedParity(Problem):
         slot, parity = (-1, 0) if state is None else (self.slot(state), number_in(state[-1:]))
         slot = next((place for place in range(slot + 1, self.slots) if question[place] != "_"), self.slots)
         bit = "_" if slot == self.slots else question[slot]
-        return tuple(f"[{slot:0{self.place_digits}}]{bit},{parity ^ (bit == '1')}")
+        return tuple(f"[{slot:02}]{bit},{parity ^ (bit == '1')}")
 
     def slot(self, state: Symbols) -> int:
-        return number_in(state[1 : 1 + self.place_digits])
+        return number_in(state[1:3])
 
     def is_last(self, state: Symbols) -> bool:
         return self.slot(state) == self.slots
 
     def answer(self, state: Symbols) -> Symbols:
-        self.check_last(state, len(state) == self.place_digits + 5)
+        self.check_last(state, len(state) == 7)
         return state[-1:]
 
     def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:

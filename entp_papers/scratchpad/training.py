@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from entp_lib.architectures import POSITIONS
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.experiments.studies import Study, at_least, columns, descend, largest
 from entp_lib.models import build_model
@@ -22,11 +21,10 @@ from entp_lib.records import resuming
 from entp_lib.tasks.base import Batch, seed_from
 from entp_lib.training.loop import learning_rate, make_optimizer
 from entp_lib.validation import check_types, from_dict, one_of, require
-from entp_papers.scratchpad.format import Example, Row, batch_of, chunks, duplicate_states, ordinary
+from entp_papers.scratchpad.format import Example, Row, batch_of, chunks, ordinary
 from entp_papers.scratchpad.generation import EXACT_WAYS, write, write_many
 from entp_papers.scratchpad.problems import PROBLEMS, Problem
 
-SCRATCHPADS = ("inductive", "ordinary", "none")
 SPARE = 8  # tokens of context beyond the longest text, so that a model may err
 
 
@@ -34,9 +32,8 @@ SPARE = 8  # tokens of context beyond the longest text, so that a model may err
 class ScratchpadConfig:
     """A task, a scratchpad, an architecture, and the sizes of questions to train and test.
 
-    ``rows``: how inductive scratchpads are cut for training, in ``chunks`` or with ``duplicated`` states. To a decoder
-    both are one loss, and chunks, which need no mask, take a third less time. ENTP needs chunks: with full attention a
-    question would see all duplicated states at once, where each should have it to itself.
+    Inductive scratchpads are trained in chunks: to a decoder they are one loss with duplicated states, take a third
+    less time and need no mask. With full attention a question would see all duplicated states at once.
     """
 
     problem: str
@@ -48,21 +45,12 @@ class ScratchpadConfig:
     n_layers: int = 2
     n_heads: int = 4
     width: int = 64
-    positions: str = "learned"
-    dropout: float = 0.0
-    rows: str = "chunks"
 
     def __post_init__(self):
         check_types(self)
         one_of("problem", self.problem, PROBLEMS)
-        one_of("scratchpad", self.scratchpad, SCRATCHPADS)
+        one_of("scratchpad", self.scratchpad, ("inductive", "ordinary", "none"))
         one_of("architecture", self.architecture, ("decoder", "entp"))
-        one_of("positions", self.positions, POSITIONS)
-        one_of("rows", self.rows, ("chunks", "duplicated"))
-        require(
-            (self.architecture, self.rows) != ("entp", "duplicated"),
-            "rows = 'duplicated': only a decoder can be trained on duplicated states; ENTP needs 'chunks'",
-        )
         for name in ("train_sizes", "test_sizes"):
             sizes = getattr(self, name)
             require(len(sizes) > 0, f"{name} is empty: it must have at least one size of questions")
@@ -72,17 +60,15 @@ class ScratchpadConfig:
         """The task. ConfigError for parameters that it does not have."""
         return from_dict(PROBLEMS[self.problem], self.problem_params, f"{self.problem}.")
 
+    def shown(self, problem: Problem, example: Example) -> Example:
+        """The example as the model sees it: without states where there is no scratchpad."""
+        return problem.without_states(example) if self.scratchpad == "none" else example
 
-def shown(setting: ScratchpadConfig, problem: Problem, example: Example) -> Example:
-    """The example as the model sees it: without states where there is no scratchpad."""
-    return problem.without_states(example) if setting.scratchpad == "none" else example
-
-
-def rows_of(setting: ScratchpadConfig, problem: Problem, example: Example) -> list[Row]:
-    """The rows that an example is trained on."""
-    if setting.scratchpad != "inductive":
-        return [ordinary(problem.pad(), shown(setting, problem, example))]
-    return chunks(problem.pad(), example) if setting.rows == "chunks" else [duplicate_states(problem.pad(), example)]
+    def rows(self, problem: Problem, example: Example) -> list[Row]:
+        """The rows that an example is trained on."""
+        if self.scratchpad == "inductive":
+            return chunks(problem.pad, example)
+        return [ordinary(problem.pad, self.shown(problem, example))]
 
 
 def draw(problem: Problem, count: int, sizes: Sequence[int], *seed: int | str) -> list[Example]:
@@ -97,12 +83,12 @@ def context_for(setting: ScratchpadConfig, problem: Problem) -> int:
 
     Of inductive scratchpads whole texts are read at the trained sizes alone, where ways of reading are compared.
     """
-    longest, pad = 0, problem.pad()
+    longest = 0
     for size in {*setting.train_sizes, *setting.test_sizes}:
         for example in draw(problem, 32, [size], "context", size):
-            rows = rows_of(setting, problem, example)
-            if setting.scratchpad == "inductive":
-                rows = [*rows, ordinary(pad, example)] if size in setting.train_sizes else chunks(pad, example)
+            rows = setting.rows(problem, example)
+            if setting.scratchpad == "inductive" and size in setting.train_sizes:
+                rows = [*rows, ordinary(problem.pad, example)]
             longest = max(longest, *(len(row.tokens) for row in rows))
     return longest + SPARE
 
@@ -116,14 +102,11 @@ def train_on(
     """
     problem = setting.build_problem()
     shape = (setting.n_layers, setting.n_heads, setting.width, len(problem.vocabulary), context_for(setting, problem))
-    cfg = ModelConfig(setting.architecture, *shape, dropout=setting.dropout, positions=setting.positions)
-    model = build_model(cfg, seed_from("model", model_seed)).train()
+    model = build_model(ModelConfig(setting.architecture, *shape), seed_from("model", model_seed)).train()
     optimizer, losses = make_optimizer(model, train), []
     for step in resuming.steps(resuming.Progress({"loss": losses}), train.steps, model, optimizer):
         examples = draw(problem, train.batch_size, setting.train_sizes, "train", data_seed, step)
-        batch = batch_of([row for e in examples for row in rows_of(setting, problem, e)], problem.pad().end)
-        if setting.dropout > 0:
-            torch.manual_seed(seed_from("dropout", model_seed, step))
+        batch = batch_of([row for e in examples for row in setting.rows(problem, e)], problem.pad.end)
         parts = (loss_of(model, batch, part) for part in model.plan(batch.wanted_BT))
         losses.append(descend(model, optimizer, parts, learning_rate(step, train), train.grad_clip))
     return model.eval(), losses
@@ -131,8 +114,7 @@ def train_on(
 
 def loss_of(model: nn.Module, batch: Batch, part: Part) -> Tensor:
     """The share that a part of the counted tokens has in the mean loss of them all."""
-    logits_NV = model(batch.inputs_BT, part, **batch.relations())
-    targets_N = batch.targets_BT[part.wanted_BT]
+    logits_NV, targets_N = model(batch.inputs_BT, part), batch.targets_BT[part.wanted_BT]
     return nn.functional.cross_entropy(logits_NV, targets_N, reduction="sum") / len(batch.targets_N)
 
 
@@ -144,15 +126,12 @@ def state_errors(
 
     ConfigError where a text is longer than the model's context.
     """
-    pad, wrong = problem.pad(), {}
+    wrong: dict[int, list[bool]] = {}
     for example in examples:
-        # chunks and duplicated states are one to a decoder, and chunks are shorter
-        inductive = setting.scratchpad == "inductive"
-        rows = chunks(pad, example) if inductive else rows_of(setting, problem, example)
-        batch = batch_of(rows, pad.end)
-        right_N = model(batch.inputs_BT, batch.wanted_BT, **batch.relations()).argmax(-1) == batch.targets_N
-        seen = shown(setting, problem, example)
-        lengths = [len(segment) for segment in pad.segments(seen)[seen.given :]]
+        batch = batch_of(setting.rows(problem, example), problem.pad.end)
+        right_N = model(batch.inputs_BT, batch.wanted_BT).argmax(-1) == batch.targets_N
+        seen = setting.shown(problem, example)
+        lengths = [len(segment) for segment in problem.pad.segments(seen)[seen.given :]]
         for number, right in enumerate(right_N.split(lengths)):
             wrong.setdefault(number, []).append(not bool(right.all()))
     return [sum(found) / len(found) for _, found in sorted(wrong.items())]
@@ -162,11 +141,11 @@ def text_scores(
     model: nn.Module, setting: ScratchpadConfig, problem: Problem, examples: Sequence[Example]
 ) -> dict[str, float]:
     """The shares of scratchpads with the right answer and with every state right, written greedily by the model."""
-    seen = [shown(setting, problem, e) for e in examples]
+    seen = [setting.shown(problem, e) for e in examples]
     texts = [e.states or (e.answer,) for e in seen]
     questions, given = [e.question for e in seen], [e.states[: e.given] for e in seen]
     inductive = setting.scratchpad == "inductive"
-    found = write_many(model, problem.pad(), questions, inductive, *limits(texts), given=given)
+    found = write_many(model, problem.pad, questions, inductive, *limits(texts), given=given)
     whole = answers = [text == w.states for text, w in zip(texts, found, strict=True)]
     if setting.scratchpad != "none":
         answers = [problem.is_right(e, w.states) for e, w in zip(examples, found, strict=True)]
@@ -184,7 +163,7 @@ def compare_ways(model: nn.Module, problem: Problem, examples: Sequence[Example]
     apart, differing, read = 0.0, 0, dict.fromkeys(EXACT_WAYS, 0)
     for e in examples:
         given = e.states[: e.given]
-        runs = {way: write(model, problem.pad(), e.question, way, tokens, count, given=given) for way in EXACT_WAYS}
+        runs = {way: write(model, problem.pad, e.question, way, tokens, count, given=given) for way in EXACT_WAYS}
         first = runs["trimmed"]
         for way, found in runs.items():
             read[way] += found.forwards
@@ -202,11 +181,9 @@ def training_study(setting: dict[str, Any], train: dict[str, Any], tested: int, 
     Curves: by test size the shares of right answers and texts, and the mean error of a state; by step the loss, thinned
     to 100 points; the error by number of the state at the largest size.
     """
-    chosen = from_dict(ScratchpadConfig, setting, "setting.")
+    chosen, schedule = from_dict(ScratchpadConfig, setting, "setting."), from_dict(TrainConfig, train, "train.")
     at_least(1, tested=tested)
-    require(compared >= 0, f"compared = {compared}: must not be negative")
     problem = chosen.build_problem()
-    schedule = from_dict(TrainConfig, train, "train.")
     model, losses = train_on(chosen, schedule, seed, seed)
     rows, by_state = [], []
     for size in chosen.test_sizes:
