@@ -214,38 +214,39 @@ def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> Non
     axes[0].set_ylabel("output")
 
 
-def draw_losses(ax, records: Sequence[Record], x: str, y: str, **labels: Any) -> None:
-    """Mean over seeds of a loss by arm, with a band from the lowest to the highest seed."""
-    from entp_lib.experiments.figures import lines
+def draw_objectives(axes, records: Sequence[Record]) -> None:
+    """Loss of the next token while training and by prefix (left, middle): mean, and band over seeds, by arm.
 
-    lines(ax, long(records, [x, y]), x, y, looks=looks(), **labels)
-
-
-def draw_misprints(ax, records: Sequence[Record], chance: float) -> None:
-    """Share of misprints found: a dot per seed and their mean, of every arm and of weights not trained before."""
+    Right: the share of misprints found, a dot per seed and their mean, of every arm and of weights not trained before.
+    """
     import seaborn as sns
 
+    from entp_lib.experiments.figures import lines
+
+    by_step, by_prefix = long(records, ["step", "next_token_loss"]), long(records, ["prefix", "loss_by_prefix"])
+    label = dict(looks=looks(), ylabel="loss of the next token (nats)")
+    lines(axes[0], by_step, "step", "next_token_loss", xlabel="step", title="while training", **label)
+    words = dict(xlabel="length of the prefix", title="at the end")
+    lines(axes[1], by_prefix, "prefix", "loss_by_prefix", **words, **label)
     rows = table(records)
     fresh = rows[rows["arm"].isin(("masked", "causal"))].assign(accuracy=rows["fresh_accuracy"])
     found = pd.concat([rows, fresh.assign(arm=fresh["arm"] + ", fresh")])
     order = [*ARMS, "masked, fresh", "causal, fresh"]
     colours = {name: COLOURS[name.removesuffix(", fresh")] for name in order}
-    named = dict(x="accuracy", y="arm", hue="arm", order=order, hue_order=order, palette=colours, legend=False, ax=ax)
-    sns.stripplot(found, jitter=False, size=4, alpha=0.6, **named)
-    sns.pointplot(found, errorbar=None, marker="|", markersize=12, linestyle="none", **named)
-    ax.axvline(chance, color="grey", ls="--", lw=0.8)
-    ax.set(xlabel="share of misprints found", ylabel="")
+    named = dict(x="accuracy", y="arm", hue="arm", order=order, hue_order=order, palette=colours, legend=False)
+    sns.stripplot(found, jitter=False, size=4, alpha=0.6, ax=axes[2], **named)
+    sns.pointplot(found, errorbar=None, marker="|", markersize=12, linestyle="none", ax=axes[2], **named)
+    chance = 1 / (records[0].config.params["setting"]["text"]["context"] + 1)
+    axes[2].axvline(chance, color="grey", ls="--", lw=0.8)
+    axes[2].set(xlabel="share of misprints found", ylabel="", title="after fine-tuning")
 
 
 def draw_costs(axes, records: Sequence[Record]) -> None:
     """Counted multiply-adds (left), and CPU seconds over those of a decoder with its cache (right)."""
-    from entp_lib.experiments.figures import lines
+    from entp_lib.experiments.figures import lines, plain_ticks
 
     found, shared = frame(records, "costs"), dict(by="way", looks=looks(), errorbar=None, xlabel="tokens written")
     lines(axes[0], found, "length", "counted", ylabel="multiply-adds, counted", xscale="log", yscale="log", **shared)
     lines(axes[1], found, "length", "ratio", ylabel="CPU time / decoder with cache", xscale="log", **shared)
-
-
-def slopes_table(metrics: dict[str, Any]) -> pd.DataFrame:
-    """Log-log slopes by way of writing: of attention and of all work, far out, and of the CPU time measured."""
-    return pd.DataFrame(metrics["slopes"]).T
+    for ax in axes:
+        plain_ticks(ax.xaxis, found["length"])

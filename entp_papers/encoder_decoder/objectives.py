@@ -26,7 +26,7 @@ from entp_lib.tasks import Text
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training.loop import learning_rate, make_optimizer
 from entp_lib.validation import check_types, from_dict, require
-from entp_papers.encoder_decoder.losses import (
+from entp_papers.encoder_decoder.parts import (
     Masking,
     appended_mask,
     full_states,
@@ -69,7 +69,6 @@ class ObjectiveConfig:
         at_least(1, labelled=self.labelled, epochs=self.epochs, tested=self.tested, curve_windows=self.curve_windows)
         few = 0 <= self.candidates <= self.tested
         require(few, f"candidates = {self.candidates}: must be 0 to tested = {self.tested}")
-        require(self.tune_lr > 0, f"tune_lr = {self.tune_lr}: must be above 0")
         at_least(2, context=self.task().context)
         self.masking()
 
