@@ -1,7 +1,6 @@
 """Downstream of a language model: what starts from what, and tables that are right for records with known scores."""
 
 import dataclasses
-import json
 from collections import Counter
 
 import pytest
@@ -137,9 +136,6 @@ def test_the_authors_logs_give_their_table():
 # Pronouns: what is scored is the rest of the sentence, items are balanced, and the published difference is noise.
 
 
-ROW = {"sentence": "Ann thanked Bob, because _ helped.", "option1": "Ann", "option2": "Bob", "answer": "2"}
-
-
 @pytest.fixture
 def model(small_model):
     def build(architecture="decoder"):
@@ -183,30 +179,6 @@ def test_embedded_items_are_balanced_and_decided_by_their_last_words():
     for item in items:
         named = item.sentence.lower().split("_")[0]
         assert item.option1.lower() in named and item.option2.lower() in named
-
-
-def test_lines_are_read_and_their_mistakes_named(tmp_path):
-    path = tmp_path / "items.jsonl"
-    path.write_text(json.dumps(ROW) + "\n" + json.dumps(ROW | {"answer": 1}) + "\n")
-    one, two = module.items(str(path))
-    assert (one.answer, two.answer, one.rest, one.until("Bob")) == (2, 1, " helped.", "Ann thanked Bob, because Bob")
-    bad = {
-        "option1, answer": {"sentence": "a _ b", "option2": "x"},
-        "sentence": ROW | {"sentence": "no blank"},
-        "nothing follows": ROW | {"sentence": "It is _ "},
-        "answer = 3": ROW | {"answer": "3"},
-        "answer = 1.9": ROW | {"answer": 1.9},
-        "no object": 5,
-        "option1 = 5": ROW | {"option1": 5},
-    }
-    for named, row in bad.items():
-        path.write_text(json.dumps(ROW) + "\n" + json.dumps(row) + "\n")
-        with pytest.raises(ConfigError, match=f"line 2.*{named}"):
-            module.items(str(path))
-    path.write_text("")
-    for name in (str(path), str(tmp_path / "gone.jsonl")):
-        with pytest.raises(ConfigError, match=name):
-            module.items(name)
 
 
 @pytest.fixture
