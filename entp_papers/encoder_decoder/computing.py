@@ -244,11 +244,6 @@ def costs_study(
     return metrics, table("way length counted cpu_seconds ratio", rows)
 
 
-def printed_costs(kind: str, cfg: ModelConfig, n: int) -> float:
-    """As printed: an encoder takes constant time, a decoder linear."""
-    return 1.0 if kind == "classify" else float(n)
-
-
 def right_costs(kind: str, cfg: ModelConfig, n: int) -> float:
     """Corrected: one pass grows with n and n², writing n tokens with a cache too."""
     if kind == "classify":

@@ -22,15 +22,7 @@ from entp_lib.experiments.studies import Study, columns, largest, scale_up
 from entp_lib.models import Transformer, build_model
 from entp_lib.models.relations import Relations, relations_of
 from entp_lib.tasks.base import Batch
-from entp_papers.scratchpad.format import (
-    INGREDIENTS,
-    Example,
-    Scratchpad,
-    Tokens,
-    batch_of,
-    chunks,
-    duplicate_states,
-)
+from entp_papers.scratchpad.format import INGREDIENTS, Example, Scratchpad, Tokens, batch_of, chunks, duplicate_states
 from entp_papers.scratchpad.generation import EXACT_WAYS, READERS, Written, write
 
 PAD = Scratchpad(start=0, delimiter=1, end=2)
@@ -140,7 +132,7 @@ def drawn(model: Transformer, question: Tokens, way: str, longest: int, states: 
     for token, shift in SHIFTS.items():
         noise_TV[:, token] += shift
     rows = iter(noise_TV)
-    return write(model, PAD, question, way, longest, states, lambda logits_V: int((logits_V + next(rows)).argmax()))
+    return write(model, PAD, question, way, (longest, states), lambda logits_V: int((logits_V + next(rows)).argmax()))
 
 
 def writing_study(schemes: Sequence[str], prompts: int, longest: int, states: int, n_layers: int) -> Study:

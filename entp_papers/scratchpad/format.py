@@ -102,11 +102,6 @@ class Row:
     positions: tuple[int, ...]
     counted: tuple[bool, ...]
 
-    @property
-    def plain(self) -> bool:
-        """Whether it is a text as any other: one group, positions in order."""
-        return not any(self.groups) and self.positions == tuple(range(len(self.tokens)))
-
 
 def plain_row(read: Tokens, learned: Tokens) -> Row:
     """One group with positions in order, and a loss on the second part alone."""
@@ -161,12 +156,9 @@ def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) ->
 
     A prediction is counted at the token before. The first token of a row is predicted by nothing. Filler sees itself
     alone. Rows without groups bring no mask and no positions: what an architecture hides is all that they hide.
-    ConfigError for no rows, rows too long, or none with a prediction that counts.
+    ConfigError where no prediction counts.
     """
-    require(len(rows) > 0, "no rows: a batch needs at least one")
-    longest = max(len(row.tokens) for row in rows) - 1
-    length = longest if length is None else length
-    require(longest <= length, f"length = {length}: the longest row has {longest} tokens to read")
+    length = length or max(len(row.tokens) for row in rows) - 1
 
     def table(values: Sequence[Sequence[int]], fill: int) -> Tensor:
         return torch.tensor([[*row, *[fill] * (length - len(row))] for row in values])
@@ -174,7 +166,7 @@ def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) ->
     wanted_BT = table([row.counted[1:] for row in rows], False)
     require(bool(wanted_BT.any()), "all labels are ignored: no token of these rows has a loss")
     inputs_BT, targets_BT = (table([r.tokens[part] for r in rows], filler) for part in (slice(-1), slice(1, None)))
-    if all(row.plain for row in rows):
+    if not any(any(row.groups) or row.positions != tuple(range(len(row.tokens))) for row in rows):
         return Batch(inputs_BT, targets_BT, wanted_BT)
     positions_BT = table([row.positions[:-1] for row in rows], 0)
     mask_BTT = group_mask(table([row.groups[:-1] for row in rows], -1))

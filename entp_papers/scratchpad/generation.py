@@ -14,7 +14,7 @@ Letters: R rows, B batch (always 1), T tokens, V vocabulary.
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,7 @@ from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.validation import require
 from entp_papers.scratchpad.format import Scratchpad, Tokens, group_mask
 
+Limits = tuple[int, int]  # the most tokens of a state, and the most states
 END, TOO_LONG, TOO_MANY = "end", "a state without its delimiter", "too many states"
 
 
@@ -196,40 +197,31 @@ class Written:
 
 @torch.no_grad()
 def write(
-    model: Transformer,
-    pad: Scratchpad,
-    question: Sequence[int],
-    way: str,
-    most_state_tokens: int,
-    most_states: int,
-    choose: Callable[[Tensor], int] | None = None,
-    given: Sequence[Sequence[int]] = (),
+    model: Transformer, pad: Scratchpad, question: Sequence[int], way: str, limits: Limits, choose=None, given=()
 ) -> Written:
     """A scratchpad written token by token, greedily unless ``choose`` takes the next token from logits (V,).
 
-    ``way``: one of ``READERS``. Writing stops at the end token, and where a state has ``most_state_tokens`` tokens and
-    no delimiter, or ``most_states`` are written without an end. ConfigError as ``Reader``.
+    ``way``: one of ``READERS``. Writing stops at the end token, and where a state, or the number of states, reaches its
+    limit without a delimiter or an end. ``given``: the first states. ConfigError as ``Reader``.
     """
     reader: Reader = READERS[way](model, pad, question, given)
     logits: list[Tensor] = []
     while True:
         logits.append(reader.logits())
         token = int(logits[-1].argmax()) if choose is None else choose(logits[-1])
-        stopped = why_stopped(pad, token, reader.segments, most_state_tokens, most_states)
+        stopped = why_stopped(pad, token, reader.segments, limits)
         if stopped:
             return Written(contents(reader.segments), stopped, reader.forwards, torch.stack(logits))
         reader.append(token)
 
 
-def why_stopped(
-    pad: Scratchpad, token: int, segments: list[list[int]], most_state_tokens: int, most_states: int
-) -> str:
+def why_stopped(pad: Scratchpad, token: int, segments: list[list[int]], limits: Limits) -> str:
     """Why writing stops at the next ``token`` of the last segment; "" where it goes on."""
     if token == pad.end:
         return END
     if token == pad.delimiter:
-        return TOO_MANY if len(segments) >= most_states else ""
-    return TOO_LONG if len(segments[-1]) >= most_state_tokens else ""
+        return TOO_MANY if len(segments) >= limits[1] else ""
+    return TOO_LONG if len(segments[-1]) >= limits[0] else ""
 
 
 def contents(segments: list[list[int]]) -> tuple[Tokens, ...]:
@@ -239,13 +231,7 @@ def contents(segments: list[list[int]]) -> tuple[Tokens, ...]:
 
 @torch.no_grad()
 def write_many(
-    model: nn.Module,
-    pad: Scratchpad,
-    questions: Sequence[Sequence[int]],
-    inductive: bool,
-    most_state_tokens: int,
-    most_states: int,
-    given: Sequence[Sequence[Sequence[int]]] | None = None,
+    model: nn.Module, pad: Scratchpad, questions: Sequence[Sequence[int]], inductive: bool, limits: Limits, given=None
 ) -> list[Written]:
     """Scratchpads for many questions, greedily and without caches, behind the ``given`` states of each.
 
@@ -270,7 +256,7 @@ def write_many(
         inputs_RT = torch.tensor([[*c, *[pad.end] * (longest - len(c))] for c in contexts.values()])
         tokens_R = model(inputs_RT, torch.arange(longest) == lengths_R[:, None] - 1).argmax(-1)
         for i, token in zip(contexts, tokens_R.tolist(), strict=True):
-            stopped[i] = why_stopped(pad, token, segments[i], most_state_tokens, most_states)
+            stopped[i] = why_stopped(pad, token, segments[i], limits)
             if not stopped[i]:
                 segments[i][-1].append(token)
                 if token == pad.delimiter:

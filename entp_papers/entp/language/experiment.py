@@ -25,25 +25,7 @@ from entp_lib.statistics import to_figures
 from entp_lib.tasks import Text
 from entp_lib.training.loop import learning_rate
 from entp_lib.validation import require
-from entp_papers.entp.language.tables import (
-    CLAIMS,
-    COMPARISONS,
-    COUNTS,
-    EQUAL_FORWARDS,
-    LAST,
-    SCHEDULES,
-    SWAPPED,
-    TABLE_8,
-    above_bigrams,
-    counted_losses,
-    courses,
-    loss_by_position,
-    minima,
-    prefix_losses,
-    trained,
-    trained_positions,
-    unit,
-)
+from entp_papers.entp.language import tables
 
 NOTEBOOK = "09_openwebtext"
 # The documentation of the versions in requirements.txt: 2,873 files, 17 million characters.
@@ -111,18 +93,18 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     setting = TIERS[tier]
     base = run_of("openwebtext", tier, "text", setting.task, setting.model, setting.train)
     seeds = seeds or setting.seeds
-    runs = twins(base, ARMS, seeds, schedule=TABLE_8)
+    runs = twins(base, ARMS, seeds, schedule=tables.TABLE_8)
     if tier != "overnight":
         swapped = with_train(base, max_lr=base.train.min_lr, min_lr=base.train.max_lr)
-        runs += twins(swapped, ARMS, seeds, schedule=SWAPPED)
+        runs += twins(swapped, ARMS, seeds, schedule=tables.SWAPPED)
     if setting.task.get("prefixes"):
         every = replace(base, task_params={**base.task_params, "prefixes": 0})
         longer = on_budget(mean_forwards, base, every)
-        runs += twins(longer, ("decoder",), seeds, schedule=TABLE_8, arm=EQUAL_FORWARDS)
+        runs += twins(longer, ("decoder",), seeds, schedule=tables.TABLE_8, arm=tables.EQUAL_FORWARDS)
     for seed in range(seeds) if tier in COUNTED else ():
         params = dict(task=setting.task, sequences=setting.train.final_eval_sequences, seed=seed)
         config = StudyConfig("openwebtext", tier, "text_counts", params, seed, seed)
-        runs.append(planned_study(config, arm=COUNTS, schedule=""))
+        runs.append(planned_study(config, arm=tables.COUNTS, schedule=""))
     return by_seed(runs) if tier == "overnight" else runs
 
 
@@ -138,23 +120,23 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
     To inform, both arms must end below the bigram's loss, where there are counts: over all prefixes, or over the long
     ones of which the claim is. The first was asked of Table 3 after its results at ``quick``.
     """
-    models, counts, found = trained(records), counted_losses(records), []
-    table, losses = minima(models), prefix_losses(models)
+    models, counts, found = tables.trained(records), tables.counted_losses(records), []
+    table, losses = tables.minima(models), tables.prefix_losses(models)
 
     def judge(claim: str, rows: pd.DataFrame, column: str, schedule: str, late: str, paper: bool) -> None:
         values, used = paired(rows, column, *ARMS), select(models, schedule=schedule, arm=ARMS)
         if len(values):
             floor = table.loc[table["schedule"] == schedule, "unigram loss"].mean()
             sides = levels(rows, column, ARMS, floor=floor, ceiling=0.0, distance=NEAR)
-            judged = dict(levels=sides, excluded_because=late, remark=trained_positions(used))
+            judged = dict(levels=sides, excluded_because=late, remark=tables.trained_positions(used))
             found.append(measured(claim, values, used, paper, **judged))
 
-    for claim, name in CLAIMS.items():
-        column, schedule, _ = COMPARISONS[name]
+    for claim, name in tables.CLAIMS.items():
+        column, schedule, _ = tables.COMPARISONS[name]
         rows = table[table["schedule"] == schedule]
-        ends = rows.rename(columns={LAST: "loss"})[["arm", "loss"]]
-        judge(claim, rows, column, schedule, above_bigrams(ends, counts, ARMS, "bigram"), True)
-    judge("T3-long", losses, "loss", TABLE_8, above_bigrams(losses, counts, ARMS), False)
+        ends = rows.rename(columns={tables.LAST: "loss"})[["arm", "loss"]]
+        judge(claim, rows, column, schedule, tables.above_bigrams(ends, counts, ARMS, "bigram"), True)
+    judge("T3-long", losses, "loss", tables.TABLE_8, tables.above_bigrams(losses, counts, ARMS), False)
     return found
 
 
@@ -243,8 +225,8 @@ def draw_schedules(axes, records: Sequence[Record]) -> list[Record]:
     from entp_lib.experiments import figures
     from entp_lib.experiments.compare_with_committed import committed
 
-    shown = {schedule: select(records, schedule=schedule) for schedule in SCHEDULES}
-    for schedule, style in zip((s for s in SCHEDULES if shown[s]), ("-", "--"), strict=False):
+    shown = {schedule: select(records, schedule=schedule) for schedule in tables.SCHEDULES}
+    for schedule, style in zip((s for s in tables.SCHEDULES if shown[s]), ("-", "--"), strict=False):
         train = shown[schedule][0].config.train
         steps = range(1, train.steps + 1)
         axes[0, 0].plot(steps, [learning_rate(s, train) for s in steps], style, color="black", label=schedule)
@@ -253,19 +235,19 @@ def draw_schedules(axes, records: Sequence[Record]) -> list[Record]:
     logged["thousands"] = logged["step"] / 1000
     labels = dict(xlabel="step (thousands)", ylabel="validation loss\n(nats per token)")
     figures.lines(axes[0, 1], logged, "thousands", "validation_loss", **labels)
-    theirs = next(r.config.train for r in plan("paper", 1) if r.labels["schedule"] == SWAPPED)
+    theirs = next(r.config.train for r in plan("paper", 1) if r.labels["schedule"] == tables.SWAPPED)
     rates, steps = axes[0, 1].twinx(), sorted(set(logged["step"]))
     rates.plot([s / 1000 for s in steps], [learning_rate(s, theirs) for s in steps], ":", color="black")
     rates.set(ylabel="learning rate (dotted)", ylim=(0, None))
     rates.grid(False)
     axes[0, 1].set(ylim=(4.6, 5.2), title="authors' log, rates swapped")
-    shown[SWAPPED] = shown[SWAPPED] or select(committed(OPENWEBTEXT, records), schedule=SWAPPED)
-    axes[1, 1].set_visible(bool(shown[SWAPPED]))
+    shown[tables.SWAPPED] = shown[tables.SWAPPED] or select(committed(OPENWEBTEXT, records), schedule=tables.SWAPPED)
+    axes[1, 1].set_visible(bool(shown[tables.SWAPPED]))
     for ax, (schedule, runs) in zip(axes[1], shown.items(), strict=True):
         if runs:
-            labels = dict(ylabel=f"difference in validation\nloss ({unit(records)})")
+            labels = dict(ylabel=f"difference in validation\nloss ({tables.unit(records)})")
             labels["title"] = f"ours, {schedule}, {runs[0].config.tier}"
-            figures.differences(ax, courses(runs), "step", "loss", ["decoder"], sign=-1, **labels)
+            figures.differences(ax, tables.courses(runs), "step", "loss", ["decoder"], sign=-1, **labels)
     return [r for runs in shown.values() for r in runs]
 
 
@@ -273,7 +255,10 @@ def draw_counts(ax, records: Sequence[Record]) -> None:
     """What counts of one, two and three tokens predict, as level lines."""
     from entp_lib.experiments.figures import PALETTE
 
-    losses = {"unigram": pd.Series([trained(records)[0].metrics["baseline"]["loss"]]), **counted_losses(records)}
+    losses = {
+        "unigram": pd.Series([tables.trained(records)[0].metrics["baseline"]["loss"]]),
+        **tables.counted_losses(records),
+    }
     for name, style in (("unigram", ":"), ("bigram", "-."), ("trigram", (0, (1, 3)))):
         if name in losses:
             ax.axhline(losses[name].mean(), color=PALETTE["baseline"], ls=style, label=name)
@@ -283,9 +268,9 @@ def draw_losses(axes, records: Sequence[Record]) -> None:
     """Validation loss by step, perplexity by tokens of text (above); decoder − ENTP of both losses by step (below)."""
     from entp_lib.experiments import figures
 
-    models = select(trained(records), schedule=TABLE_8)
-    course, of_unit = courses(models), unit(models)
-    twins = course[course["arm"] != EQUAL_FORWARDS]
+    models = select(tables.trained(records), schedule=tables.TABLE_8)
+    course, of_unit = tables.courses(models), tables.unit(models)
+    twins = course[course["arm"] != tables.EQUAL_FORWARDS]
     figures.lines(axes[0, 0], twins, "step", "loss", ylabel=f"validation loss\n({of_unit})")
     draw_counts(axes[0, 0], records)
     figures.lines(axes[0, 1], course, "tokens", "perplexity", xlabel="tokens of text", ylabel="validation perplexity")
@@ -300,12 +285,12 @@ def draw_positions(axes, records: Sequence[Record]) -> None:
     """Final loss by prefix length (left), and the decoders' less ENTP's at equal steps and token-forwards (right)."""
     from entp_lib.experiments import figures
 
-    models = select(trained(records), schedule=TABLE_8)
-    positions, labels = loss_by_position(models), dict(xlabel="prefix length (tokens)")
-    figures.lines(axes[0], positions, "position", "loss", ylabel=f"validation loss ({unit(models)})", **labels)
+    models = select(tables.trained(records), schedule=tables.TABLE_8)
+    positions, labels = tables.loss_by_position(models), dict(xlabel="prefix length (tokens)")
+    figures.lines(axes[0], positions, "position", "loss", ylabel=f"validation loss ({tables.unit(models)})", **labels)
     draw_counts(axes[0], records)
-    labels |= dict(ylabel=f"difference ({unit(models)})")
-    figures.differences(axes[1], positions, "position", "loss", ("decoder", EQUAL_FORWARDS), sign=-1, **labels)
+    labels |= dict(ylabel=f"difference ({tables.unit(models)})")
+    figures.differences(axes[1], positions, "position", "loss", ("decoder", tables.EQUAL_FORWARDS), sign=-1, **labels)
 
 
 def draw_shakespeare(axes, records: Sequence[Record]) -> None:

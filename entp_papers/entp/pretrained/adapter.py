@@ -8,8 +8,6 @@ is given a causal mask. Prefixes go in groups of one length, or one by one (``me
 Letters: B batch, T tokens, P prefixes of a group, N wanted positions, D width, V symbols of the task.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -29,15 +27,7 @@ class Adapted(nn.Module):
     """
 
     def __init__(
-        self,
-        body: nn.Module,
-        architecture: str,
-        vocab_size: int,
-        *,
-        tokens: Sequence[int] | None = None,
-        output_VD: Tensor | None = None,
-        seed: int = 0,
-        token_budget: int = 1024,
+        self, body: nn.Module, architecture: str, vocab_size: int, *, tokens=None, output_VD=None, seed: int = 0
     ):
         super().__init__()
         one_of("architecture", architecture, ("entp", "decoder"))
@@ -54,7 +44,7 @@ class Adapted(nn.Module):
         self.read_out = nn.Linear(width, vocab_size, bias=False).to(own_VD)
         with torch.no_grad():
             self.read_out.weight.copy_(drawn(0.02) if output_VD is None else output_VD)
-        self.architecture, self.token_budget, self.body = architecture, token_budget, body
+        self.architecture, self.body, self.token_budget = architecture, body, 1024
         self.method = "grouped"  # or "reference"
         body.set_input_embeddings(nn.Embedding(1, width).to(own_VD).requires_grad_(False))
         self.is_causal = not sees_the_future(body, width, lifted=False)

@@ -12,27 +12,19 @@ from entp_lib.models import build_model
 from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder.computing import by_hand
 from entp_papers.encoder_decoder.objectives import (
-    OBJECTIVES,
     ObjectiveConfig,
     Pointer,
     candidate_losses,
     fine_tuned,
-    forwards,
-    losses_of,
     middle_losses,
     misprinted,
+    next_token_losses,
     objective_study,
     train,
 )
-from entp_papers.encoder_decoder.parts import (
-    IGNORED,
-    Masking,
-    causal_loss,
-    entp_loss,
-    full_states,
-    mask_tokens,
-)
+from entp_papers.encoder_decoder.parts import IGNORED, Masking, causal_loss, entp_loss, full_states, mask_tokens
 
+OBJECTIVES = ("masked", "causal", "entp")
 TEXT = dict(corpus="README.md", split="tail", held_out=0.2, context=6, prefixes=3)
 SMALL = dict(text=TEXT, n_layers=2, n_heads=2, width=8, labelled=8, epochs=1, tested=8, curve_windows=4, candidates=2)
 SCHEDULE = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=2)
@@ -68,9 +60,7 @@ def test_training_lowers_every_loss():
     for name in OBJECTIVES:
         _, curves, spent = train(setting(name), schedule, 0, 0)
         assert curves["train_loss"][-1] < curves["train_loss"][0] - 0.2, name
-        assert spent["cpu_seconds"] > 0
-    wanted = torch.tensor([[True, False, True, False, False, False]])
-    assert [forwards(setting(name), wanted) for name in OBJECTIVES] == [7, 6, 4]
+        assert spent["cpu_seconds"] > 0 < spent["token_forwards"]
 
 
 ROWS = torch.tensor([[72, 101, 108, 108, 111, 32, 119]])
@@ -82,7 +72,7 @@ def test_losses_by_their_definitions(objective):
     """The next token after its prefix, and the token in the middle, which a masked model sees from both sides."""
     chosen = setting(objective)
     model, other = spread(chosen), ROWS.clone()
-    found = losses_of(chosen, model, ROWS)
+    found = next_token_losses(chosen, model, ROWS)
     read = torch.tensor([[72, 101, 108, 256]]) if objective == "masked" else ROWS[:, :3]
     logits = model.head(full_states(model, read, causal=objective == "causal")[:, -1])[:, :256]
     assert found.shape == (1, 6)
@@ -98,7 +88,7 @@ def test_candidates_are_weighed_by_whole_texts():
     chosen, tried = setting("causal"), ROWS.repeat(256, 1)
     model = spread(chosen).double()
     tried[:, 3] = torch.arange(256)
-    expected = (-losses_of(chosen, model, tried).sum(1)).log_softmax(0)
+    expected = (-next_token_losses(chosen, model, tried).sum(1)).log_softmax(0)
     assert float(candidate_losses(chosen, model, ROWS)) == pytest.approx(-float(expected[108]), rel=1e-6)
 
 

@@ -11,10 +11,10 @@ from entp_papers.scratchpad import experiment
 from entp_papers.scratchpad.experiment import (
     ARMS,
     SCRATCHPAD,
+    SCRATCHPAD_TRAINING,
     beyond,
     by_size,
     measure,
-    measure_training,
     plan_training,
 )
 
@@ -51,9 +51,11 @@ def test_every_claim_is_listed_and_every_statement_of_the_studies_verified(studi
     assert len(checks) == 9 and {c.verdict for c in checks} == {"verified"}
     stated = claims.reference_claims()
     stated = stated[stated["paper"] == "scratchpad"]
-    assert set(stated["id"]) == {m.claim for m in [*checks, *measure_training(scored(1, dict.fromkeys(ARMS, 0.5)))]}
+    assert set(stated["id"]) == {
+        m.claim for m in [*checks, *SCRATCHPAD_TRAINING.measure(scored(1, dict.fromkeys(ARMS, 0.5)))]
+    }
     assert set(stated["notebook"]) == {experiment.NOTEBOOK}
-    assert measure(studied[:2]) == [] == measure_training([])
+    assert measure(studied[:2]) == [] == SCRATCHPAD_TRAINING.measure([])
 
 
 def all_alike(curves, metrics):
@@ -95,11 +97,12 @@ def test_a_result_against_a_statement_refutes_it_alone(studied, study, change, r
 def test_gaps_are_taken_beyond_the_trained_sizes():
     answers = {"inductive decoder": 0.9, "ordinary decoder": 0.4, "decoder without": 0.5, "inductive ENTP": 0.7}
     records = scored(5, answers)
-    found = {m.claim: m for m in measure_training(records)}
+    found = {m.claim: m for m in SCRATCHPAD_TRAINING.measure(records)}
     values = {claim: m.values for claim, m in found.items()}
     gaps = {"IS-parity": 0.5, "IS-shift": 0.5, "IS-soft": 0.5, "IS-entp": -0.2}
     assert values == {claim: pytest.approx([gap] * 5) for claim, gap in gaps.items()}
     assert len(found["IS-shift"].records) == 10
     table = by_size(records)
     assert set(table[table["beyond"] & (table["task"] == "parity")]["size"]) == {10, 12, 14, 16}
-    assert beyond(table, "parity").groupby("arm")["texts_right"].mean()["ordinary decoder"] == pytest.approx(0.402)
+    means = beyond(table).groupby(["task", "arm"])["texts_right"].mean()
+    assert means["parity", "ordinary decoder"] == pytest.approx(0.402)

@@ -63,9 +63,9 @@ def test_the_naive_cache_is_wrong_from_the_third_state_on(scheme):
 def test_many_are_written_as_one_by_one(architecture, inductive, way):
     model = random_model(architecture, "learned", 2)
     questions = [random_example(torch.Generator().manual_seed(seed), 1).question for seed in range(6)]
-    together = write_many(model, PAD, questions, inductive, 4, 3)
+    together = write_many(model, PAD, questions, inductive, (4, 3))
     for question, found in zip(questions, together, strict=True):
-        alone = write(model, PAD, question, way, 4, 3)
+        alone = write(model, PAD, question, way, (4, 3))
         assert (found.states, found.stopped) == (alone.states, alone.stopped)
 
 
@@ -75,7 +75,7 @@ def test_writing_stops():
 
     def forced(tokens):
         rest = iter(tokens)
-        return write(model, PAD, question, "trimmed", 3, 2, lambda _: next(rest))
+        return write(model, PAD, question, "trimmed", (3, 2), lambda _: next(rest))
 
     assert forced([6] * 9).stopped == TOO_LONG
     assert forced([PAD.delimiter] * 9).stopped == TOO_MANY
@@ -85,9 +85,9 @@ def test_writing_stops():
 
 def test_given_states_are_read_before_anything_is_written():
     model = random_model("decoder", "learned", 4)
-    ways = [write(model, PAD, (), way, 4, 3, given=[(3, 4)]) for way in ("trimmed", "recomputed", "doubled")]
+    ways = [write(model, PAD, (), way, (4, 3), given=[(3, 4)]) for way in ("trimmed", "recomputed", "doubled")]
     assert all(found.states[0] == (3, 4) and found.states == ways[0].states for found in ways)
-    together = write_many(model, PAD, [()], True, 4, 3, given=[[(3, 4)]])
+    together = write_many(model, PAD, [()], True, (4, 3), given=[[(3, 4)]])
     assert together[0].states == ways[0].states
 
 

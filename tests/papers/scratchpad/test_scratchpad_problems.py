@@ -16,8 +16,6 @@ from entp_papers.scratchpad.problems import PROBLEMS, ShiftAddition, SpacedAddit
 from entp_papers.scratchpad.training import (
     ScratchpadConfig,
     compare_ways,
-    context_for,
-    draw,
     state_errors,
     text_scores,
     train_on,
@@ -154,27 +152,23 @@ def test_every_arm_runs(scratchpad, architecture):
 def test_whole_texts_of_trained_sizes_fit_the_context():
     """Reading with a mask takes the whole text, which is longer than any chunk that the model was trained on."""
     setting = ScratchpadConfig("shift_addition", dict(most_digits=4), "inductive", "decoder", (1, 4), (4,), 2, 2, 16)
-    task = setting.build_problem()
-    examples = draw(task, 3, [4], "compare", 0)
-    assert max(len(task.pad.text(e)) for e in examples) > max(
-        len(r.tokens) for e in examples for r in chunks(task.pad, e)
-    )
-    model = build_model(ModelConfig("decoder", 2, 2, 16, len(task.vocabulary), context_for(setting, task)), 0).eval()
-    assert compare_ways(model, task, examples)["largest_difference"] < 1e-9
+    pad, examples = setting.task.pad, setting.draw(3, [4], "compare", 0)
+    assert max(len(pad.text(e)) for e in examples) > max(len(r.tokens) for e in examples for r in chunks(pad, e))
+    model = build_model(ModelConfig("decoder", 2, 2, 16, len(setting.task.vocabulary), setting.context()), 0).eval()
+    assert compare_ways(model, pad, examples)["largest_difference"] < 1e-9
 
 
 def test_a_state_is_learned_and_scored():
     """One bit in one slot, copied to two states."""
     setting = ScratchpadConfig("parity", dict(slots=1), "inductive", "decoder", (1,), (1,), 2, 2, 32)
     schedule = TrainConfig(steps=100, batch_size=24, max_lr=1e-2, min_lr=1e-3, warmup_steps=10, weight_decay=0.0)
-    model, losses = train_on(setting, schedule, 0, 0)
-    problem = setting.build_problem()
-    examples = draw(problem, 20, [1], "test", 1)
+    model, losses = train_on(setting, schedule, 0)
+    examples = setting.draw(20, [1], "test", 1)
     assert losses[-1] < 0.1 * losses[0]
-    assert text_scores(model, setting, problem, examples) == {"answers_right": 1.0, "texts_right": 1.0}
-    assert state_errors(model, setting, problem, examples) == [0.0, 0.0]
+    assert text_scores(model, setting, examples) == {"answers_right": 1.0, "texts_right": 1.0}
+    assert state_errors(model, setting, examples) == [0.0, 0.0]
     broken = [Example(e.question, tuple(reversed(e.states)), e.answer) for e in examples]
-    assert np.mean(state_errors(model, setting, problem, broken)) > 0.3
+    assert np.mean(state_errors(model, setting, broken)) > 0.3
 
 
 @pytest.mark.parametrize(
