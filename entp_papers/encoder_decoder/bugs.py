@@ -233,15 +233,13 @@ def nothing_to_learn_is_refused(loss: Callable[..., Tensor]) -> Finding:
 
 
 class OneTokenCache:
-    """As printed: one counter, one pair of fp32 buffers, one new token at a time."""
+    """As printed: one counter, fp32 buffers (those of values are left out), one new token at a time."""
 
     def __init__(self):
-        self.keys = torch.zeros(2, HEADS, 8, WIDTH // HEADS)
-        self.values, self.filled = torch.zeros_like(self.keys), 0
+        self.keys, self.filled = torch.zeros(2, HEADS, 8, WIDTH // HEADS), 0
 
     def write(self, layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
         self.keys[:, :, self.filled] = k_BHTK.squeeze(2)
-        self.values[:, :, self.filled] = v_BHTK.squeeze(2)
         self.filled += 1
         return self.keys[:, :, : self.filled]
 

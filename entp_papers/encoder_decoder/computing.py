@@ -60,11 +60,6 @@ def by_hand(logits_BTV: Tensor, labels_BT: Tensor) -> float:
     return sum(losses) / len(losses)
 
 
-def printed_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """The printed formula: logits but the last against labels but the first, the mean over those not ignored."""
-    return F.cross_entropy(logits_BTV[:, :-1].flatten(0, 1), labels_BT[:, 1:].flatten(), ignore_index=IGNORED)
-
-
 def masked_alone(model: Transformer, tokens_1T: Tensor, place: int, label: int) -> float:
     """-log p of one token by full attention, layer by layer."""
     x = model.embed(tokens_1T)
@@ -88,8 +83,12 @@ def losses_study(seeds: int) -> Study:
         found = {}
         for name, labels in (("causal", labels_BT), ("causal, some ignored", some_BT)):
             loss = causal_loss(logits_BTV, labels)
+            shifted = (
+                logits_BTV[:, :-1].flatten(0, 1),
+                labels[:, 1:].flatten(),
+            )  # logits but the last, labels but the first
             found[f"{name}: by hand"] = float(loss) - by_hand(logits_BTV, labels)
-            found[f"{name}: as printed"] = float(loss - printed_loss(logits_BTV, labels))
+            found[f"{name}: as printed"] = float(loss - F.cross_entropy(*shifted, ignore_index=IGNORED))
         found["ENTP's of a decoder: causal"] = float(entp_loss(decoder, labels_BT) - causal)
         one = [F.cross_entropy(last_logits(encoder, labels_BT[:, :t]), labels_BT[:, t]) for t in range(1, 8)]
         found["ENTP: prefix by prefix"] = float(entp_loss(encoder, labels_BT) - torch.stack(one).mean())
@@ -312,16 +311,6 @@ def longer(q: Tensor, k: Tensor, constant: float, coordinates: int) -> tuple[Ten
     return torch.cat([q * shrink, add[0]], -1), torch.cat([k, add[1]], -1)
 
 
-def unmasked_logits(model: Transformer, tokens_BT: Tensor, constant: float, coordinates: int) -> Tensor:
-    """Logits (B, T, V) of a decoder's weights with full attention, queries and keys made ``longer`` in every layer."""
-    x_BTD = model.embed(tokens_BT)
-    for block in model.blocks:
-        q, k, v = block.attention.project(block.ln_1(x_BTD))
-        q, k = longer(q, k, constant, coordinates)
-        x_BTD = block.residual(x_BTD, block.attention(q, k, v, None, causal=False))
-    return model.head(model.ln_f(x_BTD))
-
-
 @torch.no_grad()
 def coordinates_study(constants: Sequence[float], lengths: Sequence[int], n_layers: int) -> Study:
     """A whole decoder without a mask: its logits' largest difference by the constant, in fp64 and in fp32.
@@ -332,7 +321,12 @@ def coordinates_study(constants: Sequence[float], lengths: Sequence[int], n_laye
     def apart(length: int, constant: float, coordinates: int, dtype: torch.dtype) -> float:
         model = model_of("decoder", n_layers, max_length=length).to(dtype)
         tokens_BT = tokens_of(model, 2, length)
-        return largest(unmasked_logits(model, tokens_BT, constant, coordinates), model(tokens_BT).view(2, length, -1))
+        x_BTD = model.embed(tokens_BT)
+        for block in model.blocks:
+            q, k, v = block.attention.project(block.ln_1(x_BTD))
+            q, k = longer(q, k, constant, coordinates)
+            x_BTD = block.residual(x_BTD, block.attention(q, k, v, None, causal=False))
+        return largest(model.head(model.ln_f(x_BTD)), model(tokens_BT).view(2, length, -1))
 
     precisions, n = {"fp64": torch.float64, "fp32": torch.float32}, max(lengths)
     rows = [

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.measurements import Check, Level, Measurement
@@ -144,12 +143,8 @@ def plan_objectives(tier: str, seeds: int = 0) -> list[PlannedRun]:
     for seed in range(seeds or t["seeds"]):
         for arm, (objective, scored) in ARMS.items():
             text = dict(t["text"], prefixes=t["prefixes"][scored])
-            params = dict(
-                setting=dict(objective=objective, text=text, **t["setting"]),
-                train_config=t["train"],
-                model_seed=seed,
-                data_seed=seed,
-            )
+            setting = dict(objective=objective, text=text, **t["setting"])
+            params = dict(setting=setting, train_config=t["train"], model_seed=seed, data_seed=seed)
             config = StudyConfig("objectives", tier, "encoder_decoder_objective", params, seed, seed)
             runs.append(planned_study(config, arm=arm, objective=objective))
     return runs
@@ -183,25 +178,23 @@ OBJECTIVES = Experiment(
 
 # --- Pictures of notebook 14, on axes that are given -----------------------------------------------------------------
 
-COLOURS = {  # by arm and by way of writing; masked training has the one of Okabe and Ito's that no architecture has
-    "masked": "#CC79A7",
-    **dict.fromkeys(("causal", "decoder, cache", "decoder, no cache"), ARCHITECTURES["decoder"].colour),
-    **dict.fromkeys(("ENTP", "ENTP, equal token-forwards"), ARCHITECTURES["entp"].colour),
-}
-DASHED = ("ENTP, equal token-forwards", "decoder, no cache")
 TITLES = {"printed": "as printed", "corrected": "corrected", "causal": "corrected, causal"}
 
 
 def looks() -> dict[str, Any]:
-    """How every arm and way of writing is drawn."""
-    from entp_lib.experiments.figures import Look
+    """How every arm and way of writing is drawn; masked training in the colour that no architecture has."""
+    from entp_lib.experiments.figures import PALETTE, Look
 
-    markers = dict(zip(COLOURS, "^osDos", strict=False))
-    widths = {"decoder, no cache": 3.0}  # counted like ENTP, whose line lies on it
-    return {
-        name: Look(colour, name, "--" if name in DASHED else "-", markers[name], widths.get(name, 1.6))
-        for name, colour in COLOURS.items()
+    decoder, entp = PALETTE["decoder"], PALETTE["entp"]
+    rows = {
+        "masked": ("#CC79A7", "-", "^"),
+        "causal": (decoder, "-", "o"),
+        "decoder, cache": (decoder, "-", "s"),
+        "decoder, no cache": (decoder, "--", "D", 3.0),  # counted like ENTP, whose line lies on it
+        "ENTP": (entp, "-", "o"),
+        "ENTP, equal token-forwards": (entp, "--", "s"),
     }
+    return {name: Look(colour, name, *how) for name, (colour, *how) in rows.items()}
 
 
 def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> None:
@@ -232,7 +225,7 @@ def draw_objectives(axes, records: Sequence[Record]) -> None:
     fresh = rows[rows["arm"].isin(("masked", "causal"))].assign(accuracy=rows["fresh_accuracy"])
     found = pd.concat([rows, fresh.assign(arm=fresh["arm"] + ", fresh")])
     order = [*ARMS, "masked, fresh", "causal, fresh"]
-    colours = {name: COLOURS[name.removesuffix(", fresh")] for name in order}
+    colours = {name: looks()[name.removesuffix(", fresh")].colour for name in order}
     named = dict(x="accuracy", y="arm", hue="arm", order=order, hue_order=order, palette=colours, legend=False)
     sns.stripplot(found, jitter=False, size=4, alpha=0.6, ax=axes[2], **named)
     sns.pointplot(found, errorbar=None, marker="|", markersize=12, linestyle="none", ax=axes[2], **named)

@@ -153,8 +153,8 @@ def writing_study(schemes: Sequence[str], prompts: int, longest: int, states: in
                 pairs.append(compare_written(definition, drawn(model, question, way, longest, states, seed)))
         for way, pairs in found.items():
             differing, apart = zip(*pairs, strict=True)
-            differing, apart = sum(differing), max(apart)
-            rows.append({"scheme": scheme, "way": way, "differing_texts": differing, "largest_difference": apart})
+            row = {"differing_texts": sum(differing), "largest_difference": max(apart)}
+            rows.append({"scheme": scheme, "way": way, **row})
     later = sum(count > 2 for count in written)  # the naive cache is exact before the third state
     return {"texts": len(written), "texts_beyond_two_states": later, "most_states": max(written)}, columns(rows)
 

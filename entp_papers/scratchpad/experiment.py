@@ -212,13 +212,6 @@ def equivalence_table(records: Sequence[Record]) -> pd.DataFrame:
     return wide.reindex(columns=pd.MultiIndex.from_tuples(order, names=["difference of", "without"]))
 
 
-def written_table(records: Sequence[Record]) -> pd.DataFrame:
-    """Scratchpads of untrained models that differ from the definition, and the largest difference of logits, by way."""
-    values = ["differing_texts", "largest_difference"]
-    wide = frame(records, "writing").pivot(index="way", columns="scheme", values=values)
-    return wide.loc[["masked", "recomputed", "doubled", "naive"]]
-
-
 def reuse_table(records: Sequence[Record]) -> pd.DataFrame:
     """Number of the first layers that keep their keys and values, of how many, by kind of model, event and part (X8).
 

@@ -47,14 +47,10 @@ class Reader:
             for token in (*state, pad.delimiter):
                 self.append(token)
 
-    def begin(self) -> None:
-        """Read the memory, where something of it is kept."""
-
-    def read(self, token: int) -> None:
-        """Take up one token, where something of it is kept."""
-
-    def next_state(self) -> None:
-        """Take up that a new state begins."""
+    # Where something of the text is kept: its beginning, one more token, and that a new state begins.
+    def begin(self) -> None: ...
+    def read(self, token: int) -> None: ...
+    def next_state(self) -> None: ...
 
     def append(self, token: int) -> None:
         """Add a token to the present state; ``delimiter`` begins the next one."""

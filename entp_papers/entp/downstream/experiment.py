@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import RunConfig, StudyConfig, TrainConfig, config_id
+from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import curves, gap_table, levels, paired, published, select
 from entp_lib.experiments.measurements import Measurement, name_of
@@ -71,10 +72,15 @@ def language_models(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return [run for run in runs if run.labels["schedule"] == TABLE_8 and run.labels["arm"] in ARCHITECTURES]
 
 
-def fine_tuning(pretraining: RunConfig, version: int, protocol: str) -> RunConfig:
+def record_name(config: RunConfig) -> str:
+    """Name of the record of a run on text in other configurations."""
+    return f"{config.experiment}/{config_id(config, OPENWEBTEXT.version)}"
+
+
+def fine_tuning(pretraining: RunConfig, protocol: str) -> RunConfig:
     """Fine-tuning on CLUTRR from the weights of a run on text: its model, tokenizer, tier and seeds.
 
-    ``version`` is that of the text experiment. Added answers and positions beyond the run's context start fresh.
+    Added answers and positions beyond the run's context start fresh.
     """
     tier, seeds = pretraining.tier, (pretraining.model_seed, pretraining.data_seed)
     params, train = TIERS[tier]
@@ -83,27 +89,21 @@ def fine_tuning(pretraining: RunConfig, version: int, protocol: str) -> RunConfi
         params["subset_seed"] = pretraining.model_seed
     task = Clutrr(**params)
     length = max(pretraining.model.max_length, task.length)
-    model = replace(pretraining.model, vocab_size=task.vocab_size, max_length=length)
-    start = record_name(pretraining, version)
+    model, start = replace(pretraining.model, vocab_size=task.vocab_size, max_length=length), record_name(pretraining)
     return RunConfig("downstream", tier, "clutrr", params, model, train, *seeds, start_from=start)
-
-
-def record_name(config: RunConfig, version: int) -> str:
-    """Name of a run's record in other configurations."""
-    return f"{config.experiment}/{config_id(config, version)}"
 
 
 def plan_clutrr(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Both protocols after each run on text."""
-    models, version = language_models(tier, seeds), OPENWEBTEXT.version
-    return [planned(fine_tuning(run.config, version, p), protocol=p) for p in PROTOCOLS for run in models]
+    models = language_models(tier, seeds)
+    return [planned(fine_tuning(run.config, p), protocol=p) for p in PROTOCOLS for run in models]
 
 
 def plan_pronouns(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The pronouns by each run on text."""
     found = []
     for run in language_models(tier, seeds):
-        params = {"weights": record_name(run.config, OPENWEBTEXT.version), "source": PRONOUNS_AT[tier]}
+        params = {"weights": record_name(run.config), "source": PRONOUNS_AT[tier]}
         config = StudyConfig("pronouns", tier, "pronouns", params, run.config.model_seed, run.config.data_seed)
         found.append(planned_study(config, arm=run.labels["arm"]))
     return found
@@ -125,7 +125,7 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
         texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier, changes={}), store)
         lost: dict[bool, list[PlannedRun]] = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
-            name = record_name(run.config, OPENWEBTEXT.version)
+            name = record_name(run.config)
             if name in names and not texts.weights_path(*name.split("/")).exists():
                 lost[bool(OPENWEBTEXT.found(texts, [run]))].append(run)
         for again, runs in lost.items():
@@ -245,23 +245,18 @@ def pronoun_tests(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def measure_pronouns(records: Sequence[Record]) -> list[Measurement]:
-    """Table 4's pronouns: errors, decoder − ENTP, paired by seed. The noise of the items is in ``pronoun_tests``."""
-    if not records:
-        return []
-    tier, used = records[0].config.tier, tuple(name_of(r) for r in records)
-    errors = pronoun_errors(records).rename(columns={"architecture": "arm"})
-    values = paired(errors, "error", "decoder", "entp").tolist()
-    reached = levels(errors, "error", ARCHITECTURES, floor=0.5, ceiling=0.0, distance=NEAR_CHANCE)
-    return [Measurement("T4-winogrande", values, tier, used, tier == "paper", reached)]
-
-
+# Table 4's pronouns, where two answers make half of them right; the noise of the items is in ``pronoun_tests``.
+MEASURE_PRONOUNS = Comparisons(
+    [Paired("T4-winogrande", "error", "decoder", "entp")],
+    **dict(ceiling=0.0, floor=0.5, near=NEAR_CHANCE, paper=True),
+    frame=lambda records: pronoun_errors(records).rename(columns={"architecture": "arm"}),
+)
 COMMON = dict(version=1, notebook="10_downstream", changeable=False)
 DOWNSTREAM = Experiment(
     name="downstream", title="CLUTRR after language modelling", plan=plan_clutrr, measure=measure_clutrr, **COMMON
 )
 PRONOUNS = Experiment(
-    name="pronouns", title="Pronouns after language modelling", plan=plan_pronouns, measure=measure_pronouns, **COMMON
+    name="pronouns", title="Pronouns after language modelling", plan=plan_pronouns, measure=MEASURE_PRONOUNS, **COMMON
 )
 
 # --- Pictures of notebook 10, on axes that are given -----------------------------------------------------------------

@@ -12,8 +12,9 @@ import pandas as pd
 
 from entp_lib.config import StudyConfig, TrainConfig
 from entp_lib.experiments.budgets import compute_ratio
+from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import levels, paired, select
+from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Level, Measurement, name_of
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun, planned_study
@@ -21,7 +22,6 @@ from entp_lib.records.store import Record
 from entp_lib.tasks import Counting
 from entp_lib.validation import require
 from entp_papers.entp.pairless import within
-from entp_papers.entp.pretrained.prompts import KINDS
 from entp_papers.entp.pretrained.weights import BUNDLED, check_readable
 
 NOTEBOOK = "05_pretrained"
@@ -206,28 +206,18 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 def examples(records: Sequence[Record], task: str, kind: str, most: int = 5) -> pd.DataFrame:
     """Answers that fine-tuned models wrote, ``right`` or ``wrong``, at most ``most``, from one run after the other."""
-    require(kind in KINDS, f"kind = {kind!r}: must be 'right' or 'wrong'")
     tuned = select(records, study="pretrained_prompts", task=task)
     found = [e | {"seed": r.labels["seed"]} for r in tuned for e in r.metrics["examples"][kind]]
     return pd.DataFrame(found[:most], columns=["seed", "asked", "right", "answered", "verdict"])
 
 
-# Claims and questions about token accuracy: the arms whose difference they are about.
-ENCODER_PAIRS = {"F3-bert": ("pretrained", "random"), "F3-bert-entp": ("random", "decoder")}
-LIFTED_PAIRS = {"F4-lifted": ("entp", "decoder")}
+def near_baseline(records: Sequence[Record], arms: Sequence[str]) -> str:
+    """Why a comparison of token accuracies says nothing: no arm is above what needs no pair, as ``within`` has it."""
+    means = table(select(records, arm=tuple(arms))).groupby("arm")["token_accuracy"].mean()
+    return within(means, "counting", records[0].config.params["task"])
 
 
-def measure_pairs(records: Sequence[Record], pairs: Mapping[str, tuple[str, str]]) -> list[Measurement]:
-    """Token accuracy of one arm less that of another at equal steps, by claim."""
-    found, metric, scores = [], "token_accuracy", table(records)
-    for claim, arms in pairs.items() if records else ():
-        floor = scores[f"baseline_{metric}"].mean()
-        reached = levels(scores, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
-        used, means = select(records, arm=arms), scores[scores["arm"].isin(arms)].groupby("arm")[metric].mean()
-        barred = within(means, "counting", used[0].config.params["task"])
-        values, names = paired(scores, metric, *arms).tolist(), tuple(map(name_of, used))
-        found.append(Measurement(claim, values, used[0].config.tier, names, levels=reached, excluded_because=barred))
-    return found
+COMPARED = dict(near=NEAR, frame=table, excluded=near_baseline)
 
 
 def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
@@ -263,21 +253,29 @@ PRETRAINED_ENCODER = experiment(
     "pretrained_encoder",
     "A pretrained BERT trained with ENTP on Count3",
     plan_encoder,
-    lambda records: measure_pairs(records, ENCODER_PAIRS),
+    Comparisons(
+        (
+            Paired("F3-bert", "token_accuracy", "pretrained", "random"),
+            Paired("F3-bert-entp", "token_accuracy", "random", "decoder"),
+        ),
+        **COMPARED,
+    ),
     check_prerequisites=check_readable,
 )
-LANGUAGE_MODEL = dict(check_prerequisites=check_readable, show_only=True)
-TITLE = "LoRA on Table 5's prompts: Count3 and its control"
-PRETRAINED_PROMPTS = experiment("pretrained_prompts", TITLE, plan_prompts, measure_prompts, **LANGUAGE_MODEL)
+STORED = dict(check_prerequisites=check_readable, show_only=True)
+PRETRAINED_PROMPTS = experiment(
+    "pretrained_prompts", "LoRA on Table 5's prompts: Count3 and its control", plan_prompts, measure_prompts, **STORED
+)
 PRETRAINED_LIFTED = experiment(
     "pretrained_lifted",
     "A causal language model with its mask lifted",
     plan_lifted,
-    lambda records: measure_pairs(records, LIFTED_PAIRS),
-    **LANGUAGE_MODEL,
+    Comparisons((Paired("F4-lifted", "token_accuracy", "entp", "decoder"),), **COMPARED),
+    **STORED,
 )
-TITLE = "A provider's fine-tuning, tried on the loopback"
-PRETRAINED_PROVIDER = experiment("pretrained_provider", TITLE, plan_provider, no_claims)
+PRETRAINED_PROVIDER = experiment(
+    "pretrained_provider", "A provider's fine-tuning, tried on the loopback", plan_provider, no_claims
+)
 
 
 @dataclass(frozen=True)

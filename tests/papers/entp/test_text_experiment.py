@@ -92,13 +92,9 @@ def own_file(tmp_path, monkeypatch):
     ("options", "message"),
     [
         (["--context", "9000"], "context = "),
-        (["--size", "huge"], "size = "),
         (["--tokenizer", "words"], "tokenizer = "),
         (["--vocabulary", "3"], "vocabulary = "),
-        (["--steps", "-1"], "steps = "),
-        (["--seeds", "0"], "seeds = "),
         (["--max-lr", "nan"], "max_lr = "),
-        (["--jobs", "-1"], "--jobs -1: must be 0"),
         (["--time-limit", "soon"], "time limit 'soon': write"),
     ],
 )

@@ -133,19 +133,15 @@ def test_filler_is_seen_by_nobody_and_never_counted():
     rows = [duplicate_states(PAD, Example((3,), ((4,),))), duplicate_states(PAD, Example((3, 5), ((4,), (6, 7))))]
     batch = batch_of(rows, filler=2, length=12)
     real = len(rows[0].tokens) - 1
-    assert batch.inputs_BT.shape == (2, 12) and not batch.wanted_BT[0, real:].any()
-    assert not batch.mask_BTT[0, :real, real:].any() and batch.mask_BTT.diagonal(dim1=1, dim2=2).all()
-    assert batch.mask_BTT[0, real:].sum() == 12 - real
+    assert not batch.wanted_BT[0, real:].any() and not batch.mask_BTT[0, :real, real:].any()
 
 
 def test_a_given_state_is_read_and_never_learned():
     example = Example((), ((3,), (4, 5), (6,)), given=1)
     row = duplicate_states(PAD, example)
-    assert row.tokens == (0, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2)
-    assert row.positions == (0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5)
+    assert row.tokens == (0, 3, 1, 4, 5, 1, 4, 5, 1, 6, 2) and row.positions == (0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5)
     assert [int(c) for c in row.counted] == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
-    assert [sum(r.counted) for r in chunks(PAD, example)] == [3, 2]
-    assert [int(c) for c in ordinary(PAD, example).counted] == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert [sum(r.counted) for r in chunks(PAD, example)] == [3, 2] and sum(ordinary(PAD, example).counted) == 5
 
 
 test_mistakes_are_named = named(

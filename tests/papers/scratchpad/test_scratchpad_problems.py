@@ -136,17 +136,13 @@ TINY = dict(
 STEPS = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=1)
 
 
-@pytest.mark.parametrize("scratchpad, architecture", [("inductive", "decoder"), ("ordinary", "entp"), ("none", "entp")])
-def test_every_arm_runs(scratchpad, architecture):
-    setting = dict(TINY, scratchpad=scratchpad, architecture=architecture)
+def test_a_study_gives_the_same_twice():
+    setting = dict(TINY, scratchpad="inductive", architecture="decoder")
     metrics, curves = training_study(setting, STEPS, 3, 2, 0)
     assert training_study(setting, STEPS, 3, 2, 0) == (metrics, curves)
-    assert curves["size"] == [2, 3] and len(curves["train_loss"]) == 3
+    assert curves["size"] == [2, 3] and len(curves["train_loss"]) == 3 and len(curves["error_by_state"]) == 4
     assert all(0 <= x <= 1 for name in ("answers_right", "texts_right", "state_error") for x in curves[name])
-    assert len(curves["error_by_state"]) == (1 if scratchpad == "none" else 4)
-    if "ways" in metrics:
-        assert metrics["ways"]["largest_difference"] < 1e-9 and metrics["ways"]["differing_texts"] == 0
-    assert ("ways" in metrics) == ((scratchpad, architecture) == ("inductive", "decoder"))
+    assert metrics["ways"]["largest_difference"] < 1e-9 and metrics["ways"]["differing_texts"] == 0
 
 
 def test_whole_texts_of_trained_sizes_fit_the_context():

@@ -18,7 +18,6 @@ from entp_papers.entp.pretrained.prompts import (
     as_list,
     examples,
     judged,
-    question,
     read_answer,
     shared_tokens,
     tally,
@@ -31,26 +30,8 @@ pytest.importorskip("transformers")
 SEED = [52, 14, 22, 48, 28, 37, 3, 28, 14, 1, 12, 20, 38, 48, 51, 41]
 MORE = [0, 13, 14, 17, 12, 20, 17, 2, 10, 0, 6, 25, 26, 1, 28, 29, 22, 20, 19, 3, 22, 8, 4, 21]
 MORE += [24, 4, 39, 41, 36, 38, 40, 44, 16, 34, 7, 0, 5, 10, 1, 46, 5, 51, 8, 1, 32, 15, 44, 54]
-PRINTED = [
-    "def f(x: list[int]) -> int:",
-    "for i in range(n):",
-    "for j in range(n):",
-    "if (x[i] + x[j] + x[-1]) % n == 0:",
-    "return count % n",
-    f"x = {SEED}",
-    "for _ in range(48):",
-    "x.append(f(x))",
-    "What is the output of this code ?",
-    "Output:",
-]
 SMALL = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
 SCHEDULE = dict(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
-
-
-def test_the_prompt_has_every_printed_line_in_its_order():
-    lines = [line.strip() for line in question(SEED, 48, 3, True).splitlines()]
-    assert [line for line in lines if line in PRINTED] == PRINTED
-    assert set(lines) - set(PRINTED) == {"n = len(x)", "count = 0", "count += 1"}  # what our text of the paper lacks
 
 
 @pytest.mark.parametrize("order, function", [(3, count3), (2, count2)])
