@@ -5,6 +5,7 @@ A check takes a computation and returns whether it passes and what it saw in a f
 Letters: B batch, T tokens, H heads, K head width, D width, V vocabulary.
 """
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -232,26 +233,22 @@ def nothing_to_learn_is_refused(loss: Callable[..., Tensor]) -> Finding:
 # --- B6: caches ------------------------------------------------------------------------------------------------------
 
 
-class OneTokenCache:
+def one_token_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
     """As printed: one counter, fp32 buffers (those of values are left out), one new token at a time."""
+    kept, filled = torch.zeros(2, HEADS, 8, WIDTH // HEADS), itertools.count()
 
-    def __init__(self):
-        self.keys, self.filled = torch.zeros(2, HEADS, 8, WIDTH // HEADS), 0
+    def write(layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
+        at = next(filled)
+        kept[:, :, at] = k_BHTK.squeeze(2)
+        return kept[:, :, : at + 1]
 
-    def write(self, layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
-        self.keys[:, :, self.filled] = k_BHTK.squeeze(2)
-        self.filled += 1
-        return self.keys[:, :, : self.filled]
+    return write
 
 
-class LayeredCache:
+def layered_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
     """Corrected: the library's cache, of the model's own type, a place for each layer, any number of new tokens."""
-
-    def __init__(self):
-        self.cache = Cache(build_model(ModelConfig("decoder", 2, HEADS, WIDTH, 8, 8)).double(), 2)
-
-    def write(self, layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
-        return self.cache.extend(layer, k_BHTK, v_BHTK)[0]
+    cache = Cache(build_model(ModelConfig("decoder", 2, HEADS, WIDTH, 8, 8)).double(), 2)
+    return lambda layer, k_BHTK, v_BHTK: cache.extend(layer, k_BHTK, v_BHTK)[0]
 
 
 def keys(length: int, seed: int = 0) -> Tensor:
@@ -262,20 +259,20 @@ def keys(length: int, seed: int = 0) -> Tensor:
 
 def prompt_is_kept(cache: Callable[[], Any]) -> Finding:
     k = keys(3)
-    found = cache().write(0, k, k)
+    found = cache()(0, k, k)
     return found.shape == k.shape and torch.equal(found.double(), k), f"{found.shape[2]} of 3 tokens kept"
 
 
 def precision_is_kept(cache: Callable[[], Any]) -> Finding:
     k = keys(1)
-    found = cache().write(0, k, k)
+    found = cache()(0, k, k)
     return torch.equal(found.double(), k), f"keys of fp64 come back off by {largest(found, k):.1g}"
 
 
 def layers_are_apart(cache: Callable[[], Any]) -> Finding:
-    made = cache()
-    made.write(0, keys(1), keys(1))
-    found = made.write(1, keys(1, 5), keys(1, 5))
+    write = cache()
+    write(0, keys(1), keys(1))
+    found = write(1, keys(1, 5), keys(1, 5))
     return found.shape[2] == 1, f"the second layer reads {found.shape[2]} tokens of 1"
 
 
@@ -315,11 +312,11 @@ BUGS = (
     ("B5", "a batch in which nothing was selected", "a number, or an error in words",
         partial(F.cross_entropy, ignore_index=IGNORED), loss_of_something, nothing_to_learn_is_refused),
     ("B6", "the cache takes one token", "a prompt can be stored",
-        OneTokenCache, LayeredCache, prompt_is_kept),
+        one_token_cache, layered_cache, prompt_is_kept),
     ("B6", "buffers of fp32, whatever the model has", "keys come back as they were",
-        OneTokenCache, LayeredCache, precision_is_kept),
+        one_token_cache, layered_cache, precision_is_kept),
     ("B6", "one counter for all that is stored", "two layers are kept apart",
-        OneTokenCache, LayeredCache, layers_are_apart),
+        one_token_cache, layered_cache, layers_are_apart),
     ("B6", "nothing says which place a cached step has", "equals no cache",
         False, True, cache_equals_no_cache),
     ("B7", "layers without positions", "the order of tokens matters",

@@ -88,10 +88,9 @@ class Whole(Reader):
 
 
 class Masked(Reader):
-    """The whole text with a mask: a state sees itself and the memory, and the present one the last as well.
+    """The whole text with a mask, of a decoder: a state sees itself and the memory, and the present one the last too.
 
-    Positions of the last two states are those of the trimmed text; what older states have does not matter. Of a
-    decoder alone.
+    Positions of the last two states are those of the trimmed text; what older states have does not matter.
     """
 
     def logits(self) -> Tensor:
@@ -125,10 +124,7 @@ class Cached(Reader):
 
 
 class Recomputed(Cached):
-    """One cache of memory, last state and present state. When a state ends, all but the memory is forgotten.
-
-    The state that has ended is then read again, as the last one.
-    """
+    """One cache of memory, last state and present state; a state that has ended is read again, as the last one."""
 
     def read(self, token: int) -> None:
         if token != self.pad.delimiter:  # it is read with its state
@@ -140,10 +136,7 @@ class Recomputed(Cached):
 
 
 class Doubled(Cached):
-    """Two caches, filled as tokens come: for the present state, and for the next, which will read this one as its last.
-
-    When a state ends the second takes the place of the first, and no token is read again.
-    """
+    """Two caches, for the present state and for the next, whose last one this will be: no token is read again."""
 
     def begin(self) -> None:
         super().begin()

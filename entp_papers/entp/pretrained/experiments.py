@@ -44,7 +44,6 @@ LABELS = {
     "decoder": "decoder, random weights",
     "longer": "decoder, equal token-forwards",
 }
-WITHOUT_FRESH = ("pretrained", "random", "decoder", "longer")
 # Of the prompts, by arm: with Table 5's code or without, and C.1's learning rate with its batch of 16, or the tier's.
 PROMPT_ARMS = {"code": (True, False), "plain": (False, False), "paper_rate": (True, True)}
 PAPER_RATE = 1.4e-4
@@ -74,7 +73,7 @@ ENCODER = {
         body=dict(model="minilm", layers=2, task=dict(length=8, seed_length=3, symbols=8, held_out=0.2)),
         train=BRIEF,
         seeds=5,
-        arms=WITHOUT_FRESH,
+        arms=tuple(ENCODER_ARMS)[:-1],
     ),
     "overnight": dict(
         body=dict(model="minilm", layers=0, task=dict(length=10, seed_length=4, symbols=10, held_out=0.2)),

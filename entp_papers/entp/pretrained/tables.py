@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib import paths
-from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import mean_table
 from entp_lib.records.store import Record
 from entp_papers.entp.pretrained import weights
@@ -43,20 +41,6 @@ def settings(records: Sequence[Record]) -> str:
         f"tier {shown.tier}, {seeds} seed{'s' if seeds != 1 else ''}; {p['model']}{layers}; task {task}\n"
         f"{train['steps']} steps of {train.get('batch_size', 64)} sequences, {rate}"
     )
-
-
-def lacking(experiment: Experiment) -> str:
-    """Line for an experiment without a whole tier of records."""
-    return (
-        f"{experiment.name}: not every record of a tier is there yet; this makes them, with the extra installed:\n"
-        f"{paths.program()} train {experiment.name} --tier quick"
-    )
-
-
-def body(records: Sequence[Record]) -> str:
-    """Name of the model that the runs train: "2 layers of a BERT (minilm)"."""
-    p = next(r for r in records if r.config.params.get("layers")).config.params
-    return f"{p['layers']} layers of a BERT ({p['model']})"
 
 
 def draw_courses(ax, records: Sequence[Record], x: str, labels: dict[str, str], baseline: float) -> None:
