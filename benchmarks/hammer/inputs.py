@@ -24,7 +24,6 @@ from entp_lib.tasks.clutrr import from_csv
 from entp_lib.training.loop import train
 from entp_lib.training.weights import trained_model
 from entp_lib.validation import ConfigError
-from entp_papers.entp.downstream.pronouns import items
 
 
 def turned(path: Path) -> None:
@@ -153,7 +152,6 @@ def made_parquet(at: Path) -> Path:
 
 
 STORY = "story,query,target_text,task_name\n\"[Ann] and [Bob] are kin.\",\"('Ann', 'Bob')\",aunt,task_1.2\n"
-PRONOUN = '{"sentence": "Ann thanked Bob, because _ helped.", "option1": "Ann", "option2": "Bob", "answer": "1"}\n'
 
 
 def copied_claims(at: Path) -> Path:
@@ -187,7 +185,6 @@ KINDS = {
     "text": Kind(lambda at: written(at, "a.txt", TEXT), texts_of("a.txt")),
     "Parquet": Kind(made_parquet, texts_of("a.parquet")),
     "stories": Kind(lambda at: written(at, "train.csv", STORY), lambda at: from_csv(f"{at}/{{part}}.csv", "train")),
-    "pronouns": Kind(lambda at: written(at, "a.jsonl", PRONOUN), lambda at: items(str(at / "a.jsonl"))),
     "list of claims": Kind(copied_claims, claims_in),
     "notebook": Kind(
         lambda at: Path(shutil.copyfile(sorted(paths.notebooks().glob("03_*"))[0], at / "03_x.ipynb")),

@@ -1,13 +1,12 @@
-"""The primer's bugs: a check for each, which the computation as printed fails and the corrected one passes.
+"""The primer's bugs: the least that has each printed fault, written anew, and the right one, told apart by a check.
 
-A check takes a computation of ``faulty`` and returns whether it passes and what it saw in a few words; one that raises
-does not pass.
+A check takes a computation and returns whether it passes and what it saw in a few words; one that raises does not pass.
 
 Letters: B batch, T tokens, H heads, K head width, D width, V vocabulary.
 """
 
+import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,40 +16,25 @@ from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
 from entp_lib.experiments.studies import Study, columns, largest
-from entp_lib.models import Transformer, build_model, costs
+from entp_lib.models import build_model
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.models.transformer import Attention
-from entp_papers.encoder_decoder import faulty
-from entp_papers.encoder_decoder.faulty import HEADS, MASKING, PAD, WIDTH
-from entp_papers.encoder_decoder.losses import IGNORED
+from entp_papers.encoder_decoder.computing import growth_is_counted, right_costs
+from entp_papers.encoder_decoder.parts import (
+    IGNORED,
+    Masking,
+    Shape,
+    attention_mask,
+    check_labels,
+    mask_tokens,
+    random_stack,
+)
 
 Finding = tuple[bool, str]
-
-LENGTH = 6
+LENGTH, WIDTH, HEADS = 6, 16, 4
+MASKING = Masking(vocab_size=12, mask_token=11, special=(9, 10, 11))
+PAD = 10
 CHANGED = 1e-6  # an output that moves by more has seen what was changed
-
-
-@dataclass(frozen=True)
-class Bug:
-    """A computation as printed and as corrected, and the check for both."""
-
-    name: str
-    printed: str
-    check: str
-    faulty: Callable[..., Any]
-    corrected: Callable[..., Any]
-    passes: Callable[[Callable[..., Any]], Finding]
-
-    def find(self, computation: Callable[..., Any]) -> Finding:
-        """The check's finding; one line of the error where the computation raises."""
-        try:
-            return self.passes(computation)
-        except (RuntimeError, ValueError, IndexError) as error:
-            words = str(error).strip().split("\n")[0]
-            return False, f"{type(error).__name__}: {words if len(words) <= 70 else words[:69] + '…'}"
-
-
-# --- Attention -------------------------------------------------------------------------------------------------------
 
 
 def drawn_attention(seed: int = 0, dtype: torch.dtype = torch.float64) -> Attention:
@@ -63,10 +47,51 @@ def drawn_attention(seed: int = 0, dtype: torch.dtype = torch.float64) -> Attent
     return attention.to(dtype).eval()
 
 
-def states(length: int = LENGTH, seed: int = 1) -> Tensor:
+def states(length: int = LENGTH) -> Tensor:
     """Random states (2, T, D)."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(2, length, WIDTH, generator=generator, dtype=torch.float64)
+    return torch.randn(2, length, WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+@torch.no_grad()
+def torch_attention(attention: Attention) -> nn.MultiheadAttention:
+    """PyTorch's own layer with the same weights."""
+    theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, dtype=attention.qkv.weight.dtype).eval()
+    theirs.in_proj_weight.copy_(attention.qkv.weight)
+    theirs.in_proj_bias.copy_(attention.qkv.bias)
+    theirs.out_proj.load_state_dict(attention.out.state_dict())
+    return theirs
+
+
+# --- B1 to B3: attention ---------------------------------------------------------------------------------------------
+
+
+def across_heads(attention: Attention, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+    """As printed: heads stay behind tokens, (B, T, H, K), so that scores are (B, T, H, H), heads of one token."""
+    q, k, v = (part.unflatten(-1, (HEADS, -1)) for part in attention.qkv(x_BTD).chunk(3, -1))
+    scores_BTHH = q @ k.mT / q.shape[-1] ** 0.5
+    if mask is not None:
+        scores_BTHH = scores_BTHH.masked_fill(~mask, -1e9)
+    return attention.out((scores_BTHH.softmax(-1) @ v).reshape(x_BTD.shape))
+
+
+def across_tokens(attention: Attention, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Corrected: heads before tokens, (B, H, T, K), so that scores are (B, H, T, T)."""
+    return attention(*attention.project(x_BTD), mask, causal=False)
+
+
+def causally(compute: Callable[..., Tensor]) -> Callable[[Attention, Tensor], Tensor]:
+    """With a mask (T, T), True where a token may look."""
+
+    def call(attention: Attention, x_BTD: Tensor) -> Tensor:
+        return compute(attention, x_BTD, torch.ones(x_BTD.shape[1], x_BTD.shape[1], dtype=torch.bool).tril())
+
+    return call
+
+
+def merged_as_printed(attention: Attention, x_BTD: Tensor) -> Tensor:
+    """The order of axes corrected, the printed merge kept: (B, H, T, K) is read as if it were (B, T, H K)."""
+    q, k, v = attention.project(x_BTD)
+    return attention.out(F.scaled_dot_product_attention(q, k, v).reshape(x_BTD.shape))
 
 
 def influence(compute: Callable[..., Tensor], length: int = LENGTH) -> Tensor:
@@ -78,17 +103,6 @@ def influence(compute: Callable[..., Tensor], length: int = LENGTH) -> Tensor:
         other_BTD[:, token] += 1
         rows.append((compute(attention, other_BTD) - before).abs().amax((0, 2)))
     return torch.stack(rows, 1).detach()
-
-
-@torch.no_grad()
-def torch_attention(attention: Attention) -> nn.MultiheadAttention:
-    """PyTorch's own layer with the same weights."""
-    theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, dtype=attention.qkv.weight.dtype).eval()
-    theirs.in_proj_weight.copy_(attention.qkv.weight)
-    theirs.in_proj_bias.copy_(attention.qkv.bias)
-    theirs.out_proj.weight.copy_(attention.out.weight)
-    theirs.out_proj.bias.copy_(attention.out.bias)
-    return theirs
 
 
 def tokens_mix(compute: Callable[..., Tensor]) -> Finding:
@@ -123,6 +137,33 @@ def equals_torch(compute: Callable[..., Tensor]) -> Finding:
     return apart < 1e-6, f"differs from torch.nn.MultiheadAttention by {apart:.1g}"
 
 
+# --- B4 and B7: masks, padding, positions ----------------------------------------------------------------------------
+
+
+def filled_with_a_number(scores: Tensor, mask: Tensor) -> Tensor:
+    """As printed: -10⁹ in place of hidden scores; of padding, the mask (B, T) goes on the scores as it is."""
+    return scores.masked_fill(~mask, -1e9).softmax(-1)
+
+
+def filled_with_infinity(scores: Tensor, mask: Tensor) -> Tensor:
+    """Corrected: minus infinity, and no row that sees nothing."""
+    if not mask.any(-1).all():
+        raise ValueError("a row sees nothing")
+    return scores.masked_fill(~mask, -torch.inf).softmax(-1)
+
+
+def shaped_padding_mask(scores_BHTT: Tensor, visible_BT: Tensor) -> Tensor:
+    """Corrected: as (B, 1, T, T), a row of the mask for every row of the batch."""
+    mask = attention_mask(scores_BHTT.shape[-1], False, visible_BT)
+    return scores_BHTT.masked_fill(~mask, -torch.inf).softmax(-1)
+
+
+def encoder(vocab_size: int = 8, places: int = 8, visible: bool = False) -> Callable[[Tensor], Tensor]:
+    """States (B, T, D) of an encoder, as printed without positions (``places`` 0) or without a mask of padding."""
+    stack = random_stack(Shape(2, 2, WIDTH, 32, vocab_size, places), 0)
+    return torch.no_grad()(lambda tokens_BT: stack(tokens_BT, tokens_BT != PAD if visible else None))
+
+
 def half_precision_runs(weigh: Callable[..., Tensor]) -> Finding:
     weights = weigh(torch.zeros(3, 3, dtype=torch.float16), torch.ones(3, 3, dtype=torch.bool).tril())
     hidden = float(weights.triu(1).max())
@@ -138,21 +179,47 @@ def nothing_seen_is_refused(weigh: Callable[..., Tensor]) -> Finding:
     return hidden == 0, f"weight on hidden tokens {hidden:g}"
 
 
-# --- Batches, losses, padding ----------------------------------------------------------------------------------------
-
-
-def no_special_token_is_drawn(draw: Callable[..., Tensor]) -> Finding:
-    tokens_BT = torch.randint(9, (200, 50), generator=torch.Generator().manual_seed(0))
-    found = draw(tokens_BT, 1)
-    special = int(torch.isin(found, torch.tensor(MASKING.special)).sum())
-    return special == 0 and len(found) > 0, f"{special} special tokens among {len(found)} drawn ones"
+def padding_is_unseen(weigh: Callable[..., Tensor]) -> Finding:
+    visible = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
+    weights_BHTT = weigh(torch.zeros(3, 2, 3, 3), visible)
+    onto = float(weights_BHTT.masked_fill(visible[:, None, None], 0).max())
+    return onto == 0, f"largest weight of padding {onto:.2g} (3 rows of 3 tokens, where the shapes happen to fit)"
 
 
 def padding_changes_nothing(encode: Callable[[Tensor], Tensor]) -> Finding:
     tokens_BT = torch.tensor([[1, 2, 3, 4]])
-    longer = F.pad(tokens_BT, (0, 5), value=PAD)
-    apart = largest(encode(longer)[:, :4], encode(tokens_BT))
+    apart = largest(encode(F.pad(tokens_BT, (0, 5), value=PAD))[:, :4], encode(tokens_BT))
     return apart < 1e-12, f"five filled places move the states by {apart:.1g}"
+
+
+def order_matters(encode: Callable[[Tensor], Tensor]) -> Finding:
+    apart = largest(*(encode(torch.tensor([order]))[:, 2:] for order in ([1, 2, 3, 4], [2, 1, 3, 4])))
+    return apart > CHANGED, f"two tokens changed places: the others' states move by {apart:.1g}"
+
+
+# --- B5: masked batches ----------------------------------------------------------------------------------------------
+
+
+def drawn(tokens_BT: Tensor, from_all: bool) -> Tensor:
+    """The replacements of tokens (N,): from the whole vocabulary as printed, or from the ordinary tokens."""
+    generator = torch.Generator().manual_seed(1)
+    batch = mask_tokens(tokens_BT, MASKING, generator)
+    inputs_BT = batch.inputs_BT
+    replaced_BT = batch.selected_BT & (inputs_BT != MASKING.mask_token) & (inputs_BT != tokens_BT)
+    any_BT = torch.randint(MASKING.vocab_size, tokens_BT.shape, generator=generator)
+    return (any_BT if from_all else inputs_BT)[replaced_BT]
+
+
+def no_special_token_is_drawn(from_all: bool) -> Finding:
+    found = drawn(torch.randint(9, (200, 50), generator=torch.Generator().manual_seed(0)), from_all)
+    special = int(torch.isin(found, torch.tensor(MASKING.special)).sum())
+    return special == 0 and len(found) > 0, f"{special} special tokens among {len(found)} drawn ones"
+
+
+def loss_of_something(logits_NV: Tensor, labels_N: Tensor) -> Tensor:
+    """Corrected: labels are looked at first."""
+    counted_N = check_labels(labels_N)
+    return F.cross_entropy(logits_NV[counted_N], labels_N[counted_N])
 
 
 def nothing_to_learn_is_refused(loss: Callable[..., Tensor]) -> Finding:
@@ -163,19 +230,25 @@ def nothing_to_learn_is_refused(loss: Callable[..., Tensor]) -> Finding:
     return value == value, f"loss {value}"
 
 
-def order_matters(encode: Callable[[Tensor], Tensor]) -> Finding:
-    apart = largest(*(encode(torch.tensor([order]))[:, 2:] for order in ([1, 2, 3, 4], [2, 1, 3, 4])))
-    return apart > CHANGED, f"two tokens changed places: the others' states move by {apart:.1g}"
+# --- B6: caches ------------------------------------------------------------------------------------------------------
 
 
-def padding_is_unseen(weigh: Callable[..., Tensor]) -> Finding:
-    visible = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
-    weights_BHTT = weigh(torch.zeros(3, 2, 3, 3), visible)
-    onto = float(weights_BHTT.masked_fill(visible[:, None, None], 0).max())
-    return onto == 0, f"largest weight of padding {onto:.2g} (3 rows of 3 tokens, where the shapes happen to fit)"
+def one_token_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
+    """As printed: one counter, fp32 buffers (those of values are left out), one new token at a time."""
+    kept, filled = torch.zeros(2, HEADS, 8, WIDTH // HEADS), itertools.count()
+
+    def write(layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
+        at = next(filled)
+        kept[:, :, at] = k_BHTK.squeeze(2)
+        return kept[:, :, : at + 1]
+
+    return write
 
 
-# --- Caches and costs ------------------------------------------------------------------------------------------------
+def layered_cache() -> Callable[[int, Tensor, Tensor], Tensor]:
+    """Corrected: the library's cache, of the model's own type, a place for each layer, any number of new tokens."""
+    cache = Cache(build_model(ModelConfig("decoder", 2, HEADS, WIDTH, 8, 8)).double(), 2)
+    return lambda layer, k_BHTK, v_BHTK: cache.extend(layer, k_BHTK, v_BHTK)[0]
 
 
 def keys(length: int, seed: int = 0) -> Tensor:
@@ -184,107 +257,94 @@ def keys(length: int, seed: int = 0) -> Tensor:
     return torch.randn(2, HEADS, length, WIDTH // HEADS, generator=generator, dtype=torch.float64)
 
 
-def prompt_is_kept(make: Callable[..., Any]) -> Finding:
+def prompt_is_kept(cache: Callable[[], Any]) -> Finding:
     k = keys(3)
-    found = make(torch.float64).write(0, k, k)
+    found = cache()(0, k, k)
     return found.shape == k.shape and torch.equal(found.double(), k), f"{found.shape[2]} of 3 tokens kept"
 
 
-def precision_is_kept(make: Callable[..., Any]) -> Finding:
+def precision_is_kept(cache: Callable[[], Any]) -> Finding:
     k = keys(1)
-    found = make(torch.float64).write(0, k, k)
+    found = cache()(0, k, k)
     return torch.equal(found.double(), k), f"keys of fp64 come back off by {largest(found, k):.1g}"
 
 
-def layers_are_apart(make: Callable[..., Any]) -> Finding:
-    cache = make(torch.float64)
-    cache.write(0, keys(1), keys(1))
-    found = cache.write(1, keys(1, 5), keys(1, 5))
+def layers_are_apart(cache: Callable[[], Any]) -> Finding:
+    write = cache()
+    write(0, keys(1), keys(1))
+    found = write(1, keys(1, 5), keys(1, 5))
     return found.shape[2] == 1, f"the second layer reads {found.shape[2]} tokens of 1"
 
 
 @torch.no_grad()
-def cache_equals_no_cache(steps: Callable[..., Tensor]) -> Finding:
+def cache_equals_no_cache(in_place: bool) -> Finding:
+    """``in_place``: new tokens get the place behind the others; as printed nothing says which, and it is place 0."""
     model = build_model(ModelConfig("decoder", 2, 2, WIDTH, 8, 8)).double().eval()
-    tokens_BT = torch.tensor([[3, 1, 4, 1, 5]])
     for p in model.parameters():
         p.mul_(8 if p.dim() > 1 else 1)
-    apart = largest(steps(model, tokens_BT), model(tokens_BT)[-1:])
+    tokens_BT, cache = torch.tensor([[3, 1, 4, 1, 5]]), Cache(model, 1)
+    for token_B1 in tokens_BT.split(1, 1):
+        logits_BV = cached_logits(model, token_B1, cache, positions_BT=None if in_place else torch.zeros_like(token_B1))
+    apart = largest(logits_BV, model(tokens_BT)[-1:])
     return apart < 1e-10, f"logits differ from a pass without a cache by {apart:.1g}"
 
 
-def growth_is_counted(predicted: Callable[[str, ModelConfig, int], float]) -> Finding:
-    """Growth of work as n doubles, against PyTorch's own count on the models themselves, without weights."""
-    n, cfg = 1024, ModelConfig("decoder", 1, 1, 8, 8, 2048)
-    model = build_model(cfg, device="meta").eval()
-    passed, words = True, []
-    for name, kind in (("encoder", "classify"), ("decoder", "generate")):
-        said = predicted(kind, cfg, 2 * n) / predicted(kind, cfg, n)
-        found = counted_work(model, kind, 2 * n) / counted_work(model, kind, n)
-        passed = passed and abs(said / found - 1) < 0.02
-        words.append(f"{name} {said:.1f} said, {found:.1f} counted")
-    return passed, f"twice the length takes {'; '.join(words)}"
+# --- All of them -----------------------------------------------------------------------------------------------------
 
-
-def counted_work(model: Transformer, kind: str, n: int) -> int:
-    """Multiply-adds to read n tokens in one full pass, or to write n with a cache, summed at 16 lengths' means."""
-    if kind == "classify":
-        x_BTD = torch.zeros(1, n, model.cfg.width, device="meta")
-        return costs.counted(lambda: model.blocks[0](x_BTD))
-    total, step = 0, n // 16
-    for length in range(step // 2, n, step):
-        cache = Cache(model, 1, length)
-        cache.length = length - 1
-        token = torch.zeros(1, 1, dtype=torch.long, device="meta")
-        total += step * costs.counted(lambda token=token, cache=cache: cached_logits(model, token, cache))
-    return total
-
-
+# The bug, the printed fault, a check in words; then the computation as printed, as corrected, and the check of both.
 BUGS = (
-    Bug("B1", "scores between the heads of one token", "another token's change reaches an output",
-        faulty.across_heads, faulty.across_tokens, tokens_mix),
-    Bug("B2", "a mask over tokens on scores over heads", "every length runs",
-        faulty.causally(faulty.across_heads), faulty.causally(faulty.across_tokens), every_length_runs),
-    Bug("B2", "where the shapes fit, heads are hidden", "earlier tokens are seen, later ones are not",
-        faulty.causally(faulty.across_heads), faulty.causally(faulty.across_tokens), past_alone_is_seen),
-    Bug("B3", "heads merged without bringing tokens back to the front", "equals torch.nn.MultiheadAttention",
-        faulty.merged_as_printed, faulty.across_tokens, equals_torch),
-    Bug("B4", "-10⁹ in place of hidden scores", "runs in fp16",
-        faulty.filled_with_a_number, faulty.filled_with_infinity, half_precision_runs),
-    Bug("B4", "-10⁹ where a row sees nothing", "no weight goes to hidden tokens",
-        faulty.filled_with_a_number, faulty.filled_with_infinity, nothing_seen_is_refused),
-    Bug("B5", "replacements from the whole vocabulary", "no special token is drawn",
-        faulty.drawn_from_all, faulty.drawn_from_ordinary, no_special_token_is_drawn),
-    Bug("B5", "no mask of padding is returned", "padding changes no state",
-        faulty.encoder(12, 12), faulty.encoder(12, 12, visible=True), padding_changes_nothing),
-    Bug("B5", "a batch in which nothing was selected", "a number, or an error in words",
-        partial(F.cross_entropy, ignore_index=IGNORED), faulty.loss_of_something, nothing_to_learn_is_refused),
-    Bug("B6", "the cache takes one token", "a prompt can be stored",
-        faulty.OneTokenCache, faulty.LayeredCache, prompt_is_kept),
-    Bug("B6", "buffers of fp32, whatever the model has", "keys come back as they were",
-        faulty.OneTokenCache, faulty.LayeredCache, precision_is_kept),
-    Bug("B6", "one counter for all that is stored", "two layers are kept apart",
-        faulty.OneTokenCache, faulty.LayeredCache, layers_are_apart),
-    Bug("B6", "nothing says which place a cached step has", "equals no cache",
-        partial(faulty.steps, in_place=False), partial(faulty.steps, in_place=True), cache_equals_no_cache),
-    Bug("B7", "layers without positions", "the order of tokens matters",
-        faulty.encoder(places=0), faulty.encoder(), order_matters),
-    Bug("B7", "an encoder mask of no stated shape", "padding gets no weight",
-        faulty.filled_with_a_number, faulty.shaped_padding_mask, padding_is_unseen),
-    Bug("B8", "an encoder constant, a decoder linear in time", "the growth that is counted",
-        lambda kind, cfg, n: 1.0 if kind == "classify" else float(n), faulty.right_costs, growth_is_counted),
+    ("B1", "scores between the heads of one token", "another token's change reaches an output",
+        across_heads, across_tokens, tokens_mix),
+    ("B2", "a mask over tokens on scores over heads", "every length runs",
+        causally(across_heads), causally(across_tokens), every_length_runs),
+    ("B2", "where the shapes fit, heads are hidden", "earlier tokens are seen, later ones are not",
+        causally(across_heads), causally(across_tokens), past_alone_is_seen),
+    ("B3", "heads merged without bringing tokens back to the front", "equals torch.nn.MultiheadAttention",
+        merged_as_printed, across_tokens, equals_torch),
+    ("B4", "-10⁹ in place of hidden scores", "runs in fp16",
+        filled_with_a_number, filled_with_infinity, half_precision_runs),
+    ("B4", "-10⁹ where a row sees nothing", "no weight goes to hidden tokens",
+        filled_with_a_number, filled_with_infinity, nothing_seen_is_refused),
+    ("B5", "replacements from the whole vocabulary", "no special token is drawn",
+        True, False, no_special_token_is_drawn),
+    ("B5", "no mask of padding is returned", "padding changes no state",
+        encoder(12, 12), encoder(12, 12, visible=True), padding_changes_nothing),
+    ("B5", "a batch in which nothing was selected", "a number, or an error in words",
+        partial(F.cross_entropy, ignore_index=IGNORED), loss_of_something, nothing_to_learn_is_refused),
+    ("B6", "the cache takes one token", "a prompt can be stored",
+        one_token_cache, layered_cache, prompt_is_kept),
+    ("B6", "buffers of fp32, whatever the model has", "keys come back as they were",
+        one_token_cache, layered_cache, precision_is_kept),
+    ("B6", "one counter for all that is stored", "two layers are kept apart",
+        one_token_cache, layered_cache, layers_are_apart),
+    ("B6", "nothing says which place a cached step has", "equals no cache",
+        False, True, cache_equals_no_cache),
+    ("B7", "layers without positions", "the order of tokens matters",
+        encoder(places=0), encoder(), order_matters),
+    ("B7", "an encoder mask of no stated shape", "padding gets no weight",
+        filled_with_a_number, shaped_padding_mask, padding_is_unseen),
+    ("B8", "an encoder constant, a decoder linear in time", "the growth that is counted",
+        lambda kind, cfg, n: 1.0 if kind == "classify" else float(n), right_costs, growth_is_counted),
 )  # fmt: skip
+
+
+def finding(check: Callable[[Any], Finding], computation: Any) -> Finding:
+    """The check's finding; one line of the error where the computation raises."""
+    try:
+        return check(computation)
+    except (RuntimeError, ValueError, IndexError) as error:
+        words = str(error).strip().split("\n")[0]
+        return False, f"{type(error).__name__}: {words if len(words) <= 70 else words[:69] + '…'}"
 
 
 def bugs_study() -> Study:
     """Every check on the computation as printed and as corrected; a row of the curves each."""
     rows = []
-    for bug in BUGS:
-        (failed, as_printed), (passed, corrected) = bug.find(bug.faulty), bug.find(bug.corrected)
+    for name, printed, words, faulty, right, check in BUGS:
+        (failed, as_printed), (passed, corrected) = finding(check, faulty), finding(check, right)
         seen = {"as_printed": as_printed, "corrected": corrected, "told_apart": passed and not failed}
-        rows.append({"bug": bug.name, "printed": bug.printed, "check": bug.check, **seen})
-    attentions = {"printed": faulty.across_heads, "corrected": faulty.across_tokens}
-    attentions["causal"] = faulty.causally(faulty.across_tokens)
+        rows.append({"bug": name, "printed": printed, "check": words, **seen})
+    attentions = {"printed": across_heads, "corrected": across_tokens, "causal": causally(across_tokens)}
     metrics = {
         "bugs": len(BUGS),
         "told_apart": sum(row["told_apart"] for row in rows),

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.measurements import Check, Level, Measurement
@@ -144,12 +143,8 @@ def plan_objectives(tier: str, seeds: int = 0) -> list[PlannedRun]:
     for seed in range(seeds or t["seeds"]):
         for arm, (objective, scored) in ARMS.items():
             text = dict(t["text"], prefixes=t["prefixes"][scored])
-            params = dict(
-                setting=dict(objective=objective, text=text, **t["setting"]),
-                train_config=t["train"],
-                model_seed=seed,
-                data_seed=seed,
-            )
+            setting = dict(objective=objective, text=text, **t["setting"])
+            params = dict(setting=setting, train_config=t["train"], model_seed=seed, data_seed=seed)
             config = StudyConfig("objectives", tier, "encoder_decoder_objective", params, seed, seed)
             runs.append(planned_study(config, arm=arm, objective=objective))
     return runs
@@ -183,25 +178,23 @@ OBJECTIVES = Experiment(
 
 # --- Pictures of notebook 14, on axes that are given -----------------------------------------------------------------
 
-COLOURS = {  # by arm and by way of writing; masked training has the one of Okabe and Ito's that no architecture has
-    "masked": "#CC79A7",
-    **dict.fromkeys(("causal", "decoder, cache", "decoder, no cache"), ARCHITECTURES["decoder"].colour),
-    **dict.fromkeys(("ENTP", "ENTP, equal token-forwards"), ARCHITECTURES["entp"].colour),
-}
-DASHED = ("ENTP, equal token-forwards", "decoder, no cache")
 TITLES = {"printed": "as printed", "corrected": "corrected", "causal": "corrected, causal"}
 
 
 def looks() -> dict[str, Any]:
-    """How every arm and way of writing is drawn."""
-    from entp_lib.experiments.figures import Look
+    """How every arm and way of writing is drawn; masked training in the colour that no architecture has."""
+    from entp_lib.experiments.figures import PALETTE, Look
 
-    markers = dict(zip(COLOURS, "^osDos", strict=False))
-    widths = {"decoder, no cache": 3.0}  # counted like ENTP, whose line lies on it
-    return {
-        name: Look(colour, name, "--" if name in DASHED else "-", markers[name], widths.get(name, 1.6))
-        for name, colour in COLOURS.items()
+    decoder, entp = PALETTE["decoder"], PALETTE["entp"]
+    rows = {
+        "masked": ("#CC79A7", "-", "^"),
+        "causal": (decoder, "-", "o"),
+        "decoder, cache": (decoder, "-", "s"),
+        "decoder, no cache": (decoder, "--", "D", 3.0),  # counted like ENTP, whose line lies on it
+        "ENTP": (entp, "-", "o"),
+        "ENTP, equal token-forwards": (entp, "--", "s"),
     }
+    return {name: Look(colour, name, *how) for name, (colour, *how) in rows.items()}
 
 
 def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> None:
@@ -214,38 +207,39 @@ def draw_influence(axes, influence: dict[str, Sequence[Sequence[float]]]) -> Non
     axes[0].set_ylabel("output")
 
 
-def draw_losses(ax, records: Sequence[Record], x: str, y: str, **labels: Any) -> None:
-    """Mean over seeds of a loss by arm, with a band from the lowest to the highest seed."""
-    from entp_lib.experiments.figures import lines
+def draw_objectives(axes, records: Sequence[Record]) -> None:
+    """Loss of the next token while training and by prefix (left, middle): mean, and band over seeds, by arm.
 
-    lines(ax, long(records, [x, y]), x, y, looks=looks(), **labels)
-
-
-def draw_misprints(ax, records: Sequence[Record], chance: float) -> None:
-    """Share of misprints found: a dot per seed and their mean, of every arm and of weights not trained before."""
+    Right: the share of misprints found, a dot per seed and their mean, of every arm and of weights not trained before.
+    """
     import seaborn as sns
 
+    from entp_lib.experiments.figures import lines
+
+    by_step, by_prefix = long(records, ["step", "next_token_loss"]), long(records, ["prefix", "loss_by_prefix"])
+    label = dict(looks=looks(), ylabel="loss of the next token (nats)")
+    lines(axes[0], by_step, "step", "next_token_loss", xlabel="step", title="while training", **label)
+    words = dict(xlabel="length of the prefix", title="at the end")
+    lines(axes[1], by_prefix, "prefix", "loss_by_prefix", **words, **label)
     rows = table(records)
     fresh = rows[rows["arm"].isin(("masked", "causal"))].assign(accuracy=rows["fresh_accuracy"])
     found = pd.concat([rows, fresh.assign(arm=fresh["arm"] + ", fresh")])
     order = [*ARMS, "masked, fresh", "causal, fresh"]
-    colours = {name: COLOURS[name.removesuffix(", fresh")] for name in order}
-    named = dict(x="accuracy", y="arm", hue="arm", order=order, hue_order=order, palette=colours, legend=False, ax=ax)
-    sns.stripplot(found, jitter=False, size=4, alpha=0.6, **named)
-    sns.pointplot(found, errorbar=None, marker="|", markersize=12, linestyle="none", **named)
-    ax.axvline(chance, color="grey", ls="--", lw=0.8)
-    ax.set(xlabel="share of misprints found", ylabel="")
+    colours = {name: looks()[name.removesuffix(", fresh")].colour for name in order}
+    named = dict(x="accuracy", y="arm", hue="arm", order=order, hue_order=order, palette=colours, legend=False)
+    sns.stripplot(found, jitter=False, size=4, alpha=0.6, ax=axes[2], **named)
+    sns.pointplot(found, errorbar=None, marker="|", markersize=12, linestyle="none", ax=axes[2], **named)
+    chance = 1 / (records[0].config.params["setting"]["text"]["context"] + 1)
+    axes[2].axvline(chance, color="grey", ls="--", lw=0.8)
+    axes[2].set(xlabel="share of misprints found", ylabel="", title="after fine-tuning")
 
 
 def draw_costs(axes, records: Sequence[Record]) -> None:
     """Counted multiply-adds (left), and CPU seconds over those of a decoder with its cache (right)."""
-    from entp_lib.experiments.figures import lines
+    from entp_lib.experiments.figures import lines, plain_ticks
 
     found, shared = frame(records, "costs"), dict(by="way", looks=looks(), errorbar=None, xlabel="tokens written")
     lines(axes[0], found, "length", "counted", ylabel="multiply-adds, counted", xscale="log", yscale="log", **shared)
     lines(axes[1], found, "length", "ratio", ylabel="CPU time / decoder with cache", xscale="log", **shared)
-
-
-def slopes_table(metrics: dict[str, Any]) -> pd.DataFrame:
-    """Log-log slopes by way of writing: of attention and of all work, far out, and of the CPU time measured."""
-    return pd.DataFrame(metrics["slopes"]).T
+    for ax in axes:
+        plain_ticks(ax.xaxis, found["length"])

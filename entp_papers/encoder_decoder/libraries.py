@@ -13,40 +13,22 @@ from entp_lib.config import ModelConfig
 from entp_lib.experiments.studies import Study, columns, largest
 from entp_lib.models import build_model
 from entp_lib.models.huggingface import copy_gpt2
-from entp_lib.validation import ConfigError, one_of
 from entp_papers.encoder_decoder.bugs import drawn_attention, states, torch_attention
-from entp_papers.encoder_decoder.layers import Shape, Stack, random_stack
-from entp_papers.encoder_decoder.losses import MaskedBatch, Masking, mask_tokens
+from entp_papers.encoder_decoder.parts import MaskedBatch, Masking, Shape, mask_tokens, random_stack
 
 VOCABULARY, PLACES = 29, 12
 
 
-def transformers() -> Any:
-    """The library. ConfigError where it is not installed."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise ConfigError(
-            "transformers is not installed: pip install transformers, or compare with torch alone"
-        ) from error
-    return transformers
-
-
-def texts(rows: int = 3, length: int = 9, seed: int = 0) -> tuple[Tensor, Tensor]:
+def texts() -> tuple[Tensor, Tensor]:
     """Token ids (B, T), and which of them are no padding: rows of different lengths."""
-    tokens_BT = torch.randint(VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
-    return tokens_BT, torch.arange(length) < torch.arange(length, length - 2 * rows, -2)[:, None]
-
-
-def causal_mask(length: int) -> Tensor:
-    """Boolean (T, T): True where attention is allowed."""
-    return torch.ones(length, length, dtype=torch.bool).tril()
+    tokens_BT = torch.randint(VOCABULARY, (3, 9), generator=torch.Generator().manual_seed(0))
+    return tokens_BT, torch.arange(9) < torch.tensor([[9], [7], [5]])
 
 
 def multihead_attention(causal: bool) -> float:
     """The library's attention against torch.nn.MultiheadAttention."""
     attention, x_BTD = drawn_attention(), states()
-    allowed = causal_mask(x_BTD.shape[1]) if causal else None
+    allowed = torch.ones(x_BTD.shape[1], x_BTD.shape[1], dtype=torch.bool).tril() if causal else None
     ours = attention(*attention.project(x_BTD), allowed, causal=False)
     hidden = ~allowed if causal else None
     return largest(ours, torch_attention(attention)(x_BTD, x_BTD, x_BTD, attn_mask=hidden, need_weights=False)[0])
@@ -58,36 +40,29 @@ def torch_layer(causal: bool) -> float:
     shape = Shape(1, 4, 16, 40, 1, 0, causal=causal, activation="gelu" if causal else "relu")
     ours, x_BTD = random_stack(shape, 3).layers[0], states()
     theirs = nn.TransformerEncoderLayer(16, 4, 40, 0.0, shape.activation, batch_first=True, dtype=torch.float64).eval()
-    theirs.self_attn.in_proj_weight.copy_(ours.attention.qkv.weight)
-    theirs.self_attn.in_proj_bias.copy_(ours.attention.qkv.bias)
-    pairs = [(theirs.self_attn.out_proj, ours.attention.out), (theirs.linear1, ours.fc_in)]
-    pairs += [(theirs.linear2, ours.fc_out), (theirs.norm1, ours.norm_1), (theirs.norm2, ours.norm_2)]
-    for other, mine in pairs:
+    theirs.self_attn.load_state_dict(torch_attention(ours.attention).state_dict())
+    pairs = [(theirs.linear1, ours.fc_in), (theirs.linear2, ours.fc_out)]
+    for other, mine in [*pairs, (theirs.norm1, ours.norm_1), (theirs.norm2, ours.norm_2)]:
         other.load_state_dict(mine.state_dict())
-    allowed = causal_mask(x_BTD.shape[1]) if causal else None
+    allowed = torch.ones(x_BTD.shape[1], x_BTD.shape[1], dtype=torch.bool).tril() if causal else None
     return largest(ours(x_BTD, allowed), theirs(x_BTD, src_mask=~allowed if causal else None))
 
 
 @torch.no_grad()
-def bert_pair(seed: int = 0) -> tuple[nn.Module, Stack]:
-    """A BERT of ``transformers``, and our post-norm encoder with the same random weights.
+def bert(padded: bool) -> float:
+    """Our encoder against a BERT with the same random weights, at every token that is no padding.
 
     BERT's embedding of the first segment becomes zero: here are no segments.
     """
-    config = transformers().BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=40,
-        max_position_embeddings=PLACES,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        attn_implementation="eager",
-    )
-    theirs = transformers().BertModel(config, add_pooling_layer=False).double().eval()
+    import transformers
+
+    sizes = dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40)
+    tokens = dict(vocab_size=VOCABULARY, max_position_embeddings=PLACES)
+    none = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config = transformers.BertConfig(**sizes, **tokens, **none, attn_implementation="eager")
+    theirs = transformers.BertModel(config, add_pooling_layer=False).double().eval()
     shape = Shape(3, 4, 16, 40, VOCABULARY, PLACES, activation="gelu", norm_eps=1e-12, input_norm=True)
-    ours, table = random_stack(shape, seed), theirs.embeddings
+    ours, table = random_stack(shape, 0), theirs.embeddings
     table.token_type_embeddings.weight.zero_()
     pairs = [(table.word_embeddings, ours.embedding), (table.position_embeddings, ours.positions)]
     pairs += [(table.LayerNorm, ours.input_norm)]
@@ -102,12 +77,7 @@ def bert_pair(seed: int = 0) -> tuple[nn.Module, Stack]:
         pairs += [(other.output.LayerNorm, mine.norm_2)]
     for other, mine in pairs:
         other.load_state_dict(mine.state_dict())
-    return theirs, ours
-
-
-def bert(padded: bool) -> float:
-    """Our encoder against BERT, at every token that is no padding."""
-    (theirs, ours), (tokens_BT, visible_BT) = bert_pair(), texts()
+    tokens_BT, visible_BT = texts()
     if not padded:
         return largest(ours(tokens_BT), theirs(tokens_BT).last_hidden_state)
     expected = theirs(tokens_BT, attention_mask=visible_BT.long()).last_hidden_state
@@ -116,21 +86,14 @@ def bert(padded: bool) -> float:
 
 def gpt2() -> float:
     """The library's decoder against GPT-2 with the same random weights: logits at every token."""
-    theirs_of, (tokens_BT, _) = transformers(), texts()
-    config = theirs_of.GPT2Config(
-        vocab_size=VOCABULARY,
-        n_positions=PLACES,
-        n_embd=16,
-        n_layer=3,
-        n_head=4,
-        initializer_range=0.3,
-        bos_token_id=0,
-        eos_token_id=0,
-        attn_implementation="eager",
-    )
+    import transformers
+
+    tokens_BT, _ = texts()
+    sizes = dict(vocab_size=VOCABULARY, n_positions=PLACES, n_embd=16, n_layer=3, n_head=4, initializer_range=0.3)
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, attn_implementation="eager")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        theirs = theirs_of.GPT2LMHeadModel(config).double().eval()
+        theirs = transformers.GPT2LMHeadModel(config).double().eval()
     model = build_model(ModelConfig("decoder", 3, 4, 16, VOCABULARY, PLACES)).double().eval()
     copy_gpt2(theirs.transformer, model)
     return largest(model(tokens_BT).view(*tokens_BT.shape, -1), theirs(tokens_BT).logits)
@@ -168,8 +131,6 @@ def properties() -> dict[str, float]:
 @torch.no_grad()
 def parity_study(libraries: Sequence[str]) -> Study:
     """The largest difference of every part from its library's. ConfigError for a library that is not installed."""
-    for name in libraries:
-        one_of("library", name, PARTS)
     found = [(library, *part) for library in libraries for part in PARTS[library].items()]
     rows = [{"library": library, "part": part, "difference": compare()} for library, part, compare in found]
     return {"largest_difference": max(row["difference"] for row in rows), "properties": properties()}, columns(rows)
@@ -178,26 +139,22 @@ def parity_study(libraries: Sequence[str]) -> Study:
 # --- Masked batches --------------------------------------------------------------------------------------------------
 
 
-class SpecialTokens:
-    """The part of a tokenizer that the collator of ``transformers`` needs, for ids alone."""
-
-    mask_token = "[MASK]"
-
-    def __init__(self, masking: Masking):
-        self.masking = masking
-
-    def __len__(self) -> int:
-        return self.masking.vocab_size
-
-    def convert_tokens_to_ids(self, token: str) -> int:
-        return self.masking.mask_token
-
-
 def collated(tokens_BT: Tensor, masking: Masking, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Inputs and labels by the collator of ``transformers``, from the same generator."""
-    collator = transformers().DataCollatorForLanguageModeling(
-        SpecialTokens(masking), mlm_probability=masking.share, seed=0
-    )
+    from transformers import DataCollatorForLanguageModeling
+
+    class SpecialTokens:
+        """The part of a tokenizer that the collator needs, for ids alone."""
+
+        mask_token = "[MASK]"
+
+        def __len__(self) -> int:
+            return masking.vocab_size
+
+        def convert_tokens_to_ids(self, token: str) -> int:
+            return masking.mask_token
+
+    collator = DataCollatorForLanguageModeling(SpecialTokens(), mlm_probability=masking.share, seed=0)
     collator.generator = generator
     special_BT = torch.isin(tokens_BT, torch.tensor(masking.special))
     return collator.torch_mask_tokens(tokens_BT.clone(), special_BT)

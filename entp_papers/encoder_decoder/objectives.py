@@ -8,8 +8,9 @@ Letters: B batch, T tokens, W = T + 1 tokens of a window, C candidates, V vocabu
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -26,19 +27,11 @@ from entp_lib.tasks import Text
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training.loop import learning_rate, make_optimizer
 from entp_lib.validation import check_types, from_dict, require
-from entp_papers.encoder_decoder.losses import (
-    Masking,
-    appended_mask,
-    full_states,
-    mask_tokens,
-    masked_loss,
-    prefix_loss,
-)
+from entp_papers.encoder_decoder.parts import Masking, appended_mask, full_states, mask_tokens, masked_loss, prefix_loss
 
 Labelled = tuple[Tensor, Tensor]  # windows (B, W) and the places of their misprints (B,)
 
 EVAL_BATCH = 256
-OBJECTIVES = ("masked", "causal", "entp")
 
 
 @dataclass(frozen=True)
@@ -69,23 +62,23 @@ class ObjectiveConfig:
         at_least(1, labelled=self.labelled, epochs=self.epochs, tested=self.tested, curve_windows=self.curve_windows)
         few = 0 <= self.candidates <= self.tested
         require(few, f"candidates = {self.candidates}: must be 0 to tested = {self.tested}")
-        require(self.tune_lr > 0, f"tune_lr = {self.tune_lr}: must be above 0")
-        at_least(2, context=self.task().context)
-        self.masking()
+        at_least(2, context=self.task.context)
 
+    @cached_property
     def task(self) -> Text:
         """The text. ConfigError for parameters that it does not have."""
         return from_dict(Text, self.text, "text.")
 
+    @cached_property
     def masking(self) -> Masking:
         """The mask token is the one behind the text's vocabulary."""
-        mask = self.task().vocab_size
+        mask = self.task.vocab_size
         return Masking(mask + 1, mask, (mask,), self.share)
 
     def model(self) -> ModelConfig:
         """The backbone: a masked model has ENTP's weights and reads a whole window at a time."""
         name = "decoder" if self.objective == "causal" else "entp"
-        shape = (self.n_layers, self.n_heads, self.width, self.masking().vocab_size, self.task().context + 1)
+        shape = (self.n_layers, self.n_heads, self.width, self.masking.vocab_size, self.task.context + 1)
         return ModelConfig(name, *shape, positions=self.positions)
 
 
@@ -95,12 +88,10 @@ def windows(task: Text, count: int, *seed: int | str, evaluating: bool = False) 
     return torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], 1), batch.wanted_BT
 
 
-def step_losses(
-    setting: ObjectiveConfig, model: Transformer, window_BW: Tensor, wanted_BT: Tensor, *seed: int | str
-) -> Iterator[Tensor]:
+def step_losses(setting: ObjectiveConfig, model: Transformer, window_BW, wanted_BT, *seed) -> Iterator[Tensor]:
     """The loss of one step in parts to be added up, each with its own gradient."""
     if setting.objective == "masked":
-        yield masked_loss(model, mask_tokens(window_BW, setting.masking(), generator_for("cpu", "mask", *seed)))
+        yield masked_loss(model, mask_tokens(window_BW, setting.masking, generator_for("cpu", "mask", *seed)))
         return
     if setting.objective == "causal":  # every position costs a decoder nothing more
         wanted_BT = torch.ones_like(wanted_BT)
@@ -116,20 +107,22 @@ def train(
 
     Windows depend on ``data_seed`` and the step alone. Raises TrainingError where the loss stops being finite.
     """
-    task = setting.task()
-    task.prepare()
+    setting.task.prepare()
     model = build_model(setting.model(), seed_from("model", model_seed)).train()
     optimizer = make_optimizer(model, schedule)
-    shown = windows(task, setting.curve_windows, "curve", data_seed, evaluating=True)[0]
+    shown = windows(setting.task, setting.curve_windows, "curve", data_seed, evaluating=True)[0]
     curves: dict[str, list] = {"step": [], "train_loss": [], "next_token_loss": []}
     spent = {"token_forwards": 0, "cpu_seconds": 0.0, "loss": 0.0, "steps": 0}  # the last two since the curves' point
     for step in resuming.steps(resuming.Progress(curves, spent), schedule.steps, model, optimizer):
         begun = time.process_time()
-        window_BW, wanted_BT = windows(task, schedule.batch_size, "objectives", data_seed, step)
+        window_BW, wanted_BT = windows(setting.task, schedule.batch_size, "objectives", data_seed, step)
         parts = step_losses(setting, model, window_BW, wanted_BT, data_seed, step)
         loss = descend(model, optimizer, parts, learning_rate(step, schedule), schedule.grad_clip)
         spent["cpu_seconds"] += time.process_time() - begun
-        spent["token_forwards"] += forwards(setting, wanted_BT)
+        if setting.objective == "masked":  # which reads a window's last token too
+            spent["token_forwards"] += window_BW.numel()
+        else:
+            spent["token_forwards"] += token_forwards(model.cfg.architecture, wanted_BT)
         spent["loss"], spent["steps"] = spent["loss"] + loss, spent["steps"] + 1
         if step % schedule.eval_every == 0 or step == schedule.steps:
             curves["step"].append(step)
@@ -139,50 +132,33 @@ def train(
     return model.eval(), curves, {name: spent[name] for name in ("token_forwards", "cpu_seconds")}
 
 
-def forwards(setting: ObjectiveConfig, wanted_BT: Tensor) -> int:
-    """Tokens that one step sends through the stack; a masked model reads a window's last token too."""
-    if setting.objective == "masked":
-        return wanted_BT.numel() + len(wanted_BT)
-    return token_forwards("entp" if setting.objective == "entp" else "decoder", wanted_BT)
-
-
-def in_batches(score: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    return torch.cat([score(part) for part in rows.split(EVAL_BATCH)])
-
-
 @torch.no_grad()
 def next_token_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
     """Loss (B, T) of every next token after its prefix, in nats, by each model in its own way.
 
     The mask token is left out of what a model may answer: it never comes.
     """
-    model.eval()
-    found = in_batches(lambda rows: losses_of(setting, model, rows), window_BW)
-    model.train()
-    return found
-
-
-def losses_of(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
-    mask, targets_BT = setting.masking().mask_token, window_BW[:, 1:]
-    if setting.objective == "masked":
-        lengths = range(1, window_BW.shape[1])
-        logits_BTV = torch.stack([appended_mask(model, window_BW[:, :t], mask) for t in lengths], 1)
-    else:
-        logits_BTV = model(window_BW[:, :-1]).view(*targets_BT.shape, -1)
-    return F.cross_entropy(logits_BTV[..., :mask].transpose(1, 2), targets_BT, reduction="none")
+    found, mask = [], setting.masking.mask_token
+    for rows_BW in window_BW.split(EVAL_BATCH):
+        if setting.objective == "masked":
+            logits = [appended_mask(model, rows_BW[:, :t], mask) for t in range(1, rows_BW.shape[1])]
+            logits_BTV = torch.stack(logits, 1)
+        else:
+            logits_BTV = model(rows_BW[:, :-1]).view(len(rows_BW), rows_BW.shape[1] - 1, -1)
+        found.append(F.cross_entropy(logits_BTV[..., :mask].transpose(1, 2), rows_BW[:, 1:], reduction="none"))
+    return torch.cat(found)
 
 
 @torch.no_grad()
 def middle_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Tensor) -> Tensor:
     """Loss (B,) of the token in the middle: a masked model sees both sides of it, the others the left one."""
-    middle = window_BW.shape[1] // 2
+    middle, mask = window_BW.shape[1] // 2, setting.masking.mask_token
     if setting.objective != "masked":
         return next_token_losses(setting, model, window_BW[:, : middle + 1])[:, -1]
-    mask = setting.masking().mask_token
     hidden_BW = window_BW.clone()
     hidden_BW[:, middle] = mask
-    logits_BV = in_batches(lambda rows: model.head(full_states(model, rows)[:, middle]), hidden_BW)
-    return F.cross_entropy(logits_BV[:, :mask], window_BW[:, middle], reduction="none")
+    logits = [model.head(full_states(model, rows)[:, middle]) for rows in hidden_BW.split(EVAL_BATCH)]
+    return F.cross_entropy(torch.cat(logits)[:, :mask], window_BW[:, middle], reduction="none")
 
 
 @torch.no_grad()
@@ -191,12 +167,12 @@ def candidate_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Te
 
     By Bayes' rule p(x_i | both sides) is p(window with x_i) over the sum for all candidates: C passes in place of one.
     """
-    middle, vocabulary = window_BW.shape[1] // 2, setting.task().vocab_size
+    middle, vocabulary = window_BW.shape[1] // 2, setting.task.vocab_size
     found = []
     for window_W in window_BW:
         tried_CW = window_W.repeat(vocabulary, 1)
         tried_CW[:, middle] = torch.arange(vocabulary)
-        log_p_C = -losses_of(setting, model, tried_CW)[:, middle - 1 :].sum(1)
+        log_p_C = -next_token_losses(setting, model, tried_CW)[:, middle - 1 :].sum(1)
         found.append(-F.log_softmax(log_p_C, 0)[window_W[middle]])
     return torch.stack(found)
 
@@ -276,23 +252,19 @@ def objective_study(setting: dict[str, Any], train_config: dict[str, Any], model
     Metrics: losses in nats on the same windows for every objective, the ``accuracy`` of finding misprints, and
     ``fresh_accuracy`` of weights not trained before. Curves by step, and the next token's loss by length of the prefix.
     """
-    chosen, schedule = (
-        from_dict(ObjectiveConfig, setting, "setting."),
-        from_dict(TrainConfig, train_config, "train_config."),
-    )
+    chosen = from_dict(ObjectiveConfig, setting, "setting.")
+    schedule = from_dict(TrainConfig, train_config, "train_config.")
     model, curves, spent = train(chosen, schedule, model_seed, data_seed)
-    task = chosen.task()
+    task = chosen.task
     shown_BW = windows(task, chosen.tested, "final", data_seed, evaluating=True)[0]
     by_position_T = next_token_losses(chosen, model, shown_BW).double().mean(0)
     middle_B, few_BW = middle_losses(chosen, model, shown_BW).double(), shown_BW[: chosen.candidates]
-    candidate_loss = None
-    if chosen.objective == "causal" and len(few_BW):
-        candidate_loss = float(candidate_losses(chosen, model, few_BW).double().mean())
+    tried = chosen.objective == "causal" and len(few_BW)
     metrics: dict[str, Any] = {
         "next_token_loss": float(by_position_T.mean()),
         "middle_loss": float(middle_B.mean()),
         "middle_loss_few": float(middle_B[: len(few_BW)].mean()) if len(few_BW) else None,
-        "candidate_loss": candidate_loss,
+        "candidate_loss": float(candidate_losses(chosen, model, few_BW).double().mean()) if tried else None,
         "train_loss": curves["train_loss"][-1],
         **ngram_losses(task, shown_BW),
         **spent,

@@ -11,7 +11,7 @@ STUDIES = {
     "scratchpad_equivalence": "exact:equivalence_study",
     "scratchpad_writing": "exact:writing_study",
     "scratchpad_reuse": "exact:reuse_study",
-    "scratchpad_relative": "relative:relative_study",
+    "scratchpad_relative": "exact:relative_study",
     "scratchpad_training": "training:training_study",
 }
 

@@ -3,14 +3,17 @@
 - Training: chunks and duplicated states have one loss, with each ingredient; without one they have not.
 - Writing: the same tokens and logits in every exact way of reading.
 - Reuse: what may be kept when a text grows, between a decoder, which keeps everything, and ENTP, which keeps nothing.
+- Relative positions are no substitute for the inductive mask (appendix C.3): indices and receptive fields.
 
-Letters: T tokens, H heads, K head width, V vocabulary.
+Letters: T tokens (of a state in appendix C.3), N tokens of a text, H heads, K head width, V vocabulary.
 """
 
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -19,18 +22,7 @@ from entp_lib.experiments.studies import Study, columns, largest, scale_up
 from entp_lib.models import Transformer, build_model
 from entp_lib.models.relations import Relations, relations_of
 from entp_lib.tasks.base import Batch
-from entp_lib.validation import require
-from entp_papers.scratchpad.format import (
-    INGREDIENTS,
-    Example,
-    Row,
-    Scratchpad,
-    Tokens,
-    batch_of,
-    chunks,
-    duplicate_states,
-    plain_row,
-)
+from entp_papers.scratchpad.format import INGREDIENTS, Example, Scratchpad, Tokens, batch_of, chunks, duplicate_states
 from entp_papers.scratchpad.generation import EXACT_WAYS, READERS, Written, write
 
 PAD = Scratchpad(start=0, delimiter=1, end=2)
@@ -83,30 +75,6 @@ def differences(
     return {"loss": float((one - two).abs()), "gradient": max(largest(gradients[n], others[n]) for n in gradients)}
 
 
-def printed_chunks(example: Example) -> list[Row]:
-    """The chunks as our source prints them, Qs[1] and Q#s[i]#s[i+1]#: a # behind the question, none behind s[1]."""
-    memory, segments = PAD.memory(example), PAD.segments(example)
-    later = [plain_row((*memory, PAD.delimiter, *a), b) for a, b in itertools.pairwise(segments)]
-    return [plain_row(memory, segments[0][:-1]), *later]
-
-
-def as_printed(scheme: str, texts: int, states: int) -> list[dict[str, float | int | str]]:
-    """Chunks as meant and as printed against duplicated states: tokens with a loss, largest difference of losses."""
-    cut = {"as meant": lambda example: chunks(PAD, example), "as printed": printed_chunks}
-    rows = {name: {"chunks": name, "tokens_with_a_loss": 0, "of": 0, "loss": 0.0} for name in cut}
-    for seed in range(texts):
-        example = random_example(torch.Generator().manual_seed(seed), states)
-        model, whole = random_model("decoder", scheme, seed), duplicate_states(PAD, example)
-        expected, _ = loss_and_gradients(model, batch_of([whole]))
-        for name, row in rows.items():
-            pieces = cut[name](example)
-            loss, _ = loss_and_gradients(model, batch_of(pieces, PAD.end))
-            row["tokens_with_a_loss"] += sum(sum(piece.counted) for piece in pieces)
-            row["of"] += sum(whole.counted)
-            row["loss"] = max(row["loss"], float((loss - expected).abs()))
-    return list(rows.values())
-
-
 def equivalence_study(
     schemes: Sequence[str], architectures: Sequence[str], most_states: int, examples: int, batches: int
 ) -> Study:
@@ -131,13 +99,9 @@ def equivalence_study(
     equal = [row for row in decoder if not row["without"]]
     # without positions there is nothing to re-index
     broken = [r for r in decoder if r["without"] and (r["scheme"], r["without"]) != ("none", "positions")]
-    metrics = {
-        "largest_loss": max((row["loss"] for row in equal), default=None),
-        "largest_gradient": max((row["gradient"] for row in equal), default=None),
-        "smallest_control": min((row["loss"] for row in broken), default=None),
-        "batches": batches,
-    }
-    return metrics, columns(rows)
+    found = {"largest_" + name: max((row[name] for row in equal), default=None) for name in ("loss", "gradient")}
+    control = min((row["loss"] for row in broken), default=None)
+    return {**found, "smallest_control": control, "batches": batches}, columns(rows)
 
 
 # --- Ways of writing -------------------------------------------------------------------------------------------------
@@ -168,7 +132,7 @@ def drawn(model: Transformer, question: Tokens, way: str, longest: int, states: 
     for token, shift in SHIFTS.items():
         noise_TV[:, token] += shift
     rows = iter(noise_TV)
-    return write(model, PAD, question, way, longest, states, lambda logits_V: int((logits_V + next(rows)).argmax()))
+    return write(model, PAD, question, way, (longest, states), lambda logits_V: int((logits_V + next(rows)).argmax()))
 
 
 def writing_study(schemes: Sequence[str], prompts: int, longest: int, states: int, n_layers: int) -> Study:
@@ -189,8 +153,8 @@ def writing_study(schemes: Sequence[str], prompts: int, longest: int, states: in
                 pairs.append(compare_written(definition, drawn(model, question, way, longest, states, seed)))
         for way, pairs in found.items():
             differing, apart = zip(*pairs, strict=True)
-            differing, apart = sum(differing), max(apart)
-            rows.append({"scheme": scheme, "way": way, "differing_texts": differing, "largest_difference": apart})
+            row = {"differing_texts": sum(differing), "largest_difference": max(apart)}
+            rows.append({"scheme": scheme, "way": way, **row})
     later = sum(count > 2 for count in written)  # the naive cache is exact before the third state
     return {"texts": len(written), "texts_beyond_two_states": later, "most_states": max(written)}, columns(rows)
 
@@ -231,10 +195,9 @@ def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[
     Of a text that has just ended its third state: one more ``token`` of the present state is read, or the present
     ``state`` ends and becomes the last one of the next.
     """
-    require(len(example.states) >= 4, f"{len(example.states)} states: must be at least 4, an older one and one to come")
     full, segments = model.cfg.recomputed_layers > 1, PAD.segments(example)
     older = () if inductive else segments[0]
-    parts = {"memory": PAD.memory(example), "older": older, "last": segments[1], "present": segments[2]}
+    parts = {"memory": PAD.memory(example.question), "older": older, "last": segments[1], "present": segments[2]}
     whole = sum(parts.values(), ())
     ends = dict(zip(parts, itertools.accumulate(map(len, parts.values())), strict=True))
     starts = {name: ends[name] - len(part) for name, part in parts.items()}
@@ -282,21 +245,75 @@ def reuse_study(scheme: str, states: int, longest: int, n_layers: int, texts: in
 
     Curves: a row per kind, event and part. Metrics: by kind and way the tokens read and the largest error.
     """
-    kept: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    ways: dict[str, list[dict[str, Any]]] = {}
+    kept, ways = [], []
     for seed in range(texts):
         example = random_example(torch.Generator().manual_seed(seed), states, longest)
         for kind, (architecture, inductive, readers) in KINDS.items():
             model = random_model(architecture, scheme, seed, max_length=512, n_layers=n_layers)
-            for row in changes(model, example, inductive):
-                kept.setdefault((kind, row["event"], row["part"]), []).append(row)
-            for way, row in costs(model, example, readers).items():
-                ways.setdefault(f"{kind}, {way}", []).append(row)
-    rows, read = [], {}
-    for (kind, event, part), found in kept.items():
-        least, change = min(row["layers_kept"] for row in found), max(row["largest_change"] for row in found)
-        rows.append({"kind": kind, "event": event, "part": part, "layers_kept": least, "largest_change": change})
-    for name, found in ways.items():
-        tokens, error = sum(row["tokens_read"] for row in found), max(row["largest_error"] for row in found)
-        read[name] = {"tokens_read": tokens / len(found), "largest_error": error}
-    return {"layers": n_layers, "scheme": scheme, "ways": read}, columns(rows)
+            kept += [{"kind": kind, **row} for row in changes(model, example, inductive)]
+            ways += [{"way": f"{kind}, {way}", **row} for way, row in costs(model, example, readers).items()]
+    parts = pd.DataFrame(kept).groupby(["kind", "event", "part"], sort=False)
+    read = pd.DataFrame(ways).groupby("way").agg({"tokens_read": "mean", "largest_error": "max"})
+    rows = parts.agg({"layers_kept": "min", "largest_change": "max"}).reset_index()
+    return {"layers": n_layers, "scheme": scheme, "ways": read.to_dict("index")}, rows.to_dict("list")
+
+
+# --- Relative positions ----------------------------------------------------------------------------------------------
+# States of T tokens each, # included, behind a question. Tokens and states count from 1 as in the paper.
+
+
+def window_mask(tokens: int, window: int) -> np.ndarray:
+    """Boolean (N, N): a token sees itself and the ``window`` tokens before it."""
+    back = np.arange(tokens)[:, None] - np.arange(tokens)[None]
+    return (back >= 0) & (back <= window)
+
+
+def inductive_mask(question: int, tokens_per_state: int, states: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mask (N, N) of the text with duplicated states, causal: its own group and the question; and the groups (N,)."""
+    copies = [tokens_per_state * min(state, 2) for state in range(1, states + 1)]
+    group_N = np.repeat(np.arange(states + 1), [question, *copies])
+    seen_NN = (group_N[:, None] == group_N[None]) | (group_N[None] == 0)
+    return seen_NN & np.tri(len(group_N), dtype=bool), group_N
+
+
+def receptive_field(mask_NN: np.ndarray, layers: int) -> np.ndarray:
+    """Boolean (N, N): which tokens reach which through so many layers of attention and their residual streams."""
+    step = (mask_NN | np.eye(len(mask_NN), dtype=bool)).astype(np.int64)
+    return np.linalg.matrix_power(step, layers) > 0
+
+
+def relative_study(most_tokens: int, states: int, layers: int) -> Study:
+    """The three obstacles for states of 2 to ``most_tokens`` tokens.
+
+    A row per T: the distance to the question at the last state, how far a window of T reaches through the layers, and
+    how many tokens of the state before last the first token of a state sees; each also for the inductive text.
+    """
+    rows, grows = [], True
+    for tokens in range(2, most_tokens + 1):
+        last = receptive_field(window_mask(tokens * (states + layers), tokens), layers)[-1]
+        reached = receptive_field(inductive_mask(1, tokens, 3)[0], layers)
+        third = 1 + tokens * 3  # where the group of the third state begins: its question's one token, then 1 + 2 states
+        # at these distances a token of the second state must see itself, its own state and the one before
+        near = {query - key for query in range(tokens, 2 * tokens) for key in range(query + 1)}
+        first, older = (states - 1) * tokens, range((states - 3) * tokens, (states - 2) * tokens)
+        # from the first token of each state back to the last of the question
+        distances = [(state - 1) * tokens + 1 for state in range(1, states + 1)]
+        grows = grows and distances == sorted(set(distances))
+        rows.append(
+            {
+                "tokens": tokens,
+                "question_distance": distances[-1],
+                "inductive_distance": min(states - 1, 1) * tokens + 1,  # positions are re-indexed
+                "reach": len(last) - 1 - int(last.argmax()),
+                "leaked": sum(first - key in near for key in older),
+                "inductive_leaked": int(reached[third:, 1:third].sum()),
+            }
+        )
+    metrics = {
+        "grows": grows,
+        "reach_is_window_times_layers": all(row["reach"] == row["tokens"] * layers for row in rows),
+        "leaks_all_but_one": all(row["leaked"] == row["tokens"] - 1 for row in rows),
+        "inductive_leaks": sum(row["inductive_leaked"] for row in rows),
+        "layers": layers,
+    }
+    return metrics, columns(rows)

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from entp_lib.config import StudyConfig
+from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import levels, paired
-from entp_lib.experiments.measurements import Check, Measurement
+from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.experiments.studies import by_study, checker, frame, names_of, of_study, plan_studies
+from entp_lib.experiments.studies import by_study, checker, frame, of_study, plan_studies
 from entp_lib.records.store import Record
 from entp_lib.statistics import to_figures
 
@@ -156,49 +156,42 @@ def by_size(records: Sequence[Record]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def beyond(table: pd.DataFrame, task: str) -> pd.DataFrame:
-    """A row per run of a task: the means of its scores over the sizes beyond the trained ones."""
-    rows = table[(table["task"] == task) & table["beyond"]]
-    return rows.groupby(["arm", "seed"], as_index=False)[["answers_right", "texts_right", "state_error"]].mean()
+def beyond(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per task and run: the means of its scores over the sizes beyond the trained ones."""
+    runs = table[table["beyond"]].groupby(["task", "arm", "seed"], as_index=False)
+    return runs[["answers_right", "texts_right", "state_error"]].mean()
 
 
-def measure_training(records: Sequence[Record]) -> list[Measurement]:
-    """Scores beyond the trained sizes, inductive against ordinary, and ENTP against the decoder, paired by seed.
-
-    A comparison is barred where an arm has not learned the trained sizes on some random seed.
-    """
-    if not records:
-        return []
-    table, tier = by_size(records), records[0].config.tier
-    inductive, ordinary = "inductive decoder", "ordinary decoder"
-    measured = []
-    for claim, task, metric, first, second in (
-        ("IS-parity", "parity", "texts_right", inductive, ordinary),
-        ("IS-shift", "shift_addition", "texts_right", inductive, ordinary),
-        ("IS-soft", "parity", "state_error", ordinary, inductive),
-        ("IS-entp", "parity", "texts_right", "inductive ENTP", inductive),
-    ):
-        rows, arms = beyond(table, task), (first, second)
-        if not set(arms) <= set(rows["arm"]):
-            continue
-        floor, ceiling = (1.0, 0.0) if metric == "state_error" else (0.0, 1.0)
-        found = levels(rows, metric, arms, floor=floor, ceiling=ceiling, distance=NEAR)
-        trained = table[(table["task"] == task) & ~table["beyond"] & table["arm"].isin(arms)]
-        right = trained.groupby(["arm", "seed"])["texts_right"].mean()
-        poor = [f"{arm} on random seed {seed}" for arm, seed in right.index[right < LEARNED]]
-        barred = f"trained sizes not learned: {', '.join(poor)}" if poor else ""
-        gaps, ids = paired(rows, metric, first, second).tolist(), names_of(records, task=task, arm=arms)
-        measured.append(Measurement(claim, gaps, tier, ids, False, found, barred))
-    return measured
+def not_learned(records: Sequence[Record], arms: Sequence[str]) -> str:
+    """The arms and random seeds that have not learned the trained sizes, which bars a comparison."""
+    table = by_size(records)
+    trained = table[~table["beyond"] & table["arm"].isin(arms)].groupby(["arm", "seed"])["texts_right"].mean()
+    poor = [f"{arm} on random seed {seed}" for arm, seed in trained.index[trained < LEARNED]]
+    return f"trained sizes not learned: {', '.join(poor)}" if poor else ""
 
 
+COMPARED = dict(near=NEAR, frame=lambda records: beyond(by_size(records)), excluded=not_learned)
+ORDINARY = ("inductive decoder", "ordinary decoder")
+# Scores beyond the trained sizes; of the last claim errors, of which 1 is the floor and 0 the ceiling.
+MEASURE_TRAINING = Comparisons(
+    (
+        Paired("IS-parity", "texts_right", *ORDINARY, dict(task="parity")),
+        Paired("IS-shift", "texts_right", *ORDINARY, dict(task="shift_addition")),
+        Paired("IS-entp", "texts_right", "inductive ENTP", "inductive decoder", dict(task="parity")),
+    ),
+    floor=0.0,
+    others=[
+        Comparisons((Paired("IS-soft", "state_error", *ORDINARY[::-1], dict(task="parity")),), 0.0, 1.0, **COMPARED)
+    ],
+    **COMPARED,
+)
 SCRATCHPAD_TRAINING = Experiment(
     name="scratchpad_training",
     version=1,
     title="Inductive, ordinary and no scratchpad, tested beyond the trained lengths",
     notebook=NOTEBOOK,
     plan=plan_training,
-    measure=measure_training,
+    measure=MEASURE_TRAINING,
 )
 
 # --- Tables of notebook 13 -------------------------------------------------------------------------------------------
@@ -217,13 +210,6 @@ def equivalence_table(records: Sequence[Record]) -> pd.DataFrame:
     wide = table.pivot(index=["architecture", "scheme"], columns="without", values=["loss", "gradient"])
     order = [(value, name) for value in ("loss", "gradient") for name in MISSING.values()]
     return wide.reindex(columns=pd.MultiIndex.from_tuples(order, names=["difference of", "without"]))
-
-
-def written_table(records: Sequence[Record]) -> pd.DataFrame:
-    """Scratchpads of untrained models that differ from the definition, and the largest difference of logits, by way."""
-    values = ["differing_texts", "largest_difference"]
-    wide = frame(records, "writing").pivot(index="way", columns="scheme", values=values)
-    return wide.loc[["masked", "recomputed", "doubled", "naive"]]
 
 
 def reuse_table(records: Sequence[Record]) -> pd.DataFrame:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.tasks.base import Batch
-from entp_lib.validation import check_types, one_of, require
+from entp_lib.validation import one_of, require
 
 Tokens = tuple[int, ...]
 INGREDIENTS = ("groups", "positions", "targets")  # of rows with duplicated states: each may be left out to see its part
@@ -55,15 +55,19 @@ class Scratchpad:
     end: int
 
     def __post_init__(self):
-        check_types(self)
         named = ", ".join(f"{name} = {token}" for name, token in vars(self).items())
         ids = set(vars(self).values())
         require(len(ids) == 3 and min(ids) >= 0, f"{named}: must be three different token ids")
 
-    def memory(self, example: Example) -> Tokens:
-        """The question and ``start``: what every state may read. ConfigError for an empty question."""
-        self.check_question(example.question, example.given)
-        return (*example.question, self.start)
+    def memory(self, question: Sequence[int], given: int = 0) -> Tokens:
+        """The question and ``start``: what every state may read.
+
+        ConfigError for a question with a delimiter, or an empty one without a given state.
+        """
+        some = len(question) > 0 or given > 0
+        require(some, "the question is empty: it must have at least one token, or the first state must be given")
+        self.check_content("the question", question)
+        return (*question, self.start)
 
     def segments(self, example: Example) -> tuple[Tokens, ...]:
         """Every state with the token that ends it; the answer alone where there are no states.
@@ -81,13 +85,7 @@ class Scratchpad:
 
     def text(self, example: Example) -> Tokens:
         """The whole text."""
-        return sum(self.segments(example), self.memory(example))
-
-    def check_question(self, question: Sequence[int], given: int) -> None:
-        """ConfigError for a question with a delimiter, or an empty one without a given state."""
-        some = len(question) > 0 or given > 0
-        require(some, "the question is empty: it must have at least one token, or the first state must be given")
-        self.check_content("the question", question)
+        return sum(self.segments(example), self.memory(example.question, example.given))
 
     def check_content(self, name: str, tokens: Sequence[int]) -> None:
         """ConfigError for a delimiter inside the question or a state."""
@@ -104,11 +102,6 @@ class Row:
     positions: tuple[int, ...]
     counted: tuple[bool, ...]
 
-    @property
-    def plain(self) -> bool:
-        """Whether it is a text as any other: one group, positions in order."""
-        return not any(self.groups) and self.positions == tuple(range(len(self.tokens)))
-
 
 def plain_row(read: Tokens, learned: Tokens) -> Row:
     """One group with positions in order, and a loss on the second part alone."""
@@ -119,7 +112,7 @@ def plain_row(read: Tokens, learned: Tokens) -> Row:
 
 def chunks(pad: Scratchpad, example: Example) -> list[Row]:
     """The first method: a row for each segment that is not given, behind the memory and the segment before it."""
-    memory, segments = pad.memory(example), pad.segments(example)
+    memory, segments = pad.memory(example.question, example.given), pad.segments(example)
     before = ((), *segments)
     return [plain_row(memory + before[number], segments[number]) for number in range(example.given, len(segments))]
 
@@ -131,7 +124,7 @@ def duplicate_states(pad: Scratchpad, example: Example, without: Sequence[str] =
     """
     for name in without:
         one_of("without", name, INGREDIENTS)
-    memory, segments = pad.memory(example), pad.segments(example)
+    memory, segments = pad.memory(example.question, example.given), pad.segments(example)
     tokens, start = list(memory), len(memory)
     groups, positions, counted = [0] * start, list(range(start)), [False] * start
     before = ((), *segments)
@@ -153,7 +146,9 @@ def duplicate_states(pad: Scratchpad, example: Example, without: Sequence[str] =
 def ordinary(pad: Scratchpad, example: Example) -> Row:
     """The text as it is, every state seeing all before it: the ordinary scratchpad, or none without states."""
     segments = pad.segments(example)
-    return plain_row(sum(segments[: example.given], pad.memory(example)), sum(segments[example.given :], ()))
+    return plain_row(
+        sum(segments[: example.given], pad.memory(example.question, example.given)), sum(segments[example.given :], ())
+    )
 
 
 def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) -> Batch:
@@ -161,12 +156,9 @@ def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) ->
 
     A prediction is counted at the token before. The first token of a row is predicted by nothing. Filler sees itself
     alone. Rows without groups bring no mask and no positions: what an architecture hides is all that they hide.
-    ConfigError for no rows, rows too long, or none with a prediction that counts.
+    ConfigError where no prediction counts.
     """
-    require(len(rows) > 0, "no rows: a batch needs at least one")
-    longest = max(len(row.tokens) for row in rows) - 1
-    length = longest if length is None else length
-    require(longest <= length, f"length = {length}: the longest row has {longest} tokens to read")
+    length = length or max(len(row.tokens) for row in rows) - 1
 
     def table(values: Sequence[Sequence[int]], fill: int) -> Tensor:
         return torch.tensor([[*row, *[fill] * (length - len(row))] for row in values])
@@ -174,7 +166,7 @@ def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) ->
     wanted_BT = table([row.counted[1:] for row in rows], False)
     require(bool(wanted_BT.any()), "all labels are ignored: no token of these rows has a loss")
     inputs_BT, targets_BT = (table([r.tokens[part] for r in rows], filler) for part in (slice(-1), slice(1, None)))
-    if all(row.plain for row in rows):
+    if not any(any(row.groups) or row.positions != tuple(range(len(row.tokens))) for row in rows):
         return Batch(inputs_BT, targets_BT, wanted_BT)
     positions_BT = table([row.positions[:-1] for row in rows], 0)
     mask_BTT = group_mask(table([row.groups[:-1] for row in rows], -1))

@@ -7,77 +7,53 @@
     Naive        keys and values kept as they were: wrong from the third state on
     Whole        the ordinary scratchpad: the whole text, read afresh; Cached keeps its keys and values
 
-Each reader counts in ``forwards`` the tokens that went through the model. ENTP's keys change with every token, so that
-it has the definition alone.
+ENTP's keys change with every token, so that it has the definition alone.
 
 Letters: R rows, B batch (always 1), T tokens, V vocabulary.
 """
 
+import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from entp_lib.experiments.studies import at_least
 from entp_lib.models import Transformer
 from entp_lib.models.decoding import Cache, cached_logits
-from entp_lib.validation import one_of, require
+from entp_lib.validation import require
 from entp_papers.scratchpad.format import Scratchpad, Tokens, group_mask
 
+Limits = tuple[int, int]  # the most tokens of a state, and the most states
 END, TOO_LONG, TOO_MANY = "end", "a state without its delimiter", "too many states"
 
 
 class Reader:
     """The tokens of one scratchpad so far, the ``given`` states first, and the logits (V,) after the last of them.
 
-    Raises ConfigError for an empty question, tokens outside the vocabulary, and texts longer than the model's context
-    as each way of reading counts it.
+    ``forwards`` counts the tokens that went through the model. ConfigError for an empty question, or one with a
+    delimiter, and where keys and values would be kept of an architecture whose states change.
     """
-
-    cached = False  # whether keys and values are kept, which only a causal model allows
 
     def __init__(
         self, model: Transformer, pad: Scratchpad, question: Sequence[int], given: Sequence[Sequence[int]] = ()
     ):
-        pad.check_question(question, len(given))
-        kind = f"architecture = {model.cfg.architecture!r}"
-        require(not model.cfg.open_prompt, f"{kind}: a scratchpad needs the decoder, ENTP or a hybrid")
-        require(
-            not self.cached or model.cfg.recomputed_layers < 2,
-            f"{type(self).__name__} keeps keys and values, which only a decoder allows; {kind} is read afresh",
-        )
         self.model, self.pad, self.forwards = model, pad, 0
-        self.memory = [*question, pad.start]
+        self.memory = list(pad.memory(question, len(given)))
         self.segments: list[list[int]] = [[]]  # the last one is being written
-        for token in (*self.memory, pad.delimiter, pad.end):
-            self.check(token)
         self.begin()
         for state in given:
             for token in (*state, pad.delimiter):
                 self.append(token)
 
-    def begin(self) -> None:
-        """Read the memory, where something of it is kept."""
-
-    def read(self, token: int) -> None:
-        """Take up one token, where something of it is kept."""
-
-    def next_state(self) -> None:
-        """Take up that a new state begins."""
-
-    def logits(self) -> Tensor:
-        """(V,) after the present last token."""
-        raise NotImplementedError
-
-    def check(self, token: int) -> None:
-        size = self.model.cfg.vocab_size
-        require(0 <= token < size, f"token {token}: outside the vocabulary of {size}")
+    # Where something of the text is kept: its beginning, one more token, and that a new state begins.
+    def begin(self) -> None: ...
+    def read(self, token: int) -> None: ...
+    def next_state(self) -> None: ...
 
     def append(self, token: int) -> None:
         """Add a token to the present state; ``delimiter`` begins the next one."""
-        self.check(token)
         self.segments[-1].append(token)
         self.read(token)
         if token == self.pad.delimiter:
@@ -87,25 +63,14 @@ class Reader:
     @torch.no_grad()
     def run(self, tokens: Sequence[int], **relations: Tensor) -> Tensor:
         """Logits (V,) after the last of some tokens, read from nothing."""
-        self.check_room(len(tokens), "to read", self.model.cfg.max_length)
-        inputs_BT = self.tensor(tokens)
-        wanted_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
-        wanted_BT[:, -1] = True
         self.forwards += len(tokens)
-        return self.model(inputs_BT, wanted_BT, **relations)[0]
+        wanted_BT = torch.arange(len(tokens))[None] == len(tokens) - 1
+        return self.model(torch.tensor([tokens]), wanted_BT, **relations)[0]
 
     def extend(self, cache: Cache, tokens: Sequence[int]) -> Tensor:
         """Logits (V,) after further tokens, whose keys and values ``cache`` keeps; positions go on counting."""
-        self.check_room(cache.length + len(tokens), "kept", cache.max_length)
         self.forwards += len(tokens)
-        return cached_logits(self.model, self.tensor(tokens), cache)[0]
-
-    def check_room(self, tokens: int, what: str, room: int) -> None:
-        where = f"{tokens} tokens {what} at state {len(self.segments)}"
-        require(tokens <= room, f"{where}: beyond the model's max_length of {room}")
-
-    def tensor(self, tokens: Sequence[int]) -> Tensor:
-        return torch.tensor([list(tokens)], device=self.model.ln_f.weight.device)
+        return cached_logits(self.model, torch.tensor([tokens]), cache)[0]
 
 
 class Trimmed(Reader):
@@ -123,36 +88,30 @@ class Whole(Reader):
 
 
 class Masked(Reader):
-    """The whole text with a mask: a state sees itself and the memory, and the present one the last as well.
+    """The whole text with a mask, of a decoder: a state sees itself and the memory, and the present one the last too.
 
     Positions of the last two states are those of the trimmed text; what older states have does not matter.
     """
 
     def logits(self) -> Tensor:
-        tokens, groups = list(self.memory), [0] * len(self.memory)
+        tokens, groups, newest = list(self.memory), [0] * len(self.memory), len(self.segments)
         positions = list(range(len(tokens)))
-        newest = len(self.segments)
         for number, segment in enumerate(self.segments, 1):
             start = len(self.memory) + (len(self.segments[-2]) if number == newest > 1 else 0)
             positions += range(start, start + len(segment))
             groups += [number] * len(segment)
             tokens += segment
-        groups_BT = self.tensor(groups)
-        mask_BTT = group_mask(groups_BT)
-        if self.model.cfg.recomputed_layers:  # with full attention the context sees the present state too
-            context = (groups_BT == 0) | (groups_BT >= newest - 1)
-            mask_BTT = mask_BTT & ~context[:, :, None] | (context[:, :, None] & context[:, None])
-        else:
-            mask_BTT = mask_BTT | (groups_BT[:, :, None] == newest) & (groups_BT[:, None] == newest - 1)
-        return self.run(tokens, positions_BT=self.tensor(positions), mask_BTT=mask_BTT)
+        groups_BT = torch.tensor([groups])
+        last_BTT = (groups_BT[:, :, None] == newest) & (groups_BT[:, None] == newest - 1)
+        return self.run(tokens, positions_BT=torch.tensor([positions]), mask_BTT=group_mask(groups_BT) | last_BTT)
 
 
 class Cached(Reader):
     """The ordinary scratchpad with every key and value kept, which is exact."""
 
-    cached = True
-
     def begin(self) -> None:
+        kind = f"{type(self).__name__} keeps keys and values, which architecture = {self.model.cfg.architecture!r}"
+        require(self.model.cfg.recomputed_layers < 2, f"{kind} does not allow; only a decoder's stay as they are")
         self.cache = Cache(self.model, 1)
         self.last = self.extend(self.cache, self.memory)
 
@@ -165,10 +124,7 @@ class Cached(Reader):
 
 
 class Recomputed(Cached):
-    """One cache of memory, last state and present state. When a state ends, all but the memory is forgotten.
-
-    The state that has ended is then read again, as the last one.
-    """
+    """One cache of memory, last state and present state; a state that has ended is read again, as the last one."""
 
     def read(self, token: int) -> None:
         if token != self.pad.delimiter:  # it is read with its state
@@ -180,17 +136,11 @@ class Recomputed(Cached):
 
 
 class Doubled(Cached):
-    """Two caches, filled as tokens come: for the present state, and for the next, which will read this one as its last.
-
-    When a state ends the second takes the place of the first, and no token is read again.
-    """
+    """Two caches, for the present state and for the next, whose last one this will be: no token is read again."""
 
     def begin(self) -> None:
         super().begin()
-        self.next = Cache(self.model, 1)
-        self.next.kv.copy_(self.cache.kv)
-        self.next.positions_BT.copy_(self.cache.positions_BT)
-        self.next.length = self.cache.length
+        self.next = copy.deepcopy(self.cache)
 
     def read(self, token: int) -> None:
         if token != self.pad.delimiter:  # the next state begins behind it, as its own context alone
@@ -236,42 +186,31 @@ class Written:
 
 @torch.no_grad()
 def write(
-    model: Transformer,
-    pad: Scratchpad,
-    question: Sequence[int],
-    way: str,
-    most_state_tokens: int,
-    most_states: int,
-    choose: Callable[[Tensor], int] | None = None,
-    given: Sequence[Sequence[int]] = (),
+    model: Transformer, pad: Scratchpad, question: Sequence[int], way: str, limits: Limits, choose=None, given=()
 ) -> Written:
     """A scratchpad written token by token, greedily unless ``choose`` takes the next token from logits (V,).
 
-    ``way``: one of ``READERS``. Writing stops at the end token, and where a state has ``most_state_tokens`` tokens and
-    no delimiter, or ``most_states`` are written without an end. ConfigError as ``Reader``.
+    ``way``: one of ``READERS``. Writing stops at the end token, and where a state, or the number of states, reaches its
+    limit without a delimiter or an end. ``given``: the first states. ConfigError as ``Reader``.
     """
-    one_of("way", way, READERS)
-    at_least(1, most_state_tokens=most_state_tokens, most_states=most_states)
     reader: Reader = READERS[way](model, pad, question, given)
     logits: list[Tensor] = []
     while True:
         logits.append(reader.logits())
         token = int(logits[-1].argmax()) if choose is None else choose(logits[-1])
-        stopped = why_stopped(pad, token, reader.segments, most_state_tokens, most_states)
+        stopped = why_stopped(pad, token, reader.segments, limits)
         if stopped:
             return Written(contents(reader.segments), stopped, reader.forwards, torch.stack(logits))
         reader.append(token)
 
 
-def why_stopped(
-    pad: Scratchpad, token: int, segments: list[list[int]], most_state_tokens: int, most_states: int
-) -> str:
+def why_stopped(pad: Scratchpad, token: int, segments: list[list[int]], limits: Limits) -> str:
     """Why writing stops at the next ``token`` of the last segment; "" where it goes on."""
     if token == pad.end:
         return END
     if token == pad.delimiter:
-        return TOO_MANY if len(segments) >= most_states else ""
-    return TOO_LONG if len(segments[-1]) >= most_state_tokens else ""
+        return TOO_MANY if len(segments) >= limits[1] else ""
+    return TOO_LONG if len(segments[-1]) >= limits[0] else ""
 
 
 def contents(segments: list[list[int]]) -> tuple[Tokens, ...]:
@@ -281,13 +220,7 @@ def contents(segments: list[list[int]]) -> tuple[Tokens, ...]:
 
 @torch.no_grad()
 def write_many(
-    model: nn.Module,
-    pad: Scratchpad,
-    questions: Sequence[Sequence[int]],
-    inductive: bool,
-    most_state_tokens: int,
-    most_states: int,
-    given: Sequence[Sequence[Sequence[int]]] | None = None,
+    model: nn.Module, pad: Scratchpad, questions: Sequence[Sequence[int]], inductive: bool, limits: Limits, given=None
 ) -> list[Written]:
     """Scratchpads for many questions, greedily and without caches, behind the ``given`` states of each.
 
@@ -295,7 +228,6 @@ def write_many(
     filled up behind their last token, which no architecture but a prefix decoder sees. One that would outgrow the
     model's context stops as one whose state has no delimiter.
     """
-    at_least(1, most_state_tokens=most_state_tokens, most_states=most_states)
     begun = [()] * len(questions) if given is None else given
     segments = [[*([*state, pad.delimiter] for state in states), []] for states in begun]
     stopped = [""] * len(questions)
@@ -309,21 +241,13 @@ def write_many(
                 del contexts[i]
         if not contexts:
             break
-        tokens_R = next_tokens(model, list(contexts.values()), pad.end)
+        longest, lengths_R = max(map(len, contexts.values())), torch.tensor([len(c) for c in contexts.values()])
+        inputs_RT = torch.tensor([[*c, *[pad.end] * (longest - len(c))] for c in contexts.values()])
+        tokens_R = model(inputs_RT, torch.arange(longest) == lengths_R[:, None] - 1).argmax(-1)
         for i, token in zip(contexts, tokens_R.tolist(), strict=True):
-            stopped[i] = why_stopped(pad, token, segments[i], most_state_tokens, most_states)
+            stopped[i] = why_stopped(pad, token, segments[i], limits)
             if not stopped[i]:
                 segments[i][-1].append(token)
                 if token == pad.delimiter:
                     segments[i].append([])
     return [Written(contents(whole), why) for whole, why in zip(segments, stopped, strict=True)]
-
-
-def next_tokens(model: nn.Module, contexts: Sequence[Sequence[int]], filler: int) -> Tensor:
-    """The likeliest token (R,) after each context."""
-    longest = max(map(len, contexts))
-    device = next(model.parameters()).device
-    inputs_RT = torch.tensor([[*c, *[filler] * (longest - len(c))] for c in contexts], device=device)
-    ends_R = torch.tensor([len(c) - 1 for c in contexts], device=device)
-    wanted_RT = torch.arange(longest, device=device)[None] == ends_R[:, None]
-    return model(inputs_RT, wanted_RT).argmax(-1)

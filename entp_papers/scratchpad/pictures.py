@@ -1,14 +1,17 @@
-"""One example's mask, position ids and targets as a picture, and which states reach which through the layers."""
+"""Pictures of notebook 13: one text's mask and targets, which states reach which, scores by length and by state."""
 
 from collections.abc import Sequence
 
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
 
-from entp_lib.experiments.figures import PALETTE, Look, heat
+from entp_lib.experiments.figures import PALETTE, Look, heat, interval, lines
+from entp_papers.scratchpad.exact import inductive_mask, receptive_field, window_mask
 from entp_papers.scratchpad.format import Row, batch_of
-from entp_papers.scratchpad.relative import inductive_mask, receptive_field, window_mask
 
 SEEN = ListedColormap(["#F2F2F2", "#56B4E9", "#0072B2"])  # hidden, the memory, the own group
 REACH = ListedColormap(["#F2F2F2", "#0072B2", "#CC79A7"])  # out of reach, allowed, an older state
@@ -22,24 +25,17 @@ LOOKS = {
 }
 
 
-def seen_by(row: Row) -> np.ndarray:
-    """(T, T) of what a decoder trained on a row lets a token (row) see: 0 hidden, 1 the memory, 2 its own group."""
-    batch = batch_of([row])
-    length = len(row.tokens) - 1
-    mask_TT = np.ones((length, length), dtype=bool) if batch.mask_BTT is None else batch.mask_BTT[0].numpy()
-    group_T = np.array(row.groups[:-1])
-    kind_TT = np.where((group_T == 0)[None], 1, 2) * np.ones((length, 1), dtype=int)
-    return kind_TT * (mask_TT & np.tri(length, dtype=bool))
-
-
 def draw_row(ax: Axes, row: Row, symbols: Sequence[str]) -> None:
     """A row of training: who sees whom, and below each column its token, position id and whether it is learned.
 
     ``symbols`` names the token ids. A token that is learned is green; it is predicted at the column before it.
     """
+    batch, group_T, length = batch_of([row]), np.array(row.groups[:-1]), len(row.tokens) - 1
+    mask_TT = np.ones((length, length), dtype=bool) if batch.mask_BTT is None else batch.mask_BTT[0].numpy()
+    seen_TT = np.where(group_T == 0, 1, 2) * (mask_TT & np.tri(length, dtype=bool))
     names = [symbols[token] for token in row.tokens[:-1]]
     below = [f"{name}\n{position}" for name, position in zip(names, row.positions, strict=False)]
-    heat(ax, seen_by(row), cmap=SEEN, vmax=2, xticklabels=below, yticklabels=names)
+    heat(ax, seen_TT, cmap=SEEN, vmax=2, xticklabels=below, yticklabels=names)
     for ticks in (ax.get_xticklabels(), ax.get_yticklabels()):
         for label, counted in zip(ticks, row.counted, strict=False):
             label.set(fontsize=7, rotation=0, color=COUNTED if counted else COPIED)
@@ -50,30 +46,52 @@ def draw_row(ax: Axes, row: Row, symbols: Sequence[str]) -> None:
     ax.set(xlabel="token that is seen, and its position id", ylabel="token that sees")
 
 
-def reach_by_window(tokens_per_state: int, states: int, layers: int) -> np.ndarray:
-    """(N, N) of a text without question under a window of 2 T - 1: 0 out of reach, 1 allowed, 2 an older state.
+def draw_relative(figure: Figure, axes: Sequence[Axes], T: int = 4, states: int = 5) -> None:
+    """Which tokens reach which in states of T tokens: by a window through one layer and two, by the inductive mask.
 
-    2 T - 1 is what the last token of a state needs to see the first token of the state before. Allowed are the token's
-    own state and the one before.
+    A window of 2 T - 1 is what the last token of a state needs to see the first token of the state before. Allowed are
+    the token's own state and the one before; in the text with duplicated states, older states are other groups.
     """
-    length = tokens_per_state * states
-    field_NN = receptive_field(window_mask(length, 2 * tokens_per_state - 1), layers)
-    state_N = np.arange(length) // tokens_per_state
-    older_NN = state_N[None] < state_N[:, None] - 1
-    return np.where(field_NN, np.where(older_NN, 2, 1), 0)
+    state_N = np.arange(T * states) // T
+    older_NN, window_NN = state_N[None] < state_N[:, None] - 1, window_mask(T * states, 2 * T - 1)
+    mask_NN, group_N = inductive_mask(0, T, states)
+    shown = [(f"window of 2 T − 1, layers: {n}", receptive_field(window_NN, n), older_NN) for n in (1, 2)]
+    others_NN = group_N[None] != group_N[:, None]
+    shown += [("inductive mask on its text\n(states written twice), layers: 4", receptive_field(mask_NN, 4), others_NN)]
+    for ax, (title, field_NN, old_NN) in zip(axes, shown, strict=True):
+        heat(ax, np.where(field_NN, np.where(old_NN, 2, 1), 0), cmap=REACH, vmax=2)
+        for edge in range(T, len(field_NN), T):
+            ax.axhline(edge, color="white", lw=0.8)
+            ax.axvline(edge, color="white", lw=0.8)
+        ax.set(xlabel="token that is reached", title=title)
+    axes[0].set_ylabel("token that reads")
+    said = {"own state or the one before": 1, "an older state": 2}
+    patches = [plt.Rectangle((0, 0), 1, 1, color=REACH(i)) for i in said.values()]
+    figure.legend(patches, said, loc="outside lower center", ncols=2)
 
 
-def reach_by_groups(tokens_per_state: int, states: int, layers: int) -> np.ndarray:
-    """The same of the text with duplicated states under the inductive mask: its older states are other groups."""
-    field_NN = receptive_field(inductive_mask(0, tokens_per_state, states), layers)
-    group_N = np.concatenate([np.full(tokens_per_state * min(i, 2), i) for i in range(1, states + 1)])
-    return np.where(field_NN, np.where(group_N[None] != group_N[:, None], 2, 1), 0)
+def draw_lengths(axes: Sequence[Axes], sizes: pd.DataFrame) -> None:
+    """Share of right scratchpads by size of the question, an axes a task, with 95 % intervals."""
+    for ax, task in zip(axes, sizes["task"].unique(), strict=True):
+        part = sizes[sizes["task"] == task]
+        lines(ax, part, "size", "texts_right", looks=LOOKS, errorbar=interval(0, 1))
+        ax.axvline(
+            part.loc[part["beyond"], "size"].min() - 0.5, color="grey", ls=":", lw=1, label="longer than trained"
+        )
+        ax.set(xlabel="bits" if task == "parity" else "digits", title=task.replace("_", " "), ylim=(-0.05, 1.05))
+        ax.set_xticks(sorted(part["size"].unique()))
+        ax.set_ylabel("share of scratchpads all right")
 
 
-def draw_reach(ax: Axes, reach_NN: np.ndarray, tokens_per_state: int) -> None:
-    """A matrix of ``reach_by_window`` or ``reach_by_groups``, with a line between states."""
-    heat(ax, reach_NN, cmap=REACH, vmax=2)
-    for edge in range(tokens_per_state, len(reach_NN), tokens_per_state):
-        ax.axhline(edge, color="white", lw=0.8)
-        ax.axvline(edge, color="white", lw=0.8)
-    ax.set(xlabel="token that is reached")
+def draw_states(axes: np.ndarray, states: pd.DataFrame) -> None:
+    """Share of wrong states by number and random seed: a row of axes an arm, a column a task."""
+    for column, task in zip(axes.T, states["task"].unique(), strict=True):
+        part = states[states["task"] == task]
+        for ax, arm in zip(column, states["arm"].unique(), strict=True):
+            by_seed = part[part["arm"] == arm].pivot(index="seed", columns="state", values="error")
+            ax.set_visible(len(by_seed) > 0)
+            if len(by_seed):
+                heat(ax, by_seed, cmap=LOOKS[arm].colour, square=False, xticklabels=True)
+                first = part.loc[part["beyond"], "state"].min()
+                ax.axvline((by_seed.columns < first).sum(), color="black", ls=":", lw=1)
+                ax.set(title=f"{task.replace('_', ' ')}, {arm}", xlabel="number of the state", ylabel="random\nseeds")

@@ -25,19 +25,16 @@ class Problem:
     - ``symbols``: every symbol of questions, states and answers, delimiters left out
     - ``question(size, generator)``: a random question of a size, and the states that are given with it
     - ``next_state(question, state)``: the state after ``state``, from the two alone; the first one after None
-    - ``is_last(state)``: whether a state ends the scratchpad
-    - ``answer(state)``: the answer as the last state has it. ValueError where it has none
+    - ``answer(state)``: the answer as the last state has it; None of one that is not the last, or ValueError
     - ``solve(question, given)``: the answer, from the question and not by way of states
     """
+
+    pad = Scratchpad(*range(3))  # by the ids of the delimiters
 
     @property
     def vocabulary(self) -> Symbols:
         """The symbols by token id."""
         return DELIMITERS + self.symbols
-
-    def pad(self) -> Scratchpad:
-        """The format of this task's texts."""
-        return Scratchpad(*range(3))
 
     def encode(self, symbols: Iterable[str]) -> Tokens:
         """Token ids. ConfigError for a symbol that the task does not have."""
@@ -53,7 +50,7 @@ class Problem:
     def states(self, question: Symbols, given: tuple[Symbols, ...] = ()) -> tuple[Symbols, ...]:
         """The whole scratchpad of a question, the given states first."""
         states = list(given)
-        while not states or not self.is_last(states[-1]):
+        while not states or self.answer(states[-1]) is None:
             require(len(states) < MOST_STATES, f"no last state among the first {MOST_STATES}")
             states.append(self.next_state(question, states[-1] if states else None))
         return tuple(states)
@@ -64,6 +61,11 @@ class Problem:
         states = tuple(self.encode(state) for state in self.states(question, given))
         return Example(self.encode(question), states, self.encode(self.solve(question, given)), len(given))
 
+    def written_out(self, size: int, seed: int) -> str:
+        """A random question of a size, its scratchpad and its answer, to be read."""
+        example = self.example(size, np.random.default_rng(seed))
+        return f"{''.join(self.decode(self.pad.text(example)))}   answer {''.join(self.decode(example.answer))}"
+
     def without_states(self, example: Example) -> Example:
         """The same question with no scratchpad: what was given becomes the question, and the answer follows."""
         return Example(sum(example.states[: example.given], example.question), (), example.answer)
@@ -71,14 +73,9 @@ class Problem:
     def is_right(self, example: Example, states: Sequence[Tokens]) -> bool:
         """Whether a written scratchpad ends with the right answer, however it got there."""
         try:
-            return self.encode(self.answer(self.decode(states[-1]))) == example.answer
+            return self.encode(self.answer(self.decode(states[-1])) or ()) == example.answer
         except ValueError:
             return False
-
-    def check_last(self, state: Symbols, form: bool) -> None:
-        """ValueError where a state has not the form of a last one."""
-        if not form or not self.is_last(state):
-            raise ValueError(f"{''.join(state)!r}: not the last state")
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ class SpacedParity(Problem):
     """Parity of ``size`` bits with random spaces between them, in ``slots`` slots (the authors train to 30 in 60).
 
     A state has the slot of a bit, the bit, and the parity so far; the last one has the number of slots in place of a
-    slot. ConfigError for no slots or more than 999.
+    slot. ConfigError for no slots or more than 99.
 
         __1_01__=:[02]1,1#[04]0,1#[05]1,0#[08]_,0.
     """
@@ -95,16 +92,9 @@ class SpacedParity(Problem):
 
     def __post_init__(self):
         check_types(self)
-        require(1 <= self.slots <= 999, f"slots = {self.slots}: must be 1 to 999")
+        require(1 <= self.slots <= 99, f"slots = {self.slots}: must be 1 to 99")
 
-    @property
-    def symbols(self) -> Symbols:
-        return tuple("0123456789_=[],")
-
-    @property
-    def place_digits(self) -> int:
-        """Digits of a slot's number."""
-        return 2 if self.slots <= 99 else 3
+    symbols = tuple("0123456789_=[],")
 
     def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
         require(1 <= size <= self.slots, f"{size} bits: must be 1 to the {self.slots} slots")
@@ -117,17 +107,13 @@ class SpacedParity(Problem):
         slot, parity = (-1, 0) if state is None else (self.slot(state), number_in(state[-1:]))
         slot = next((place for place in range(slot + 1, self.slots) if question[place] != "_"), self.slots)
         bit = "_" if slot == self.slots else question[slot]
-        return tuple(f"[{slot:0{self.place_digits}}]{bit},{parity ^ (bit == '1')}")
+        return tuple(f"[{slot:02}]{bit},{parity ^ (bit == '1')}")
 
     def slot(self, state: Symbols) -> int:
-        return number_in(state[1 : 1 + self.place_digits])
+        return number_in(state[1:3])
 
-    def is_last(self, state: Symbols) -> bool:
-        return self.slot(state) == self.slots
-
-    def answer(self, state: Symbols) -> Symbols:
-        self.check_last(state, len(state) == self.place_digits + 5)
-        return state[-1:]
+    def answer(self, state: Symbols) -> Symbols | None:
+        return state[-1:] if len(state) == 7 and self.slot(state) == self.slots else None
 
     def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
         return (str(question.count("1") % 2),)
@@ -195,13 +181,9 @@ class SpacedAddition(Problem):
         first = -1 if state[1:3] == ("-", "1") else number_in(state[1:3])
         return first, number_in(state[6:8]), number_in(state[11:12]), state[13:]
 
-    def is_last(self, state: Symbols) -> bool:
-        return state[1:3] == ("-", "1") and state[9] == "_"
-
-    def answer(self, state: Symbols) -> Symbols:
-        register = self.fields(state)[3]
-        self.check_last(state, True)
-        return register[: register.index("$")]
+    def answer(self, state: Symbols) -> Symbols | None:
+        first, _, _, register = self.fields(state)
+        return register[: register.index("$")] if first < 0 and state[9] == "_" else None
 
     def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
         a, b = "".join(question[: self.slots]).replace("_", "").split("+")
@@ -256,12 +238,8 @@ class ShiftAddition(Problem):
         width = self.most_digits + 1
         return state[:width], state[width + 1 : 2 * width + 1], state[2 * width + 2 : -2], number_in(state[-1:])
 
-    def is_last(self, state: Symbols) -> bool:
-        return "+" not in state
-
-    def answer(self, state: Symbols) -> Symbols:
-        self.check_last(state, "$" in state)
-        return state[: state.index("$")]
+    def answer(self, state: Symbols) -> Symbols | None:
+        return None if "+" in state else state[: state.index("$")]
 
     def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
         a, b = ("".join(x).rpartition("$")[2] for x in self.fields(given[0])[:2])
@@ -306,12 +284,8 @@ class TwoCycles(Problem):
         node = following[state[0]]
         return (node, ";", str(int(node == target))) if node in (source, target) else (node,)
 
-    def is_last(self, state: Symbols) -> bool:
-        return len(state) > 1
-
-    def answer(self, state: Symbols) -> Symbols:
-        self.check_last(state, len(state) == 3 and state[1] == ";")
-        return state[-1:]
+    def answer(self, state: Symbols) -> Symbols | None:
+        return state[-1:] if len(state) == 3 and state[1] == ";" else None
 
     def solve(self, question: Symbols, given: tuple[Symbols, ...]) -> Symbols:
         reached, edges = {question[-4]}, set(zip(question[:-4:4], question[2:-4:4], strict=True))
@@ -320,12 +294,8 @@ class TwoCycles(Problem):
         return (str(int(question[-2] in reached)),)
 
 
-PROBLEMS: dict[str, type[Problem]] = {
-    "parity": SpacedParity,
-    "spaced_addition": SpacedAddition,
-    "shift_addition": ShiftAddition,
-    "two_cycles": TwoCycles,
-}
+ADDITIONS = {"spaced_addition": SpacedAddition, "shift_addition": ShiftAddition}
+PROBLEMS: dict[str, type[Problem]] = {"parity": SpacedParity, **ADDITIONS, "two_cycles": TwoCycles}
 
 
 def number_in(symbols: Symbols) -> int:

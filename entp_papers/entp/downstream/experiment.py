@@ -6,6 +6,7 @@ each record has the numbers of both: the best evaluation on the validation set, 
 set at a checkpoint that the validation set chose.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,15 +14,16 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.config import RunConfig, StudyConfig, TrainConfig, config_id
+from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import gap_table, levels, paired, published, select
+from entp_lib.experiments.frames import curves, gap_table, levels, paired, published, select
 from entp_lib.experiments.measurements import Measurement, name_of
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun, planned, planned_study
 from entp_lib.records.store import Record, Store
-from entp_lib.statistics import mcnemar, mean_interval
+from entp_lib.statistics import mcnemar, mean_interval, proportion_interval
 from entp_lib.tasks import Clutrr
-from entp_lib.validation import one_of
+from entp_papers.entp.downstream.pronouns import PUBLISHED_ITEMS, PUBLISHED_WRONG, compatible_tests
 from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import TABLE_8
 
@@ -35,11 +37,14 @@ FAIR_RULE = "highest_accuracy"
 PUBLISHED, FAIR = "best of evaluations", "test, chosen on validation"
 
 
+# By tier: parameters of the CLUTRR task and the schedule; the models are those of the runs on text. smoke and quick:
+# brief stories, of two relations in training. A small model of bytes learns to answer them in 400 to 800 small batches;
+# full ones, twice as long, it did not in a minute. paper: the authors' settings, every evaluation on the whole
+# validation set.
 BATCHES = dict(betas=(0.9, 0.95), warmup_steps=50, eval_every=50)
-# By tier: parameters of the CLUTRR task and the schedule; the models are those of the runs on text.
-# smoke and quick: brief stories, of two relations in training. A small model of bytes learns
-# to answer them in 400 to 800 small batches; full ones, twice as long, it did not in a minute. paper: the authors'
-# settings, every evaluation on the whole validation set.
+BRIEF = dict(max_lr=3e-3, min_lr=3e-4, **BATCHES, eval_sequences=240, final_eval_sequences=960)
+GPU = dict(max_lr=1e-4, min_lr=1e-5, **BATCHES, eval_sequences=2000, final_eval_sequences=2000, precision="bf16")
+PAPER = dict(max_lr=1e-5, min_lr=1e-6, **BATCHES, eval_sequences=3019, final_eval_sequences=3019, precision="bf16")
 TIERS: dict[str, tuple[dict[str, Any], TrainConfig]] = {
     "smoke": (
         dict(n_train=40, longest_train=2, longest_test=3, max_tokens=128, brief=True),
@@ -47,35 +52,15 @@ TIERS: dict[str, tuple[dict[str, Any], TrainConfig]] = {
     ),
     "quick": (
         dict(n_train=10_000, longest_train=2, longest_test=4, max_tokens=160, brief=True),
-        TrainConfig(
-            steps=800, batch_size=16, max_lr=3e-3, min_lr=3e-4, **BATCHES, eval_sequences=240, final_eval_sequences=960
-        ),
+        TrainConfig(steps=800, batch_size=16, **BRIEF),
     ),
     "gpu": (
         dict(n_train=10_000, longest_train=4, longest_test=10, max_tokens=512),
-        TrainConfig(
-            steps=5000,
-            batch_size=64,
-            max_lr=1e-4,
-            min_lr=1e-5,
-            **BATCHES,
-            eval_sequences=2000,
-            final_eval_sequences=2000,
-            precision="bf16",
-        ),
+        TrainConfig(steps=5000, batch_size=64, **GPU),
     ),
     "paper": (
         dict(source="hub", n_train=10_000, longest_train=4, longest_test=10, max_tokens=128),
-        TrainConfig(
-            steps=10_000,
-            batch_size=64,
-            max_lr=1e-5,
-            min_lr=1e-6,
-            **BATCHES,
-            eval_sequences=3019,
-            final_eval_sequences=3019,
-            precision="bf16",
-        ),
+        TrainConfig(steps=10_000, batch_size=64, **PAPER),
     ),
 }
 PRONOUNS_AT = {"smoke": "embedded", "quick": "embedded", "gpu": "embedded", "paper": "hub"}
@@ -87,10 +72,15 @@ def language_models(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return [run for run in runs if run.labels["schedule"] == TABLE_8 and run.labels["arm"] in ARCHITECTURES]
 
 
-def fine_tuning(pretraining: RunConfig, version: int, protocol: str) -> RunConfig:
+def record_name(config: RunConfig) -> str:
+    """Name of the record of a run on text in other configurations."""
+    return f"{config.experiment}/{config_id(config, OPENWEBTEXT.version)}"
+
+
+def fine_tuning(pretraining: RunConfig, protocol: str) -> RunConfig:
     """Fine-tuning on CLUTRR from the weights of a run on text: its model, tokenizer, tier and seeds.
 
-    ``version`` is that of the text experiment. Added answers and positions beyond the run's context start fresh.
+    Added answers and positions beyond the run's context start fresh.
     """
     tier, seeds = pretraining.tier, (pretraining.model_seed, pretraining.data_seed)
     params, train = TIERS[tier]
@@ -99,35 +89,24 @@ def fine_tuning(pretraining: RunConfig, version: int, protocol: str) -> RunConfi
         params["subset_seed"] = pretraining.model_seed
     task = Clutrr(**params)
     length = max(pretraining.model.max_length, task.length)
-    model = replace(pretraining.model, vocab_size=task.vocab_size, max_length=length)
-    start = record_name(pretraining, version)
+    model, start = replace(pretraining.model, vocab_size=task.vocab_size, max_length=length), record_name(pretraining)
     return RunConfig("downstream", tier, "clutrr", params, model, train, *seeds, start_from=start)
-
-
-def pronouns(pretraining: RunConfig, version: int) -> StudyConfig:
-    """The pronouns of a tier, scored by the model of a run on text."""
-    params = {"weights": record_name(pretraining, version), "source": PRONOUNS_AT[pretraining.tier]}
-    seeds = pretraining.model_seed, pretraining.data_seed
-    return StudyConfig("pronouns", pretraining.tier, "pronouns", params, *seeds)
-
-
-def record_name(config: RunConfig, version: int) -> str:
-    """Name of a run's record in other configurations."""
-    return f"{config.experiment}/{config_id(config, version)}"
 
 
 def plan_clutrr(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Both protocols after each run on text."""
-    models, version = language_models(tier, seeds), OPENWEBTEXT.version
-    return [planned(fine_tuning(run.config, version, p), protocol=p) for p in PROTOCOLS for run in models]
+    models = language_models(tier, seeds)
+    return [planned(fine_tuning(run.config, p), protocol=p) for p in PROTOCOLS for run in models]
 
 
 def plan_pronouns(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The pronouns by each run on text."""
-    return [
-        planned_study(pronouns(run.config, OPENWEBTEXT.version), arm=run.labels["arm"])
-        for run in language_models(tier, seeds)
-    ]
+    found = []
+    for run in language_models(tier, seeds):
+        params = {"weights": record_name(run.config), "source": PRONOUNS_AT[tier]}
+        config = StudyConfig("pronouns", tier, "pronouns", params, run.config.model_seed, run.config.data_seed)
+        found.append(planned_study(config, arm=run.labels["arm"]))
+    return found
 
 
 def train_missing(parameters: NotebookParameters, store: Store | None = None) -> None:
@@ -146,7 +125,7 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
         texts, _ = OPENWEBTEXT.runs_for(replace(parameters, tier=tier, changes={}), store)
         lost: dict[bool, list[PlannedRun]] = {False: [], True: []}
         for run in language_models(tier, parameters.seeds):
-            name = record_name(run.config, OPENWEBTEXT.version)
+            name = record_name(run.config)
             if name in names and not texts.weights_path(*name.split("/")).exists():
                 lost[bool(OPENWEBTEXT.found(texts, [run]))].append(run)
         for again, runs in lost.items():
@@ -154,16 +133,13 @@ def train_missing(parameters: NotebookParameters, store: Store | None = None) ->
                 OPENWEBTEXT.compute(runs, parameters, texts, fresh=again)
 
 
-def errors(records: Sequence[Record], rule: str = FAIR_RULE) -> pd.DataFrame:
+def errors(records: Sequence[Record]) -> pd.DataFrame:
     """One row per run: errors on the validation set at its best and at its last evaluation, and on the test set at the
-    checkpoint that ``rule`` chose, all of it and chains of the trained lengths alone.
-
-    ConfigError for a rule that the records do not have.
+    checkpoint that ``FAIR_RULE`` chose, all of it and chains of the trained lengths alone.
     """
     rows = []
     for r in records:
-        one_of("checkpoint rule", rule, r.metrics["test"])
-        accuracies, test = r.curves["sequence_accuracy"], r.metrics["test"][rule]
+        accuracies, test = r.curves["sequence_accuracy"], r.metrics["test"][FAIR_RULE]
         trained = [g for name, g in test["groups"].items() if chain_of(name) <= r.config.task_params["longest_train"]]
         right, count = (sum(g[key] for g in trained) for key in ("right", "sequences"))
         rows.append(
@@ -184,12 +160,11 @@ def chain_of(group: str) -> int:
     return int(group.removeprefix("chain of "))
 
 
-def by_chain(records: Sequence[Record], rule: str = FAIR_RULE) -> pd.DataFrame:
-    """Test accuracy by length of chain at the checkpoint that ``rule`` chose: a row for each run and length."""
+def by_chain(records: Sequence[Record]) -> pd.DataFrame:
+    """Test accuracy by length of chain at the checkpoint that ``FAIR_RULE`` chose: a row for each run and length."""
     rows = []
     for r in records:
-        one_of("checkpoint rule", rule, r.metrics["test"])
-        for name, group in r.metrics["test"][rule]["groups"].items():
+        for name, group in r.metrics["test"][FAIR_RULE]["groups"].items():
             accuracy = group["right"] / group["sequences"]
             rows.append({**r.labels, "chain": chain_of(name), "accuracy": accuracy, **group})
     return pd.DataFrame(rows).sort_values(["protocol", "architecture", "seed", "chain"], ignore_index=True)
@@ -197,13 +172,11 @@ def by_chain(records: Sequence[Record], rule: str = FAIR_RULE) -> pd.DataFrame:
 
 def gaps(table: pd.DataFrame, protocol: str, column: str) -> pd.Series:
     """Decoder − ENTP in a column of ``errors``, paired by seed."""
-    one_of("protocol", protocol, PROTOCOLS)
     return paired(table[table["protocol"] == protocol], column, "decoder", "entp")
 
 
-def paired_tests(records: Sequence[Record], rule: str = FAIR_RULE) -> pd.DataFrame:
-    """``gap_table`` of decoder − ENTP by protocol and kind of error."""
-    table = errors(records, rule)
+def paired_tests(table: pd.DataFrame) -> pd.DataFrame:
+    """``gap_table`` of decoder − ENTP by protocol and kind of error, from a table of ``errors``."""
     columns = (PUBLISHED, "last evaluation", FAIR, f"{FAIR}, trained lengths")
     return gap_table({(p, c): gaps(table, p, c) for p in table["protocol"].unique() for c in columns})
 
@@ -222,6 +195,19 @@ def measure_clutrr(records: Sequence[Record]) -> list[Measurement]:
         reached = levels(rows, column, ARCHITECTURES, floor=floor, ceiling=0.0, distance=NEAR)
         found.append(Measurement(claim, values, tier, used, tier == "paper" and protocol == "authors", reached))
     return found
+
+
+def published_items() -> list[str]:
+    """Published CLUTRR errors, 0.9 and 0.5 %, over the items of the filtered validation set, a line each: the wrong
+    answers with their Wilson intervals, and between which p-values McNemar's test lies.
+    """
+    items, wrong, lines = 2817, (25, 15), []
+    for name, count in zip(("decoder", "ENTP"), wrong, strict=True):
+        low, high = proportion_interval(count, items)
+        share = f"{count / items:.2%} ({low:.2%} to {high:.2%} over items)"
+        lines.append(f"{name}: {count} of {items:,} wrong, {share}")
+    p = compatible_tests(*wrong, items)["p_value"]
+    return [*lines, f"McNemar: p = {p.min():.3f} to {p.max():.3f}, by how many of these items both have wrong"]
 
 
 def authors_tests() -> pd.DataFrame:
@@ -259,21 +245,63 @@ def pronoun_tests(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def measure_pronouns(records: Sequence[Record]) -> list[Measurement]:
-    """Table 4's pronouns: errors, decoder − ENTP, paired by seed. The noise of the items is in ``pronoun_tests``."""
-    if not records:
-        return []
-    tier, used = records[0].config.tier, tuple(name_of(r) for r in records)
-    errors = pronoun_errors(records).rename(columns={"architecture": "arm"})
-    values = paired(errors, "error", "decoder", "entp").tolist()
-    reached = levels(errors, "error", ARCHITECTURES, floor=0.5, ceiling=0.0, distance=NEAR_CHANCE)
-    return [Measurement("T4-winogrande", values, tier, used, tier == "paper", reached)]
-
-
+# Table 4's pronouns, where two answers make half of them right; the noise of the items is in ``pronoun_tests``.
+MEASURE_PRONOUNS = Comparisons(
+    [Paired("T4-winogrande", "error", "decoder", "entp")],
+    **dict(ceiling=0.0, floor=0.5, near=NEAR_CHANCE, paper=True),
+    frame=lambda records: pronoun_errors(records).rename(columns={"architecture": "arm"}),
+)
 COMMON = dict(version=1, notebook="10_downstream", changeable=False)
 DOWNSTREAM = Experiment(
     name="downstream", title="CLUTRR after language modelling", plan=plan_clutrr, measure=measure_clutrr, **COMMON
 )
 PRONOUNS = Experiment(
-    name="pronouns", title="Pronouns after language modelling", plan=plan_pronouns, measure=measure_pronouns, **COMMON
+    name="pronouns", title="Pronouns after language modelling", plan=plan_pronouns, measure=MEASURE_PRONOUNS, **COMMON
 )
+
+# --- Pictures of notebook 10, on axes that are given -----------------------------------------------------------------
+
+
+def draw_chains(axes, records: Sequence[Record]) -> None:
+    """Validation accuracy by step of the authors' protocol (left), and test accuracy by length of chain of both."""
+    from entp_lib.experiments import figures
+
+    course, chains = curves(select(records, protocol="authors")), by_chain(records)
+    figures.lines(axes[0], course, "step", "sequence_accuracy", ylabel="accuracy")
+    axes[0].set_title("validation, authors' protocol")
+    for ax, protocol in zip(axes[1:], PROTOCOLS, strict=True):
+        part = chains[chains["protocol"] == protocol]
+        figures.lines(ax, part, "chain", "accuracy", xlabel="relations in the chain")
+        longest = records[0].config.task_params["longest_train"]
+        ax.axvline(longest, color="grey", ls=":", lw=0.8, label="longest chain trained on")
+        ax.set(title=OURS[protocol].replace("ours", "test"), xticks=sorted(part["chain"].unique()))
+    guess = 1 - errors(records)["most frequent answer"].mean()
+    for ax in axes:
+        ax.axhline(guess, color=figures.PALETTE["baseline"], ls="--", lw=1, label="most frequent answer")
+    axes[0].set_ylim(bottom=0)
+
+
+def draw_pronouns(axes, records: Sequence[Record]) -> None:
+    """Errors on our items and in Table 4 with their Wilson intervals, and McNemar's p of Table 4 by the overlap."""
+    from entp_lib.experiments import figures
+
+    wrong = [(name, n, PUBLISHED_ITEMS) for name, ns in PUBLISHED_WRONG.items() for n in ns]
+    theirs = pd.DataFrame(wrong, columns=["architecture", "wrong", "items"]).assign(seed=[0, 1, 0, 1])
+    theirs["error"] = theirs["wrong"] / theirs["items"]
+    theirs[["low", "high"]] = [proportion_interval(n, items) for _, n, items in wrong]
+    for ax, source in zip(axes, (pronoun_errors(records), theirs), strict=False):
+        for shift, (name, part) in zip((-0.1, 0.1), source.groupby("architecture", sort=False), strict=True):
+            style = dict(fmt="o", color=figures.PALETTE[name], label=figures.NAMES[name])
+            figures.bars(ax, part["seed"] + shift, part["error"], part["low"], part["high"], **style)
+        ax.axhline(0.5, color=figures.PALETTE["baseline"], ls="--", lw=1)
+        ax.set(xlabel="random seed", ylabel="error", ylim=(0.2, 0.8), xticks=sorted(source["seed"].unique()))
+    axes[0].set_title(f"our items,\n{figures.tier_note(records)}")
+    axes[1].set_title("Table 4, TinyWinoGrande")
+    pairs = itertools.product(PUBLISHED_WRONG["decoder"], PUBLISHED_WRONG["entp"])
+    for (decoder, entp), style in zip(pairs, ("-", "--", ":", "-."), strict=True):
+        tests = compatible_tests(decoder, entp, PUBLISHED_ITEMS)
+        label = f"decoder {decoder}, ENTP {entp} wrong"
+        axes[2].plot(decoder - tests["first_only"], tests["p_value"], style, color="black", lw=1, label=label)
+    axes[2].axhline(0.05, color="grey", lw=0.8)
+    axes[2].set(title="Table 4, McNemar's test", xlabel="items that both have wrong", ylabel="p", yscale="log")
+    figures.plain_ticks(axes[2].yaxis, (0.02, 0.05, 0.1, 0.2, 0.5))

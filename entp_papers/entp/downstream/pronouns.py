@@ -11,7 +11,7 @@ Letters: B rows (two for each item), T tokens, N scored positions, V vocabulary.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from entp_lib import paths
 from entp_lib.corpora.sources import library
 from entp_lib.corpora.tokenizers import Tokenizer
-from entp_lib.files import read_json_lines
 from entp_lib.statistics import mcnemar, proportion_interval
 from entp_lib.tasks.clutrr import tokenizer_of
 from entp_lib.tasks.text import Text
 from entp_lib.training.weights import trained_model
-from entp_lib.validation import ConfigError, check_types, from_dict, require
+from entp_lib.validation import ConfigError, from_dict, one_of, require
 
 HUB, HUB_CONFIG = "tinyBenchmarks/tinyWinogrande", "winogrande_xl"
 HUB_REVISION = "3224807642dea4a1da4fcd89c92450faf9672dcb"  # its 100 items once changed
 ITEMS_AT_ONCE = 16
 # Wrong answers of two seeds in 100, from Table 4: 43.5 ± 0.5 and 38.0 ± 1.0 %, population standard deviations.
-PUBLISHED, PUBLISHED_ITEMS = {"decoder": (43, 44), "entp": (37, 39)}, 100
+PUBLISHED_WRONG, PUBLISHED_ITEMS = {"decoder": (43, 44), "entp": (37, 39)}, 100
 
 # A sentence about a and b, how it ends if the blank is a, and how if it is b.
 STATED = (
@@ -60,18 +58,14 @@ AGREEMENT = (
     ("{b} stood next to {a}, because _", "was about to leave.", "were about to leave."),
     ("{a} could not see {b} until _", "was at the gate.", "were at the gate."),
 )
-ONE_AND_MANY = (
-    ("the farmer", "the horses"),
-    ("the postman", "the dogs"),
-    ("the captain", "the sailors"),
-    ("the giant", "the children"),
-)
+ONE = ("the farmer", "the postman", "the captain", "the giant")
+MANY = ("the horses", "the dogs", "the sailors", "the children")
 REFLEXIVE = (
     ("{a} worked with {b} until _", "hurt himself.", "hurt herself."),
     ("{b} danced with {a}, and _", "enjoyed himself.", "enjoyed herself."),
 )
 MAN_AND_WOMAN = (("the king", "the queen"), ("the boy", "the girl"), ("the actor", "the actress"))
-GROUPS = ((STATED, PEOPLE), (AGREEMENT, ONE_AND_MANY), (REFLEXIVE, MAN_AND_WOMAN))
+GROUPS = ((STATED, PEOPLE), (AGREEMENT, tuple(zip(ONE, MANY, strict=True))), (REFLEXIVE, MAN_AND_WOMAN))
 
 
 @dataclass(frozen=True)
@@ -84,10 +78,8 @@ class Item:
     answer: int
 
     def __post_init__(self):
-        check_types(self)
-        require(self.sentence.count("_") == 1, f"sentence {self.sentence!r}: must have one blank, written _")
-        require(self.rest.strip() != "", f"sentence {self.sentence!r}: nothing follows the blank, so nothing decides")
-        require(self.answer in (1, 2), f"answer = {self.answer}: must be 1 or 2")
+        right = self.sentence.count("_") == 1 and self.rest.strip()
+        require(bool(right), f"sentence {self.sentence!r}: must have one blank, written _, and end with what decides")
 
     @property
     def rest(self) -> str:
@@ -111,14 +103,10 @@ def embedded() -> list[Item]:
 
 
 def items(source: str) -> list[Item]:
-    """The items of ``embedded``, ``hub`` (TinyWinoGrande), or a file of JSON lines by its path from the root."""
+    """The items of ``embedded``, or of ``hub``: TinyWinoGrande's 100. ConfigError without the library or a network."""
+    one_of("source", source, ("embedded", "hub"))
     if source == "embedded":
         return embedded()
-    return from_hub() if source == "hub" else from_lines(paths.root() / source)
-
-
-def from_hub() -> list[Item]:
-    """TinyWinoGrande's 100 items. ConfigError without the library or a network."""
     what = "source = 'hub' (source = 'embedded' needs neither library nor network)"
     datasets = library("datasets", what)
     try:
@@ -126,29 +114,7 @@ def from_hub() -> list[Item]:
     except (OSError, ValueError, RuntimeError) as error:
         why = str(error).strip().split("\n")[0]
         raise ConfigError(f"{what}: {HUB} cannot be loaded ({why})") from error
-    return [item_from(row, f"{HUB}, item {i}") for i, row in enumerate(rows, 1)]
-
-
-def from_lines(path: Path) -> list[Item]:
-    """Items from a file of JSON lines with WinoGrande's keys. ConfigError names the line of what cannot be read."""
-    require(path.is_file(), f"source: there is no {path}; it must be 'embedded', 'hub' or a file of JSON lines")
-    found = []
-    for number, row in read_json_lines(path):
-        found.append(item_from(row, f"{path}, line {number}"))
-    require(bool(found), f"source: {path} is empty")
-    return found
-
-
-def item_from(row: dict[str, Any], where: str) -> Item:
-    """The item in a row with WinoGrande's keys, and perhaps others."""
-    missing = [f.name for f in fields(Item) if f.name not in row]
-    require(not missing, f"{where}: lacks {', '.join(missing)}")
-    answer = row["answer"]
-    require(type(answer) in (int, str), f"{where}: answer = {answer!r}: must be 1 or 2")  # 1.9 would become 1
-    try:
-        return Item(row["sentence"], row["option1"], row["option2"], int(answer))
-    except (ConfigError, ValueError, TypeError) as error:
-        raise ConfigError(f"{where}: {error}") from error
+    return [Item(row["sentence"], row["option1"], row["option2"], int(row["answer"])) for row in rows]
 
 
 @torch.no_grad()
@@ -234,7 +200,7 @@ def published_tests() -> pd.DataFrame:
     test lies, which the unpublished answers decide.
     """
     rows = []
-    for decoder, entp in itertools.product(PUBLISHED["decoder"], PUBLISHED["entp"]):
+    for decoder, entp in itertools.product(PUBLISHED_WRONG["decoder"], PUBLISHED_WRONG["entp"]):
         row = {"decoder wrong": decoder, "ENTP wrong": entp}
         for name, wrong in (("decoder", decoder), ("ENTP", entp)):
             row[f"{name} low"], row[f"{name} high"] = proportion_interval(wrong, PUBLISHED_ITEMS)

@@ -1,9 +1,24 @@
-"""Tables of language modelling: losses by arm, schedule and prefix length, beside counted n-grams."""
+"""Tables of language modelling: losses by arm, schedule and prefix length; and predictions from counts of the text.
+
+Unigrams, bigrams and trigrams of the training part are scored like a model:
+
+    P(c | context) = (n(context c) + δ) / (n(context) + δ V)
+
+with δ chosen on the last tenth of the training part, from counts of the rest, and all of it counted for the scores. A
+prefix that is shorter than a context is scored by the next shorter one.
+
+Letters: S tokens of a part, V vocabulary, B batch, T tokens, N scored positions.
+"""
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor, nn
 
 from entp_lib.config import RunConfig
 from entp_lib.experiments.budgets import EQUAL_FORWARDS
@@ -11,9 +26,16 @@ from entp_lib.experiments.frames import by_position, curves, gap_table, paired, 
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches, to_figures
 from entp_lib.tasks import Text
-from entp_papers.entp.language.counts import ORDERS
+from entp_lib.training.evaluation import evaluate
+from entp_lib.validation import require
+
+ORDERS = {"unigram": 1, "bigram": 2, "trigram": 3}
+DELTAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+LARGEST = 256  # symbols; counts of trigrams are a table of V³
+
 
 TABLE_8, SWAPPED = SCHEDULES = ("Table 8", "rates swapped")
+BUDGET = {"schedule": TABLE_8, "arm": "decoder"}  # the run whose costs the others are read at
 COUNTS = "counts"  # unigram, bigram and trigram of the training part, no model
 LOWEST, LAST = "lowest validation loss", "last validation loss"
 LOWEST_TRAINING = "lowest training loss"
@@ -168,3 +190,75 @@ def above_bigrams(
     means = losses[losses["arm"].isin(arms)].groupby("arm")["loss"].mean()
     above = means.index[reaches(means, counts[column].mean())]
     return f"above the bigram's loss: {', '.join(above)}" if len(above) else ""
+
+
+# --- Counts ----------------------------------------------------------------------------------------------------------
+
+
+def counted(tokens_S: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
+    """Counts of each sequence of ``order`` tokens, (V,) * order."""
+    ends, index = len(tokens_S) - order + 1, 0
+    for place in range(order):
+        index = index * vocabulary + tokens_S[place : place + ends].astype(np.int64)
+    return np.bincount(index, minlength=vocabulary**order).reshape((vocabulary,) * order)
+
+
+def log_probabilities(counts: np.ndarray, delta: float) -> np.ndarray:
+    """Natural logarithms of P(last | those before), the shape of ``counts``, fp32."""
+    total = counts.sum(-1, keepdims=True) + delta * counts.shape[-1]
+    return np.log((counts + delta) / total).astype(np.float32)
+
+
+def best_delta(tokens_S: np.ndarray, order: int, vocabulary: int) -> float:
+    """The δ of ``DELTAS`` with the lowest loss on the last tenth of a training part, counted on the rest."""
+    cut = len(tokens_S) * 9 // 10
+    counts, held_out = counted(tokens_S[:cut], order, vocabulary), counted(tokens_S[cut:], order, vocabulary)
+    seen = held_out > 0
+    losses = {d: -(held_out[seen] * log_probabilities(counts, d)[seen]).sum() for d in DELTAS}
+    return min(losses, key=losses.get)
+
+
+class CountModel(nn.Module):
+    """Counts behind a model's call: (B, T) tokens and wanted positions to (N, V) log-probabilities of the next one."""
+
+    def __init__(self, tables: list[Tensor]):
+        super().__init__()
+        self.tables = tables  # by order, from the unigram's (V,) up
+
+    def forward(self, inputs_BT: Tensor, wanted_BT: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
+        rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
+        longest = len(self.tables) - 1
+        found_NV = torch.empty(len(rows_N), len(self.tables[0]))
+        for context in range(min(longest, 1), longest + 1):  # by how many tokens a prefix has, the longest for the rest
+            here_N = ends_N + 1 >= context if context == longest else ends_N + 1 == context
+            table, at = self.tables[context], (rows_N[here_N], ends_N[here_N])
+            places = tuple(inputs_BT[at[0], at[1] - back] for back in reversed(range(context)))
+            found_NV[here_N] = table[places] if context else table.expand(int(here_N.sum()), -1)
+        return found_NV
+
+
+@lru_cache(maxsize=1)
+def tables_of(text: Text) -> tuple[dict[str, float], list[Tensor]]:
+    """δ by name, and log-probabilities by order, of a text's training part; kept for the next seed."""
+    tokens_S, deltas, tables = np.asarray(text.tokens().part("train")), {}, []
+    for name, order in ORDERS.items():
+        deltas[name] = best_delta(tokens_S, order, text.vocab_size)
+        counts = counted(tokens_S, order, text.vocab_size)
+        tables.append(torch.from_numpy(log_probabilities(counts, deltas[name])))
+    return deltas, tables
+
+
+def counts_study(task: dict[str, Any], sequences: int, seed: int) -> tuple[dict, dict]:
+    """Scores of unigram, bigram and trigram on the windows that a run of ``seed`` is scored on at its end.
+
+    ``task``: parameters of ``Text``, ``sequences``: of the final evaluation. Metrics: ``loss`` and ``loss_by_position``
+    in nats, and δ, by name. ConfigError for more than 256 symbols, whose trigrams would not fit into memory.
+    """
+    text = Text(**{**task, "prefixes": 0})
+    require(text.vocab_size <= LARGEST, f"counts need at most {LARGEST} symbols; tokenizer {text.tokenizer!r} has more")
+    (deltas, tables), metrics = tables_of(text), {}
+    for name, order in ORDERS.items():
+        scores = evaluate(CountModel(tables[:order]), text, sequences, seed, "final", detailed=True)
+        metrics[name] = {k: scores[k] for k in ("loss", "loss_by_position", "position", "token_accuracy")}
+        metrics[name]["delta"] = deltas[name]
+    return metrics, {}

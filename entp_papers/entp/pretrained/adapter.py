@@ -2,13 +2,11 @@
 
 ``entp``: full attention within each wanted prefix, read at its last position. An encoder attends so by itself; a
 decoder is given an explicit mask of zeros, which lifts its own. ``decoder``: one pass of the whole sequence; an encoder
-is given a causal mask. Prefixes go in groups of one length (``grouped``, nothing padded) or as one padded batch under a
-mask (``padded``); ``plan`` cuts a step into micro-batches as for the models of this library.
+is given a causal mask. Prefixes go in groups of one length, or one by one (``method`` reference, the definition);
+``plan`` cuts a step into micro-batches as for the models of this library.
 
 Letters: B batch, T tokens, P prefixes of a group, N wanted positions, D width, V symbols of the task.
 """
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +14,6 @@ from torch import Tensor, nn
 from entp_lib.models import entp
 from entp_lib.models.entp import Part
 from entp_lib.validation import one_of, require
-
-METHODS = ("grouped", "padded", "reference")
 
 
 class Adapted(nn.Module):
@@ -31,20 +27,10 @@ class Adapted(nn.Module):
     """
 
     def __init__(
-        self,
-        body: nn.Module,
-        architecture: str,
-        vocab_size: int,
-        *,
-        tokens: Sequence[int] | None = None,
-        output_VD: Tensor | None = None,
-        seed: int = 0,
-        method: str = "grouped",
-        token_budget: int = 1024,
+        self, body: nn.Module, architecture: str, vocab_size: int, *, tokens=None, output_VD=None, seed: int = 0
     ):
         super().__init__()
         one_of("architecture", architecture, ("entp", "decoder"))
-        one_of("method", method, METHODS)
         require(tokens is None or len(tokens) == vocab_size, f"tokens: {vocab_size} symbols need one token each")
         own_VD = body.get_input_embeddings().weight.detach()
         generator = torch.Generator().manual_seed(seed)
@@ -58,29 +44,37 @@ class Adapted(nn.Module):
         self.read_out = nn.Linear(width, vocab_size, bias=False).to(own_VD)
         with torch.no_grad():
             self.read_out.weight.copy_(drawn(0.02) if output_VD is None else output_VD)
-        self.architecture, self.method, self.token_budget = architecture, method, token_budget
-        self.body = body
+        self.architecture, self.body, self.token_budget = architecture, body, 1024
+        self.method = "grouped"  # or "reference"
         body.set_input_embeddings(nn.Embedding(1, width).to(own_VD).requires_grad_(False))
         self.is_causal = not sees_the_future(body, width, lifted=False)
         if architecture == "entp" and self.is_causal:
-            check_can_be_lifted(body, width)
+            try:
+                lifted = sees_the_future(body, width, lifted=True)
+            except (ValueError, RuntimeError, TypeError, IndexError):
+                lifted = False
+            require(
+                lifted,
+                f"architecture = 'entp': the causal mask of a {body.config.model_type!r} cannot be lifted (an explicit "
+                "mask changes nothing, as in recurrent models); use one whose layers attend, such as 'llama' or a BERT",
+            )
 
     def forward(self, inputs_BT: Tensor, wanted: Tensor | Part, prompt_lengths_B: Tensor | None = None) -> Tensor:
         """Logits (N, V) after the wanted positions, in row-major order. Prompt lengths are not looked at."""
-        part = wanted if isinstance(wanted, Part) else Part(wanted)
-        x_BTD = self.read_in(inputs_BT)
+        part, x_BTD = wanted if isinstance(wanted, Part) else Part(wanted), self.read_in(inputs_BT)
         if self.architecture == "decoder":
-            states_ND = self.hidden(x_BTD, None if self.is_causal else causal_mask(x_BTD))[part.wanted_BT]
-        elif self.method == "reference":
-            states_ND = self.loop(x_BTD, part.wanted_BT)
-        elif self.method == "padded":
-            states_ND = self.padded(x_BTD, part.wanted_BT)
-        else:
-            parts = [part] if part.layout is not None else self.plan(part.wanted_BT)
-            states = [self.grouped(x_BTD, p) for p in parts]
-            places = [p.places_P for p in parts]
-            states_ND = torch.cat(states)[torch.cat(places).argsort()] if parts else x_BTD.new_zeros(0, x_BTD.shape[-1])
-        return self.read_out(states_ND)
+            return self.read_out(self.hidden(x_BTD, None if self.is_causal else causal_mask(x_BTD))[part.wanted_BT])
+        if self.method == "reference":
+            ends = part.wanted_BT.nonzero().tolist()
+            return self.read_out(torch.cat([self.at_end(x_BTD[b : b + 1, : t + 1]) for b, t in ends]))
+        parts = [part] if part.layout is not None else self.plan(part.wanted_BT)
+        states = [
+            self.at_end(x_BTD[slice(rows) if chosen is None else chosen, :length])
+            for p in parts
+            for chosen, rows, length in p.layout
+        ]
+        order = torch.cat([p.places_P for p in parts]).argsort()
+        return self.read_out(torch.cat(states)[order])
 
     def plan(self, wanted_BT: Tensor) -> list[Part]:
         """The wanted positions in micro-batches of about ``token_budget`` tokens whose losses add up to the whole."""
@@ -92,35 +86,11 @@ class Adapted(nn.Module):
         """The body's last hidden states (B, T, D); ``mask`` (B, 1, T, T) is added to the scores."""
         return self.body(inputs_embeds=x_BTD, attention_mask=mask, **cacheless(self.body)).last_hidden_state
 
-    def lifted(self, x_PTD: Tensor) -> Tensor | None:
-        """The mask under which every token sees every other: none for an encoder."""
+    def at_end(self, x_PTD: Tensor) -> Tensor:
+        """States (P, D) at the last token of prefixes of one length, in which every token sees every other."""
         batch, tokens, _ = x_PTD.shape
-        return x_PTD.new_zeros(batch, 1, tokens, tokens) if self.is_causal else None
-
-    def grouped(self, x_BTD: Tensor, part: Part) -> Tensor:
-        """States (P, D) at the ends of a part's prefixes, those of one length together."""
-        found = []
-        for chosen, rows, length in part.layout:
-            x_PTD = x_BTD[slice(rows) if chosen is None else chosen, :length]
-            found.append(self.hidden(x_PTD, self.lifted(x_PTD))[:, -1])
-        return torch.cat(found)
-
-    def padded(self, x_BTD: Tensor, wanted_BT: Tensor) -> Tensor:
-        """States (N, D) of all prefixes as one batch of full length under a mask that hides what lies behind."""
-        rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
-        tokens = x_BTD.shape[1]
-        hidden_NT = torch.arange(tokens, device=ends_N.device) > ends_N[:, None]
-        mask_NT = x_BTD.new_zeros(hidden_NT.shape).masked_fill(hidden_NT, torch.finfo(x_BTD.dtype).min)
-        mask = mask_NT[:, None, None].expand(-1, 1, tokens, -1)
-        return self.hidden(x_BTD[rows_N], mask)[torch.arange(len(rows_N)), ends_N]
-
-    def loop(self, x_BTD: Tensor, wanted_BT: Tensor) -> Tensor:
-        """The definition, one prefix at a time: for tests and comparison."""
-        found = []
-        for b, t in wanted_BT.nonzero().tolist():
-            x = x_BTD[b : b + 1, : t + 1]
-            found.append(self.hidden(x, self.lifted(x))[0, -1])
-        return torch.stack(found) if found else x_BTD.new_zeros(0, x_BTD.shape[-1])
+        lifted = x_PTD.new_zeros(batch, 1, tokens, tokens) if self.is_causal else None
+        return self.hidden(x_PTD, lifted)[:, -1]
 
 
 def causal_mask(x_BTD: Tensor) -> Tensor:
@@ -132,7 +102,7 @@ def causal_mask(x_BTD: Tensor) -> Tensor:
 
 def cacheless(body: nn.Module) -> dict[str, bool]:
     """Options that keep a decoder from filling a cache that nothing reads."""
-    return {"use_cache": False} if hasattr(body.config, "use_cache") and "use_cache" in vars(body.config) else {}
+    return {"use_cache": False} if "use_cache" in vars(body.config) else {}
 
 
 @torch.no_grad()
@@ -146,19 +116,6 @@ def sees_the_future(body: nn.Module, width: int, lifted: bool) -> bool:
     options = dict(attention_mask=mask, **cacheless(body))
     x, y = (body(inputs_embeds=z_BTD, **options).last_hidden_state[:, 0] for z_BTD in (x_BTD, y_BTD))
     return not torch.equal(x, y)
-
-
-def check_can_be_lifted(body: nn.Module, width: int) -> None:
-    """ConfigError where the first token does not see the last one though the mask says it may."""
-    try:
-        moved = sees_the_future(body, width, lifted=True)
-    except (ValueError, RuntimeError, TypeError, IndexError):
-        moved = False
-    require(
-        moved,
-        f"architecture = 'entp': the causal mask of a {body.config.model_type!r} cannot be lifted (an explicit mask "
-        "changes nothing, as in recurrent models); use one whose layers attend, such as 'llama', 'gpt2' or a BERT",
-    )
 
 
 def symbol_tokens(tokenizer, symbols: int) -> list[int]:

@@ -3,6 +3,7 @@
 Runs of one seed share their batches, so that arms are compared in pairs.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,8 +12,9 @@ import pandas as pd
 
 from entp_lib.config import StudyConfig, TrainConfig
 from entp_lib.experiments.budgets import compute_ratio
+from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import levels, paired, select
+from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Level, Measurement, name_of
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun, planned_study
@@ -20,7 +22,6 @@ from entp_lib.records.store import Record
 from entp_lib.tasks import Counting
 from entp_lib.validation import require
 from entp_papers.entp.pairless import within
-from entp_papers.entp.pretrained.prompts import KINDS
 from entp_papers.entp.pretrained.weights import BUNDLED, check_readable
 
 NOTEBOOK = "05_pretrained"
@@ -43,110 +44,66 @@ LABELS = {
     "decoder": "decoder, random weights",
     "longer": "decoder, equal token-forwards",
 }
-WITHOUT_FRESH = ("pretrained", "random", "decoder", "longer")
 # Of the prompts, by arm: with Table 5's code or without, and C.1's learning rate with its batch of 16, or the tier's.
 PROMPT_ARMS = {"code": (True, False), "plain": (False, False), "paper_rate": (True, True)}
 PAPER_RATE = 1.4e-4
 
 
-def schedule(steps: int, batch: int, rate: float, evaluations: int, **more: Any) -> TrainConfig:
+def schedule(steps: int, batch: int, rate: float, evaluations: int, scored: int, scored_at_end: int) -> TrainConfig:
     """Linear warm-up over a tenth of the steps, cosine to a tenth of the rate, no weight decay."""
-    common = dict(max_lr=rate, min_lr=rate / 10, warmup_steps=-(-steps // 10), weight_decay=0.0)
-    return TrainConfig(steps=steps, batch_size=batch, eval_every=-(-steps // evaluations), **common, **more)
+    rates = dict(max_lr=rate, min_lr=rate / 10, warmup_steps=-(-steps // 10), weight_decay=0.0)
+    evaluated = dict(eval_every=-(-steps // evaluations), eval_sequences=scored, final_eval_sequences=scored_at_end)
+    return TrainConfig(steps=steps, batch_size=batch, **rates, **evaluated)
 
 
 # By tier. ``layers``: of the body, 0 for all. ``rank``: of LoRA, 0 trains all weights. ``zero_shot``: of the untrained.
+SHORT = TrainConfig(4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=16, final_eval_sequences=32)
+RATES = dict(batch_size=32, max_lr=5e-4, min_lr=5e-5)
+BRIEF = TrainConfig(64, **RATES, warmup_steps=8, eval_every=8, eval_sequences=64, final_eval_sequences=256)
+RATES = dict(batch_size=32, max_lr=3e-4, min_lr=3e-5)
+LONG = TrainConfig(600, **RATES, warmup_steps=60, eval_every=30, eval_sequences=512, final_eval_sequences=2048)
 ENCODER = {
     "smoke": dict(
         body=dict(model="tiny-bert", layers=0, task=dict(length=5, seed_length=2, symbols=6)),
-        train=TrainConfig(4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=16, final_eval_sequences=32),
+        train=SHORT,
         seeds=2,
         arms=tuple(ENCODER_ARMS),
     ),
     "quick": dict(
         body=dict(model="minilm", layers=2, task=dict(length=8, seed_length=3, symbols=8, held_out=0.2)),
-        train=TrainConfig(
-            64,
-            batch_size=32,
-            max_lr=5e-4,
-            min_lr=5e-5,
-            warmup_steps=8,
-            eval_every=8,
-            eval_sequences=64,
-            final_eval_sequences=256,
-        ),
+        train=BRIEF,
         seeds=5,
-        arms=WITHOUT_FRESH,
+        arms=tuple(ENCODER_ARMS)[:-1],
     ),
     "overnight": dict(
         body=dict(model="minilm", layers=0, task=dict(length=10, seed_length=4, symbols=10, held_out=0.2)),
-        train=TrainConfig(
-            600,
-            batch_size=32,
-            max_lr=3e-4,
-            min_lr=3e-5,
-            warmup_steps=60,
-            eval_every=30,
-            eval_sequences=512,
-            final_eval_sequences=2048,
-        ),
+        train=LONG,
         seeds=5,
         arms=tuple(ENCODER_ARMS),
     ),
 }
 TASK = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
 LONGER_TASK = dict(length=8, seed_length=4, symbols=10, held_out=0.2, first_scored=4)
-SMOKE = schedule(2, 2, 1e-3, 1, eval_sequences=8, final_eval_sequences=8)
+TINY = dict(model="tiny-llama", rank=0, task=TASK, seeds=1, train=schedule(2, 2, 1e-3, 1, 8, 8))
+SMOLLM = dict(model="smollm2", rank=RANK, seeds=5)
+BOTH = ("code", "plain")
 PROMPTS = {
-    "smoke": dict(
-        model="tiny-llama",
-        rank=0,
-        task=TASK,
-        train=SMOKE,
-        arms=("code", "plain"),
-        seeds=1,
-        answers=2,
-        zero_shot=4,
-    ),
-    "quick": dict(
-        model="smollm2",
-        rank=RANK,
-        task=TASK,
-        arms=("code", "plain"),
-        seeds=5,
-        answers=12,
-        zero_shot=32,
-        train=schedule(6, 8, 2e-3, 3, eval_sequences=4, final_eval_sequences=24),
-    ),
+    "smoke": dict(**TINY, arms=BOTH, answers=2, zero_shot=4),
+    "quick": dict(**SMOLLM, task=TASK, arms=BOTH, answers=12, zero_shot=32, train=schedule(6, 8, 2e-3, 3, 4, 24)),
     "overnight": dict(
-        model="smollm2",
-        rank=RANK,
+        **SMOLLM,
         task=LONGER_TASK,
         arms=PROMPT_ARMS,
-        seeds=5,
         answers=64,
         zero_shot=512,
-        train=schedule(150, 16, 1e-3, 5, eval_sequences=64, final_eval_sequences=512),
+        train=schedule(150, 16, 1e-3, 5, 64, 512),
     ),
 }
+LONGER = ("entp", "decoder", "longer")
 LIFTED = {
-    "smoke": dict(model="tiny-llama", rank=0, task=TASK, train=SMOKE, seeds=1, arms=("entp", "decoder", "longer")),
-    "quick": dict(
-        model="smollm2",
-        rank=RANK,
-        task=TASK,
-        seeds=5,
-        arms=("entp", "decoder"),
-        train=schedule(20, 8, 2e-3, 5, eval_sequences=32, final_eval_sequences=128),
-    ),
-    "overnight": dict(
-        model="smollm2",
-        rank=RANK,
-        task=LONGER_TASK,
-        seeds=5,
-        arms=("entp", "decoder", "longer"),
-        train=schedule(200, 16, 1e-3, 10, eval_sequences=128, final_eval_sequences=512),
-    ),
+    "smoke": dict(**TINY, arms=LONGER),
+    "quick": dict(**SMOLLM, task=TASK, arms=("entp", "decoder"), train=schedule(20, 8, 2e-3, 5, 32, 128)),
+    "overnight": dict(**SMOLLM, task=LONGER_TASK, arms=LONGER, train=schedule(200, 16, 1e-3, 10, 128, 512)),
 }
 DRY_RUN = dict(
     task=dict(length=63, seed_length=16, symbols=64, first_scored=16), train=100, test=10, model="gpt-4o-2024-08-06"
@@ -173,14 +130,14 @@ def by_arm(t: Mapping[str, Any], task: dict[str, Any]) -> dict[str, dict[str, An
 
 def plan_encoder(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Every arm and seed of a tier, seeds outermost; random arms of one seed share their weights."""
-    runs = []
-    for t in [ENCODER[tier]] if tier in ENCODER else []:
-        trains = by_arm(t, t["body"]["task"])
-        for seed in range(seeds or t["seeds"]):
-            for arm, train in trains.items():
-                how = dict(zip(("start", "architecture", "read_in"), ENCODER_ARMS[arm], strict=True))
-                params = {**t["body"], **how, "train_config": train, "seed": seed}
-                runs.append(run("pretrained_encoder", tier, params, arm=arm))
+    if tier not in ENCODER:
+        return []
+    t, runs = ENCODER[tier], []
+    for seed in range(seeds or t["seeds"]):
+        for arm, train in by_arm(t, t["body"]["task"]).items():
+            how = dict(zip(("start", "architecture", "read_in"), ENCODER_ARMS[arm], strict=True))
+            params = {**t["body"], **how, "train_config": train, "seed": seed}
+            runs.append(run("pretrained_encoder", tier, params, arm=arm))
     return runs
 
 
@@ -188,24 +145,20 @@ def plan_prompts(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Count3 and Count2 with and without code, every seed; and each once before any training."""
     if tier not in PROMPTS:
         return []
-    t, runs = PROMPTS[tier], []
+    t, runs, name = PROMPTS[tier], [], "pretrained_prompts"
     train = t["train"]
-    evaluated = dict(eval_sequences=train.eval_sequences, final_eval_sequences=train.final_eval_sequences)
-    trains = {False: plain(train), True: plain(schedule(train.steps, 16, PAPER_RATE, 5, **evaluated))}
+    paper = schedule(train.steps, 16, PAPER_RATE, 5, train.eval_sequences, train.final_eval_sequences)
     tasks = {name: dict(model=t["model"], task={**t["task"], "order": order}) for name, order in ORDERS.items()}
     for seed in range(seeds or t["seeds"]):
-        for name, common in tasks.items():
-            for arm in t["arms"]:
-                with_code, paper_rate = PROMPT_ARMS[arm]
-                params = {**common, "with_code": with_code, "rank": t["rank"], "train_config": trains[paper_rate]}
-                params |= {"answers": t["answers"], "seed": seed}
-                runs.append(run("pretrained_prompts", tier, params, task=name, arm=arm))
-    for name, common in tasks.items():
-        for arm in ("code", "plain"):
-            params = {**common, "with_code": arm == "code", "sequences": t["zero_shot"], "answers": t["zero_shot"]}
-            params |= {"seed": 0}
-            label = f"{arm}, untrained"
-            runs.append(run("pretrained_prompts", tier, params, "pretrained_zero_shot", task=name, arm=label))
+        for task, arm in itertools.product(tasks, t["arms"]):
+            with_code, paper_rate = PROMPT_ARMS[arm]
+            params = {**tasks[task], "with_code": with_code, "rank": t["rank"], "answers": t["answers"], "seed": seed}
+            params["train_config"] = plain(paper if paper_rate else train)
+            runs.append(run(name, tier, params, task=task, arm=arm))
+    for task, arm in itertools.product(tasks, BOTH):
+        asked = dict(with_code=arm == "code", sequences=t["zero_shot"], answers=t["zero_shot"], seed=0)
+        params = {**tasks[task], **asked}
+        runs.append(run(name, tier, params, "pretrained_zero_shot", task=task, arm=f"{arm}, untrained"))
     return runs
 
 
@@ -217,14 +170,14 @@ def plan_provider(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_lifted(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The bare sequence of Count3 with the model's mask lifted, kept, and kept at equal token-forwards."""
-    runs = []
-    for t in [LIFTED[tier]] if tier in LIFTED else []:
-        trains = by_arm(t, t["task"])
-        for seed in range(seeds or t["seeds"]):
-            for arm, train in trains.items():
-                params = dict(model=t["model"], architecture="entp" if arm == "entp" else "decoder")
-                params |= dict(task={**t["task"], "order": 3}, rank=t["rank"], train_config=train, seed=seed)
-                runs.append(run("pretrained_lifted", tier, params, task="count3", arm=arm))
+    if tier not in LIFTED:
+        return []
+    t, runs = LIFTED[tier], []
+    for seed in range(seeds or t["seeds"]):
+        for arm, train in by_arm(t, t["task"]).items():
+            params = dict(model=t["model"], architecture="entp" if arm == "entp" else "decoder")
+            params |= dict(task={**t["task"], "order": 3}, rank=t["rank"], train_config=train, seed=seed)
+            runs.append(run("pretrained_lifted", tier, params, task="count3", arm=arm))
     return runs
 
 
@@ -252,28 +205,18 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 def examples(records: Sequence[Record], task: str, kind: str, most: int = 5) -> pd.DataFrame:
     """Answers that fine-tuned models wrote, ``right`` or ``wrong``, at most ``most``, from one run after the other."""
-    require(kind in KINDS, f"kind = {kind!r}: must be 'right' or 'wrong'")
     tuned = select(records, study="pretrained_prompts", task=task)
     found = [e | {"seed": r.labels["seed"]} for r in tuned for e in r.metrics["examples"][kind]]
     return pd.DataFrame(found[:most], columns=["seed", "asked", "right", "answered", "verdict"])
 
 
-# Claims and questions about token accuracy: the arms whose difference they are about.
-ENCODER_PAIRS = {"F3-bert": ("pretrained", "random"), "F3-bert-entp": ("random", "decoder")}
-LIFTED_PAIRS = {"F4-lifted": ("entp", "decoder")}
+def near_baseline(records: Sequence[Record], arms: Sequence[str]) -> str:
+    """Why a comparison of token accuracies says nothing: no arm is above what needs no pair, as ``within`` has it."""
+    means = table(select(records, arm=tuple(arms))).groupby("arm")["token_accuracy"].mean()
+    return within(means, "counting", records[0].config.params["task"])
 
 
-def measure_pairs(records: Sequence[Record], pairs: Mapping[str, tuple[str, str]]) -> list[Measurement]:
-    """Token accuracy of one arm less that of another at equal steps, by claim."""
-    found, metric, scores = [], "token_accuracy", table(records)
-    for claim, arms in pairs.items() if records else ():
-        floor = scores[f"baseline_{metric}"].mean()
-        reached = levels(scores, metric, arms, floor=floor, ceiling=1.0, distance=NEAR)
-        used, means = select(records, arm=arms), scores[scores["arm"].isin(arms)].groupby("arm")[metric].mean()
-        barred = within(means, "counting", used[0].config.params["task"])
-        values, names = paired(scores, metric, *arms).tolist(), tuple(map(name_of, used))
-        found.append(Measurement(claim, values, used[0].config.tier, names, levels=reached, excluded_because=barred))
-    return found
+COMPARED = dict(near=NEAR, frame=table, excluded=near_baseline)
 
 
 def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
@@ -293,47 +236,44 @@ def measure_prompts(records: Sequence[Record]) -> list[Measurement]:
     tasks = [found[0].config.params["task"] for found in used.values()]
     beyond = [within([score], "counting", task) for (score, _), task in zip(means, tasks, strict=True)]
     unlearned = "the control is not learned" if control.at_floor else ""
+    alike = "; ".join(beyond) if all(beyond) else ""
     return [
         Measurement("F4-llm", fails, tier, names, excluded_because=unlearned),
-        Measurement(
-            "C1-llm", gap, tier, names, levels=reached, excluded_because="; ".join(beyond) if all(beyond) else ""
-        ),
+        Measurement("C1-llm", gap, tier, names, levels=reached, excluded_because=alike),
     ]
 
 
-COMMON = dict(version=1, notebook=NOTEBOOK, jobs=1)  # jobs: weights are read once per process
-PRETRAINED_ENCODER = Experiment(
-    name="pretrained_encoder",
-    title="A pretrained BERT trained with ENTP on Count3",
-    plan=plan_encoder,
-    measure=lambda records: measure_pairs(records, ENCODER_PAIRS),
+def experiment(name: str, title: str, plan, measure, **options: Any) -> Experiment:
+    """One of this notebook, a run at a time, so that weights are read once per process."""
+    return Experiment(name, 1, title, NOTEBOOK, plan, measure, jobs=1, **options)
+
+
+PRETRAINED_ENCODER = experiment(
+    "pretrained_encoder",
+    "A pretrained BERT trained with ENTP on Count3",
+    plan_encoder,
+    Comparisons(
+        (
+            Paired("F3-bert", "token_accuracy", "pretrained", "random"),
+            Paired("F3-bert-entp", "token_accuracy", "random", "decoder"),
+        ),
+        **COMPARED,
+    ),
     check_prerequisites=check_readable,
-    **COMMON,
 )
-PRETRAINED_PROMPTS = Experiment(
-    name="pretrained_prompts",
-    title="LoRA on Table 5's prompts: Count3 and its control",
-    plan=plan_prompts,
-    measure=measure_prompts,
-    check_prerequisites=check_readable,
-    show_only=True,
-    **COMMON,
+STORED = dict(check_prerequisites=check_readable, show_only=True)
+PRETRAINED_PROMPTS = experiment(
+    "pretrained_prompts", "LoRA on Table 5's prompts: Count3 and its control", plan_prompts, measure_prompts, **STORED
 )
-PRETRAINED_PROVIDER = Experiment(
-    name="pretrained_provider",
-    title="A provider's fine-tuning, tried on the loopback",
-    plan=plan_provider,
-    measure=no_claims,
-    **COMMON,
+PRETRAINED_LIFTED = experiment(
+    "pretrained_lifted",
+    "A causal language model with its mask lifted",
+    plan_lifted,
+    Comparisons((Paired("F4-lifted", "token_accuracy", "entp", "decoder"),), **COMPARED),
+    **STORED,
 )
-PRETRAINED_LIFTED = Experiment(
-    name="pretrained_lifted",
-    title="A causal language model with its mask lifted",
-    plan=plan_lifted,
-    measure=lambda records: measure_pairs(records, LIFTED_PAIRS),
-    check_prerequisites=check_readable,
-    show_only=True,
-    **COMMON,
+PRETRAINED_PROVIDER = experiment(
+    "pretrained_provider", "A provider's fine-tuning, tried on the loopback", plan_provider, no_claims
 )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig
+from entp_lib.experiments.studies import Study
 from entp_lib.records.resuming import CURRENT, trained
 from entp_lib.tasks import Counting, generator_for, seed_from
 from entp_lib.training.evaluation import constant_baseline, evaluate
@@ -17,49 +18,36 @@ from entp_papers.entp.pretrained import weights
 from entp_papers.entp.pretrained.adapter import Adapted, symbol_tokens
 from entp_papers.entp.pretrained.prompts import Prompted, PromptTask
 
-STARTS = ("pretrained", "random")
-READ_INS = ("tokens", "fresh")
-
-Found = tuple[dict[str, Any], dict[str, list]]
-
 
 def encoder_study(
-    model: str,
-    start: str,
-    architecture: str,
-    read_in: str,
-    layers: int,
-    task: dict[str, Any],
-    train_config: dict[str, Any],
-    seed: int,
-    token_budget: int = 1024,
-) -> Found:
+    model: str, start: str, architecture: str, read_in: str, layers: int, task: dict, train_config: dict, seed: int
+) -> Study:
     """Train a body of ``model`` on a counting task: (metrics, curves) as a training run's record has them.
 
     ``start``: its trained weights, or random ones of the same architecture drawn from ``seed``. ``read_in``: symbols
     as the model's own tokens, or by fresh embeddings. ``layers``: how many of its first layers are used, 0 for all.
     Raises ConfigError for anything that cannot be.
     """
-    one_of("start", start, STARTS)
-    one_of("read_in", read_in, READ_INS)
+    one_of("start", start, ("pretrained", "random"))
+    one_of("read_in", read_in, ("tokens", "fresh"))
     shape = weights.read("AutoConfig", model)
     depth = shape.num_hidden_layers
     require(0 <= layers <= depth, f"layers = {layers}: {model!r} has {depth}; 0 means all of them")
     counting = from_dict(Counting, task)
     sizes = counting.vocab_size, counting.length
-    config = run_config("pretrained_encoder", shape, architecture, task, train_config, *sizes, seed, layers)
+    config = run_config("pretrained_encoder", shape, architecture, task, train_config, sizes, seed, layers)
     body = weights.encoder(model, None if start == "pretrained" else seed_from("body", seed))
     if layers:
         keep_layers(body, layers)
     tokens = symbol_tokens(weights.read("AutoTokenizer", model), sizes[0]) if read_in == "tokens" else None
-    own = dict(tokens=tokens, seed=seed_from("read_in", seed), token_budget=token_budget)
-    outcome = trained(config, model=Adapted(body, architecture, sizes[0], **own))
+    adapted = Adapted(body, architecture, sizes[0], tokens=tokens, seed=seed_from("read_in", seed))
+    outcome = trained(config, model=adapted)
     return outcome.metrics | spent(outcome), outcome.state.curves
 
 
 def lora_study(
     model: str, task: dict[str, Any], with_code: bool, rank: int, train_config: dict[str, Any], answers: int, seed: int
-) -> Found:
+) -> Study:
     """Fine-tune ``model`` on Table 5's prompts and let it answer: (metrics, curves).
 
     ``rank``: of LoRA on every linear map but the read-out, with alpha twice the rank; 0 trains all weights, for models
@@ -69,7 +57,7 @@ def lora_study(
     language_model, tokenizer = weights.language_model(model)
     prompts = prompt_task(language_model, tokenizer, task, with_code, answers)
     sizes, name = (prompts.vocab_size, prompts.length), "pretrained_lora"
-    config = run_config(name, language_model.config, "decoder", task, train_config, *sizes, seed)
+    config = run_config(name, language_model.config, "decoder", task, train_config, sizes, seed)
     with tunable(language_model, model, rank, seed) as tuned:
         outcome = trained(config, task=prompts, model=Prompted(tuned))
         checkpoint = CURRENT.get()
@@ -81,7 +69,7 @@ def lora_study(
 
 def zero_shot_study(
     model: str, task: dict[str, Any], with_code: bool, sequences: int, answers: int, seed: int
-) -> Found:
+) -> Study:
     """Ask ``model`` Table 5's prompts before any training: (metrics, {})."""
     language_model, tokenizer = weights.language_model(model)
     prompts = prompt_task(language_model, tokenizer, task, with_code, answers)
@@ -92,14 +80,8 @@ def zero_shot_study(
 
 
 def lifted_study(
-    model: str,
-    architecture: str,
-    task: dict[str, Any],
-    rank: int,
-    train_config: dict[str, Any],
-    seed: int,
-    token_budget: int = 1024,
-) -> Found:
+    model: str, architecture: str, task: dict[str, Any], rank: int, train_config: dict[str, Any], seed: int
+) -> Study:
     """Fine-tune ``model`` on the bare sequence, its mask kept (``decoder``) or lifted (``entp``): (metrics, curves).
 
     There is no prompt: symbols are the model's own tokens of the digits, read in and out by copies of their rows, which
@@ -108,15 +90,15 @@ def lifted_study(
     language_model, tokenizer = weights.language_model(model)
     counting = from_dict(Counting, task)
     sizes, name = (counting.vocab_size, counting.length), "pretrained_lora"
-    config = run_config(name, language_model.config, architecture, task, train_config, *sizes, seed)
+    config = run_config(name, language_model.config, architecture, task, train_config, sizes, seed)
     tokens = symbol_tokens(tokenizer, counting.vocab_size)
     output_VD = language_model.get_output_embeddings().weight.detach()[tokens]
     body = language_model.get_decoder()
     embeddings = body.get_input_embeddings()
     with tunable(language_model, model, rank, seed):
         try:
-            own = dict(tokens=tokens, output_VD=output_VD, token_budget=token_budget)
-            outcome = trained(config, model=Adapted(body, architecture, counting.vocab_size, **own))
+            adapted = Adapted(body, architecture, counting.vocab_size, tokens=tokens, output_VD=output_VD)
+            outcome = trained(config, model=adapted)
         finally:
             body.set_input_embeddings(embeddings)
     return finished(outcome, counting, config), outcome.state.curves
@@ -129,19 +111,11 @@ def prompt_task(language_model, tokenizer, task: dict[str, Any], with_code: bool
 
 
 def run_config(
-    name: str,
-    shape,
-    architecture: str,
-    task: dict[str, Any],
-    train_config: dict[str, Any],
-    vocab_size: int,
-    length: int,
-    seed: int,
-    layers: int = 0,
+    name: str, shape, architecture: str, task: dict, train_config: dict, sizes: tuple, seed: int, layers: int = 0
 ) -> RunConfig:
     """The run as the training loop reads it; ``shape``, a configuration of transformers, stands for a model's."""
-    sizes = layers or shape.num_hidden_layers, shape.num_attention_heads, shape.hidden_size
-    model = ModelConfig(architecture, *sizes, vocab_size, length)
+    own = layers or shape.num_hidden_layers, shape.num_attention_heads, shape.hidden_size
+    model = ModelConfig(architecture, *own, *sizes)
     return RunConfig(name, "quick", "counting", task, model, from_dict(TrainConfig, train_config), seed, seed)
 
 

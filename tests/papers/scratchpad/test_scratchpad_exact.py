@@ -1,25 +1,25 @@
 """Two ways of training give a decoder one loss and one gradient, ways of writing one text; and what may be kept."""
 
+import itertools
+
 import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mistakes import named
 
-from entp_papers.scratchpad import relative
 from entp_papers.scratchpad.exact import (
     KINDS,
-    as_printed,
+    PAD,
     changes,
     differences,
     drawn,
-    printed_chunks,
+    loss_and_gradients,
     random_example,
     random_model,
     writing_study,
 )
-from entp_papers.scratchpad.format import INGREDIENTS, Example
+from entp_papers.scratchpad.format import INGREDIENTS, Example, batch_of, chunks, plain_row
 from entp_papers.scratchpad.generation import EXACT_WAYS
 
 SCHEMES = ("learned", "rotary", "alibi", "none")
@@ -56,13 +56,15 @@ def test_entp_sees_states_from_the_question_in_chunks_and_not_in_duplicates():
 
 
 def test_chunks_as_printed_are_another_training():
-    """A # behind the question moves and changes what every later state reads; the first state's # is never learned."""
-    rows = printed_chunks(Example((4, 5), ((6,), (7, 8), (3,))))
-    assert [row.tokens for row in rows] == [(4, 5, 0, 6), (4, 5, 0, 1, 6, 1, 7, 8, 1), (4, 5, 0, 1, 7, 8, 1, 3, 2)]
-    assert [sum(row.counted) for row in rows] == [1, 3, 2]
-    meant, printed = as_printed("learned", texts=3, states=3)
-    assert meant["tokens_with_a_loss"] == meant["of"] and meant["loss"] < 1e-10
-    assert printed["tokens_with_a_loss"] == printed["of"] - 3 and printed["loss"] > 1e-3
+    """Qs[1] and Q#s[i]#s[i+1]#: a # behind the question moves what states read; the first state's is never learned."""
+    (example,) = texts(0, (3,))
+    memory, segments = PAD.memory(example.question), PAD.segments(example)
+    printed = [plain_row(memory, segments[0][:-1])]
+    printed += [plain_row((*memory, PAD.delimiter, *a), b) for a, b in itertools.pairwise(segments)]
+    model, meant = random_model("decoder", "learned", 0), chunks(PAD, example)
+    losses = [loss_and_gradients(model, batch_of(rows, PAD.end))[0] for rows in (printed, meant)]
+    counted = [sum(sum(row.counted) for row in rows) for rows in (printed, meant)]
+    assert counted[0] == counted[1] - 1 and abs(losses[0] - losses[1]) > 1e-3
 
 
 def test_every_exact_way_draws_the_same_text():
@@ -96,10 +98,3 @@ def test_layers_that_keep_their_keys_and_values(kind, scheme, kept, present):
     rows = changes(random_model(architecture, scheme, 1, n_layers=3), example, inductive)
     found = {(row["event"], row["part"]): row["layers_kept"] for row in rows}
     assert found.pop(("state", "present")) == present and set(found.values()) == {kept}
-
-
-test_mistakes_are_named = named(
-    (lambda: changes(random_model("decoder", "learned", 0), Example((3,), ((3,), (4,), (5,))), True), "3 states"),
-    (lambda: relative.receptive_field(relative.window_mask(3, 1), 0), "layers = 0"),
-    (lambda: relative.relative_study(1, 3, 2), "most_tokens = 1"),
-)

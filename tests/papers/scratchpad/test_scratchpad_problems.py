@@ -16,8 +16,6 @@ from entp_papers.scratchpad.problems import PROBLEMS, ShiftAddition, SpacedAddit
 from entp_papers.scratchpad.training import (
     ScratchpadConfig,
     compare_ways,
-    context_for,
-    draw,
     state_errors,
     text_scores,
     train_on,
@@ -39,7 +37,6 @@ CYCLES = [s for a, b in ("13", "24", "31", "42") for s in (f"v{a}", ">", f"v{b}"
     ("problem", "question", "first", "text"),
     [
         (SpacedParity(slots=8), "__1_01__=", (), "[02]1,1#[04]0,1#[05]1,0#[08]_,0"),
-        (SpacedParity(slots=100), "_" * 99 + "1=", (), "[099]1,1#[100]_,1"),
         (SpacedAddition(most_digits=2), "_7+_5=$xyz", (), "[01]7[04]5c1r2$xy#[-1]_[02]_c0r12$x"),
         (SpacedAddition(most_digits=2), "19+81=$xyz", (), "[01]9[04]1c1r0$xy#[00]1[03]8c1r00$x#[-1]_[02]_c0r100$"),
         (ShiftAddition(most_digits=2), "", ("a$7+c$5=$xy|0",), "a$7+c$5=$xy|0#7a$+5c$=2$x|1#12$x"),
@@ -61,9 +58,9 @@ def test_the_last_state_has_the_answer_and_states_follow_from_the_one_before(nam
     question = problem.decode(example.question)
     for before, after in itertools.pairwise(example.states):
         assert problem.encode(problem.next_state(question, problem.decode(before))) == after
-    row = duplicate_states(problem.pad(), example)
+    row = duplicate_states(problem.pad, example)
     assert sum(row.counted) == sum(map(len, example.states[example.given :])) + len(example.states) - example.given
-    assert len(chunks(problem.pad(), example)) == len(example.states) - example.given
+    assert len(chunks(problem.pad, example)) == len(example.states) - example.given
 
 
 @settings(max_examples=60)
@@ -100,7 +97,7 @@ def test_without_states_the_answer_is_all_there_is_to_write(name):
     problem = SMALL[name]
     example, same, other = (problem.example(3, np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert example == same != other
-    (row,) = chunks(problem.pad(), problem.without_states(example))
+    (row,) = chunks(problem.pad, problem.without_states(example))
     assert row.tokens[-len(example.answer) - 1 :] == (*example.answer, 2)
     assert problem.is_right(example, [example.states[-1]]) and not problem.is_right(example, [(3,)])
 
@@ -139,51 +136,35 @@ TINY = dict(
 STEPS = dict(steps=3, batch_size=4, warmup_steps=1, eval_every=1)
 
 
-@pytest.mark.parametrize("scratchpad, architecture", [("inductive", "decoder"), ("ordinary", "entp"), ("none", "entp")])
-def test_every_arm_runs(scratchpad, architecture):
-    setting = dict(TINY, scratchpad=scratchpad, architecture=architecture)
+def test_a_study_gives_the_same_twice():
+    setting = dict(TINY, scratchpad="inductive", architecture="decoder")
     metrics, curves = training_study(setting, STEPS, 3, 2, 0)
     assert training_study(setting, STEPS, 3, 2, 0) == (metrics, curves)
-    assert curves["size"] == [2, 3] and len(curves["train_loss"]) == 3
+    assert curves["size"] == [2, 3] and len(curves["train_loss"]) == 3 and len(curves["error_by_state"]) == 4
     assert all(0 <= x <= 1 for name in ("answers_right", "texts_right", "state_error") for x in curves[name])
-    assert len(curves["error_by_state"]) == (1 if scratchpad == "none" else 4)
-    if "ways" in metrics:
-        assert metrics["ways"]["largest_difference"] < 1e-9 and metrics["ways"]["differing_texts"] == 0
-    assert ("ways" in metrics) == ((scratchpad, architecture) == ("inductive", "decoder"))
-
-
-def test_both_ways_of_cutting_train_the_same_model():
-    losses = []
-    for rows in ("duplicated", "chunks"):
-        setting = ScratchpadConfig(**TINY, scratchpad="inductive", architecture="decoder", positions="alibi", rows=rows)
-        losses.append(train_on(setting, TrainConfig(**STEPS), 0, 0)[1])
-    assert losses[0] == pytest.approx(losses[1], abs=1e-4) and losses[0][0] != losses[0][-1]
+    assert metrics["ways"]["largest_difference"] < 1e-9 and metrics["ways"]["differing_texts"] == 0
 
 
 def test_whole_texts_of_trained_sizes_fit_the_context():
     """Reading with a mask takes the whole text, which is longer than any chunk that the model was trained on."""
     setting = ScratchpadConfig("shift_addition", dict(most_digits=4), "inductive", "decoder", (1, 4), (4,), 2, 2, 16)
-    task = setting.build_problem()
-    examples = draw(task, 3, [4], "compare", 0)
-    assert max(len(task.pad().text(e)) for e in examples) > max(
-        len(r.tokens) for e in examples for r in chunks(task.pad(), e)
-    )
-    model = build_model(ModelConfig("decoder", 2, 2, 16, len(task.vocabulary), context_for(setting, task)), 0).eval()
-    assert compare_ways(model, task, examples)["largest_difference"] < 1e-9
+    pad, examples = setting.task.pad, setting.draw(3, [4], "compare", 0)
+    assert max(len(pad.text(e)) for e in examples) > max(len(r.tokens) for e in examples for r in chunks(pad, e))
+    model = build_model(ModelConfig("decoder", 2, 2, 16, len(setting.task.vocabulary), setting.context()), 0).eval()
+    assert compare_ways(model, pad, examples)["largest_difference"] < 1e-9
 
 
 def test_a_state_is_learned_and_scored():
     """One bit in one slot, copied to two states."""
     setting = ScratchpadConfig("parity", dict(slots=1), "inductive", "decoder", (1,), (1,), 2, 2, 32)
     schedule = TrainConfig(steps=100, batch_size=24, max_lr=1e-2, min_lr=1e-3, warmup_steps=10, weight_decay=0.0)
-    model, losses = train_on(setting, schedule, 0, 0)
-    problem = setting.build_problem()
-    examples = draw(problem, 20, [1], "test", 1)
+    model, losses = train_on(setting, schedule, 0)
+    examples = setting.draw(20, [1], "test", 1)
     assert losses[-1] < 0.1 * losses[0]
-    assert text_scores(model, setting, problem, examples) == {"answers_right": 1.0, "texts_right": 1.0}
-    assert state_errors(model, setting, problem, examples) == [0.0, 0.0]
+    assert text_scores(model, setting, examples) == {"answers_right": 1.0, "texts_right": 1.0}
+    assert state_errors(model, setting, examples) == [0.0, 0.0]
     broken = [Example(e.question, tuple(reversed(e.states)), e.answer) for e in examples]
-    assert np.mean(state_errors(model, setting, problem, broken)) > 0.3
+    assert np.mean(state_errors(model, setting, broken)) > 0.3
 
 
 @pytest.mark.parametrize(
@@ -191,7 +172,6 @@ def test_a_state_is_learned_and_scored():
     [
         (dict(problem="sorting"), "problem = 'sorting'"),
         (dict(architecture="prefix_decoder"), "architecture = 'prefix_decoder'"),
-        (dict(architecture="entp", rows="duplicated"), "rows = 'duplicated'"),
         (dict(test_sizes=(4, 2)), "test_sizes = .4, 2."),
         (dict(problem_params=dict(slot=4)), "parity.'slot'"),
         (dict(test_sizes=(5,)), "5 bits"),

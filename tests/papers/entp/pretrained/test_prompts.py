@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import pytest
 import torch
@@ -17,13 +18,11 @@ from entp_papers.entp.pretrained.prompts import (
     as_list,
     examples,
     judged,
-    question,
     read_answer,
     shared_tokens,
     tally,
     write,
 )
-from entp_papers.entp.pretrained.provider import FakeProvider, ProviderError, fine_tune
 
 pytest.importorskip("transformers")
 
@@ -31,26 +30,8 @@ pytest.importorskip("transformers")
 SEED = [52, 14, 22, 48, 28, 37, 3, 28, 14, 1, 12, 20, 38, 48, 51, 41]
 MORE = [0, 13, 14, 17, 12, 20, 17, 2, 10, 0, 6, 25, 26, 1, 28, 29, 22, 20, 19, 3, 22, 8, 4, 21]
 MORE += [24, 4, 39, 41, 36, 38, 40, 44, 16, 34, 7, 0, 5, 10, 1, 46, 5, 51, 8, 1, 32, 15, 44, 54]
-PRINTED = [
-    "def f(x: list[int]) -> int:",
-    "for i in range(n):",
-    "for j in range(n):",
-    "if (x[i] + x[j] + x[-1]) % n == 0:",
-    "return count % n",
-    f"x = {SEED}",
-    "for _ in range(48):",
-    "x.append(f(x))",
-    "What is the output of this code ?",
-    "Output:",
-]
 SMALL = dict(length=5, seed_length=3, symbols=10, held_out=0.2, first_scored=3)
 SCHEDULE = dict(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_sequences=8, final_eval_sequences=8)
-
-
-def test_the_prompt_has_every_printed_line_in_its_order():
-    lines = [line.strip() for line in question(SEED, 48, 3, True).splitlines()]
-    assert [line for line in lines if line in PRINTED] == PRINTED
-    assert set(lines) - set(PRINTED) == {"n = len(x)", "count = 0", "count += 1"}  # what our text of the paper lacks
 
 
 @pytest.mark.parametrize("order, function", [(3, count3), (2, count2)])
@@ -137,101 +118,80 @@ def test_a_model_can_learn_the_prompts_and_is_as_before_afterwards():
     assert all(torch.equal(v, before[k]) for k, v in language_model.state_dict().items())
 
 
-# Request files in a provider's format, their price, and fine-tuning rehearsed against a fake.
+# Request files in a provider's format, their price, and fine-tuning with the official client, replies in turn.
 
 
 TASK = Counting(length=15, seed_length=8, symbols=16)
 MODEL = "gpt-4o-2024-08-06"
-SECRET = "sk-a-key-that-must-not-be-seen"
 
 
 @pytest.fixture
 def files(tmp_path):
-    return provider.write_files(tmp_path, TASK, 12, 3)
-
-
-def lines(path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return provider.write_files(tmp_path, TASK, 12, 10)
 
 
 def test_files_hold_the_task_and_share_no_sequence(files, tmp_path):
-    train, test = map(lines, files)
-    assert (len(train), len(test)) == (12, 3)
-    assert not {json.dumps(e) for e in train} & {json.dumps(e) for e in test}
-    for example in train + test:
-        x = read_answer(example["messages"][-1]["content"], 16)
+    train, test = provider.read_files(files)
+    assert (len(train), len(test), len({*train, *test})) == (12, 10, 22)
+    for asked, answer in train + test:
+        x = read_answer(answer, 16)
         assert all(count3(x[:n]) == x[n] for n in range(8, 16))
-        assert f"x = {x[:8]}\nfor _ in range(8):" in example["messages"][0]["content"]
-    assert provider.write_files(tmp_path / "again", TASK, 12, 3)[0].read_bytes() == files[0].read_bytes()
+        assert f"x = {x[:8]}\nfor _ in range(8):" in asked
+    assert provider.write_files(tmp_path / "again", TASK, 12, 10)[0].read_bytes() == files[0].read_bytes()
 
 
-USER, ANSWER = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
-REFUSED = {
-    "not JSON": "{",
-    "'messages'": {"messages": [USER]},
-    "'role'": {"messages": [USER, ANSWER | {"role": "robot"}]},
-    "last message": {"messages": [USER, ANSWER | {"role": "user"}]},
-    "'content'": {"messages": [USER, ANSWER | {"content": " "}]},
-    "alone": {"messages": [USER, ANSWER | {"weight": 1}]},
-    "same example as line 1": {"messages": [USER, ANSWER]},
-}
-
-
-@pytest.mark.parametrize("named", REFUSED)
-def test_a_line_that_a_provider_would_refuse_is_named(tmp_path, named):
-    path, line = tmp_path / "x.jsonl", REFUSED[named]
-    good = json.dumps({"messages": [USER, ANSWER]})
-    path.write_text(f"{good}\n{line if isinstance(line, str) else json.dumps(line)}\n")
-    with pytest.raises(ConfigError, match=f"line 2: .*{named}"):
-        provider.read_examples(path, fewest=1)
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("{", "line 13: not JSON"),
+        (json.dumps({"messages": [{"role": "user", "content": "a"}]}), "line 13: 'messages'"),
+        (json.dumps({"messages": [{"role": "user", "content": 5}] * 2}), "line 13: 'messages'"),
+        (None, "1 examples are in train.jsonl and in test.jsonl"),
+    ],
+)
+def test_what_a_provider_would_refuse_is_named(files, line, named):
+    own = line or files[1].read_text().partition("\n")[0]
+    files[0].write_text(files[0].read_text() + own)
+    with pytest.raises(ConfigError, match=named):
+        provider.estimate(files, MODEL)
 
 
 def test_the_price_is_tokens_times_the_table(files, monkeypatch):
-    monkeypatch.setattr(provider, "count_tokens", lambda text: len(text) + 4)
-    found = provider.estimate(*files, MODEL, epochs=2)
-    train, test = map(lines, files)
-    characters = sum(len(m["content"]) + 4 for e in train for m in e["messages"])
+    monkeypatch.setattr(provider, "PIECES", re.compile(r"(?s)."))  # a token a character
+    found, (train, test) = provider.estimate(files, MODEL), provider.read_files(files)
+    characters = sum(len(text) + 4 for pair in train for text in pair)
     assert found["training_tokens"] == characters and found["examples"] == 12
-    assert found["training_dollars"] == pytest.approx(characters * 2 * 25 / 1e6)
-    asked, answered = (sum(len(e["messages"][i]["content"]) + 4 for e in test) for i in (0, -1))
+    assert found["training_dollars"] == pytest.approx(characters * 3 * 25 / 1e6)
+    asked, answered = (sum(len(pair[i]) + 4 for pair in test) for i in (0, 1))
     assert found["test_dollars"] == pytest.approx((asked * 3.75 + answered * 15) / 1e6)
+    with pytest.raises(ConfigError, match="gpt-9"):
+        provider.estimate(files, "gpt-9")
 
 
-def test_files_that_cannot_be_priced_are_named(files, tmp_path):
-    for named, arguments in {
-        "gpt-9": (*files, "gpt-9"),
-        "12 examples are in train.jsonl": (files[0], files[0], MODEL),
-        "9 examples": (*provider.write_files(tmp_path / "few", TASK, 9, 3), MODEL),
-    }.items():
-        with pytest.raises(ConfigError, match=named):
-            provider.estimate(*arguments)
+def job(number, status):
+    return 200, {"id": f"job-{number}", "status": status, "error": {"message": "why"}, "fine_tuned_model": "it"}
 
 
 @pytest.fixture
 def tune(files, tmp_path):
-    """A function that fine-tunes at a fake in one folder; the lines that it said."""
+    """A function that fine-tunes in one folder with a client; and the replies of a provider who answers all right."""
     pytest.importorskip("openai", reason="the provider's client comes with the extra 'pretrained'")
-    said: list[str] = []
 
-    def run(fake: FakeProvider):
-        options = dict(client=fake.client(SECRET), wait=0.0, say=said.append)
-        return fine_tune(tmp_path / "run", *files, MODEL, **options)
+    def run(client):
+        return provider.fine_tune(tmp_path / "run", files, MODEL, 8, client, 0.0, lambda line: None)
 
-    run.said, run.test, run.state = said, files[1], tmp_path / "run" / "state.json"
+    run.state = tmp_path / "run" / "state.json"
+    run.sent = [(200, {"object": "list", "data": []}), (200, {"id": "file-1"})]
+    texts = [{"message": {"role": "assistant", "content": answer}} for _, answer in provider.read_files(files)[1]]
+    run.answers = [(200, {"choices": [text]}) for text in texts]
     return run
 
 
-def test_a_fine_tuning_from_the_file_to_the_answers(tune):
-    fake = FakeProvider(tune.test, busy=2)
-    assert tune(fake) == {"answers": 3, "exact_match": 1.0, "invalid": 0.0, "numbers_right": 1.0}
-    hyperparameters = {"batch_size": 4, "learning_rate_multiplier": 10, "n_epochs": 3}
-    assert fake.jobs["ftjob-1"]["method"]["supervised"]["hyperparameters"] == hyperparameters
-    assert len(fake.jobs) == len(fake.files) == 1 and "the job is succeeded" in tune.said
-
-
 def test_a_killed_run_goes_on_and_pays_nothing_twice(tune, monkeypatch):
-    fake, write = FakeProvider(tune.test), provider.write_atomically
-    for stored in ("file", "job", "tuned", '"0"'):  # killed right after each of these was written down
+    """One that is killed right after each step was written down, with a provider who is busy first."""
+    replies = [(429, {"error": {"message": "busy"}}), *tune.sent, job(1, "queued"), job(1, "succeeded"), *tune.answers]
+    (client, requests), write = provider.scripted(replies), provider.write_atomically
+    for stored in ('"file"', '"job"', '"tuned"', '"0"'):
 
         def killed(path, data, stored=stored):
             write(path, data)
@@ -240,40 +200,30 @@ def test_a_killed_run_goes_on_and_pays_nothing_twice(tune, monkeypatch):
 
         monkeypatch.setattr(provider, "write_atomically", killed)
         with pytest.raises(KeyboardInterrupt):
-            tune(fake)
+            tune(client)
     monkeypatch.setattr(provider, "write_atomically", write)
-    assert tune(fake)["exact_match"] == 1.0
-    posts = [r for r in fake.requests if r.startswith("POST")]
-    assert posts == ["POST /files", "POST /fine_tuning/jobs", *["POST /chat/completions"] * 3]
-    tune.state.unlink()
-    tune(fake)  # the file is there already
-    assert len(fake.files) == 1
+    assert tune(client) == {"answers": 10, "exact_match": 1.0, "invalid": 0.0, "numbers_right": 1.0}
+    posts = [r for r in requests if r.startswith("POST")]
+    assert posts == ["POST /files", "POST /fine_tuning/jobs", *["POST /chat/completions"] * 10]
 
 
 def test_a_job_that_fails_says_why_and_the_next_run_starts_another(tune):
-    fake = FakeProvider(tune.test, failure=f"too few examples for {SECRET}")
-    with pytest.raises(ProviderError, match=r"ftjob-1 failed.*too few examples for \[key\]"):
-        tune(fake)
-    fake.failure = ""
-    assert tune(fake)["exact_match"] == 1.0
-    assert list(fake.jobs) == ["ftjob-1", "ftjob-2"] and len(fake.files) == 1
+    client, _ = provider.scripted([*tune.sent, job(1, "queued"), job(1, "failed"), (401, {"error": {"message": KEY}})])
+    with pytest.raises(ConfigError, match="job-1 failed: the provider says why"):
+        tune(client)
+    with pytest.raises(ConfigError, match=r"401.*\[key\]"):  # which a provider may repeat
+        tune(client)
+    client, requests = provider.scripted([job(2, "queued"), job(2, "succeeded"), *tune.answers])
+    assert tune(client)["exact_match"] == 1.0 and "POST /files" not in requests
 
 
-def test_a_provider_that_repeats_the_key_shows_it_nowhere(tune):
-    fake = FakeProvider(tune.test)
-    fake.answers = dict.fromkeys(fake.answers, f"[1, 2] by {SECRET}")
-    shown = [tune(fake), tune.said, tune.state.read_text()]
-    fake.answer = lambda *_: (401, {"error": {"message": f"Incorrect API key provided: {SECRET}"}})
-    tune.state.unlink()
-    with pytest.raises(ProviderError, match=r"401.*Incorrect API key provided: \[key\]") as caught:
-        tune(fake)
-    assert SECRET not in f"{shown} {caught.value}" and "\n" not in str(caught.value)
+KEY = "no-key-of-anyone"
 
 
 @pytest.mark.parametrize("text", ["", "null", "[" * 100_000, '{"answers": {}}'])
 def test_a_state_that_is_damaged_or_of_another_run_is_named(tune, text):
     tune.state.parent.mkdir()
     tune.state.write_text(text)
-    with pytest.raises(ConfigError, match="state.json is") as raised:
-        tune(FakeProvider(tune.test))
+    with pytest.raises(ConfigError, match=r"state\.json is damaged or of another run") as raised:
+        tune(None)
     assert "\n" not in str(raised.value)

@@ -1,0 +1,241 @@
+"""The primer's parts, rightly built: post-norm layers (§2.1, §3.1), masked batches (§2.2.1), three losses (§2.2, §3.2).
+
+The library's own models are pre-norm, as GPT-2 is. These are the printed ones, x = LN(x + sublayer(x)), which BERT has
+too; what is missing in print is here: an order of axes that mixes tokens, masks that fit, positions, embeddings. The
+printed arithmetic of masked batches is right; what it lacks is special tokens that are never selected nor drawn, a mask
+of padding, and an answer where nothing was selected. Each loss is the mean of -log p over the labels that count, in
+nats; a mean over nothing is no number, and the printed loss would be NaN.
+
+Letters: B batch, T tokens, S = T - 1 next tokens, D width, F hidden width, V vocabulary.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from entp_lib.config import ModelConfig
+from entp_lib.models import Transformer
+from entp_lib.models.entp import Part
+from entp_lib.models.relations import Relations, relations_of
+from entp_lib.models.transformer import Attention, causal_pass
+from entp_lib.validation import require
+
+IGNORED = -100  # of labels: no loss here
+
+# --- Layers ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A stack of post-norm layers. ``input_norm``: a LayerNorm behind the embeddings, as BERT has it.
+
+    ``max_length``: rows of the table of learned positions; 0 for a stack that has no positions, as printed.
+    """
+
+    n_layers: int
+    n_heads: int
+    width: int
+    hidden: int
+    vocab_size: int
+    max_length: int
+    causal: bool = False
+    activation: str = "relu"
+    norm_eps: float = 1e-5
+    input_norm: bool = False
+
+
+def attention_mask(length: int, causal: bool, visible_BT: Tensor | None) -> Tensor | None:
+    """Who sees whom, boolean (B or 1, 1, T, T), True where attention is allowed; None where all see all.
+
+    ``visible_BT``: False for padding, which nobody sees. ValueError where a token would see nothing: a softmax over
+    nothing has no value, and a large negative number in place of minus infinity would give all hidden tokens the same
+    weight.
+    """
+    mask = None if visible_BT is None else visible_BT[:, None, None].expand(-1, 1, length, length)
+    if causal:
+        tril = torch.ones(1, 1, length, length, dtype=torch.bool).tril()
+        mask = tril if mask is None else mask & tril
+    if mask is not None and not mask.any(-1).all():
+        row, _, token = (~mask.any(-1)).nonzero()[0].tolist()
+        raise ValueError(f"token {token} of row {row} sees no token at all: no attention can be computed for it")
+    return mask
+
+
+class Layer(nn.Module):
+    """LN(x + attention(x)), then LN(x + MLP(x)): the printed encoder layer (ReLU) and decoder layer (GELU)."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.attention = Attention(ModelConfig("entp", 1, shape.n_heads, shape.width, 1, 1))
+        self.norm_1, self.norm_2 = (nn.LayerNorm(shape.width, shape.norm_eps) for _ in range(2))
+        self.fc_in, self.fc_out = nn.Linear(shape.width, shape.hidden), nn.Linear(shape.hidden, shape.width)
+        self.activation = getattr(F, shape.activation)
+
+    def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, T, D); ``mask`` as ``attention_mask`` makes it."""
+        q, k, v = self.attention.project(x_BTD)
+        x_BTD = self.norm_1(x_BTD + self.attention(q, k, v, mask, causal=False))
+        return self.norm_2(x_BTD + self.fc_out(self.activation(self.fc_in(x_BTD))))
+
+
+class Stack(nn.Module):
+    """Embeddings, learned positions, post-norm layers: an encoder, or a decoder where ``shape.causal``."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Embedding(shape.vocab_size, shape.width)
+        self.positions = nn.Embedding(shape.max_length, shape.width) if shape.max_length else None
+        self.input_norm = nn.LayerNorm(shape.width, shape.norm_eps) if shape.input_norm else nn.Identity()
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.n_layers))
+
+    def forward(self, tokens_BT: Tensor, visible_BT: Tensor | None = None) -> Tensor:
+        """Hidden states (B, T, D). Raises ValueError as ``attention_mask`` does."""
+        length = tokens_BT.shape[1]
+        mask = attention_mask(length, self.shape.causal, visible_BT)
+        x_BTD = self.embedding(tokens_BT)
+        if self.positions is not None:
+            x_BTD = x_BTD + self.positions.weight[:length]
+        x_BTD = self.input_norm(x_BTD)
+        for layer in self.layers:
+            x_BTD = layer(x_BTD, mask)
+        return x_BTD
+
+
+def random_stack(shape: Shape, seed: int) -> Stack:
+    """A stack in double precision, ready for evaluation, whose weights are large enough for every part to matter."""
+    stack, generator = Stack(shape), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in stack.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator) * (0.3 if p.dim() == 1 else 2.0 / p.shape[1] ** 0.5))
+            if p.dim() == 1:
+                p.add_(0.5)
+    return stack.double().eval()
+
+
+# --- Masked batches --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Of the ordinary tokens a ``share`` is selected; of these 80 % become the mask token, 10 % another, 10 % stay.
+
+    ``special``: ids that are never selected nor drawn, the mask token among them.
+    """
+
+    vocab_size: int
+    mask_token: int
+    special: tuple[int, ...]
+    share: float = 0.15
+    masked: float = 0.8
+    drawn: float = 0.1
+
+    def __post_init__(self):
+        require(0 < self.share < 1, f"share = {self.share}: must be between 0 and 1, the share of tokens to be found")
+
+    def ordinary(self) -> Tensor:
+        """The ids that may be drawn, in order."""
+        return torch.tensor([token for token in range(self.vocab_size) if token not in self.special])
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """``labels_BT``: the selected tokens as they were, ``IGNORED`` elsewhere. ``visible_BT``: False for padding."""
+
+    inputs_BT: Tensor
+    labels_BT: Tensor
+    visible_BT: Tensor
+
+    @property
+    def selected_BT(self) -> Tensor:
+        return self.labels_BT != IGNORED
+
+
+def mask_tokens(
+    tokens_BT: Tensor, masking: Masking, generator: torch.Generator, padding: int | None = None
+) -> MaskedBatch:
+    """A batch from texts (B, T), ``padding`` the id that fills them up, which should be among the special ones.
+
+    Draws in the order of ``transformers``' collator, so that both select and mask the same tokens from one generator.
+    """
+
+    def chosen(share: float, among: Tensor | bool = True) -> Tensor:
+        """True with probability ``share``; False outside ``among``, for which nothing less is drawn."""
+        probability = torch.where(torch.as_tensor(among), min(share, 1.0), 0.0).expand(tokens_BT.shape)
+        return torch.bernoulli(probability, generator=generator).bool()
+
+    special_BT = torch.isin(tokens_BT, torch.tensor(masking.special))
+    selected_BT = chosen(masking.share, ~special_BT)
+    masked_BT = chosen(masking.masked) & selected_BT
+    rest = 1 - masking.masked
+    other_BT = chosen(masking.drawn / rest if rest > 0 else 0.0) & selected_BT & ~masked_BT
+    ordinary = masking.ordinary()
+    random_BT = ordinary[torch.randint(len(ordinary), tokens_BT.shape, generator=generator)]
+    inputs_BT = torch.where(masked_BT, masking.mask_token, torch.where(other_BT, random_BT, tokens_BT))
+    visible_BT = torch.ones_like(special_BT) if padding is None else tokens_BT != padding
+    return MaskedBatch(inputs_BT, tokens_BT.masked_fill(~selected_BT, IGNORED), visible_BT)
+
+
+# --- Losses ----------------------------------------------------------------------------------------------------------
+
+
+def check_labels(labels: Tensor) -> Tensor:
+    """Boolean, where labels count. ConfigError where none does."""
+    counted = labels != IGNORED
+    require(
+        bool(counted.any()),
+        f"labels: all {labels.numel()} are {IGNORED}, so none counts and the loss is no number; "
+        "select at least one token, or leave the batch out",
+    )
+    return counted
+
+
+def causal_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
+    """Mean loss of the next token from logits at every token of the *same* text: the shift is made here, once."""
+    targets_BS = labels_BT[:, 1:]
+    counted_BS = check_labels(targets_BS)
+    return F.cross_entropy(logits_BTV[:, :-1][counted_BS], targets_BS[counted_BS])
+
+
+def entp_loss(model: Transformer, labels_BT: Tensor) -> Tensor:
+    """Mean over prefixes of -log p(x_{t+1} | the unmasked stack read at the end of x_1..x_t): one run per prefix.
+
+    Of a decoder it is the causal loss. Ignored labels are read as token 0, which a counted one behind them then sees.
+    """
+    targets_BS = labels_BT[:, 1:]
+    return prefix_loss(model, labels_BT.clamp_min(0)[:, :-1], targets_BS, check_labels(targets_BS))
+
+
+def prefix_loss(model: Transformer, inputs_BT: Tensor, targets_BT: Tensor, wanted: Tensor | Part) -> Tensor:
+    """Mean loss of the targets after the wanted positions, by any architecture of the library."""
+    wanted_BT = wanted.wanted_BT if isinstance(wanted, Part) else wanted
+    return F.cross_entropy(model(inputs_BT, wanted), targets_BT[wanted_BT])
+
+
+def masked_loss(model: Transformer, batch: MaskedBatch) -> Tensor:
+    """Mean loss of the selected tokens, each read at its own place with full attention; no shift."""
+    selected_BT = check_labels(batch.labels_BT)
+    states_BTD = full_states(model, batch.inputs_BT)
+    return F.cross_entropy(model.head(states_BTD[selected_BT]), batch.labels_BT[selected_BT])
+
+
+def full_states(model: Transformer, tokens_BT: Tensor, causal: bool = False) -> Tensor:
+    """Final states (B, T, D) at every token, in one pass in which all tokens see each other, or all earlier ones."""
+    x_BTD = model.embed(tokens_BT)
+    ids_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
+    relations = relations_of(model.positions, ids_BT, None, x_BTD.dtype) or Relations()
+    if causal:
+        x_BTD = causal_pass(model.blocks, x_BTD, relations)
+    else:
+        for block in model.blocks:
+            x_BTD = block(x_BTD, relations.bias_BHTT, rotation=relations.rotation)
+    return model.ln_f(x_BTD)
+
+
+def appended_mask(model: Transformer, tokens_BT: Tensor, mask_token: int) -> Tensor:
+    """Log-probabilities (B, V) of the next token by a masked model: its mask token is appended and read."""
+    mask_B1 = torch.full_like(tokens_BT[:, :1], mask_token)
+    states_BTD = full_states(model, torch.cat([tokens_BT, mask_B1], 1))
+    return F.log_softmax(model.head(states_BTD[:, -1]), -1)
