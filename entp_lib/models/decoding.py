@@ -42,10 +42,6 @@ class Cache:
         keys[:, :, self.length : stop], values[:, :, self.length : stop] = k_BHTK, v_BHTK
         return keys[:, :, :stop], values[:, :, :stop]
 
-    def select(self, rows: Tensor) -> None:
-        """Keep (and repeat) the given rows of the batch, as beam search does."""
-        self.kv, self.positions_BT = self.kv[:, :, rows], self.positions_BT[rows]
-
 
 @torch.no_grad()
 def cached_logits(
@@ -87,8 +83,7 @@ def cached_logits(
         mask = masked(mask, mask_BTS[:, None])
     for layer, block in enumerate(model.blocks):
         q, k, v = block.attention.project(block.ln_1(x), rotation)
-        k, v = cache.extend(layer, k, v)
-        x = block.residual(x, block.attention(q, k, v, mask, False))
+        x = block.residual(x, block.attention(q, *cache.extend(layer, k, v), mask, False))
     cache.length = stop
     return model.head(model.ln_f(x[:, -1]))
 
@@ -106,9 +101,8 @@ class Stepper:
     def logits(self) -> Tensor:
         """(B, V) after the present last token."""
         if self.cache is not None:
-            prompt = self.cache.length == 0
-            full = prompt and self.model.cfg.open_prompt
-            return cached_logits(self.model, self.tokens_BT[:, self.cache.length :], self.cache, causal=not full)
+            causal = self.cache.length > 0 or not self.model.cfg.open_prompt
+            return cached_logits(self.model, self.tokens_BT[:, self.cache.length :], self.cache, causal)
         wanted_BT = torch.zeros_like(self.tokens_BT, dtype=torch.bool)
         wanted_BT[:, -1] = True
         prompts = None
@@ -121,7 +115,7 @@ class Stepper:
         if rows is not None:
             self.tokens_BT = self.tokens_BT[rows]
             if self.cache is not None:
-                self.cache.select(rows)
+                self.cache.kv, self.cache.positions_BT = self.cache.kv[:, :, rows], self.cache.positions_BT[rows]
         self.tokens_BT = torch.cat([self.tokens_BT, tokens_B[:, None]], 1)
 
 
@@ -129,8 +123,14 @@ def filtered(logits_BV: Tensor, temperature: float = 1.0, top_k: int | None = No
     """Probabilities (B, V) after temperature, then the k largest logits, then the smallest set of mass ``top_p``.
 
     Equal logits at a boundary are kept in order of token id. Temperature 0 puts all mass on the largest logit.
+    ValueError, naming the value, for parameters out of range.
     """
-    check_sampling(temperature, top_k, top_p)
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature = {temperature}: must be 0 (greedy) or more, and finite")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k = {top_k}: must be at least 1, or None for all")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p = {top_p}: must be above 0 and at most 1")
     vocab = logits_BV.shape[-1]
     order_BV = logits_BV.argsort(dim=-1, descending=True, stable=True)
     if temperature == 0:
@@ -146,16 +146,6 @@ def filtered(logits_BV: Tensor, temperature: float = 1.0, top_k: int | None = No
         probabilities_BV[:, 0] = probabilities_BV[:, 0].clamp_min(torch.finfo(torch.float64).tiny)
         probabilities_BV = probabilities_BV / probabilities_BV.sum(-1, keepdim=True)
     return torch.zeros_like(probabilities_BV).scatter_(-1, order_BV, probabilities_BV)
-
-
-def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
-    """Raise ValueError, naming the value, for sampling parameters out of range."""
-    if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature = {temperature}: must be 0 (greedy) or more, and finite")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k = {top_k}: must be at least 1, or None for all")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p = {top_p}: must be above 0 and at most 1")
 
 
 def check_room(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
@@ -206,7 +196,6 @@ def generate(
     beyond the position table.
     """
     length = check_room(model, prompt_BT, new_tokens)
-    check_sampling(temperature, top_k, top_p)
     with evaluating(model):
         stepper = Stepper(model, prompt_BT, length - 1, use_cache)
         for _ in range(new_tokens):
