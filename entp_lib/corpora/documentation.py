@@ -82,25 +82,15 @@ def installed() -> dict[str, str]:
     return {distribution: importlib.metadata.version(distribution) for distribution in PACKAGES.values()}
 
 
-def export() -> bytes:
-    """The whole corpus as a file's bytes, documents ended by form feeds. Takes about a minute."""
-    installed()
-    folders = [Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES]
-    return "".join(text + DOCUMENT_END for text in documents(folders)).encode()
-
-
 def embedded_file(checksum: str = "") -> Path:
     """The exported corpus, made on first use. With a ``checksum`` an export brought from elsewhere will do.
 
     Raises ConfigError where neither such a file is there nor the installed packages give it.
     """
     folder = paths.corpora()
-
-    def path_of(name: str) -> Path:
-        return folder / f"embedded-{name}.txt"
-
-    if checksum and path_of(checksum).exists():
-        return path_of(checksum)
+    path = folder / f"embedded-{checksum}.txt"
+    if checksum and path.exists():
+        return path
     versions = " ".join(f"{d} {v}" for d, v in installed().items())
     with locked(folder / "embedded.lock", "it exports the embedded corpus"):
         index = folder / "embedded.json"  # which versions gave which checksum
@@ -108,10 +98,13 @@ def embedded_file(checksum: str = "") -> Path:
             known = dict(json.loads(index.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, RecursionError):  # nothing is known, or the file is damaged
             known = {}
-        if not path_of(known.get(versions, "")).exists():
-            data = export()
+        path = folder / f"embedded-{known.get(versions, '')}.txt"
+        if not path.exists():
+            sources = [Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES]
+            data = "".join(text + DOCUMENT_END for text in documents(sources)).encode()  # about a minute
             known[versions] = hashlib.sha256(data).hexdigest()[:16]
-            write_atomically(path_of(known[versions]), data)
+            path = folder / f"embedded-{known[versions]}.txt"
+            write_atomically(path, data)
             write_atomically(index, json.dumps(known, indent=1).encode())
     if checksum not in ("", known[versions]):
         raise ConfigError(
@@ -119,4 +112,4 @@ def embedded_file(checksum: str = "") -> Path:
             f"the versions of requirements.txt, or put embedded-{checksum}.txt, exported where they are, into "
             f"{paths.relative(folder)}"
         )
-    return path_of(known[versions])
+    return path

@@ -37,7 +37,7 @@ class Bytes:
     vocab_size, end, state = 256, ord(DOCUMENT_END), ""
 
     def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
-        return np.frombuffer(joined(texts, ended).encode(), dtype=np.uint8)
+        return np.frombuffer("".join(text + DOCUMENT_END * ended for text in texts).encode(), dtype=np.uint8)
 
     def decode(self, tokens: Iterable[int]) -> str:
         return bytes(map(int, tokens)).decode(errors="replace")
@@ -54,7 +54,7 @@ class Characters:
         self.end = state.find(DOCUMENT_END)
 
     def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
-        points = np.frombuffer(joined(texts, ended).encode("utf-32-le"), dtype="<u4")
+        points = np.frombuffer("".join(text + DOCUMENT_END * ended for text in texts).encode("utf-32-le"), dtype="<u4")
         tokens = self.points.searchsorted(points)
         known = self.points[np.minimum(tokens, len(self.points) - 1)] == points
         if not known.all():
@@ -157,10 +157,6 @@ def restore(name: str, vocabulary: int, state: str) -> Tokenizer:
     if name in ("bytes", "gpt2"):
         return {"bytes": Bytes, "gpt2": GPT2}[name]()
     return {"characters": Characters, "bpe": BPE}[name](vocabulary, state)
-
-
-def joined(texts: Sequence[str], ended: bool) -> str:
-    return "".join(text + DOCUMENT_END for text in texts) if ended else "".join(texts)
 
 
 def flat(lists: Sequence[Sequence[int]], end: int | None) -> np.ndarray:

@@ -94,7 +94,10 @@ def split(n_train: int, seed: int, largest: int = 999) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Sums(FixedData):
-    """Examples of one part of a split of pairs. Subclasses define ``split``, ``most_digits`` and ``name_of``.
+    """Examples of one part of a split of pairs.
+
+    Subclasses define ``split()``, the pairs (P, 2) of ``train``, ``validation`` and ``test``; ``most_digits(part)``,
+    digits of a part's longest operand; and ``name_of(a, b)``, the group of each pair.
 
     ``view``: ``answer`` has one example per row, from position 0, scored from = on. ``windows`` has the authors'
     training text: random windows of ``window`` characters, a line per example in random order, cut anywhere and scored
@@ -115,28 +118,13 @@ class Sums(FixedData):
     part: Literal["train", "test", "seen", "text"] = "train"
     window: int = WINDOW
     drawn: int = 0
+    vocab_size = len(CHARACTERS)
 
     def check_window(self) -> None:
         """ConfigError for a negative seed, or where a tested example is longer than a window."""
         check_range(self, 0, self.window if self.view == "windows" else 0, "drawn")
         check_range(self, 0, None, "split_seed")
         check_range(self, characters(self.most_digits("test")) - 1, WINDOW, "window")
-
-    def split(self) -> dict[str, np.ndarray]:
-        """The pairs (P, 2) of ``train``, ``validation`` and ``test``."""
-        raise NotImplementedError
-
-    def most_digits(self, part: str) -> int:
-        """Digits of the longest operand of a part."""
-        raise NotImplementedError
-
-    def name_of(self, a: np.ndarray, b: np.ndarray) -> list[str]:
-        """The group of each pair."""
-        raise NotImplementedError
-
-    @property
-    def vocab_size(self) -> int:
-        return len(CHARACTERS)
 
     @property
     def length(self) -> int:

@@ -65,12 +65,8 @@ def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor
     return leaves_Bl.gather(1, node_BN - inner)
 
 
-FUNCTIONS: dict[str, Callable[["InContext", Tensor, torch.Generator], Tensor]] = {
-    "linear": linear,
-    "sparse": sparse,
-    "network": network,
-    "tree": tree,
-}
+FUNCTIONS: dict[str, Callable[["InContext", Tensor, torch.Generator], Tensor]]
+FUNCTIONS = {"linear": linear, "sparse": sparse, "network": network, "tree": tree}
 
 
 @dataclass(frozen=True)
@@ -115,9 +111,8 @@ class InContext(Task):
         require(self.factor > 0, f"factor = {self.factor}: must be above 0")
         check_range(self, 0, self.dims, "used_first")
         if self.function == "sparse":  # of the dimensions that there are at the curriculum's start
-            check_range(
-                self, 1, min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims, "sparsity"
-            )
+            most = min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims
+            check_range(self, 1, most, "sparsity")
 
     @property
     def input_dim(self) -> int:
@@ -172,8 +167,11 @@ class InContext(Task):
             found["noisy"] = replace(self, noise=math.sqrt(self.used_dims / 20))
         return found
 
-    def draw_x(self, generator: torch.Generator, size: int) -> Tensor:
-        """x's of the asked-for distribution, (size, N, d); "orthogonal" ones are so within a block of d only."""
+    def pairs(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
+        """(x (size, N, d), y (size, N)), with a function of its own for each prompt.
+
+        "orthogonal" x's are so within a block of d only.
+        """
         n, d = self.points, self.used_dims
         if self.prompts == "orthogonal":
             square = normal(generator, size, -(-n // d), d, d)
@@ -182,13 +180,9 @@ class InContext(Task):
             x_BNd = rows.reshape(size, -1, d)[:, :n] * math.sqrt(d)
         else:
             x_BNd = normal(generator, size, n, d) * (self.factor if self.prompts == "scaled" else 1.0)
-        return torch.nn.functional.pad(x_BNd, (0, self.dims - d))
-
-    def pairs(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
-        """(x (size, N, d), y (size, N)), with a function of its own for each prompt."""
-        x_BNd = self.draw_x(generator, size)
+        x_BNd = torch.nn.functional.pad(x_BNd, (0, self.dims - d))
         y_BN = FUNCTIONS[self.function](self, x_BNd, generator)
-        return x_BNd, y_BN + self.noise * normal(generator, size, self.points) if self.noise else y_BN
+        return x_BNd, y_BN + self.noise * normal(generator, size, n) if self.noise else y_BN
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         device = generator.device

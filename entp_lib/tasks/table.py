@@ -69,12 +69,12 @@ class Table(FixedData):
 
     @property
     def continuous(self) -> bool:
-        return self.contents.continuous
+        return self.contents.examples.inputs_BT.dim() == 3
 
     @property
     def continues(self) -> bool:
         """Whether the symbols to predict are those that come next, so that a sequence can be continued."""
-        return not (self.contents.continuous or self.contents.answered)
+        return not (self.continuous or self.contents.answered)
 
     @property
     def input_dim(self) -> int | None:
@@ -101,10 +101,10 @@ class Table(FixedData):
 
     def facts(self) -> dict[str, Any]:
         """Under ``data``: the file's name and checksum, the examples of each part, and a small vocabulary's words."""
-        found = self.contents
+        words = list(self.contents.words)
         about = {"file": Path(self.file).name, "checksum": opened(self.file)[1]}
-        words = {"words": list(found.words)} if 0 < len(found.words) <= MAX_WORDS else {}
-        return {"data": {**about, **{part: self.count(part) for part in PARTS}, **words}}
+        about |= {part: self.count(part) for part in PARTS}
+        return {"data": about | ({"words": words} if 0 < len(words) <= MAX_WORDS else {})}
 
     def named(self) -> "Table":
         """The same task with its whole path and its checksum, as a record should name it."""

@@ -3,11 +3,9 @@
 import hashlib
 import json
 import logging
-import subprocess
 import sys
 import tracemalloc
 import types
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -307,17 +305,6 @@ def test_an_empty_part_is_named(file):
         open_tokens(recipe(file("one piece alone"), split="tail"))
 
 
-def test_processes_at_once_share_the_work(file):
-    """All find the same tokens, and one folder is left."""
-    wanted = recipe(file(SPEECHES * 100))
-    code = f"from entp_lib.corpora import Recipe, open_tokens; print(open_tokens({wanted}).meta['parts'])"
-    command = [sys.executable, "-c", code]
-    workers = [subprocess.Popen(command, cwd=paths.root(), stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    found = {worker.communicate(timeout=60)[0].strip() for worker in workers}
-    assert found == {str(open_tokens(wanted).meta["parts"])}
-    assert len([p for p in paths.corpora().iterdir() if p.is_dir()]) == 1
-
-
 def test_a_corpus_is_never_in_memory(file, monkeypatch):
     """A million characters are encoded with a bounded number of them in memory."""
     monkeypatch.setattr(sources, "CHUNK", 2**13)
@@ -328,14 +315,6 @@ def test_a_corpus_is_never_in_memory(file, monkeypatch):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2**19 < len(SPEECHES) * 60 / 1.8
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"split": "tial"}, {"tokenizer": "byte"}, {"held_out": float("nan")}, {"held_out": -1.0}]
-)
-def test_recipes_are_checked(file, wrong):
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
-        replace(recipe(file(SPEECHES)), **wrong)
 
 
 # The embedded corpus: docstrings and nothing else, each long paragraph once, and an export that names its content.
@@ -377,7 +356,7 @@ def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
     path = documentation.embedded_file()
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     assert checksum[:16] in path.name and source_of("embedded").checksum == checksum
-    monkeypatch.setattr(documentation, "export", lambda: pytest.fail("it is there"))
+    monkeypatch.setattr(documentation, "documents", lambda _: pytest.fail("it is there"))
     assert documentation.embedded_file() == documentation.embedded_file(checksum[:16]) == path
 
 
