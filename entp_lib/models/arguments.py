@@ -44,7 +44,12 @@ def check_inputs(
         check_tensor("positions", positions_BT, WHOLE, (batch, length), "whole numbers, torch.int64,")
         check_ids("position id", positions_BT, table)
     if mask_BTT is not None:
-        check_mask(mask_BTT, (batch, length, length))
+        want = "boolean, True where a token (row) may see another (column),"
+        check_tensor("mask", mask_BTT, (torch.bool,), (batch, length, length), want)
+        hidden_BT = ~mask_BTT.diagonal(dim1=1, dim2=2)
+        if can_look(mask_BTT) and hidden_BT.any():
+            row, place = hidden_BT.nonzero()[0].tolist()
+            raise ValueError(f"mask: token {place} of row {row} may not see itself; every token must")
     if not cfg.open_prompt:
         return
     if not isinstance(prompt_lengths_B, Tensor) or prompt_lengths_B.shape != (batch,):
@@ -75,15 +80,6 @@ def check_ids(name: str, ids: Tensor, size: int | None) -> None:
         if low < 0 or (size is not None and high >= size):
             right = "0 or more" if size is None else f"from 0 to {size - 1}"
             raise ValueError(f"{name} {low if low < 0 else high}: must be {right}")
-
-
-def check_mask(mask_BQS: Tensor, shape: tuple[int, int, int]) -> None:
-    """Raise ValueError for a mask of another shape or type, or where one of the last Q of S tokens hides itself."""
-    check_tensor("mask", mask_BQS, (torch.bool,), shape, "boolean, True where a token (row) may see another (column),")
-    own_BQ = mask_BQS.diagonal(offset=shape[2] - shape[1], dim1=1, dim2=2)
-    if can_look(mask_BQS) and not own_BQ.all():
-        row, place = (~own_BQ).nonzero()[0].tolist()
-        raise ValueError(f"mask: token {place} of row {row} may not see itself; every token must")
 
 
 def after_prompts(inputs: Tensor, prompt_lengths_B: Tensor | None) -> Tensor | None:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from entp_lib.models.arguments import WHOLE, check_ids, check_mask, check_tensor
+from entp_lib.models.arguments import WHOLE, check_ids, check_tensor
 from entp_lib.models.relations import masked
 from entp_lib.models.transformer import Transformer
 
@@ -50,14 +50,12 @@ def cached_logits(
     cache: Cache,
     causal: bool = True,
     positions_BT: Tensor | None = None,
-    mask_BTS: Tensor | None = None,
 ) -> Tensor:
     """Logits (B, V) after the last of the new tokens (B, T), which follow what ``cache`` holds.
 
     ``causal=False`` lets the new tokens see each other in full: the prompt of a prefix decoder, or, token by token on
     an encoder, the naive cache that is wrong from two layers on. ``positions_BT``: position ids of the new tokens,
-    which go on counting unless given. ``mask_BTS``: True where a new token may see one of all S so far, itself always.
-    Raises ValueError where the cache would overflow or has another number of rows, and for a mask that does not fit.
+    which go on counting unless given. Raises ValueError where the cache would overflow or has another number of rows.
     """
     new = tokens_BT.shape[1]
     start, stop = cache.length, cache.length + new
@@ -67,8 +65,6 @@ def cached_logits(
         raise ValueError(f"{stop} tokens: beyond the cache's {cache.max_length} positions")
     if len(tokens_BT) != len(cache.positions_BT):
         raise ValueError(f"{len(tokens_BT)} rows of tokens: the cache has {len(cache.positions_BT)}")
-    if mask_BTS is not None:
-        check_mask(mask_BTS, (len(tokens_BT), new, stop))
     scheme, device, x = model.positions, tokens_BT.device, model.embedding(tokens_BT)
     added = scheme.embeddings(slice(start, stop) if positions_BT is None else positions_BT)
     x = x if added is None else x + added
@@ -79,8 +75,6 @@ def cached_logits(
     if causal and new > 1:
         places = torch.arange(stop, device=device)
         mask = masked(mask, places[None] <= places[start:, None])
-    if mask_BTS is not None:
-        mask = masked(mask, mask_BTS[:, None])
     for layer, block in enumerate(model.blocks):
         q, k, v = block.attention.project(block.ln_1(x), rotation)
         x = block.residual(x, block.attention(q, *cache.extend(layer, k, v), mask, False))

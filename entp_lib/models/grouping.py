@@ -23,17 +23,17 @@ def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups, relations:
     first, *middle, last = blocks
     fused = first.fusible and kernels.usable(x_BTD, first.attention.dropout if first.training else 0.0)
 
-    def finish(block: nn.Module, x: Tensor, attended: Tensor) -> Tensor:
-        return kernels.feed_forward(block, x + attended) if fused else block.residual(x, attended)
+    def finish(block: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return kernels.feed_forward(block, x + y) if fused else block.residual(x, y)
 
     if fused and relations.empty:
         x_MD = kernels.feed_forward(first, kernels.attend(first, x_BTD, groups, prefixes=True))
         for block in middle:
             x_MD = kernels.feed_forward(block, kernels.attend(block, x_MD, groups))
     else:
-        x_MD = finish(first, *plain_attend_prefixes(first, x_BTD, groups, relations))
+        x_MD = finish(first, *prefixes_attended(first, x_BTD, groups, relations))
         for block in middle:
-            x_MD = finish(block, x_MD, plain_attend(block, x_MD, groups, relations))
+            x_MD = finish(block, x_MD, attended(block, x_MD, groups, relations))
     with torch.autocast("cpu", enabled=False) if fused else contextlib.nullcontext():
         ends = read_ends(last, x_MD, groups, relations)  # many small products, which are no faster in bf16
     return finish(last, *ends)
@@ -45,9 +45,7 @@ def rows_picked(group: Group) -> slice | Tensor:
     return slice(rows) if chosen is None else chosen
 
 
-def plain_attend_prefixes(
-    block: nn.Module, x_BTD: Tensor, groups: Groups, relations: Relations
-) -> tuple[Tensor, Tensor]:
+def prefixes_attended(block: nn.Module, x_BTD: Tensor, groups: Groups, relations: Relations) -> tuple[Tensor, Tensor]:
     """First layer: the prefixes' inputs and their attention output, each (M, D), from shared projections."""
     qkv_BHTK = block.attention.project(block.ln_1(x_BTD), relations.rotation)
     inputs, outputs = [], []
@@ -60,7 +58,7 @@ def plain_attend_prefixes(
     return torch.cat(inputs), torch.cat(outputs)
 
 
-def plain_attend(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relations) -> Tensor:
+def attended(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relations) -> Tensor:
     """Attention output (M, D) over groups of equally long sequences."""
     sizes = [rows * length for _, rows, length in groups]
     outputs = []

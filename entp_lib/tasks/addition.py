@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, FixedData, Task, check_range, loss_curve, some_positions
-from entp_lib.validation import check_types
+from entp_lib.tasks.base import Batch, FixedData, Task, loss_curve, some_positions
+from entp_lib.validation import check_intervals, check_types
 
 CHARACTERS = "0123456789+=$\n"
 KEPT = 0.1  # of the three-digit pairs
@@ -122,9 +122,9 @@ class Sums(FixedData):
 
     def check_window(self) -> None:
         """ConfigError for a negative seed, or where a tested example is longer than a window."""
-        check_range(self, 0, self.window if self.view == "windows" else 0, "drawn")
-        check_range(self, 0, None, "split_seed")
-        check_range(self, characters(self.most_digits("test")) - 1, WINDOW, "window")
+        drawn, longest = self.window if self.view == "windows" else 0, characters(self.most_digits("test")) - 1
+        intervals = {"drawn": f"[0, {drawn}]", "split_seed": "[0, inf)", "window": f"[{longest}, {WINDOW}]"}
+        check_intervals(self, intervals)
 
     @property
     def length(self) -> int:
@@ -192,7 +192,8 @@ class Addition(Sums):
     def __post_init__(self):
         check_types(self)
         pool = 100 + 9_900 + (round(KEPT * 990_000) if self.largest == 999 else 0)
-        check_range(self, 200, pool - sum(HELD_OUT[self.largest]), "n_train")  # what validation and test leave
+        left = pool - sum(HELD_OUT[self.largest])  # by validation and test
+        check_intervals(self, {"n_train": f"[200, {left}]"})
         self.check_window()
 
     def split(self) -> dict[str, np.ndarray]:

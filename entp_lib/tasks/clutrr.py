@@ -34,9 +34,9 @@ from entp_lib.corpora.sources import library
 from entp_lib.corpora.tokenizers import Tokenizer, restore
 from entp_lib.files import read_table
 from entp_lib.tasks import kinship
-from entp_lib.tasks.base import PARTS, Batch, FixedData, check_range, generator_for
+from entp_lib.tasks.base import PARTS, Batch, FixedData, generator_for
 from entp_lib.tasks.text import Text
-from entp_lib.validation import ConfigError, check_types, from_dict, require
+from entp_lib.validation import ConfigError, check_intervals, check_types, from_dict, require
 
 DROPPED = (1, 9, 12, 13, 20)  # by number, those with -in-law, which GPT-2 writes in several tokens
 RELATIONS = tuple(label for i, label in enumerate(kinship.LABELS) if i not in DROPPED)
@@ -92,9 +92,8 @@ class Clutrr(FixedData):
         right = "must be 'embedded', 'hub', or a path with {part} for train, validation, test"
         known = self.source in ("embedded", "hub") or "{part}" in self.source
         require(known, f"source = {self.source!r}: {right}")
-        check_range(self, 1, None, "n_train", "max_tokens")
-        check_range(self, 2, 10, "longest_train", "longest_test")
-        check_range(self, 0, None, "subset_seed")
+        intervals = {"n_train": "[1, inf)", "max_tokens": "[1, inf)", "subset_seed": "[0, inf)"}
+        check_intervals(self, intervals | {"longest_train": "[2, 10]", "longest_test": "[2, 10]"})
         right = f"brief = True: source {self.source!r} has its own stories; only those of 'embedded' can be brief"
         require(not self.brief or self.source == "embedded", right)
         self.base()

@@ -17,8 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, check_range, draw_on_side, is_held_out, some_positions
-from entp_lib.validation import check_types, one_of, require
+from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out, some_positions
+from entp_lib.validation import check_intervals, check_types, one_of, require
 
 
 def count3_quadratic(x: Sequence[int]) -> int:
@@ -90,14 +90,12 @@ class Counting(Task):
 
     def __post_init__(self):
         check_types(self)
-        check_range(self, 1, None, "seed_length")
-        check_range(self, self.seed_length, None, "length")
-        check_range(self, 2, None, "symbols")
-        check_range(self, 0, 0.9, "held_out")
+        intervals = {"seed_length": "[1, inf)", "length": f"[{self.seed_length}, inf)"}
+        check_intervals(self, intervals | {"symbols": "[2, inf)", "held_out": "[0, 0.9]"})
         if self.first_scored == 0:
             object.__setattr__(self, "first_scored", min(self.seed_length + 1, self.length))
-        check_range(self, self.seed_length, self.length, "first_scored")
-        check_range(self, 0, self.length - self.first_scored + 1, "drawn")
+        scored = f"[0, {self.length - self.first_scored + 1}]"
+        check_intervals(self, {"first_scored": f"[{self.seed_length}, {self.length}]", "drawn": scored})
         if self.held_out > 0:  # else drawing from the empty side would never end
             generator = torch.Generator().manual_seed(0)
             some_BS = torch.randint(self.symbols, (20_000, self.seed_length), generator=generator)

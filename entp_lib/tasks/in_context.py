@@ -19,8 +19,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, check_range
-from entp_lib.validation import check_types, one_of, require
+from entp_lib.tasks.base import Batch, Task
+from entp_lib.validation import check_intervals, check_types, one_of
 
 MAX_DEPTH = 16  # a tree holds 2^depth leaves for each prompt
 PAPER_POINTS = {"linear": 40, "sparse": 40, "network": 100, "tree": 100}
@@ -102,17 +102,14 @@ class InContext(Task):
     def __post_init__(self):
         check_types(self)
         one_of("function", self.function, FUNCTIONS)
-        check_range(self, 1, None, "dims", "hidden")
-        check_range(self, 1, MAX_DEPTH, "depth")
         if self.points == 0:
             object.__setattr__(self, "points", PAPER_POINTS[self.function])
-        check_range(self, 1, None, "points")
-        check_range(self, 0, None, "noise", "curriculum_every", "factor")
-        require(self.factor > 0, f"factor = {self.factor}: must be above 0")
-        check_range(self, 0, self.dims, "used_first")
+        intervals = dict.fromkeys(("dims", "hidden", "points"), "[1, inf)") | {"depth": f"[1, {MAX_DEPTH}]"}
+        intervals |= {"noise": "[0, inf)", "curriculum_every": "[0, inf)", "factor": "(0, inf)"}
+        check_intervals(self, intervals | {"used_first": f"[0, {self.dims}]"})
         if self.function == "sparse":  # of the dimensions that there are at the curriculum's start
             most = min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims
-            check_range(self, 1, most, "sparsity")
+            check_intervals(self, {"sparsity": f"[1, {most}]"})
 
     @property
     def input_dim(self) -> int:

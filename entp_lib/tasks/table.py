@@ -28,9 +28,9 @@ import torch
 from torch import Tensor
 
 from entp_lib.corpora import check_checksum
-from entp_lib.tasks.base import PARTS, Batch, FixedData, check_range
+from entp_lib.tasks.base import PARTS, Batch, FixedData
 from entp_lib.tasks.table_files import Contents, read
-from entp_lib.validation import check_types, require
+from entp_lib.validation import check_intervals, check_types, require
 
 MAX_WORDS = 100  # of a vocabulary that a record lists
 
@@ -55,8 +55,7 @@ class Table(FixedData):
     def __post_init__(self):
         check_types(self)
         require(self.file != "", "file = '': must be the path of a .csv or .npz file")
-        require(0 < self.held_out < 0.5, f"held_out = {self.held_out}: must be a share between 0 and 0.5")
-        check_range(self, 0, None, "split_seed")
+        check_intervals(self, {"held_out": "(0, 0.5)", "split_seed": "[0, inf)"})
         check_checksum(self.checksum)
 
     @property

@@ -22,8 +22,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, check_range
-from entp_lib.validation import check_types, require
+from entp_lib.tasks.base import Batch, Task
+from entp_lib.validation import check_intervals, check_types, require
 
 
 def triplet_label(x: Sequence[int], modulus: int, anchor: str, output: str) -> int:
@@ -49,8 +49,7 @@ class Triplets(Task):
 
     def __post_init__(self):
         check_types(self)
-        check_range(self, 1, None, "length")
-        check_range(self, 2, None, "symbols")
+        check_intervals(self, {"length": "[1, inf)", "symbols": "[2, inf)"})
         right = f"modulus = {self.modulus}: must be 0 (the current length) or at least 2"
         require(self.modulus == 0 or self.modulus >= 2, right)
 

@@ -188,15 +188,11 @@ def test_a_mask_by_row_keeps_a_group_out(architecture):
 @pytest.mark.parametrize(
     ("positions", "sizes"), [("learned", [3, 1, 3]), ("none", [1] * 7), ("rotary", [3, 1, 3]), ("alibi", [1, 5, 1])]
 )
-def test_a_cache_with_ids_and_masks_equals_none(positions, sizes):
-    model, (inputs_BT, positions_BT, mask_BTT) = model_of("decoder", positions), drawn(3)
+def test_a_cache_with_ids_equals_none(positions, sizes):
+    model, (inputs_BT, positions_BT, _) = model_of("decoder", positions), drawn(3)
     cache, stop = Cache(model, 3), 0
     for size in sizes:
-        start, stop = stop, stop + size
-        new = slice(start, stop)
-        found = cached_logits(
-            model, inputs_BT[:, new], cache, positions_BT=positions_BT[:, new], mask_BTS=mask_BTT[:, new, :stop]
-        )
+        new, stop = slice(stop, stop + size), stop + size
+        found = cached_logits(model, inputs_BT[:, new], cache, positions_BT=positions_BT[:, new])
         wanted_BT = torch.arange(stop).expand(3, -1) == stop - 1
-        part = (inputs_BT[:, :stop], wanted_BT, None, positions_BT[:, :stop], mask_BTT[:, :stop, :stop])
-        assert_near(found, model(*part))
+        assert_near(found, model(inputs_BT[:, :stop], wanted_BT, None, positions_BT[:, :stop]))
