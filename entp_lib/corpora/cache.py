@@ -72,7 +72,7 @@ def open_tokens(recipe: Recipe) -> Tokens:
     """The tokens of a recipe, made where they are missing or damaged.
 
     Several processes may ask at once: one makes them, the others wait. Raises ConfigError for a corpus that is no
-    text or lacks a part, and where a token does not fit the vocabulary.
+    text or lacks a part.
     """
     source = source_of(recipe.corpus, recipe.checksum)
     size = vocabulary_size(recipe.tokenizer, recipe.vocabulary)
@@ -85,8 +85,6 @@ def open_tokens(recipe: Recipe) -> Tokens:
             make(folder, source, recipe, size)
             meta = read_meta(folder)
             require(meta is not None, f"tokens in {paths.relative(folder)} do not read back as written; check the disk")
-    largest = max(meta["parts"][name]["largest"] for name in PARTS)
-    require(largest < size, f"vocabulary = {size}: the tokens in {paths.relative(folder)} go up to {largest}")
     found = [np.memmap(folder / f"{name}.bin", dtype=meta["dtype"], mode="r") for name in PARTS]
     return Tokens(*found, meta, recipe)
 

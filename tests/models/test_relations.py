@@ -171,20 +171,6 @@ def test_schemes_without_a_table_share_all_weights(positions):
     torch.testing.assert_close(moved, model(inputs_BT, wanted_BT, positions_BT=positions_BT))
 
 
-@pytest.mark.parametrize("architecture", ["decoder", "entp", "hybrid"])
-def test_a_mask_by_row_keeps_a_group_out(architecture):
-    """Tokens of another group change nothing, in this row; where they may be seen they do."""
-    model, (inputs_BT, _, _) = model_of(architecture, "learned"), drawn(2)
-    group_BT = torch.tensor([[0, 1, 0, 1, 1, 0, 0]] * 3)
-    mask_BTT = group_BT[:, :, None] == group_BT[:, None]
-    wanted_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
-    wanted_BT[:, -1] = True
-    other_BT = torch.where(group_BT == 1, (inputs_BT + 1) % 11, inputs_BT)
-    found = [model(x_BT, wanted_BT, mask_BTT=mask_BTT) for x_BT in (inputs_BT, other_BT)]
-    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
-    assert not torch.allclose(model(inputs_BT, wanted_BT), model(other_BT, wanted_BT))
-
-
 @pytest.mark.parametrize(
     ("positions", "sizes"), [("learned", [3, 1, 3]), ("none", [1] * 7), ("rotary", [3, 1, 3]), ("alibi", [1, 5, 1])]
 )

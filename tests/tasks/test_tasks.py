@@ -269,6 +269,7 @@ LONG = dict(n_train=3000, n_validation=500, n_test=2000, trained_digits=4, teste
         ("in_context", {"used_first": 21}, "used_first"),
         ("text", {"corpus": ""}, "corpus"),
         ("text", {"tokenizer": "bpe"}, "vocabulary"),
+        ("text", {"tokenizer": "gpt2", "vocabulary": 50_257}, "vocabulary"),
         ("text", {"held_out": 0.0}, "held_out"),
         ("text", {"context": 0}, "context"),
         ("text", {"prefixes": 129}, "prefixes"),
