@@ -163,12 +163,10 @@ def download() -> tuple[Path, ...]:
 
     Raises ConfigError where there is no network, the revision is gone or a file is missing.
     """
-    hub, errors = (library(name, "openwebtext") for name in ("huggingface_hub", "huggingface_hub.errors"))
+    hub = library("huggingface_hub", "openwebtext")
     options = dict(repo_type="dataset", revision=HUB_REVISION, allow_patterns="plain_text/*.parquet")
     try:
         folder = hub.snapshot_download(HUB_REPOSITORY, **options)
-    except errors.RevisionNotFoundError as error:
-        raise ConfigError(f"corpus = 'openwebtext': {HUB_REPOSITORY} has no revision {HUB_REVISION}") from error
     except (OSError, ValueError) as error:
         why = str(error).strip().split("\n")[0]
         raise ConfigError(f"corpus = 'openwebtext' cannot be downloaded ({why}); {ELSEWHERE}") from error

@@ -102,15 +102,12 @@ def choice_study(device: str, dtype: str, rows: int, repeat: int) -> tuple[dict[
         segment_RC = (torch.arange(tokens) >= cuts).long().to(device)
         with torch.no_grad():
             right = attend(q, k, v, segment_RC, "masked").float()
-        for way in WAYS:
-            if way in why:
-                continue
+        for way in (way for way in WAYS if way not in why):
             try:
                 with torch.no_grad():
                     off = (attend(q, k, v, segment_RC, way).float() - right).abs().max() / right.abs().max()
                 if not off <= (0.02 if dtype == "bf16" else 1e-4):
-                    why[way] = f"{name}: off by {float(off):.2g}"
-                    continue
+                    raise ArithmeticError(f"off by {float(off):.2g}")
                 found[way][name] = seconds(functools.partial(attend, q, k, v, segment_RC, way), device, repeat)
             except Exception as error:  # whatever a kernel that is not for this machine raises: it is not chosen
                 why[way] = f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
