@@ -13,6 +13,7 @@ Letters: B batch, T tokens, S characters of a text, P pairs of a part.
 """
 
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -54,13 +55,10 @@ def text(a: int, b: int, reversed_answer: bool) -> str:
 
 def parse(example: str, reversed_answer: bool) -> tuple[int, int, int]:
     """(a, b, answer) of an example. Raises ValueError where it is not one."""
-    body = example.removesuffix("\n")
-    if not (body.startswith("$") and body.endswith("$") and body.count("+") == body.count("=") == 1):
-        raise ValueError(f"{example!r}: must look like $a+b=c$")
-    left, answer = body[1:-1].split("=")
-    a, plus, b = left.partition("+")
-    if not plus or not all(part.isascii() and part.isdigit() for part in (a, b, answer)):
-        raise ValueError(f"{example!r}: a, b and c in $a+b=c$ must be whole numbers")
+    found = re.fullmatch(r"\$([0-9]+)\+([0-9]+)=([0-9]+)\$\n?", example)
+    if found is None:
+        raise ValueError(f"{example!r}: must look like $a+b=c$, with whole numbers a, b and c")
+    a, b, answer = found.groups()
     return int(a), int(b), int(answer[::-1] if reversed_answer else answer)
 
 

@@ -177,10 +177,8 @@ class FixedData(Task):
 
     def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
         """The examples of a part with these numbers, on the device of the choice."""
-        rows = self.examples(part).rows(chosen_B.cpu())
-        return rows.map(
-            lambda x: x.to(chosen_B.device, torch.long if x.dtype in (torch.int8, torch.int32) else x.dtype)
-        )
+        rows, narrow = self.examples(part).rows(chosen_B.cpu()), (torch.int8, torch.int32)
+        return rows.map(lambda x: x.to(chosen_B.device, torch.long if x.dtype in narrow else x.dtype))
 
     def part_of(self, evaluating: bool) -> str:
         """The part of ``PARTS`` that examples come from."""
