@@ -4,7 +4,6 @@ A folder holds ``train.bin``, ``validation.bin`` and ``meta.json``, which has le
 learned. It appears under its name when all three are whole, so a reader never sees half of it.
 """
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -13,22 +12,21 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from entp_lib import paths
 from entp_lib.corpora.sources import Source, file_checksum, source_of
-from entp_lib.corpora.tokenizers import TOKENIZERS, Tokenizer, learn, restore, vocabulary_size
+from entp_lib.corpora.tokenizers import Tokenizer, learn, restore, vocabulary_size
 from entp_lib.files import locked, remove_stale
-from entp_lib.validation import one_of, require
+from entp_lib.validation import require
 
 FORMAT = 2  # raise it when the same corpus would now give other tokens
 PARTS = ("train", "validation")
-SPLITS = ("hash", "tail", "nanogpt")
 NANOGPT_SEED = 2357
 CHARACTERS_AT_ONCE = 2**20
 log = logging.getLogger(__name__)
@@ -41,8 +39,7 @@ class Recipe:
     ``split``: which share ``held_out`` of the documents is validation. ``hash`` goes by a document's text, so that a
     document that comes twice is on one side; ``tail`` takes the end of the corpus, from a document's beginning;
     ``nanogpt`` a permutation of the rows with its seed, as the authors have it. Shares are of what a split looks at,
-    whole documents: where the last of few is long, ``tail`` holds out far more. ConfigError for unknown names and for
-    a share that is not between 0 and 1.
+    whole documents: where the last of few is long, ``tail`` holds out far more.
     """
 
     corpus: str
@@ -51,11 +48,6 @@ class Recipe:
     vocabulary: int
     split: str
     held_out: float
-
-    def __post_init__(self):
-        one_of("tokenizer", self.tokenizer, TOKENIZERS)
-        one_of("split", self.split, SPLITS)
-        require(0 < self.held_out < 1, f"held_out = {self.held_out}: must be a share between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -80,7 +72,7 @@ def open_tokens(recipe: Recipe) -> Tokens:
     """The tokens of a recipe, made where they are missing or damaged.
 
     Several processes may ask at once: one makes them, the others wait. Raises ConfigError for a corpus that is no
-    text or lacks a part, and where a token does not fit the vocabulary.
+    text or lacks a part.
     """
     source = source_of(recipe.corpus, recipe.checksum)
     size = vocabulary_size(recipe.tokenizer, recipe.vocabulary)
@@ -93,8 +85,6 @@ def open_tokens(recipe: Recipe) -> Tokens:
             make(folder, source, recipe, size)
             meta = read_meta(folder)
             require(meta is not None, f"tokens in {paths.relative(folder)} do not read back as written; check the disk")
-    largest = max(meta["parts"][name]["largest"] for name in PARTS)
-    require(largest < size, f"vocabulary = {size}: the tokens in {paths.relative(folder)} go up to {largest}")
     found = [np.memmap(folder / f"{name}.bin", dtype=meta["dtype"], mode="r") for name in PARTS]
     return Tokens(*found, meta, recipe)
 
@@ -119,22 +109,18 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
 
 
 def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
-    """Encode a corpus into ``folder``, a batch of documents at a time; the folder appears when it is whole."""
+    """Encode a corpus into ``folder``, one part after the other; the folder appears when it is whole."""
     side = splitter(source, recipe)
     training = (text for i, text in source.numbered() if not side(i, text))
     tokenizer = learn(recipe.tokenizer, size, training, source)
     dtype = np.min_scalar_type(size - 1)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    temporary, parts = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.")), {}
     try:
-        with contextlib.ExitStack() as files:
-            opened = [files.enter_context(open(temporary / f"{name}.bin", "wb")) for name in PARTS]
-            writers = [Writer(file, tokenizer, dtype, source.whole) for file in opened]
-            for i, text in source.numbered():
-                writers[side(i, text)].add(text)
-            parts = {name: writer.finish() for name, writer in zip(PARTS, writers, strict=True)}
-        for name, counts in parts.items():
+        for held_out, name in enumerate(PARTS):
+            texts = (text for i, text in source.numbered() if side(i, text) == held_out)
+            parts[name] = write(temporary / f"{name}.bin", texts, tokenizer, dtype, source.whole)
             right = f"no document for {name}; use another held_out than {recipe.held_out} or split='tail'"
-            require(counts["tokens"] > 0, f"corpus = {recipe.corpus!r}: {right}")
+            require(parts[name]["tokens"] > 0, f"corpus = {recipe.corpus!r}: {right}")
         meta = dict(corpus_checksum=source.checksum, dtype=dtype.name, parts=parts, tokenizer_state=tokenizer.state)
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         if folder.is_dir() and not folder.is_symlink():  # damaged
@@ -145,6 +131,35 @@ def make(folder: Path, source: Source, recipe: Recipe, size: int) -> None:
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write(path: Path, texts: Iterator[str], tokenizer: Tokenizer, dtype: np.dtype, ended: bool) -> dict[str, Any]:
+    """Encode documents into a file, about a million characters at a time; the part's counts and checksum."""
+    counts, digest = {"documents": 0, "bytes": 0, "tokens": 0, "largest": 0}, hashlib.sha256()
+    with open(path, "wb") as file:
+        while some := take(texts):
+            tokens = tokenizer.encode(some, ended)
+            data = tokens.astype(dtype).tobytes()
+            counts["documents"] += len(some)
+            counts["bytes"] += sum(len(text.encode()) for text in some)
+            counts["tokens"] += len(tokens)
+            counts["largest"] = max(counts["largest"], int(tokens.max(initial=0)))
+            digest.update(data)
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return counts | {"checksum": digest.hexdigest()}
+
+
+def take(texts: Iterator[str]) -> list[str]:
+    """The next texts, up to the one that makes ``CHARACTERS_AT_ONCE`` full."""
+    some, held = [], 0
+    for text in texts:
+        some.append(text)
+        held += len(text)
+        if held >= CHARACTERS_AT_ONCE:
+            break
+    return some
 
 
 def splitter(source: Source, recipe: Recipe) -> Callable[[int, str], bool]:
@@ -167,38 +182,3 @@ def permuted(count: int, share: float) -> Callable[[int, str], bool]:
     held_out = np.zeros(count, dtype=bool)
     held_out[np.random.default_rng(NANOGPT_SEED).permutation(count)[: math.ceil(share * count)]] = True
     return lambda i, text: bool(held_out[i])
-
-
-class Writer:
-    """Encodes documents into a file as they come, about a million characters at a time."""
-
-    def __init__(self, file: BinaryIO, tokenizer: Tokenizer, dtype: np.dtype, ended: bool):
-        self.file, self.tokenizer, self.dtype, self.ended = file, tokenizer, dtype, ended
-        self.texts: list[str] = []
-        self.held = 0
-        self.digest = hashlib.sha256()
-        self.counts = {"documents": 0, "bytes": 0, "tokens": 0, "largest": 0}
-
-    def add(self, text: str) -> None:
-        self.texts.append(text)
-        self.held += len(text)
-        self.counts["documents"] += 1
-        self.counts["bytes"] += len(text.encode())
-        if self.held >= CHARACTERS_AT_ONCE:
-            self.write()
-
-    def write(self) -> None:
-        tokens = self.tokenizer.encode(self.texts, self.ended)
-        self.counts["tokens"] += len(tokens)
-        self.counts["largest"] = max(self.counts["largest"], int(tokens.max(initial=0)))
-        data = tokens.astype(self.dtype).tobytes()
-        self.digest.update(data)
-        self.file.write(data)
-        self.texts, self.held = [], 0
-
-    def finish(self) -> dict[str, Any]:
-        """Write what is left, to the disk itself; the part's counts and checksum."""
-        self.write()
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        return self.counts | {"checksum": self.digest.hexdigest()}

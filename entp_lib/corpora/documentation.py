@@ -17,7 +17,7 @@ from pathlib import Path
 
 from entp_lib import paths
 from entp_lib.files import locked, write_atomically
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import require
 
 # Import name -> distribution.
 PACKAGES = {
@@ -70,53 +70,39 @@ def documents(folders: list[Path]) -> Iterator[str]:
                 yield "\n\n".join(kept) + "\n"
 
 
-def installed() -> dict[str, str]:
-    """The packages' versions. Raises ConfigError where one is missing."""
-    missing = [d for name, d in PACKAGES.items() if importlib.util.find_spec(name) is None]
-    require(
-        not missing,
-        f"corpus = 'embedded': {', '.join(missing)} not installed, whose documentation belongs to it; export it where "
-        "they are (python -m entp_lib corpus --export FILE) and give that file as corpus, or put it into "
-        f"{paths.relative(paths.corpora())}",
-    )
-    return {distribution: importlib.metadata.version(distribution) for distribution in PACKAGES.values()}
-
-
-def export() -> bytes:
-    """The whole corpus as a file's bytes, documents ended by form feeds. Takes about a minute."""
-    installed()
-    folders = [Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES]
-    return "".join(text + DOCUMENT_END for text in documents(folders)).encode()
-
-
 def embedded_file(checksum: str = "") -> Path:
     """The exported corpus, made on first use. With a ``checksum`` an export brought from elsewhere will do.
 
     Raises ConfigError where neither such a file is there nor the installed packages give it.
     """
     folder = paths.corpora()
-
-    def path_of(name: str) -> Path:
-        return folder / f"embedded-{name}.txt"
-
-    if checksum and path_of(checksum).exists():
-        return path_of(checksum)
-    versions = " ".join(f"{d} {v}" for d, v in installed().items())
+    path = folder / f"embedded-{checksum}.txt"
+    if checksum and path.exists():
+        return path
+    missing = [d for name, d in PACKAGES.items() if importlib.util.find_spec(name) is None]
+    right = (
+        f"{', '.join(missing)} not installed, whose documentation belongs to it; export it where they are (python -m "
+        f"entp_lib corpus --export FILE) and give that file as corpus, or put it into {paths.relative(folder)}"
+    )
+    require(not missing, f"corpus = 'embedded': {right}")
+    versions = " ".join(f"{d} {importlib.metadata.version(d)}" for d in PACKAGES.values())
     with locked(folder / "embedded.lock", "it exports the embedded corpus"):
         index = folder / "embedded.json"  # which versions gave which checksum
         try:
             known = dict(json.loads(index.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, RecursionError):  # nothing is known, or the file is damaged
             known = {}
-        if not path_of(known.get(versions, "")).exists():
-            data = export()
+        path = folder / f"embedded-{known.get(versions, '')}.txt"
+        if not path.exists():
+            sources = [Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES]
+            data = "".join(text + DOCUMENT_END for text in documents(sources)).encode()  # about a minute
             known[versions] = hashlib.sha256(data).hexdigest()[:16]
-            write_atomically(path_of(known[versions]), data)
+            path = folder / f"embedded-{known[versions]}.txt"
+            write_atomically(path, data)
             write_atomically(index, json.dumps(known, indent=1).encode())
-    if checksum not in ("", known[versions]):
-        raise ConfigError(
-            f"checksum = {checksum!r}: the documentation installed here has {known[versions]!r} ({versions}); install "
-            f"the versions of requirements.txt, or put embedded-{checksum}.txt, exported where they are, into "
-            f"{paths.relative(folder)}"
-        )
-    return path_of(known[versions])
+    right = (
+        f"the documentation installed here has {known[versions]!r} ({versions}); install the versions of "
+        f"requirements.txt, or put embedded-{checksum}.txt, exported where they are, into {paths.relative(folder)}"
+    )
+    require(checksum in ("", known[versions]), f"checksum = {checksum!r}: {right}")
+    return path

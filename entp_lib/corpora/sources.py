@@ -57,11 +57,31 @@ class TextFile(Source):
 
     @property
     def checksum(self) -> str:
-        return scan(self.path)[0]
+        return self.scanned[0]
 
     @property
     def whole(self) -> bool:
-        return scan(self.path)[1]
+        return self.scanned[1]
+
+    @functools.cached_property
+    def scanned(self) -> tuple[str, bool]:
+        """(SHA-256, whether there are form feeds) of the file, which is checked on the way."""
+        size, digest, ended, at = self.path.stat().st_size, hashlib.sha256(), False, 0
+        require(size > 0, f"corpus: {self.path} is empty")
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        with open(self.path, "rb") as file:
+            while chunk := file.read(CHUNK):
+                zero = chunk.find(0)
+                require(zero < 0, f"corpus: {self.path} is a binary file, at byte {at + zero}; text is needed")
+                try:
+                    decoder.decode(chunk, final=at + len(chunk) == size)
+                except UnicodeDecodeError as error:
+                    wrong = f"corpus: {self.path} is not UTF-8 near byte {at + error.start}"
+                    raise ConfigError(f"{wrong}; convert it") from error
+                digest.update(chunk)
+                ended = ended or DOCUMENT_END.encode() in chunk
+                at += len(chunk)
+        return digest.hexdigest(), ended
 
     def numbered(self) -> Iterator[tuple[int, str]]:
         with open(self.path, encoding="utf-8", newline="") as file:
@@ -143,12 +163,10 @@ def download() -> tuple[Path, ...]:
 
     Raises ConfigError where there is no network, the revision is gone or a file is missing.
     """
-    hub, errors = (library(name, "openwebtext") for name in ("huggingface_hub", "huggingface_hub.errors"))
+    hub = library("huggingface_hub", "openwebtext")
     options = dict(repo_type="dataset", revision=HUB_REVISION, allow_patterns="plain_text/*.parquet")
     try:
         folder = hub.snapshot_download(HUB_REPOSITORY, **options)
-    except errors.RevisionNotFoundError as error:
-        raise ConfigError(f"corpus = 'openwebtext': {HUB_REPOSITORY} has no revision {HUB_REVISION}") from error
     except (OSError, ValueError) as error:
         why = str(error).strip().split("\n")[0]
         raise ConfigError(f"corpus = 'openwebtext' cannot be downloaded ({why}); {ELSEWHERE}") from error
@@ -196,30 +214,6 @@ def source_of(corpus: str, checksum: str = "") -> Source:
     right = f"corpus {corpus!r} has {source.checksum[:16]!r}: another text than asked for"
     require(source.checksum.startswith(checksum), f"checksum = {checksum!r}: {right}")
     return source
-
-
-def scan(path: Path) -> tuple[str, bool]:
-    """(SHA-256, whether there are form feeds) of a text file, checked on the way; once a process and file."""
-    stat = path.stat()
-    return scanned(path, stat.st_size, stat.st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=64)
-def scanned(path: Path, size: int, _changed: int) -> tuple[str, bool]:
-    require(size > 0, f"corpus: {path} is empty")
-    digest, ended, decoder, at = hashlib.sha256(), False, codecs.getincrementaldecoder("utf-8")(), 0
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK):
-            zero = chunk.find(0)
-            require(zero < 0, f"corpus: {path} is a binary file, at byte {at + zero}; text is needed")
-            try:
-                decoder.decode(chunk, final=at + len(chunk) == size)
-            except UnicodeDecodeError as error:
-                raise ConfigError(f"corpus: {path} is not UTF-8 near byte {at + error.start}; convert it") from error
-            digest.update(chunk)
-            ended = ended or DOCUMENT_END.encode() in chunk
-            at += len(chunk)
-    return digest.hexdigest(), ended
 
 
 def file_checksum(path: Path) -> str:

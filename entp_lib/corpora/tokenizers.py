@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -16,34 +15,36 @@ GPT2_USED, GPT2_PADDED = 50_257, 50_304  # nanoGPT rounds the vocabulary up to a
 END_TOKEN = "<|endoftext|>"
 
 
-class Tokenizer(Protocol):
-    """``encode`` gives the tokens of several texts, one after the other, each ended if ``ended``.
+class Tokenizer:
+    """Text to ids and back; subclasses define ``decode``, and ``encode`` or ``lists``, the ids of each text.
 
     ``decode`` leaves out ids that stand for nothing: a vocabulary may be larger than what was found or is used.
     """
 
     vocab_size: int
     end: int
-    state: str
-
-    def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray: ...
-
-    def decode(self, tokens: Iterable[int]) -> str: ...
-
-
-class Bytes:
-    """UTF-8 bytes; a form feed ends a document."""
-
-    vocab_size, end, state = 256, ord(DOCUMENT_END), ""
+    state = ""
 
     def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
-        return np.frombuffer(joined(texts, ended).encode(), dtype=np.uint8)
+        """The tokens of several texts, one after the other, each followed by ``end`` if ``ended``."""
+        tail = [self.end] if ended else []
+        ids = [np.array([*tokens, *tail], dtype=np.int32) for tokens in self.lists(list(texts))]
+        return np.concatenate(ids or [np.empty(0, np.int32)])
+
+
+class Bytes(Tokenizer):
+    """UTF-8 bytes; a form feed ends a document."""
+
+    vocab_size, end = 256, ord(DOCUMENT_END)
+
+    def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
+        return np.frombuffer("".join(text + DOCUMENT_END * ended for text in texts).encode(), dtype=np.uint8)
 
     def decode(self, tokens: Iterable[int]) -> str:
         return bytes(map(int, tokens)).decode(errors="replace")
 
 
-class Characters:
+class Characters(Tokenizer):
     """The characters of the corpus in the order of their code points, which ``state`` lists."""
 
     def __init__(self, vocab_size: int, state: str):
@@ -54,7 +55,7 @@ class Characters:
         self.end = state.find(DOCUMENT_END)
 
     def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
-        points = np.frombuffer(joined(texts, ended).encode("utf-32-le"), dtype="<u4")
+        points = np.frombuffer("".join(text + DOCUMENT_END * ended for text in texts).encode("utf-32-le"), dtype="<u4")
         tokens = self.points.searchsorted(points)
         known = self.points[np.minimum(tokens, len(self.points) - 1)] == points
         if not known.all():
@@ -65,10 +66,10 @@ class Characters:
         return "".join(self.state[int(t)] for t in tokens if 0 <= t < len(self.state))
 
 
-class GPT2:
+class GPT2(Tokenizer):
     """GPT-2's own encoding, from tiktoken, which downloads and keeps it; ids above 50,256 never occur."""
 
-    vocab_size, end, state = GPT2_PADDED, GPT2_USED - 1, ""
+    vocab_size, end = GPT2_PADDED, GPT2_USED - 1
 
     def __init__(self):
         tiktoken = library("tiktoken", "tokenizer = 'gpt2'")
@@ -78,15 +79,14 @@ class GPT2:
             right = "without a network use 'bytes', or 'bpe', which learns from the corpus"
             raise ConfigError(f"tokenizer = 'gpt2' cannot be downloaded; {right}") from error
 
-    def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
-        lists = self.encoding.encode_ordinary_batch(list(texts))
-        return flat(lists, self.end if ended else None)
+    def lists(self, texts: list[str]) -> list[list[int]]:
+        return self.encoding.encode_ordinary_batch(texts)
 
     def decode(self, tokens: Iterable[int]) -> str:
         return self.encoding.decode([int(t) for t in tokens if t < GPT2_USED])
 
 
-class BPE:
+class BPE(Tokenizer):
     """Byte-pair encoding learned from the training part, as a tokenizer of the ``tokenizers`` library in JSON."""
 
     end = 0
@@ -96,9 +96,8 @@ class BPE:
         self.tokenizer = library("tokenizers", "tokenizer = 'bpe'").Tokenizer.from_str(state)
         self.tokenizer.encode_special_tokens = True  # as ordinary text, wherever a document spells them out
 
-    def encode(self, texts: Sequence[str], ended: bool) -> np.ndarray:
-        found = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return flat([x.ids for x in found], self.end if ended else None)
+    def lists(self, texts: list[str]) -> list[list[int]]:
+        return [found.ids for found in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     def decode(self, tokens: Iterable[int]) -> str:
         return self.tokenizer.decode([int(t) for t in tokens], skip_special_tokens=False)
@@ -154,16 +153,5 @@ def learned_pairs(vocabulary: int, texts: Iterator[str]) -> str:
 
 def restore(name: str, vocabulary: int, state: str) -> Tokenizer:
     """The named tokenizer as its ``state`` left it."""
-    if name in ("bytes", "gpt2"):
-        return {"bytes": Bytes, "gpt2": GPT2}[name]()
-    return {"characters": Characters, "bpe": BPE}[name](vocabulary, state)
-
-
-def joined(texts: Sequence[str], ended: bool) -> str:
-    return "".join(text + DOCUMENT_END for text in texts) if ended else "".join(texts)
-
-
-def flat(lists: Sequence[Sequence[int]], end: int | None) -> np.ndarray:
-    """All tokens in one row, each list followed by ``end`` where there is one."""
-    tail = () if end is None else (end,)
-    return np.concatenate([np.array([*tokens, *tail], dtype=np.int32) for tokens in lists] or [np.empty(0, np.int32)])
+    learned = {"characters": Characters, "bpe": BPE}.get(name)
+    return learned(vocabulary, state) if learned else {"bytes": Bytes, "gpt2": GPT2}[name]()

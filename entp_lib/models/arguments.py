@@ -1,5 +1,7 @@
 """Checks of the arguments of ``Transformer.forward``, so that a mistake is named before anything is computed.
 
+Entries of a tensor are looked at on a CPU only.
+
 Letters: B batch, T tokens.
 """
 
@@ -12,8 +14,19 @@ WHOLE = (torch.int64, torch.int32)
 REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-def check_inputs(cfg: ModelConfig, inputs: Tensor, wanted_BT: Tensor | None, prompt_lengths_B: Tensor | None) -> None:
-    """Raise ValueError, naming the value, where inputs, wanted positions or prompts do not fit the model of ``cfg``."""
+def check_inputs(
+    cfg: ModelConfig,
+    inputs: Tensor,
+    wanted_BT: Tensor | None,
+    prompt_lengths_B: Tensor | None,
+    positions_BT: Tensor | None = None,
+    mask_BTT: Tensor | None = None,
+    table: int | None = None,
+) -> None:
+    """Raise ValueError, naming the value, where an argument does not fit the model of ``cfg``.
+
+    ``table``: how many positions the model's scheme has vectors for, None for any number.
+    """
     if cfg.input_dim is None:
         check_tensor("inputs", inputs, WHOLE, (None, None), "token ids, torch.int64,")
     else:
@@ -25,24 +38,28 @@ def check_inputs(cfg: ModelConfig, inputs: Tensor, wanted_BT: Tensor | None, pro
         check_tensor("wanted", wanted_BT, (torch.bool,), (batch, length), "a boolean mask")
     if length > cfg.max_length:
         raise ValueError(f"inputs of {length} tokens: beyond the model's max_length of {cfg.max_length}")
-    if cfg.input_dim is None and can_look(inputs):
+    if cfg.input_dim is None:
         check_ids("token id", inputs, cfg.vocab_size)
-    if cfg.open_prompt:
-        check_prompt(inputs, wanted_BT, prompt_lengths_B)
-
-
-def check_relations(table: int | None, inputs: Tensor, positions_BT: Tensor | None, mask_BTT: Tensor | None) -> None:
-    """Raise ValueError where position ids or a mask by row do not fit; entries are looked at on a CPU only.
-
-    ``table``: how many positions the model's scheme has vectors for, None for any number.
-    """
-    batch, length = inputs.shape[:2]
     if positions_BT is not None:
         check_tensor("positions", positions_BT, WHOLE, (batch, length), "whole numbers, torch.int64,")
-        if can_look(positions_BT):
-            check_ids("position id", positions_BT, table)
+        check_ids("position id", positions_BT, table)
     if mask_BTT is not None:
-        check_mask(mask_BTT, (batch, length, length))
+        want = "boolean, True where a token (row) may see another (column),"
+        check_tensor("mask", mask_BTT, (torch.bool,), (batch, length, length), want)
+        hidden_BT = ~mask_BTT.diagonal(dim1=1, dim2=2)
+        if can_look(mask_BTT) and hidden_BT.any():
+            row, place = hidden_BT.nonzero()[0].tolist()
+            raise ValueError(f"mask: token {place} of row {row} may not see itself; every token must")
+    if not cfg.open_prompt:
+        return
+    if not isinstance(prompt_lengths_B, Tensor) or prompt_lengths_B.shape != (batch,):
+        raise ValueError(f"a prefix decoder needs prompt_lengths of shape ({batch},), how many tokens each prompt has")
+    if can_look(inputs):
+        whole = not prompt_lengths_B.is_floating_point() and prompt_lengths_B.dtype != torch.bool
+        if not whole or not 1 <= int(prompt_lengths_B.min()) <= int(prompt_lengths_B.max()) <= length:
+            raise ValueError(f"prompt_lengths must be whole numbers from 1 to the {length} tokens of a row")
+        if wanted_BT is not None and (wanted_BT & ~after_prompts(inputs, prompt_lengths_B)).any():
+            raise ValueError("a wanted position lies inside the prompt, where a prefix decoder sees its answer")
 
 
 def check_tensor(name: str, value: object, kinds: tuple, shape: tuple, want: str) -> None:
@@ -58,36 +75,11 @@ def check_tensor(name: str, value: object, kinds: tuple, shape: tuple, want: str
 
 def check_ids(name: str, ids: Tensor, size: int | None) -> None:
     """Raise ValueError for ids below 0, or not below ``size``."""
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or (size is not None and high >= size):
-        right = "0 or more" if size is None else f"from 0 to {size - 1}"
-        raise ValueError(f"{name} {low if low < 0 else high}: must be {right}")
-
-
-def check_mask(mask_BQS: Tensor, shape: tuple[int, int, int]) -> None:
-    """Raise ValueError for a mask of another shape or type, or where one of the last Q of S tokens does not see itself.
-
-    Entries are looked at on a CPU only.
-    """
-    check_tensor("mask", mask_BQS, (torch.bool,), shape, "boolean, True where a token (row) may see another (column),")
-    own_BQ = mask_BQS.diagonal(offset=shape[2] - shape[1], dim1=1, dim2=2)
-    if can_look(mask_BQS) and not own_BQ.all():
-        row, place = (~own_BQ).nonzero()[0].tolist()
-        raise ValueError(f"mask: token {place} of row {row} may not see itself; every token must")
-
-
-def check_prompt(inputs: Tensor, wanted_BT: Tensor | None, prompt_lengths_B: Tensor | None) -> None:
-    """Raise ValueError where a prefix decoder has no prompt lengths, or is asked inside a prompt."""
-    batch, length = inputs.shape[:2]
-    if not isinstance(prompt_lengths_B, Tensor) or prompt_lengths_B.shape != (batch,):
-        raise ValueError(f"a prefix decoder needs prompt_lengths of shape ({batch},), how many tokens each prompt has")
-    if not can_look(inputs):
-        return
-    whole = not prompt_lengths_B.is_floating_point() and prompt_lengths_B.dtype != torch.bool
-    if not whole or not 1 <= int(prompt_lengths_B.min()) <= int(prompt_lengths_B.max()) <= length:
-        raise ValueError(f"prompt_lengths must be whole numbers from 1 to the {length} tokens of a row")
-    if wanted_BT is not None and (wanted_BT & ~after_prompts(inputs, prompt_lengths_B)).any():
-        raise ValueError("a wanted position lies inside the prompt, where a prefix decoder sees its answer")
+    if can_look(ids):
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or (size is not None and high >= size):
+            right = "0 or more" if size is None else f"from 0 to {size - 1}"
+            raise ValueError(f"{name} {low if low < 0 else high}: must be {right}")
 
 
 def after_prompts(inputs: Tensor, prompt_lengths_B: Tensor | None) -> Tensor | None:
@@ -102,8 +94,3 @@ def after_prompts(inputs: Tensor, prompt_lengths_B: Tensor | None) -> Tensor | N
 def can_look(x: Tensor) -> bool:
     """Whether entries of a tensor may decide: not in compilation, nor on a GPU, whose queue would stall."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def has_shapes_alone(x: Tensor) -> bool:
-    """Whether there are no entries to plan by: in compilation and export, and on the meta device."""
-    return x.device.type == "meta" or torch.compiler.is_compiling()

@@ -42,35 +42,15 @@ def decoder_pass(cfg: ModelConfig, n: int) -> int:
     return cfg.n_layers * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + n * head(cfg)
 
 
-def entp_loop(cfg: ModelConfig, lengths: Sequence[int]) -> int:
-    """The wanted prefixes of one sequence, each by itself: the definition."""
-    return sum(encoder_token(cfg, n) for n in lengths)
-
-
-def next_token(cfg: ModelConfig, n: int) -> int:
-    """One next token of any architecture: causal layers from their cache, full ones afresh over n tokens.
-
-    ``decoder_token`` where no layer is full, ``encoder_token`` where all are (two or more).
-    """
-    full = recomputed(cfg)
-    causal = (cfg.n_layers - full) * (linear_maps(cfg) + 2 * n * cfg.width)
-    return causal + full * (n * linear_maps(cfg) + 2 * n * n * cfg.width) + head(cfg)
-
-
-def entp_fast(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
-    """``training_pass`` with all layers full."""
-    return training_pass(cfg, lengths, tokens, full=cfg.n_layers)
-
-
-def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int, full: int | None = None) -> int:
+def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int) -> int:
     """The wanted prefixes of one sequence of ``tokens`` tokens as this library computes them, for any architecture.
 
-    Causal layers once over the sequence, scores above the diagonal included; then ``full`` layers (those of ``cfg``) on
-    every prefix, as ``entp_lib.models.entp.fast`` does: the first one's projections once per token, the last one once
-    per prefix, but for 2 n H D of scores and means. Rotary positions turn the last layer's keys, which are formed for
-    that: n D² more, and scores of n D in place of n H D. The output layer at the wanted positions alone.
+    Causal layers once over the sequence, scores above the diagonal included; then the full ones on every prefix, as
+    ``entp_lib.models.entp.fast`` does: the first one's projections once per token, the last one once per prefix, but
+    for 2 n H D of scores and means. Rotary positions turn the last layer's keys, which are formed for that: n D² more,
+    and scores of n D in place of n H D. The output layer at the wanted positions alone.
     """
-    width, full = cfg.width, recomputed(cfg) if full is None else full
+    width, full = cfg.width, cfg.recomputed_layers
     causal = cfg.n_layers - full if full > 1 else cfg.n_layers  # a single full layer is causal
     total = causal * (tokens * linear_maps(cfg) + 2 * tokens**2 * width) + len(lengths) * head(cfg)
     if causal == cfg.n_layers:
@@ -82,18 +62,6 @@ def training_pass(cfg: ModelConfig, lengths: Sequence[int], tokens: int, full: i
     if cfg.positions == "rotary":
         last += (pairs - len(lengths)) * width**2 - pairs * (cfg.n_heads - 1) * width
     return total + first + middle + last
-
-
-def recomputed(cfg: ModelConfig) -> int:
-    """Layers that run afresh on every prefix, a single one not counted: read at its end it is causal."""
-    return cfg.recomputed_layers if cfg.recomputed_layers > 1 else 0
-
-
-def persistent_entries(cfg: ModelConfig, n: int) -> int:
-    """Numbers kept between tokens: 2 n D keys and values of each causal layer, and n D states below full ones."""
-    causal = cfg.n_layers - recomputed(cfg)
-    states = n * cfg.width if 0 < causal < cfg.n_layers else 0
-    return 2 * n * cfg.width * causal + states
 
 
 def crossover(cfg: ModelConfig) -> int:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from entp_lib.models.arguments import WHOLE, check_ids, check_mask, check_tensor
+from entp_lib.models.arguments import WHOLE, check_ids, check_tensor
 from entp_lib.models.relations import masked
 from entp_lib.models.transformer import Transformer
 
@@ -42,10 +42,6 @@ class Cache:
         keys[:, :, self.length : stop], values[:, :, self.length : stop] = k_BHTK, v_BHTK
         return keys[:, :, :stop], values[:, :, :stop]
 
-    def select(self, rows: Tensor) -> None:
-        """Keep (and repeat) the given rows of the batch, as beam search does."""
-        self.kv, self.positions_BT = self.kv[:, :, rows], self.positions_BT[rows]
-
 
 @torch.no_grad()
 def cached_logits(
@@ -54,14 +50,12 @@ def cached_logits(
     cache: Cache,
     causal: bool = True,
     positions_BT: Tensor | None = None,
-    mask_BTS: Tensor | None = None,
 ) -> Tensor:
     """Logits (B, V) after the last of the new tokens (B, T), which follow what ``cache`` holds.
 
     ``causal=False`` lets the new tokens see each other in full: the prompt of a prefix decoder, or, token by token on
     an encoder, the naive cache that is wrong from two layers on. ``positions_BT``: position ids of the new tokens,
-    which go on counting unless given. ``mask_BTS``: True where a new token may see one of all S so far, itself always.
-    Raises ValueError where the cache would overflow or has another number of rows, and for a mask that does not fit.
+    which go on counting unless given. Raises ValueError where the cache would overflow or has another number of rows.
     """
     new = tokens_BT.shape[1]
     start, stop = cache.length, cache.length + new
@@ -71,8 +65,6 @@ def cached_logits(
         raise ValueError(f"{stop} tokens: beyond the cache's {cache.max_length} positions")
     if len(tokens_BT) != len(cache.positions_BT):
         raise ValueError(f"{len(tokens_BT)} rows of tokens: the cache has {len(cache.positions_BT)}")
-    if mask_BTS is not None:
-        check_mask(mask_BTS, (len(tokens_BT), new, stop))
     scheme, device, x = model.positions, tokens_BT.device, model.embedding(tokens_BT)
     added = scheme.embeddings(slice(start, stop) if positions_BT is None else positions_BT)
     x = x if added is None else x + added
@@ -83,12 +75,9 @@ def cached_logits(
     if causal and new > 1:
         places = torch.arange(stop, device=device)
         mask = masked(mask, places[None] <= places[start:, None])
-    if mask_BTS is not None:
-        mask = masked(mask, mask_BTS[:, None])
     for layer, block in enumerate(model.blocks):
         q, k, v = block.attention.project(block.ln_1(x), rotation)
-        k, v = cache.extend(layer, k, v)
-        x = block.residual(x, block.attention(q, k, v, mask, False))
+        x = block.residual(x, block.attention(q, *cache.extend(layer, k, v), mask, False))
     cache.length = stop
     return model.head(model.ln_f(x[:, -1]))
 
@@ -106,9 +95,8 @@ class Stepper:
     def logits(self) -> Tensor:
         """(B, V) after the present last token."""
         if self.cache is not None:
-            prompt = self.cache.length == 0
-            full = prompt and self.model.cfg.open_prompt
-            return cached_logits(self.model, self.tokens_BT[:, self.cache.length :], self.cache, causal=not full)
+            causal = self.cache.length > 0 or not self.model.cfg.open_prompt
+            return cached_logits(self.model, self.tokens_BT[:, self.cache.length :], self.cache, causal)
         wanted_BT = torch.zeros_like(self.tokens_BT, dtype=torch.bool)
         wanted_BT[:, -1] = True
         prompts = None
@@ -121,7 +109,7 @@ class Stepper:
         if rows is not None:
             self.tokens_BT = self.tokens_BT[rows]
             if self.cache is not None:
-                self.cache.select(rows)
+                self.cache.kv, self.cache.positions_BT = self.cache.kv[:, :, rows], self.cache.positions_BT[rows]
         self.tokens_BT = torch.cat([self.tokens_BT, tokens_B[:, None]], 1)
 
 
@@ -129,8 +117,14 @@ def filtered(logits_BV: Tensor, temperature: float = 1.0, top_k: int | None = No
     """Probabilities (B, V) after temperature, then the k largest logits, then the smallest set of mass ``top_p``.
 
     Equal logits at a boundary are kept in order of token id. Temperature 0 puts all mass on the largest logit.
+    ValueError, naming the value, for parameters out of range.
     """
-    check_sampling(temperature, top_k, top_p)
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature = {temperature}: must be 0 (greedy) or more, and finite")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k = {top_k}: must be at least 1, or None for all")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p = {top_p}: must be above 0 and at most 1")
     vocab = logits_BV.shape[-1]
     order_BV = logits_BV.argsort(dim=-1, descending=True, stable=True)
     if temperature == 0:
@@ -146,16 +140,6 @@ def filtered(logits_BV: Tensor, temperature: float = 1.0, top_k: int | None = No
         probabilities_BV[:, 0] = probabilities_BV[:, 0].clamp_min(torch.finfo(torch.float64).tiny)
         probabilities_BV = probabilities_BV / probabilities_BV.sum(-1, keepdim=True)
     return torch.zeros_like(probabilities_BV).scatter_(-1, order_BV, probabilities_BV)
-
-
-def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
-    """Raise ValueError, naming the value, for sampling parameters out of range."""
-    if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature = {temperature}: must be 0 (greedy) or more, and finite")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k = {top_k}: must be at least 1, or None for all")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p = {top_p}: must be above 0 and at most 1")
 
 
 def check_room(model: Transformer, prompt_BT: Tensor, new_tokens: int) -> int:
@@ -206,7 +190,6 @@ def generate(
     beyond the position table.
     """
     length = check_room(model, prompt_BT, new_tokens)
-    check_sampling(temperature, top_k, top_p)
     with evaluating(model):
         stepper = Stepper(model, prompt_BT, length - 1, use_cache)
         for _ in range(new_tokens):

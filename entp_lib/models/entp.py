@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.config import ModelConfig
@@ -46,14 +45,12 @@ def plan(wanted_BT: Tensor, token_budget: int, pack: bool) -> list[Part]:
 
     ``pack``: in rows under a block mask, in place of groups of one length, short ones first. Losses of the parts add
     up to the loss of the whole, so that a training step that goes part by part bounds its memory without computing
-    anything twice. Raises ValueError where the budget is below the longest wanted prefix.
+    anything twice. A budget below the longest wanted prefix is raised to it.
     """
     rows_N, ends_N = wanted_BT.nonzero(as_tuple=True)
     if not len(rows_N):
         return []
-    longest = int(ends_N.max()) + 1
-    if token_budget < longest:
-        raise ValueError(f"token_budget = {token_budget}: below the longest wanted prefix, of {longest} tokens")
+    token_budget = max(token_budget, int(ends_N.max()) + 1)
     if pack:
         rows = packing.pack(rows_N, ends_N + 1, wanted_BT.shape[1])
         layouts = packing.chunks(rows, max(1, token_budget // rows.index_RC.shape[1]))
@@ -89,35 +86,15 @@ def reference(blocks: Sequence[nn.Module], x_BTD: Tensor, wanted_BT: Tensor, rel
     return torch.stack(rows) if rows else x_BTD.new_zeros(0, x_BTD.shape[-1])
 
 
-def fast(
-    blocks: Sequence[nn.Module],
-    x_BTD: Tensor,
-    parts: Sequence[Part],
-    relations: Relations = NOTHING,
-    again: bool = False,
-) -> Tensor:
-    """Hidden states (N, D) of the parts together, in row-major order of what they want; two layers or more.
-
-    ``again``: where there are several parts, their activations are not kept but computed again for the gradient.
-    """
+def fast(blocks: Sequence[nn.Module], x_BTD: Tensor, parts: Sequence[Part], relations: Relations = NOTHING) -> Tensor:
+    """Hidden states (N, D) of the parts together, in row-major order of what they want; two layers or more."""
     if not parts:
         return x_BTD.new_zeros(0, x_BTD.shape[-1])
-    again = again and len(parts) > 1 and torch.is_grad_enabled()
     outputs = []
     for part in parts:
         stack = packing.stack if isinstance(part.layout, Rows) else grouping.stack
-        arguments = (blocks, x_BTD, part.layout, relations)
-        outputs.append(checkpoint(stack, *arguments, use_reentrant=False) if again else stack(*arguments))
+        outputs.append(stack(blocks, x_BTD, part.layout, relations))
     return torch.cat(outputs)[torch.cat([part.places_P for part in parts]).argsort()]
-
-
-def packs(device: str, tokens: int, width: int) -> bool:
-    """Whether prefixes go packed in rows: on a GPU, where sequences are short against the width.
-
-    Groups launch kernels for every length and layer, packed rows a handful a layer; but they compute about T² / 3
-    masked scores a row, T / 18 D of the work of its linear maps. Not measured on a GPU yet: ``benchmarks.engine`` does.
-    """
-    return device == "cuda" and tokens <= 2 * width
 
 
 def micro_batch_tokens(device: str, width: int, longest: int) -> int:

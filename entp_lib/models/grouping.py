@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from entp_lib.models import kernels
 from entp_lib.models.kernels import Group, Groups, offsets
-from entp_lib.models.last_layer import attention_weights, read_last
-from entp_lib.models.relations import NOTHING, Relations, add_bias
+from entp_lib.models.relations import NOTHING, Relations, attention_weights, read_last
 
 
 def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups, relations: Relations = NOTHING) -> Tensor:
@@ -24,18 +23,17 @@ def stack(blocks: Sequence[nn.Module], x_BTD: Tensor, groups: Groups, relations:
     first, *middle, last = blocks
     fused = first.fusible and kernels.usable(x_BTD, first.attention.dropout if first.training else 0.0)
 
-    def finish(block: nn.Module, x: Tensor, attended: Tensor) -> Tensor:
-        return kernels.feed_forward(block, x + attended) if fused else block.residual(x, attended)
+    def finish(block: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return kernels.feed_forward(block, x + y) if fused else block.residual(x, y)
 
     if fused and relations.empty:
-        x_MD = kernels.feed_forward(first, kernels.attend_prefixes(first, x_BTD, groups))
-    else:
-        x_MD = finish(first, *plain_attend_prefixes(first, x_BTD, groups, relations))
-    for block in middle:
-        if fused and relations.empty:
+        x_MD = kernels.feed_forward(first, kernels.attend(first, x_BTD, groups, prefixes=True))
+        for block in middle:
             x_MD = kernels.feed_forward(block, kernels.attend(block, x_MD, groups))
-        else:
-            x_MD = finish(block, x_MD, plain_attend(block, x_MD, groups, relations))
+    else:
+        x_MD = finish(first, *prefixes_attended(first, x_BTD, groups, relations))
+        for block in middle:
+            x_MD = finish(block, x_MD, attended(block, x_MD, groups, relations))
     with torch.autocast("cpu", enabled=False) if fused else contextlib.nullcontext():
         ends = read_ends(last, x_MD, groups, relations)  # many small products, which are no faster in bf16
     return finish(last, *ends)
@@ -47,9 +45,7 @@ def rows_picked(group: Group) -> slice | Tensor:
     return slice(rows) if chosen is None else chosen
 
 
-def plain_attend_prefixes(
-    block: nn.Module, x_BTD: Tensor, groups: Groups, relations: Relations = NOTHING
-) -> tuple[Tensor, Tensor]:
+def prefixes_attended(block: nn.Module, x_BTD: Tensor, groups: Groups, relations: Relations) -> tuple[Tensor, Tensor]:
     """First layer: the prefixes' inputs and their attention output, each (M, D), from shared projections."""
     qkv_BHTK = block.attention.project(block.ln_1(x_BTD), relations.rotation)
     inputs, outputs = [], []
@@ -62,7 +58,7 @@ def plain_attend_prefixes(
     return torch.cat(inputs), torch.cat(outputs)
 
 
-def plain_attend(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relations = NOTHING) -> Tensor:
+def attended(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relations) -> Tensor:
     """Attention output (M, D) over groups of equally long sequences."""
     sizes = [rows * length for _, rows, length in groups]
     outputs = []
@@ -75,37 +71,32 @@ def plain_attend(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Rela
 
 def read_ends(block: nn.Module, x_MD: Tensor, groups: Groups, relations: Relations = NOTHING) -> tuple[Tensor, Tensor]:
     """Last layer: the inputs (P, D) at the prefixes' ends and their attention output (P, D)."""
-    sizes, counts = [rows * length for _, rows, length in groups], [rows for _, rows, _ in groups]
+    starts, counts = offsets(groups), [rows for _, rows, _ in groups]
 
     def means(seeking: Tensor, z_MD: Tensor, keys_MHK):  # Tensor or None; torch 2.9 compiles no "|" in here
-        found, masses, start = [], [], 0
-        for z, few, group in zip(z_MD.split(sizes), seeking.split(counts), groups, strict=True):
+        found, masses = [], []
+        for start, few, group in zip(starts, seeking.split(counts), groups, strict=False):
             _, rows, length = group
-            z = z.view(rows, length, -1)
+            part = slice(start, start + rows * length)
+            z = z_MD[part].view(rows, length, -1)
             if keys_MHK is None:
                 scores = few @ z.transpose(1, 2)
             else:
-                keys_RTHK = keys_MHK[start : start + rows * length].unflatten(0, (rows, length))
-                scores = torch.einsum("rhk,rthk->rht", few, keys_RTHK)
+                scores = torch.einsum("rhk,rthk->rht", few, keys_MHK[part].unflatten(0, (rows, length)))
             bias, _ = relations.group(rows_picked(group), length)
-            scores = add_bias(scores, None if bias is None else bias[:, :, -1])
-            weights = attention_weights(block.attention, scores, z.dtype)
+            weights = attention_weights(block.attention, scores, None if bias is None else bias[:, :, -1], z.dtype)
             found.append(weights @ z)
             masses.append(weights.sum(-1))
-            start += rows * length
         return torch.cat(found), torch.cat(masses)
 
-    ends = [
-        torch.arange(1, rows + 1, device=x_MD.device) * length + (start - 1)
-        for start, (_, rows, length) in zip(offsets(groups)[: len(groups)], groups, strict=True)
-    ]
-    rotation = None
-    if relations.rotation is not None:  # of every flat token, (M, 1, K)
-        parts = []
-        for group in groups:
-            turns = relations.group(rows_picked(group), group[2])[1]
-            parts.append([x.expand(group[1], -1, -1, -1).transpose(1, 2).flatten(0, 1) for x in turns])
-        rotation = tuple(torch.cat(x) for x in zip(*parts, strict=True))
+    ends, turns = [], []
+    for start, group in zip(starts, groups, strict=False):
+        _, rows, length = group
+        ends.append(torch.arange(1, rows + 1, device=x_MD.device) * length + (start - 1))
+        if relations.rotation is not None:  # of every flat token, (M, 1, K)
+            _, rotation = relations.group(rows_picked(group), length)
+            turns.append([x.expand(rows, -1, -1, -1).transpose(1, 2).flatten(0, 1) for x in rotation])
+    rotation = tuple(torch.cat(x) for x in zip(*turns, strict=True)) if turns else None
     return read_last(block, x_MD, torch.cat(ends), means, rotation)
 
 

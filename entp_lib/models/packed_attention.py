@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from entp_lib.validation import one_of
 
@@ -50,51 +51,36 @@ def attend(q_RHCK: Tensor, k_RHCK: Tensor, v_RHCK: Tensor, segment_RC: Tensor, w
 
 
 @functools.cache
-def flex_functions(compiled: bool) -> tuple[Callable, Callable]:
-    """FlexAttention and its masks, compiled on a GPU: uncompiled it holds all scores."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    return (torch.compile(flex_attention) if compiled else flex_attention), create_block_mask
+def compiled_flex() -> Callable:
+    return torch.compile(flex_attention)
 
 
 def flexible(q: Tensor, k: Tensor, v: Tensor, segment_RC: Tensor) -> Tensor:
-    """By FlexAttention."""
-    flex_attention, create_block_mask = flex_functions(q.device.type == "cuda")
-
-    def same(r, h, i, j):
-        return segment_RC[r, i] == segment_RC[r, j]
-
+    """By FlexAttention; compiled on a GPU, for uncompiled it holds all scores."""
     rows, tokens = segment_RC.shape
+    call = compiled_flex() if q.device.type == "cuda" else flex_attention
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
-        mask = create_block_mask(same, rows, None, tokens, tokens, q.device.type)
-        return flex_attention(q, k, v, block_mask=mask)
-
-
-def starts_of(segment_RC: Tensor) -> Tensor:
-    """Where segments begin among the flat tokens, and one past the last: int32, as kernels want them."""
-    new_RC = torch.ones_like(segment_RC, dtype=torch.bool)
-    new_RC[:, 1:] = segment_RC[:, 1:] != segment_RC[:, :-1]
-    ends = torch.tensor([segment_RC.numel()], device=segment_RC.device)
-    return torch.cat([new_RC.flatten().nonzero()[:, 0], ends]).int()
+        mask = create_block_mask(
+            lambda r, h, i, j: segment_RC[r, i] == segment_RC[r, j], rows, None, tokens, tokens, q.device.type
+        )
+        return call(q, k, v, block_mask=mask)
 
 
 def variable(q: Tensor, k: Tensor, v: Tensor, segment_RC: Tensor) -> Tensor:
     """By variable-length attention; on a CPU segment by segment, which is slow and right."""
     rows, tokens = segment_RC.shape
     flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]  # (M, H, K)
-    starts = starts_of(segment_RC)
+    new_RC = torch.ones_like(segment_RC, dtype=torch.bool)
+    new_RC[:, 1:] = segment_RC[:, 1:] != segment_RC[:, :-1]
+    starts = F.pad(new_RC.flatten().nonzero()[:, 0], (0, 1), value=segment_RC.numel()).int()  # and one past the last
     if q.device.type == "cuda":
         from torch.nn.attention.varlen import varlen_attn
 
         out = varlen_attn(*flat, starts, starts, tokens, tokens)
     else:
-        pieces = [x.split(starts.diff().tolist()) for x in flat]
-        found = [
-            F.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in piece))[0].transpose(0, 1)
-            for piece in zip(*pieces, strict=True)
-        ]
-        out = torch.cat(found)
+        pieces = zip(*(x.transpose(0, 1)[None].split(starts.diff().tolist(), 2) for x in flat), strict=True)
+        out = torch.cat([F.scaled_dot_product_attention(*piece)[0].transpose(0, 1) for piece in pieces])
     return out.unflatten(0, (rows, tokens)).transpose(1, 2)
 
 
@@ -116,15 +102,12 @@ def choice_study(device: str, dtype: str, rows: int, repeat: int) -> tuple[dict[
         segment_RC = (torch.arange(tokens) >= cuts).long().to(device)
         with torch.no_grad():
             right = attend(q, k, v, segment_RC, "masked").float()
-        for way in WAYS:
-            if way in why:
-                continue
+        for way in (way for way in WAYS if way not in why):
             try:
                 with torch.no_grad():
                     off = (attend(q, k, v, segment_RC, way).float() - right).abs().max() / right.abs().max()
                 if not off <= (0.02 if dtype == "bf16" else 1e-4):
-                    why[way] = f"{name}: off by {float(off):.2g}"
-                    continue
+                    raise ArithmeticError(f"off by {float(off):.2g}")
                 found[way][name] = seconds(functools.partial(attend, q, k, v, segment_RC, way), device, repeat)
             except Exception as error:  # whatever a kernel that is not for this machine raises: it is not chosen
                 why[way] = f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:200]}"

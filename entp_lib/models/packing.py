@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from entp_lib.models import packed_attention
-from entp_lib.models.last_layer import attention_weights, read_last
-from entp_lib.models.relations import NOTHING, Relations, Rotation, add_bias, masked, rotate
+from entp_lib.models.relations import NOTHING, Relations, Rotation, attention_weights, masked, read_last, rotate
 
 PADDING = 2  # the segment of tokens that belong to no prefix; they see each other, and nobody reads them
 
@@ -150,7 +149,7 @@ def read_ends(
             scores_RSHC = torch.einsum("rshk,rchk->rshc", seeking_RSHX, keys_RCHK)
         bias_NHC = bias[rows.end_N // capacity, :, rows.end_N % capacity]
         bias_RSHC = of_slots(bias_NHC, bias.dtype == torch.bool)  # an empty slot looks everywhere, unread
-        weights_RSHC = attention_weights(block.attention, add_bias(scores_RSHC, bias_RSHC), z_RCD.dtype)
+        weights_RSHC = attention_weights(block.attention, scores_RSHC, bias_RSHC, z_RCD.dtype)
         mean_RSD = weights_RSHC.flatten(1, 2) @ z_RCD
         mean_NHD = mean_RSD.view(2 * n_rows, n_heads, width)[rows.slot_N]
         return mean_NHD, weights_RSHC.sum(-1).view(2 * n_rows, n_heads)[rows.slot_N]

@@ -1,19 +1,26 @@
-"""Positional turns and biases, and masks by row: attention between two tokens beyond their states.
+"""Attention beyond two tokens' states: positional turns and biases, masks by row, and a last layer read at few places.
 
-They are computed once per call of the model, for whole sequences; a prefix has the upper left corner of its row's. In
-none of this a token's share depends on how long the prefix is, so that ENTP's first layer stays shared.
+Turns, biases and masks are computed once per call of the model, for whole sequences; a prefix has the upper left
+corner of its row's. In none of this a token's share depends on how long the prefix is, so that ENTP's first layer stays
+shared.
 
-Letters: B batch (1 where all rows are alike), T tokens, H heads (or 1), K head width, R some rows.
+Letters: B batch (1 where all rows are alike), T tokens, H heads (or 1), K head width, D width, R some rows, M flat
+tokens of all prefixes, P prefixes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from entp_lib.models.positions import Positions
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, each (B, 1, T, K)
+# Scores of queries (P, H, D) with normed tokens (M, D), or (P, H, K) with keys (M, H, K) where these are formed, turned
+# into ``attention_weights``: the weighted means (P, H, D) of the tokens and the sums (P, H) of the weights.
+Means = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -30,28 +37,18 @@ class Relations:
     def empty(self) -> bool:
         return self.rotation is None and self.bias_BHTT is None
 
-    def causal(self) -> "Relations":
-        """The same with later tokens hidden; no bias stays none, since attention has a causal mask of its own."""
-        if self.bias_BHTT is None:
-            return self
-        length = self.bias_BHTT.shape[-1]
-        return self.allowing(torch.ones(length, length, dtype=torch.bool, device=self.bias_BHTT.device).tril())
-
     def allowing(self, mask: Tensor) -> "Relations":
         """The same where ``mask`` (broadcast to (B, H, T, T)) is True, and no attention elsewhere."""
         return Relations(self.rotation, masked(self.bias_BHTT, mask))
 
     def group(self, pick: slice | Tensor, length: int) -> tuple[Tensor | None, Rotation | None]:
         """Bias (R, H, length, length) and rotation (R, 1, length, K) of the first ``length`` tokens of some rows."""
-
-        def of_rows(x: Tensor) -> Tensor:
-            return x if len(x) == 1 else x[pick]  # a single row is everybody's
-
-        bias = None if self.bias_BHTT is None else of_rows(self.bias_BHTT)[:, :, :length, :length]
-        if self.rotation is None:
-            return bias, None
-        cosines, sines = (of_rows(x)[:, :, :length] for x in self.rotation)
-        return bias, (cosines, sines)
+        bias, turns = self.bias_BHTT, self.rotation
+        if bias is not None:
+            bias = (bias if len(bias) == 1 else bias[pick])[:, :, :length, :length]  # a single row is everybody's
+        if turns is not None:
+            turns = tuple((x if len(x) == 1 else x[pick])[:, :, :length] for x in turns)
+        return bias, turns
 
 
 NOTHING = Relations()
@@ -81,8 +78,39 @@ def rotate(x: Tensor, rotation: Rotation | None) -> Tensor:
     return x * cosines + torch.cat([-second, first], -1) * sines
 
 
-def add_bias(scores: Tensor, bias: Tensor | None) -> Tensor:
-    """Scores with a bias added, or hidden where a mask is False."""
-    if bias is None:
-        return scores
-    return scores.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool else scores + bias.to(scores.dtype)
+def attention_weights(attention: nn.Module, scores: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Softmax over the last dimension of scores with a bias added, or hidden where a mask is False; then dropout.
+
+    In fp32 where the tokens' ``dtype``, which the weights get, is half precision.
+    """
+    if bias is not None:
+        scores = masked(scores, bias) if bias.dtype == torch.bool else scores + bias.to(scores.dtype)
+    weights = F.softmax(scores, -1, dtype=torch.float32 if dtype == torch.bfloat16 else None)
+    return F.dropout(weights, attention.dropout if attention.training else 0.0).to(dtype)
+
+
+def read_last(
+    block: nn.Module, x_MD: Tensor, ends_P: Tensor, means: Means, rotation: Rotation | None = None
+) -> tuple[Tensor, Tensor]:
+    """Last layer of a stack, read at the prefixes' ends alone: its inputs (P, D) there and their attention output.
+
+    Keys and values are never formed: q·(W_K z + b_K) = (W_Kᵀ q)·z plus a constant that the softmax drops, and a
+    weighted mean of W_V z + b_V is W_V (weighted mean of z) + b_V. Keys that are turned by their position are formed
+    after all: ``rotation`` has cosines and sines for every token, (M, 1, K).
+    """
+    attention, n_heads, width = block.attention, block.attention.n_heads, x_MD.shape[-1]
+    z_MD = block.ln_1(x_MD)
+    (w_q, w_k, w_v), (b_q, b_k, b_v) = attention.qkv.weight.chunk(3), attention.qkv.bias.chunk(3)
+    q_HPK = F.linear(z_MD[ends_P], w_q, b_q).unflatten(-1, (n_heads, -1)).transpose(0, 1)
+    scale = (width // n_heads) ** -0.5
+    if rotation is None:
+        keys_MHK, seeking = None, (q_HPK @ w_k.unflatten(0, (n_heads, -1))).transpose(0, 1) * scale
+    else:
+        keys_MHK = rotate(F.linear(z_MD, w_k, b_k).unflatten(-1, (n_heads, -1)), rotation)
+        seeking = rotate(q_HPK.transpose(0, 1), tuple(x[ends_P] for x in rotation)) * scale
+    mean_PHD, mass_PH = means(seeking, z_MD, keys_MHK)
+    value_PHK = (mean_PHD.transpose(0, 1) @ w_v.unflatten(0, (n_heads, -1)).transpose(1, 2)).transpose(0, 1)
+    bias_HK = b_v.unflatten(0, (n_heads, -1))
+    certain = attention.dropout == 0 or not attention.training  # dropout spoils the weights' sum of 1
+    value_PHK = value_PHK + (bias_HK if certain else mass_PH[..., None] * bias_HK)
+    return x_MD[ends_P], attention.out(value_PHK.flatten(1))

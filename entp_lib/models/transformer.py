@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import entp, kernels
-from entp_lib.models.arguments import after_prompts, check_inputs, check_relations, has_shapes_alone
+from entp_lib.models.arguments import after_prompts, check_inputs
 from entp_lib.models.entp import Part
 from entp_lib.models.positions import SCHEMES
-from entp_lib.models.relations import NOTHING, Relations, Rotation, relations_of, rotate
+from entp_lib.models.relations import NOTHING, Relations, Rotation, masked, relations_of, rotate
 from entp_lib.validation import ConfigError
 
-METHODS = {"fast": None, "grouped": False, "packed": True}  # of computing ENTP: whether prefixes are packed in rows
+METHODS = {"fast": None, "reference": None, "grouped": False, "packed": True}  # whether prefixes are packed in rows
 NOT_IN_ONE_GRAPH = (
     "full layers are planned by the entries of `wanted`, which fullgraph=True does not know: pass a part of "
     "model.plan(wanted), or no `wanted` for all positions, or compile without fullgraph=True"
@@ -94,9 +94,7 @@ class Transformer(nn.Module):
     ``seed`` alone; the head is tied to the token embedding.
 
     ``entp_method`` is "fast" (by device one of "grouped" and "packed", which may be asked for), or "reference" for the
-    loop of the definition. ``token_budget`` bounds the tokens that
-    ENTP has in the stack at a time, at the price of computing activations twice; None keeps them all. For a training
-    step prefer ``plan``, which bounds them at no price.
+    loop of the definition.
     """
 
     def __init__(self, cfg: ModelConfig, seed: int = 0):
@@ -112,7 +110,6 @@ class Transformer(nn.Module):
         self.ln_f = nn.LayerNorm(cfg.width)
         self.dropout = nn.Dropout(cfg.dropout)
         self.entp_method = "fast"
-        self.token_budget: int | None = None
         self.init_weights(seed)
 
     @torch.no_grad()
@@ -139,15 +136,18 @@ class Transformer(nn.Module):
         """
         if self.cfg.recomputed_layers < 2:
             return [Part(wanted_BT)]
+        if self.entp_method not in METHODS:
+            raise ValueError(f"entp_method = {self.entp_method!r}: must be one of {', '.join(METHODS)}")
+        if torch.compiler.is_compiling():  # where it may not break, with fullgraph=True, the message is the error
+            torch._dynamo.graph_break(msg=NOT_IN_ONE_GRAPH)
         tokens, width, device = wanted_BT.shape[1], self.cfg.width, wanted_BT.device.type
-        return entp.plan(wanted_BT, entp.micro_batch_tokens(device, width, tokens), self.packs(device, tokens))
-
-    def packs(self, device: str, tokens: int) -> bool:
-        """Whether prefixes are packed in rows: as ``entp_method`` asks, or what suits the device."""
-        if self.entp_method not in ("reference", *METHODS):
-            raise ValueError(f"entp_method = {self.entp_method!r}: must be one of reference, {', '.join(METHODS)}")
-        asked = METHODS.get(self.entp_method)
-        return entp.packs(device, tokens, self.cfg.width) if asked is None else asked
+        pack = METHODS[self.entp_method]
+        if pack is None:
+            # Groups launch kernels for every length and layer, packed rows a handful a layer; but they compute about
+            # T² / 3 masked scores a row, T / 18 D of the work of its linear maps. Not measured on a GPU yet:
+            # ``benchmarks.engine`` does.
+            pack = device == "cuda" and tokens <= 2 * width
+        return entp.plan(wanted_BT, entp.micro_batch_tokens(device, width, tokens), pack)
 
     def forward(
         self,
@@ -173,8 +173,8 @@ class Transformer(nn.Module):
             wanted = after_prompts(inputs, prompt_lengths_B)
         everywhere = wanted is None
         wanted_BT = wanted.wanted_BT if isinstance(wanted, Part) else wanted
-        check_inputs(self.cfg, inputs, wanted_BT, prompt_lengths_B)
-        check_relations(self.positions.table, inputs, positions_BT, mask_BTT)
+        table = self.positions.table
+        check_inputs(self.cfg, inputs, wanted_BT, prompt_lengths_B, positions_BT, mask_BTT, table)
         if everywhere:
             wanted_BT = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
         x_BTD = self.embed(inputs, positions_BT)
@@ -189,22 +189,15 @@ class Transformer(nn.Module):
         else:
             causal, blocks = self.blocks[: len(self.blocks) - full], self.blocks[len(self.blocks) - full :]
             x_BTD = causal_pass(causal, x_BTD, relations)
+            shapes_alone = inputs.device.type == "meta" or torch.compiler.is_compiling()  # no entries to plan by
             if slow:
                 x_ND = entp.reference(blocks, x_BTD, wanted_BT, relations)
             elif isinstance(wanted, Part):
                 x_ND = entp.fast(blocks, x_BTD, [wanted], relations)
-            elif everywhere and has_shapes_alone(inputs):
+            elif everywhere and shapes_alone:
                 x_ND = entp.fast(blocks, x_BTD, [entp.whole(wanted_BT)], relations)
             else:
-                if (
-                    torch.compiler.is_compiling()
-                ):  # where it may not break, with fullgraph=True, the message is the error
-                    torch._dynamo.graph_break(msg=NOT_IN_ONE_GRAPH)
-                device, budget = x_BTD.device.type, self.token_budget
-                if budget is None:
-                    budget = entp.micro_batch_tokens(device, x_BTD.shape[2], x_BTD.shape[1])
-                parts = entp.plan(wanted_BT, budget, self.packs(device, x_BTD.shape[1]))
-                x_ND = entp.fast(blocks, x_BTD, parts, relations, again=self.token_budget is not None)
+                x_ND = entp.fast(blocks, x_BTD, self.plan(wanted_BT), relations)
         return self.head(self.ln_f(x_ND))
 
     def one_pass(self, x_BTD: Tensor, prompt_lengths_B: Tensor | None, relations: Relations = NOTHING) -> Tensor:
@@ -228,7 +221,9 @@ class Transformer(nn.Module):
 
 def causal_pass(blocks: Sequence[nn.Module], x_BTD: Tensor, relations: Relations = NOTHING) -> Tensor:
     """Hidden states (B, T, D) after causal blocks."""
-    bias_BHTT = relations.causal().bias_BHTT
+    bias_BHTT, length = relations.bias_BHTT, x_BTD.shape[1]
+    if bias_BHTT is not None:  # attention has a causal mask of its own
+        bias_BHTT = masked(bias_BHTT, torch.ones(length, length, dtype=torch.bool, device=x_BTD.device).tril())
     for block in blocks:
         x_BTD = block(x_BTD, bias_BHTT, causal=bias_BHTT is None, rotation=relations.rotation)
     return x_BTD

@@ -13,6 +13,7 @@ Letters: B batch, T tokens, S characters of a text, P pairs of a part.
 """
 
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -21,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, FixedData, Task, check_range, loss_curve, some_positions
-from entp_lib.validation import check_types
+from entp_lib.tasks.base import Batch, FixedData, Task, loss_curve, some_positions
+from entp_lib.validation import check_intervals, check_types
 
 CHARACTERS = "0123456789+=$\n"
 KEPT = 0.1  # of the three-digit pairs
@@ -54,13 +55,10 @@ def text(a: int, b: int, reversed_answer: bool) -> str:
 
 def parse(example: str, reversed_answer: bool) -> tuple[int, int, int]:
     """(a, b, answer) of an example. Raises ValueError where it is not one."""
-    body = example.removesuffix("\n")
-    if not (body.startswith("$") and body.endswith("$") and body.count("+") == body.count("=") == 1):
-        raise ValueError(f"{example!r}: must look like $a+b=c$")
-    left, answer = body[1:-1].split("=")
-    a, plus, b = left.partition("+")
-    if not plus or not all(part.isascii() and part.isdigit() for part in (a, b, answer)):
-        raise ValueError(f"{example!r}: a, b and c in $a+b=c$ must be whole numbers")
+    found = re.fullmatch(r"\$([0-9]+)\+([0-9]+)=([0-9]+)\$\n?", example)
+    if found is None:
+        raise ValueError(f"{example!r}: must look like $a+b=c$, with whole numbers a, b and c")
+    a, b, answer = found.groups()
     return int(a), int(b), int(answer[::-1] if reversed_answer else answer)
 
 
@@ -94,7 +92,10 @@ def split(n_train: int, seed: int, largest: int = 999) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Sums(FixedData):
-    """Examples of one part of a split of pairs. Subclasses define ``split``, ``most_digits`` and ``name_of``.
+    """Examples of one part of a split of pairs.
+
+    Subclasses define ``split()``, the pairs (P, 2) of ``train``, ``validation`` and ``test``; ``most_digits(part)``,
+    digits of a part's longest operand; and ``name_of(a, b)``, the group of each pair.
 
     ``view``: ``answer`` has one example per row, from position 0, scored from = on. ``windows`` has the authors'
     training text: random windows of ``window`` characters, a line per example in random order, cut anywhere and scored
@@ -115,28 +116,13 @@ class Sums(FixedData):
     part: Literal["train", "test", "seen", "text"] = "train"
     window: int = WINDOW
     drawn: int = 0
+    vocab_size = len(CHARACTERS)
 
     def check_window(self) -> None:
         """ConfigError for a negative seed, or where a tested example is longer than a window."""
-        check_range(self, 0, self.window if self.view == "windows" else 0, "drawn")
-        check_range(self, 0, None, "split_seed")
-        check_range(self, characters(self.most_digits("test")) - 1, WINDOW, "window")
-
-    def split(self) -> dict[str, np.ndarray]:
-        """The pairs (P, 2) of ``train``, ``validation`` and ``test``."""
-        raise NotImplementedError
-
-    def most_digits(self, part: str) -> int:
-        """Digits of the longest operand of a part."""
-        raise NotImplementedError
-
-    def name_of(self, a: np.ndarray, b: np.ndarray) -> list[str]:
-        """The group of each pair."""
-        raise NotImplementedError
-
-    @property
-    def vocab_size(self) -> int:
-        return len(CHARACTERS)
+        drawn, longest = self.window if self.view == "windows" else 0, characters(self.most_digits("test")) - 1
+        intervals = {"drawn": f"[0, {drawn}]", "split_seed": "[0, inf)", "window": f"[{longest}, {WINDOW}]"}
+        check_intervals(self, intervals)
 
     @property
     def length(self) -> int:
@@ -204,7 +190,8 @@ class Addition(Sums):
     def __post_init__(self):
         check_types(self)
         pool = 100 + 9_900 + (round(KEPT * 990_000) if self.largest == 999 else 0)
-        check_range(self, 200, pool - sum(HELD_OUT[self.largest]), "n_train")  # what validation and test leave
+        left = pool - sum(HELD_OUT[self.largest])  # by validation and test
+        check_intervals(self, {"n_train": f"[200, {left}]"})
         self.check_window()
 
     def split(self) -> dict[str, np.ndarray]:

@@ -12,8 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from entp_lib.validation import require
-
 PARTS = ("train", "validation", "test")
 
 
@@ -179,10 +177,8 @@ class FixedData(Task):
 
     def rows_of(self, part: str, chosen_B: Tensor) -> Batch:
         """The examples of a part with these numbers, on the device of the choice."""
-        rows = self.examples(part).rows(chosen_B.cpu())
-        return rows.map(
-            lambda x: x.to(chosen_B.device, torch.long if x.dtype in (torch.int8, torch.int32) else x.dtype)
-        )
+        rows, narrow = self.examples(part).rows(chosen_B.cpu()), (torch.int8, torch.int32)
+        return rows.map(lambda x: x.to(chosen_B.device, torch.long if x.dtype in narrow else x.dtype))
 
     def part_of(self, evaluating: bool) -> str:
         """The part of ``PARTS`` that examples come from."""
@@ -229,14 +225,6 @@ def draw_on_side(draw: Callable[[int], Tensor], size: int, held_out: Callable[[T
     while (wrong_B := held_out(x_BS) != side).any():
         x_BS[wrong_B] = draw(int(wrong_B.sum()))
     return x_BS
-
-
-def check_range(task: Task, low: float, high: float | None, *names: str) -> None:
-    """ConfigError where a field of ``task`` is below ``low``, above ``high`` (None: any), or not finite."""
-    for name in names:
-        value = getattr(task, name)
-        right = f"at least {low}" if high is None else f"from {low} to {high}"
-        require(low <= value <= (1.7e308 if high is None else high), f"{name} = {value}: must be {right}")
 
 
 def seed_from(*parts: int | str) -> int:

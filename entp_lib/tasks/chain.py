@@ -14,8 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, check_range, draw_on_side, is_held_out
-from entp_lib.validation import check_types, require
+from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out
+from entp_lib.validation import check_intervals, check_types, require
 
 MOST_LISTED = 4096  # prompts of a length; of more, either side has some
 
@@ -44,8 +44,7 @@ class Chain(Task):
 
     def __post_init__(self):
         check_types(self)
-        check_range(self, 2, None, "longest", "symbols")
-        check_range(self, 0.001, 0.9, "held_out")
+        check_intervals(self, {"longest": "[2, inf)", "symbols": "[2, inf)", "held_out": "[0.001, 0.9]"})
         for n in range(2, self.longest + 1):  # a side without prompts would be drawn from for ever
             if self.symbols**n > MOST_LISTED:
                 break

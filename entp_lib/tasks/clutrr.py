@@ -33,10 +33,10 @@ from entp_lib.config import canonical_json
 from entp_lib.corpora.sources import library
 from entp_lib.corpora.tokenizers import Tokenizer, restore
 from entp_lib.files import read_table
-from entp_lib.tasks import family_stories, kinship
-from entp_lib.tasks.base import PARTS, Batch, FixedData, check_range, generator_for
+from entp_lib.tasks import kinship
+from entp_lib.tasks.base import PARTS, Batch, FixedData, generator_for
 from entp_lib.tasks.text import Text
-from entp_lib.validation import ConfigError, check_types, from_dict, require
+from entp_lib.validation import ConfigError, check_intervals, check_types, from_dict, require
 
 DROPPED = (1, 9, 12, 13, 20)  # by number, those with -in-law, which GPT-2 writes in several tokens
 RELATIONS = tuple(label for i, label in enumerate(kinship.LABELS) if i not in DROPPED)
@@ -92,9 +92,8 @@ class Clutrr(FixedData):
         right = "must be 'embedded', 'hub', or a path with {part} for train, validation, test"
         known = self.source in ("embedded", "hub") or "{part}" in self.source
         require(known, f"source = {self.source!r}: {right}")
-        check_range(self, 1, None, "n_train", "max_tokens")
-        check_range(self, 2, 10, "longest_train", "longest_test")
-        check_range(self, 0, None, "subset_seed")
+        intervals = {"n_train": "[1, inf)", "max_tokens": "[1, inf)", "subset_seed": "[0, inf)"}
+        check_intervals(self, intervals | {"longest_train": "[2, 10]", "longest_test": "[2, 10]"})
         right = f"brief = True: source {self.source!r} has its own stories; only those of 'embedded' can be brief"
         require(not self.brief or self.source == "embedded", right)
         self.base()
@@ -158,7 +157,9 @@ def encoded(parameters: str, part: str) -> Encoded:
     """A part of a task, whose parameters come as JSON, in tokens. ConfigError where nothing, or not enough, is left."""
     task = Clutrr(**json.loads(parameters))
     tokenizer = tokenizer_of(task.base())
-    answers = answer_tokens(task, tokenizer)
+    answers = {label: tokenizer.vocab_size + kinship.LABELS.index(label) for label in RELATIONS}
+    if not task.added_tokens:  # GPT-2's vocabulary has each, after a space
+        answers = {label: int(tokenizer.encode([f" {label}"], False)[0]) for label in RELATIONS}
     longest = task.longest_test if part == "test" else task.longest_train
     asked = task.n_train if part == "train" else None
     kept: list[tuple[list[int], Example]] = []
@@ -201,34 +202,24 @@ def tokenizer_of(text: Text) -> Tokenizer:
     return text.tokens().tokenizer()
 
 
-def answer_tokens(task: Clutrr, tokenizer: Tokenizer) -> dict[str, int]:
-    """The token of each relation that counts: after a space in GPT-2's vocabulary, else one that was added."""
-    if task.added_tokens:
-        return {label: tokenizer.vocab_size + kinship.LABELS.index(label) for label in RELATIONS}
-    found = {label: tokenizer.encode([f" {label}"], False).tolist() for label in RELATIONS}
-    return {label: ids[0] for label, ids in found.items() if len(ids) == 1}
-
-
 def candidates(task: Clutrr, part: str) -> Iterator[Example]:
-    """The examples of a part in the order in which they are taken, those that may be left out among them."""
-    if task.source == "embedded":
-        yield from embedded(task, part)
+    """The examples of a part in the order in which they are taken, those that may be left out among them.
+
+    Embedded stories for training are none of those of the other parts.
+    """
+    if task.source != "embedded":
+        examples = published(part) if task.source == "hub" else from_csv(task.source, part)
+        order = range(len(examples))
+        if part == "train" and task.protocol == "fair":
+            order = np.random.default_rng(task.subset_seed).permutation(len(examples))
+        yield from (examples[i] for i in order)
         return
-    examples = published(part) if task.source == "hub" else from_csv(task.source, part)
-    order = range(len(examples))
-    if part == "train" and task.protocol == "fair":
-        order = np.random.default_rng(task.subset_seed).permutation(len(examples))
-    yield from (examples[i] for i in order)
-
-
-def embedded(task: Clutrr, part: str) -> Iterator[Example]:
-    """Stories of this project's own: as many as are taken for training, none of which is in the other parts."""
     longest = task.longest_train, task.longest_test
     if part == "train":
         avoid = {s.text for name in EMBEDDED for s in held_out(name, *longest, task.brief)}
         seed = task.subset_seed if task.protocol == "fair" else 0
         edges = range(2, task.longest_train + 1)
-        found = family_stories.stories(10 + seed, edges, RELATIONS, task.brief, task.brief, avoid)
+        found = kinship.stories(10 + seed, edges, RELATIONS, task.brief, task.brief, avoid)
         found = itertools.islice(found, round(task.n_train / FITTING))
     else:
         found = held_out(part, *longest, task.brief)
@@ -237,11 +228,11 @@ def embedded(task: Clutrr, part: str) -> Iterator[Example]:
 
 
 @functools.lru_cache(maxsize=4)
-def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> list[family_stories.Story]:
+def held_out(part: str, longest_train: int, longest_test: int, brief: bool) -> list[kinship.Story]:
     """The embedded stories of validation or test, the same for every training set."""
     avoid = [] if part == "test" else [s.text for s in held_out("test", longest_train, longest_test, brief)]
     edges = range(2, (longest_test if part == "test" else longest_train) + 1)
-    found = family_stories.stories(PARTS.index(part), edges, RELATIONS, brief, brief, avoid)
+    found = kinship.stories(PARTS.index(part), edges, RELATIONS, brief, brief, avoid)
     return list(itertools.islice(found, EMBEDDED[part]))
 
 
@@ -264,11 +255,8 @@ def published(part: str) -> list[Example]:
         raise ConfigError(f"{what}: {HUB} cannot be loaded ({why})") from error
     found = from_frame(rows.to_pandas(), f"{HUB}, {part}")
     same = len(found) == HUB_EXAMPLES[part] and HUB_CHECKSUMS.get(part, checksum(found)) == checksum(found)
-    right = (
-        f"the hub's {len(found)} examples are not the {HUB_EXAMPLES[part]} published ones, so that nothing could be "
-    )
-    right += "compared with the paper; pass files of your own as source = 'FOLDER/{part}.csv'"
-    require(same, f"{HUB}, {part}: {right}")
+    right = f"the hub's {len(found)} examples are not the {HUB_EXAMPLES[part]} published ones, with which the paper's "
+    require(same, f"{HUB}, {part}: {right}numbers compare; pass files of your own as source = 'FOLDER/{{part}}.csv'")
     return found
 
 
@@ -280,18 +268,14 @@ def from_csv(source: str, part: str) -> list[Example]:
 
 
 def from_frame(table: pd.DataFrame, where: str) -> list[Example]:
-    """Examples from the published columns. ConfigError names missing columns, or the line of what cannot be read."""
-    missing = [name for name in COLUMNS if name not in table]
-    require(not missing, f"{where}: lacks the columns {', '.join(missing)}; it has {', '.join(table.columns)}")
+    """Examples from the published columns. ConfigError names the line of what cannot be read."""
     found = []
     for line, row in enumerate(table[list(COLUMNS)].itertuples(index=False), 2):  # after the line of names
         right = f"target_text {row.target_text!r} must be one of {', '.join(kinship.LABELS)}"
         require(row.target_text in kinship.LABELS, f"{where}, line {line}: {right}")
         pair, chain = QUERY.fullmatch(str(row.query)), re.fullmatch(r"task_\d+\.(\d+)", str(row.task_name))
-        right = (
-            f"story {row.story!r:.80}, query {row.query!r:.80} and task_name {row.task_name!r:.80} must be a text, a "
-            "pair of names like \"('Ann', 'Bob')\", and a chain's length like 'task_1.3'"
-        )
+        right = f"story {row.story!r:.80}, query {row.query!r:.80} and task_name {row.task_name!r:.80} must be a text, "
+        right += "a pair of names like \"('Ann', 'Bob')\", and a chain's length like 'task_1.3'"
         require(isinstance(row.story, str) and pair and chain, f"{where}, line {line}: {right}")
         found.append(Example(prompt(row.story, pair[2], pair[4]), row.target_text, int(chain[1])))
     return found

@@ -17,8 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, check_range, draw_on_side, is_held_out, some_positions
-from entp_lib.validation import check_types, one_of, require
+from entp_lib.tasks.base import Batch, Task, draw_on_side, is_held_out, some_positions
+from entp_lib.validation import check_intervals, check_types, one_of, require
 
 
 def count3_quadratic(x: Sequence[int]) -> int:
@@ -49,15 +49,9 @@ def count2(x: Sequence[int]) -> int:
 
 
 def next_symbols(x_BT: Tensor, order: int) -> Tensor:
-    """Count3 (``order`` 3) or Count2 (2) of each row of whole numbers, (B,): Algorithm 3 for a batch, O(T) per row.
-
-    ConfigError for another order, rows of length 0 and numbers that are not whole.
-    """
+    """Count3 (``order`` 3) or Count2 (2) of each row of whole numbers, (B,): Algorithm 3 for a batch, O(T) per row."""
     one_of("order", order, (2, 3))
-    n = x_BT.shape[1]
-    require(n >= 1, f"rows of shape {tuple(x_BT.shape)}: must have an element")
-    require(not x_BT.is_floating_point(), f"rows of type {x_BT.dtype}: must be whole numbers")
-    x_BT = x_BT.long()
+    n, x_BT = x_BT.shape[1], x_BT.long()
     missing_BT = -(x_BT + x_BT[:, -1:]) % n  # the residue that completes each element to 0
     if order == 2:
         return (missing_BT == 0).sum(1) % n
@@ -85,7 +79,7 @@ class Counting(Task):
     scores all. With few of them ENTP sees many sequences for its compute.
     """
 
-    order: int = 3
+    order: Literal[2, 3] = 3
     length: int = 64
     seed_length: int = 16
     symbols: int = 64
@@ -96,15 +90,12 @@ class Counting(Task):
 
     def __post_init__(self):
         check_types(self)
-        one_of("order", self.order, (2, 3))
-        check_range(self, 1, None, "seed_length")
-        check_range(self, self.seed_length, None, "length")
-        check_range(self, 2, None, "symbols")
-        check_range(self, 0, 0.9, "held_out")
+        intervals = {"seed_length": "[1, inf)", "length": f"[{self.seed_length}, inf)"}
+        check_intervals(self, intervals | {"symbols": "[2, inf)", "held_out": "[0, 0.9]"})
         if self.first_scored == 0:
             object.__setattr__(self, "first_scored", min(self.seed_length + 1, self.length))
-        check_range(self, self.seed_length, self.length, "first_scored")
-        check_range(self, 0, self.length - self.first_scored + 1, "drawn")
+        scored = f"[0, {self.length - self.first_scored + 1}]"
+        check_intervals(self, {"first_scored": f"[{self.seed_length}, {self.length}]", "drawn": scored})
         if self.held_out > 0:  # else drawing from the empty side would never end
             generator = torch.Generator().manual_seed(0)
             some_BS = torch.randint(self.symbols, (20_000, self.seed_length), generator=generator)

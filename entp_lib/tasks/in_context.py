@@ -19,8 +19,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, check_range
-from entp_lib.validation import check_types, one_of, require
+from entp_lib.tasks.base import Batch, Task
+from entp_lib.validation import check_intervals, check_types, one_of
 
 MAX_DEPTH = 16  # a tree holds 2^depth leaves for each prompt
 PAPER_POINTS = {"linear": 40, "sparse": 40, "network": 100, "tree": 100}
@@ -65,12 +65,8 @@ def tree(task: "InContext", x_BNd: Tensor, generator: torch.Generator) -> Tensor
     return leaves_Bl.gather(1, node_BN - inner)
 
 
-FUNCTIONS: dict[str, Callable[["InContext", Tensor, torch.Generator], Tensor]] = {
-    "linear": linear,
-    "sparse": sparse,
-    "network": network,
-    "tree": tree,
-}
+FUNCTIONS: dict[str, Callable[["InContext", Tensor, torch.Generator], Tensor]]
+FUNCTIONS = {"linear": linear, "sparse": sparse, "network": network, "tree": tree}
 
 
 @dataclass(frozen=True)
@@ -106,18 +102,14 @@ class InContext(Task):
     def __post_init__(self):
         check_types(self)
         one_of("function", self.function, FUNCTIONS)
-        check_range(self, 1, None, "dims", "hidden")
-        check_range(self, 1, MAX_DEPTH, "depth")
         if self.points == 0:
             object.__setattr__(self, "points", PAPER_POINTS[self.function])
-        check_range(self, 1, None, "points")
-        check_range(self, 0, None, "noise", "curriculum_every", "factor")
-        require(self.factor > 0, f"factor = {self.factor}: must be above 0")
-        check_range(self, 0, self.dims, "used_first")
+        intervals = dict.fromkeys(("dims", "hidden", "points"), "[1, inf)") | {"depth": f"[1, {MAX_DEPTH}]"}
+        intervals |= {"noise": "[0, inf)", "curriculum_every": "[0, inf)", "factor": "(0, inf)"}
+        check_intervals(self, intervals | {"used_first": f"[0, {self.dims}]"})
         if self.function == "sparse":  # of the dimensions that there are at the curriculum's start
-            check_range(
-                self, 1, min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims, "sparsity"
-            )
+            most = min(self.used_dims, FIRST_DIMS) if self.curriculum_every else self.used_dims
+            check_intervals(self, {"sparsity": f"[1, {most}]"})
 
     @property
     def input_dim(self) -> int:
@@ -172,8 +164,11 @@ class InContext(Task):
             found["noisy"] = replace(self, noise=math.sqrt(self.used_dims / 20))
         return found
 
-    def draw_x(self, generator: torch.Generator, size: int) -> Tensor:
-        """x's of the asked-for distribution, (size, N, d); "orthogonal" ones are so within a block of d only."""
+    def pairs(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
+        """(x (size, N, d), y (size, N)), with a function of its own for each prompt.
+
+        "orthogonal" x's are so within a block of d only.
+        """
         n, d = self.points, self.used_dims
         if self.prompts == "orthogonal":
             square = normal(generator, size, -(-n // d), d, d)
@@ -182,13 +177,9 @@ class InContext(Task):
             x_BNd = rows.reshape(size, -1, d)[:, :n] * math.sqrt(d)
         else:
             x_BNd = normal(generator, size, n, d) * (self.factor if self.prompts == "scaled" else 1.0)
-        return torch.nn.functional.pad(x_BNd, (0, self.dims - d))
-
-    def pairs(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
-        """(x (size, N, d), y (size, N)), with a function of its own for each prompt."""
-        x_BNd = self.draw_x(generator, size)
+        x_BNd = torch.nn.functional.pad(x_BNd, (0, self.dims - d))
         y_BN = FUNCTIONS[self.function](self, x_BNd, generator)
-        return x_BNd, y_BN + self.noise * normal(generator, size, self.points) if self.noise else y_BN
+        return x_BNd, y_BN + self.noise * normal(generator, size, n) if self.noise else y_BN
 
     def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
         device = generator.device

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from entp_lib.tasks.addition import Sums, digits
-from entp_lib.tasks.base import check_range
-from entp_lib.validation import check_types, require
+from entp_lib.validation import check_intervals, check_types, require
 
 MOST_TESTED = 18  # digits: a longer sum would not fit into 64 bits
 FEWEST = 20  # examples of a part: their text must be longer than a window
@@ -64,9 +63,9 @@ class LongAddition(Sums):
 
     def __post_init__(self):
         check_types(self)
-        check_range(self, 1, None, "trained_digits")
-        check_range(self, self.trained_digits + 1, MOST_TESTED, "tested_digits")
-        check_range(self, FEWEST, None, "n_train", "n_validation", "n_test")
+        tested = f"[{self.trained_digits + 1}, {MOST_TESTED}]"
+        intervals = dict.fromkeys(("n_train", "n_validation", "n_test"), f"[{FEWEST}, inf)")
+        check_intervals(self, {"trained_digits": "[1, inf)", "tested_digits": tested} | intervals)
         short, all_pairs = 10 ** (2 * self.trained_digits), 10 ** (2 * self.tested_digits)
         # lengths are uniform, pairs are not: drawing the last of them would take for ever
         asked = {"n_train + n_validation": (self.n_train + self.n_validation, short)}

@@ -28,9 +28,9 @@ import torch
 from torch import Tensor
 
 from entp_lib.corpora import check_checksum
-from entp_lib.tasks.base import PARTS, Batch, FixedData, check_range
+from entp_lib.tasks.base import PARTS, Batch, FixedData
 from entp_lib.tasks.table_files import Contents, read
-from entp_lib.validation import check_types, require
+from entp_lib.validation import check_intervals, check_types, require
 
 MAX_WORDS = 100  # of a vocabulary that a record lists
 
@@ -55,8 +55,7 @@ class Table(FixedData):
     def __post_init__(self):
         check_types(self)
         require(self.file != "", "file = '': must be the path of a .csv or .npz file")
-        require(0 < self.held_out < 0.5, f"held_out = {self.held_out}: must be a share between 0 and 0.5")
-        check_range(self, 0, None, "split_seed")
+        check_intervals(self, {"held_out": "(0, 0.5)", "split_seed": "[0, inf)"})
         check_checksum(self.checksum)
 
     @property
@@ -69,12 +68,12 @@ class Table(FixedData):
 
     @property
     def continuous(self) -> bool:
-        return self.contents.continuous
+        return self.contents.examples.inputs_BT.dim() == 3
 
     @property
     def continues(self) -> bool:
         """Whether the symbols to predict are those that come next, so that a sequence can be continued."""
-        return not (self.contents.continuous or self.contents.answered)
+        return not (self.continuous or self.contents.answered)
 
     @property
     def input_dim(self) -> int | None:
@@ -101,10 +100,10 @@ class Table(FixedData):
 
     def facts(self) -> dict[str, Any]:
         """Under ``data``: the file's name and checksum, the examples of each part, and a small vocabulary's words."""
-        found = self.contents
+        words = list(self.contents.words)
         about = {"file": Path(self.file).name, "checksum": opened(self.file)[1]}
-        words = {"words": list(found.words)} if 0 < len(found.words) <= MAX_WORDS else {}
-        return {"data": {**about, **{part: self.count(part) for part in PARTS}, **words}}
+        about |= {part: self.count(part) for part in PARTS}
+        return {"data": about | ({"words": words} if 0 < len(words) <= MAX_WORDS else {})}
 
     def named(self) -> "Table":
         """The same task with its whole path and its checksum, as a record should name it."""

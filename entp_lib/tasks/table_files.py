@@ -3,6 +3,7 @@
 Letters: P examples, T tokens, d numbers of an input.
 """
 
+import re
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 
 from entp_lib.files import read_table
 from entp_lib.tasks.base import PARTS, Batch
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import ConfigError, one_of, require
 
 COLUMNS = ("sequence", "wanted", "targets", "part")
 ARRAYS = ("sequences", "wanted", "targets", "part")
@@ -38,10 +39,6 @@ class Contents:
     part: np.ndarray | None = None
     answered: bool = False
 
-    @property
-    def continuous(self) -> bool:
-        return self.examples.inputs_BT.dim() == 3
-
 
 def read(path: Path) -> Contents:
     """The examples of a CSV or ``.npz`` file. ConfigError names the line, the column or the array at fault."""
@@ -61,8 +58,8 @@ def read_csv(path: Path) -> Contents:
     names = ", ".join(map(str, table))
     right = f"must have a column 'sequence', its first line has {names[:60]}{'…' * (len(names) > 60)}; {FORMAT}"
     require("sequence" in table, f"{path}: {right}")
-    unknown = [name for name in table if name not in COLUMNS]
-    require(not unknown, f"{path}: unknown column {unknown and unknown[0]!r}; known, once each: {', '.join(COLUMNS)}")
+    for name in table:
+        require(name in COLUMNS, f"{path}: unknown column {name!r}; known, once each: {', '.join(COLUMNS)}")
     table = table[table.apply(lambda column: column.str.strip() != "").any(axis=1)]
     require(len(table) > 0, f"{path}: has no sequences below its first line")
     answered = "targets" in table
@@ -80,16 +77,14 @@ def read_csv(path: Path) -> Contents:
         sequences.append(tokens)
         wanted.append(np.array(places) - 1)
     ids, words = numbered([*sequences, *targets], path)
-    shape = len(sequences), max(map(len, sequences))
-    tokens_PT, answers_PT = np.full(shape, -1, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    wanted_PT = np.zeros(shape, dtype=bool)
+    tokens_PT = np.full((len(sequences), max(map(len, sequences))), -1, dtype=np.int64)
+    answers_PT, wanted_PT = np.zeros_like(tokens_PT), np.zeros(tokens_PT.shape, dtype=bool)
     for i, places in enumerate(wanted):
         tokens_PT[i, : len(sequences[i])] = ids[i]
         wanted_PT[i, places] = True
         if answered:
-            answers_PT[i, places] = ids[shape[0] + i]
-    part = part_of(table["part"], path) if "part" in table else None
-    return of_tokens(tokens_PT, wanted_PT, answers_PT if answered else None, words, part, path)
+            answers_PT[i, places] = ids[len(sequences) + i]
+    return of_tokens(tokens_PT, wanted_PT, answers_PT if answered else None, words, table.get("part"), path)
 
 
 def places_of(text: str, length: int, first: int, where: str) -> list[int]:
@@ -98,24 +93,22 @@ def places_of(text: str, length: int, first: int, where: str) -> list[int]:
         return list(range(first, length + 1))
     found: list[int] = []
     for piece in text.replace(",", " ").split():
-        low, dash, high = piece.partition("-")
-        numbers = piece.isascii() and low.isdigit() and (high.isdigit() or not dash) and len(piece) < 20
-        require(numbers and int(low) <= int(high or low), f"{where}: wanted {piece[:40]!r}: write 5, or 5-8")
-        found += range(int(low), min(int(high or low), max(length, int(low)) + 1) + 1)
-    wrong = next((place for place in found if not first <= place <= length), None)
-    why = " (nothing stands before the first, to predict it from)" if wrong == 1 else ""
-    require(wrong is None, f"{where}: wanted position {wrong} of a sequence of {length}: {first} to {length}{why}")
-    require(bool(found), f"{where}: no wanted position")
+        written = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", piece)
+        low, high = (int(written[1]), int(written[2] or written[1])) if written else (1, 0)
+        require(low <= high, f"{where}: wanted {piece[:40]!r}: write 5, or 5-8")
+        wrong, right = low if low < first else high, f"a sequence of {length}: {first} to {length}"
+        right += " (nothing stands before the first, to predict it from)" if wrong < first else ""
+        require(first <= low and high <= length, f"{where}: wanted position {wrong} of {right}")
+        found += range(low, high + 1)
     return found
 
 
 def numbered(rows: list[list[str]], path: Path) -> tuple[list[list[int]], tuple[str, ...]]:
     """Tokens as numbers: themselves where all are whole numbers from 0 on, else their place among all words."""
     words = sorted({token for row in rows for token in row})
-    if all(word.isascii() and word.isdigit() and (word[0] != "0" or word == "0") for word in words):  # 01 is a word
+    if all(re.fullmatch("0|[1-9][0-9]*", word) for word in words):  # 01 is a word
         longest = max(words, key=len)
-        right = f"{path}: the symbol {longest[:20]} is too large; at most {LARGEST - 1}"
-        require(len(longest) <= len(str(LARGEST)) and max(map(int, words)) < LARGEST, right)
+        require(len(longest) < 20, f"{path}: the symbol {longest[:20]} is too large; at most {LARGEST - 1}")
         return [[int(token) for token in row] for row in rows], ()
     place = {word: i for i, word in enumerate(words)}
     return [[place[token] for token in row] for row in rows], tuple(words)
@@ -126,58 +119,36 @@ def read_npz(path: Path) -> Contents:
     with path.open("rb") as file:
         try:
             loaded = np.load(file, allow_pickle=False)
-            names = getattr(loaded, "files", [])
-            arrays = {name: loaded[name] for name in names if name in ARRAYS}
+            arrays = {name: loaded[name] for name in getattr(loaded, "files", ())}
         except ValueError as error:
             raise ConfigError(f"{path}: an array cannot be read ({error})") from None
-    unknown = [name for name in names if name not in ARRAYS]
-    require("sequences" in names, f"{path}: must have an array 'sequences', it has {', '.join(names) or 'none'}")
-    require(not unknown, f"{path}: unknown array {unknown and unknown[0]!r}; known: {', '.join(ARRAYS)}")
+    require("sequences" in arrays, f"{path}: must have an array 'sequences', it has {', '.join(arrays) or 'none'}")
     for name, array in arrays.items():
+        require(name in ARRAYS, f"{path}: unknown array {name!r}; known: {', '.join(ARRAYS)}")
         require(isinstance(array, np.ndarray), f"{path}: {name} is no array")
-    found, wanted, targets = (arrays.get(name) for name in ARRAYS[:3])
-    real = np.issubdtype(found.dtype, np.floating) and found.ndim == 3
-    right = f"{path}: sequences is {found.dtype} of shape {found.shape}"
-    tokens = found.dtype.kind in "iu" and found.ndim == 2
-    require(tokens or real, f"{right}: must be whole numbers (P, T), or real numbers (P, T, d)")
-    require(found.size > 0, f"{right}: holds nothing")
-    for name in ("wanted", "targets"):
-        shape = arrays[name].shape if name in arrays else found.shape[:2]
-        require(shape == found.shape[:2], f"{path}: {name} has shape {shape}, must be {found.shape[:2]}, as sequences")
-    part = part_of(arrays["part"].astype(str).tolist(), path) if "part" in arrays else None
-    right = f"{path}: part must have {len(found)} names, one for each sequence"
-    require(part is None or len(part) == len(found), right)
-    require(wanted is None or set(np.unique(wanted)) <= {0, 1}, f"{path}: wanted must hold truth values (or 0 and 1)")
+    found, wanted, targets, part = map(arrays.get, ARRAYS)
+    real = found.dtype.kind == "f" and found.ndim == 3
+    fits = found.size > 0 and (real or (found.dtype.kind in "iu" and found.ndim == 2))
+    right = "must be whole numbers (P, T), or real numbers (P, T, d), and at least one"
+    require(fits, f"{path}: sequences is {found.dtype} of shape {found.shape}: {right}")
     kinds, right = ("iuf", "real numbers") if real else ("iu", "whole numbers, as sequences are")
-    require(
-        targets is None or targets.dtype.kind in kinds,
-        f"{path}: targets is {targets is not None and targets.dtype}: must be {right}",
-    )
-    if real:
-        require(
-            targets is not None, f"{path}: sequences of real numbers need an array 'targets' of shape {found.shape[:2]}"
-        )
-        wanted_PT = np.ones(found.shape[:2], dtype=bool) if wanted is None else wanted.astype(bool)
-        return of_numbers(found, wanted_PT, targets, part, path)
+    for name, array in (("wanted", wanted), ("targets", targets)):
+        if array is not None:
+            same = array.shape == found.shape[:2]
+            require(same, f"{path}: {name} has shape {array.shape}, must be {found.shape[:2]}, as sequences")
+    require(wanted is None or set(np.unique(wanted)) <= {0, 1}, f"{path}: wanted must hold truth values (or 0 and 1)")
+    require(targets is not None or not real, f"{path}: sequences of real numbers need an array 'targets' of (P, T)")
+    if targets is not None:
+        require(targets.dtype.kind in kinds, f"{path}: targets is {targets.dtype}: must be {right}")
     if wanted is None:
-        wanted = found >= 0
+        wanted = np.full(found.shape[:2], True) if real else found >= 0
         if targets is None:
             wanted[:, 0] = False
+    if real:
+        return of_numbers(found, wanted.astype(bool), targets, part, path)
     wrong = int(found.min())
     require(wrong >= -1, f"{path}: sequences hold {wrong}; symbols are 0 and more, and -1 is padding")
     return of_tokens(found.astype(np.int64), wanted.astype(bool), targets, (), part, path)
-
-
-def part_of(names, path: Path) -> np.ndarray:
-    """The part that each example says it belongs to."""
-    for name in names:
-        require(name in PARTS, f"{path}: part {name!r}: must be one of {', '.join(PARTS)}")
-    return np.array(names)
-
-
-def require_none(wrong_P: np.ndarray, path: Path, what: str) -> None:
-    """ConfigError that names the first sequence that is ``wrong_P``."""
-    require(not wrong_P.any(), f"{path}: sequence {int(wrong_P.argmax()) + 1} {what}")
 
 
 def of_tokens(tokens_PT, wanted_PT, answers_PT, words, part, path: Path) -> Contents:
@@ -196,8 +167,7 @@ def of_tokens(tokens_PT, wanted_PT, answers_PT, words, part, path: Path) -> Cont
     largest = max(int(inputs_PT.max()), int(answers_PT.max()))
     require(max(largest + 1, len(words)) >= 2, f"{path}: a single symbol leaves nothing to predict; two are needed")
     require(largest < LARGEST, f"{path}: the symbol {largest} is too large; at most {LARGEST - 1}")
-    examples = batch_of(inputs_PT, answers_PT, wanted_PT, path)
-    return Contents(examples, len(words) or largest + 1, words, part, answered)
+    return contents(inputs_PT, answers_PT, wanted_PT, len(words) or largest + 1, words, part, answered, path)
 
 
 def of_numbers(inputs_PTd, wanted_PT, targets_PT, part, path: Path) -> Contents:
@@ -207,11 +177,22 @@ def of_numbers(inputs_PTd, wanted_PT, targets_PT, part, path: Path) -> Contents:
         inputs_PTd = inputs_PTd.astype(np.float32)
     finite = np.isfinite(inputs_PTd).all() and np.isfinite(targets_PT).all()
     require(bool(finite), f"{path}: sequences and wanted targets must be finite numbers, in fp32 too")
-    return Contents(batch_of(inputs_PTd, targets_PT, wanted_PT, path), 0, (), part)
+    return contents(inputs_PTd, targets_PT, wanted_PT, 0, (), part, False, path)
 
 
-def batch_of(inputs_PT: np.ndarray, targets_PT: np.ndarray, wanted_PT: np.ndarray, path: Path) -> Batch:
+def contents(inputs_PT, targets_PT, wanted_PT, symbols: int, words, part, answered: bool, path: Path) -> Contents:
     """All examples as one batch whose prompts end with the first prediction."""
     require_none(~wanted_PT.any(1), path, "has no wanted position")
+    if part is not None:
+        part = np.asarray(part).astype(str)
+        require(len(part) == len(inputs_PT), f"{path}: part must have {len(inputs_PT)} names, one for each sequence")
+        for name in part.tolist():
+            one_of(f"{path}: part", name, PARTS)
     arrays = (inputs_PT, targets_PT, wanted_PT, wanted_PT.argmax(1) + 1)
-    return Batch(*(torch.from_numpy(np.ascontiguousarray(x)) for x in arrays))
+    examples = Batch(*(torch.from_numpy(np.ascontiguousarray(x)) for x in arrays))
+    return Contents(examples, symbols, words, part, answered)
+
+
+def require_none(wrong_P: np.ndarray, path: Path, what: str) -> None:
+    """ConfigError that names the first sequence that is ``wrong_P``."""
+    require(not wrong_P.any(), f"{path}: sequence {int(wrong_P.argmax()) + 1} {what}")

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from entp_lib.corpora import Recipe, Tokens, check_checksum, open_tokens, vocabulary_size
 from entp_lib.models.decoding import generate
-from entp_lib.tasks.base import Batch, Task, check_range, generator_for, some_positions
-from entp_lib.validation import check_types, require
+from entp_lib.tasks.base import Batch, Task, generator_for, some_positions
+from entp_lib.validation import check_intervals, check_types, require
 
 SAMPLES, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 3, 100, 0.8
 
@@ -52,9 +52,9 @@ class Text(Task):
         require(self.corpus != "", "corpus = '': must be 'embedded', 'openwebtext' or a path")
         check_checksum(self.checksum)
         vocabulary_size(self.tokenizer, self.vocabulary)
-        require(0 < self.held_out < 1, f"held_out = {self.held_out}: must be a share between 0 and 1")
-        check_range(self, 1, None, "context")
-        check_range(self, 0, self.context, "prefixes", "eval_prefixes")
+        counts = f"[0, {self.context}]"
+        intervals = {"held_out": "(0, 1)", "context": "[1, inf)", "prefixes": counts, "eval_prefixes": counts}
+        check_intervals(self, intervals)
 
     @property
     def vocab_size(self) -> int:

@@ -17,23 +17,17 @@ With modulus 8, anchor "first" and output "exists":
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from entp_lib.tasks.base import Batch, Task, check_range
-from entp_lib.validation import check_types, one_of, require
+from entp_lib.tasks.base import Batch, Task
+from entp_lib.validation import check_intervals, check_types, require
 
 
 def triplet_label(x: Sequence[int], modulus: int, anchor: str, output: str) -> int:
-    """The label after all of ``x`` by trying every pair: the definition, for tests.
-
-    ``modulus`` 0 is the length of ``x``. ConfigError for no elements, a negative modulus and unknown words.
-    """
-    require(len(x) >= 1, "x: must have an element")
-    require(modulus >= 0, f"modulus = {modulus}: must not be negative")
-    one_of("anchor", anchor, ("first", "last"))
-    one_of("output", output, ("exists", "count"))
+    """The label after all of ``x`` by trying every pair: the definition; modulus 0 is the length of ``x``."""
     m = modulus or len(x)
     a = x[0] if anchor == "first" else x[-1]
     pairs = sum((a + x_i + x_j) % m == 0 for x_i in x for x_j in x)
@@ -50,17 +44,14 @@ class Triplets(Task):
     length: int = 64
     symbols: int = 64
     modulus: int = 128
-    anchor: str = "first"
-    output: str = "exists"
+    anchor: Literal["first", "last"] = "first"
+    output: Literal["exists", "count"] = "exists"
 
     def __post_init__(self):
         check_types(self)
-        check_range(self, 1, None, "length")
-        check_range(self, 2, None, "symbols")
+        check_intervals(self, {"length": "[1, inf)", "symbols": "[2, inf)"})
         right = f"modulus = {self.modulus}: must be 0 (the current length) or at least 2"
         require(self.modulus == 0 or self.modulus >= 2, right)
-        one_of("anchor", self.anchor, ("first", "last"))
-        one_of("output", self.output, ("exists", "count"))
 
     @property
     def n_labels(self) -> int:

@@ -1,13 +1,10 @@
 """Corpora on disk: nothing is lost between a text and its tokens, damage is found, and what is no text is named."""
 
 import hashlib
-import json
 import logging
-import subprocess
 import sys
 import tracemalloc
 import types
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +16,7 @@ from entp_lib.__main__ import main
 from entp_lib.corpora import Recipe, cache, documentation, open_tokens, sources
 from entp_lib.corpora.cache import permuted
 from entp_lib.corpora.sources import TextFile, source_of
-from entp_lib.corpora.tokenizers import BPE, GPT2, Bytes, Characters, learned_pairs, vocabulary_size
+from entp_lib.corpora.tokenizers import BPE, GPT2, Bytes, Characters, learned_pairs
 from entp_lib.validation import ConfigError
 
 SPEECHES = "".join(f"Speaker {i}:\nWords of the speech number {i}, für alle → 語.\n\n" for i in range(300))
@@ -166,17 +163,14 @@ def test_openwebtext_reads_what_the_hub_gives(parquet, monkeypatch):
     assert [tokens.meta["parts"][name]["documents"] for name in ("train", "validation")] == [16, 4]
 
 
-@pytest.mark.parametrize(
-    ("name", "field"), [("LocalEntryNotFoundError", "'openwebtext'"), ("RevisionNotFoundError", "revision")]
-)
-def test_without_network_or_revision_the_corpus_is_named(monkeypatch, name, field):
+def test_without_a_network_the_corpus_is_named(monkeypatch):
     hub, errors = pytest.importorskip("huggingface_hub"), pytest.importorskip("huggingface_hub.errors")
 
     def fail(*_, **__):
-        raise getattr(errors, name).__new__(getattr(errors, name))
+        raise errors.LocalEntryNotFoundError("no network")
 
     monkeypatch.setattr(hub, "snapshot_download", fail)
-    with pytest.raises(ConfigError, match=field):
+    with pytest.raises(ConfigError, match="'openwebtext'"):
         sources.download()
 
 
@@ -291,31 +285,9 @@ def test_an_interrupted_encoding_leaves_nothing_behind(file, monkeypatch):
     assert len(reopened(wanted).train)
 
 
-def test_tokens_above_the_vocabulary_are_refused(file):
-    wanted = recipe(file(SPEECHES))
-    reopened(wanted)
-    meta = folder_of_tokens() / "meta.json"
-    content = json.loads(meta.read_text())
-    content["parts"]["train"]["largest"] = 256
-    meta.write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match="vocabulary"):
-        reopened(wanted)
-
-
 def test_an_empty_part_is_named(file):
     with pytest.raises(ConfigError, match="held_out"):
         open_tokens(recipe(file("one piece alone"), split="tail"))
-
-
-def test_processes_at_once_share_the_work(file):
-    """All find the same tokens, and one folder is left."""
-    wanted = recipe(file(SPEECHES * 100))
-    code = f"from entp_lib.corpora import Recipe, open_tokens; print(open_tokens({wanted}).meta['parts'])"
-    command = [sys.executable, "-c", code]
-    workers = [subprocess.Popen(command, cwd=paths.root(), stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    found = {worker.communicate(timeout=60)[0].strip() for worker in workers}
-    assert found == {str(open_tokens(wanted).meta["parts"])}
-    assert len([p for p in paths.corpora().iterdir() if p.is_dir()]) == 1
 
 
 def test_a_corpus_is_never_in_memory(file, monkeypatch):
@@ -328,14 +300,6 @@ def test_a_corpus_is_never_in_memory(file, monkeypatch):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2**19 < len(SPEECHES) * 60 / 1.8
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"split": "tial"}, {"tokenizer": "byte"}, {"held_out": float("nan")}, {"held_out": -1.0}]
-)
-def test_recipes_are_checked(file, wrong):
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
-        replace(recipe(file(SPEECHES)), **wrong)
 
 
 # The embedded corpus: docstrings and nothing else, each long paragraph once, and an export that names its content.
@@ -377,7 +341,7 @@ def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
     path = documentation.embedded_file()
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     assert checksum[:16] in path.name and source_of("embedded").checksum == checksum
-    monkeypatch.setattr(documentation, "export", lambda: pytest.fail("it is there"))
+    monkeypatch.setattr(documentation, "documents", lambda _: pytest.fail("it is there"))
     assert documentation.embedded_file() == documentation.embedded_file(checksum[:16]) == path
 
 
@@ -432,25 +396,3 @@ def test_gpt2_is_the_encoding_of_tiktoken(monkeypatch):
     tokenizer = GPT2()
     assert tokenizer.encode(["a bb ccc", "dddd"], True).tolist() == [1, 2, 3, 50_256, 4, 50_256]
     assert tokenizer.decode(np.array([1, 50_256])) == "1 50256" and tokenizer.vocab_size % 64 == 0
-
-    def offline(_):
-        raise OSError("no route to host")
-
-    monkeypatch.setitem(sys.modules, "tiktoken", types.SimpleNamespace(get_encoding=offline))
-    with pytest.raises(ConfigError, match="'gpt2'"):
-        GPT2()
-
-
-@pytest.mark.parametrize(
-    ("name", "vocabulary", "field"),
-    [
-        ("byte", 0, "tokenizer = 'byte'"),
-        ("bytes", 100, "vocabulary"),
-        ("gpt2", 50_257, "vocabulary"),
-        ("bpe", 0, "vocabulary"),
-        ("characters", 0, "vocabulary"),
-    ],
-)
-def test_wrong_vocabularies_are_named(name, vocabulary, field):
-    with pytest.raises(ConfigError, match=field):
-        vocabulary_size(name, vocabulary)

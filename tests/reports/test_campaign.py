@@ -117,7 +117,9 @@ def test_operations_of_a_run_by_hand(small_run):
     unread = 3 * complexity.head(decoder.model)  # of 8 tokens 5 are wanted, and go through the output layer
     once = complexity.decoder_pass(decoder.model, 8) - unread
     assert extrapolation.training_operations(decoder) == 3 * sequences * once
-    assert extrapolation.training_operations(entp) == 3 * sequences * complexity.entp_fast(entp.model, range(4, 9), 8)
+    assert extrapolation.training_operations(entp) == 3 * sequences * complexity.training_pass(
+        entp.model, range(4, 9), 8
+    )
     longer = replace(decoder, train=replace(decoder.train, steps=24))
     assert extrapolation.training_operations(longer) == 2 * extrapolation.training_operations(decoder)
 

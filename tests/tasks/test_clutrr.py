@@ -13,12 +13,13 @@ import torch
 
 from entp_lib.config import ARCHITECTURES
 from entp_lib.corpora.tokenizers import Bytes
-from entp_lib.tasks import Clutrr, family_stories, generator_for, kinship
+from entp_lib.tasks import Clutrr, generator_for, kinship
 from entp_lib.tasks import clutrr as module
-from entp_lib.tasks.family_stories import TEMPLATES, Family
-from entp_lib.tasks.kinship import COMPOSED, INVERSE, KIND_OF, KINDS
+from entp_lib.tasks.kinship import COMPOSED, KIND_OF, KINDS, TEMPLATES, Family
 from entp_lib.validation import ConfigError
 
+KIN = Family(np.random.default_rng(5), 60).kinds
+INVERSE = {kind: KIN[b, a] for (a, b), kind in KIN.items()}
 SMALL = dict(n_train=60, longest_train=3, longest_test=5)
 
 
@@ -101,13 +102,13 @@ def test_embedded_stories_are_in_one_part_only(brief):
 
 def test_training_stories_avoid_those_held_out(monkeypatch):
     """With few names, where stories would come twice by chance."""
-    monkeypatch.setattr(family_stories, "SHORT_NAMES", [names[:6] for names in family_stories.SHORT_NAMES])
+    monkeypatch.setattr(kinship, "SHORT_NAMES", [names[:6] for names in kinship.SHORT_NAMES])
     task = Clutrr(n_train=200, longest_train=2, longest_test=2, brief=True)
-    apart = {e.prompt for part in module.EMBEDDED for e in module.embedded(task, part)}
-    assert apart.isdisjoint(e.prompt for e in module.embedded(task, "train"))
+    apart = {e.prompt for part in module.EMBEDDED for e in module.candidates(task, part)}
+    assert apart.isdisjoint(e.prompt for e in module.candidates(task, "train"))
     with monkeypatch.context() as patch:
         patch.setattr(module, "held_out", lambda *_: [])
-        assert not apart.isdisjoint(e.prompt for e in module.embedded(task, "train"))
+        assert not apart.isdisjoint(e.prompt for e in module.candidates(task, "train"))
 
 
 def test_a_batch_is_scored_at_the_end_of_its_prompts():
@@ -154,31 +155,21 @@ def test_cells_that_cannot_be_read_are_named_by_their_line(files, column, value,
 
 @pytest.mark.parametrize(
     ("content", "named"),
-    [
-        (None, "train.csv"),
-        (b"", "train.csv"),
-        (b'story,query,target_text,task_name\n"cut', "train.csv"),
-        ("story,query,target_text,task_name\n\u00e9,,,\n".encode("latin-1"), "train.csv"),
-        (b"story,query,target_text,task_name\n", "source"),
-        (b"story,answer\nx,y\n", "query, target_text, task_name"),
-    ],
+    [("story,query,target_text,task_name\n", "source"), ("story,answer\nx,y\n", "query, target_text")],
 )
-def test_a_file_that_is_no_table_is_named(tmp_path, content, named):
+def test_a_file_without_stories_is_named(tmp_path, content, named):
     folder = tmp_path / "{y}{ "  # braces of a path are only braces
     folder.mkdir()
-    if content is not None:
-        (folder / "train.csv").write_bytes(content)
+    (folder / "train.csv").write_text(content)
     with pytest.raises(ConfigError, match=named):
         Clutrr(str(folder / "{part}.csv")).examples("train")
 
 
-@pytest.mark.parametrize("missing", [True, False])
-def test_without_library_or_network_the_embedded_stories_are_named(monkeypatch, missing):
+def test_without_a_network_the_embedded_stories_are_named(monkeypatch):
     def no_network(*_, **__):
         raise ConnectionError("no route to host")
 
-    there = None if missing else types.SimpleNamespace(load_dataset=no_network)
-    monkeypatch.setitem(sys.modules, "datasets", there)
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=no_network))
     with pytest.raises(ConfigError, match="'embedded'"):
         module.published("train")
 
@@ -196,7 +187,7 @@ def test_prompts_that_are_too_long_are_left_out_and_counted():
 
 
 def take(count, **options):
-    return list(itertools.islice(family_stories.stories(**options), count))
+    return list(itertools.islice(kinship.stories(**options), count))
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +204,7 @@ def written():
 def test_the_algebra_is_that_of_family_trees(families):
     """For every two kinds: a composition where all triples of people agree on a label, and none where they differ."""
     seen = defaultdict(set)
+    assert set(INVERSE) == set(KINDS) and all(INVERSE[INVERSE[kind]] == kind for kind in KINDS)
     for family in families:
         for (a, b), first in family.kinds.items():
             assert a != b and family.kinds[b, a] == INVERSE[first]
@@ -226,42 +218,6 @@ def test_the_algebra_is_that_of_family_trees(families):
                 assert family.spouse[parents[0]] == parents[1]
     certain = {pair: kinds.copy().pop() for pair, kinds in seen.items() if len(kinds) == 1}
     assert {pair: kind for pair, kind in certain.items() if kind} == COMPOSED
-
-
-@pytest.mark.parametrize(
-    ("relations", "answer"),
-    [
-        (["father", "brother"], "uncle"),
-        (["mother", "son"], "brother"),
-        (["wife", "mother"], "mother-in-law"),
-        (["wife", "sister"], "sister-in-law"),
-        (["wife", "brother"], None),
-        (["grandmother", "son"], None),
-        (["father", "father", "father"], None),
-        (["mother", "mother", "husband"], "grandfather"),
-        (["son", "sister", "mother"], "wife"),
-        (["niece"], "niece"),
-    ],
-)
-def test_chains_in_the_words_of_a_dictionary(relations, answer):
-    assert kinship.chain(relations) == answer
-
-
-def test_the_algebra_agrees_with_the_tree_along_every_path(families):
-    """Random paths through random trees: what the algebra makes of the edges is what the ends are to each other."""
-    generator, lengths = np.random.default_rng(1), Counter()
-    for family in families:
-        for a, b in itertools.islice(family.kinds, 0, None, 17):
-            people = family.path(a, b, int(generator.integers(2, 11)), generator)
-            if people is None:
-                continue
-            edges = list(itertools.pairwise(people))
-            assert people[0] == a and people[-1] == b and len(set(people)) == len(people)
-            labels = [family.label(*edge) for edge in edges]
-            if None not in labels and family.label(a, b):
-                assert kinship.chain(labels) == family.label(a, b)
-                lengths[len(edges)] += 1
-    assert sum(lengths.values()) > 150 and max(lengths) == 10
 
 
 def read_back(sentence, templates):
@@ -279,12 +235,12 @@ def read_back(sentence, templates):
 @pytest.mark.parametrize("brief", [False, True])
 def test_the_answer_follows_from_the_sentences(written, brief):
     """Read back without names or order, turned round where a sentence tells an edge from its other end."""
-    templates = dict.fromkeys(TEMPLATES, family_stories.BRIEF) if brief else TEMPLATES
+    templates = dict.fromkeys(TEMPLATES, kinship.BRIEF) if brief else TEMPLATES
     for story in take(189, seed=3, edges=range(2, 11), brief=True) if brief else written:
         edges, woman = {}, {}
         for sentence in re.split(r"(?<=\.) ", story.text):
             a, label, b, a_is_woman = read_back(sentence, templates)
-            woman |= {a: a_is_woman, b: kinship.is_female(label)}
+            woman |= {a: a_is_woman, b: label in {pair[1] for pair in KINDS.values()}}
             edges[a, b] = KIND_OF[label]
             edges[b, a] = INVERSE[KIND_OF[label]]
         relations = [KINDS[edges[pair]][woman[pair[1]]] for pair in itertools.pairwise(story.names)]
@@ -300,18 +256,3 @@ def test_stories_are_balanced_different_and_the_same_for_a_seed(written):
     other = take(200, seed=3, edges=range(2, 11), avoid={s.text for s in written})
     assert len(other) == 200 and not {s.text for s in other} & {s.text for s in written}
     assert take(50, seed=3, edges=range(2, 11)) == written[:50] != take(50, seed=4, edges=range(2, 11))
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"edges": [1]}, "edges"),
-        ({"edges": [11]}, "edges"),
-        ({"edges": []}, "edges"),
-        ({"labels": ["cousin"]}, "label 'cousin'"),
-        ({"labels": []}, "labels"),
-    ],
-)
-def test_bad_parameters_are_named(change, field):
-    with pytest.raises(ConfigError, match=field):
-        take(3, **{"seed": 0, **change})

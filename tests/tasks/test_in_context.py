@@ -82,7 +82,6 @@ def test_a_network_is_two_layers_with_relu():
     ("function", "changes"),
     [
         ("linear", {}),
-        ("linear", dict(prompts="scaled", factor=3.0)),
         ("sparse", dict(noise=2.0)),
         ("sparse", dict(curriculum_every=100)),
         ("network", dict(prompts="orthogonal")),

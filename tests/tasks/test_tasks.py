@@ -73,19 +73,6 @@ def test_every_way_of_counting_agrees_with_the_equations(rows):
     assert torch.equal(next_symbols(small_BT, 3), next_symbols(x_BT, 3))  # bytes do not wrap
 
 
-@pytest.mark.parametrize(
-    ("rows", "order", "field"),
-    [
-        (torch.ones(2, 3, dtype=torch.long), 5, "order"),
-        (torch.ones(2, 0, dtype=torch.long), 3, "rows of shape"),
-        (torch.ones(2, 3), 3, "rows of type"),
-    ],
-)
-def test_rows_that_cannot_be_counted_are_named(rows, order, field):
-    with pytest.raises(ConfigError, match=field):
-        next_symbols(rows, order)
-
-
 @pytest.mark.parametrize(("order", "function"), [(3, count3), (2, count2)])
 def test_sequences_are_continued_by_the_function_and_scored_after_their_seed(order, function):
     task = Counting(order=order, length=20, seed_length=5, symbols=30)
@@ -246,37 +233,20 @@ LONG = dict(n_train=3000, n_validation=500, n_test=2000, trained_digits=4, teste
     [
         ("counting3", {}, "task = 'counting3'.*'counting'"),
         ("counting", {"lenght": 3}, "'length'"),
-        ("counting", {"length": "64"}, "length"),
         ("counting", {"order": 4}, "order"),
-        ("counting", {"symbols": 1}, "symbols"),
-        ("counting", {"seed_length": 0}, "seed_length"),
-        ("counting", {"length": 8}, "length"),
         ("counting", {"first_scored": 15}, "first_scored"),
         ("counting", {"held_out": 1.0}, "held_out"),
         ("counting", {"symbols": 2, "seed_length": 3, "held_out": 0.05}, "held_out"),  # drawing would never end
-        ("counting", {"held_out": 0.0004}, "held_out"),
         ("counting", {"drawn": 49}, "drawn"),
         ("triplets", {"anchor": "frist"}, "anchor"),
         ("triplets", {"modulus": 1}, "modulus"),
-        ("triplets", {"length": 0}, "length"),
-        ("triplets", {"output": "both"}, "output"),
-        ("chain", {"longest": 1}, "longest"),
-        ("chain", {"symbols": 1}, "symbols"),
         ("chain", {"held_out": 0.0}, "held_out"),
-        ("chain", {"symbols": 2, "held_out": 0.01}, "held_out"),
         ("chain", {"longest": 4, "symbols": 2, "held_out": 0.8}, "held_out"),
-        ("chain", {"longest": 3, "symbols": 100, "held_out": 0.0004}, "held_out"),
-        ("chain", {"scored": "some"}, "scored"),
         ("addition", {"split_seed": -1}, "split_seed"),
-        ("addition", {"n_train": 30_000}, "n_train"),
         ("addition", {"n_train": 5001, "largest": 99}, "n_train"),
-        ("addition", {"view": "lines"}, "view"),
-        ("addition", {"window": 12}, "window"),
         ("addition", {"drawn": 3}, "drawn"),
         ("addition", {"reversed_answer": 1}, "reversed_answer"),
-        ("long_addition", LONG | {"tested_digits": 4}, "tested_digits"),
         ("long_addition", LONG | {"tested_digits": 19}, "tested_digits"),
-        ("long_addition", LONG | {"trained_digits": 0}, "trained_digits"),
         ("long_addition", LONG | {"n_validation": 3}, "n_validation"),
         ("long_addition", LONG | {"trained_digits": 1}, r"n_train \+ n_validation"),
         (
@@ -284,32 +254,24 @@ LONG = dict(n_train=3000, n_validation=500, n_test=2000, trained_digits=4, teste
             LONG | {"trained_digits": 1, "tested_digits": 2, "n_train": 20, "n_validation": 20, "n_test": 5000},
             "n_test",
         ),
-        ("long_addition", LONG | {"window": 21}, "window"),
         ("in_context", {"function": "quadratic"}, "function"),
         ("in_context", {"function": "sparse", "dims": 2}, "sparsity"),
         ("in_context", {"function": "sparse", "sparsity": 6, "curriculum_every": 9}, "sparsity"),
-        ("in_context", {"points": -1}, "points"),
         ("in_context", {"depth": 17}, "depth"),
         ("in_context", {"noise": -1.0}, "noise"),
         ("in_context", {"factor": float("inf")}, "factor"),
-        ("in_context", {"prompts": "shifted"}, "prompts"),
-        ("in_context", {"used_first": 21}, "used_first"),
         ("text", {"corpus": ""}, "corpus"),
-        ("text", {"tokenizer": "words"}, "tokenizer"),
         ("text", {"tokenizer": "bpe"}, "vocabulary"),
+        ("text", {"tokenizer": "gpt2", "vocabulary": 50_257}, "vocabulary"),
         ("text", {"held_out": 0.0}, "held_out"),
-        ("text", {"context": 0}, "context"),
         ("text", {"prefixes": 129}, "prefixes"),
         ("text", {"checksum": "abc"}, "checksum"),
         ("table", {"file": ""}, "file"),
         ("table", {"file": "x.csv", "held_out": 0.5}, "held_out"),
         ("clutrr", {"source": "clutrr.csv"}, "source"),
         ("clutrr", {"source": "hub", "brief": True}, "brief"),
-        ("clutrr", {"protocol": "paper"}, "protocol"),
-        ("clutrr", {"n_train": 0}, "n_train"),
         ("clutrr", {"longest_train": 11}, "longest_train"),
         ("clutrr", {"text": {"tokeniser": "bytes"}}, "text.'tokeniser'"),
-        ("clutrr", {"text": {"tokenizer": "bpe"}}, "vocabulary"),
     ],
 )
 def test_bad_parameters_are_named(name, params, field):

@@ -1,8 +1,7 @@
 """Half-blocks of the Transformer for a CPU: the same function as PyTorch's own operations in fewer passes.
 
-A token batch is flat, (M, D); ``groups`` are runs of equally long sequences, whose tokens see each other. ``fp32`` has
-them in fp32 and fp64, ``bf16`` with products in bf16, for autocast. Nothing here knows dropout: ``usable`` says where
-it applies.
+A token batch is flat, (M, D); ``groups`` are runs of equally long sequences, whose tokens see each other. Products are
+those of fp32 and fp64, or in bf16 for autocast. Nothing here knows dropout: ``usable`` says where it applies.
 
 Letters: M flat tokens, D width, F hidden width of the MLP, H heads, K head width, R rows of a group, T its length.
 """
@@ -13,10 +12,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from entp_lib.models.kernels import bf16, fp32
-from entp_lib.models.kernels.fp32 import Group as Group
-from entp_lib.models.kernels.fp32 import Groups as Groups
-from entp_lib.models.kernels.fp32 import offsets as offsets
+from entp_lib.models.kernels.attention import Attend, Group, Groups, offsets
+from entp_lib.models.kernels.mlp import FeedForward, HalfFeedForward
+
+__all__ = ["Group", "Groups", "attend", "feed_forward", "left_out", "offsets", "usable"]
 
 ALLOWED = [True]
 
@@ -51,23 +50,18 @@ def in_bf16() -> bool:
 def feed_forward(block: nn.Module, x_MD: Tensor) -> Tensor:
     """x + MLP(LN(x)) of ``block``."""
     norm, up, down = block.ln_2, block.fc_in, block.fc_out
-    keep = torch.is_grad_enabled()
-    kind = bf16.FeedForward if in_bf16() else fp32.FeedForward
-    return kind.apply(x_MD, norm.weight, norm.bias, up.weight, up.bias, down.weight, down.bias, keep)
+    kind = HalfFeedForward if in_bf16() else FeedForward
+    weights = norm.weight, norm.bias, up.weight, up.bias, down.weight, down.bias
+    return kind.apply(x_MD, *weights, torch.is_grad_enabled())
 
 
-def attend(block: nn.Module, x_MD: Tensor, groups: Groups, causal: bool = False) -> Tensor:
-    """x + attention(LN(x)) of ``block``, each sequence of each group by itself, one group after the other."""
-    given = x_MD, *attention_weights(block), groups, block.attention.n_heads, causal
-    return bf16.Attend.apply(*given, False) if in_bf16() else fp32.Attend.apply(*given)
+def attend(block: nn.Module, x: Tensor, groups: Groups, causal: bool = False, prefixes: bool = False) -> Tensor:
+    """x + attention(LN(x)) of ``block``, each sequence of each group by itself, one group after the other, (M, D).
 
-
-def attend_prefixes(block: nn.Module, x_BTD: Tensor, groups: Groups) -> Tensor:
-    """x + attention(LN(x)) over prefixes x[rows, :T] of shared inputs: (M, D); projections once per token."""
-    given = x_BTD, *attention_weights(block), groups, block.attention.n_heads
-    return bf16.Attend.apply(*given, False, True) if in_bf16() else fp32.AttendPrefixes.apply(*given)
-
-
-def attention_weights(block: nn.Module) -> tuple[Tensor, ...]:
+    ``prefixes``: the groups are prefixes x[rows, :T] of shared inputs (B, T, D), whose projections are made once per
+    token; else x has the sequences themselves, (M, D).
+    """
     norm, qkv, out = block.ln_1, block.attention.qkv, block.attention.out
-    return norm.weight, norm.bias, qkv.weight, qkv.bias, out.weight, out.bias
+    weights = norm.weight, norm.bias, qkv.weight, qkv.bias, out.weight, out.bias
+    kind = torch.bfloat16 if in_bf16() else x.dtype
+    return Attend.apply(x, *weights, groups, block.attention.n_heads, causal, prefixes, kind)

@@ -249,7 +249,9 @@ def all_tokens(cfg: ModelConfig, n: int, method: str) -> int:
     if method == "decoder":
         return complexity.decoder_pass(cfg, n)
     lengths = range(1, n + 1)
-    return complexity.entp_fast(cfg, lengths, n) if method == "fast" else complexity.entp_loop(cfg, lengths)
+    if method == "fast":
+        return complexity.training_pass(cfg, lengths, n)
+    return sum(complexity.encoder_token(cfg, m) for m in lengths)
 
 
 def of_width(n_layers: int, width: int, n: int) -> ModelConfig:

@@ -56,9 +56,9 @@ def test_counts_agree_with_the_counter(layers, heads, lengths, positions):
     model = build_model(cfg)
     x, wanted = torch.zeros(1, 12, dtype=torch.long), torch.zeros(1, 12, dtype=torch.bool)
     wanted[0, [n - 1 for n in lengths]] = True
-    assert counted(lambda: model(x, wanted)) == complexity.entp_fast(cfg, lengths, 12)
+    assert counted(lambda: model(x, wanted)) == complexity.training_pass(cfg, lengths, 12)
     model.entp_method = "reference"
-    assert counted(lambda: model(x, wanted)) == complexity.entp_loop(cfg, lengths)
+    assert counted(lambda: model(x, wanted)) == sum(complexity.encoder_token(cfg, n) for n in lengths)
     decoder = build_model(config("decoder", layers, heads=heads))
     everything = torch.ones_like(wanted)
     assert counted(lambda: decoder(x, everything)) == complexity.decoder_pass(cfg, 12)
@@ -72,13 +72,6 @@ def test_a_cached_step_costs_what_is_counted():
     assert counted(lambda: cached_logits(model, x[:, 8:], cache)) == complexity.decoder_token(cfg, 9)
 
 
-def test_persistent_memory_is_the_cache():
-    cfg = config("decoder")
-    assert Cache(build_model(cfg), 1, 20).kv.numel() == complexity.persistent_entries(cfg, 20)
-    assert complexity.persistent_entries(config("entp"), 20) == 0
-    assert complexity.persistent_entries(config("entp", layers=1), 20) == 2 * 20 * 32
-
-
 def test_attention_outweighs_the_linear_maps_from_six_widths_on():
     cfg, n = config(), complexity.crossover(config())
     assert 2 * n * n * cfg.width == n * complexity.linear_maps(cfg)
@@ -90,7 +83,7 @@ def test_the_engine_saves_what_the_design_says():
     for layers, bound in ((3, 36 / 21), (6, 72 / 57)):
         cfg = ModelConfig("entp", layers, 8, 8192, 1, 64)
         lengths = range(1, 65)
-        ratio = complexity.entp_loop(cfg, lengths) / complexity.entp_fast(cfg, lengths, 64)
+        ratio = sum(complexity.encoder_token(cfg, n) for n in lengths) / complexity.training_pass(cfg, lengths, 64)
         assert ratio == pytest.approx(bound, rel=0.05)
 
 
