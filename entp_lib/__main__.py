@@ -66,21 +66,17 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_computing(parser: argparse.ArgumentParser, limit: str = LIMIT) -> None:
-    """The options of every command that computes runs."""
+def add_computing(parser: argparse.ArgumentParser, limit: str = LIMIT, cluster: bool = False) -> None:
+    """The options of every command that computes runs. ``cluster``: on a Dask cluster, too."""
     parser.add_argument("--time-limit", metavar="T", help=limit)
     parser.add_argument(
         "--jobs", type=int, default=0, metavar="N", help="runs at a time; 0: one per core, one on a GPU"
     )
     parser.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
     parser.add_argument("--native", action="store_true", help="compute with this processor's own instruction set")
-
-
-def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """The options of a command whose runs a Dask cluster may compute."""
-    where = "compute on a Dask cluster: tls://HOST:PORT, local:4 or slurm:partition=gpu,gpus=1 (docs/scale.md)"
-    parser.add_argument("--cluster", default="", metavar="WHERE", help=where)
-    parser.add_argument("--mixed", action="store_true", help="with --cluster: workers may have other versions")
+    if cluster:
+        where = "compute on a Dask cluster: tls://HOST:PORT, or slurm:8 for eight jobs (docs/scale.md)"
+        parser.add_argument("--cluster", default="", metavar="WHERE", help=where)
 
 
 def add_run(commands) -> None:
@@ -95,8 +91,8 @@ def add_run(commands) -> None:
     run.add_argument("--tier", choices=TIERS, help="show this tier and compute what is missing of it")
     run.add_argument("--only", default="", metavar="03,06", help="these notebooks alone, by number or name")
     run.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
-    add_computing(run, "for each notebook's runs: 900, 900s, 15m or 2h, 0 for none; continued by the next call")
-    add_cluster(run)
+    limit = "for each notebook's runs: 900, 900s, 15m or 2h, 0 for none; continued by the next call"
+    add_computing(run, limit, cluster=True)
     parameter = dict(action="append", default=[], metavar="NAME=VALUE", help="set a notebook parameter")
     run.add_argument("-p", "--parameter", **parameter)
     run.add_argument("--list", action="store_true", help="list notebooks, experiments and their records")
@@ -129,8 +125,7 @@ def add_train(commands) -> None:
     train.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
     shards = "cut each batch in N parts, whose gradients are added (default: 1, under torchrun one a rank)"
     train.add_argument("--gradient-shards", type=int, metavar="N", help=shards)
-    add_computing(train)
-    add_cluster(train)
+    add_computing(train, cluster=True)
     tier = commands.add_parser(
         "tier",
         help="complete a whole tier's records without notebooks, at lowest priority",

@@ -7,12 +7,9 @@ end; whatever else a process is at ends at once.
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Iterator
 
 from entp_lib.validation import OneLine
-
-GRACE_SECONDS = 20.0  # a scheduler may signal every process of a job, and each passes it on: that is one request
 
 
 class Terminated(KeyboardInterrupt):
@@ -26,17 +23,13 @@ class Stopped(OneLine, KeyboardInterrupt):
 class Request:
     """Whether this process was asked to end, and how many blocks defer that until they end by themselves."""
 
-    since: float | None = None
+    made = False
     deferred = 0
 
-    def made(self) -> bool:
-        """Whether there was a request: what a run in training asks between steps."""
-        return self.since is not None
-
     def handle(self, *_) -> None:
-        """Signal handler: note the request where it is deferred, else raise Terminated; later ones raise."""
-        first, self.since = self.since is None, self.since or time.monotonic()
-        if not self.deferred or (not first and time.monotonic() - self.since > GRACE_SECONDS):
+        """Signal handler: note the request, and raise Terminated where nothing defers it."""
+        self.made = True
+        if not self.deferred:
             raise Terminated
 
 
@@ -49,26 +42,20 @@ def handled() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    REQUEST.since = None
+    REQUEST.made = False
     before = signal.signal(signal.SIGTERM, REQUEST.handle)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-        REQUEST.since = None
+        REQUEST.made = False
 
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Within it a request is noted and nothing else; ``raise_if_asked`` afterwards ends the process."""
+    """Within it a request is noted and nothing else; ``REQUEST.made`` says so afterwards."""
     REQUEST.deferred += 1
     try:
         yield
     finally:
         REQUEST.deferred -= 1
-
-
-def raise_if_asked() -> None:
-    """Raise Terminated where a request has waited."""
-    if REQUEST.made() and threading.current_thread() is threading.main_thread():
-        raise Terminated

@@ -52,7 +52,7 @@ def verify_command(options: argparse.Namespace) -> int:
     for record in verification.sample(stored, options.sample, options.seed):
         print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
         with tqdm(total=record.config.steps, leave=False) as bar:
-            found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n), stored))
+            found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n)))
     print(verification.report(found))
     return 1 if any(f.outcome == "differs" for f in found) else 0
 

@@ -1,5 +1,6 @@
 """Provenance: a record says which code and which machine made it, and a verdict which pairs were made apart."""
 
+import functools
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from entp_lib.records.provenance import (
     provenance,
 )
 from entp_lib.records.store import Record
-from entp_lib.training import loop
 from entp_lib.training.loop import train
 
 
@@ -91,15 +91,13 @@ def test_a_record_names_the_instruction_set_and_the_sources(small_run, store):
     assert "earlier_processes" not in where
 
 
-def test_a_resumed_run_names_every_process(small_run, store, monkeypatch):
+def test_a_resumed_run_names_every_process(small_run, store):
     config = small_run(steps=30, eval_every=10)
     path = store.checkpoint_path("test", config_id(config, 1))
     for commit, steps in (("first", 7), ("second", 5)):
-        made = []
-        with monkeypatch.context() as patch:
-            patch.setattr(loop.time, "monotonic", lambda made=made, steps=steps: 0.0 if len(made) < steps else 2.0)
-            where = provenance("cpu", 1) | {"commit": commit, "dirty": commit == "first"}
-            train(config, checkpoint=path, deadline=1.0, process=where, on_step=made.append)
+        made, where = [], provenance("cpu", 1) | {"commit": commit, "dirty": commit == "first"}
+        stop = functools.partial(lambda made, steps: len(made) == steps, made, steps)
+        train(config, checkpoint=path, process=where, on_step=made.append, stop=stop)
     record = run(config, 1, store=store)
     assert [p["commit"] for p in processes(record)][:2] == ["first", "second"]
     assert [p["from_step"] for p in record.provenance["earlier_processes"]] == [0, 7]

@@ -20,6 +20,7 @@ from entp_lib.records.store import Store
 from entp_lib.records.sweeps import sweep
 from entp_lib.registry import EXPERIMENTS, STUDIES, in_all
 from entp_lib.reports.command_line import exit_status
+from entp_lib.training.weights import read_tensors, save_tensors
 
 
 def planned(experiment, **wanted):
@@ -138,14 +139,14 @@ def test_a_checkpoint_that_cannot_be_its_own_is_set_aside(plain, store, tmp_path
     on_step, stop = stop_behind(5)
     run(plain, 1, store=store, on_step=on_step, stop=stop)
     path = store.checkpoint_path(plain.experiment, whole.id)
-    tensors, header = resuming.read_tensors(path, {"config", "state"})
+    tensors, header = read_tensors(path, {"config", "state"})
     state = json.loads(header["state"])
     if harm == "another study":
         header["config"] = header["config"].replace('"data_seed":0', '"data_seed":1')
     state |= {"a later step": {"step": 41}, "other sums": {"sums": {"others": 0.0}}}.get(harm, {})
     if harm == "not the generator":
         state["generator"] = {"bit_generator": "none"}
-    resuming.save_tensors(path, tensors, header | {"state": json.dumps(state)})
+    save_tensors(path, tensors, header | {"state": json.dumps(state)})
     rest = run(plain, 1, store=store)
     assert timeless(rest) == timeless(whole) and "earlier_processes" not in rest.provenance
     assert "checkpoint" in caplog.text and len(list((store.root / "set_aside").iterdir())) == 1
@@ -196,20 +197,6 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
     monkeypatch.setattr("entp_lib.records.execution.STUDIES", SimpleNamespace(named=lambda name: study))
     config = StudyConfig("test", "smoke", "costs", {})
     assert exit_status(lambda: run(config, 1, store=store)) == 143 and store.all("test") == []
-
-
-def test_whoever_asks_again_after_a_while_is_heard(monkeypatch):
-    request = stopping.Request()
-    request.deferred = 1
-    request.handle()
-    request.handle()
-    assert request.made()
-    monkeypatch.setattr(stopping, "GRACE_SECONDS", -1.0)
-    with pytest.raises(stopping.Terminated):
-        request.handle()
-    request = stopping.Request()
-    with pytest.raises(stopping.Terminated):
-        request.handle()
 
 
 # An interrupt of a sweep is one line, leaves no worker with a traceback, and costs no more than a step.
