@@ -17,7 +17,7 @@ from entp_lib.records.loading import weights_of
 from entp_lib.records.provenance import peak_memory, provenance, reset_peak_memory
 from entp_lib.records.resuming import CURRENT, Cut, StudyCheckpoint, trained
 from entp_lib.records.store import Record, RecordError, Store, is_complete
-from entp_lib.registry import STUDIES, resumable
+from entp_lib.registry import STUDIES
 from entp_lib.training.weights import save_weights
 from entp_lib.validation import ConfigError
 
@@ -127,11 +127,6 @@ def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> Non
             "the store is read-only, so nothing is computed. Run ./run_all.sh to make it."
         )
     store.check_writable()
-
-
-def progress_steps(config: Config) -> int:
-    """Steps that a run reports while it goes on: those of its training loop, 1 where it has none."""
-    return config.steps if isinstance(config, RunConfig) or resumable(config.study) else 1
 
 
 def device_for(tier: str) -> str:

@@ -57,12 +57,9 @@ class Meter:
         shown = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]" + ("" if in_place else "\n")
         seldom = {} if in_place else dict(mininterval=LOGGED_SECONDS, miniters=1)
         self.bar = tqdm(total=self.total, desc=label, bar_format=shown, leave=False, **seldom)
-
-    def __enter__(self) -> "Meter":
         LISTENERS[:] = [self.hear]
-        return self
 
-    def __exit__(self, *_) -> None:
+    def close(self) -> None:
         LISTENERS.clear()
         self.bar.close()
 

@@ -8,6 +8,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 from entp_lib.validation import OneLine
 
@@ -20,20 +21,15 @@ class Stopped(OneLine, KeyboardInterrupt):
     """A sweep that was interrupted, by Ctrl-C or JupyterLab's square: there it is this one line, and no traceback."""
 
 
-class Request:
-    """Whether this process was asked to end, and how many blocks defer that until they end by themselves."""
-
-    made = False
-    deferred = 0
-
-    def handle(self, *_) -> None:
-        """Signal handler: note the request, and raise Terminated where nothing defers it."""
-        self.made = True
-        if not self.deferred:
-            raise Terminated
+# Whether this process was asked to end, and how many blocks defer that until they end by themselves.
+REQUEST = SimpleNamespace(made=False, deferred=0)
 
 
-REQUEST = Request()
+def note(*_) -> None:
+    """Signal handler: note the request, and raise Terminated where nothing defers it."""
+    REQUEST.made = True
+    if not REQUEST.deferred:
+        raise Terminated
 
 
 @contextlib.contextmanager
@@ -43,7 +39,7 @@ def handled() -> Iterator[None]:
         yield
         return
     REQUEST.made = False
-    before = signal.signal(signal.SIGTERM, REQUEST.handle)
+    before = signal.signal(signal.SIGTERM, note)
     try:
         yield
     finally:

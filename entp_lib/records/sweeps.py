@@ -2,6 +2,7 @@
 
 import concurrent.futures as cf
 import contextlib
+import functools
 import logging
 import multiprocessing
 import os
@@ -15,7 +16,7 @@ from typing import Any
 from entp_lib.config import config_id
 from entp_lib.models.transformer import check_device
 from entp_lib.records import progress, stopping
-from entp_lib.records.execution import Config, check_can_compute, device_for, progress_steps, run
+from entp_lib.records.execution import Config, check_can_compute, device_for, run
 from entp_lib.records.store import CLUSTER_VARIABLE, Record, Store, is_complete
 from entp_lib.validation import OneLine, require
 
@@ -139,8 +140,12 @@ class Pool:
         device: str | None,
         deadline: float | None,
     ):
-        self.todo, self.version, self.store, self.again, self.device = todo, version, store, again, device
-        self.deadline, self.places = deadline, {i: place for place, i in enumerate(todo)}
+        self.todo, self.version, self.store, self.again = todo, version, store, again
+        self.device, self.deadline = device, deadline
+        self.calls = {}  # of ``execute``, by id
+        for place, (i, config) in enumerate(todo.items()):
+            root, how = str(store.place(config.experiment, i)), dict(fresh=i in again, device=device)
+            self.calls[i] = (config, version, root, place, deadline, how)
         self.found: dict[str, Record] = {}
         self.failed: dict[str, tuple[Config, str]] = {}
 
@@ -159,15 +164,15 @@ class Pool:
             elif executor is None:
                 devices = {self.device or device_for(c.tier) for c in self.todo.values()}  # one error, not one a run
                 jobs = min(jobs or (available_cores() if devices == {"cpu"} else 1), len(self.todo))
-            steps = [progress_steps(config) for config in self.todo.values()]
-            self.meter = stack.enter_context(progress.Meter(steps, label))
+            steps = [config.steps for config in self.todo.values()]
+            self.meter = stack.enter_context(contextlib.closing(progress.Meter(steps, label)))
             if executor is not None:
                 for i in self.watch(executor):
                     self.take(i, reason="the time limit passed, and the cluster has no worker")
                 return
             if jobs == 1:
                 for i in self.todo:
-                    self.take(i, lambda i=i: execute(*self.arguments(i)))
+                    self.take(i, lambda i=i: execute(*self.calls[i]))
             while left := self.left():
                 with local_processes(jobs, self.meter.board) as processes:
                     left = self.watch(processes, local=True)
@@ -196,7 +201,7 @@ class Pool:
                     # what is blocked: the SIGTERM that follows ends it with a checkpoint and without a traceback.
                     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
                     try:
-                        futures[executor.submit(execute, *self.arguments(waiting[0]))] = waiting[0]
+                        futures[executor.submit(execute, *self.calls[waiting[0]])] = waiting[0]
                         waiting.pop(0)
                     except cf.BrokenExecutor:
                         if not local:
@@ -221,11 +226,6 @@ class Pool:
                 future.cancel()
         return self.left()
 
-    def arguments(self, i: str) -> tuple:
-        """The arguments of ``execute`` for a run."""
-        root, how = str(self.store.place(self.todo[i].experiment, i)), dict(fresh=i in self.again, device=self.device)
-        return self.todo[i], self.version, root, self.places[i], self.deadline, how
-
     def take(self, i: str, result: Callable[[], Record] | None = None, reason: str = "") -> None:
         """Take one run's record, saved here if the worker's store is another, or the ``reason`` of its failure."""
         try:
@@ -244,7 +244,7 @@ class Pool:
             reason = f"{type(error).__name__}: {error}"
         if reason:
             self.failed[i] = (self.todo[i], reason)
-        self.meter.update(ended=self.places[i])
+        self.meter.update(ended=self.calls[i][3])
 
 
 def execute(config: Config, version: int, root: str, place: int, deadline: float | None, how: dict[str, Any]) -> Record:
@@ -254,12 +254,8 @@ def execute(config: Config, version: int, root: str, place: int, deadline: float
     without a device the worker's own machine decides. SIGTERM ends a worker process behind the step it is at, with a
     checkpoint.
     """
-
-    def on_step(step: int) -> None:
-        for listener in progress.LISTENERS:
-            listener(place, step)
-
     store = Store(root, read_only=False)  # the caller has checked, and may be another process
+    on_step = functools.partial(progress.LISTENERS[0], place) if progress.LISTENERS else None
     worker = multiprocessing.parent_process() is not None and threading.current_thread() is threading.main_thread()
     try:
         with stopping.handled() if worker else contextlib.nullcontext():

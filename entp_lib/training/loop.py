@@ -133,12 +133,6 @@ def train(
             take_times()
             save_checkpoint(checkpoint, config, model, optimizer, loss_sum, state, kept)
 
-    def evaluated() -> bool:
-        record_point(model, task, config, state, average, device)
-        if task.test() is not None:
-            keep_best(model, task, state, kept)
-        return state.has_ended(config)
-
     ended = crew.lead(lambda: state.has_ended(config))  # a checkpoint may lie behind the last step
     batches = training_batches(task, config, state.step + 1, device)
     while not ended:
@@ -154,7 +148,7 @@ def train(
             state.seconds += time.monotonic() - begun
             loss_sum.zero_()
             crew.check_same(model)
-            ended = crew.lead(evaluated)
+            ended = crew.lead(lambda loss=average: record_point(model, task, config, state, kept, loss, device))
         else:
             state.seconds += time.monotonic() - begun
         if on_step is not None:
@@ -195,8 +189,10 @@ def optimise(
     loss_sum += loss.double()
 
 
-def record_point(model, task: Task, config: RunConfig, state: State, train_loss: float, device: str) -> None:
-    """Evaluate, append a point to the curves, and count the evaluations since the best."""
+def record_point(
+    model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], train_loss: float, device: str
+) -> bool:
+    """Evaluate, append a point to the curves, and keep the weights that are best so far; whether the run has ended."""
     if not math.isfinite(train_loss):
         raise TrainingError(
             f"the training loss is {train_loss} at step {state.step}; a lower max_lr than "
@@ -222,6 +218,9 @@ def record_point(model, task: Task, config: RunConfig, state: State, train_loss:
         state.best_loss, state.evals_since_best = watched, 0
     else:
         state.evals_since_best += 1
+    if task.test() is not None:
+        keep_best(model, task, state, kept)
+    return state.has_ended(config)
 
 
 def keep_best(model: nn.Module, task: Task, state: State, kept: dict[str, Weights]) -> None:
