@@ -129,9 +129,8 @@ def add_train(commands) -> None:
     tier = commands.add_parser(
         "tier",
         help="complete a whole tier's records without notebooks, at lowest priority",
-        description="Complete the records of every experiment that has a design for this tier, one experiment after "
-        "the other, at the lowest priority, with a line for each. Ctrl-C stops it; the same command continues every "
-        "run from its last checkpoint, at most a minute old. run_all.sh --tier does it with notebooks.",
+        description="Complete the records of every experiment that has a design for this tier, one after the other, "
+        "with a line for each. Ctrl-C stops it; the same command continues every run from its last checkpoint.",
     )
     tier.set_defaults(command="training:tier_command")
     tier.add_argument("tier", choices=TIERS, help="overnight takes two cores about 30 hours in all")
@@ -245,9 +244,8 @@ def add_records(commands) -> None:
         "verify",
         help="compute some records of an experiment again and compare them with what is stored",
         description="Compute some records of an experiment again, in a folder of their own, and compare every number "
-        "but times. On the machine of a record, with its versions, it should be identical. Another processor rounds "
-        "otherwise: a model at its plateau ends within the bound that the last lines name, one in mid-course as "
-        "another seed would.",
+        "but times. With the same versions it should be identical; a processor without AVX2 rounds otherwise, and a "
+        "model in mid-course then ends as another seed would.",
     )
     verify.add_argument("experiment")
     verify.add_argument("--sample", type=int, default=1, metavar="N", help="so many records, drawn by --seed")

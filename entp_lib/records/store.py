@@ -194,20 +194,12 @@ class Store:
     def weights_path(self, experiment: str, record_id: str) -> Path:
         return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
 
-    def load(self, experiment: str, record_id: str) -> Record | None:
-        """The record, or None where there is none. A damaged one is named in a warning and counts as missing."""
-        try:
-            return self.read(experiment, record_id)
-        except RecordError as error:
-            if self.read_only:
-                raise
-            if str(error) not in self.said:
-                self.said.add(str(error))
-                log.warning("%s. It is not used; a computed one takes its place.", error)
-            return None
+    def load(self, experiment: str, record_id: str, strict: bool = False) -> Record | None:
+        """The record, or None where there is none.
 
-    def read(self, experiment: str, record_id: str) -> Record | None:
-        """The record, or None where there is none. RecordError where it is damaged: unreadable, edited or renamed."""
+        A damaged one, which is unreadable, edited or renamed, is named in a warning and counts as missing; where only
+        reading, or ``strict``, that is a RecordError.
+        """
         path = self.path(experiment, record_id)
         try:
             state = path.stat()
@@ -228,9 +220,15 @@ class Store:
             return None
         except OSError as error:
             found = f"it cannot be read ({error.strerror})"
-        if isinstance(found, str):
-            raise RecordError(f"record {paths.relative(path)}: {found}")
-        return found
+        if isinstance(found, Record):
+            return found
+        why = f"record {paths.relative(path)}: {found}"
+        if strict or self.read_only:
+            raise RecordError(why)
+        if why not in self.said:
+            self.said.add(why)
+            log.warning("%s. It is not used; a computed one takes its place.", why)
+        return None
 
     def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
         """The record of a configuration, complete or partial, or None."""
@@ -261,7 +259,7 @@ class Store:
             raise RecordError(f"the store is read-only: {record.experiment}/{record.id} was not written")
         path = self.path(record.experiment, record.id)
         try:
-            before = self.read(record.experiment, record.id)
+            before = self.load(record.experiment, record.id, strict=True)
             if record.status == "partial" and is_complete(before):
                 return path
         except RecordError as error:

@@ -30,7 +30,7 @@ def records_command(options: argparse.Namespace) -> int:
     require(options.results is None or folder.is_dir(), f"{options.results}: has no records/ with records of runs")
     for path in sorted(folder.glob("*/*.json")):
         try:
-            record = store.read(path.parent.name, path.stem)
+            record = store.load(path.parent.name, path.stem)
             if record is None:
                 raise RecordError(f"record {path.name} is not there (a link that leads nowhere?)")
             if known.get(record.experiment) != record.version:

@@ -124,14 +124,11 @@ def train(
     earlier, cpu_earlier = state.wall_seconds, state.cpu_seconds
     saved = time.monotonic()
 
-    def take_times() -> None:
+    def save(file: Path | None) -> None:
         state.wall_seconds = earlier + time.monotonic() - started
         state.cpu_seconds = cpu_earlier + time.process_time() - cpu_started
-
-    def save() -> None:
-        if checkpoint is not None and crew.leads:
-            take_times()
-            save_checkpoint(checkpoint, config, model, optimizer, loss_sum, state, kept)
+        if file is not None and crew.leads:
+            save_checkpoint(file, config, model, optimizer, loss_sum, state, kept)
 
     ended = crew.lead(lambda: state.has_ended(config))  # a checkpoint may lie behind the last step
     batches = training_batches(task, config, state.step + 1, device)
@@ -154,16 +151,16 @@ def train(
         if on_step is not None:
             on_step(state.step)
         if time.monotonic() - saved > CHECKPOINT_SECONDS:
-            save()
+            save(checkpoint)
             saved = time.monotonic()
     crew.done()
-    save()
+    save(checkpoint)
     metrics: dict[str, Any] = {}
     if ended and crew.leads:
         metrics = final_metrics(model, task, config, device)
         if task.test() is not None:
             metrics["test"] = test_metrics(model, task.test(), config, state, kept, device)
-    take_times()
+    save(None)  # the times of the final scores, too
     return Outcome(model, state, metrics, ended)
 
 
@@ -235,24 +232,19 @@ def keep_best(model: nn.Module, task: Task, state: State, kept: dict[str, Weight
 
 def test_metrics(model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], device: str) -> dict:
     """Scores on the test set of the last weights and of those that each rule kept, the same test items for all."""
-
-    @torch.no_grad()
-    def load(weights: Weights) -> None:
-        for name, p in learned(model).items():
-            p.copy_(weights[name])
-
     last = {name: p.detach().clone() for name, p in learned(model).items()}
-    steps = {"last": state.step, **{rule: state.kept[rule]["step"] for rule in kept}}
     scored: dict[int, dict] = {}  # rules that chose the same step share its scores
+    found: dict[str, dict] = {}
     options = dict(device=device, precision=config.train.precision, grouped=True)
     for rule, weights in {"last": last, **kept}.items():
-        step = steps[rule]
+        step = state.kept[rule]["step"] if rule in kept else state.step
         if step not in scored:
-            load(weights)
+            model.load_state_dict(weights, strict=False)
             scores = evaluate(model, task, config.train.final_eval_sequences, config.data_seed, "test", **options)
             scored[step] = {"step": step, **scores}
-    load(last)
-    return {rule: scored[step] for rule, step in steps.items()}
+        found[rule] = scored[step]
+    model.load_state_dict(last, strict=False)
+    return found
 
 
 def final_metrics(model, task: Task, config: RunConfig, device: str) -> dict[str, Any]:

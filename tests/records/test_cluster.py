@@ -252,19 +252,6 @@ def test_an_interrupted_sweep_leaves_nothing_computing(workers, small_run, store
 
 
 @dask
-def test_a_lost_scheduler_fails_its_runs_and_they_go_on_here(small_run, store, tmp_path):
-    workers, config = Workers(tmp_path), small_run("decoder", 52, **LONG)
-    try:
-        going = in_thread(lambda: sweep([config], 1, store=store, cluster=workers.address))
-        wait_for(lambda: workers.count("begin", 52))
-    finally:
-        workers.stop()
-    with pytest.raises(SweepError, match="1 of 1 runs failed"):
-        going.result(timeout=600)
-    assert len(sweep([config], 1, store=store, jobs=1).complete) == 1
-
-
-@dask
 def test_jobs_of_a_queue_are_reached_over_tls(small_run, store, monkeypatch):
     pytest.importorskip("cryptography", reason="needs cryptography: pip install -e '.[cluster]'")
     import distributed

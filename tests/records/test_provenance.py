@@ -105,12 +105,6 @@ def test_a_resumed_run_names_every_process(small_run, store):
     assert store.find(config, 1) == record
 
 
-@pytest.fixture
-def record(small_run):
-    where = dict(dirty=False, device="A", cpu_capability="AVX2", threads=1, cores=2, wall_seconds=100.0)
-    return Record("test", 1, small_run(), {}, {}, {**where, "cpu_seconds": 99.0, "load_at_start": 1.0})
-
-
 def made(config, **where):
     return Record(config.experiment, 1, config, {}, {}, {**provenance("cpu", 1), **where})
 
