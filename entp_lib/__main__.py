@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse and run one command; a mistake of the user's is one line on stderr and exit status 2."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(Printable())
+        handler.addFilter(make_printable)
     options = build_parser().parse_args(arguments)
     if getattr(options, "native", False):
         arithmetic.restart_native()
@@ -35,12 +35,10 @@ def run(options: argparse.Namespace) -> int:
     return getattr(importlib.import_module(f"entp_lib.reports.{module}"), function)(options)
 
 
-class Printable(logging.Filter):
-    """Writes what is logged, names of files in it, without a terminal's control characters."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = printable(record.getMessage()), ()
-        return True
+def make_printable(record: logging.LogRecord) -> bool:
+    """Write what is logged, names of files in it, without a terminal's control characters."""
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
 
 
 class Parser(argparse.ArgumentParser):

@@ -67,6 +67,7 @@ def library(name: str) -> Any:
 @contextlib.contextmanager
 def jobs_of(queue: str, count: int) -> Iterator[Any]:
     """A scheduler here, over TLS, and so many jobs of one worker each, which end with the block."""
+    library("cryptography")  # which makes the certificates
     cluster = getattr(library("dask_jobqueue"), QUEUES[queue])(
         cores=1,
         processes=1,
@@ -101,6 +102,8 @@ def connected(where: str) -> Iterator["Remote"]:
                 jobs = stack.enter_context(jobs_of(queue, int(count)))
                 address, security = jobs.scheduler_address, jobs.security
             client = distributed.Client(address, security=security, timeout=CONNECT_SECONDS, set_as_default=False)
+        except ConfigError:
+            raise
         except (OSError, TimeoutError, ValueError, RuntimeError, TypeError) as error:
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ConfigError(f"--cluster {where}: no scheduler answers there ({why})") from error
@@ -110,9 +113,9 @@ def connected(where: str) -> Iterator["Remote"]:
                 require(error is None, f"worker {worker} cannot compute these runs: {error}")
             yield executor
         finally:
-            with contextlib.suppress(Exception):  # a scheduler that is gone cannot say goodbye
-                executor.shutdown()
-                client.close(timeout=5)
+            for end in (executor.shutdown, lambda: client.close(timeout=5)):
+                with contextlib.suppress(Exception):  # a scheduler that is gone cannot say goodbye
+                    end()
 
 
 class Remote(cf.Executor):

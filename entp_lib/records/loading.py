@@ -1,7 +1,6 @@
 """Weights of finished runs: found by the name of a record, and loaded as a model."""
 
 import contextlib
-import shlex
 from pathlib import Path
 
 from entp_lib import paths
@@ -10,8 +9,6 @@ from entp_lib.models import Transformer
 from entp_lib.records.store import OWN, Record, Store
 from entp_lib.training.weights import SUFFIX, DamagedFileError, trained_model
 from entp_lib.validation import ConfigError, require
-
-OWN_COMMANDS = {"own_text": ("text", "corpus"), "own_data": ("data", "file")}  # with the parameter that is the file
 
 
 def load_model(name: str | Path, store: Store | None = None) -> Transformer:
@@ -102,11 +99,7 @@ def missing(store: Store, name: str, record: Record | None, tier: str = "", apar
     config = record and record.config
     if isinstance(config, StudyConfig):
         return f"{name} is a study, which leaves a record and no weights"
-    if config and experiment in OWN_COMMANDS:
-        command, field = OWN_COMMANDS[experiment]
-        again = f"{paths.program()} {command} {shlex.quote(str(config.task_params[field]))} --fresh"
-        return f"{said}; this makes them again, with the other options of that run: {again}"
-    if apart and store.root.name == OWN:  # of changed settings, or of more seeds than a tier has
+    if experiment.startswith("own_") or (apart and store.root.name == OWN):  # of one's own file, or changed settings
         return f"{said}; what made that run, with --fresh, or fresh = True in its notebook, makes them again"
     command = f"{paths.program()} train {experiment}"
     if config:

@@ -124,6 +124,7 @@ def sweep(
     return result
 
 
+@dataclass
 class Pool:
     """Runs of a sweep while this process, others, a cluster or an executor compute them.
 
@@ -131,23 +132,14 @@ class Pool:
     ``deadline``: on ``time.time``, the clock that other machines have too.
     """
 
-    def __init__(
-        self,
-        todo: Mapping[str, Config],
-        version: int,
-        store: Store,
-        again: set[str],
-        device: str | None,
-        deadline: float | None,
-    ):
-        self.todo, self.version, self.store, self.again = todo, version, store, again
-        self.device, self.deadline = device, deadline
-        self.calls = {}  # of ``execute``, by id
-        for place, (i, config) in enumerate(todo.items()):
-            root, how = str(store.place(config.experiment, i)), dict(fresh=i in again, device=device)
-            self.calls[i] = (config, version, root, place, deadline, how)
-        self.found: dict[str, Record] = {}
-        self.failed: dict[str, tuple[Config, str]] = {}
+    todo: Mapping[str, Config]
+    version: int
+    store: Store
+    again: set[str]
+    device: str | None
+    deadline: float | None
+    found: dict[str, Record] = field(default_factory=dict)
+    failed: dict[str, tuple[Config, str]] = field(default_factory=dict)
 
     def compute(self, jobs: int, where: str, executor: cf.Executor | None, label: str) -> None:
         """Run everything: on ``executor``, on a cluster, or here.
@@ -155,6 +147,11 @@ class Pool:
         Where a local process was killed the others go on in new ones, one fewer at a time, as memory may be short. A
         run that is alone when that happens has failed.
         """
+        self.calls = {}  # of ``execute``
+        for place, (i, config) in enumerate(self.todo.items()):
+            root = str(self.store.place(config.experiment, i))
+            how = dict(fresh=i in self.again, device=self.device)
+            self.calls[i] = (config, self.version, root, place, self.deadline, how)
         where = "" if jobs == 1 else where or os.environ.get(CLUSTER_VARIABLE, "")
         with contextlib.ExitStack() as stack:
             if executor is None and where:
@@ -168,14 +165,13 @@ class Pool:
             self.meter = stack.enter_context(contextlib.closing(progress.Meter(steps, label)))
             if executor is not None:
                 for i in self.watch(executor):
-                    self.take(i, reason="the time limit passed, and the cluster has no worker")
-                return
-            if jobs == 1:
+                    self.take(i, reason=KILLED)
+            elif jobs == 1:
                 for i in self.todo:
                     self.take(i, lambda i=i: execute(*self.calls[i]))
             while left := self.left():
                 with local_processes(jobs, self.meter.board) as processes:
-                    left = self.watch(processes, local=True)
+                    left = self.watch(processes)
                 if left and jobs == 1:
                     self.take(left[0], reason=KILLED)
                 elif left:
@@ -187,16 +183,16 @@ class Pool:
         """The runs that have not ended."""
         return [i for i in self.todo if i not in self.found and i not in self.failed]
 
-    def watch(self, executor: cf.Executor, local: bool = False) -> list[str]:
+    def watch(self, executor: cf.Executor) -> list[str]:
         """Have ``executor`` compute what is left, as many runs at a time as it has room for; what it did not compute.
 
-        ``local``: processes of this machine. One that was killed takes the others along, which are no failures yet.
+        A process that was killed takes the others of its pool along.
         """
-        waiting, futures, lost = self.left(), {}, False
+        waiting, futures, broken = self.left(), {}, False
         try:
-            while futures or (waiting and not lost):
+            while futures or (waiting and not broken):
                 room = executor.room() if hasattr(executor, "room") else len(self.todo)
-                while waiting and not lost and len(futures) < room:
+                while waiting and not broken and len(futures) < room:
                     # An interrupt reaches all processes of a terminal, but not one that begins here, which inherits
                     # what is blocked: the SIGTERM that follows ends it with a checkpoint and without a traceback.
                     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -204,30 +200,25 @@ class Pool:
                         futures[executor.submit(execute, *self.calls[waiting[0]])] = waiting[0]
                         waiting.pop(0)
                     except cf.BrokenExecutor:
-                        if not local:
-                            raise
-                        lost = True
+                        broken = True
                     finally:
                         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-                if not futures and not lost:  # a cluster whose workers are yet to come
+                if not futures and not broken:  # a cluster whose workers are yet to come
                     time.sleep(POLL_SECONDS)
                 done, _ = cf.wait(futures, timeout=POLL_SECONDS, return_when=cf.FIRST_COMPLETED)
                 for future in done:  # a future holds its result: let go of it when that is taken
-                    i = futures.pop(future)
-                    if local and isinstance(future.exception(), cf.BrokenExecutor):
-                        lost = True
-                    else:
-                        self.take(i, future.result)
+                    broken = not self.take(futures.pop(future), future.result) or broken
                 self.meter.update()
-                if room == 0 and self.deadline is not None and time.time() >= self.deadline:
-                    break  # the time is over, and nobody is there to end the runs
         finally:
             for future in futures:
                 future.cancel()
         return self.left()
 
-    def take(self, i: str, result: Callable[[], Record] | None = None, reason: str = "") -> None:
-        """Take one run's record, saved here if the worker's store is another, or the ``reason`` of its failure."""
+    def take(self, i: str, result: Callable[[], Record] | None = None, reason: str = "") -> bool:
+        """Take one run's record, saved here if the worker's store is another, or the ``reason`` of its failure.
+
+        False, and neither is taken, where the worker was killed.
+        """
         try:
             if result is not None:
                 record, here = result(), self.store.find(self.todo[i], self.version)
@@ -238,13 +229,14 @@ class Pool:
             where = f" ({error.filename})" if error.filename else ""
             reason = f"{error.strerror or error}{where}; what was saved before is kept"
         except cf.BrokenExecutor:
-            reason = KILLED
+            return False
         except Exception as error:
             log.debug("run %s failed", i, exc_info=True)
             reason = f"{type(error).__name__}: {error}"
         if reason:
             self.failed[i] = (self.todo[i], reason)
         self.meter.update(ended=self.calls[i][3])
+        return True
 
 
 def execute(config: Config, version: int, root: str, place: int, deadline: float | None, how: dict[str, Any]) -> Record:

@@ -133,9 +133,7 @@ def trained_model(path: Path, name: str = "") -> tuple[RunConfig, nn.Module]:
         if not tensor.isfinite().all():
             raise DamagedFileError(path, f"has values in {key} that are not finite")
     model = build_model(shape)
-    with torch.no_grad():
-        for key, p in model.named_parameters():
-            p.copy_(tensors[key])
+    model.load_state_dict(tensors, strict=False)  # which has buffers, too
     return config, model.eval()
 
 

@@ -165,31 +165,6 @@ def timeless(records):
     return [(r.id, r.status, r.metrics, {k: v for k, v in r.curves.items() if k != "seconds"}) for r in records]
 
 
-class Deserted(cluster.Remote):
-    """A cluster that takes runs and has nobody to compute them."""
-
-    def __init__(self):
-        self.handed_over = []
-
-    def submit(self, fn, /, *arguments, **_):
-        self.handed_over.append(cf.Future())
-        return self.handed_over[-1]
-
-    def room(self):
-        return 2 if len(self.handed_over) < 2 else 0  # they die with the runs
-
-    def shutdown(self, wait=True, *, cancel_futures=False):
-        pass
-
-
-def test_a_cluster_without_workers_is_not_waited_for_beyond_the_time_limit(small_run, store):
-    executor, begun = Deserted(), time.monotonic()
-    with pytest.raises(SweepError, match="2 of 2 runs failed") as raised:
-        sweep([small_run(seed=s) for s in range(2)], 1, store=store, executor=executor, time_limit=1.0)
-    assert time.monotonic() - begun > 1.0 and "the cluster has no worker" in str(raised.value)
-    assert len(executor.handed_over) == 2 and all(future.cancelled() for future in executor.handed_over)
-
-
 def in_thread(function):
     pool = cf.ThreadPoolExecutor(1)
     future = pool.submit(function)

@@ -18,7 +18,7 @@ from entp_lib.records import resuming, stopping, sweeps
 from entp_lib.records.execution import run
 from entp_lib.records.store import Store
 from entp_lib.records.sweeps import sweep
-from entp_lib.registry import EXPERIMENTS, STUDIES, in_all
+from entp_lib.registry import EXPERIMENTS, STUDIES, papers
 from entp_lib.reports.command_line import exit_status
 from entp_lib.training.weights import read_tensors, save_tensors
 
@@ -154,7 +154,7 @@ def test_a_checkpoint_that_cannot_be_its_own_is_set_aside(plain, store, tmp_path
 
 def test_a_study_without_a_loop_is_one_step(plain):
     assert plain.steps == 40 and StudyConfig("test", "smoke", "looped_drift", {"steps": 100_000}).steps == 1
-    assert set(in_all("RESUMABLE")) <= set(STUDIES)
+    assert {name for paper in papers().values() for name in getattr(paper, "RESUMABLE", ())} <= set(STUDIES)
 
 
 # SIGTERM, as a scheduler sends it: the step is ended, the checkpoint is left, the status says so, and it goes on.

@@ -139,15 +139,6 @@ def test_a_missing_record_is_an_error_where_nothing_may_be_computed(configs, sto
         run(configs[1], 1, store=reading)
 
 
-class Killed(cf.Executor):
-    """An executor whose worker is gone."""
-
-    def submit(self, *_, **__):
-        future = cf.Future()
-        future.set_exception(BrokenProcessPool("a process in the pool was terminated abruptly"))
-        return future
-
-
 def test_tiers_choose_their_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert device_for("smoke") == device_for("quick") == device_for("paper") == "cpu"
@@ -274,9 +265,10 @@ class Pools:
 
         def fragile(fn, config, *rest):
             broken.append(config.model_seed == victim)
+            future = cf.Future() if any(broken) else submit(fn, config, *rest)
             if any(broken):
-                return Killed().submit()
-            return submit(fn, config, *rest)
+                future.set_exception(BrokenProcessPool("a process in the pool was terminated abruptly"))
+            return future
 
         pool.submit = fragile
         return pool

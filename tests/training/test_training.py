@@ -1,6 +1,5 @@
 """The loop: schedule, exact resumption, what stops it, and what a checkpoint refuses."""
 
-import copy
 import dataclasses
 import math
 
@@ -24,7 +23,7 @@ from entp_lib.training.loop import (
     train,
     training_batches,
 )
-from entp_lib.training.weights import State, read_tensors, save_tensors
+from entp_lib.training.weights import State
 from entp_lib.validation import ConfigError
 from entp_papers.compact.flat import FlatAdam
 
@@ -363,18 +362,6 @@ def test_the_weights_are_those_of_adam_bit_for_bit():
     wanted = steps(plain, torch.optim.Adam(plain.parameters(), lr=0.01), 0, 20)
     assert same(steps(flat, FlatAdam(flat.parameters(), lr=0.01), 0, 20), wanted)
     assert torch.equal(flat.unused, torch.ones(3)) and not same(Tied().state_dict(), wanted)
-
-
-def test_weights_and_moments_go_through_a_file(tmp_path):
-    model = Tied()
-    optimizer = FlatAdam(model.parameters(), lr=0.01)
-    save_tensors(tmp_path / "weights", steps(model, optimizer, 0, 5), {})
-    read, _ = read_tensors(tmp_path / "weights", set())
-    other = Tied()
-    after = FlatAdam(other.parameters(), lr=0.01)
-    other.load_state_dict(read)
-    after.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # moments would be shared
-    assert same(steps(other, after, 5, 9), steps(model, optimizer, 5, 9))
 
 
 @pytest.mark.parametrize("parameters", [[], [torch.ones(2), torch.ones(2, dtype=torch.float64)]])
