@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse and run one command; a mistake of the user's is one line on stderr and exit status 2."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(Printable())
+        handler.addFilter(make_printable)
     options = build_parser().parse_args(arguments)
     if getattr(options, "native", False):
         arithmetic.restart_native()
@@ -35,12 +35,10 @@ def run(options: argparse.Namespace) -> int:
     return getattr(importlib.import_module(f"entp_lib.reports.{module}"), function)(options)
 
 
-class Printable(logging.Filter):
-    """Writes what is logged, names of files in it, without a terminal's control characters."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = printable(record.getMessage()), ()
-        return True
+def make_printable(record: logging.LogRecord) -> bool:
+    """Write what is logged, names of files in it, without a terminal's control characters."""
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
 
 
 class Parser(argparse.ArgumentParser):
@@ -66,21 +64,17 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_computing(parser: argparse.ArgumentParser, limit: str = LIMIT) -> None:
-    """The options of every command that computes runs."""
+def add_computing(parser: argparse.ArgumentParser, limit: str = LIMIT, cluster: bool = False) -> None:
+    """The options of every command that computes runs. ``cluster``: on a Dask cluster, too."""
     parser.add_argument("--time-limit", metavar="T", help=limit)
     parser.add_argument(
         "--jobs", type=int, default=0, metavar="N", help="runs at a time; 0: one per core, one on a GPU"
     )
     parser.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
     parser.add_argument("--native", action="store_true", help="compute with this processor's own instruction set")
-
-
-def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """The options of a command whose runs a Dask cluster may compute."""
-    where = "compute on a Dask cluster: tls://HOST:PORT, local:4 or slurm:partition=gpu,gpus=1 (docs/scale.md)"
-    parser.add_argument("--cluster", default="", metavar="WHERE", help=where)
-    parser.add_argument("--mixed", action="store_true", help="with --cluster: workers may have other versions")
+    if cluster:
+        where = "compute on a Dask cluster: tls://HOST:PORT, or slurm:8 for eight jobs (docs/scale.md)"
+        parser.add_argument("--cluster", default="", metavar="WHERE", help=where)
 
 
 def add_run(commands) -> None:
@@ -95,8 +89,8 @@ def add_run(commands) -> None:
     run.add_argument("--tier", choices=TIERS, help="show this tier and compute what is missing of it")
     run.add_argument("--only", default="", metavar="03,06", help="these notebooks alone, by number or name")
     run.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
-    add_computing(run, "for each notebook's runs: 900, 900s, 15m or 2h, 0 for none; continued by the next call")
-    add_cluster(run)
+    limit = "for each notebook's runs: 900, 900s, 15m or 2h, 0 for none; continued by the next call"
+    add_computing(run, limit, cluster=True)
     parameter = dict(action="append", default=[], metavar="NAME=VALUE", help="set a notebook parameter")
     run.add_argument("-p", "--parameter", **parameter)
     run.add_argument("--list", action="store_true", help="list notebooks, experiments and their records")
@@ -129,14 +123,12 @@ def add_train(commands) -> None:
     train.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
     shards = "cut each batch in N parts, whose gradients are added (default: 1, under torchrun one a rank)"
     train.add_argument("--gradient-shards", type=int, metavar="N", help=shards)
-    add_computing(train)
-    add_cluster(train)
+    add_computing(train, cluster=True)
     tier = commands.add_parser(
         "tier",
         help="complete a whole tier's records without notebooks, at lowest priority",
-        description="Complete the records of every experiment that has a design for this tier, one experiment after "
-        "the other, at the lowest priority, with a line for each. Ctrl-C stops it; the same command continues every "
-        "run from its last checkpoint, at most a minute old. run_all.sh --tier does it with notebooks.",
+        description="Complete the records of every experiment that has a design for this tier, one after the other, "
+        "with a line for each. Ctrl-C stops it; the same command continues every run from its last checkpoint.",
     )
     tier.set_defaults(command="training:tier_command")
     tier.add_argument("tier", choices=TIERS, help="overnight takes two cores about 30 hours in all")
@@ -250,9 +242,8 @@ def add_records(commands) -> None:
         "verify",
         help="compute some records of an experiment again and compare them with what is stored",
         description="Compute some records of an experiment again, in a folder of their own, and compare every number "
-        "but times. On the machine of a record, with its versions, it should be identical. Another processor rounds "
-        "otherwise: a model at its plateau ends within the bound that the last lines name, one in mid-course as "
-        "another seed would.",
+        "but times. With the same versions it should be identical; a processor without AVX2 rounds otherwise, and a "
+        "model in mid-course then ends as another seed would.",
     )
     verify.add_argument("experiment")
     verify.add_argument("--sample", type=int, default=1, metavar="N", help="so many records, drawn by --seed")

@@ -5,10 +5,9 @@ they load or are first used: the package asks for AVX2 before it loads any. ``EN
 leaves the choice to them; so do processors without AVX2, among them all ARM ones.
 """
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import MutableMapping
 from functools import cache
 from pathlib import Path
 
@@ -66,19 +65,6 @@ def environment_for(name: str) -> dict[str, str]:
     """This process's environment for another process that is to compute with the arithmetic ``name``."""
     rest = {key: value for key, value in os.environ.items() if key not in VARIABLES}
     return rest | {VARIABLE: name} | (VARIABLES if name == AVX2 else {})
-
-
-@contextlib.contextmanager
-def for_new_processes(name: str) -> Iterator[None]:
-    """Let processes that start meanwhile compute with the arithmetic ``name``; this one stays as it is."""
-    before, changed = dict(os.environ), environment_for(name)
-    try:
-        os.environ.clear()
-        os.environ.update(changed)
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def restart_native() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from entp_lib.architectures import ARCHITECTURES, POSITIONS
+from entp_lib.registry import resumable
 from entp_lib.validation import check_intervals, check_plain, check_types, from_dict, one_of, require
 
 TIERS = ("smoke", "quick", "overnight", "gpu", "paper")
@@ -231,9 +232,9 @@ class StudyConfig:
 
     @property
     def steps(self) -> int:
-        """The parameter ``steps`` or ``epochs``; else 1. ``RESUMABLE`` of its paper says whether it trains so."""
+        """The parameter ``steps`` or ``epochs`` of a study whose paper names it in ``RESUMABLE``; else 1."""
         for found in (self.params, self.params.get("train_config"), self.params.get("train")):
-            for name in ("steps", "epochs") if isinstance(found, dict) else ():
+            for name in ("steps", "epochs") if isinstance(found, dict) and resumable(self.study) else ():
                 if isinstance(found.get(name), int):
                     return max(1, found[name])
         return 1

@@ -3,7 +3,7 @@
 papermill starts kernels where it was launched, nbval in ``notebooks/``: only the repository root is the same
 for both. Environment variables move the places that are written to: ``ENTP_RESULTS``, ``ENTP_FIGURES``, and
 ``ENTP_NEW_FIGURES`` for figures that are not the project's yet. Installed without its repository the library writes
-below ``ENTP_HOME``, and without that below the working directory.
+below the working directory.
 """
 
 import os
@@ -13,7 +13,6 @@ from pathlib import Path
 from entp_lib.validation import require
 
 NEW_FIGURES_VARIABLE = "ENTP_NEW_FIGURES"
-HOME_VARIABLE = "ENTP_HOME"
 
 
 def root() -> Path:
@@ -34,14 +33,14 @@ def has_repository() -> bool:
 def of_repository(name: str, variable: str = "") -> Path:
     """A folder of the repository, or the one that an environment variable names.
 
-    Without a repository a folder that has such a variable lies below ``ENTP_HOME`` or the working directory; for others
-    that is a ConfigError.
+    Without a repository a folder that has such a variable lies below the working directory; for others that is a
+    ConfigError.
     """
     if variable and os.environ.get(variable):
         os.environ[variable] = os.path.abspath(os.environ[variable])  # kernels and workers start elsewhere
         return Path(os.environ[variable])
     if variable and not has_repository():
-        return Path(os.path.abspath(os.environ.get(HOME_VARIABLE) or ".")) / name
+        return Path(os.path.abspath(name))
     hint = "clone the repository and run it from there"
     require(has_repository(), f"entp_lib is installed without its repository, where {name}/ would be: {hint}")
     return root() / name

@@ -66,11 +66,6 @@ def places(table: str) -> dict[str, str]:
     return found
 
 
-def in_all(name: str) -> tuple[str, ...]:
-    """The entries of a tuple of this name, of all papers that have one."""
-    return tuple(entry for paper in papers().values() for entry in getattr(paper, name, ()))
-
-
 OWN_STUDIES = {"packed_attention": "entp_lib.models.packed_attention:choice_study"}
 EXPERIMENTS = Lazy("experiment", lambda: places("EXPERIMENTS"))
 STUDIES = Lazy("study", lambda: OWN_STUDIES | places("STUDIES"))
@@ -78,9 +73,9 @@ STUDIES = Lazy("study", lambda: OWN_STUDIES | places("STUDIES"))
 
 def nightly_order() -> tuple[str, ...]:
     """Experiments with runs at long tiers, in the order in which these are made."""
-    return in_all("NIGHTLY_ORDER")
+    return tuple(name for paper in papers().values() for name in getattr(paper, "NIGHTLY_ORDER", ()))
 
 
 def resumable(study: str) -> bool:
     """Whether a study has a training loop that continues from a checkpoint and reports its steps."""
-    return study in in_all("RESUMABLE")
+    return any(study in getattr(paper, "RESUMABLE", ()) for paper in papers().values())

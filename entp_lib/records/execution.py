@@ -1,20 +1,23 @@
 """One configuration to its record: trained or studied here and now, or found."""
 
 import contextlib
+import functools
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
 from entp_lib.config import ON_CPU, RunConfig, StudyConfig, canonical_json, config_id, to_dict
 from entp_lib.records import ranks, stopping
-from entp_lib.records.loading import restore_weights, weights_of
+from entp_lib.records.loading import weights_of
 from entp_lib.records.provenance import peak_memory, provenance, reset_peak_memory
-from entp_lib.records.resuming import Cut, StudyCheckpoint, checkpointed, trained
+from entp_lib.records.resuming import CURRENT, Cut, StudyCheckpoint, trained
 from entp_lib.records.store import Record, RecordError, Store, is_complete
-from entp_lib.registry import STUDIES, resumable
+from entp_lib.registry import STUDIES
 from entp_lib.training.weights import save_weights
 from entp_lib.validation import ConfigError
 
@@ -36,50 +39,36 @@ def run(
     """The record of ``config``: the stored one if it is complete, else computed now.
 
     ``fresh``: computed all the same; the stored one stays until its successor is complete. One thread per run is the
-    default, so that results do not depend on the number of cores. A run cut by ``deadline`` (on ``time.monotonic``), by
+    default, so that results do not depend on the number of cores. A run cut by ``deadline`` (on ``time.time``), by
     ``stop``, which is asked between steps, or by SIGTERM leaves its checkpoint, and a record marked partial where no
     complete one is; the next call continues. Under ``torchrun`` the ranks compute it together.
 
     A damaged checkpoint is set aside with a warning and the run starts anew.
     """
-    store = store or Store()
-    record_id = config_id(config, version)
+    store, record_id = store or Store(), config_id(config, version)
+    path = store.checkpoint_path(config.experiment, record_id)
     with store.lock(config.experiment, record_id):
         found = store.find(config, version)
         if is_complete(found) and not fresh:
-            finish_interrupted_save(store, found)
+            if not store.read_only:
+                path.unlink(missing_ok=True)
             return found  # stored before, or by another process while this one waited for the lock
         check_can_compute([config], version, store)
-        if isinstance(config, StudyConfig):
-            device = config.params.get("device", "cpu")  # nothing else gives a study a GPU
-        device = device or device_for(config.tier)
-        path = store.checkpoint_path(config.experiment, record_id)
+        study, status, threads_before = isinstance(config, StudyConfig), "complete", torch.get_num_threads()
+        device = config.params.get("device", "cpu") if study else device or device_for(config.tier)
         reset_peak_memory(device)
-        where, threads_before = provenance(device, threads), torch.get_num_threads()
-        checkpoint = StudyCheckpoint(path, canonical_json(to_dict(config)), store.set_aside, where)
-        checkpoint.deadline, checkpoint.stop, checkpoint.on_step = deadline, stop, on_step
+        where = provenance(device, threads)
+        text = canonical_json(to_dict(config))
+        checkpoint = StudyCheckpoint(path, text, store.set_aside, where, deadline, stop, on_step)
+        token = CURRENT.set(checkpoint)
         torch.set_num_threads(threads)
-
-        def start() -> Path | None:
-            return weights_of(store, config.start_from, config.tier) if config.start_from else None
-
-        study, metrics, model, status = isinstance(config, StudyConfig), {}, None, "complete"
         try:
             # a loop that was asked to end leaves its record, too; what a study does behind its loop ends at once
             with checkpoint.deferred, contextlib.nullcontext() if study else stopping.defer_signals():
                 try:
-                    with checkpointed(checkpoint):
-                        if study:
-                            metrics, curves = studied(config, store, deadline)
-                        else:
-                            team = next(iter(ranks.LEADING), None)  # those that train along with this process
-                            if team is not None:
-                                where["ranks"], device = team.size, ranks.own_device(device)
-                            with team.announced(config, device) if team else contextlib.nullcontext():
-                                outcome = trained(config, start=start, device=device, team=team)
-                            metrics, curves, model = outcome.metrics, outcome.state.curves, outcome.model
-                except Cut as cut:
-                    curves, status = cut.curves, "partial"
+                    metrics, curves, model = computed(config, store, checkpoint, device)
+                except Cut:
+                    metrics, curves, model, status = {}, checkpoint.curves, None, "partial"
                 where |= checkpoint.times() | ({} if study else checkpoint.counts)
                 where |= {"peak_memory_bytes": peak_memory(device), "load_at_end": round(os.getloadavg()[0], 2)}
                 if checkpoint.processes:
@@ -95,23 +84,36 @@ def run(
                 store.save(record)
                 if is_complete(record):
                     path.unlink(missing_ok=True)
-            stopping.raise_if_asked()
+            if stopping.REQUEST.made and threading.current_thread() is threading.main_thread():
+                raise stopping.Terminated
         finally:
             torch.set_num_threads(threads_before)
+            CURRENT.reset(token)
     return record
 
 
-def studied(config: StudyConfig, store: Store, deadline: float | None) -> tuple[dict, dict]:
-    """Metrics and curves of a study, which starts before the deadline or not at all.
+def computed(
+    config: Config, store: Store, checkpoint: StudyCheckpoint, device: str
+) -> tuple[dict[str, Any], dict[str, list], nn.Module | None]:
+    """Metrics, curves, and the model where a training run has one; Cut where it was asked to end.
 
-    One that is about a trained model has its run as the parameter ``weights`` and is given their file.
+    A study starts before the deadline or not at all. One that is about a trained model has its run as the parameter
+    ``weights`` and is given their file.
     """
-    study, params = STUDIES.named(config.study), dict(config.params)
-    if deadline is not None and time.monotonic() >= deadline:
-        raise TimeoutError("the time limit passed before it started")
-    if "weights" in params:
-        params["weights"] = weights_of(store, params["weights"], config.tier)
-    return study(**params)
+    if isinstance(config, StudyConfig):
+        study, params = STUDIES.named(config.study), dict(config.params)
+        if checkpoint.deadline is not None and time.time() >= checkpoint.deadline:
+            raise TimeoutError("the time limit passed before it started")
+        if "weights" in params:
+            params["weights"] = weights_of(store, params["weights"], config.tier)
+        return *study(**params), None
+    team = next(iter(ranks.LEADING), None)  # those that train along with this process
+    if team is not None:
+        checkpoint.process["ranks"], device = team.size, ranks.own_device(device)
+    start = functools.partial(weights_of, store, config.start_from, config.tier) if config.start_from else None
+    with team.announced(config, device) if team else contextlib.nullcontext():
+        outcome = trained(config, start=start, device=device, team=team)
+    return outcome.metrics, outcome.state.curves, outcome.model
 
 
 def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> None:
@@ -127,11 +129,6 @@ def check_can_compute(todo: Sequence[Config], version: int, store: Store) -> Non
     store.check_writable()
 
 
-def progress_steps(config: Config) -> int:
-    """Steps that a run reports while it goes on: those of its training loop, 1 where it has none."""
-    return config.steps if isinstance(config, RunConfig) or resumable(config.study) else 1
-
-
 def device_for(tier: str) -> str:
     """``cpu`` up to overnight, so that those records are comparable; ``cuda`` for gpu; either for paper."""
     gpu = tier not in ON_CPU and torch.cuda.is_available()
@@ -140,19 +137,3 @@ def device_for(tier: str) -> str:
             "tier gpu needs a CUDA GPU and torch sees none; use --tier quick, or run it on a machine that has one"
         )
     return "cuda" if gpu else "cpu"
-
-
-def local_deadline(deadline: float | None) -> float | None:
-    """A deadline on ``time.time`` as one on this process's ``time.monotonic``."""
-    return None if deadline is None else time.monotonic() + deadline - time.time()
-
-
-def finish_interrupted_save(store: Store, record: Record) -> None:
-    """Finish what a crash right after saving a complete record left: its checkpoint, and perhaps no weights yet."""
-    checkpoint = store.checkpoint_path(record.experiment, record.id)
-    if store.read_only or not checkpoint.exists():
-        return
-    if isinstance(record.config, StudyConfig) or store.weights_path(record.experiment, record.id).exists():
-        checkpoint.unlink(missing_ok=True)
-    else:
-        restore_weights(store, record)

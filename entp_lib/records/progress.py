@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 EVENTS_VARIABLE = "ENTP_EVENTS"
 UPDATE_SECONDS = 0.5
 LOGGED_SECONDS = 60.0  # between lines of progress where they go to a file
-LISTENERS: list[Callable[[int, int], None]] = []  # at most one: who hears of a run's steps in this process
+LISTENERS: list[Callable[[int, int], None]] = []  # at most one: who hears, in this process, which run made which step
 log = logging.getLogger(__name__)
 
 
@@ -43,17 +43,6 @@ def read_events(path: Path) -> list[dict]:
     return [entry for entry in found if isinstance(entry, dict) and "event" in entry]
 
 
-def tell(place: int, step: int) -> None:
-    """Report that the run at ``place`` in its sweep has made ``step`` steps."""
-    for listener in LISTENERS:
-        listener(place, step)
-
-
-def drawn_in_place() -> bool:
-    """Whether a bar can replace itself: on a terminal or in a notebook, not in a file or a pipe."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
-
-
 class Meter:
     """One bar over all steps of a sweep (in a log a line a minute), and the same as events.
 
@@ -63,16 +52,14 @@ class Meter:
     def __init__(self, steps: Sequence[int], label: str):
         self.steps, self.label, self.total, self.finished, self.updated = steps, label, sum(steps), 0, 0.0
         self.board: MutableSequence[int] = multiprocessing.get_context("spawn").RawArray("q", len(steps))
-        shown = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
-        logged = {} if drawn_in_place() else dict(mininterval=LOGGED_SECONDS, miniters=1)
-        end = "\n" if logged else ""
-        self.bar = tqdm(total=self.total, desc=label, bar_format=shown + end, leave=False, **logged)
-
-    def __enter__(self) -> "Meter":
+        # a bar can replace itself on a terminal and in a notebook, not in a file or a pipe
+        in_place = sys.stderr.isatty() or "ipykernel" in sys.modules
+        shown = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]" + ("" if in_place else "\n")
+        seldom = {} if in_place else dict(mininterval=LOGGED_SECONDS, miniters=1)
+        self.bar = tqdm(total=self.total, desc=label, bar_format=shown, leave=False, **seldom)
         LISTENERS[:] = [self.hear]
-        return self
 
-    def __exit__(self, *_) -> None:
+    def close(self) -> None:
         LISTENERS.clear()
         self.bar.close()
 
@@ -82,13 +69,11 @@ class Meter:
         if time.monotonic() - self.updated > UPDATE_SECONDS:
             self.update()
 
-    def end(self, place: int) -> None:
-        """Note that a run has ended, well or not."""
-        self.board[place] = self.steps[place]
-        self.finished += 1
-        self.update()
-
-    def update(self) -> None:
+    def update(self, ended: int | None = None) -> None:
+        """Show how far the runs are. ``ended``: the place of one that has just ended, well or not."""
+        if ended is not None:
+            self.board[ended] = self.steps[ended]
+            self.finished += 1
         self.updated = time.monotonic()
         done = sum(map(min, self.board, self.steps))
         self.bar.update(max(0, done - self.bar.n))

@@ -22,7 +22,7 @@ from entp_lib.models import packed_attention
 if TYPE_CHECKING:
     from entp_lib.records.store import Record
 
-PACKAGES = ("entp_lib", "entp_papers")
+ROOT, PACKAGES = Path(__file__).resolve().parent.parent.parent, ("entp_lib", "entp_papers")
 
 
 def provenance(device: str, threads: int) -> dict[str, Any]:
@@ -54,9 +54,8 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
 
 
 @functools.cache
-def sources() -> str:
+def sources(root: Path = ROOT) -> str:
     """Sixteen hexadecimal digits that change with any source file of both packages, as this process first saw them."""
-    root = Path(__file__).resolve().parent.parent.parent
     digest = hashlib.sha256()
     for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
         digest.update(f"{path.relative_to(root).as_posix()}\n".encode())

@@ -1,7 +1,7 @@
 """One big run over several processes: the ranks that ``torchrun`` starts, each on one shard of every batch.
 
 Rank 0 leads: it alone plans, reads and writes records, checkpoints and weights, and evaluates. It announces each run
-and the others train along. A rank that fails in the middle of a step ends its process, and torchrun the others.
+and the others train along. A rank that fails before the last step ends its process, and torchrun the others.
 """
 
 import contextlib
@@ -17,17 +17,13 @@ import torch.distributed as dist
 from entp_lib.config import RunConfig, config_from, to_dict
 from entp_lib.records import stopping
 from entp_lib.tasks import Batch, Task
-from entp_lib.training.checkpoints import MOMENTS
 from entp_lib.training.loop import train
-from entp_lib.training.shards import Alone, LeaderError, cut, shard_gradient, spread
+from entp_lib.training.shards import Alone, cut, shard_gradient, spread
+from entp_lib.training.weights import MOMENTS
 from entp_lib.validation import require
 
 PATIENCE = datetime.timedelta(hours=24)  # the others wait as long as the leader evaluates; a dead one is seen at once
 LEADING: list["Ranks"] = []  # at most one
-
-
-class Broken(BaseException):
-    """The ranks no longer keep step, so that none of them can go on; the message is the reason."""
 
 
 def size() -> int:
@@ -45,32 +41,16 @@ class Ranks(Alone):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.leads = self.rank == 0
         self.asked = self.agreed = False
-        self.bound = False  # whether the others wait for this rank's gradients, so that it cannot just leave
-        self.awaited = False  # whether they wait for the start of a run that this rank has announced
+        self.bound = False  # from a run's announcement to its last step, when none can do without the others
 
     def lead(self, decide: Callable[[], Any]) -> Any:
-        message: list[Any] = [None]
-        if self.leads:
-            try:
-                message = [("returned", decide())]
-            except Exception as error:
-                self.release(error)
-                raise
+        message = [decide() if self.leads else None]
         dist.broadcast_object_list(message)
-        how, answer = message[0]
-        if how == "raised":
-            raise LeaderError(answer)
-        return answer
-
-    def release(self, error: Exception) -> None:
-        """Send the others, who wait for the leader's word, on to its next run."""
-        self.bound = self.awaited = False
-        dist.broadcast_object_list([("raised", f"{type(error).__name__}: {error}")])
+        return message[0]
 
     def share_start(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
-        self.asked = self.agreed = self.awaited = False
+        self.asked = self.agreed = False
         step = self.lead(lambda: step)
-        self.bound = True
         with torch.no_grad():
             for p in model.parameters():
                 dist.broadcast(p.data, 0)
@@ -108,25 +88,35 @@ class Ranks(Alone):
 
     @contextlib.contextmanager
     def announced(self, config: RunConfig, device: str) -> Iterator[None]:
-        """Within it the other ranks train ``config`` along; Broken for an error in the middle of a step."""
+        """Within it the other ranks train ``config`` along."""
         self.lead(lambda: (to_dict(config), device, torch.get_num_threads()))
-        self.awaited = True
+        with self.together():
+            yield
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Within it a failure before the last step ends this process, status 1, with a line that says why.
+
+        The others cannot go on without it, and a group that is out of step cannot be taken down in order.
+        """
+        self.bound = True
         try:
             yield
-        except Exception as error:
-            if self.bound:
-                raise Broken(f"{type(error).__name__}: {error}") from error
-            if self.awaited:
-                self.release(error)
-            raise
+        except BaseException as error:
+            if not self.bound:
+                raise
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            said = f"entp_lib: rank {self.rank} of {self.size}: {reason}; all ranks end"
+            print(said, file=sys.stderr, flush=True)
+            os._exit(1)
 
     def follow(self) -> int:
         """Train along with the leader until it ends; the exit status."""
         while (run := self.lead(lambda: None)) is not None:
             config, device, threads = run
             torch.set_num_threads(threads)
-            with contextlib.suppress(LeaderError), stopping.defer_signals():
-                train(config_from(config), device=own_device(device), team=self, stop=stopping.REQUEST.made)
+            with stopping.defer_signals(), self.together():
+                train(config_from(config), device=own_device(device), team=self, stop=lambda: stopping.REQUEST.made)
         return 0
 
 
@@ -141,10 +131,7 @@ def own_device(device: str) -> str:
 
 @contextlib.contextmanager
 def team() -> Iterator[Ranks | None]:
-    """The ranks that this process is one of, joined; None where it is alone.
-
-    A rank that fails where the others cannot do without it ends its process, status 1, with a line that says why.
-    """
+    """The ranks that this process is one of, joined; None where it is alone."""
     if not size():
         yield None
         return
@@ -154,15 +141,6 @@ def team() -> Iterator[Ranks | None]:
     LEADING[:] = [joined] if joined.leads else []
     try:
         yield joined
-    except BaseException as error:
-        follower_failed = isinstance(error, Exception) and not joined.leads
-        if joined.bound or joined.awaited or follower_failed or isinstance(error, Broken):
-            reason = (str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}").splitlines()[0]
-            print(
-                f"entp_lib: rank {joined.rank} of {joined.size}: {reason}; all ranks end", file=sys.stderr, flush=True
-            )
-            os._exit(1)  # a group that is out of step cannot be taken down in order
-        raise
     finally:
         LEADING.clear()
         if joined.leads:

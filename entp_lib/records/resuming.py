@@ -1,7 +1,7 @@
 """Checkpoints of whatever trains for a record, so that a run that was cut goes on from there, bit for bit.
 
-A study writes its loop as ``for step in steps(...)``, or has it made by ``trained``. ``records.execution`` sets by
-``checkpointed`` where its checkpoint lies and when it must end; elsewhere, as in a cell, the loop only counts.
+A study writes its loop as ``for step in steps(...)``, or has it made by ``trained``. ``records.execution`` sets in
+``CURRENT`` where its checkpoint lies and when it must end; elsewhere, as in a cell, the loop only counts.
 """
 
 import contextlib
@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from entp_lib.config import RunConfig
 from entp_lib.records import stopping
-from entp_lib.training.checkpoints import MOMENTS
 from entp_lib.training.loop import CHECKPOINT_SECONDS, Outcome, train
-from entp_lib.training.weights import DamagedFileError, check_tensors, read_tensors, save_tensors
+from entp_lib.training.weights import MOMENTS, DamagedFileError, check_tensors, read_state, save_tensors
 
 
 @dataclass
@@ -37,11 +36,7 @@ class Progress:
 
 
 class Cut(Exception):
-    """A run that was asked to end before its last step. Its checkpoint is written; ``curves`` are what it had."""
-
-    def __init__(self, step: int, curves: dict[str, list]):
-        super().__init__(f"cut at step {step}")
-        self.curves = curves
+    """A run was asked to end before its last step. Its checkpoint is written and has the curves so far."""
 
 
 @dataclass
@@ -50,7 +45,7 @@ class StudyCheckpoint:
 
     ``config``: what tells the study from others. ``set_aside``: called with a damaged checkpoint and what is wrong with
     it. ``process``: this process's provenance, for the list of those that worked on the record. ``deadline`` is on
-    ``time.monotonic``; ``stop`` is asked between steps; ``on_step`` is called with each. ``deferred``: a stack on which
+    ``time.time``; ``stop`` is asked between steps; ``on_step`` is called with each. ``deferred``: a stack on which
     requests to end are deferred from the first step to the last.
     """
 
@@ -65,6 +60,7 @@ class StudyCheckpoint:
     processes: list[dict[str, Any]] = field(default_factory=list)  # none before a loop has begun
     spent: dict[str, float] = field(default_factory=lambda: dict(wall_seconds=0.0, cpu_seconds=0.0))  # by earlier ones
     step: int = 0
+    curves: dict[str, list] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)  # what a training run has spent: tokens, seconds of its steps
     begun: tuple[float, float] = field(default_factory=lambda: (time.monotonic(), time.process_time()))
 
@@ -72,10 +68,6 @@ class StudyCheckpoint:
         """Wall and processor seconds that all processes have given the record until now."""
         now = zip(self.spent.items(), self.begun, (time.monotonic(), time.process_time()), strict=True)
         return {name: before + end - begin for (name, before), begin, end in now}
-
-    def companion(self, kind: str) -> Path:
-        """A file or folder of the record's in its checkpoint's folder."""
-        return self.path.with_name(f"{self.path.name.split('.')[0]}.{kind}")
 
     def begin(self) -> None:
         """Check that the record has no other loop, and defer requests to end from now on."""
@@ -85,24 +77,14 @@ class StudyCheckpoint:
 
     def asked_to_stop(self) -> bool:
         """Whether the loop must end behind this step."""
-        late = self.deadline is not None and time.monotonic() >= self.deadline
-        return late or stopping.REQUEST.made() or (self.stop is not None and self.stop())
+        late = self.deadline is not None and time.time() >= self.deadline
+        return late or stopping.REQUEST.made or (self.stop is not None and self.stop())
 
 
 CURRENT: ContextVar[StudyCheckpoint | None] = ContextVar("study_checkpoint", default=None)
 
 
-@contextlib.contextmanager
-def checkpointed(checkpoint: StudyCheckpoint) -> Iterator[None]:
-    """Within it the training loop of what is computed has this checkpoint."""
-    token = CURRENT.set(checkpoint)
-    try:
-        yield
-    finally:
-        CURRENT.reset(token)
-
-
-def trained(config: RunConfig, *, start: Callable[[], Path | None] = lambda: None, **options) -> Outcome:
+def trained(config: RunConfig, *, start: Callable[[], Path] | None = None, **options) -> Outcome:
     """``entp_lib.training.loop.train`` as the training loop of a record: cut and continued as ``steps`` is.
 
     ``start``: gives the file of the weights that it begins with where there is no checkpoint. A damaged checkpoint is
@@ -110,24 +92,24 @@ def trained(config: RunConfig, *, start: Callable[[], Path | None] = lambda: Non
     """
     checkpoint = CURRENT.get()
     if checkpoint is None:
-        return train(config, start=start(), **options)
+        return train(config, start=start and start(), **options)
     checkpoint.begin()
     path, begun = checkpoint.path, checkpoint.times()
     options |= dict(checkpoint=path, process=checkpoint.process, on_step=checkpoint.on_step)
     options["stop"] = checkpoint.asked_to_stop
     try:
-        outcome = train(config, start=None if path.exists() else start(), **options)
+        outcome = train(config, start=start() if start and not path.exists() else None, **options)
     except DamagedFileError as error:
         if error.path != path:
             raise
         checkpoint.set_aside(path, error.why)
-        outcome = train(config, start=start(), **options)
+        outcome = train(config, start=start and start(), **options)
     state, now = outcome.state, checkpoint.times()
     checkpoint.spent = {name: max(0.0, getattr(state, name) - (now[name] - begun[name])) for name in now}
-    checkpoint.processes, checkpoint.step = state.processes, state.step
+    checkpoint.processes, checkpoint.step, checkpoint.curves = state.processes, state.step, state.curves
     checkpoint.counts = {"token_forwards": state.token_forwards, "train_seconds": state.seconds}
     if not outcome.complete:
-        raise Cut(state.step, state.curves)
+        raise Cut
     checkpoint.deferred.close()
     return outcome
 
@@ -159,11 +141,11 @@ def steps(
         except DamagedFileError as error:
             checkpoint.set_aside(checkpoint.path, error.why)
     checkpoint.processes.append({**checkpoint.process, "from_step": progress.step})
-    saved = time.monotonic()
+    checkpoint.curves, saved = progress.curves, time.monotonic()
     while progress.step < last:
         if checkpoint.asked_to_stop():
             save(*loop)
-            raise Cut(progress.step, progress.curves)
+            raise Cut
         yield progress.step + 1
         progress.step = checkpoint.step = progress.step + 1
         if checkpoint.on_step is not None:
@@ -195,9 +177,7 @@ def save(checkpoint: StudyCheckpoint, progress: Progress, model, optimizer, gene
 def restore(checkpoint: StudyCheckpoint, progress: Progress, model, optimizer, generator, last: int) -> None:
     """Take all from the checkpoint; DamagedFileError, and nothing is taken, unless such a loop can have left it."""
     path = checkpoint.path
-    tensors, header = read_tensors(path, {"config", "state"})
-    if header["config"] != checkpoint.config:
-        raise DamagedFileError(path, "belongs to another configuration")
+    tensors, state = read_state(path, checkpoint.config)
     expected: dict[str, Tensor] = {f"model.{name}": value for name, value in model.state_dict().items()}
     expected["torch_generator"] = torch.get_rng_state()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -206,7 +186,6 @@ def restore(checkpoint: StudyCheckpoint, progress: Progress, model, optimizer, g
             expected |= {f"optimizer.{key}.{number}": torch.tensor(0.0) if key == "step" else p for key in MOMENTS}
     check_tensors(path, tensors, expected)
     try:
-        state = json.loads(header["state"])
         for name, mine in (("curves", progress.curves), ("sums", progress.sums)):
             if set(state[name]) != set(mine):
                 raise ValueError(f"{name} of {sorted(state[name])}")

@@ -7,12 +7,10 @@ end; whatever else a process is at ends at once.
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 from entp_lib.validation import OneLine
-
-GRACE_SECONDS = 20.0  # a scheduler may signal every process of a job, and each passes it on: that is one request
 
 
 class Terminated(KeyboardInterrupt):
@@ -23,24 +21,15 @@ class Stopped(OneLine, KeyboardInterrupt):
     """A sweep that was interrupted, by Ctrl-C or JupyterLab's square: there it is this one line, and no traceback."""
 
 
-class Request:
-    """Whether this process was asked to end, and how many blocks defer that until they end by themselves."""
-
-    since: float | None = None
-    deferred = 0
-
-    def made(self) -> bool:
-        """Whether there was a request: what a run in training asks between steps."""
-        return self.since is not None
-
-    def handle(self, *_) -> None:
-        """Signal handler: note the request where it is deferred, else raise Terminated; later ones raise."""
-        first, self.since = self.since is None, self.since or time.monotonic()
-        if not self.deferred or (not first and time.monotonic() - self.since > GRACE_SECONDS):
-            raise Terminated
+# Whether this process was asked to end, and how many blocks defer that until they end by themselves.
+REQUEST = SimpleNamespace(made=False, deferred=0)
 
 
-REQUEST = Request()
+def note(*_) -> None:
+    """Signal handler: note the request, and raise Terminated where nothing defers it."""
+    REQUEST.made = True
+    if not REQUEST.deferred:
+        raise Terminated
 
 
 @contextlib.contextmanager
@@ -49,26 +38,20 @@ def handled() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    REQUEST.since = None
-    before = signal.signal(signal.SIGTERM, REQUEST.handle)
+    REQUEST.made = False
+    before = signal.signal(signal.SIGTERM, note)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-        REQUEST.since = None
+        REQUEST.made = False
 
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Within it a request is noted and nothing else; ``raise_if_asked`` afterwards ends the process."""
+    """Within it a request is noted and nothing else; ``REQUEST.made`` says so afterwards."""
     REQUEST.deferred += 1
     try:
         yield
     finally:
         REQUEST.deferred -= 1
-
-
-def raise_if_asked() -> None:
-    """Raise Terminated where a request has waited."""
-    if REQUEST.made() and threading.current_thread() is threading.main_thread():
-        raise Terminated

@@ -12,7 +12,7 @@ import math
 import os
 import stat
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,7 @@ STATUSES = ("complete", "partial")
 OWN = "own"  # below a store: records of runs that the project did not plan, ignored by git
 LARGEST_FILE = 2**24  # bytes of a record
 READ_ONLY_VARIABLE = "ENTP_RECORDS"  # set to "read-only" under tests
+CLUSTER_VARIABLE = "ENTP_CLUSTER"  # where sweeps compute, unless told otherwise (``entp_lib.records.cluster``)
 log = logging.getLogger(__name__)
 
 
@@ -193,20 +194,12 @@ class Store:
     def weights_path(self, experiment: str, record_id: str) -> Path:
         return self.place(experiment, record_id) / "checkpoints" / experiment / f"{record_id}.weights.safetensors"
 
-    def load(self, experiment: str, record_id: str) -> Record | None:
-        """The record, or None where there is none. A damaged one is named in a warning and counts as missing."""
-        try:
-            return self.read(experiment, record_id)
-        except RecordError as error:
-            if self.read_only:
-                raise
-            if str(error) not in self.said:
-                self.said.add(str(error))
-                log.warning("%s. It is not used; a computed one takes its place.", error)
-            return None
+    def load(self, experiment: str, record_id: str, strict: bool = False) -> Record | None:
+        """The record, or None where there is none.
 
-    def read(self, experiment: str, record_id: str) -> Record | None:
-        """The record, or None where there is none. RecordError where it is damaged: unreadable, edited or renamed."""
+        A damaged one, which is unreadable, edited or renamed, is named in a warning and counts as missing; where only
+        reading, or ``strict``, that is a RecordError.
+        """
         path = self.path(experiment, record_id)
         try:
             state = path.stat()
@@ -214,24 +207,28 @@ class Store:
                 raise OSError(0, "no regular file" if state.st_size <= LARGEST_FILE else "larger than any record")
             signature = (state.st_ino, state.st_mtime_ns, state.st_size)
             if self.seen.get(path, ((), None))[0] != signature:
-                self.seen[path] = (signature, self.parsed(path, f"{experiment}/{record_id}"))
+                content = path.read_bytes().decode("utf-8", errors="replace")
+                try:
+                    found = Record.from_json(content)
+                    if (found.experiment, found.id) != (experiment, record_id):
+                        found = f"it is the record {found.name} (moved or renamed?)"
+                except RecordError as error:
+                    found = str(error)
+                self.seen[path] = (signature, found)
             found = self.seen[path][1]
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             found = f"it cannot be read ({error.strerror})"
-        if isinstance(found, str):
-            raise RecordError(f"record {paths.relative(path)}: {found}")
-        return found
-
-    @staticmethod
-    def parsed(path: Path, name: str) -> "Record | str":
-        """The record ``name`` in a file, or what is wrong with it. Raises OSError."""
-        try:
-            record = Record.from_json(path.read_bytes().decode("utf-8", errors="replace"))
-        except RecordError as error:
-            return str(error)
-        return record if record.name == name else f"it is the record {record.name} (moved or renamed?)"
+        if isinstance(found, Record):
+            return found
+        why = f"record {paths.relative(path)}: {found}"
+        if strict or self.read_only:
+            raise RecordError(why)
+        if why not in self.said:
+            self.said.add(why)
+            log.warning("%s. It is not used; a computed one takes its place.", why)
+        return None
 
     def find(self, config: RunConfig | StudyConfig, version: int) -> Record | None:
         """The record of a configuration, complete or partial, or None."""
@@ -262,7 +259,7 @@ class Store:
             raise RecordError(f"the store is read-only: {record.experiment}/{record.id} was not written")
         path = self.path(record.experiment, record.id)
         try:
-            before = self.read(record.experiment, record.id)
+            before = self.load(record.experiment, record.id, strict=True)
             if record.status == "partial" and is_complete(before):
                 return path
         except RecordError as error:
@@ -283,15 +280,11 @@ class Store:
         os.replace(path, target)
         log.warning("%s. It is kept as %s and not used.", why, paths.relative(target))
 
-    @contextlib.contextmanager
-    def lock(self, experiment: str, record_id: str) -> Iterator[None]:
+    def lock(self, experiment: str, record_id: str) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of a record, so that two processes never compute it twice; nothing where read-only."""
-        if self.read_only:
-            yield
-            return
         path = self.place(experiment, record_id) / "locks" / f"{experiment}-{record_id}.lock"
-        with locked(path, f"it computes {experiment}/{record_id}"):
-            yield
+        held = locked(path, f"it computes {experiment}/{record_id}")
+        return contextlib.nullcontext() if self.read_only else held
 
     def remove_leftovers(self, experiment: str) -> None:
         """Remove what killed processes left half written among an experiment's files."""
@@ -324,14 +317,6 @@ class DividedStore(Store):
     def place(self, experiment: str, record_id: str) -> Path:
         theirs = record_id in self.planned or self.project.path(experiment, record_id).exists()
         return self.project.root if theirs else self.root
-
-    def remove_leftovers(self, experiment: str) -> None:
-        self.project.remove_leftovers(experiment)
-        super().remove_leftovers(experiment)
-
-    def check_writable(self) -> None:
-        self.project.check_writable()
-        super().check_writable()
 
 
 def checksum(body: dict[str, Any]) -> str:

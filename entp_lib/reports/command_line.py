@@ -38,7 +38,6 @@ def check_options(options: argparse.Namespace) -> None:
     jobs, seeds = given.get("jobs", 0), given.get("seeds", 0)
     require(jobs >= 0, f"--jobs {jobs}: must be 0 (one per core) or more")
     require(0 <= seeds <= MAX_SEEDS, f"--seeds {seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
-    require(bool(given.get("cluster")) or not given.get("mixed"), "--mixed goes with --cluster")
     limit = given.get("time_limit")
     if limit is not None and not seconds(limit):
         print(f"--time-limit {limit}: no limit", file=sys.stderr)

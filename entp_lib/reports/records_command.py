@@ -30,7 +30,7 @@ def records_command(options: argparse.Namespace) -> int:
     require(options.results is None or folder.is_dir(), f"{options.results}: has no records/ with records of runs")
     for path in sorted(folder.glob("*/*.json")):
         try:
-            record = store.read(path.parent.name, path.stem)
+            record = store.load(path.parent.name, path.stem)
             if record is None:
                 raise RecordError(f"record {path.name} is not there (a link that leads nowhere?)")
             if known.get(record.experiment) != record.version:
@@ -52,7 +52,7 @@ def verify_command(options: argparse.Namespace) -> int:
     for record in verification.sample(stored, options.sample, options.seed):
         print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
         with tqdm(total=record.config.steps, leave=False) as bar:
-            found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n), stored))
+            found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n)))
     print(verification.report(found))
     return 1 if any(f.outcome == "differs" for f in found) else 0
 

@@ -8,7 +8,7 @@ from entp_lib.reports.command_line import seconds
 from entp_lib.reports.parameters import checked_for_all, notebook_paths, parse_parameter
 from entp_lib.validation import require
 
-OPTIONS = "tier only fresh jobs time_limit parameter yes cluster mixed list update lab site port no_browser".split()
+OPTIONS = "tier only fresh jobs time_limit parameter yes cluster list update lab site port no_browser".split()
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -41,8 +41,8 @@ def run_command(options: argparse.Namespace) -> int:
     if options.list:
         print(launcher.listing())
         return 0
-    with cluster.published(options.cluster, options.mixed):
-        return launcher.run_notebooks(options, given)
+    cluster.publish(options.cluster)
+    return launcher.run_notebooks(options, given)
 
 
 def check_alone(options: argparse.Namespace, name: str, takes: Sequence[str] = ()) -> None:

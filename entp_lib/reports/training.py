@@ -14,9 +14,8 @@ from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import summary
 from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records import ranks
-from entp_lib.records.cluster import VARIABLE
 from entp_lib.records.execution import Config
-from entp_lib.records.store import Store, is_complete
+from entp_lib.records.store import CLUSTER_VARIABLE, Store, is_complete
 from entp_lib.records.sweeps import Sweep, SweepError, sweep
 from entp_lib.registry import EXPERIMENTS, nightly_order
 from entp_lib.reports.command_line import seconds
@@ -100,7 +99,7 @@ def run_sweep(
     store = Store(results)
     todo = [c for c in configs if options.fresh or not is_complete(store.find(c, version))]
     cluster, limit = getattr(options, "cluster", ""), seconds(options.time_limit)
-    if not (cluster or os.environ.get(VARIABLE)):  # whose speed nothing here measures
+    if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
         announce_runs(label, todo, options.jobs or jobs, options.yes, limit, store)
     try:
         done = sweep(
@@ -113,7 +112,6 @@ def run_sweep(
             device=device,
             label=label,
             cluster=cluster,
-            mixed=getattr(options, "mixed", False),
         )
     except SweepError as error:
         done = error.sweep

@@ -131,32 +131,25 @@ class Totals:
 
 
 def constant_baseline(task: Task, sequences: int, *seed_parts: int | str, device: str = "cpu") -> dict[str, Any]:
-    """Scores of the best guess that does not look at the input: the mode, or the task's ``constants_T``, if real."""
-    if not task.continuous:
-        return mode_baseline(task, sequences, *seed_parts, device=device)
-    totals = Totals(task, device)
-    for batch in batches(task, sequences, device, "baseline", *seed_parts):
-        constants_T = task.constants_T().to(batch.targets_BT)
-        totals.add(batch, constants_T[batch.wanted_BT.nonzero()[:, 1]][:, None], detailed=True)
-    return totals.result(detailed=True)
+    """Scores of the best guess that does not look at the input: at each position the mode, or ``constants_T`` if real.
 
-
-def mode_baseline(task: Task, sequences: int, *seed_parts: int | str, device: str = "cpu") -> dict[str, Any]:
-    """Scores of the best constant per position: its most frequent target, and the loss of its frequencies.
-
-    Frequencies come from one half of ``2 * sequences`` fresh sequences, the scores from the other; of a fixed set both
-    come from the set, or from so many of it. Where the task is ``stationary`` they are those of all positions together:
-    a large vocabulary has too few targets at each.
+    A mode's loss is that of the targets' frequencies. These come from one half of ``2 * sequences`` fresh sequences,
+    the scores from the other; of a fixed set both come from the set, or from so many of it. Where the task is
+    ``stationary`` they are those of all positions together: a large vocabulary has too few targets at each.
     """
-    rows = 1 if task.stationary else task.length
-    counts_TV = torch.zeros(rows, task.vocab_size, device=device)
-    for batch in batches(task, sequences, device, "baseline-fit", *seed_parts):
-        ends_N = batch.wanted_BT.nonzero()[:, 1] % rows
-        index = ends_N * task.vocab_size + batch.targets_N
-        counts_TV.view(-1).index_add_(0, index, torch.ones_like(index, dtype=counts_TV.dtype))
-    logits_TV = ((counts_TV + 0.5) / (counts_TV + 0.5).sum(1, keepdim=True)).log()
+    rows = 1 if task.stationary and not task.continuous else task.length
+    if task.continuous:
+        guesses_TV = task.constants_T()[:, None]
+    else:
+        counts_TV = torch.zeros(rows, task.vocab_size, device=device)
+        for batch in batches(task, sequences, device, "baseline-fit", *seed_parts):
+            ends_N = batch.wanted_BT.nonzero()[:, 1] % rows
+            index = ends_N * task.vocab_size + batch.targets_N
+            counts_TV.view(-1).index_add_(0, index, torch.ones_like(index, dtype=counts_TV.dtype))
+        guesses_TV = ((counts_TV + 0.5) / (counts_TV + 0.5).sum(1, keepdim=True)).log()
     totals = Totals(task, device)
     for batch in batches(task, sequences, device, "baseline", *seed_parts):
-        totals.add(batch, logits_TV[batch.wanted_BT.nonzero()[:, 1] % rows], detailed=True)
-    result = totals.result(detailed=True)
-    return {key: result[key] for key in result if not key.startswith("margin")}
+        if task.continuous:
+            guesses_TV = guesses_TV.to(batch.targets_BT)
+        totals.add(batch, guesses_TV[batch.wanted_BT.nonzero()[:, 1] % rows], detailed=True)
+    return {name: value for name, value in totals.result(detailed=True).items() if not name.startswith("margin")}

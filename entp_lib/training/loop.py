@@ -18,10 +18,9 @@ from entp_lib.config import RunConfig, TrainConfig
 from entp_lib.models import build_model
 from entp_lib.models.entp import token_forwards
 from entp_lib.tasks import Batch, Task, build_task, generator_for, loss_curve, seed_from
-from entp_lib.training.checkpoints import State, Weights, learned, load_checkpoint, save_checkpoint
 from entp_lib.training.evaluation import constant_baseline, evaluate
 from entp_lib.training.shards import Alone
-from entp_lib.training.weights import start_from
+from entp_lib.training.weights import State, Weights, learned, load_checkpoint, save_checkpoint, start_from
 from entp_lib.validation import require
 
 STEPS_PER_DRAW = 16  # generating many small batches at once is several times cheaper; a curriculum moves between draws
@@ -83,7 +82,6 @@ def train(
     device: str = "cpu",
     checkpoint: Path | None = None,
     start: Path | None = None,
-    deadline: float | None = None,
     process: dict[str, Any] | None = None,
     task: Task | None = None,
     model: nn.Module | None = None,
@@ -91,13 +89,13 @@ def train(
     stop: Callable[[], bool] | None = None,
     team: Alone | None = None,
 ) -> Outcome:
-    """Run ``config`` to its end or to ``deadline`` (on ``time.monotonic``), from ``checkpoint`` if it exists.
+    """Run ``config`` to its end or until ``stop``, asked between steps, says so; from ``checkpoint`` if it exists.
 
     ``start``: the file of the weights that ``config.start_from`` names. ``process``: this process's provenance, for
     the state's list of those that worked on the run. ``task``, ``model``: used in place of what the configuration
     describes; such a model has ``plan`` and ``forward`` as a Transformer, and its frozen parameters are neither trained
-    nor checkpointed. ``stop``: asked between steps whether to end as at the deadline. ``team``: the ranks that compute
-    a shard of every batch each; checkpoint, start and evaluation are its leader's, and the others return no metrics.
+    nor checkpointed. ``team``: the ranks that compute a shard of every batch each; checkpoint, start and evaluation are
+    its leader's, and the others return no metrics.
 
     Raises ConfigError where task and model do not fit, its subclass DamagedFileError where the checkpoint is damaged
     or belongs to another configuration, and TrainingError where the loss stops being finite.
@@ -126,26 +124,16 @@ def train(
     earlier, cpu_earlier = state.wall_seconds, state.cpu_seconds
     saved = time.monotonic()
 
-    def take_times() -> None:
+    def save(file: Path | None) -> None:
         state.wall_seconds = earlier + time.monotonic() - started
         state.cpu_seconds = cpu_earlier + time.process_time() - cpu_started
-
-    def save() -> None:
-        if checkpoint is not None and crew.leads:
-            take_times()
-            save_checkpoint(checkpoint, config, model, optimizer, loss_sum, state, kept)
-
-    def evaluated() -> bool:
-        record_point(model, task, config, state, average, device)
-        if task.test() is not None:
-            keep_best(model, task, state, kept)
-        return state.has_ended(config)
+        if file is not None and crew.leads:
+            save_checkpoint(file, config, model, optimizer, loss_sum, state, kept)
 
     ended = crew.lead(lambda: state.has_ended(config))  # a checkpoint may lie behind the last step
     batches = training_batches(task, config, state.step + 1, device)
     while not ended:
-        late = deadline is not None and time.monotonic() >= deadline
-        if crew.to_stop(late or (stop is not None and stop())):
+        if crew.to_stop(stop is not None and stop()):
             break
         begun = time.monotonic()
         batch = next(batches)
@@ -157,22 +145,22 @@ def train(
             state.seconds += time.monotonic() - begun
             loss_sum.zero_()
             crew.check_same(model)
-            ended = crew.lead(evaluated)
+            ended = crew.lead(lambda loss=average: record_point(model, task, config, state, kept, loss, device))
         else:
             state.seconds += time.monotonic() - begun
         if on_step is not None:
             on_step(state.step)
         if time.monotonic() - saved > CHECKPOINT_SECONDS:
-            save()
+            save(checkpoint)
             saved = time.monotonic()
     crew.done()
-    save()
+    save(checkpoint)
     metrics: dict[str, Any] = {}
     if ended and crew.leads:
         metrics = final_metrics(model, task, config, device)
         if task.test() is not None:
             metrics["test"] = test_metrics(model, task.test(), config, state, kept, device)
-    take_times()
+    save(None)  # the times of the final scores, too
     return Outcome(model, state, metrics, ended)
 
 
@@ -198,8 +186,10 @@ def optimise(
     loss_sum += loss.double()
 
 
-def record_point(model, task: Task, config: RunConfig, state: State, train_loss: float, device: str) -> None:
-    """Evaluate, append a point to the curves, and count the evaluations since the best."""
+def record_point(
+    model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], train_loss: float, device: str
+) -> bool:
+    """Evaluate, append a point to the curves, and keep the weights that are best so far; whether the run has ended."""
     if not math.isfinite(train_loss):
         raise TrainingError(
             f"the training loss is {train_loss} at step {state.step}; a lower max_lr than "
@@ -225,6 +215,9 @@ def record_point(model, task: Task, config: RunConfig, state: State, train_loss:
         state.best_loss, state.evals_since_best = watched, 0
     else:
         state.evals_since_best += 1
+    if task.test() is not None:
+        keep_best(model, task, state, kept)
+    return state.has_ended(config)
 
 
 def keep_best(model: nn.Module, task: Task, state: State, kept: dict[str, Weights]) -> None:
@@ -239,24 +232,19 @@ def keep_best(model: nn.Module, task: Task, state: State, kept: dict[str, Weight
 
 def test_metrics(model, task: Task, config: RunConfig, state: State, kept: dict[str, Weights], device: str) -> dict:
     """Scores on the test set of the last weights and of those that each rule kept, the same test items for all."""
-
-    @torch.no_grad()
-    def load(weights: Weights) -> None:
-        for name, p in learned(model).items():
-            p.copy_(weights[name])
-
     last = {name: p.detach().clone() for name, p in learned(model).items()}
-    steps = {"last": state.step, **{rule: state.kept[rule]["step"] for rule in kept}}
     scored: dict[int, dict] = {}  # rules that chose the same step share its scores
+    found: dict[str, dict] = {}
     options = dict(device=device, precision=config.train.precision, grouped=True)
     for rule, weights in {"last": last, **kept}.items():
-        step = steps[rule]
+        step = state.kept[rule]["step"] if rule in kept else state.step
         if step not in scored:
-            load(weights)
+            model.load_state_dict(weights, strict=False)
             scores = evaluate(model, task, config.train.final_eval_sequences, config.data_seed, "test", **options)
             scored[step] = {"step": step, **scores}
-    load(last)
-    return {rule: scored[step] for rule, step in steps.items()}
+        found[rule] = scored[step]
+    model.load_state_dict(last, strict=False)
+    return found
 
 
 def final_metrics(model, task: Task, config: RunConfig, device: str) -> dict[str, Any]:
@@ -273,15 +261,14 @@ def final_metrics(model, task: Task, config: RunConfig, device: str) -> dict[str
 def check_fit(task: Task, config: RunConfig) -> None:
     """ConfigError where the task's symbols or lengths do not fit the model."""
     model = config.model
-
-    def fits(fit: bool, name: str, right: str) -> None:
-        require(fit, f"{name} = {getattr(model, name)!r}: task {config.task!r} {right}")
-
     kind = "tokens, which need None" if task.input_dim is None else f"inputs of {task.input_dim} numbers"
-    fits(task.input_dim == model.input_dim, "input_dim", f"has {kind}")
-    fits(not task.continuous or model.output_dim == 1, "output_dim", "predicts one number")
-    if model.input_dim is None:
-        fits(task.vocab_size == model.vocab_size, "vocab_size", f"has {task.vocab_size} symbols")
-    prompts = task.same_prompts or not model.open_prompt
-    fits(prompts, "architecture", "trains without the prompts that it opens later; use 'decoder'")
-    fits(task.length <= model.max_length, "max_length", f"has sequences of {task.length}")
+    symbols = model.vocab_size if model.input_dim is not None else getattr(task, "vocab_size", None)
+    prompts = "trains without the prompts that it opens later; use 'decoder'"
+    for fits, name, right in (
+        (task.input_dim == model.input_dim, "input_dim", f"has {kind}"),
+        (not task.continuous or model.output_dim == 1, "output_dim", "predicts one number"),
+        (symbols == model.vocab_size, "vocab_size", f"has {symbols} symbols"),
+        (task.same_prompts or not model.open_prompt, "architecture", prompts),
+        (task.length <= model.max_length, "max_length", f"has sequences of {task.length}"),
+    ):
+        require(fits, f"{name} = {getattr(model, name)!r}: task {config.task!r} {right}")

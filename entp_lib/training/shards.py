@@ -61,7 +61,7 @@ class Alone:
         self.shards = shards
 
     def lead(self, decide: Callable[[], Any]) -> Any:
-        """The leader's answer to ``decide``, on every rank; its exceptions too."""
+        """The leader's answer to ``decide``, on every rank."""
         return decide()
 
     def share_start(self, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> int:
@@ -89,10 +89,6 @@ class Alone:
             flat = shard_gradient(model, task, part, len(batch.targets_N), config, step, i)
             total = flat if total is None else total + flat
         return spread(model, total)
-
-
-class LeaderError(RuntimeError):
-    """An error that ended a run on the rank that leads, as the others hear of it: they go on to its next run."""
 
 
 def shard_gradient(

@@ -66,26 +66,6 @@ def test_a_cut_at_any_written_file_loses_nothing(small_run, tmp_path, monkeypatc
     assert cut_at > 3  # checkpoint, weights, record
 
 
-@pytest.fixture
-def orphan(small_run, store):
-    """A complete record whose weights are gone, the checkpoint of its end still there."""
-    config = small_run()
-    record = run(config, 1, store=store)
-    store.weights_path("test", record.id).unlink()
-    train(config, checkpoint=store.checkpoint_path("test", record.id))
-    return config
-
-
-@pytest.mark.parametrize("how", ["asked for", "found by a sweep"])
-def test_weights_that_are_missing_are_taken_from_the_checkpoint(orphan, store, how):
-    if how == "found by a sweep":
-        assert sweep([orphan], 1, store=store, jobs=1).reused == 1
-        assert store.weights_path(*name_of(orphan).split("/")).exists()
-    _, model = trained_model(weights_of(store, name_of(orphan)))
-    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), train(orphan).model.parameters(), strict=True))
-    assert left(store) == ["weights.safetensors"]
-
-
 @pytest.mark.parametrize("how", ["turned bit", "another run's"])
 def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_again(small_run, store, tmp_path, caplog, how):
     config, other = small_run("entp"), small_run("decoder")

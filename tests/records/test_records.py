@@ -174,7 +174,7 @@ def test_content_that_no_run_writes_is_named_with_the_record(store, record, name
         path = store.save(record)
         change(path)
         with pytest.raises(RecordError) as raised:
-            store.read("test", record.id)
+            store.load("test", record.id, strict=True)
         assert path.name in str(raised.value) and named in str(raised.value) and len(str(raised.value)) < 400
 
 
@@ -185,7 +185,7 @@ def test_a_moved_or_renamed_record_is_damage_too(store, record, name):
     other.parent.mkdir(exist_ok=True)
     path.rename(other)
     with pytest.raises(RecordError, match=f"{name}.json: it is the record test/{record.id}"):
-        store.read(*name.split("/"))
+        store.load(*name.split("/"), strict=True)
 
 
 def test_a_record_that_did_not_change_is_read_once(store, record, monkeypatch):

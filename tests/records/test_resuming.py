@@ -15,11 +15,12 @@ from made_up import checkpoint_step
 from entp_lib import paths
 from entp_lib.config import StudyConfig, config_id, to_dict
 from entp_lib.records import resuming, stopping, sweeps
-from entp_lib.records.execution import progress_steps, run
+from entp_lib.records.execution import run
 from entp_lib.records.store import Store
 from entp_lib.records.sweeps import sweep
-from entp_lib.registry import EXPERIMENTS, STUDIES, in_all
+from entp_lib.registry import EXPERIMENTS, STUDIES, papers
 from entp_lib.reports.command_line import exit_status
+from entp_lib.training.weights import read_tensors, save_tensors
 
 
 def planned(experiment, **wanted):
@@ -63,8 +64,8 @@ def stop_behind(step):
 def test_a_cut_study_goes_on_bit_for_bit(study, store, tmp_path):
     told = []
     whole = run(study, 1, store=Store(tmp_path / "whole", read_only=False), on_step=told.append)
-    assert told[-1] == progress_steps(study) == len(told) >= 2
-    assert study.steps >= 2 and whole.provenance["steps"] == study.steps
+    assert told[-1] == study.steps == len(told) >= 2
+    assert whole.provenance["steps"] == study.steps
     on_step, stop = stop_behind(study.steps - 1)
     cut = run(study, 1, store=store, on_step=on_step, stop=stop)
     assert (cut.status, cut.metrics, cut.provenance["steps"]) == ("partial", {}, study.steps - 1)
@@ -138,23 +139,22 @@ def test_a_checkpoint_that_cannot_be_its_own_is_set_aside(plain, store, tmp_path
     on_step, stop = stop_behind(5)
     run(plain, 1, store=store, on_step=on_step, stop=stop)
     path = store.checkpoint_path(plain.experiment, whole.id)
-    tensors, header = resuming.read_tensors(path, {"config", "state"})
+    tensors, header = read_tensors(path, {"config", "state"})
     state = json.loads(header["state"])
     if harm == "another study":
         header["config"] = header["config"].replace('"data_seed":0', '"data_seed":1')
     state |= {"a later step": {"step": 41}, "other sums": {"sums": {"others": 0.0}}}.get(harm, {})
     if harm == "not the generator":
         state["generator"] = {"bit_generator": "none"}
-    resuming.save_tensors(path, tensors, header | {"state": json.dumps(state)})
+    save_tensors(path, tensors, header | {"state": json.dumps(state)})
     rest = run(plain, 1, store=store)
     assert timeless(rest) == timeless(whole) and "earlier_processes" not in rest.provenance
     assert "checkpoint" in caplog.text and len(list((store.root / "set_aside").iterdir())) == 1
 
 
 def test_a_study_without_a_loop_is_one_step(plain):
-    assert progress_steps(plain) == 40
-    assert progress_steps(StudyConfig("test", "smoke", "looped_drift", {"steps": 100_000})) == 1
-    assert set(in_all("RESUMABLE")) <= set(STUDIES)
+    assert plain.steps == 40 and StudyConfig("test", "smoke", "looped_drift", {"steps": 100_000}).steps == 1
+    assert {name for paper in papers().values() for name in getattr(paper, "RESUMABLE", ())} <= set(STUDIES)
 
 
 # SIGTERM, as a scheduler sends it: the step is ended, the checkpoint is left, the status says so, and it goes on.
@@ -196,20 +196,6 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
     monkeypatch.setattr("entp_lib.records.execution.STUDIES", SimpleNamespace(named=lambda name: study))
     config = StudyConfig("test", "smoke", "costs", {})
     assert exit_status(lambda: run(config, 1, store=store)) == 143 and store.all("test") == []
-
-
-def test_whoever_asks_again_after_a_while_is_heard(monkeypatch):
-    request = stopping.Request()
-    request.deferred = 1
-    request.handle()
-    request.handle()
-    assert request.made()
-    monkeypatch.setattr(stopping, "GRACE_SECONDS", -1.0)
-    with pytest.raises(stopping.Terminated):
-        request.handle()
-    request = stopping.Request()
-    with pytest.raises(stopping.Terminated):
-        request.handle()
 
 
 # An interrupt of a sweep is one line, leaves no worker with a traceback, and costs no more than a step.

@@ -24,7 +24,7 @@ from entp_lib.tasks import (
 )
 from entp_lib.tasks.counting import count2, count3, count3_pairs, count3_quadratic, next_symbols
 from entp_lib.tasks.triplets import triplet_label
-from entp_lib.training.evaluation import mode_baseline
+from entp_lib.training.evaluation import constant_baseline
 from entp_lib.validation import ConfigError
 from entp_papers.entp.rasp.programs import EOS, generate_chain_of_thought
 
@@ -175,7 +175,7 @@ def test_same_seed_same_batch(name, tmp_path, monkeypatch):
 )
 def test_constant_baselines_are_the_known_ones(task, tokens, sequences, loss):
     """Match3′: 83.1 % of tokens and 3.2 % of sequences; Count3: 6 % of tokens and 3.49 nats per position."""
-    baseline = mode_baseline(task, 2000, 5)
+    baseline = constant_baseline(task, 2000, 5)
     assert baseline["token_accuracy"] == pytest.approx(tokens, abs=0.01)
     assert baseline["sequence_accuracy"] == pytest.approx(sequences, abs=0.015)
     assert baseline["loss"] == pytest.approx(loss, abs=0.2)

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import pickle
-import time
 from dataclasses import replace
 
 import pytest
@@ -17,9 +16,15 @@ from entp_lib.records.execution import run
 from entp_lib.records.loading import weights_of
 from entp_lib.records.sweeps import SweepError, sweep
 from entp_lib.training import weights as weights_module
-from entp_lib.training.checkpoints import load_checkpoint
 from entp_lib.training.loop import make_optimizer, train
-from entp_lib.training.weights import DamagedFileError, read_tensors, save_tensors, save_weights, trained_model
+from entp_lib.training.weights import (
+    DamagedFileError,
+    load_checkpoint,
+    read_tensors,
+    save_tensors,
+    save_weights,
+    trained_model,
+)
 from entp_lib.validation import ConfigError
 
 
@@ -202,7 +207,7 @@ def continued(config, record, **changes):
 
 def unfinished(config, start):
     """The model as it is before the first step."""
-    return train(config, start=start, deadline=time.monotonic()).model
+    return train(config, start=start, stop=lambda: True).model
 
 
 def test_a_run_starts_from_the_weights_of_another(small_run, store):
@@ -222,12 +227,8 @@ def test_a_run_starts_from_the_weights_of_another(small_run, store):
 def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, store, tmp_path):
     record = run(small_run("entp"), 1, store=store)
     config, path = continued(small_run("entp"), record), weights_of(store, f"test/{record.id}")
-    whole, checkpoint, now = train(config, start=path), tmp_path / "cut.safetensors", [0.0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("entp_lib.training.loop.time.monotonic", lambda: now[0])
-        part = train(
-            config, start=path, checkpoint=checkpoint, deadline=5.0, on_step=lambda step: now.__setitem__(0, step)
-        )
+    whole, checkpoint, made = train(config, start=path), tmp_path / "cut.safetensors", []
+    part = train(config, start=path, checkpoint=checkpoint, on_step=made.append, stop=lambda: len(made) == 5)
     assert not part.complete and part.state.step == 5
     rest = train(config, checkpoint=checkpoint)  # the weights it started from are no longer needed
     assert rest.metrics == whole.metrics

@@ -9,7 +9,7 @@ from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.tasks import Batch, Counting, Task
 from entp_lib.tasks.counting import count3
-from entp_lib.training.evaluation import batches, constant_baseline, evaluate, mode_baseline
+from entp_lib.training.evaluation import batches, constant_baseline, evaluate
 from entp_lib.validation import ConfigError
 
 
@@ -90,9 +90,9 @@ def test_evaluation_is_without_dropout(small_model):
     assert scores == evaluate(small_model(**changes), task, 64, 0)
 
 
-def test_mode_baseline_of_known_frequencies():
+def test_the_mode_of_known_frequencies():
     """It gets the most frequent of 0.7, 0.2, 0.1 and the constant right; its loss is the entropy."""
-    found = mode_baseline(Weighted(), 4000, 1)
+    found = constant_baseline(Weighted(), 4000, 1)
     assert found["position"] == [1, 2] and not [key for key in found if key.startswith("margin")]
     assert found["token_accuracy_by_position"] == pytest.approx([0.7, 1.0], abs=0.03)
     assert found["token_accuracy"] == pytest.approx(0.85, abs=0.015)
@@ -100,13 +100,13 @@ def test_mode_baseline_of_known_frequencies():
     assert found["loss_by_position"] == pytest.approx([stats.entropy(Weighted.frequencies), 0.0], abs=0.05)
 
 
-def test_mode_baseline_is_scored_on_other_sequences_than_it_is_fitted_on():
+def test_the_mode_is_scored_on_other_sequences_than_it_is_fitted_on():
     """The mode of ten draws from 64 is one of them, so it would be right 1 time in 10 instead of 1 in 64."""
 
     class Uniform(Weighted):
         vocab_size, frequencies = 64, (1 / 64,) * 64
 
-    found = [mode_baseline(Uniform(), 10, seed)["token_accuracy_by_position"][0] for seed in range(20)]
+    found = [constant_baseline(Uniform(), 10, seed)["token_accuracy_by_position"][0] for seed in range(20)]
     assert sum(found) / 20 < 0.07
 
 

@@ -96,11 +96,7 @@ if __name__ == "__main__":
         if not team.leads:
             sys.exit(team.follow())
         for config in json.loads(sys.argv[1]):
-            try:
-                record = run(config_from(config), 1, store=Store(sys.argv[2], read_only=False))
-                print(record.status, flush=True)
-            except loop.TrainingError as error:
-                print(error, flush=True)
+            print(run(config_from(config), 1, store=Store(sys.argv[2], read_only=False)).status, flush=True)
 """
 
 
@@ -143,17 +139,12 @@ def bits(store, config):
 
 
 def test_two_ranks_leave_what_one_process_leaves_bit_for_bit(small_run, store, tmp_path):
-    """Both architectures, dropout and clipping, and a run that fails between two that do not."""
-    configs = [
-        sharded(small_run("entp", grad_clip=1.0, model={"dropout": 0.1}), 2),
-        sharded(small_run("decoder", seed=3, max_lr=1e30, warmup_steps=0), 2),
-        sharded(small_run("decoder"), 2),
-    ]
+    """Both architectures, dropout and clipping."""
+    configs = [sharded(small_run("entp", grad_clip=1.0, model={"dropout": 0.1}), 2), sharded(small_run("decoder"), 2)]
     status, out, errors = Started(tmp_path, configs, tmp_path / "two").wait()
-    assert status == [0, 0], errors
-    assert out[0].splitlines()[0::2] == ["complete", "complete"] and "the training loss is" in out[0] and not out[1]
+    assert status == [0, 0] and out == ["complete\ncomplete\n", ""], errors
     two = Store(tmp_path / "two")
-    for config in (configs[0], configs[2]):
+    for config in configs:
         run(config, 1, store=store)
         assert bits(two, config) == bits(store, config)
         assert two.find(config, 1).provenance["ranks"] == 2 and "ranks" not in store.find(config, 1).provenance

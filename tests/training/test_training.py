@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import time
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from entp_lib.config import ARCHITECTURES, ModelConfig, RunConfig, TrainConfig
 from entp_lib.models import build_model
 from entp_lib.tasks import Counting, build_task, seed_from
 from entp_lib.tasks.text import Text
-from entp_lib.training.checkpoints import State
 from entp_lib.training.evaluation import evaluate
 from entp_lib.training.loop import (
     STEPS_PER_DRAW,
@@ -24,6 +22,7 @@ from entp_lib.training.loop import (
     train,
     training_batches,
 )
+from entp_lib.training.weights import State
 from entp_lib.validation import ConfigError
 
 TIMES = ("seconds",)
@@ -35,15 +34,8 @@ def without_times(curves):
 
 def cut_after(config, checkpoint, steps):
     """Train for so many steps and no more, from the checkpoint if there is one."""
-    left = steps
-
-    def count(_):
-        nonlocal left
-        left -= 1
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("entp_lib.training.loop.time.monotonic", lambda: 0.0 if left > 0 else 2.0)
-        return train(config, checkpoint=checkpoint, deadline=1.0, on_step=count)
+    made = []
+    return train(config, checkpoint=checkpoint, on_step=made.append, stop=lambda: len(made) == steps)
 
 
 def test_schedule_at_its_corners():
@@ -71,7 +63,7 @@ def test_gradients_are_clipped_when_asked(small_run):
 def test_initial_weights_depend_on_the_model_seed_alone(small_run):
     base = small_run(seed=1)
     config = dataclasses.replace(small_run("entp", seed=1), data_seed=5)
-    models = [train(c, deadline=time.monotonic()).model for c in (base, config, small_run("entp", seed=2))]
+    models = [train(c, stop=lambda: True).model for c in (base, config, small_run("entp", seed=2))]
     ours, twin, other = ([p for p in m.parameters() if p.dim() > 1] for m in models)
     assert all(torch.equal(p, q) for p, q in zip(ours, twin, strict=True))
     assert not any(torch.equal(p, q) for p, q in zip(ours, other, strict=True))
@@ -176,7 +168,7 @@ def test_the_training_loss_is_the_mean_since_the_last_evaluation(small_run):
 
 def test_a_checkpoint_of_another_run_is_refused(small_run, tmp_path):
     checkpoint = tmp_path / "run.safetensors"
-    train(small_run(steps=12), checkpoint=checkpoint, deadline=time.monotonic())
+    train(small_run(steps=12), checkpoint=checkpoint, stop=lambda: True)
     for other in (small_run(steps=11), small_run("entp", steps=12), small_run(seed=1, steps=12)):
         with pytest.raises(ConfigError, match=r"run.safetensors belongs to another configuration"):
             train(other, checkpoint=checkpoint)

@@ -63,7 +63,7 @@ def lora_study(
         checkpoint = CURRENT.get()
         if rank and checkpoint is not None:
             with weights.quiet():
-                tuned.save_pretrained(checkpoint.companion("adapter"))
+                tuned.save_pretrained(checkpoint.path.with_suffix(".adapter"))
     return finished(outcome, prompts.counting, config), outcome.state.curves
 
 
