@@ -1,4 +1,4 @@
-"""Pictures of notebook 03: a comparison over training, per token-forward and by prefix length; steps and compute."""
+"""Pictures of notebooks 03 and 03b: comparisons over training, per compute and by prefix length; full layers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,10 +8,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from entp_lib.experiments import figures
-from entp_lib.experiments.frames import curves, published
+from entp_lib.experiments.frames import ACCURACIES, curves, published, seconds_name, summary
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import PAPER_TASK, positions
 from entp_papers.entp.deciding import step_ratios
+from entp_papers.entp.full_layers import BUDGETS, FULL_LAYERS, at_budget
 from entp_papers.entp.logged import ARMS, spent
 from entp_papers.entp.pairless import lookup
 
@@ -33,17 +34,77 @@ def guesses(
         ax.axhline(found[name][score], **GUESSES[name])
 
 
-def guesses_by_length(ax, by_n: pd.DataFrame) -> None:
-    """Draw both against the prefix length: columns ``baseline`` and ``pairless`` of ``positions``."""
-    means = by_n.groupby("position")[["baseline", "pairless"]].mean()
-    for name, look in (("baseline", MODE), ("pairless", PAIRLESS)):
-        ax.plot(means.index, means[name], **look)
-
-
 def length_ticks(ax, by_n: pd.DataFrame) -> None:
     """Ticks at whole prefix lengths, about eight of them."""
     lengths = sorted(by_n["position"].unique())
     ax.set_xticks(lengths[:: 1 + len(lengths) // 8])
+
+
+def figure_3(records: Sequence[Record]) -> Figure:
+    """Loss, token and sequence accuracy over training: ours above, the authors' logs of Medium below."""
+    theirs = published("entp", "count3_curves").query("size == 'medium'")
+    theirs = theirs.assign(seed=0, thousands=theirs["step"] / 1000)
+    course, params = curves(records), records[0].config.task_params
+    fig, axes = figures.panels(3, 2, height=2.2)
+    names = {"train_loss": "training loss (nats)"} | {name: name.replace("_", " ") for name in ACCURACIES}
+    for (ax, other), (metric, label) in zip(axes.T, names.items(), strict=True):
+        figures.lines(ax, course, "step", metric, ylabel=label, marks=4)
+        figures.lines(other, theirs, "thousands", metric, xlabel="step (thousands)", ylabel=label, marks=4)
+        if metric != "sequence_accuracy":  # of which a guess has next to none
+            guesses(ax, params, metric.removeprefix("train_"))
+            guesses(other, PAPER_TASK, metric.removeprefix("train_"))
+    figures.legend(fig)
+    axes[0, 0].set_title(f"ours, length {params['length']},\n{figures.tier_note(records)}")
+    axes[1, 0].set_title("authors' logs, Medium, length 64")
+    return fig
+
+
+def by_compute(records: Sequence[Record]) -> Figure:
+    """Token accuracy by token-forwards and by seconds; of a prefix decoder not, whose curve is the decoder's."""
+    course = curves(records).query("arm != 'prefix_decoder'")
+    fig, axes = figures.panels(2, height=2.6, sharey=True)
+    labels = "token-forwards", seconds_name(records)
+    for ax, x, label in zip(axes, ("token_forwards", "seconds"), labels, strict=True):
+        figures.lines(ax, course, x, "token_accuracy", xlabel=label, xscale="log")
+        guesses(ax, records[0].config.task_params)
+    figures.legend(fig)
+    figures.title(fig, f"Count3 by what training has cost, {figures.tier_note(records)}")
+    return fig
+
+
+def by_length(records: Sequence[Record]) -> Figure:
+    """Token accuracy with both guesses, ENTP less both decoders, and the mean logit margin, by prefix length."""
+    table = positions(records)
+    fig, axes = figures.panels(3, width=3.0, height=2.5)
+    models = dict(x="position", xlabel="prefix length n")
+    figures.lines(axes[0], table, y="token_accuracy", **models)
+    figures.differences(axes[1], table, y="token_accuracy", others=["decoder", "prefix_decoder"], **models)
+    figures.lines(axes[2], table, y="margin", ylabel="mean logit margin (nats)", **models)
+    means = table.groupby("position")[["baseline", "pairless"]].mean()
+    for name, look in (("baseline", MODE), ("pairless", PAIRLESS)):
+        axes[0].plot(means.index, means[name], **look)
+    for ax in axes:
+        length_ticks(ax, table)
+    axes[1].set_ylabel("difference in token accuracy")
+    figures.legend(fig)
+    figures.title(fig, f"Count3 at the end by prefix length, {figures.tier_note(records)}")
+    return fig
+
+
+def by_full_layers(records: Sequence[Record]) -> Figure:
+    """Token and sequence accuracy at the end by the number of full layers, at both budgets."""
+    found = summary(records)
+    table = pd.concat(at_budget(found, budget).assign(budget=budget) for budget in BUDGETS)
+    lines = zip(BUDGETS, ("-", "--"), "ov", strict=True)
+    looks = {budget: figures.Look("black", budget, *line) for budget, *line in lines}
+    fig, axes = figures.panels(2, height=2.5)
+    for ax, metric in zip(axes, ACCURACIES, strict=True):
+        figures.lines(ax, table, "full", metric, by="budget", looks=looks, xlabel="full layers, of 4")
+        ax.set_xticks(FULL_LAYERS)
+    guesses(axes[0], records[0].config.task_params)
+    figures.legend(fig)
+    figures.title(fig, f"Count3 by how many layers see the whole prefix, {figures.tier_note(records)}")
+    return fig
 
 
 def courses(records: Sequence[Record], title: str, beyond: Sequence[str] = ()) -> Figure:

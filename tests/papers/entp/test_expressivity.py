@@ -21,7 +21,7 @@ from entp_papers.entp.expressivity.attention import (
     refute_decoder,
     refute_encoder,
     theorem_4_1_decoder,
-    theorem_4_1_outputs,
+    theorem_4_1_rows,
     theorem_4_2_encoder,
 )
 from entp_papers.entp.expressivity.checks import equality_errors
@@ -56,18 +56,18 @@ def check(refutation, model, function):
 
 @given(st.lists(rationals, min_size=1, max_size=6))
 def test_the_constructed_decoder_computes_the_rational_outputs(x):
-    outputs = theorem_4_1_outputs(x)
+    rows = theorem_4_1_rows(len(x))
     y_TD = theorem_4_1_decoder(1).encode(torch.tensor([[float(v)] for v in x], dtype=torch.float64))
-    expected = torch.tensor([[float(v)] for v in outputs.values], dtype=torch.float64)
+    values = [sum(c * v for c, v in zip(row, x, strict=True)) for row in rows]
+    expected = torch.tensor([[float(v)] for v in values], dtype=torch.float64)
     torch.testing.assert_close(y_TD, expected, atol=1e-12, rtol=1e-12)
-    assert all(sum(row) == 4 for row in outputs.rows)
+    assert all(sum(row) == 4 for row in rows)
 
 
-@given(x1=rationals, x2=rationals, x3=rationals)
-def test_the_first_three_rational_outputs(x1, x2, x3):
-    outputs = theorem_4_1_outputs([x1, x2, x3])
-    assert outputs.values == [4 * x1, (7 * x1 + 9 * x2) / 4, (23 * x1 + 17 * x2 + 32 * x3) / 18]
-    assert outputs.rows[2] == [Fraction(23, 18), Fraction(17, 18), Fraction(32, 18)]
+def test_the_first_three_rational_rows():
+    first, second, third = theorem_4_1_rows(3)
+    assert (first, second) == ([4, 0, 0], [Fraction(7, 4), Fraction(9, 4), 0])
+    assert third == [Fraction(23, 18), Fraction(17, 18), Fraction(32, 18)]
 
 
 @given(width=widths, layers=st.integers(1, 4), mlp=st.sampled_from([0, 7]), seed=seeds)

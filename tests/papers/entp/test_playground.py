@@ -6,12 +6,13 @@ import pytest
 import torch
 from PIL import Image
 
+from entp_lib.config import ModelConfig
 from entp_lib.models import costs
 from entp_lib.reports import vega
 from entp_lib.tasks.counting import count3
 from entp_lib.tasks.triplets import triplet_label
 from entp_lib.validation import ConfigError
-from entp_papers.entp import playground, playing
+from entp_papers.entp import playground
 
 
 @pytest.mark.parametrize("text", ["3 1 4 1", "7, 7 7", "1 2 3 4 5 6 7 8 9"])
@@ -95,9 +96,9 @@ def test_the_costs_of_the_specification_are_the_librarys():
     text = vega.costs()["transform"][0]["calculate"].split("? ", 1)[1]
     for kind, expression in zip(("entp", "decoder"), text.split(" : "), strict=True):
         names = {"layers": 3, "logwidth": 5, "pow": pow, "datum": type("Datum", (), {"n": 17})}
-        assert eval(expression, names) == playing.sequence_cost(kind, 17, 2**5, 3)
-    cfg = playing.ModelConfig("entp", n_layers=3, n_heads=1, width=32, vocab_size=1, max_length=1)
-    assert playing.sequence_cost("entp", 1, 32, 3) == costs.encoder_token(cfg, 1) - costs.head(cfg)
+        assert eval(expression, names) == playground.sequence_cost(kind, 17, 2**5, 3)
+    cfg = ModelConfig("entp", n_layers=3, n_heads=1, width=32, vocab_size=1, max_length=1)
+    assert playground.sequence_cost("entp", 1, 32, 3) == costs.encoder_token(cfg, 1) - costs.head(cfg)
 
 
 # Stored answers and attention maps, which the site and notebook 90 show, against the records.
@@ -105,16 +106,15 @@ def test_the_costs_of_the_specification_are_the_librarys():
 
 def test_stored_answers_agree_with_the_records():
     """The share of right answers over all held-out prompts is near the record's, which is over other draws."""
-    table = playing.stored("count3")
-    runs = {f"{r.experiment}/{r.id}": r for r in playing.runs()}
+    table = playground.stored("count3")
+    runs = {f"{r.experiment}/{r.id}": r for r in playground.runs()}
     unseen = [i for i, c in enumerate(table["held_out"]) if c == "1"]
-    x = playing.torch.tensor([[int(d) for d in f"{i:0{table['seed_length']}d}"] for i in unseen])
-    while x.shape[1] <= table["length"]:
-        x = playing.torch.cat([x, playing.next_symbols(x, 3)[:, None]], 1)
+    x = torch.tensor([[int(d) for d in f"{i:0{table['seed_length']}d}"] for i in unseen])
+    x = playground.grown(x, table["length"] + 1)
     for model in table["models"]:
         shares = []
         for n in range(table["first_scored"], table["length"] + 1):
-            said = playing.torch.tensor([int(model["answers"][str(n)][i]) for i in unseen])
+            said = torch.tensor([int(model["answers"][str(n)][i]) for i in unseen])
             shares.append((said == x[:, n]).double().mean().item())
         assert sum(shares) / len(shares) == pytest.approx(model["token_accuracy"], abs=0.01)
         if model["run"] in runs:
