@@ -142,10 +142,7 @@ def measure(name: str, records: Sequence[Record]) -> list[Measurement]:
     return [m for comparison in COMPARISONS[name] for m in comparison.measured(records)]
 
 
-MATCH3_ASKED = {
-    "T2-tokens": ("T2-operations", "tokens"),
-    "T2-sequences": ("T2-operations-sequences", "sequences"),
-}
+MATCH3_ASKED = {"T2-tokens": ("T2-operations", "tokens"), "T2-sequences": ("T2-operations-sequences", "sequences")}
 COMPARISONS = {
     "count3_operations": (
         Comparison("seeds that repeat", COUNT3, where=dict(task="count3")),  # at the ceiling at every budget

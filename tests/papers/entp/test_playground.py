@@ -75,20 +75,15 @@ def test_both_models_stand_side_by_side_after_each_prefix(trained):
     assert set(playground.draw(trained, beginning).axes[0].get_legend_handles_labels()[1]) == {"decoder", "ENTP"}
 
 
-@pytest.mark.parametrize(("text", "said"), [("11", "'11': this model's"), ("1 " * 9, "9 numbers: this model reads at")])
-def test_what_the_trained_pair_cannot_read_is_said(trained, text, said):
-    with pytest.raises(ConfigError, match=said):
-        playground.side_by_side(trained, text)
-
-
-def test_models_of_two_tasks_are_not_compared(trained):
-    with pytest.raises(ConfigError, match="no task in common"):
-        playground.compared([trained[0], playground.player("constructed")])
-
-
-def test_a_run_that_is_not_there_is_named():
-    with pytest.raises(ConfigError, match="no run count3/ffffffff"):
-        playground.player("count3/ffffffff")
+def test_what_the_models_cannot_do_is_said(trained):
+    for call, said in (
+        (lambda: playground.side_by_side(trained, "11"), "'11': this model's"),
+        (lambda: playground.side_by_side(trained, "1 " * 9), "9 numbers: this model reads at"),
+        (lambda: playground.compared([trained[0], playground.player("constructed")]), "no task in common"),
+        (lambda: playground.player("count3/ffffffff"), "no run count3/ffffffff"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            call()
 
 
 def test_the_costs_of_the_specification_are_the_librarys():
