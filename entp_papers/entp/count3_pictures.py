@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from entp_lib.experiments import figures
-from entp_lib.experiments.frames import ACCURACIES, curves, published, seconds_name, summary
+from entp_lib.experiments.frames import ACCURACIES, curves, published, seconds_name, select, summary
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import PAPER_TASK, positions
 from entp_papers.entp.deciding import step_ratios
@@ -22,6 +22,7 @@ RATIO_ALT = (
     "A decoder's steps over ENTP's to the same loss, by how far that is to the bound: the authors' log and ours."
 )
 PAIRLESS = dict(color=figures.PALETTE["baseline"], ls="-.", lw=1.2, label="no pair looked at")
+LEAD = "difference\nin token accuracy"
 GUESSES = {"mode": MODE, "pairless": PAIRLESS}
 
 
@@ -122,13 +123,8 @@ def courses(records: Sequence[Record], title: str, beyond: Sequence[str] = ()) -
     figures.lines(by_forward, course, "token_forwards", "token_accuracy", xscale="log")
     for ax in (by_step, by_forward):
         guesses(ax, records[0].config.task_params, which=("pairless",))
-    for ax, table, x, label in (
-        (gap, near, "thousands", "step (thousands)"),
-        (gap_by_n, by_n, "position", "prefix length n"),
-    ):
-        figures.differences(
-            ax, table, x, "token_accuracy", others, xlabel=label, ylabel="difference\nin token accuracy"
-        )
+    figures.differences(gap, near, "thousands", "token_accuracy", others, xlabel="step (thousands)", ylabel=LEAD)
+    figures.differences(gap_by_n, by_n, "position", "token_accuracy", others, xlabel="prefix length n", ylabel=LEAD)
     length_ticks(gap_by_n, by_n)
     figures.legend(fig)
     figures.title(fig, f"{title}, {figures.tier_note(records)}")
@@ -147,8 +143,7 @@ def held_out_sets(sets: Mapping[str, tuple[Sequence[Record], float]]) -> Figure:
         guesses(by_step, records[0].config.task_params, which=("pairless",))
         by_step.axhline(known, color="grey", ls=":", label="trained sets,\nin other orders")
         others = [arm for arm in dict.fromkeys(by_n["arm"]) if arm != "entp"]
-        labels = dict(xlabel="prefix length n", ylabel="difference\nin token accuracy")
-        figures.differences(gap, by_n, "position", "token_accuracy", others, **labels)
+        figures.differences(gap, by_n, "position", "token_accuracy", others, xlabel="prefix length n", ylabel=LEAD)
         length_ticks(gap, by_n)
         by_step.set_title(f"{name.replace('seeds', 'prompts')},\n{figures.tier_note(records)}")
     figures.legend(fig)
@@ -159,14 +154,11 @@ def steps_and_compute(record: Record) -> Figure:
     """Steps (left) and multiply-adds (right) to a share of the tokens, decoder and ENTP of a logged pair."""
     found = spent(record)
     fig, axes = figures.panels(2)
-    for ax, (kind, unit, label, title) in zip(
-        axes,
-        (
-            ("steps", 1e3, "steps to it (thousands)", "ENTP needs fewer steps,"),
-            ("multiply-adds", 1e15, "multiply-adds to it (10¹⁵)", "not less compute"),
-        ),
-        strict=True,
-    ):
+    kinds = (
+        ("steps", 1e3, "steps to it (thousands)", "ENTP needs fewer steps,"),
+        ("multiply-adds", 1e15, "multiply-adds to it (10¹⁵)", "not less compute"),
+    )
+    for ax, (kind, unit, label, title) in zip(axes, kinds, strict=True):
         table = (found[kind] / unit)[list(ARMS)].melt(var_name="arm", value_name=kind, ignore_index=False).reset_index()
         figures.lines(ax, table, "level", kind, errorbar=None, xlabel="token accuracy", ylabel=label, title=title)
         ax.set_ylim(0)
@@ -194,15 +186,9 @@ def ratios_by_share(settings: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
     rows = []
     for name, runs in {LOG: logged, **settings}.items():
         found = lookup("counting", runs[0].config.task_params if name != LOG else PAPER_TASK)[0]
-        by_seed = {
-            seed: step_ratios(
-                [r for r in runs if r.labels["seed"] == seed and r.labels["arm"] in ARMS],
-                found["last"]["loss"],
-                found["pairless"]["loss"],
-                SHARES,
-            )
-            for seed in dict.fromkeys(r.labels["seed"] for r in runs)
-        }
+        ends = found["last"]["loss"], found["pairless"]["loss"]
+        seeds = dict.fromkeys(r.labels["seed"] for r in runs)
+        by_seed = {seed: step_ratios(select(runs, seed=seed, arm=ARMS), *ends, SHARES) for seed in seeds}
         whole = pd.DataFrame(by_seed).dropna().rename_axis("share").reset_index()
         rows.append(whole.melt("share", var_name="seed", value_name="ratio").assign(setting=name))
     return pd.concat(rows, ignore_index=True)

@@ -48,8 +48,11 @@ def seen(task: Counting) -> pd.Series:
     """
     seeds_BS = every(task.symbols, task.seed_length)
     held_B, x_BT, shares = task.is_held_out(seeds_BS), grown(seeds_BS, task.length, task.order), {}
+    symbols = task.vocab_size
     for n in range(task.first_scored, task.length + 1):
-        states_B = up_to_order(x_BT[:, :n], task.vocab_size)
+        require((n + 1) ** symbols * symbols < 2**63, f"{n} elements of {symbols} symbols: too many to be numbered")
+        weights_V = (n + 1) ** torch.arange(symbols)  # a number for every multiset, and with the last for every state
+        states_B = weights_V[x_BT[:, :n]].sum(1) * symbols + x_BT[:, n - 1]
         known = torch.isin(states_B[held_B], states_B[~held_B].unique())
         shares[n] = known.float().mean().item()
     return pd.Series(shares)
@@ -73,17 +76,6 @@ def scores_by_split(runs: Mapping[tuple[str, str], Sequence[Record]]) -> pd.Data
         for key, found in sorted(runs.items())
     )
     return mean_table(scores, ["token_accuracy", "sequence_accuracy", "train_loss", "loss"], by=("split", "arm"))
-
-
-def up_to_order(x_BT: Tensor, symbols: int) -> Tensor:
-    """A number for each row of whole numbers, (B,), alike where the last elements and the multisets are.
-
-    ConfigError where rows are too long or symbols too many for 64 bits.
-    """
-    n = x_BT.shape[1]
-    require((n + 1) ** symbols * symbols < 2**63, f"{n} elements of {symbols} symbols: too many to be numbered")
-    weights_V = (n + 1) ** torch.arange(symbols)
-    return weights_V[x_BT].sum(1) * symbols + x_BT[:, -1]
 
 
 def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:

@@ -1,10 +1,8 @@
 """Decoders with ENTP's multiply-adds, the budget that counts besides equal steps and equal token-forwards.
 
-By its definition ENTP sends every token of every prefix through the whole stack. This library computes less: the
-first layer's projections once for all prefixes, the last layer at the end of each prefix alone. A decoder with ENTP's
-token-forwards therefore has more multiply-adds than ENTP (and takes more processor time), and one with its steps has
-fewer. In between lies the decoder here, with as many multiply-adds, on a schedule of its own. It is compared with the
-ENTP of the experiment that asks at equal steps, by the same rules.
+A decoder with ENTP's token-forwards has more multiply-adds than ENTP (``entp_lib.experiments.budgets``), and one with
+its steps has fewer. In between lies the decoder here, on a schedule of its own. It is compared with the ENTP of the
+experiment that asks at equal steps, by the same rules.
 """
 
 from collections.abc import Mapping, Sequence

@@ -16,7 +16,6 @@ A function raises ValueError where a sequence is not integer and one-dimensional
 """
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,22 +42,21 @@ class Trace:
 
     def __init__(self):
         self.steps: list[Step] = []
-        self._tokens = []
 
     def __enter__(self) -> "Trace":
-        self._tokens.append(_active.set(self))
+        _active.append(self)
         return self
 
     def __exit__(self, *exception) -> None:
-        _active.reset(self._tokens.pop())
+        _active.pop()
 
 
-_active: ContextVar[Trace | None] = ContextVar("trace", default=None)
+_active: list[Trace] = []
 
 
 def _record(name: str, *arrays: ndarray) -> None:
-    if trace := _active.get():
-        trace.steps.append(Step(name, *(a.copy() for a in arrays)))
+    if _active:
+        _active[-1].steps.append(Step(name, *(a.copy() for a in arrays)))
 
 
 def _sequences(**named: Sequence[int] | ndarray) -> list[ndarray]:

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from entp_lib.experiments.claims import judge
 from entp_lib.experiments.frames import published, select
 from entp_lib.models import costs
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.tasks import Counting, generator_for
+from entp_lib.tasks import Counting
 from entp_lib.tasks.counting import count3 as count3_of
 from entp_lib.validation import ConfigError
 from entp_papers.entp import count3, full_layers, logged
@@ -132,21 +131,6 @@ def test_shares_are_those_of_the_means_on_the_budget_that_four_layers_win():
 
 
 SMALL = dict(length=6, seed_length=3, symbols=4, held_out=0.3)
-
-
-def test_all_orders_of_a_seed_lie_on_one_side():
-    task = Counting(**SMALL, held_out_by="multiset")
-    drawn = {
-        side: set(map(tuple, task.seeds(generator_for("cpu", 0), 3000, evaluating=side).sort(1).values.tolist()))
-        for side in (False, True)
-    }
-    assert not drawn[True] & drawn[False] and len(drawn[True] | drawn[False]) == 20  # multisets of 3 from 4
-    by_sequence = Counting(**SMALL)
-    seeds_BS = torch.tensor(list(itertools.product(range(4), repeat=3)))
-    assert not torch.equal(by_sequence.is_held_out(seeds_BS), task.is_held_out(seeds_BS))
-    assert by_sequence.is_held_out(seeds_BS).equal(replace(by_sequence, held_out_by="sequence").is_held_out(seeds_BS))
-    with pytest.raises(ConfigError, match="held_out_by"):
-        Counting(**SMALL, held_out_by="set")
 
 
 @pytest.mark.parametrize("by", ["sequence", "multiset"])

@@ -235,8 +235,8 @@ def test_stored_records_carry_their_labels(made_up, store):
     fake = Experiment("test", 1, "", "", lambda tier, seeds: runs if tier == "quick" else [], lambda r: [])
     for r in records:
         store.save(r)
-    assert [r.labels["colour"] for r in fake.best(store)] == ["d", "e"]
-    assert [r.labels["colour"] for r in fake.collect(NotebookParameters(), store).complete] == ["d", "e"]
+    for found in (fake.best(store), fake.collect(NotebookParameters(), store).complete):
+        assert [r.labels["colour"] for r in found] == ["d", "e"]
     assert all("colour" not in path.read_text() for path in (store.root / "records").rglob("*.json"))
 
 

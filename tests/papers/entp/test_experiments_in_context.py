@@ -6,13 +6,8 @@ from entp_lib.experiments.budgets import compute_ratio
 from entp_lib.experiments.claims import judge
 from entp_lib.records.store import Record
 from entp_lib.tasks import InContext
-from entp_papers.entp.in_context import experiment as flat
 from entp_papers.entp.in_context.baselines import baselines_study
-from entp_papers.entp.in_context.experiment import (
-    IN_CONTEXT,
-    measure,
-    task_of,
-)
+from entp_papers.entp.in_context.experiment import IN_CONTEXT, flatness, measure, task_of
 
 FIVE = range(5)
 COST = dict(steps=1, token_forwards=1, train_seconds=1.0, wall_seconds=1.0, peak_memory_bytes=1, device="x")
@@ -69,7 +64,7 @@ def falling(by: float) -> list[float]:
 
 def test_flat_is_a_mean_fall_over_seeds_of_at_most_a_hundredth():
     def is_flat(*falls):
-        found = flat.flatness([fake(seed=s, course=falling(f)) for s, f in enumerate(falls)])
+        found = flatness([fake(seed=s, course=falling(f)) for s, f in enumerate(falls)])
         assert found["fall"].tolist() == pytest.approx(falls) and found["flat"].nunique() == 1
         return bool(found["flat"].iloc[0])
 

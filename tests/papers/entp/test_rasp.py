@@ -182,16 +182,10 @@ def test_a_trace_holds_each_selection_in_order():
     with rasp.Trace() as trace:
         attention = rasp.select([1, 2], [2, 2], rasp.equals, name="where")
         result = rasp.kqv([0, 1], [1, 0], rasp.sel_width(attention), rasp.equals, name="what")
-    where, what = trace.steps
-    assert (where.name, where.values, where.result) == ("where", None, None)
-    assert where.attention.dtype == bool and where.attention.tolist() == [[False, True]] * 2
-    assert (what.name, what.values.tolist(), what.attention.tolist()) == (
-        "what",
-        [1, 1],
-        [[False, True], [True, False]],
-    )
     result[:], attention[:] = 9, False  # the trace keeps what was computed
-    assert what.result.tolist() == [1, 1] and where.attention.any()
+    where, what = trace.steps
+    assert (where.name, where.values, where.attention.tolist()) == ("where", None, [[False, True]] * 2)
+    assert (what.name, what.values.tolist(), what.result.tolist()) == ("what", [1, 1], [1, 1])
 
 
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=30), st.integers(1, 31))
