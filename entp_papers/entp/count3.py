@@ -107,28 +107,20 @@ def by_multiset(tiers: Mapping[str, Tier]) -> dict[str, Tier]:
 
 
 def control(records: Sequence[Record]) -> list[Measurement]:
-    """C1-count2: whether a decoder finds Count2 easier, above the mode baseline of each."""
-    parts = [select(records, task=name, arm="decoder") for name in ("count2", "count3")]
-    if not all(parts):
+    """C1-count2: a decoder's Count2 − Count3 in token accuracy above the mode baseline of each, by seed."""
+    parts = {task: select(records, task=task, arm="decoder") for task in ("count3", "count2")}
+    if not all(parts.values()):
         return []
-    sides = []
-    for part in parts:
-        table = summary(part)
+    sides, above = {}, {}
+    for task, part in parts.items():
+        table = summary(part).set_index("seed")
+        above[task] = table["token_accuracy"] - table["baseline_token_accuracy"]
         floor = table["baseline_token_accuracy"].mean()
-        sides += levels(table, "token_accuracy", ("decoder",), floor=floor, ceiling=1.0, distance=NEAR)
-    without = [no_pairs_found(part, ("decoder",)) for part in parts]
-    barred = "; ".join(without) if all(without) else ""
-    gaps = control_gaps(records)["above_baseline"]
-    return [measured("C1-count2", gaps, [*parts[1], *parts[0]], True, levels=tuple(sides), excluded_because=barred)]
-
-
-def control_gaps(records: Sequence[Record]) -> pd.DataFrame:
-    """A decoder's Count2 − Count3 by seed, in token accuracy and in token accuracy above the mode baseline."""
-    easy, hard = (summary(select(records, task=t, arm="decoder")).set_index("seed") for t in ("count2", "count3"))
-    for table in (easy, hard):
-        table["above_baseline"] = table["token_accuracy"] - table["baseline_token_accuracy"]
-    columns = ["token_accuracy", "above_baseline"]
-    return (easy[columns] - hard[columns]).dropna()
+        sides[task] = levels(table, "token_accuracy", ("decoder",), floor=floor, ceiling=1.0, distance=NEAR)
+    without = [no_pairs_found(parts[task], ("decoder",)) for task in ("count2", "count3")]
+    barred, gaps = "; ".join(without) if all(without) else "", (above["count2"] - above["count3"]).dropna()
+    judged = dict(levels=sides["count2"] + sides["count3"], excluded_because=barred)
+    return [measured("C1-count2", gaps, [*parts["count3"], *parts["count2"]], True, **judged)]
 
 
 def positions(records: Sequence[Record]) -> pd.DataFrame:
