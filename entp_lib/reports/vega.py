@@ -58,7 +58,7 @@ def colours(names: list[str]) -> dict[str, Any]:
 
 
 def attention(table: dict[str, Any]) -> dict[str, Any]:
-    """Attention maps of every prefix, one panel a model; sliders for prefix and layer. ``table``: of ``playing``.
+    """Attention maps of every prefix, one panel a model; sliders for prefix and layer. ``table``: of ``playground``.
 
     Means over heads. Of the constructed model the layer that selects the positions that count is shown at every layer.
     """

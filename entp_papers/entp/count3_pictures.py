@@ -1,4 +1,4 @@
-"""Pictures of notebook 03: a comparison over training, per token-forward and by prefix length; steps and compute."""
+"""Pictures of notebooks 03 and 03b: comparisons over training, per compute and by prefix length; full layers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,10 +8,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from entp_lib.experiments import figures
-from entp_lib.experiments.frames import curves, published
+from entp_lib.experiments.frames import ACCURACIES, curves, published, seconds_name, select, summary
 from entp_lib.records.store import Record
 from entp_papers.entp.count3 import PAPER_TASK, positions
 from entp_papers.entp.deciding import step_ratios
+from entp_papers.entp.full_layers import BUDGETS, FULL_LAYERS, at_budget
 from entp_papers.entp.logged import ARMS, spent
 from entp_papers.entp.pairless import lookup
 
@@ -21,6 +22,7 @@ RATIO_ALT = (
     "A decoder's steps over ENTP's to the same loss, by how far that is to the bound: the authors' log and ours."
 )
 PAIRLESS = dict(color=figures.PALETTE["baseline"], ls="-.", lw=1.2, label="no pair looked at")
+LEAD = "difference\nin token accuracy"
 GUESSES = {"mode": MODE, "pairless": PAIRLESS}
 
 
@@ -33,17 +35,77 @@ def guesses(
         ax.axhline(found[name][score], **GUESSES[name])
 
 
-def guesses_by_length(ax, by_n: pd.DataFrame) -> None:
-    """Draw both against the prefix length: columns ``baseline`` and ``pairless`` of ``positions``."""
-    means = by_n.groupby("position")[["baseline", "pairless"]].mean()
-    for name, look in (("baseline", MODE), ("pairless", PAIRLESS)):
-        ax.plot(means.index, means[name], **look)
-
-
 def length_ticks(ax, by_n: pd.DataFrame) -> None:
     """Ticks at whole prefix lengths, about eight of them."""
     lengths = sorted(by_n["position"].unique())
     ax.set_xticks(lengths[:: 1 + len(lengths) // 8])
+
+
+def figure_3(records: Sequence[Record]) -> Figure:
+    """Loss, token and sequence accuracy over training: ours above, the authors' logs of Medium below."""
+    theirs = published("entp", "count3_curves").query("size == 'medium'")
+    theirs = theirs.assign(seed=0, thousands=theirs["step"] / 1000)
+    course, params = curves(records), records[0].config.task_params
+    fig, axes = figures.panels(3, 2, height=2.2)
+    names = {"train_loss": "training loss (nats)"} | {name: name.replace("_", " ") for name in ACCURACIES}
+    for (ax, other), (metric, label) in zip(axes.T, names.items(), strict=True):
+        figures.lines(ax, course, "step", metric, ylabel=label, marks=4)
+        figures.lines(other, theirs, "thousands", metric, xlabel="step (thousands)", ylabel=label, marks=4)
+        if metric != "sequence_accuracy":  # of which a guess has next to none
+            guesses(ax, params, metric.removeprefix("train_"))
+            guesses(other, PAPER_TASK, metric.removeprefix("train_"))
+    figures.legend(fig)
+    axes[0, 0].set_title(f"ours, length {params['length']},\n{figures.tier_note(records)}")
+    axes[1, 0].set_title("authors' logs, Medium, length 64")
+    return fig
+
+
+def by_compute(records: Sequence[Record]) -> Figure:
+    """Token accuracy by token-forwards and by seconds; of a prefix decoder not, whose curve is the decoder's."""
+    course = curves(records).query("arm != 'prefix_decoder'")
+    fig, axes = figures.panels(2, height=2.6, sharey=True)
+    labels = "token-forwards", seconds_name(records)
+    for ax, x, label in zip(axes, ("token_forwards", "seconds"), labels, strict=True):
+        figures.lines(ax, course, x, "token_accuracy", xlabel=label, xscale="log")
+        guesses(ax, records[0].config.task_params)
+    figures.legend(fig)
+    figures.title(fig, f"Count3 by what training has cost, {figures.tier_note(records)}")
+    return fig
+
+
+def by_length(records: Sequence[Record]) -> Figure:
+    """Token accuracy with both guesses, ENTP less both decoders, and the mean logit margin, by prefix length."""
+    table = positions(records)
+    fig, axes = figures.panels(3, width=3.0, height=2.5)
+    models = dict(x="position", xlabel="prefix length n")
+    figures.lines(axes[0], table, y="token_accuracy", **models)
+    figures.differences(axes[1], table, y="token_accuracy", others=["decoder", "prefix_decoder"], **models)
+    figures.lines(axes[2], table, y="margin", ylabel="mean logit margin (nats)", **models)
+    means = table.groupby("position")[["baseline", "pairless"]].mean()
+    for name, look in (("baseline", MODE), ("pairless", PAIRLESS)):
+        axes[0].plot(means.index, means[name], **look)
+    for ax in axes:
+        length_ticks(ax, table)
+    axes[1].set_ylabel("difference in token accuracy")
+    figures.legend(fig)
+    figures.title(fig, f"Count3 at the end by prefix length, {figures.tier_note(records)}")
+    return fig
+
+
+def by_full_layers(records: Sequence[Record]) -> Figure:
+    """Token and sequence accuracy at the end by the number of full layers, at both budgets."""
+    found = summary(records)
+    table = pd.concat(at_budget(found, budget).assign(budget=budget) for budget in BUDGETS)
+    lines = zip(BUDGETS, ("-", "--"), "ov", strict=True)
+    looks = {budget: figures.Look("black", budget, *line) for budget, *line in lines}
+    fig, axes = figures.panels(2, height=2.5)
+    for ax, metric in zip(axes, ACCURACIES, strict=True):
+        figures.lines(ax, table, "full", metric, by="budget", looks=looks, xlabel="full layers, of 4")
+        ax.set_xticks(FULL_LAYERS)
+    guesses(axes[0], records[0].config.task_params)
+    figures.legend(fig)
+    figures.title(fig, f"Count3 by how many layers see the whole prefix, {figures.tier_note(records)}")
+    return fig
 
 
 def courses(records: Sequence[Record], title: str, beyond: Sequence[str] = ()) -> Figure:
@@ -61,13 +123,8 @@ def courses(records: Sequence[Record], title: str, beyond: Sequence[str] = ()) -
     figures.lines(by_forward, course, "token_forwards", "token_accuracy", xscale="log")
     for ax in (by_step, by_forward):
         guesses(ax, records[0].config.task_params, which=("pairless",))
-    for ax, table, x, label in (
-        (gap, near, "thousands", "step (thousands)"),
-        (gap_by_n, by_n, "position", "prefix length n"),
-    ):
-        figures.differences(
-            ax, table, x, "token_accuracy", others, xlabel=label, ylabel="difference\nin token accuracy"
-        )
+    figures.differences(gap, near, "thousands", "token_accuracy", others, xlabel="step (thousands)", ylabel=LEAD)
+    figures.differences(gap_by_n, by_n, "position", "token_accuracy", others, xlabel="prefix length n", ylabel=LEAD)
     length_ticks(gap_by_n, by_n)
     figures.legend(fig)
     figures.title(fig, f"{title}, {figures.tier_note(records)}")
@@ -86,8 +143,7 @@ def held_out_sets(sets: Mapping[str, tuple[Sequence[Record], float]]) -> Figure:
         guesses(by_step, records[0].config.task_params, which=("pairless",))
         by_step.axhline(known, color="grey", ls=":", label="trained sets,\nin other orders")
         others = [arm for arm in dict.fromkeys(by_n["arm"]) if arm != "entp"]
-        labels = dict(xlabel="prefix length n", ylabel="difference\nin token accuracy")
-        figures.differences(gap, by_n, "position", "token_accuracy", others, **labels)
+        figures.differences(gap, by_n, "position", "token_accuracy", others, xlabel="prefix length n", ylabel=LEAD)
         length_ticks(gap, by_n)
         by_step.set_title(f"{name.replace('seeds', 'prompts')},\n{figures.tier_note(records)}")
     figures.legend(fig)
@@ -98,14 +154,11 @@ def steps_and_compute(record: Record) -> Figure:
     """Steps (left) and multiply-adds (right) to a share of the tokens, decoder and ENTP of a logged pair."""
     found = spent(record)
     fig, axes = figures.panels(2)
-    for ax, (kind, unit, label, title) in zip(
-        axes,
-        (
-            ("steps", 1e3, "steps to it (thousands)", "ENTP needs fewer steps,"),
-            ("multiply-adds", 1e15, "multiply-adds to it (10¹⁵)", "not less compute"),
-        ),
-        strict=True,
-    ):
+    kinds = (
+        ("steps", 1e3, "steps to it (thousands)", "ENTP needs fewer steps,"),
+        ("multiply-adds", 1e15, "multiply-adds to it (10¹⁵)", "not less compute"),
+    )
+    for ax, (kind, unit, label, title) in zip(axes, kinds, strict=True):
         table = (found[kind] / unit)[list(ARMS)].melt(var_name="arm", value_name=kind, ignore_index=False).reset_index()
         figures.lines(ax, table, "level", kind, errorbar=None, xlabel="token accuracy", ylabel=label, title=title)
         ax.set_ylim(0)
@@ -133,15 +186,9 @@ def ratios_by_share(settings: Mapping[str, Sequence[Record]]) -> pd.DataFrame:
     rows = []
     for name, runs in {LOG: logged, **settings}.items():
         found = lookup("counting", runs[0].config.task_params if name != LOG else PAPER_TASK)[0]
-        by_seed = {
-            seed: step_ratios(
-                [r for r in runs if r.labels["seed"] == seed and r.labels["arm"] in ARMS],
-                found["last"]["loss"],
-                found["pairless"]["loss"],
-                SHARES,
-            )
-            for seed in dict.fromkeys(r.labels["seed"] for r in runs)
-        }
+        ends = found["last"]["loss"], found["pairless"]["loss"]
+        seeds = dict.fromkeys(r.labels["seed"] for r in runs)
+        by_seed = {seed: step_ratios(select(runs, seed=seed, arm=ARMS), *ends, SHARES) for seed in seeds}
         whole = pd.DataFrame(by_seed).dropna().rename_axis("share").reset_index()
         rows.append(whole.melt("share", var_name="seed", value_name="ratio").assign(setting=name))
     return pd.concat(rows, ignore_index=True)

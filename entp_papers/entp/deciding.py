@@ -16,12 +16,12 @@ from entp_lib.experiments.comparisons import Comparisons, Paired, measured
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import curves, levels, paired, select
 from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import PlannedRun, planned, run_of, with_model, with_seed, with_train
+from entp_lib.experiments.plans import PlannedRun, Tier, planned, run_of, with_model, with_seed, with_train
 from entp_lib.records.store import Record
 from entp_lib.statistics import first_at, to_figures
 from entp_papers.entp import count3, match3
-from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
-from entp_papers.entp.addition.tiers import PAPER, SMOKE, Block, runs_of, sizes
+from entp_papers.entp.addition import experiment as addition
+from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, TWINS, chosen, scores
 from entp_papers.entp.language import experiment as language
 from entp_papers.entp.language.tables import LAST, TABLE_8, minima
 
@@ -230,15 +230,19 @@ def step_ratios(records: Sequence[Record], start: float, end: float, shares: Seq
     return pd.Series(ratios)
 
 
-WINDOWS = {  # by tier: how many characters of a window ENTP is scored on, and the runs
-    "smoke": (2, Block(sizes((200,), True, largest=99, view="windows"), ("decoder", "entp"), "2/2/16", SMOKE, 2)),
+DRAWN = {"smoke": 2, "overnight": 8}  # by tier: how many characters of a window ENTP is scored on
+WINDOWS = {
+    "smoke": (
+        Tier(addition.REVERSED | addition.TO_99 | addition.WINDOWS, addition.TINY, addition.SMOKE, 2, TWINS, (200,)),
+    ),
     "overnight": (
-        8,
-        Block(
-            sizes((2500,), True, view="windows"),
-            ("decoder", "entp"),
-            "small",
-            replace(PAPER, precision="fp32", eval_sequences=500, final_eval_sequences=10_000),
+        Tier(
+            addition.REVERSED | addition.WINDOWS,
+            addition.SMALL,
+            replace(addition.PAPER, precision="fp32", eval_sequences=500, final_eval_sequences=10_000),
+            5,
+            TWINS,
+            (2500,),
         ),
     ),
 }
@@ -246,11 +250,9 @@ WINDOWS = {  # by tier: how many characters of a window ENTP is scored on, and t
 
 def plan_windows(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Decoder and ENTP on the authors' windows, every checkpoint rule on the same runs; ENTP on drawn characters."""
-    if tier not in WINDOWS:
-        return []
-    (drawn, block), runs = WINDOWS[tier], []
-    for run in runs_of("addition_windows", tier, "addition", (block,), seeds):
-        few = {"drawn": drawn} if run.labels["arm"] == "entp" else {}
+    runs = []
+    for run in addition.runs_of("addition_windows", "addition", WINDOWS, tier, seeds):
+        few = {"drawn": DRAWN[tier]} if run.labels["arm"] == "entp" else {}
         runs.append(replace(run, config=replace(run.config, task_params=run.config.task_params | few)))
     return runs
 

@@ -1,14 +1,13 @@
 """Decoders with ENTP's multiply-adds, the budget that counts besides equal steps and equal token-forwards.
 
-By its definition ENTP sends every token of every prefix through the whole stack. This library computes less: the
-first layer's projections once for all prefixes, the last layer at the end of each prefix alone. A decoder with ENTP's
-token-forwards therefore has more multiply-adds than ENTP (and takes more processor time), and one with its steps has
-fewer. In between lies the decoder here, with as many multiply-adds, on a schedule of its own. It is compared with the
-ENTP of the experiment that asks at equal steps, by the same rules.
+A decoder with ENTP's token-forwards has more multiply-adds than ENTP (``entp_lib.experiments.budgets``), and one with
+its steps has fewer. In between lies the decoder here, on a schedule of its own. It is compared with the ENTP of the
+experiment that asks at equal steps, by the same rules.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -32,56 +31,57 @@ from entp_papers.entp.language.experiment import OPENWEBTEXT
 from entp_papers.entp.language.tables import COUNTS, TABLE_8
 from entp_papers.entp.match3 import MATCH3
 
-BUDGETS = ("steps", "multiply-adds", "token-forwards")
-
 
 @dataclass(frozen=True)
 class Comparison:
     """An experiment's comparison on another budget: its ENTP and the decoders that it is compared with, by labels.
 
-    ``decoder``: labels of the decoder at equal steps, which the experiment's ``measure`` finds it by; ``forwards``: of
-    that at equal token-forwards. ``asked``: for each claim at equal steps the question at equal multiply-adds, and what
-    both measure. ``others``: labels of further runs that ``measure`` needs. ``trained``: of the decoder whose task the
-    one here has, where that is not the one at equal steps.
+    ``asked``: for each claim at equal steps the question at equal multiply-adds, and what both measure. ``where``:
+    labels of all arms. ``decoder``: of the one at equal steps, which the experiment's ``measure`` finds it by;
+    ``forwards``: of that at equal token-forwards. ``others``: labels of further runs that ``measure`` needs.
+    ``as_forwards``: whether the decoder here has the task of the one at equal token-forwards.
     """
 
     name: str
     source: Experiment
-    entp: Mapping[str, Any]
-    decoder: Mapping[str, Any]
-    forwards: Mapping[str, Any]
     asked: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    where: Mapping[str, Any] = field(default_factory=dict)
+    entp: Mapping[str, Any] = field(default_factory=lambda: {"arm": "entp"})
+    decoder: Mapping[str, Any] = field(default_factory=lambda: {"arm": "decoder"})
+    forwards: Mapping[str, Any] = field(default_factory=lambda: {"arm": EQUAL_FORWARDS})
     others: Mapping[str, Any] | None = None
-    trained: Mapping[str, Any] | None = None
+    as_forwards: bool = False
 
     def runs(self, experiment: str, tier: str, seeds: int) -> list[PlannedRun]:
-        """Decoders of as many multiply-adds, each before the ENTP run that it is compared with, as that was planned."""
-        found, planned = [], self.source.plan(tier, seeds)
+        """Decoders of as many multiply-adds, each before the ENTP run that it is compared with, as that was planned.
+
+        A decoder has ENTP's schedule, stretched.
+        """
+        found, planned, about = [], self.source.plan(tier, seeds), {"comparison": self.name}
         for run in planned:
-            known = PlannedRun(run.config, {**run.labels, "comparison": self.name})
-            if select([run], **self.entp):
-                found += [self.longer(experiment, run, planned), known]
+            known = PlannedRun(run.config, run.labels | about)
+            if select([run], **self.where, **self.entp):
+                whose = self.forwards if self.as_forwards else self.decoder
+                other = select(planned, **self.where, **whose, seed=run.labels["seed"])[0]
+                base = replace(other.config, experiment=experiment, train=run.config.train)
+                config = on_budget(equal_operations, run.config, base)
+                found.append(PlannedRun(config, other.labels | about | {"arm": EQUAL_OPERATIONS}))
+                found.append(known)
             elif self.others is not None and select([run], **self.others):
                 found.append(known)
         return found
 
-    def longer(self, experiment: str, entp: PlannedRun, planned: Sequence[PlannedRun]) -> PlannedRun:
-        """The decoder of ENTP's seed, on ENTP's schedule stretched to its multiply-adds."""
-        other = select(planned, **(self.trained or self.decoder), seed=entp.labels["seed"])[0]
-        base = replace(other.config, experiment=experiment, train=entp.config.train)
-        labels = {**other.labels, "arm": EQUAL_OPERATIONS, "comparison": self.name}
-        return PlannedRun(on_budget(equal_operations, entp.config, base), labels)
-
     def against(self, decoders: Sequence[Record], records: Sequence[Record]) -> dict[str, Measurement]:
         """Measurements of the experiment's ENTP, by claim, with ``decoders`` in place of that at equal steps."""
-        of_steps = [replace(r, labels={**r.labels, **self.decoder}) for r in decoders]
-        others = [r for labels in (self.entp, self.others) if labels for r in select(records, **labels)]
-        return {m.claim: m for m in self.source.measure([*of_steps, *others])}
+        of_steps = [replace(r, labels={**r.labels, **self.where, **self.decoder}) for r in decoders]
+        others = select(records, **self.others) if self.others else []
+        entp = select(records, **self.where, **self.entp)
+        return {m.claim: m for m in self.source.measure([*of_steps, *entp, *others])} if decoders else {}
 
     def measured(self, records: Sequence[Record]) -> list[Measurement]:
         """The questions at equal multiply-adds."""
         mine = select(records, comparison=self.name)
-        found = self.against(select(mine, arm=EQUAL_OPERATIONS), mine) if mine and self.asked else {}
+        found = self.against(select(mine, arm=EQUAL_OPERATIONS), mine) if self.asked else {}
         return [replace(found[claim], claim=asked) for claim, (asked, _) in self.asked.items() if claim in found]
 
     def budgets(self, records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -90,17 +90,24 @@ class Comparison:
         Runs of another tier than the decoders with ENTP's multiply-adds, or changed ones, are no part of it.
         """
         mine, rows = select(records, comparison=self.name), []
-        if not mine:
-            return []
-        own = [r for r in records if r.experiment == self.source.name and r.config.tier == mine[0].config.tier]
-        own = [r for r in own if not {"changed", "comparison"} & set(r.labels)]
-        arms = select(own, **self.decoder), select(mine, arm=EQUAL_OPERATIONS), select(own, **self.forwards)
-        found = [self.against(decoders, mine) if decoders else {} for decoders in arms]
-        entp = select(mine, **self.entp)
+        own = [
+            r
+            for r in records
+            if mine
+            and (r.experiment, r.config.tier) == (self.source.name, mine[0].config.tier)
+            and not {"changed", "comparison"} & set(r.labels)
+        ]
+        arms = {
+            "steps": select(own, **self.where, **self.decoder),
+            "multiply-adds": select(mine, arm=EQUAL_OPERATIONS),
+            "token-forwards": select(own, **self.where, **self.forwards),
+        }
+        found = {budget: self.against(decoders, mine) for budget, decoders in arms.items()}
         for claim, (_, measure) in self.asked.items():
-            for budget, decoders, measured in zip(BUDGETS, arms, found, strict=True):
+            for budget, measured in found.items():
                 if measured:
-                    spent = (costs(decoders[0]) / costs(entp[0])).round(2)
+                    entp = select(mine, **self.where, **self.entp)[0]
+                    spent = (costs(arms[budget][0]) / costs(entp)).round(2)
                     about = {"task": self.name, "measure": measure, "equal": budget}
                     rows.append({**about, **spent, "ENTP's lead": interval_text(measured[claim].values, "+")})
         return rows
@@ -122,95 +129,62 @@ def budgets(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index(["task", "measure", "equal"]) if rows else pd.DataFrame()
 
 
-def experiment_of(name: str, title: str, notebook: str) -> Experiment:
-    """The experiment of a notebook's comparisons."""
-    comparisons = COMPARISONS[name]
-
-    def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-        if tier not in ("smoke", "overnight"):  # where a decoder has ENTP's token-forwards, too
-            return []
-        return by_seed([run for c in comparisons for run in c.runs(name, tier, seeds)])
-
-    def measure(records: Sequence[Record]) -> list[Measurement]:
-        return [m for c in comparisons for m in c.measured(records)]
-
-    return Experiment(name, 1, title, notebook, plan, measure, changeable=False)
+def plan(name: str, tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """The runs of an experiment's comparisons, at the tiers where a decoder has ENTP's token-forwards, too."""
+    asked = COMPARISONS[name] if tier in ("smoke", "overnight") else ()
+    return by_seed([run for comparison in asked for run in comparison.runs(name, tier, seeds)])
 
 
+def measure(name: str, records: Sequence[Record]) -> list[Measurement]:
+    """The questions at equal multiply-adds of an experiment's comparisons."""
+    return [m for comparison in COMPARISONS[name] for m in comparison.measured(records)]
+
+
+MATCH3_ASKED = {"T2-tokens": ("T2-operations", "tokens"), "T2-sequences": ("T2-operations-sequences", "sequences")}
 COMPARISONS = {
     "count3_operations": (
-        Comparison(  # at the ceiling at every budget, so that nothing is asked
-            "seeds that repeat",
-            COUNT3,
-            dict(task="count3", arm="entp"),
-            dict(task="count3", arm="decoder"),
-            dict(task="count3", arm=EQUAL_FORWARDS),
-        ),
-        Comparison(
-            "seeds that hardly repeat",
-            COUNT3_UNSEEN,
-            dict(arm="entp"),
-            dict(arm="decoder"),
-            dict(arm=EQUAL_FORWARDS),
-            {"F2-unseen": ("F2-unseen-operations", "tokens")},
-        ),
+        Comparison("seeds that repeat", COUNT3, where=dict(task="count3")),  # at the ceiling at every budget
+        Comparison("seeds that hardly repeat", COUNT3_UNSEEN, {"F2-unseen": ("F2-unseen-operations", "tokens")}),
         Comparison(
             "four layers",
             FULL_LAYER_RUNS,
-            dict(full=4),
-            dict(arm=arm_name(0), full=0, budget=SAME_STEPS),
-            dict(full=0, budget=SAME_FORWARDS),
             {"L-4-0": ("L-4-0-operations", "tokens")},
+            entp=dict(full=4),
+            decoder=dict(arm=arm_name(0), full=0, budget=SAME_STEPS),
+            forwards=dict(full=0, budget=SAME_FORWARDS),
         ),
     ),
-    "match3_operations": (
-        Comparison(
-            "match3",
-            MATCH3,
-            dict(variant="match3", arm="entp"),
-            dict(variant="match3", arm="decoder"),
-            dict(arm=EQUAL_FORWARDS),
-            {
-                "T2-tokens": ("T2-operations", "tokens"),
-                "T2-sequences": ("T2-operations-sequences", "sequences"),
-            },
-        ),
-    ),
+    "match3_operations": (Comparison("match3", MATCH3, MATCH3_ASKED, dict(variant="match3")),),
     "in_context_operations": (
         Comparison(
-            "linear",
-            IN_CONTEXT,
-            dict(function="linear", arm="entp"),
-            dict(function="linear", arm="decoder"),
-            dict(function="linear", arm=EQUAL_FORWARDS),
-            {"F7-linear": ("F7-linear-operations", "all points")},
+            "linear", IN_CONTEXT, {"F7-linear": ("F7-linear-operations", "all points")}, dict(function="linear")
         ),
     ),
     "openwebtext_operations": (
-        Comparison(
+        Comparison(  # the decoder learns from every position, for no further token-forwards
             "text",
             OPENWEBTEXT,
-            dict(schedule=TABLE_8, arm="entp"),
-            dict(schedule=TABLE_8, arm="decoder"),
-            dict(arm=EQUAL_FORWARDS),
             {"T3-last": ("T3-operations", "all prefixes")},
+            dict(schedule=TABLE_8),
             others=dict(arm=COUNTS),
-            trained=dict(
-                schedule=TABLE_8, arm=EQUAL_FORWARDS
-            ),  # learns from every position, for no further token-forwards
+            as_forwards=True,
         ),
     ),
 }
-COUNT3_OPERATIONS = experiment_of(
-    "count3_operations", "Count3 by decoders with ENTP's multiply-adds", "03b_count3_details"
+OPERATIONS = COUNT3_OPERATIONS, MATCH3_OPERATIONS, IN_CONTEXT_OPERATIONS, TEXT_OPERATIONS = tuple(
+    Experiment(
+        name,
+        1,
+        f"{title} by decoders with ENTP's multiply-adds",
+        notebook,
+        partial(plan, name),
+        partial(measure, name),
+        changeable=False,
+    )
+    for name, title, notebook in (
+        ("count3_operations", "Count3", "03b_count3_details"),
+        ("match3_operations", "Match3′", "06_match3"),
+        ("in_context_operations", "Linear functions in context", "08_in_context_learning"),
+        ("openwebtext_operations", "Language modelling", "09_openwebtext"),
+    )
 )
-MATCH3_OPERATIONS = experiment_of("match3_operations", "Match3′ by decoders with ENTP's multiply-adds", "06_match3")
-IN_CONTEXT_OPERATIONS = experiment_of(
-    "in_context_operations",
-    "Linear functions in context by decoders with ENTP's multiply-adds",
-    "08_in_context_learning",
-)
-TEXT_OPERATIONS = experiment_of(
-    "openwebtext_operations", "Language modelling by decoders with ENTP's multiply-adds", "09_openwebtext"
-)
-OPERATIONS = (COUNT3_OPERATIONS, MATCH3_OPERATIONS, IN_CONTEXT_OPERATIONS, TEXT_OPERATIONS)

@@ -1,9 +1,8 @@
 """Match3′ (§6.4, Table 2) and the three differences from Count3, each alone."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
@@ -22,49 +21,35 @@ from entp_papers.entp.pairless import within
 NEAR = 0.01  # of accuracy: closer to the majority baseline, or to 1, counts as being there
 BEGUN = 0.02  # at overnight, by its design: an arm closer to the majority has not begun, and bars its variant
 ADDED = 0.05  # of sequences, the margin of Table 2's rows: a decoder that gains more from more steps is not at its end
-# What changes from Match3′ in each variant, in the order of §6.4.
-CHANGES = {
-    "match3": {},
-    "modulus": {"modulus": 0},
-    "anchor": {"anchor": "last"},
-    "count": {"output": "count"},
-}
 VARIANT_NAMES = {
     "match3": "Match3′",
     "modulus": "modulus = length",
     "anchor": "x_t in place of x_1",
     "count": "count in place of existence",
 }
-
 ARMS = ("decoder", "entp")  # of every variant; Match3′ itself has a decoder with ENTP's token-forwards, too
-VARIANTS = {name: Variant(change, () if name == "match3" else ARMS) for name, change in CHANGES.items()}
+# What changes from Match3′ in each variant, in the order of §6.4.
+VARIANTS = {
+    "match3": Variant(),
+    "modulus": Variant({"modulus": 0}, ARMS),
+    "anchor": Variant({"anchor": "last"}, ARMS),
+    "count": Variant({"output": "count"}, ARMS),
+}
+METRICS = {"token_accuracy": "T2-tokens", "sequence_accuracy": "T2-sequences"}  # with the claim of each
 PAPER = TrainConfig(steps=100_000, eval_every=500, eval_sequences=1600, precision="bf16")
 REDUCED_TASK = dict(length=8, symbols=11, modulus=11)
 REDUCED_MODEL = dict(n_layers=2, n_heads=4, width=64)
 # The differences are measured where a laptop can afford them; the paper's own scale is Match3′ alone.
+MEDIUM, ITSELF = SIZES["medium"], ("match3",)
+QUICK = replace(REDUCED, steps=400, warmup_steps=50, eval_every=20, eval_sequences=256)
+GPU = replace(PAPER, steps=30_000, decay_steps=30_000, eval_every=250, eval_sequences=1024)
 TIERS = {
     "smoke": Tier(dict(length=8, symbols=8, modulus=16), dict(n_layers=2, n_heads=2, width=16), SMOKE, 2),
-    "quick": Tier(
-        REDUCED_TASK,
-        REDUCED_MODEL,
-        replace(REDUCED, steps=400, warmup_steps=50, eval_every=20, eval_sequences=256),
-        5,
-        arms=ARMS,
-    ),
+    "quick": Tier(REDUCED_TASK, REDUCED_MODEL, QUICK, 5, ARMS),
     "overnight": Tier(REDUCED_TASK, REDUCED_MODEL, replace(REDUCED, steps=2000, eval_every=20), 5),
-    "gpu": Tier(
-        {},
-        SIZES["medium"],
-        replace(PAPER, steps=30_000, decay_steps=30_000, eval_every=250, eval_sequences=1024),
-        1,
-        arms=ARMS,
-        variants=("match3",),
-    ),
-    "paper": Tier({}, SIZES["medium"], PAPER, 5, arms=ARMS, variants=("match3",)),
+    "gpu": Tier({}, MEDIUM, GPU, 1, ARMS, ITSELF),
+    "paper": Tier({}, MEDIUM, PAPER, 5, ARMS, ITSELF),
 }
-
-
-METRICS = {"token_accuracy": "T2-tokens", "sequence_accuracy": "T2-sequences"}  # with the claim of each
 
 
 def variant_table(records: Sequence[Record]) -> pd.DataFrame:
@@ -112,16 +97,18 @@ def stuck(records: Sequence[Record]) -> pd.DataFrame:
     return found.replace({"variant": VARIANT_NAMES}).round(3).reset_index(drop=True)
 
 
-def not_begun(rows: pd.DataFrame, arms: Sequence[str], params: Mapping[str, Any]) -> str:
-    """Which arms of a variant are at the majority, by the design of ``overnight``, or that none finds pairs; or empty.
+def excluded(records: Sequence[Record], arms: Sequence[str]) -> str:
+    """Which arms of one variant are at the majority, by ``overnight``'s design, or that none finds pairs; or empty.
 
-    ``params``: the variant's task. That a pair was found takes as much above the pairless bound as the design asks.
+    That a pair was found takes as much above the pairless bound as the design asks.
     """
-    means = rows.groupby("arm")["above_baseline"].mean()
-    late = [arm for arm in arms if means.get(arm, BEGUN) < BEGUN]
+    rows = variant_table(records)
+    rows = rows[rows["arm"].isin(arms)]
+    means = rows.groupby("arm")[["token_accuracy", "above_baseline"]].mean()
+    late = [arm for arm in arms if means["above_baseline"].get(arm, BEGUN) < BEGUN]
     if late:
         return f"within {BEGUN} of the majority: {', '.join(late)}"
-    return within(rows[rows["arm"].isin(arms)].groupby("arm")["token_accuracy"].mean(), "triplets", params, BEGUN)
+    return within(means["token_accuracy"], "triplets", records[0].config.task_params, BEGUN)
 
 
 def unfinished(base: pd.DataFrame) -> str:
@@ -129,11 +116,6 @@ def unfinished(base: pd.DataFrame) -> str:
     means = base.groupby("arm")["sequence_accuracy"].mean()
     more = means.get(EQUAL_FORWARDS, math.nan) - means.get("decoder", math.nan)
     return f"too little trained to tell: a longer schedule adds {more:.2f} of the sequences" if more > ADDED else ""
-
-
-def excluded(records: Sequence[Record], arms: Sequence[str]) -> str:
-    """``not_begun`` of the one variant that ``records`` are of."""
-    return not_begun(variant_table(records), arms, records[0].config.task_params)
 
 
 def printed(records: Sequence[Record]) -> list[Measurement]:
@@ -164,19 +146,13 @@ def differences(records: Sequence[Record]) -> list[Measurement]:
     return found
 
 
+SIDES = {**{arm: Arm(arm) for arm in ARMS}, EQUAL_FORWARDS: Arm("decoder", equal_forwards)}
 MATCH3 = Experiment(
     "match3",
     1,
     "Match3′ and its three differences from Count3",
     "06_match3",
-    Plan(
-        "match3",
-        "triplets",
-        TIERS,
-        {"decoder": Arm("decoder"), "entp": Arm("entp"), EQUAL_FORWARDS: Arm("decoder", equal_forwards)},
-        VARIANTS,
-        variant_label="variant",
-    ),
+    Plan("match3", "triplets", TIERS, SIDES, VARIANTS, variant_label="variant"),
     Comparisons(  # Table 2 at equal steps
         [Paired(claim, metric, "entp", "decoder", dict(variant="match3")) for metric, claim in METRICS.items()],
         near=NEAR,

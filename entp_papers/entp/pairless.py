@@ -50,11 +50,6 @@ BEYOND = 0.05  # of the tokens above the bound: an arm with less has not shown t
 SCORES = ("token_accuracy", "loss")
 
 
-def drawn_symbols(task: Task) -> int:
-    """Number of symbols of a sequence that are drawn at random."""
-    return task.seed_length if isinstance(task, Counting) else task.longest if isinstance(task, Chain) else task.length
-
-
 def every(symbols: int, length: int) -> Tensor:
     """(symbols ** length, length) all sequences of that many symbols."""
     return torch.cartesian_prod(*[torch.arange(symbols)] * length).reshape(-1, length)
@@ -81,16 +76,17 @@ def prefixes(task: Task, sequences: int) -> Iterator[tuple[int, Tensor, Tensor]]
         for t in range(1, task.length + 1):
             yield t, x_BT[:, :t], labels_BT[:, t - 1]
     else:
-        x_BT = torch.cat([grown(task, part) for part in symbols(task.seed_length).split(CHUNK)])
+        parts = (grown(part, task.length + 1, task.order) for part in symbols(task.seed_length).split(CHUNK))
+        x_BT = torch.cat([part.to(torch.int16) for part in parts])
         for n in range(task.first_scored, task.length + 1):
             yield n, x_BT[:, :n], x_BT[:, n].long()
 
 
-def grown(task: Counting, x_BT: Tensor) -> Tensor:
-    """(B, length + 1) seeds continued by the function, in 16 bits each."""
-    while x_BT.shape[1] <= task.length:
-        x_BT = torch.cat([x_BT, next_symbols(x_BT, task.order)[:, None]], 1)
-    return x_BT.to(torch.int16)
+def grown(x_BT: Tensor, length: int, order: int = 3) -> Tensor:
+    """(B, length) beginnings continued by Count3, or by Count2 (``order`` 2)."""
+    while x_BT.shape[1] < length:
+        x_BT = torch.cat([x_BT, next_symbols(x_BT, order)[:, None]], 1)
+    return x_BT
 
 
 def diagonal(x_Bn: Tensor, anchor_B: Tensor, modulus: int) -> Tensor:
@@ -176,7 +172,8 @@ def study_of(task: str, params: Mapping[str, Any], tier: str = "quick", simulate
     """The study of a task's bound: exact where its sequences can all be tried, else by simulation."""
     built = task_of(task, dict(params))
     decides = {name: getattr(built, name) for name in DECIDES[task]}
-    few = built.symbols ** drawn_symbols(built) <= ENUMERATED
+    drawn = {"counting": "seed_length", "chain": "longest"}.get(task, "length")  # how many symbols are random
+    few = built.symbols ** getattr(built, drawn) <= ENUMERATED
     sequences = 0 if few else min(simulated, TOKENS // built.length)
     return StudyConfig(NAME, tier, "pairless_bound", dict(task=task, params=decides, sequences=sequences))
 
@@ -228,39 +225,27 @@ def overview(records: Sequence[Record]) -> pd.DataFrame:
     names = {"counting": "Count", "triplets": "Match3′", "chain": "prompts of Count3"}
     rows = {}
     for r in records:
-        task, params, found = r.config.params["task"], r.config.params["params"], r.metrics
-        name = names[task] + (str(params["order"]) if task == "counting" else "")
+        task, params, found = r.config.params["task"], dict(r.config.params["params"]), r.metrics
+        name = names[task] + str(params.pop("order", ""))
         row = {predictor: f"{found[predictor]['token_accuracy']:.3f}" for predictor in ("mode", "last", "pairless")}
         row["loss"] = f"{found['pairless']['loss']:.3f}"
         for column, score in (("pairless", "token_accuracy"), ("loss", "loss")):
             apart = found["pairless"].get(f"held_out_{score}")
             row[column] += f" ({apart:.3f})" if apart is not None else ""
-        sizes = {
-            "prompt" if k == "seed_length" else k: v for k, v in params.items() if k not in ("order", "first_scored")
-        }
-        rows[name, ", ".join(f"{k} {v}" for k, v in sizes.items())] = row
+        params.pop("first_scored", None)
+        sizes = ", ".join(f"{key} {value}" for key, value in params.items()).replace("seed_length", "prompt")
+        rows[name, sizes] = row
     return pd.DataFrame.from_dict(rows, orient="index").sort_index()
 
 
-COUNTING = (  # length, seed_length, symbols, first_scored: what has run, is planned or is the paper's
-    (10, 4, 10, 5),
-    (10, 6, 10, 7),
-    (12, 8, 24, 9),
-    (16, 8, 24, 9),
-    (24, 8, 24, 9),
-    (64, 16, 64, 17),
-    (6, 4, 6, 5),
-    (8, 4, 8, 5),
-    (14, 4, 14, 5),
-    (8, 3, 8, 4),
-    (5, 3, 10, 3),
-    (8, 4, 10, 4),
-    (16, 8, 64, 9),
+SIZES = (  # length, seed_length, symbols, first_scored: what has run, is planned or is the paper's
+    *((10, 4, 10, 5), (10, 6, 10, 7), (12, 8, 24, 9), (16, 8, 24, 9), (24, 8, 24, 9), (64, 16, 64, 17)),
+    *((6, 4, 6, 5), (8, 4, 8, 5), (14, 4, 14, 5), (8, 3, 8, 4), (5, 3, 10, 3), (8, 4, 10, 4), (16, 8, 64, 9)),
 )
 CONTROLS = ((10, 4, 10, 5), (5, 3, 10, 3), (8, 4, 10, 4))  # the same for Count2
 MATCH3 = dict(length=8, symbols=11, modulus=11)
 QUICK = (
-    *(("counting", dict(zip(DECIDES["counting"], (*sizes, 3), strict=True))) for sizes in COUNTING),
+    *(("counting", dict(zip(DECIDES["counting"], (*sizes, 3), strict=True))) for sizes in SIZES),
     *(("counting", dict(zip(DECIDES["counting"], (*sizes, 2), strict=True))) for sizes in CONTROLS),
     *(("triplets", MATCH3 | change) for change in ({}, dict(modulus=0), dict(anchor="last"), dict(output="count"))),
     ("triplets", {}),

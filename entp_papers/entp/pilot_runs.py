@@ -22,7 +22,6 @@ from entp_lib.statistics import exceeds, reaches
 from entp_papers.entp.addition.experiment import BEST_ANSWERS
 from entp_papers.entp.addition.lengths import TIERS as LENGTHS
 from entp_papers.entp.addition.lengths import by_digits
-from entp_papers.entp.addition.tiers import SMALL_2, Block
 from entp_papers.entp.count3 import TIERS as COUNT3
 from entp_papers.entp.count3 import lead_claims
 
@@ -45,11 +44,10 @@ COUNTING = {
 FEW = {"smoke": 2, "overnight": 4}  # prefixes that ENTP draws of each sequence
 ALL = {"smoke": dict(steps=10, eval_every=5), "overnight": dict(steps=12_000, eval_every=200)}  # where it has them all
 FOUR_DIGITS = {
-    "smoke": replace(LENGTHS["smoke"], arms=("entp",), seeds=1),
-    "overnight": Block(
-        [dict(LENGTHS["overnight"].tasks[0], n_train=20_000, trained_digits=4, tested_digits=6, window=22)],
-        ("entp",),
-        SMALL_2,
+    "smoke": LENGTHS["smoke"],
+    "overnight": Tier(
+        dict(LENGTHS["overnight"].task, n_train=20_000, trained_digits=4, tested_digits=6, window=22),
+        LENGTHS["overnight"].model,
         replace(LENGTHS["overnight"].train, steps=7000, eval_every=140),
         1,
     ),
@@ -94,9 +92,9 @@ def plan_four_digits(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """One run of ENTP, on the gate's seed."""
     if tier not in FOUR_DIGITS:
         return []
-    block = FOUR_DIGITS[tier]
-    params = {**block.tasks[0], "split_seed": SEED}
-    config = run_of("addition_four_digits", tier, "long_addition", params, block.shape, block.train, "entp", SEED)
+    setting = FOUR_DIGITS[tier]
+    params = {**setting.task, "split_seed": SEED}
+    config = run_of("addition_four_digits", tier, "long_addition", params, setting.model, setting.train, "entp", SEED)
     return [planned(config, n_train=params["n_train"])]
 
 

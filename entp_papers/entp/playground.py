@@ -1,28 +1,40 @@
-"""Two models side by side, live in a notebook: type a beginning, see what each answers and where it looks.
+"""Two models side by side, live in a notebook, and the data of the pieces that one plays with.
 
-Letters: B batch, T tokens, V vocabulary, L layers.
+Type a beginning, see what each model answers and where it looks. ``results/play/`` keeps what takes weights, which git
+does not keep: ``python -m entp_papers.entp.playground`` makes it from the weights of the runs it names. It decides no
+claim.
+
+Letters: B batch, T tokens, V vocabulary, L layers, H heads.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from entp_lib import paths
+from entp_lib.config import ModelConfig
 from entp_lib.experiments import figures
 from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.models import Transformer
-from entp_lib.records.loading import load_run
+from entp_lib.files import read_text, write_atomically
+from entp_lib.models import Transformer, costs
+from entp_lib.records.loading import load_model, load_run
+from entp_lib.records.store import Record, Store
 from entp_lib.reports import vega
 from entp_lib.reports.generation import codec
-from entp_lib.tasks import build_task
+from entp_lib.tasks import Counting, build_task
 from entp_lib.tasks.triplets import Triplets
 from entp_lib.validation import require
-from entp_papers.entp.playing import attention
-from entp_papers.entp.rasp.constructed import ConstructedCount3, constructed_count3, run_by_layer
+from entp_papers.entp.count3 import COUNT3
+from entp_papers.entp.pairless import every, grown
+from entp_papers.entp.rasp.constructed import constructed_count3, run_by_layer
 
 BY_HAND = {"constructed": "entp", "constructed, causal": "decoder"}
 LENGTH, LARGEST = 12, 9  # of the constructed model's sequences
@@ -108,14 +120,20 @@ def answered(pair: list[Player]) -> Triplets | None:
     return first.task if first.task == second.task else None
 
 
+def common_task(pair: list[Player]) -> Triplets:
+    """``answered``; ConfigError where it is None."""
+    task = answered(pair)
+    require(task is not None, f"{pair[0].name} and {pair[1].name} have no task in common by which answers are right")
+    return task
+
+
 def compared(pair: list[Player], sequences: int = 1000, seed: int = 0) -> pd.DataFrame:
     """Both models' answers to random sequences: ``sequence``, ``truth``, and each model's answers, a row a sequence.
 
     Answers stand in the order of the prefixes; ``right: …`` says whether all of a model's are right. ConfigError where
     the models have no task in common.
     """
-    task = answered(pair)
-    require(task is not None, f"{pair[0].name} and {pair[1].name} have no task in common by which answers are right")
+    task = common_task(pair)
     batch = task.batch(torch.Generator().manual_seed(seed), sequences)
     x_BT, right_BT = batch.inputs_BT, pair[0].right(batch.inputs_BT)
 
@@ -152,7 +170,7 @@ def differing(table: pd.DataFrame, rows: int = 6) -> pd.DataFrame:
 
 def side_by_side(pair: list[Player], text: str) -> pd.DataFrame:
     """After every prefix of ``text``: the right answer, each model's, and the probability it gives to the right one."""
-    require(answered(pair) is not None, f"{pair[0].name} and {pair[1].name} have no task in common")
+    common_task(pair)
     x_BT = pair[0].tokens(text)[None]
     right_T = pair[0].right(x_BT)[0]
     names = [pair[0].word(i) for i in x_BT[0].tolist()]
@@ -187,16 +205,9 @@ def expected(who: Player, text: str, most: int = 8) -> pd.DataFrame:
     return pd.DataFrame({"token": names, "probability": best.values.tolist()})
 
 
-@torch.no_grad()
 def looks(who: Player, text: str) -> Tensor:
     """Where the last position looks in every layer, (L, T): means over heads of its attention."""
-    tokens_T = who.tokens(text)
-    model: nn.Module = who.model
-    if isinstance(model, ConstructedCount3):
-        layers = [trace.attention_HTT for trace in run_by_layer(model, tokens_T)]
-    else:
-        layers = attention(model, tokens_T)
-    return torch.stack([a_HTT[:, -1].mean(0) for a_HTT in layers])
+    return torch.stack([layer.attention_HTT[:, -1].mean(0) for layer in run_by_layer(who.model, who.tokens(text))])
 
 
 def draw(pair: list[Player], text: str):
@@ -220,15 +231,8 @@ def draw(pair: list[Player], text: str):
         figures.legend(fig)
     for k, who in enumerate(pair):
         if k in axes:
-            sns.barplot(
-                expected(who, text),
-                x="token",
-                y="probability",
-                color=colours[k],
-                saturation=1,
-                errorbar=None,
-                ax=axes[k],
-            )
+            look = dict(color=colours[k], saturation=1, errorbar=None)
+            sns.barplot(expected(who, text), x="token", y="probability", ax=axes[k], **look)
             axes[k].set(title=who.name, ylabel="probability", xlabel="next token", ylim=(0, 1))
         looks_LT, ax = looks(who, text), axes[f"looks {k}"]
         marks = [who.word(i) or "␣" for i in who.tokens(text).tolist()]
@@ -259,3 +263,84 @@ def playground(first: Player, second: Player, text: str):
     typed.observe(show, "value")
     show()
     return ipywidgets.VBox([typed, said, image])
+
+
+# Data of the interactive pieces: answers and attention of the three models of Count3 at its plateau, random seed 0.
+TIER = "overnight"
+EXAMPLE = (3, 1, 4, 1)  # continued by Count3; one of its pictures is the slider's
+SHOWN = ("decoder", "prefix_decoder", "entp")
+
+
+def runs() -> list[Record]:
+    """The records whose models the pieces show, one of each architecture."""
+    store = Store(read_only=True)
+    planned = [r for r in COUNT3.plan(TIER, 1) if r.labels["arm"] in SHOWN and r.labels["task"] == "count3"]
+    found = (store.find(run.config, COUNT3.version) for run in planned)
+    return [record for record in found if record is not None]
+
+
+@torch.no_grad()
+def answers(task: Counting, model: Transformer) -> dict[str, str]:
+    """Every seed continued by Count3, and what the model answers after each scored prefix: a digit a seed, in order.
+
+    By prefix length; seeds in the order of their digits. The task must have at most ten symbols and positions.
+    """
+    wanted_T = torch.arange(1, task.length + 1) >= task.first_scored
+    found = []
+    for rows_BT in grown(every(task.symbols, task.seed_length), task.length).split(500):
+        prompts_B = torch.full((len(rows_BT),), task.seed_length)
+        logits_NV = model(rows_BT, wanted_T.expand(len(rows_BT), -1), prompts_B)
+        found.append(logits_NV.argmax(-1).view(len(rows_BT), -1))
+    predicted = torch.cat(found)
+    lengths = range(task.first_scored, task.length + 1)
+    return {str(n): "".join(map(str, predicted[:, k].tolist())) for k, n in enumerate(lengths)}
+
+
+def by_prefix(model: Transformer, tokens_T: Tensor) -> list:
+    """Attention in whole per cent on every prefix: prefix, layer, head, row, column."""
+    prefixes = (run_by_layer(model, tokens_T[:n]) for n in range(1, len(tokens_T) + 1))
+    return [[(100 * layer.attention_HTT).round().int().tolist() for layer in layers] for layers in prefixes]
+
+
+def collect() -> dict[str, dict[str, Any]]:
+    """Both tables, from the weights of the runs. ConfigError names the command that makes missing weights."""
+    records = runs()
+    task = build_task(records[0].config.task, records[0].config.task_params)
+    tokens_T, models, maps = grown(torch.tensor([EXAMPLE]), task.length)[0], [], []
+    for record in records:
+        name = f"{record.experiment}/{record.id}"
+        model, kind = load_model(name), record.config.model.architecture
+        about = {"run": name, "architecture": kind, "tier": TIER, "token_accuracy": record.metrics["token_accuracy"]}
+        models.append(about | {"answers": answers(task, model)})
+        if kind != "prefix_decoder":  # whose prompt is another part of the sequence for every prompt length
+            maps.append({"name": kind, "run": name, "maps": by_prefix(model, tokens_T)})
+    by_hand = by_prefix(constructed_count3(len(tokens_T), LARGEST), tokens_T)
+    maps.append({"name": "constructed", "run": "weights by hand", "maps": by_hand})
+    shape = {"length": task.length, "seed_length": task.seed_length, "symbols": task.symbols}
+    held = "".join(str(int(held)) for held in task.is_held_out(every(task.symbols, task.seed_length)).tolist())
+    return {
+        "count3": shape | {"first_scored": task.first_scored, "held_out": held, "models": models},
+        "attention": {"tokens": tokens_T.tolist(), "models": maps},
+    }
+
+
+def sequence_cost(kind: str, tokens: int, width: int, layers: int) -> int:
+    """Multiply-adds of all next tokens of a sequence, the output layer left out (``entp_lib.models.costs``)."""
+    cfg = ModelConfig(kind, n_layers=layers, n_heads=1, width=width, vocab_size=1, max_length=tokens)
+    each = costs.encoder_token if kind == "entp" else costs.decoder_token
+    return sum(each(cfg, n) - costs.head(cfg) for n in range(1, tokens + 1))
+
+
+def path_of(name: str) -> Path:
+    """File of a table, ``count3`` or ``attention``, which is a part of the project."""
+    return paths.of_repository("results") / "play" / f"{name}.json"
+
+
+def stored(name: str) -> dict[str, Any]:
+    """A table: ``count3`` or ``attention``. ConfigError where it is missing."""
+    return json.loads(read_text(path_of(name)))
+
+
+if __name__ == "__main__":
+    for name, table in collect().items():
+        write_atomically(path_of(name), (json.dumps(table, separators=(",", ":")) + "\n").encode())

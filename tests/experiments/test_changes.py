@@ -28,8 +28,8 @@ from entp_lib.reports import launcher
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
-from entp_papers.entp.in_context.convergence import with_quick
 from entp_papers.entp.in_context.experiment import IN_CONTEXT
+from entp_papers.entp.in_context.tables import with_quick
 
 
 def wanted(name, tier="quick", **changes):

@@ -9,12 +9,13 @@ from urllib.parse import unquote, urlsplit
 import browser
 import pytest
 
+from entp_lib.config import ModelConfig
 from entp_lib.models import costs
 from entp_lib.reports import findings
 from entp_lib.reports import site as site_module
 from entp_lib.reports.parameters import notebook_paths
 from entp_lib.tasks.counting import count3_pairs
-from entp_papers.entp import playing
+from entp_papers.entp import playground
 
 AXE = next(
     (p for p in (os.environ.get("ENTP_AXE"), "node_modules/axe-core/axe.min.js") if p and Path(p).is_file()), None
@@ -139,7 +140,7 @@ def test_count3_by_hand_is_the_librarys(page):
 
 
 def test_the_models_answers_are_those_that_are_stored(page):
-    table, prompt = playing.stored("count3"), (3, 1, 4, 1)
+    table, prompt = playground.stored("count3"), (3, 1, 4, 1)
     index = int("".join(map(str, prompt)))
     cells = "[...r.cells].slice(2).map(c => c.textContent[0])"
     rows = page("play/count3").ask(f"[...document.querySelectorAll('#count3-models tbody tr')].map(r => {cells})")
@@ -151,7 +152,7 @@ def test_costs_are_the_librarys(page):
     window = page("play/costs")
     for kind, one in (("decoder", costs.decoder_token), ("entp", costs.encoder_token)):
         for n, width, layers in ((8, 16, 1), (1024, 512, 6), (100, 48, 3)):
-            cfg = playing.ModelConfig(kind, n_layers=layers, n_heads=1, width=width, vocab_size=1, max_length=n)
+            cfg = ModelConfig(kind, n_layers=layers, n_heads=1, width=width, vocab_size=1, max_length=n)
             assert window.ask(f"cost('{kind}', {n}, {width}, {layers})") == one(cfg, n) - costs.head(cfg)
-            whole = playing.sequence_cost(kind, n, width, layers)
+            whole = playground.sequence_cost(kind, n, width, layers)
             assert window.ask(f"sequence('{kind}', {n}, {width}, {layers})") == whole

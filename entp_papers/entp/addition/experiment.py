@@ -5,41 +5,130 @@ many token-forwards as ENTP spends, with a schedule of its own. The test error i
 every character right; each checkpoint rule gives one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from entp_lib.config import ON_CPU
+from entp_lib.config import ON_CPU, SIZES, TrainConfig
 from entp_lib.experiments.budgets import EQUAL_FORWARDS
 from entp_lib.experiments.comparisons import measured
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import levels, paired_within, processor_share, published, select
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
-from entp_lib.experiments.plans import PlannedRun
+from entp_lib.experiments.plans import PlannedRun, Tier, planned, run_of, with_model
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds
 from entp_lib.tasks import build_task
+from entp_lib.tasks.addition import Sums
 from entp_lib.validation import one_of, require
-from entp_papers.entp.addition.tiers import TIERS, TO_999, runs_of
 
+ARMS = {"decoder": "decoder", "entp": "ENTP", EQUAL_FORWARDS: "decoder, equal token-forwards"}
+TWINS, LONGER = ("decoder", "entp"), (EQUAL_FORWARDS,)
+# Token-forwards of ENTP over a decoder's on rows scored on their answer, by the largest operand.
+ANSWER_RATIOS = {99: 2.7, 999: 3.45}
 NEAR = 0.02  # of error: closer to 1 counts as having learned nothing, closer to 0 as being at the ceiling
 ALL_WRONG, ALL_RIGHT = 0.90, 0.01  # mean errors beyond which a size says nothing, if both arms have them (overnight)
 RULES = ("last", "lowest_loss", "lowest_text_loss", "highest_accuracy")
 BEST_ANSWERS = "highest_accuracy"
 AS_PUBLISHED = ("F5-addition", "F11-addition", "F6-length")
 
+SMOKE = TrainConfig(steps=4, batch_size=8, warmup_steps=1, eval_every=2, eval_sequences=32, final_eval_sequences=100)
+SCORED = dict(eval_every=90, eval_sequences=500, final_eval_sequences=4000)
+QUICK = TrainConfig(900, 64, max_lr=5e-3, min_lr=5e-4, betas=(0.9, 0.95), warmup_steps=100, **SCORED)
+OVERNIGHT = TrainConfig(steps=3000, warmup_steps=100, eval_every=50, eval_sequences=500, final_eval_sequences=10_000)
+SCORED = dict(eval_every=50, eval_sequences=2000, final_eval_sequences=20_000)
+GPU = TrainConfig(2000, 256, max_lr=1e-3, min_lr=1e-4, warmup_steps=100, precision="bf16", **SCORED)
+# The authors stop ten evaluations after the lowest loss of whole texts. That checkpoint is kept here too, and the run
+# goes on, without which no other rule, and no decoder at equal token-forwards, would have a fair share of the steps.
+SCORED = dict(eval_every=100, eval_sequences=10_000, final_eval_sequences=70_000)
+PAPER = TrainConfig(8000, decay_steps=5000, warmup_steps=100, precision="bf16", **SCORED)
+TINY, SMALL_2 = dict(n_layers=2, n_heads=2, width=16), dict(n_layers=2, n_heads=4, width=64)
+SMALL, MEDIUM = SIZES["small"], SIZES["medium"]
+REVERSED, PLAIN = dict(reversed_answer=True), dict(reversed_answer=False)
+TO_99, WINDOWS = dict(largest=99), dict(view="windows")
+PAPER_SIZES, SOME_SIZES = (1250, 2500, 3750, 5000, 10_000, 15_000, 20_000), (2500, 10_000, 20_000)
+# The variants of a ``Tier`` are its training-set sizes.
+TIERS = {
+    "smoke": (
+        Tier(REVERSED | TO_99, TINY, SMOKE, 2, (*ARMS,), (200, 400)),
+        Tier(PLAIN | TO_99, TINY, SMOKE, 2, TWINS, (200,)),
+    ),
+    "quick": (
+        Tier(REVERSED | TO_99, SMALL_2, QUICK, 5, TWINS, (300, 900, 2700)),
+        Tier(REVERSED | TO_99, SMALL_2, QUICK, 5, LONGER, (900,)),
+        Tier(PLAIN | TO_99, SMALL_2, QUICK, 5, TWINS, (300, 900)),
+    ),
+    # The paper's task and model, answers alone, at three of its sizes and 3,000 steps of its schedule.
+    "overnight": (
+        Tier(REVERSED, SMALL, OVERNIGHT, 5, TWINS, (1250, 2500, 5000)),
+        Tier(REVERSED, SMALL, OVERNIGHT, 5, LONGER, (1250, 2500)),
+        Tier(PLAIN, SMALL, OVERNIGHT, 5, TWINS, (2500,)),
+    ),
+    # Meant for half an hour of one data-centre GPU; Medium where the authors' logs have its gap close and turn.
+    "gpu": (
+        Tier(REVERSED, SMALL, GPU, 5, TWINS, PAPER_SIZES),
+        Tier(REVERSED, SMALL, GPU, 5, LONGER, SOME_SIZES),
+        Tier(PLAIN, SMALL, GPU, 5, TWINS, SOME_SIZES),
+        Tier(REVERSED, MEDIUM, GPU, 5, TWINS, SOME_SIZES),
+    ),
+    "paper": (
+        Tier(REVERSED | WINDOWS, SMALL, PAPER, 5, (*ARMS,), PAPER_SIZES),
+        Tier(PLAIN | WINDOWS, SMALL, PAPER, 5, TWINS, PAPER_SIZES),
+        Tier(REVERSED | WINDOWS, MEDIUM, PAPER, 5, TWINS, PAPER_SIZES),
+        Tier(PLAIN | WINDOWS, MEDIUM, PAPER, 5, TWINS, PAPER_SIZES),
+    ),
+}
+# The authors' task where the runs above have a smaller one: a single size, to have something to put beside their logs.
+TO_999 = {
+    "smoke": (Tier(REVERSED, TINY, SMOKE, 2, TWINS, (200,)),),
+    "quick": (Tier(REVERSED, SMALL_2, replace(QUICK, steps=1000, eval_every=100), 3, TWINS, (5000,)),),
+}
 
-def plan_to_999(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Runs on sums of up to three digits for a tier whose ``plan`` has fewer."""
-    return runs_of("addition_to_999", tier, "addition", TO_999.get(tier, ()), seeds)
+
+def runs_of(
+    experiment: str,
+    task_name: str,
+    tiers: Mapping[str, Sequence[Tier]],
+    tier: str,
+    seeds: int = 0,
+    *,
+    longer_eval_every: Mapping[str, int] | None = None,
+) -> list[PlannedRun]:
+    """The runs of a tier, seeds outermost, so that what a time limit leaves is paired; a seed decides the split, too.
+
+    Labels: ``arm``, ``model``, ``format`` of the answer (reversed or plain), and ``n_train``. ``longer_eval_every``: by
+    tier, steps between the evaluations of the decoder at equal token-forwards, else as many evaluations as others have.
+    """
+    settings, runs, every = tiers.get(tier, ()), [], (longer_eval_every or {}).get(tier)
+    for seed in range(seeds or max((setting.seeds for setting in settings), default=0)):
+        for setting in settings:
+            for size in [{"n_train": n} for n in setting.variants] or [{}]:
+                params = {**size, **setting.task, "split_seed": seed}
+                base = run_of(experiment, tier, task_name, params, setting.model, setting.train, seed=seed)
+                task = build_task(task_name, params)
+                form = "reversed" if task.reversed_answer else "plain"
+                labels = {"n_train": task.n_train, "model": name_of_shape(setting.model), "format": form}
+                for arm in setting.arms:
+                    config = with_model(base, architecture="decoder" if arm == EQUAL_FORWARDS else arm)
+                    if arm == EQUAL_FORWARDS:
+                        config = replace(config, train=setting.train.lengthened(ratio_of(task), every))
+                    runs.append(planned(config, arm=arm, **labels))
+    return runs
 
 
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every run of a tier; a seed decides split, weights and batches, as the authors' do."""
-    return runs_of("addition", tier, "addition", TIERS.get(tier, ()), seeds)
+def name_of_shape(shape: Mapping[str, int]) -> str:
+    """Name of a model in ``SIZES``, or its layers/heads/width."""
+    own = "/".join(str(shape[name]) for name in ("n_layers", "n_heads", "width"))
+    return next((name for name, known in SIZES.items() if known == shape), own)
+
+
+def ratio_of(task: Sums) -> float:
+    """Token-forwards of an ENTP step over those of a decoder's: T + 1 over 2 where every character is scored."""
+    return (task.window + 1) / 2 if task.view == "windows" else ANSWER_RATIOS[task.largest]
 
 
 def published_rule(records: Sequence[Record]) -> str:
@@ -62,15 +151,8 @@ def scores(records: Sequence[Record]) -> pd.DataFrame:
             "train_seconds": r.provenance["train_seconds"] * processor_share(r),
         }
         for rule, found in r.metrics["test"].items():
-            rows.append(
-                {
-                    **about,
-                    "rule": rule,
-                    "step": found["step"],
-                    "error": 1 - found["sequence_accuracy"],
-                    "token_error": 1 - found["token_accuracy"],
-                }
-            )
+            errors = {"error": 1 - found["sequence_accuracy"], "token_error": 1 - found["token_accuracy"]}
+            rows.append({**about, "rule": rule, "step": found["step"], **errors})
     return pd.DataFrame(rows)
 
 
@@ -84,28 +166,22 @@ def chosen(table: pd.DataFrame, rule: str, **where: str) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Parameters(NotebookParameters):
-    """Parameters of notebook 07; ``rule``: which checkpoint is tested."""
+    """Parameters of notebook 07; ``rule``: which checkpoint is tested.
+
+    ConfigError, before anything is trained, for a rule that the runs asked for will not have.
+    """
 
     rule: str = "lowest_loss"
 
     def __post_init__(self):
         super().__post_init__()
-        check_rule(self)
-
-
-def check_rule(parameters: Parameters) -> None:
-    """ConfigError, before anything is trained, for a checkpoint rule that the runs asked for will not have."""
-    rule, tier = parameters.rule, parameters.tier
-    one_of("checkpoint rule", rule, RULES)
-    stored = tier == "best" and not (parameters.fresh or parameters.changes)
-    if rule != "lowest_text_loss" or stored:
-        return
-    runs = ADDITION.runs_for(parameters)[1]
-    watched = any(build_task(run.config.task, run.config.task_params).watched() for run in runs)
-    require(
-        watched,
-        f"checkpoint rule {rule!r}: the runs of tier {tier} train on answers alone and watch no loss of whole texts",
-    )
+        one_of("checkpoint rule", self.rule, RULES)
+        stored = self.tier == "best" and not (self.fresh or self.changes)
+        if self.rule == "lowest_text_loss" and not stored:
+            runs = ADDITION.runs_for(self)[1]
+            watched = any(build_task(run.config.task, run.config.task_params).watched() for run in runs)
+            said = f"the runs of tier {self.tier} train on answers alone and watch no loss of whole texts"
+            require(watched, f"checkpoint rule {self.rule!r}: {said}")
 
 
 def gaps(table: pd.DataFrame, first: str = "decoder", second: str = "entp") -> pd.DataFrame:
@@ -194,15 +270,10 @@ def authors_difference(records: Sequence[Record], form: str) -> dict[str, Any]:
     return {"paper_value": round(float(value), 4), "remark": f"the paper's and ours at {named} examples"}
 
 
-ADDITION_TO_999 = Experiment(
-    "addition_to_999",
-    2,
-    "Addition up to 999, beside the authors' logs",
-    "07_addition",
-    plan_to_999,
-    no_claims,
-    changeable=False,
-)
-ADDITION = Experiment(
-    "addition", 2, "Addition from few examples", "07_addition", plan, measure, figure_labels={"model": "small"}
+ADDITION, ADDITION_TO_999 = (
+    Experiment(name, 2, title, "07_addition", partial(runs_of, name, "addition", tiers), judged, **options)
+    for name, title, tiers, judged, options in (
+        ("addition", "Addition from few examples", TIERS, measure, dict(figure_labels={"model": "small"})),
+        ("addition_to_999", "Addition up to 999, beside the authors' logs", TO_999, no_claims, dict(changeable=False)),
+    )
 )

@@ -2,21 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from entp_lib.config import ON_CPU, TrainConfig
+from entp_lib.config import ON_CPU, SIZES, TrainConfig
 from entp_lib.experiments.comparisons import measured
 from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import levels, paired, published, select
+from entp_lib.experiments.frames import levels, paired, select
 from entp_lib.experiments.measurements import Measurement
-from entp_lib.experiments.plans import PlannedRun
+from entp_lib.experiments.plans import Tier
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, reaches
-from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, chosen, scores
+from entp_papers.entp.addition import experiment as sums
+from entp_papers.entp.addition.experiment import BEST_ANSWERS, NEAR, SMALL_2, TINY, TWINS, chosen, scores
 from entp_papers.entp.addition.tables import by_group
-from entp_papers.entp.addition.tiers import ARMS, GPU, PAPER, QUICK, SMALL_2, SMOKE, Block, runs_of
 
 # Rules of the overnight design, written down before its runs.
 GATE = 0.20  # the decoder's mean error at trained lengths from which on nothing is said of longer ones
@@ -26,50 +27,41 @@ HOPELESS = 0.95  # error one digit beyond the trained lengths: nothing is compar
 # quick has answers alone: in windows no model learns even the trained lengths in its time (600 steps of 32 windows of
 # 16 characters leave at most 8 % right), and so positions beyond the trained lengths stay as they were initialised.
 TWO_DIGITS = dict(n_train=4000, n_validation=500, n_test=5000, trained_digits=2, tested_digits=4)
+SHORT = dict(view="windows", window=16)
 SCORED = dict(eval_sequences=250, final_eval_sequences=5000)
+EVERY, DEEP = (*sums.ARMS,), SIZES["small_deep"]
+LONG = dict(steps=50_000, decay_steps=50_000, warmup_steps=TrainConfig.warmup_steps, eval_every=500)
 TIERS = {
-    "smoke": Block(
-        [dict(n_train=200, n_validation=50, n_test=200, trained_digits=2, tested_digits=4, view="windows", window=16)],
-        tuple(ARMS),
-        "2/2/16",
-        replace(SMOKE, eval_sequences=16),
+    "smoke": Tier(
+        {**TWO_DIGITS, "n_train": 200, "n_validation": 50, "n_test": 200, **SHORT},
+        TINY,
+        replace(sums.SMOKE, eval_sequences=16),
         2,
+        EVERY,
     ),
-    "quick": Block([TWO_DIGITS], ("decoder", "entp"), SMALL_2, replace(QUICK, steps=600, eval_every=60, **SCORED)),
-    "overnight": Block(
-        [{**TWO_DIGITS, "view": "windows", "window": 16}],
-        tuple(ARMS),
+    "quick": Tier(TWO_DIGITS, SMALL_2, replace(sums.QUICK, steps=600, eval_every=60, **SCORED), 5, TWINS),
+    "overnight": Tier(
+        TWO_DIGITS | SHORT,
         SMALL_2,
-        replace(QUICK, steps=4000, warmup_steps=200, eval_every=80, **SCORED),
-        longer_eval_every=170,  # of 34,000: at 680 two evaluations would be further apart than the margin of its speed
+        replace(sums.QUICK, steps=4000, warmup_steps=200, eval_every=80, **SCORED),
+        5,
+        EVERY,
     ),
-    "gpu": Block(
-        [dict(n_train=100_000, trained_digits=6, tested_digits=9, view="windows", window=31)],
-        tuple(ARMS),
-        "small_deep",
-        replace(GPU, steps=3000, batch_size=128, eval_every=150, eval_sequences=1000, final_eval_sequences=10_000),
+    "gpu": Tier(
+        dict(n_train=100_000, trained_digits=6, tested_digits=9, view="windows", window=31),
+        DEEP,
+        replace(sums.GPU, steps=3000, batch_size=128, eval_every=150, eval_sequences=1000, final_eval_sequences=10_000),
+        5,
+        EVERY,
     ),
-    "paper": Block(
-        [dict(view="windows")],
-        tuple(ARMS),
-        "small_deep",
-        replace(
-            PAPER,
-            steps=50_000,
-            decay_steps=50_000,
-            warmup_steps=TrainConfig.warmup_steps,
-            eval_every=500,
-            eval_sequences=5000,
-            final_eval_sequences=25_000,
-        ),
+    "paper": Tier(
+        dict(view="windows"),
+        DEEP,
+        replace(sums.PAPER, eval_sequences=5000, final_eval_sequences=25_000, **LONG),
+        5,
+        EVERY,
     ),
 }
-
-
-def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every arm and seed of a tier."""
-    blocks = [TIERS[tier]] if tier in TIERS else []
-    return runs_of("addition_lengths", tier, "long_addition", blocks, seeds)
 
 
 def by_digits(records: Sequence[Record], rule: str) -> pd.DataFrame:
@@ -93,21 +85,14 @@ def unlearned(records: Sequence[Record]) -> str:
     return f"the decoder errs on {GATE:.0%} of the trained lengths or more" if reaches(error, GATE) else ""
 
 
-def bar(records: Sequence[Record], rule: str, arms: Sequence[str]) -> str:
+def excluded(records: Sequence[Record]) -> str:
     """Why a laptop's tiers compare nothing beyond the trained lengths, by their design; empty where they may."""
     if records[0].config.tier not in ON_CPU:
         return ""
-    if why := unlearned(records):
-        return why
-    first = records[0].config.task_params["trained_digits"] + 1
-    errors = by_digits(records, rule)
-    errors = errors[errors["digits"] == first].groupby("arm")["error"].mean()
-    return f"both err on more than {HOPELESS:.0%} one digit on" if exceeds(errors[list(arms)], HOPELESS).all() else ""
-
-
-def authors() -> pd.DataFrame:
-    """The authors' logged errors by checkpoint, architecture and digits, means of three seeds."""
-    return published("entp", "addition_lengths")
+    errors = by_digits(records, "last")
+    errors = errors[errors["digits"] == records[0].config.task_params["trained_digits"] + 1]
+    hopeless = exceeds(errors.groupby("arm")["error"].mean()[list(TWINS)], HOPELESS).all()
+    return unlearned(records) or (f"both err on more than {HOPELESS:.0%} one digit on" if hopeless else "")
 
 
 def measure(records: Sequence[Record]) -> list[Measurement]:
@@ -115,24 +100,26 @@ def measure(records: Sequence[Record]) -> list[Measurement]:
 
     Of models trained on windows also single characters of longer sums, which are left where no whole sum is right.
     """
-    values, arms, scale = gaps(records, "last"), ("decoder", "entp"), dict(floor=1.0, ceiling=0.0, distance=NEAR)
+    values, scale = gaps(records, "last"), dict(floor=1.0, ceiling=0.0, distance=NEAR)
     if not len(values):
         return []
-    used, sides = select(records, arm=arms), levels(by_digits(records, "last"), "error", arms, **scale)
-    found = [measured("F6-length", values, used, levels=sides, excluded_because=bar(records, "last", arms))]
+    used, sides = select(records, arm=TWINS), levels(by_digits(records, "last"), "error", TWINS, **scale)
+    found = [measured("F6-length", values, used, levels=sides, excluded_because=excluded(records))]
     if records[0].config.task_params.get("view") == "windows":  # answers alone leave later positions as they began
         table = chosen(scores(records), BEST_ANSWERS)
-        judged = dict(levels=levels(table, "token_error", arms, **scale), excluded_because=unlearned(records))
-        found.append(measured("F6-characters", paired(table, "token_error", *arms), used, **judged))
+        judged = dict(levels=levels(table, "token_error", TWINS, **scale), excluded_because=unlearned(records))
+        found.append(measured("F6-characters", paired(table, "token_error", *TWINS), used, **judged))
     return found
 
 
-LENGTHS = Experiment(
+# The longer decoder is evaluated every 170 of 34,000 steps: at 680 two would be further apart than its speed's margin.
+plan = partial(
+    sums.runs_of,
     "addition_lengths",
-    2,
-    "Addition beyond the trained lengths",
-    "07_addition",
-    plan,
-    measure,
-    changeable=False,
+    "long_addition",
+    {tier: (setting,) for tier, setting in TIERS.items()},
+    longer_eval_every={"overnight": 170},
+)
+LENGTHS = Experiment(
+    "addition_lengths", 2, "Addition beyond the trained lengths", "07_addition", plan, measure, changeable=False
 )

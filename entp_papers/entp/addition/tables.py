@@ -1,16 +1,18 @@
 """Frames of the addition experiments: means, paired tests, cells, curves, costs, and the authors' logs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 
 import pandas as pd
 
 from entp_lib.experiments.frames import curves, gap_table, interval_table, published
+from entp_lib.experiments.plans import PlannedRun
 from entp_lib.records.store import Record
 from entp_lib.statistics import mean_interval, to_figures, welch_interval
-from entp_papers.entp.addition.experiment import chosen, comparable, gaps, pooled, scores, to_999
-from entp_papers.entp.addition.tiers import ARMS
+from entp_lib.tasks import build_task
+from entp_lib.tasks.addition import carries, digits
+from entp_papers.entp.addition.experiment import ARMS, TWINS, chosen, comparable, gaps, pooled, scores, to_999
 
-TWINS = ("decoder", "entp")
 ENDS = ("", ", low", ", high")
 
 
@@ -36,11 +38,6 @@ def paired_tests(table: pd.DataFrame, first: str = "decoder", second: str = "ent
     name = "all sizes" if len(left.columns) in (0, len(columns)) else "sizes that compare"
     columns[name] = pooled(left if len(left.columns) else found)
     return gap_table(columns).rename_axis("n_train").round(4)
-
-
-def authors() -> pd.DataFrame:
-    """The authors' logged runs: mean test error, population SD and seeds by model, format, architecture and size."""
-    return published("entp", "addition")
 
 
 def authors_seen_runs(model: str = "small") -> pd.DataFrame:
@@ -79,13 +76,6 @@ def authors_checkpoints() -> pd.DataFrame:
     return found[["at_lowest_loss", "best"]].unstack("architecture")
 
 
-def authors_means(model: str, form: str) -> pd.DataFrame:
-    """The authors' mean errors of a model and format by size: mean, and a standard deviation to each side."""
-    found = authors().query("model == @model and format == @form")
-    found = found.rename(columns={"error": "mean", "architecture": "arm"})
-    return found.assign(low=found["mean"] - found["error_sd"], high=found["mean"] + found["error_sd"])
-
-
 def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
     """Our mean error beside the authors', and the difference in standard errors, theirs and ours together.
 
@@ -95,11 +85,11 @@ def beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
     same = to_999(records)
     if not same:
         return pd.DataFrame()
-    table, by = chosen(scores(same), rule), ["model", "format", "arm", "n_train"]
+    table, by, theirs = chosen(scores(same), rule), ["model", "format", "arm", "n_train"], published("entp", "addition")
     seen = interval_table(table, "seen_error", by)[[*by, "mean"]].rename(columns={"mean": "on seen"})
     ours = interval_table(table, "error", by).merge(seen)
-    ours["logged"] = ours["model"].where(ours["model"].isin(authors()["model"]), "small")
-    theirs = authors().rename(columns={"model": "logged", "architecture": "arm", "seeds": "their seeds"})
+    ours["logged"] = ours["model"].where(ours["model"].isin(theirs["model"]), "small")
+    theirs = theirs.rename(columns={"model": "logged", "architecture": "arm", "seeds": "their seeds"})
     both = ours.merge(theirs, on=["logged", "format", "arm", "n_train"])
     errors = both["sd"] ** 2 / both["seeds"] + both["error_sd"] ** 2 / (both["their seeds"] - 1)  # population SD
     both["in standard errors"] = (both["mean"] - both["error"]) / errors**0.5
@@ -116,20 +106,17 @@ def gaps_beside_authors(records: Sequence[Record], rule: str) -> pd.DataFrame:
     same = [r for r in to_999(records) if r.labels["model"] == "small"]
     if not same:
         return pd.DataFrame()
-    table, rows = chosen(scores(same), rule), {}
-    logged = authors().query("model == 'small'").set_index(["format", "n_train", "architecture"])
-    for form, part in table.groupby("format", sort=False):
+    rows, logged = {}, published("entp", "addition").query("model == 'small'")
+    logged = logged.set_index(["format", "n_train", "architecture"])[["error", "error_sd", "seeds"]]
+    for form, part in chosen(scores(same), rule).groupby("format", sort=False):
         for size, values in gaps(part).items():
-            if (form, size, "entp") not in logged.index:
-                continue
-            ours, theirs = mean_interval(values.dropna()), []
-            for arm in TWINS:
-                mean, sd, seeds = logged.loc[(form, size, arm), ["error", "error_sd", "seeds"]]
-                theirs.append((mean, sd * (seeds / (seeds - 1)) ** 0.5, seeds))  # theirs is a population SD
-            found = {"ours": ours, "authors": welch_interval(*theirs)}
-            rows[form, size] = {
-                f"{whose}{name}": x for whose, t in found.items() for name, x in zip(ENDS, t, strict=True)
-            }
+            if (form, size, "entp") in logged.index:
+                theirs = [  # theirs is a population SD
+                    (mean, sd * (seeds / (seeds - 1)) ** 0.5, seeds)
+                    for mean, sd, seeds in (logged.loc[(form, size, arm)] for arm in TWINS)
+                ]
+                found = {"ours": mean_interval(values.dropna()), "authors": welch_interval(*theirs)}
+                rows[form, size] = {who + end: x for who, t in found.items() for end, x in zip(ENDS, t, strict=True)}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["format", "n_train"]).round(3)
 
 
@@ -144,6 +131,48 @@ def by_group(records: Sequence[Record], rule: str) -> pd.DataFrame:
         errors = {name: 1 - found["right"] / found["sequences"] for name, found in groups.items()}
         parts.append(pd.DataFrame({**row, "group": list(errors), "error": list(errors.values())}))
     return pd.concat(parts, ignore_index=True)
+
+
+def cells_by_part(run: PlannedRun) -> pd.DataFrame:
+    """Share of each cell (digits and carries of sums of two digits or more) in a run's training, validation, test."""
+    shares = {}
+    for name, pairs in build_task(run.config.task, run.config.task_params).split().items():
+        a, b = pairs.T
+        longer = digits(a, b) > 1
+        cell = (
+            pd.Series(digits(a, b)[longer]).astype(str) + " digits, " + carries(a, b)[longer].astype(str) + " carries"
+        )
+        shares[f"{name}, {len(pairs):,} pairs"] = cell.value_counts(normalize=True).sort_index()
+    return pd.DataFrame(shares)
+
+
+def known_lengths(records: Sequence[Record]) -> pd.DataFrame:
+    """By rule and arm of ``addition_lengths``: test errors of sums and characters, errors at trained lengths, losses.
+
+    Means over seeds; those at the trained lengths are of the last weights.
+    """
+    known = pd.DataFrame(
+        {
+            "arm": r.labels["arm"],
+            "error at trained lengths, last weights": 1 - r.metrics["sequence_accuracy"],
+            "training loss": r.curves["train_loss"][-1],
+            "loss of new text": r.curves.get("text_loss", [float("nan")])[-1],
+        }
+        for r in records
+    )
+    found = scores(records).groupby(["rule", "arm"], sort=False)[["error", "token_error"]].mean()
+    found.columns = ["test error", "test error of single characters"]
+    return found.join(known.groupby("arm").mean(), on="arm").round(3)
+
+
+def rankings(table: pd.DataFrame, compared: Iterable[tuple[str, str]]) -> pd.DataFrame:
+    """``paired_tests`` by format for each (rule, arm) of ``compared`` against ENTP, where the format has the arm."""
+    tests = {}
+    for form, (rule, first) in product(table["format"].unique(), compared):
+        rows = chosen(table, rule, format=form)
+        if first in set(rows["arm"]):
+            tests[form, rule, ARMS[first]] = paired_tests(rows, first)
+    return pd.concat(tests, names=["format", "checkpoint rule", "against ENTP"])
 
 
 def curves_of(records: Sequence[Record]) -> pd.DataFrame:

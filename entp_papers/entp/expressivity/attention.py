@@ -8,28 +8,21 @@ Both proofs end alike: two inputs between which the candidate cannot tell, thoug
 distance, so that on one of them the candidate is off by half of it. In theorem 4.1 the bound is 9/8 |p1 - p2| where
 p1 != p2: it vanishes as the positions approach each other, so nothing is said about approximation.
 
+A candidate for the refuters is any object with ``encode(x_TD)``, which adds the positions to the tokens, and
+``positions_TD``, or None and a ``width``.
+
 Letters: T tokens, D width, L layers.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-
-class Model(Protocol):
-    """Interface of a candidate for the refuters: ``encode`` adds the positions to the tokens.
-
-    Where there are no positions a candidate also needs ``width``, or the caller gives it.
-    """
-
-    positions_TD: Tensor | None
-
-    def encode(self, x_TD: Tensor) -> Tensor: ...
+from entp_lib.experiments.studies import largest
 
 
 class AttentionStack(nn.Module):
@@ -96,52 +89,47 @@ class AttentionStack(nn.Module):
         return x_TD + update_TD if self.skip else update_TD
 
 
-def causal_model(model: Model, x_TD: Tensor) -> Tensor:
+def causal_model(model: Any, x_TD: Tensor) -> Tensor:
     """T_f(x), (T, D): at each t the last output of f on the first t tokens, by the definition (§3, A.1)."""
     return torch.stack([model.encode(x_TD[:t])[-1] for t in range(1, len(x_TD) + 1)])
 
 
-def theorem_4_1_decoder(width: int, n_layers: int = 2, dtype: torch.dtype = torch.float64) -> AttentionStack:
-    """The decoder without positions that no encoder computes (A.5): uniform attention with W_V = I, twice."""
-    return constructed(width, n_layers, dtype, causal=True, query_key=0.0)
-
-
-def theorem_4_2_encoder(width: int, n_layers: int = 2, dtype: torch.dtype = torch.float64) -> AttentionStack:
-    """The encoder without positions that no decoder with p1 != p2 computes (A.6): W_Q = W_K = W_V = I, twice."""
-    return constructed(width, n_layers, dtype, causal=False, query_key=1.0)
-
-
 @torch.no_grad()
-def constructed(width: int, n_layers: int, dtype: torch.dtype, causal: bool, query_key: float) -> AttentionStack:
-    """Two layers with W_V = I and W_Q = W_K = ``query_key`` I; W_V = 0 makes further layers the identity."""
+def theorem_4_1_decoder(width: int, n_layers: int = 2, dtype: torch.dtype = torch.float64) -> AttentionStack:
+    """The decoder without positions that no encoder computes (A.5): uniform attention with W_V = I, twice.
+
+    Further layers are the identity, by W_V = 0. Raises ValueError for fewer than two.
+    """
     if n_layers < 2:
         raise ValueError(f"n_layers = {n_layers}: the construction has 2 layers at least")
-    model = AttentionStack(width, n_layers, causal=causal, dtype=dtype)
-    identity = torch.eye(width, dtype=dtype)
-    for w_LDD, scale in ((model.w_q_LDD, query_key), (model.w_k_LDD, query_key), (model.w_v_LDD, 1.0)):
+    model = AttentionStack(width, n_layers, causal=True, dtype=dtype)
+    for w_LDD in (model.w_q_LDD, model.w_k_LDD, model.w_v_LDD):
         w_LDD.zero_()
-        w_LDD[:2] = scale * identity
+    model.w_v_LDD[:2] = torch.eye(width, dtype=dtype)
     return model
 
 
-class RationalOutputs(NamedTuple):
-    """Exact outputs, and the coefficients of x_1 ... x_T in each of them."""
+@torch.no_grad()
+def theorem_4_2_encoder(width: int, n_layers: int = 2, dtype: torch.dtype = torch.float64) -> AttentionStack:
+    """The encoder without positions that no decoder with p1 != p2 computes (A.6): W_Q = W_K = W_V = I, twice."""
+    model = theorem_4_1_decoder(width, n_layers, dtype)
+    model.causal = False
+    for w_LDD in (model.w_q_LDD, model.w_k_LDD):
+        w_LDD[:2] = torch.eye(width, dtype=dtype)
+    return model
 
-    values: list[Fraction]
-    rows: list[list[Fraction]]
 
-
-def theorem_4_1_outputs(x: Sequence[Fraction]) -> RationalOutputs:
-    """Outputs of the decoder of theorem 4.1 at width 1, in exact arithmetic.
+def theorem_4_1_rows(tokens: int) -> list[list[Fraction]]:
+    """Coefficients of x_1 ... x_T in each output of the decoder of theorem 4.1 at width 1, in exact arithmetic.
 
     Per layer h_t becomes h_t + mean(h_1 ... h_t). The first rows are (4), (7, 9)/4 and (23, 17, 32)/18; each sums to 4.
     """
-    rows = [[Fraction(i == t) for i in range(len(x))] for t in range(len(x))]
+    rows = [[Fraction(i == t) for i in range(tokens)] for t in range(tokens)]
     for _ in range(2):
         sums = accumulate(rows, lambda a, b: [p + q for p, q in zip(a, b, strict=True)])
         means = [[s / t for s in total] for t, total in enumerate(sums, 1)]
         rows = [[a + b for a, b in zip(row, mean, strict=True)] for row, mean in zip(rows, means, strict=True)]
-    return RationalOutputs([sum(c * Fraction(v) for c, v in zip(row, x, strict=True)) for row in rows], rows)
+    return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +149,7 @@ class Refutation:
     guaranteed: float
 
 
-def refute_encoder(encoder: Model, width: int | None = None) -> Refutation:
+def refute_encoder(encoder: Any, width: int | None = None) -> Refutation:
     """A sequence on which T_E is not the decoder of theorem 4.1, for any encoder with added positions, or none.
 
     Raises ValueError for models that the proof does not cover: without ``encode`` or ``positions_TD``, with positions
@@ -185,7 +173,7 @@ def refute_encoder(encoder: Model, width: int | None = None) -> Refutation:
     return contradiction(encoder, decoder, pair, case, complaint)
 
 
-def refute_decoder(decoder: Model) -> Refutation:
+def refute_decoder(decoder: Any) -> Refutation:
     """A sequence on which T_D is not the encoder of theorem 4.2, for any decoder with added positions and p1 != p2.
 
     Of causality the proof uses only that T_D = D (A.2); the same sequence refutes encoders with p1 != p2. Raises
@@ -202,37 +190,29 @@ def refute_decoder(decoder: Model) -> Refutation:
 
 
 @torch.no_grad()
-def contradiction(model: Model, reference: Model, pair: tuple[Tensor, Tensor], case: str, complaint: str) -> Refutation:
+def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case: str, complaint: str) -> Refutation:
     """Of two inputs with equal last outputs of ``model``, that on which it is further from ``reference``."""
     theirs, ours = ([m.encode(x_TD)[-1] for x_TD in pair] for m in (model, reference))
     if not all(y_D.isfinite().all() for y_D in theirs):
         raise ValueError("the model's outputs are not finite: nothing can be compared")
     rounding = torch.finfo(ours[0].dtype).eps ** 0.5 * (1 + float(theirs[0].abs().max()))
-    if largest(theirs[0], theirs[1]) > rounding:
+    if largest(*theirs) > rounding:
         raise ValueError(f"the proof does not cover this model: {complaint}")
-    guaranteed = largest(ours[0], ours[1]) / 2
     found = [
-        Refutation(x_TD, len(x_TD), a_D, b_D, largest(a_D, b_D), case, guaranteed)
+        Refutation(x_TD, len(x_TD), a_D, b_D, largest(a_D, b_D), case, largest(*ours) / 2)
         for x_TD, a_D, b_D in zip(pair, theirs, ours, strict=True)
     ]
     return max(found, key=lambda refutation: refutation.difference)
 
 
-def largest(a: Tensor, b: Tensor) -> float:
-    return float((a - b).abs().max())
-
-
-def positions(model: Model, theorem: str, at_least: int, width: int | None) -> tuple[Tensor | None, int, torch.dtype]:
+def positions(model: Any, theorem: str, at_least: int, width: int | None) -> tuple[Tensor | None, int, torch.dtype]:
     """The model's positions, width and dtype; ValueError, naming what is wrong, where the proof cannot use them."""
-    name = type(model).__name__
-    scheme = getattr(model, "position_scheme", "additive")
+    name, scheme = type(model).__name__, getattr(model, "position_scheme", "additive")
     if scheme not in ("additive", "none"):
         raise ValueError(f"{name} has {scheme} positions: {theorem} needs positions added to inputs of the same width")
-    missing = [a for a in ("encode", "positions_TD") if not hasattr(model, a)]
-    if missing:
+    if missing := [a for a in ("encode", "positions_TD") if not hasattr(model, a)]:
         raise ValueError(
-            f"{name} has no {' and no '.join(missing)}: {theorem} needs encode(x_TD) and positions_TD, positions "
-            "added to inputs of the same width, or None"
+            f"{name} has no {' and no '.join(missing)}: {theorem} needs encode(x_TD), and positions or None"
         )
     p_TD = model.positions_TD
     if p_TD is None:
@@ -240,33 +220,23 @@ def positions(model: Model, theorem: str, at_least: int, width: int | None) -> t
         if width is None:
             raise ValueError(f"{name} has neither positions nor a width: give width")
         return None, width, torch.float64
-    if not isinstance(p_TD, Tensor) or p_TD.dim() != 2 or len(p_TD) < at_least or width not in (None, p_TD.shape[1]):
-        shape = tuple(p_TD.shape) if isinstance(p_TD, Tensor) else type(p_TD).__name__
-        raise ValueError(f"positions_TD of {name} is {shape}: must be (T, width) with T at least {at_least}")
+    if p_TD.dim() != 2 or len(p_TD) < at_least or width not in (None, p_TD.shape[1]):
+        raise ValueError(
+            f"positions_TD of {name} is {tuple(p_TD.shape)}: must be (T, width) with T at least {at_least}"
+        )
     return p_TD.detach(), p_TD.shape[1], p_TD.dtype
 
 
-def two_layer_example(w_q: Tensor, w_k: Tensor, w_v: Tensor, x: Tensor) -> dict[str, dict[tuple[int, int], Tensor]]:
-    """Appendix A.4 by its formulas: x^(l)_i of two layers on (x1, x2), without skip connections and MLPs.
+def two_layer_example(stack: AttentionStack, x_TD: Tensor) -> list[Tensor]:
+    """Appendix A.4 by its formulas: outputs (2, D) after each of the first two layers, without skips and MLPs."""
+    x1, x2, found = *x_TD, []
+    for q, k, v in zip(stack.w_q_LDD, stack.w_k_LDD, stack.w_v_LDD, strict=True):
 
-    ``w_q``, ``w_k`` and ``w_v`` are (2, D, D), one matrix per layer, ``x`` is (2, D). Returns, for "decoder" and
-    "encoder", the vectors by (layer, token), both counted from 1. Raises ValueError for other shapes.
-    """
-    if x.dim() != 2 or len(x) != 2 or any(w.shape != (2, x.shape[1], x.shape[1]) for w in (w_q, w_k, w_v)):
-        shapes = ", ".join(str(tuple(t.shape)) for t in (w_q, w_k, w_v, x))
-        raise ValueError(f"w_q, w_k, w_v and x are {shapes}: must be three times (2, D, D), and (2, D)")
-    found: dict[str, dict[tuple[int, int], Tensor]] = {}
-    for kind in ("decoder", "encoder"):
-        x1, x2, out = x[0], x[1], {}
-        for layer in (1, 2):
-            q, k, v = w_q[layer - 1], w_k[layer - 1], w_v[layer - 1]
+        def mixed(xi: Tensor, x1=x1, x2=x2, q=q, k=k, v=v) -> Tensor:
+            # e^s2 / (e^s1 + e^s2) as a sigmoid: the printed quotient overflows for large scores
+            share = torch.sigmoid((q @ xi) @ (k @ x2) - (q @ xi) @ (k @ x1))
+            return (1 - share) * (v @ x1) + share * (v @ x2)
 
-            def mixed(xi: Tensor, x1=x1, x2=x2, q=q, k=k, v=v) -> Tensor:
-                # e^s2 / (e^s1 + e^s2) as a sigmoid: the printed quotient overflows for large scores
-                share = torch.sigmoid((q @ xi) @ (k @ x2) - (q @ xi) @ (k @ x1))
-                return (1 - share) * (v @ x1) + share * (v @ x2)
-
-            x1, x2 = (v @ x1 if kind == "decoder" else mixed(x1)), mixed(x2)
-            out[layer, 1], out[layer, 2] = x1, x2
-        found[kind] = out
+        x1, x2 = (v @ x1 if stack.causal else mixed(x1)), mixed(x2)
+        found.append(torch.stack([x1, x2]))
     return found

@@ -18,13 +18,12 @@ from entp_lib.validation import require
 from entp_papers.entp.expressivity import masking
 from entp_papers.entp.expressivity.attention import (
     AttentionStack,
-    Model,
     Refutation,
     causal_model,
     refute_decoder,
     refute_encoder,
     theorem_4_1_decoder,
-    theorem_4_1_outputs,
+    theorem_4_1_rows,
     theorem_4_2_encoder,
     two_layer_example,
 )
@@ -71,18 +70,15 @@ def equality_errors(seed: int) -> dict[str, float]:
     # A.4: the printed formulas of two layers are attention, for large scores too.
     x_TD = (1.0, 40.0)[seed % 2] * normal(2, width, seed=seed)
     found["a4_error"] = 0.0
-    for kind in ("decoder", "encoder"):
-        model = AttentionStack(width, 2, causal=kind == "decoder", skip=False, seed=seed)
-        printed = two_layer_example(model.w_q_LDD, model.w_k_LDD, model.w_v_LDD, x_TD)[kind]
-        y_TD = x_TD
-        for layer in (1, 2):
-            y_TD = model.attend(layer - 1, y_TD)
-            error = relative(torch.stack([printed[layer, 1], printed[layer, 2]]), y_TD)
-            found["a4_error"] = max(found["a4_error"], error)
+    for causal in (True, False):
+        model, y_TD = AttentionStack(width, 2, causal=causal, skip=False, seed=seed), x_TD
+        for layer, printed_TD in enumerate(two_layer_example(model, x_TD)):
+            y_TD = model.attend(layer, y_TD)
+            found["a4_error"] = max(found["a4_error"], relative(printed_TD, y_TD))
 
     # A.5: the decoder of theorem 4.1 has the outputs of exact arithmetic.
     x = [Fraction(int(v), 16) for v in torch.randint(-99, 99, (TOKENS,), generator=Generator().manual_seed(seed))]
-    exact = theorem_4_1_outputs(x).values
+    exact = [sum(c * v for c, v in zip(row, x, strict=True)) for row in theorem_4_1_rows(TOKENS)]
     x_T1, y_T1 = (torch.tensor([[float(v)] for v in values], dtype=torch.float64) for values in (x, exact))
     return found | {"rational_error": relative(theorem_4_1_decoder(1).encode(x_T1), y_T1)}
 
@@ -119,22 +115,29 @@ STACKS: dict[str, dict[str, Any]] = {
 }
 
 
-def kinds_of(causal: bool) -> dict[str, Callable[[int], Model]]:
+def kinds_of(causal: bool) -> dict[str, Callable[[int], Any]]:
     """Random models by kind and seed; of decoders those with p1 ≠ p2, of which theorem 4.2 speaks."""
     stacks = {name: how for name, how in STACKS.items() if not causal or how.get("positions") == "apart"}
     kinds = {name: partial(random_stack, causal=causal, **how) for name, how in stacks.items()}
     kinds["wider inside, biases, MLPs"] = partial(Candidate, causal, None)
-    kinds["the encoder's weights, masked" if causal else "the decoder's weights, no mask"] = partial(
-        remasked, causal=causal
-    )
+    name = "the encoder's weights, masked" if causal else "the decoder's weights, no mask"
+    kinds[name] = partial(remasked, causal=causal)
     return kinds
 
 
 ENCODERS, DECODERS = kinds_of(causal=False), kinds_of(causal=True)
 
 
+def attempted(refute: Callable[[Any], Refutation], model: Any) -> Refutation | None:
+    """The refutation, or None where the refuter says that the proof does not cover the model."""
+    try:
+        return refute(model)
+    except ValueError:
+        return None
+
+
 def population(
-    refute: Callable[[Model], Refutation], kinds: dict[str, Callable[[int], Model]], models: int
+    refute: Callable[[Any], Refutation], kinds: dict[str, Callable[[int], Any]], models: int
 ) -> list[dict[str, Any]]:
     """By kind of model: how many were tried, how many refuted, the smallest difference, and its smallest ratio to
     what the proof guarantees. A model counts as refuted if the ratio is 1 at least, up to rounding."""
@@ -146,14 +149,6 @@ def population(
         difference = min((r.difference for r in found), default=0.0)
         rows.append({**row, "difference": difference, "ratio": min(ratios, default=0.0)})
     return rows
-
-
-def attempted(refute: Callable[[Model], Refutation], model: Model) -> Refutation | None:
-    """The refutation, or None where the refuter says that the proof does not cover the model."""
-    try:
-        return refute(model)
-    except ValueError:
-        return None
 
 
 @torch.no_grad()
@@ -205,7 +200,7 @@ def mask_errors(n: int, seed: int) -> dict[str, float]:
         "random": (masking.random_basis(n, n, Generator().manual_seed(seed)), 60.0),
         "geometric": (masking.geometric_basis(n, entries, 1e-9), 60.0),
     }
-    errors = {name: masking.mask_error(mask, constant, seed).output for name, (mask, constant) in bases.items()}
+    errors = {name: masking.mask_error(mask, constant, seed) for name, (mask, constant) in bases.items()}
     return {"n": n, **errors, "geometric_entries": entries}
 
 
@@ -229,8 +224,7 @@ def expressivity_study(
     errors = [equality_errors(s) for s in range(models)]
     metrics: dict[str, Any] = {name: max(e[name] for e in errors) for name in errors[0]}
     metrics["a3_two_layers"] = min(e["a3_two_layers"] for e in errors)
-    rows = theorem_4_1_outputs([Fraction(0)] * 3).rows
-    metrics["rational_rows"] = [[str(c) for c in row if c] for row in rows]
+    metrics["rational_rows"] = [[str(c) for c in row if c] for row in theorem_4_1_rows(3)]
     own = [(refute_encoder, theorem_4_1_decoder), (refute_decoder, theorem_4_2_encoder)]  # must not be refuted
     refuted = [attempted(refute, make(width)) is not None for refute, make in own for width in range(1, 7)]
     metrics["control_refuted"] = sum(refuted)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,11 @@ from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import select
 from entp_lib.experiments.measurements import Check, name_of
 from entp_lib.experiments.plans import PlannedRun, planned_study
+from entp_lib.experiments.studies import by_study
 from entp_lib.models.transformer import prefix_mask
 from entp_lib.records.store import Record
 from entp_lib.statistics import exceeds, to_figures
-from entp_papers.entp.expressivity.imitation import causal_outputs, function_of
+from entp_papers.entp.expressivity.imitation import function_of, on_the_line
 
 EXACT = 1e-10  # relative error in fp64 up to which two results count as equal
 POLYNOMIAL = 0.8  # exponent of n from which on dimensions do not grow like log n
@@ -54,11 +56,6 @@ def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     return found
 
 
-def checks_of(records: Sequence[Record]) -> Record | None:
-    """The record of the checks among those of the experiment."""
-    return next(iter(select(records, study="expressivity")), None)
-
-
 def measure(records: Sequence[Record]) -> list[Check]:
     """The statements of §4 and appendix A, judged by what was found of them.
 
@@ -70,26 +67,22 @@ def measure(records: Sequence[Record]) -> list[Check]:
       the correction holds if one dimension suffices at every length tried, and if what a dyadic tree needs grows
       slower, between the two longest, than n and than what random vectors need.
     """
-    record = checks_of(records)
-    if record is None:
-        return []
-    if not all(select(records, study="imitation", direction=d) for d in ("encoder", "decoder")):
+    record = by_study(records).get("expressivity")
+    trained = {d: select(records, study="imitation", direction=d) for d in ("encoder", "decoder")}
+    if record is None or not all(trained.values()):
         return []  # models that were trained against the theorems are part of it
+    trained["decoder"] = [r for r in trained["decoder"] if r.metrics["distance"] != 0]  # 4.2 says nothing of p1 = p2
     m, c, tier = record.metrics, record.curves, record.config.tier
-    own = (name_of(record),)
 
-    def refuted(kinds: str, direction: str) -> tuple[bool, tuple[str, ...]]:
-        trained = [
-            r
-            for r in select(records, study="imitation", direction=direction)
-            if direction == "encoder" or r.metrics["distance"] != 0
-        ]
-        holds = c[f"{kinds}_refuted"] == c[f"{kinds}_models"] and m["control_refuted"] == 0
-        holds = holds and all(r.metrics["refutation"]["refuted"] for r in trained)
-        return holds, own + tuple(name_of(r) for r in trained)
+    def check(claim: str, holds: bool | None, used: Sequence[Record] = (), **corrected: Any) -> Check:
+        return Check(claim, holds, tier, records=(name_of(record), *map(name_of, used)), **corrected)
 
-    encoders, encoder_records = refuted("encoders", "encoder")
-    decoders, decoder_records = refuted("decoders", "decoder")
+    refuted = {
+        direction: c[f"{direction}s_refuted"] == c[f"{direction}s_models"]
+        and m["control_refuted"] == 0
+        and all(r.metrics["refutation"]["refuted"] for r in runs)
+        for direction, runs in trained.items()
+    }
     one_layer = max(m["a3_output_error"], m["a3_gradient_error"]) <= EXACT and m["a3_two_layers"] > EXACT
     rational = m["rational_rows"] == ROWS and m["rational_error"] <= EXACT
     simulated = max(*c["simulated_error"], *c["mask_exact"]) <= EXACT
@@ -100,21 +93,15 @@ def measure(records: Sequence[Record]) -> list[Check]:
         "random vectors need dimensions like n log n, a dyadic tree (log n)³; one dimension suffices if hidden scores "
         "may fall without bound, at the price of numeric range"
     )
+    as_printed = False if m["exponent_random"] >= POLYNOMIAL else None
     return [
-        Check("A.2", m["a2_error"] <= EXACT, tier, records=own),
-        Check("A.3", one_layer, tier, records=own),
-        Check("A.4", m["a4_error"] <= EXACT, tier, records=own),
-        Check("4.1", encoders and rational, tier, records=encoder_records),
-        Check("4.2", decoders, tier, records=decoder_records),
-        Check("F1-approximation", simulated, tier, records=own),
-        Check(
-            "F1-logarithmic",
-            False if m["exponent_random"] >= POLYNOMIAL else None,
-            tier,
-            one_dimension and slower,
-            correction,
-            own,
-        ),
+        check("A.2", m["a2_error"] <= EXACT),
+        check("A.3", one_layer),
+        check("A.4", m["a4_error"] <= EXACT),
+        check("4.1", refuted["encoder"] and rational, trained["encoder"]),
+        check("4.2", refuted["decoder"], trained["decoder"]),
+        check("F1-approximation", simulated),
+        check("F1-logarithmic", as_printed, corrected=one_dimension and slower, correction=correction),
     ]
 
 
@@ -149,27 +136,25 @@ def learned(records: Sequence[Record]) -> pd.DataFrame:
         rows.append(
             {
                 "model": r.labels["direction"],
-                "positions": r.labels["positions"],
-                "seed": r.labels["seed"],
-                "p2 − p1": m["distance"],
+                **{name: r.labels[name] for name in ("positions", "seed")},
+                "p2 − p1": round(m["distance"], 3) + 0.0,
                 "error before": m["box_before"],
                 **{f"output {t}": error for t, error in enumerate(m["box_error_by_position"], 1)},
                 "forced in the box": m["forced_in_box"],
-                "refuted by": m["refutation"].get("difference", float("nan")),
-                "guaranteed": m["refutation"].get("guaranteed", float("nan")),
+                "refuted by": m["refutation"].get("difference", math.nan),
+                "guaranteed": m["refutation"].get("guaranteed", math.nan),
             }
         )
-    return pd.DataFrame(rows).map(to_figures, decimals=3)
+    table = pd.DataFrame(rows).map(to_figures, decimals=3)
+    outputs = sorted(name for name in table if name.startswith("output"))
+    first = ["model", "positions", "seed", "p2 − p1", "error before", *outputs]
+    return table[[*first, "forced in the box", "refuted by", "guaranteed"]].astype(object).fillna("")
 
 
-def forced(direction: str, distances: Sequence[float], points: int = 41) -> np.ndarray:
+def forced(direction: str, distances: Sequence[float]) -> list[float]:
     """The largest error that the line forces inside the box of pairs, by p2 - p1; 0 where it misses the box."""
-    d_M1 = torch.tensor(distances, dtype=torch.float64)[:, None]
-    low_M1, high_M1 = (d_M1 - 1).clamp(min=-1), (d_M1 + 1).clamp(max=1)
-    x1_MP = low_M1 + (high_M1 - low_M1) * torch.linspace(0, 1, points, dtype=torch.float64)
-    y_BT = causal_outputs(function_of(direction), torch.stack([x1_MP, x1_MP - d_M1], -1).flatten(0, 1))
-    halves_MP = (y_BT[:, 0] - y_BT[:, 1]).abs().view_as(x1_MP) / 2
-    return torch.where(low_M1 <= high_M1, halves_MP, 0.0).amax(1).detach().numpy()
+    function = function_of(direction)
+    return [float(max(on_the_line(function, distance, 1.0, 41)[1], default=0.0)) for distance in distances]
 
 
 def mask_errors(record: Record) -> pd.DataFrame:

@@ -159,10 +159,7 @@ def baselines_study(
     the same with " | error", its standard error over prompts. Metrics: ``prompts`` by baseline, and ``missing``.
     """
     base = build_task("in_context", task)
-    require(
-        1 <= costly_prompts <= prompts,
-        f"costly_prompts = {costly_prompts}: must be 1 to prompts = {prompts}",
-    )
+    require(1 <= costly_prompts <= prompts, f"costly_prompts = {costly_prompts}: must be 1 to prompts = {prompts}")
     absent = {name: why for name, why in missing().items() if base.function in BASELINES[name].functions}
     metrics: dict[str, Any] = {"prompts": {}, "missing": absent}
     curves: dict[str, list] = {"examples": list(range(base.points))}

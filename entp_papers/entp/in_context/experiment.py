@@ -5,82 +5,192 @@ the predictor 0 scores 1, as a mean over all numbers of examples from none on.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pandas as pd
 
 from entp_lib.config import RunConfig, StudyConfig, TrainConfig
-from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards, on_budget
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards
 from entp_lib.experiments.caveats import after
 from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment, no_claims
 from entp_lib.experiments.frames import paired, select, summary
-from entp_lib.experiments.plans import PlannedRun, by_seed, planned_study, run_of, twins, with_model, with_train
+from entp_lib.experiments.plans import (
+    Arm,
+    Plan,
+    PlannedRun,
+    Tier,
+    Variant,
+    by_seed,
+    planned_study,
+    run_of,
+    twins,
+    with_model,
+    with_train,
+)
 from entp_lib.records.store import Record
 from entp_lib.statistics import reaches
 from entp_lib.tasks import InContext
-from entp_papers.entp.in_context.tiers import BOTH, SLOWER, TIERS
 
 AT_LOWER_RATE = "sparse, lower rate"  # the function class of the runs at a lower rate, in their labels
 FLAT = 0.01  # of E[y²]: the most by which training error may fall from the fourth fifth of the steps to the last
 LEARNED = 0.1  # below 1, which the predictor 0 scores: a model that has not come further has learned nothing
 
+ARMS = {
+    "decoder": Arm("decoder"),
+    "entp": Arm("entp"),
+    "hybrid": Arm("hybrid"),
+    EQUAL_FORWARDS: Arm("decoder", equal_forwards),
+}
+BOTH, ALL = ("decoder", "entp"), ("decoder", "entp", "hybrid")
+LONGER = (EQUAL_FORWARDS,)
 
-def base_run(experiment: str, tier: str, function: str, steps: int, evaluations: int) -> RunConfig:
-    """The decoder of a tier on a function class, for so many steps."""
-    setting = TIERS[tier]
-    params = {"function": function, **setting.runs[function].task}
-    train = TrainConfig(steps=steps, eval_every=max(1, steps // evaluations), **setting.train)
-    return run_of(experiment, tier, "in_context", params, setting.model, train)
+
+def by_class(
+    model: Mapping[str, Any], train: Mapping[str, Any], seeds: int, evaluations: int, **classes: tuple
+) -> dict[str, Tier]:
+    """A ``Tier`` for each function class, of its task's parameters, arms and steps."""
+    return {
+        function: Tier(
+            {"function": function, **task},
+            dict(model),
+            TrainConfig(steps=steps, eval_every=max(1, steps // evaluations), **train),
+            seeds,
+            arms,
+        )
+        for function, (task, arms, steps) in classes.items()
+    }
+
+
+SCALES = dict(position_std=0.5, input_std=0.3)
+MODEL = dict(n_layers=3, n_heads=4, width=64, position_std=1.0, input_std=1.0)
+TRAIN = dict(
+    batch_size=64,
+    max_lr=3e-3,  # the better for the decoder on the grid, and as good as any for ENTP
+    min_lr=3e-4,
+    warmup_steps=100,
+    betas=(0.9, 0.95),
+    weight_decay=0.0,
+    eval_sequences=512,
+    final_eval_sequences=1280,
+)
+GPU = {**TRAIN, "betas": (0.9, 0.999), "max_lr": 5e-4, "min_lr": 5e-5, "warmup_steps": 500, "precision": "bf16"}
+TASK, SPARSE = dict(dims=3, points=6), dict(dims=3, points=6, sparsity=1)
+SLOW_CURRICULUM, CURRICULUM = dict(curriculum_every=160), dict(curriculum_every=64)
+# gpu is meant for half an hour of an H200 per experiment, by counted operations; paper is the schedule of Garg et al.
+# docs/costs.md extrapolates what both would cost.
+TIERS = {
+    "smoke": by_class(
+        dict(n_layers=3, n_heads=2, width=16, **SCALES),
+        dict(batch_size=8, warmup_steps=2, eval_sequences=16, final_eval_sequences=32),
+        seeds=2,
+        evaluations=3,
+        linear=(dict(dims=2, points=4), ALL + LONGER, 6),
+        sparse=(dict(dims=3, points=4, sparsity=1), BOTH + LONGER, 6),
+        network=(dict(dims=2, points=4, hidden=8), BOTH, 6),
+        tree=(dict(dims=2, points=4, depth=2), BOTH, 6),
+    ),
+    "quick": by_class(
+        MODEL,
+        TRAIN,
+        seeds=5,
+        evaluations=20,
+        linear=(TASK, ALL + LONGER, 500),
+        sparse=(SPARSE, BOTH, 500),
+        network=(TASK, BOTH, 300),
+        tree=({**TASK, "depth": 2}, BOTH, 300),
+    ),
+    # To convergence: twenty times quick's steps on the two classes that the paper's main figure has.
+    "overnight": by_class(
+        MODEL,
+        {**TRAIN, "eval_sequences": 1024, "final_eval_sequences": 4096},
+        seeds=5,
+        evaluations=100,
+        linear=(TASK, ALL + LONGER, 10_000),
+        sparse=(SPARSE, BOTH + LONGER, 10_000),
+    ),
+    "gpu": by_class(
+        dict(n_layers=6, n_heads=4, width=128, **SCALES),
+        GPU,
+        seeds=1,
+        evaluations=40,
+        linear=(SLOW_CURRICULUM, ALL, 8000),
+        sparse=(SLOW_CURRICULUM, ALL, 8000),
+        network=(CURRICULUM, BOTH, 3000),
+        tree=(CURRICULUM, BOTH, 3000),
+    ),
+    "paper": by_class(
+        dict(n_layers=12, n_heads=8, width=256, **SCALES),
+        {**GPU, "max_lr": 1e-4, "min_lr": 1e-4, "warmup_steps": 0, "eval_sequences": 1280},
+        seeds=5,
+        evaluations=250,
+        **dict.fromkeys(("linear", "sparse", "network", "tree"), (dict(curriculum_every=2000), ALL, 500_000)),
+    ),
+}
+# After ``in_context`` overnight, where one of ENTP's five seeds learned sparse functions: at a third of its rate, and
+# for twice the steps (docs/journal has the pilots).
+SLOWER = {"smoke": 6, "overnight": 20_000}
+# Steps, rates and initial scales (of positions, of the read-in) of the grid on which decoder and ENTP are compared.
+GRID = {
+    "smoke": (3, (5e-4,), (0.02, 0.5), (0.02, 0.3)),
+    "quick": (300, (1e-3, 2e-3, 3e-3), (0.02, 1.0), (0.02, 1.0)),
+    "gpu": (5000, (5e-4, 2e-3), (0.02, 0.5), (0.02, 0.3)),
+    "paper": (50_000, (1e-4, 5e-4), (0.02, 0.5), (0.02, 0.3)),
+}
+# The prompts that classical learners get, and the costly ones among them.
+PROMPTS = dict(smoke=(32, 2), quick=(1280, 128), overnight=(4096, 128), gpu=(1280, 64), paper=(1280, 256))
 
 
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Every function class, architecture and seed of a tier, and decoders at ENTP's token-forwards (``longer``)."""
-    if tier not in TIERS:
-        return []
-    setting, runs = TIERS[tier], []
-    for function, of_class in setting.runs.items():
-        base = base_run("in_context", tier, function, of_class.steps, setting.evaluations)
-        runs += twins(base, of_class.architectures, seeds or setting.seeds, function=function)
-        if function in setting.equal_compute:
-            longer = on_budget(equal_forwards, with_model(base, architecture="entp"), base)
-            longer = with_train(longer, eval_every=max(1, longer.train.steps // setting.evaluations))
-            runs += twins(longer, ("decoder",), seeds or setting.seeds, function=function, arm=EQUAL_FORWARDS)
+    """Every function class, arm and seed of a tier; all runs of a class have as many evaluations."""
+    runs = []
+    for function, setting in TIERS.get(tier, {}).items():
+        of_class = Plan("in_context", "in_context", {tier: setting}, ARMS, {function: Variant()}, "function")
+        evaluations = setting.train.steps // setting.train.eval_every
+        for run in of_class(tier, seeds):
+            every = max(1, run.config.train.steps // evaluations)
+            runs.append(replace(run, config=with_train(run.config, eval_every=every)))
     return by_seed(runs) if tier == "overnight" else runs
 
 
+def base_run(experiment: str, tier: str, function: str, rate: float, **train: Any) -> RunConfig:
+    """The decoder of a tier on a function class, at a rate that falls to a tenth, with other values of its schedule."""
+    setting = TIERS[tier][function]
+    schedule = replace(setting.train, max_lr=rate, min_lr=rate / 10, **train)
+    return run_of(experiment, tier, "in_context", setting.task, setting.model, schedule)
+
+
 def plan_slower(tier: str, seeds: int = 0) -> list[PlannedRun]:
-    """Decoder and ENTP on sparse functions at a lower rate."""
+    """Decoder and ENTP on sparse functions at a lower rate; all else as in the tier's other runs."""
     if tier not in SLOWER:
         return []
-    setting, of_tier = SLOWER[tier], TIERS[tier]
-    base = base_run("in_context_sparse", tier, "sparse", setting.steps, of_tier.evaluations)
-    base = with_train(base, max_lr=setting.max_lr, min_lr=setting.max_lr / 10)
+    steps, of_tier = SLOWER[tier], TIERS[tier]["sparse"]
+    every = max(1, steps // (of_tier.train.steps // of_tier.train.eval_every))
+    base = base_run("in_context_sparse", tier, "sparse", 1e-3, steps=steps, eval_every=every)
     return by_seed(twins(base, BOTH, seeds or of_tier.seeds, function=AT_LOWER_RATE))
 
 
 def plan_settings(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """ENTP and decoder on linear functions over a grid of rates and initial scales, one seed by default."""
-    if tier not in TIERS or TIERS[tier].settings is None:
-        return []
-    grid, runs = TIERS[tier].settings, []
-    base = base_run("in_context_settings", tier, "linear", grid.steps, 3)
-    for rate, position_std, input_std in product(grid.max_lr, grid.position_std, grid.input_std):
+    steps, *values = GRID.get(tier, (0, (), (), ()))
+    runs = []
+    for rate, position_std, input_std in product(*values):
         scales = dict(position_std=position_std, input_std=input_std)
-        config = with_train(with_model(base, **scales), max_lr=rate, min_lr=rate / 10)
-        runs += twins(config, BOTH, seeds or 1, function="linear", max_lr=rate, **scales)
+        base = base_run("in_context_settings", tier, "linear", rate, steps=steps, eval_every=max(1, steps // 3))
+        runs += twins(with_model(base, **scales), BOTH, seeds or 1, function="linear", max_lr=rate, **scales)
     return runs
 
 
 def plan_baselines(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """The classical learners of every function class, on the prompts of every seed."""
-    if tier not in TIERS:
-        return []
-    setting, studies = TIERS[tier], []
-    for function, of_class in setting.runs.items():
+    studies = []
+    for function, setting in TIERS.get(tier, {}).items():
+        prompts, costly = PROMPTS[tier]
         for seed in range(seeds or setting.seeds):
-            params = {"task": {"function": function, **of_class.task}, **setting.baselines, "seed": seed}
+            params = {"task": setting.task, "prompts": prompts, "costly_prompts": costly, "seed": seed}
             config = StudyConfig("in_context_baselines", tier, "in_context_baselines", params, seed, seed)
             studies.append(planned_study(config, function=function))
     return studies
@@ -121,22 +231,18 @@ def flatness(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """``summary`` with the error, and as ``late_error`` that where at least d examples are shown."""
-    found = summary(records)
-    found["error"] = [r.metrics["loss"] / task_of(r).normaliser for r in records]
-    found["late_error"] = [late_error(r) for r in records]
-    return found
+    """``summary`` with the error, and as ``late_error`` that where at least d examples are shown.
 
-
-def late_error(record: Record) -> float:
-    """Mean error at the points with at least d examples, from which least squares knows a linear function.
-
-    NaN where no prompt has so many.
+    From d examples on least squares knows a linear function. NaN where no prompt has so many.
     """
-    task, scores = task_of(record), record.metrics
-    by_examples = zip(scores["position"], scores["loss_by_position"], strict=True)
-    late = [loss for position, loss in by_examples if (position - 1) // 2 >= task.dims]
-    return sum(late) / len(late) / task.normaliser if late else math.nan
+    found, late_errors = summary(records), []
+    for r in records:
+        task, by_examples = task_of(r), zip(r.metrics["position"], r.metrics["loss_by_position"], strict=True)
+        late = [loss for position, loss in by_examples if (position - 1) // 2 >= task.dims]
+        late_errors.append(sum(late) / len(late) / task.normaliser if late else math.nan)
+    found["error"] = [r.metrics["loss"] / task_of(r).normaliser for r in records]
+    found["late_error"] = late_errors
+    return found
 
 
 def gap(found: pd.DataFrame, function: str, first: str, second: str, metric: str = "error") -> pd.Series:

@@ -1,6 +1,8 @@
-"""Tables of notebook 08: errors by number of examples, shifts, compute, settings.
+"""Tables of notebook 08: errors by number of examples, shifts, compute, settings, and whether curves had ended.
 
-Errors are divided by E[y²] throughout. Classical learners have their names in the place of arms.
+Errors are divided by E[y²] throughout. Classical learners have their names in the place of arms. The rules of what is
+flat were written down before the runs of the ``overnight`` tier (docs/journal): a comparison whose arms are flat is one
+of where they end; any other is one after so many steps, and is said to be.
 """
 
 from collections.abc import Sequence
@@ -8,21 +10,23 @@ from collections.abc import Sequence
 import pandas as pd
 
 from entp_lib.experiments.budgets import EQUAL_FORWARDS
-from entp_lib.experiments.frames import curves
-from entp_lib.records.store import Record
-from entp_papers.entp.in_context.experiment import table, task_of
-from entp_papers.entp.in_context.tiers import ALL
+from entp_lib.experiments.compare_with_committed import committed
+from entp_lib.experiments.experiment import Experiment
+from entp_lib.experiments.frames import curves, interval_text, select
+from entp_lib.records.store import Record, Store
+from entp_papers.entp.in_context.experiment import ALL, AT_LOWER_RATE, flatness, gap, table, task_of
 
 PROMPTS = ("standard", "scaled", "orthogonal", "noisy")
 LASSO = "Lasso, α = 0.01"
-SMALL = 0.1  # of error: where a model comes below it, figures are logarithmic
+REGRESSION = ("linear", "sparse", AT_LOWER_RATE)  # the classes of Figure 7
+COMPARED = (("decoder", "entp"), (EQUAL_FORWARDS, "entp"), ("decoder", "hybrid"))  # first − second
 # What a class is held against; None: the learner with the lowest error. Least squares is no measure of functions that
 # are not linear: with d examples it interpolates, and the expectation of its error is not finite.
 REFERENCES = {"linear": ("least squares",), "sparse": ("least squares", LASSO), "network": None, "tree": None}
 
 
 def by_examples(records: Sequence[Record], prompts: str = "standard") -> pd.DataFrame:
-    """Long: error of each run by number of examples at a distribution of prompts, with its standard error over them."""
+    """Long: error of each run by number of examples at a distribution of prompts."""
     parts = []
     for r in records:
         task, scores = task_of(r), r.metrics
@@ -31,10 +35,9 @@ def by_examples(records: Sequence[Record], prompts: str = "standard") -> pd.Data
                 continue
             task, scores = task.reported_apart()[prompts], scores[prompts]
         part = {"function": task.function, "arm": r.labels["arm"], "seed": r.config.model_seed}
-        part["examples"] = [(n - 1) // 2 for n in scores["position"]]
-        part["error"] = [e / task.normaliser for e in scores["loss_by_position"]]
-        part["standard_error"] = [e / task.normaliser for e in scores["error_by_position"]]
-        parts.append(pd.DataFrame(part))
+        examples = [(n - 1) // 2 for n in scores["position"]]
+        errors = [e / task.normaliser for e in scores["loss_by_position"]]
+        parts.append(pd.DataFrame({**part, "examples": examples, "error": errors}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -43,20 +46,15 @@ def learners_by_examples(studies: Sequence[Record], prompts: str = "standard") -
     parts = []
     for r in studies:
         for name in r.metrics["prompts"]:
-            if f"{prompts} | {name}" not in r.curves:
-                continue
-            part = {"function": task_of(r).function, "arm": name, "seed": r.config.data_seed}
-            part["examples"] = r.curves["examples"]
-            part["error"] = r.curves[f"{prompts} | {name}"]
-            part["standard_error"] = r.curves[f"{prompts} | {name} | error"]
-            parts.append(pd.DataFrame(part))
+            if errors := r.curves.get(f"{prompts} | {name}"):
+                part = {"function": task_of(r).function, "arm": name, "seed": r.config.data_seed}
+                parts.append(pd.DataFrame({**part, "examples": r.curves["examples"], "error": errors}))
     return pd.concat(parts, ignore_index=True)
 
 
-def missing(studies: Sequence[Record], function: str) -> list[str]:
-    """The learners of a class that were left out, each with why."""
-    found = {n: why for r in studies if task_of(r).function == function for n, why in r.metrics["missing"].items()}
-    return [f"{name}: {why}" for name, why in found.items()]
+def missing(studies: Sequence[Record]) -> list[str]:
+    """The learners that were left out, each with why."""
+    return list(dict.fromkeys(f"{name}: {why}" for r in studies for name, why in r.metrics["missing"].items()))
 
 
 def references(studies: Sequence[Record], function: str) -> tuple[str, ...]:
@@ -104,6 +102,15 @@ def shifted(records: Sequence[Record], studies: Sequence[Record]) -> pd.DataFram
     return out.loc[[f for f in REFERENCES if f in out.index.get_level_values(0)]]
 
 
+def tasks_table(records: Sequence[Record]) -> pd.DataFrame:
+    """The task of each function class (columns), and steps and tier of ENTP's runs on it."""
+    fields = ["points", "dims", "sparsity", "hidden", "depth", "output_scale", "curriculum_every"]
+    tasks = {task.function: {f: getattr(task, f) for f in fields} for task in map(task_of, records)}
+    for r in select(records, arm="entp"):
+        tasks[r.labels["function"]] |= {"steps": r.config.train.steps, "tier": r.config.tier}
+    return pd.DataFrame(tasks)
+
+
 def courses(records: Sequence[Record]) -> pd.DataFrame:
     """``curves`` with the error."""
     course = curves(records)
@@ -117,40 +124,47 @@ def settings_table(records: Sequence[Record]) -> pd.DataFrame:
     return table(records).pivot_table(index=keys, columns="architecture", values="error").rename_axis(columns=None)
 
 
-def above_best(settings: Sequence[Record], records: Sequence[Record]) -> pd.DataFrame:
-    """How far the setting of ``records`` is from each architecture's best on the grid, by the errors on the grid.
+def stage(records: Sequence[Record]) -> str:
+    """Stage of a comparison of the arms in ``records``: "flat" where all are, else "after 10,000 steps"."""
+    found = flatness(records)
+    if found["flat"].all():
+        return "flat"
+    return f"after {' and '.join(f'{steps:,}' for steps in sorted(set(found['steps'])))} steps"
 
-    NaN where the grid has no run at that setting.
+
+def ends(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per tier, class and arm, means over seeds: training error by fifth, whether flat, error, late error.
+
+    ``errors of the seeds`` are those that ``error`` is the mean of, in ascending order.
     """
-    found, config = settings_table(settings), records[0].config
-    shared = (config.train.max_lr, config.model.position_std, config.model.input_std)
-    ours, best = found.reindex([shared]).iloc[0], found.min()
-    return pd.DataFrame({"setting of the runs": ours, "best on the grid": best, "difference": ours - best})
+    found = flatness(records).assign(**table(records)[["error", "late_error"]])
+    rows = found.groupby(["tier", "function", "arm"], sort=False)
+    means = rows[["steps", "fourth", "last", "fall", "error", "late_error"]].mean()
+    means.insert(4, "flat", rows["flat"].all().map({True: "yes", False: "no"}))
+    means["errors of the seeds"] = rows["error"].agg(lambda errors: " ".join(f"{e:.3f}" for e in sorted(errors)))
+    names = {"fourth": "training error, 4th fifth", "last": "last fifth", "late_error": "error from d examples on"}
+    return means.astype({"steps": int}).round(3).rename(columns=names)
 
 
-def draw(ax, records: Sequence[Record], studies: Sequence[Record], function: str, prompts: str = "standard") -> None:
-    """Error by number of examples of one class of functions, with its ``REFERENCES`` in grey.
+def both_measures(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per comparison of Figure 7 that ``records``, of one tier, have: error over all points and over late ones.
 
-    Line: mean over seeds; band: lowest to highest seed. The axis is logarithmic where a model comes below ``SMALL``, as
-    small errors lie on each other otherwise; it ends a little beyond the models, and a learner may leave it.
+    Mean difference with its 95 % interval, and whether both arms are flat.
     """
-    from entp_lib.experiments import figures
+    found, rows = table(records), {}
+    for function in dict.fromkeys(found["function"]):
+        for first, second in COMPARED:
+            errors, late = (gap(found, function, first, second, metric) for metric in ("error", "late_error"))
+            if function in REGRESSION and len(errors):
+                row = {"all points": interval_text(errors, "+"), "from d examples on": interval_text(late, "+")}
+                row["curves"] = stage(select(records, function=function, arm=(first, second)))
+                rows[records[0].config.tier, function, f"{first} − {second}"] = row
+    names = ["tier", "function", "first − second"]
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(index=names if rows else None)
 
-    models, learners = (
-        frame[frame["function"] == function]
-        for frame in (by_examples(records, prompts), learners_by_examples(studies, prompts))
-    )
-    learners = learners[learners["arm"].isin(references(studies, function))]
-    grey = {name: ("--", "x") if name == "least squares" else (":", "+") for name in learners["arm"]}
-    looks = {name: figures.Look(figures.PALETTE["baseline"], name, *line, 1.1) for name, line in grey.items()}
-    figures.lines(ax, models, "examples", "error")
-    figures.lines(ax, learners, "examples", "error", looks=looks, errorbar=None)
-    means = models.groupby(["arm", "examples"])["error"].mean()
-    top = max(1.2, 1.1 * models["error"].max())
-    ax.axhline(1, color="grey", lw=0.6)
-    ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.set(xlabel="examples in context", ylabel="squared error / E[y²]", ylim=(0, top))
-    if means.min() < SMALL:
-        ax.set_yscale("log")
-        ax.set_ylim(0.8 * max(models["error"].min(), SMALL / 100), top)
-        figures.plain_ticks(ax.yaxis, (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1))
+
+def with_quick(experiment: Experiment, records: Sequence[Record], store: Store | None = None) -> list[Record]:
+    """``records``, and of function classes that they lack those of quick, if they are stored."""
+    there = {task_of(r).function for r in records}
+    below = committed(experiment, records, store=store)
+    return [*records, *(r for r in below if task_of(r).function not in there)]

@@ -114,6 +114,7 @@ class ConstructedCount3(Transformer):
         self.says: list[str] = []
 
 
+@torch.no_grad()
 def constructed_count3(
     max_length: int, max_value: int, architecture: str = "entp", reduce: bool = True
 ) -> ConstructedCount3:
@@ -127,35 +128,22 @@ def constructed_count3(
     """
     if max_length < 1 or max_value < 0:
         raise ValueError(f"max_length = {max_length}, max_value = {max_value}: must be at least 1 and at least 0")
-    vocabulary = max(max_value + 1, max_length)
-    digits = division_digits(vocabulary) if reduce else 0
+    vocabulary, digits = max(max_value + 1, max_length), int(reduce)
+    while reduce and BASE**digits < vocabulary:  # of the largest quotient: x div n is at most the largest token
+        digits += 1
     cfg = ModelConfig(architecture, max(1, 2 * digits) + 9, HEADS, WIDTH, vocabulary, max_length)
     model = ConstructedCount3(cfg).double()
     layers = fill(iter(model.blocks), digits, float(max_length))
     model.says = [layer.says for layer in layers]
-    write_embeddings(model)
+    # token v is (v, v²); position k is (1, k, k², whether k = 0)
+    v, k = (torch.arange(size, dtype=torch.float64) for size in (vocabulary, max_length))
+    tokens = {"a": v, "x2": v**2}
+    places = {"one": torch.ones_like(k), "k": k, "k2": k**2, "first": (k == 0).double()}
+    for weight, columns in ((model.embedding.weight, tokens), (model.positions.weight, places)):
+        weight.zero_()
+        for name, column in columns.items():
+            weight[:, PLACE[name]] = column
     return model.eval()
-
-
-def division_digits(vocabulary: int) -> int:
-    """Base-4 digits of the largest quotient: x div n is at most ``vocabulary`` - 1."""
-    digits = 1
-    while BASE**digits < vocabulary:
-        digits += 1
-    return digits
-
-
-@torch.no_grad()
-def write_embeddings(model: ConstructedCount3) -> None:
-    """Token v is (v, v²); position k is (1, k, k², whether k = 0)."""
-    v = torch.arange(model.cfg.vocab_size, dtype=torch.float64)
-    k = torch.arange(model.cfg.max_length, dtype=torch.float64)
-    model.embedding.weight.zero_()
-    model.positions.weight.zero_()
-    model.embedding.weight[:, PLACE["a"]] = v
-    model.embedding.weight[:, PLACE["x2"]] = v**2
-    for name, column in (("one", torch.ones_like(k)), ("k", k), ("k2", k**2), ("first", (k == 0).double())):
-        model.positions.weight[:, PLACE[name]] = column
 
 
 def fill(blocks, digits: int, longest: float) -> list[Layer]:
@@ -248,31 +236,31 @@ def fill(blocks, digits: int, longest: float) -> list[Layer]:
 
 @dataclass(frozen=True)
 class LayerTrace:
-    """One layer on one sequence: what it does, its attention (H, T, T) and the tokens' states (T, D) after it."""
+    """One layer on one sequence: its attention (H, T, T) and the tokens' states (T, D) after it."""
 
-    says: str
     attention_HTT: Tensor
     state_TD: Tensor
 
     def column(self, name: str) -> Tensor:
-        """One named number of every token (T,)."""
+        """One named number of every token of a constructed model, (T,)."""
         return self.state_TD[:, PLACE[name]]
 
 
 @torch.no_grad()
-def run_by_layer(model: ConstructedCount3, tokens_T: Tensor) -> list[LayerTrace]:
-    """Every layer of the model on one whole sequence; under a causal mask where the model is a decoder."""
+def run_by_layer(model: Transformer, tokens_T: Tensor) -> list[LayerTrace]:
+    """Every layer of a model on one whole sequence; under a causal mask where the model is a decoder.
+
+    A decoder's attention on a prefix is the upper left part of that on the sequence; ENTP's on a prefix is another.
+    """
     check_inputs(model.cfg, tokens_T[None], torch.ones_like(tokens_T, dtype=torch.bool)[None], None)
-    x = model.embed(tokens_T[None])
-    causal = model.cfg.architecture == "decoder"
+    x, causal, found = model.embed(tokens_T[None]), not model.cfg.recomputed_layers, []
     hidden = torch.ones(len(tokens_T), len(tokens_T), dtype=torch.bool).triu(1)
-    found = []
-    for says, block in zip(model.says, model.blocks, strict=True):
-        q, k, _ = block.attention.project(x)
+    for block in model.blocks:
+        q, k, _ = block.attention.project(block.ln_1(x))
         scores = (q @ k.transpose(-1, -2))[0] / q.shape[-1] ** 0.5
-        weights = scores.masked_fill(hidden, -torch.inf).softmax(-1) if causal else scores.softmax(-1)
+        weights = (scores.masked_fill(hidden, -torch.inf) if causal else scores).softmax(-1)
         x = block(x, causal=causal)
-        found.append(LayerTrace(says, weights, x[0]))
+        found.append(LayerTrace(weights, x[0]))
     return found
 
 

@@ -9,10 +9,10 @@ import torch
 
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.frames import select
-from entp_lib.experiments.measurements import Check, name_of
+from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun, planned_study
+from entp_lib.experiments.studies import by_study, checker
 from entp_lib.records.store import Record
 from entp_lib.validation import require
 from entp_papers.entp.rasp import programs
@@ -26,32 +26,20 @@ FIGURE_2_SEED = [4, 41, 1, 40, 44, 26, 38, 34, 44, 0, 58, 46]  # the first 12 of
 TIERS: dict[str, dict[str, dict]] = {
     "smoke": {
         "programs": dict(sequences=12, longest=14, largest=127),
-        "constructed": dict(
-            length=8,
-            max_value=15,
-            pairs=60,
-            generations=4,
-            seed_length=3,
-            lengths=[4, 32],
-            pairs_each=20,
-            shown=[4, 1, 0, 14, 3, 8],
-        ),
+        "constructed": {
+            **dict(length=8, max_value=15, pairs=60, generations=4, seed_length=3),
+            **dict(lengths=[4, 32], pairs_each=20, shown=[4, 1, 0, 14, 3, 8]),
+        },
         "below_length": dict(lengths=[4, 16], pairs_each=10),
         "counters": dict(lengths=[16, 64], largest=63),
         "constructed_decoder": dict(lengths=[4, 9], shaped={"small": 6}, sequences=10),
     },
     "quick": {
         "programs": dict(sequences=500, longest=20, largest=63),
-        "constructed": dict(
-            length=64,
-            max_value=63,
-            pairs=10_000,
-            generations=200,
-            seed_length=16,
-            lengths=[4, 8, 16, 32, 64, 128, 256, 384, 512],
-            pairs_each=100,
-            shown=FIGURE_2_SEED,
-        ),
+        "constructed": {
+            **dict(length=64, max_value=63, pairs=10_000, generations=200, seed_length=16),
+            **dict(lengths=[4, 8, 16, 32, 64, 128, 256, 384, 512], pairs_each=100, shown=FIGURE_2_SEED),
+        },
         "below_length": dict(lengths=[4, 8, 16, 32, 64, 128, 256, 512], pairs_each=100),
         "counters": dict(lengths=[16, 64, 256, 1024], largest=63),
         "constructed_decoder": dict(lengths=[16, 32, 64], shaped={"small": 28, "medium": 64}, sequences=50),
@@ -62,16 +50,6 @@ TIERS: dict[str, dict[str, dict]] = {
 def plan(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """All studies; ``seeds`` changes nothing, since nothing is trained."""
     return [planned_study(StudyConfig("rasp", tier, study, params)) for study, params in TIERS.get(tier, {}).items()]
-
-
-def of_study(records: Sequence[Record], study: str) -> Record | None:
-    """The record of one of the studies."""
-    return next(iter(select(records, study=study)), None)
-
-
-def program_table(record: Record) -> pd.DataFrame:
-    """Share of right answers by program."""
-    return pd.DataFrame({"tried": record.metrics["tried"], "right": record.metrics["right"]})
 
 
 def shape_table(record: Record) -> pd.Series:
@@ -181,13 +159,11 @@ def measure(records: Sequence[Record]) -> list[Check]:
 
     Lemma 6.3 and Algorithm 4 are judged with the footnote's assumption that values are below n.
     """
-    studies = ("programs", "constructed", "below_length", "counters", "constructed_decoder")
-    found = {study: of_study(records, study) for study in studies}
-    if None in found.values():
+    found = by_study(records)
+    if not set(TIERS["quick"]) <= set(found):
         return []
-    tried, constructed, below, counters, decoder = found.values()
-    tier, m = tried.config.tier, constructed.metrics
-    ids, built = (name_of(tried),), (name_of(below), name_of(constructed))
+    tried, constructed, below, counters, decoder = (found[study] for study in TIERS["quick"])
+    check, m = checker(records), constructed.metrics
     exact = pd.Series(tried.metrics["right"]) == 1.0
     small = pd.DataFrame(below.curves)
     constant = small[["layers", "heads", "width"]].nunique().eq(1).all()
@@ -202,34 +178,33 @@ def measure(records: Sequence[Record]) -> list[Check]:
     exact_decoder = sizes.query("precision != 'bf16'")[["wrong", "hard_wrong"]].eq(0).all(axis=None)
     least = sizes[sizes["model"].str.startswith("least")].iloc[-1]
     enough = f"{least['layers']} layers of width {least['width']} are enough at length {least['length']}"
+    causal = "all three attention calls causal; as printed two of them see the future"
+    right = math.isclose(seeds, 7.9e28, rel_tol=0.01) and math.isclose(16.0**64, 1.16e77, rel_tol=0.01)
+    modulus = "M ≥ n/ε is enough; the printed bound is illegible in our text"
     later = "larger values are right once taken mod n" if exact["algorithm 4, x mod n first"] else ""
     return [
-        Check("6.1", False if in_less else None, tier, records=(name_of(counters),)),
-        Check("6.2", None, tier, records=(name_of(counters),)),
-        Check("6.3-size", None, tier, records=(name_of(counters),)),
-        Check("6.2-close", None, tier, records=(name_of(counters),)),
-        Check("6.2-medium", bool(exact_decoder), tier, records=(name_of(decoder),), remark=enough),
-        Check("6.3", bool(constant and small["wrong"].eq(0).all()), tier, records=built, remark=deeper),
-        Check("6.4", bool(exact["algorithm 6"] and exact["algorithm 6 in 2n + 2 steps"]), tier, records=ids),
-        Check("A.7", modulo, tier, records=ids, remark="M ≥ n/ε is enough; the printed bound is illegible in our text"),
-        Check("E-2", bool(exact["algorithm 2"]), tier, records=ids),
-        Check("E-3", bool(exact["algorithm 3"]), tier, records=ids),
-        Check("F-4", bool(exact["algorithm 4, x < n"]), tier, records=ids, remark=later),
-        Check(
+        check("6.1", "counters", False if in_less else None),
+        *(check(claim, "counters", None) for claim in ("6.2", "6.3-size", "6.2-close")),
+        check("6.2-medium", "constructed_decoder", exact_decoder, remark=enough),
+        check("6.3", "below_length constructed", constant and small["wrong"].eq(0).all(), remark=deeper),
+        check("6.4", "programs", exact["algorithm 6"] and exact["algorithm 6 in 2n + 2 steps"]),
+        check("A.7", "programs", modulo, remark=modulus),
+        check("E-2", "programs", exact["algorithm 2"]),
+        check("E-3", "programs", exact["algorithm 3"]),
+        check("F-4", "programs", exact["algorithm 4, x < n"], remark=later),
+        check(
             "F-5",
-            bool(exact["algorithm 5, every prefix"]),
-            tier,
-            bool(exact["algorithm 5 with all calls causal, every prefix"]),
-            "all three attention calls causal; as printed two of them see the future",
-            ids,
+            "programs",
+            exact["algorithm 5, every prefix"],
+            exact["algorithm 5 with all calls causal, every prefix"],
+            causal,
         ),
-        Check(
+        check(
             "6.3-seeds",
+            "counters",
             math.isclose(seeds, 1.16e77, rel_tol=0.01),
-            tier,
-            math.isclose(seeds, 7.9e28, rel_tol=0.01) and math.isclose(16.0**64, 1.16e77, rel_tol=0.01),
+            right,
             "64^16 is 7.9·10^28; 1.16·10^77 is 16^64",
-            (name_of(counters),),
         ),
     ]
 

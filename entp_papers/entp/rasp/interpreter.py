@@ -16,7 +16,6 @@ A function raises ValueError where a sequence is not integer and one-dimensional
 """
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,22 +42,21 @@ class Trace:
 
     def __init__(self):
         self.steps: list[Step] = []
-        self._tokens = []
 
     def __enter__(self) -> "Trace":
-        self._tokens.append(_active.set(self))
+        _active.append(self)
         return self
 
     def __exit__(self, *exception) -> None:
-        _active.reset(self._tokens.pop())
+        _active.pop()
 
 
-_active: ContextVar[Trace | None] = ContextVar("trace", default=None)
+_active: list[Trace] = []
 
 
 def _record(name: str, *arrays: ndarray) -> None:
-    if trace := _active.get():
-        trace.steps.append(Step(name, *(a.copy() for a in arrays)))
+    if _active:
+        _active[-1].steps.append(Step(name, *(a.copy() for a in arrays)))
 
 
 def _sequences(**named: Sequence[int] | ndarray) -> list[ndarray]:
@@ -102,22 +100,20 @@ def seq_map(x: Sequence[int], y: Sequence[int], f: Callable[[int, int], float]) 
     return np.array([int(f(a, b)) for a, b in zip(x.tolist(), y.tolist(), strict=True)], dtype=np.int64)
 
 
-def _selection(k: ndarray, q: ndarray, pred: Predicate, causal: bool) -> ndarray:
-    # Python integers, one pair at a time: a predicate may use ``and`` and chained comparisons
-    keys = k.tolist()
-    rows = [[bool(pred(key, query)) for key in keys] for query in q.tolist()]
-    attention = np.array(rows, dtype=bool).reshape(len(q), len(k))
-    return np.tril(attention) if causal else attention
-
-
-def select(k: Sequence[int], q: Sequence[int], pred: Predicate, causal: bool = False, name: str = "select") -> ndarray:
+def select(
+    k: Sequence[int], q: Sequence[int], pred: Predicate, causal: bool = False, name: str | None = "select"
+) -> ndarray:
     """The selection whose entry [i, j] is ``pred(k[j], q[i])``, the key first; (n, n), boolean.
 
-    With ``causal`` a query selects no key after itself. A trace records it under ``name``.
+    With ``causal`` a query selects no key after itself. A trace records it under ``name``, unless that is None.
     """
     k, q = _sequences(k=k, q=q)
-    attention = _selection(k, q, pred, causal)
-    _record(name, attention)
+    # Python integers, one pair at a time: a predicate may use ``and`` and chained comparisons
+    rows = [[bool(pred(key, query)) for key in k.tolist()] for query in q.tolist()]
+    attention = np.array(rows, dtype=bool).reshape(len(q), len(k))
+    attention = np.tril(attention) if causal else attention
+    if name is not None:
+        _record(name, attention)
     return attention
 
 
@@ -165,7 +161,7 @@ def kqv(
     A trace records it as one step, with its values and its result.
     """
     k, q, v = _sequences(k=k, q=q, v=v)
-    attention = _selection(k, q, pred, causal)
+    attention = select(k, q, pred, causal, name=None)
     result = aggr(attention, v, default, reduction)
     _record(name, attention, v, result)
     return result

@@ -27,12 +27,7 @@ from entp_papers.entp.rasp.constructed import (
     run_by_layer,
     wrong_answers,
 )
-from entp_papers.entp.rasp.constructed_decoder import (
-    count3_decoder,
-    hard_sequences,
-    longest_held,
-    smallest_decoder,
-)
+from entp_papers.entp.rasp.constructed_decoder import count3_decoder, hard_sequences, longest_held, smallest_decoder
 
 LATE = 12  # longest prefixes of a hard sequence, where its numbers are largest
 PRECISIONS = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}

@@ -1,10 +1,13 @@
 """Classical learners against numpy, scikit-learn and what theory says of them."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsRegressor
 
 from entp_lib.tasks import InContext, generator_for
 from entp_lib.training.evaluation import evaluate
@@ -33,54 +36,39 @@ def test_predictions_start_at_zero_and_see_no_later_pair(name):
     assert not torch.allclose(other[rest, 4], found[rest, 4])
 
 
-def test_least_squares_is_the_shortest_solution_and_exact_from_d_examples_on():
-    task, x, y = prompts()
-    found = predictions("least squares", x, y, task)
-    for i in range(1, 7):
-        w = np.linalg.pinv(x[:, :i].numpy()) @ y[:, :i, None].numpy()
-        expected = (x[:, i].numpy() * w[..., 0]).sum(1)
-        np.testing.assert_allclose(found[:, i], expected, rtol=1e-9, atol=1e-9)
-    errors = (found - y).square().mean(0)
-    assert errors[4:].max() < 1e-8 and errors[:4].min() > 0.1
+def of_scikit_learn(model, x, y, query):
+    return model.fit(x, y).predict(query[None])[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reference"),
+    [
+        ("least squares", {}, lambda x, y, query: np.linalg.pinv(x) @ y @ query),
+        ("averaging", {}, lambda x, y, query: (y[:, None] * x).mean(0) @ query),
+        ("ridge", {}, partial(of_scikit_learn, Ridge(1.0, fit_intercept=False))),
+        ("ridge", dict(noise=0.5), partial(of_scikit_learn, Ridge(0.25, fit_intercept=False))),
+        (
+            "3 nearest neighbours",
+            dict(function="tree"),
+            lambda x, y, query: of_scikit_learn(KNeighborsRegressor(min(3, len(x))), x, y, query),
+        ),
+    ],
+)
+def test_learners_are_their_formula_or_scikit_learns(name, changes, reference):
+    task, x, y = prompts(size=4, **changes)
+    found = predictions(name, x, y, task)
+    for b in range(4):
+        for i in range(1, 7):
+            expected = reference(x[b, :i].numpy(), y[b, :i].numpy(), x[b, i].numpy())
+            assert float(found[b, i]) == pytest.approx(float(expected), abs=1e-9)
 
 
 def test_least_squares_before_d_examples_leaves_the_unseen_directions():
-    """With i random examples of d dimensions the error is (d - i)/d of that of 0."""
+    """With i random examples of d dimensions the error is (d - i)/d of that of 0, and none from d on."""
     task, x, y = prompts(size=20_000)
     errors = (predictions("least squares", x, y, task) - y).square().mean(0) / task.normaliser
+    assert errors[4:].max() < 1e-8
     assert errors[:4].tolist() == pytest.approx([1, 3 / 4, 1 / 2, 1 / 4], rel=0.06)
-
-
-@pytest.mark.parametrize(("noise", "alpha"), [(0.0, 1.0), (0.5, 0.25)])
-def test_ridge_is_scikit_learns(noise, alpha):
-    from sklearn.linear_model import Ridge
-
-    task, x, y = prompts(size=4, noise=noise)
-    found = predictions("ridge", x, y, task)
-    for b in range(4):
-        for i in range(1, 7):
-            model = Ridge(alpha, fit_intercept=False).fit(x[b, :i].numpy(), y[b, :i].numpy())
-            assert float(found[b, i]) == pytest.approx(float(model.predict(x[b, i][None].numpy())[0]), abs=1e-9)
-
-
-def test_averaging_is_a_mean_of_products():
-    task, x, y = prompts(size=3)
-    found = predictions("averaging", x, y, task)
-    for b in range(3):
-        for i in range(1, 7):
-            w = sum(float(y[b, j]) * x[b, j] for j in range(i)) / i
-            assert float(found[b, i]) == pytest.approx(float(w @ x[b, i]))
-
-
-def test_neighbours_are_scikit_learns():
-    from sklearn.neighbors import KNeighborsRegressor
-
-    task, x, y = prompts("tree", 4)
-    found = predictions("3 nearest neighbours", x, y, task)
-    for b in range(4):
-        for i in range(1, 7):
-            model = KNeighborsRegressor(min(3, i)).fit(x[b, :i].numpy(), y[b, :i].numpy())
-            assert float(found[b, i]) == pytest.approx(float(model.predict(x[b, i][None].numpy())[0]))
 
 
 def test_lasso_needs_fewer_examples_than_dimensions_where_one_coordinate_counts():

@@ -9,11 +9,11 @@ from made_up import record_of, sound
 from entp_lib.config import BEST_FIRST, TIERS, RunConfig, StudyConfig, config_id
 from entp_lib.experiments.budgets import EQUAL_OPERATIONS, training_operations
 from entp_lib.experiments.experiment import Experiment, cost, no_claims, own, spent
-from entp_lib.experiments.frames import mean_table, paired, summary
+from entp_lib.experiments.frames import mean_table, paired, select, summary
 from entp_lib.experiments.measurements import Measurement
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import planned
-from entp_lib.records.store import Record, Store
+from entp_lib.records.store import Record
 from entp_lib.records.sweeps import sweep
 from entp_lib.registry import EXPERIMENTS, STUDIES
 from entp_lib.tasks import build_task
@@ -235,39 +235,23 @@ def test_stored_records_carry_their_labels(made_up, store):
     fake = Experiment("test", 1, "", "", lambda tier, seeds: runs if tier == "quick" else [], lambda r: [])
     for r in records:
         store.save(r)
-    assert [r.labels["colour"] for r in fake.best(store)] == ["d", "e"]
-    assert [r.labels["colour"] for r in fake.collect(NotebookParameters(), store).complete] == ["d", "e"]
+    for found in (fake.best(store), fake.collect(NotebookParameters(), store).complete):
+        assert [r.labels["colour"] for r in found] == ["d", "e"]
     assert all("colour" not in path.read_text() for path in (store.root / "records").rglob("*.json"))
 
 
 # Decoders with ENTP's multiply-adds: as many of them, the same seeds, the rules of equal steps.
 
 
-NAMES = [experiment.name for experiment in OPERATIONS]
-
-
-def pairs_of(experiment, tier):
-    """Each decoder with the ENTP that it is compared with, as planned."""
-    runs = [run for run in experiment.plan(tier, 0) if not isinstance(run.config, StudyConfig)]
-    for run in runs:
-        if run.labels["arm"] == EQUAL_OPERATIONS:
-            same = [
-                other
-                for other in runs
-                if other.labels["comparison"] == run.labels["comparison"]
-                and other.labels["seed"] == run.labels["seed"]
-                and other.config.model.architecture == "entp"
-            ]
-            assert len(same) == 1
-            yield run.config, same[0].config
-
-
 @pytest.mark.parametrize("tier", ["smoke", "overnight"])
-@pytest.mark.parametrize("experiment", OPERATIONS, ids=NAMES)
+@pytest.mark.parametrize("experiment", OPERATIONS, ids=lambda experiment: experiment.name)
 def test_a_decoder_has_the_operations_and_seeds_of_its_entp(experiment, tier):
-    found = list(pairs_of(experiment, tier))
-    assert found
-    for decoder, entp in found:
+    runs = [run for run in experiment.plan(tier, 0) if isinstance(run.config, RunConfig)]
+    decoders = select(runs, arm=EQUAL_OPERATIONS)
+    assert decoders
+    for run in decoders:
+        alike = select(runs, comparison=run.labels["comparison"], seed=run.labels["seed"])
+        decoder, (entp,) = run.config, [r.config for r in alike if r.config.model.architecture == "entp"]
         assert decoder.model.architecture == "decoder" and decoder.experiment == experiment.name
         # a whole number of steps: within half a step of ENTP's operations
         step = training_operations(decoder) / decoder.train.steps
@@ -276,22 +260,11 @@ def test_a_decoder_has_the_operations_and_seeds_of_its_entp(experiment, tier):
         assert (decoder.train.max_lr, decoder.train.min_lr) == (entp.train.max_lr, entp.train.min_lr)
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    """The store with the smoke runs of Match3′ and text, and their records."""
-    store = Store(tmp_path_factory.mktemp("operations"), read_only=False)
-    found = {}
-    for name in ("match3_operations", "openwebtext_operations"):
-        experiment = EXPERIMENTS[name]
-        runs = experiment.plan("smoke", 0)
-        done = sweep([run.config for run in runs], experiment.version, store=store, jobs=1)
-        found[name] = experiment.labelled(done.complete, runs)
-    return store, found
-
-
-def test_entp_is_neither_paid_for_nor_trained_twice(stored):
-    store, found = stored
-    experiment, records = EXPERIMENTS["match3_operations"], found["match3_operations"]
+def test_entp_is_neither_paid_for_nor_trained_twice(store):
+    experiment = EXPERIMENTS["match3_operations"]
+    runs = experiment.plan("smoke", 0)
+    done = sweep([run.config for run in runs], experiment.version, store=store, jobs=1)
+    records = experiment.labelled(done.complete, runs)
     mine = own(experiment, records)
     assert {r.experiment for r in mine} == {experiment.name} and len(mine) < len(records)
     assert cost(experiment, "smoke", store) == pytest.approx(sum(map(spent, mine)))

@@ -5,12 +5,13 @@ import dataclasses
 import pytest
 
 from entp_lib.experiments import claims
+from entp_lib.experiments.frames import published
 from entp_lib.experiments.measurements import name_of
 from entp_lib.models.entp import token_forwards
 from entp_lib.records.store import Record
 from entp_lib.tasks import Addition, LongAddition, generator_for
 from entp_papers.entp.addition import experiment as module
-from entp_papers.entp.addition import lengths, tables, tiers
+from entp_papers.entp.addition import tables
 from entp_papers.entp.addition.experiment import ADDITION
 
 RULES = ("last", "lowest_loss", "highest_accuracy")
@@ -55,13 +56,13 @@ def test_the_ratio_of_answers_is_that_of_the_rows(largest):
         task = Addition(n_train=n_train, largest=largest)
         wanted = task.batch(generator_for("cpu", 0), 4000).wanted_BT
         ratio = token_forwards("entp", wanted) / token_forwards("decoder", wanted)
-        assert tiers.ratio_of(task) == pytest.approx(ratio, rel=0.06)
+        assert module.ratio_of(task) == pytest.approx(ratio, rel=0.06)
 
 
 @pytest.mark.parametrize("task", [Addition(view="windows"), LongAddition(view="windows", window=50)])
 def test_the_ratio_of_windows_is_exact(task):
     wanted = dataclasses.replace(task, part="text").batch(generator_for("cpu", 0), 2).wanted_BT
-    assert tiers.ratio_of(task) == token_forwards("entp", wanted) / token_forwards("decoder", wanted)
+    assert module.ratio_of(task) == token_forwards("entp", wanted) / token_forwards("decoder", wanted)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +108,10 @@ def test_the_fair_comparison_is_of_sizes_at_which_both_arms_ran(made_up):
 
 def test_the_claimed_values_are_those_of_the_tables():
     stated = claims.reference_claims().set_index("id")["paper_value"]
-    small = tables.authors().query("model == 'small'").rename(columns={"architecture": "arm"}).assign(seed=0)
+    small = published("entp", "addition").query("model == 'small'").rename(columns={"architecture": "arm"})
     for claim, form in (("F5-addition", "reversed"), ("F11-addition", "plain")):
-        gap = module.pooled(module.gaps(small[small["format"] == form]))
+        gap = module.pooled(module.gaps(small[small["format"] == form].assign(seed=0)))
         assert gap.to_numpy() == pytest.approx([stated[claim]], abs=1e-4)
-    last = lengths.authors().query("checkpoint.str.startswith('last')").groupby("architecture")["error"].mean()
+    lengths = published("entp", "addition_lengths").query("checkpoint.str.startswith('last')")
+    last = lengths.groupby("architecture")["error"].mean()
     assert last["decoder"] - last["entp"] == pytest.approx(stated["F6-length"], abs=1e-4)

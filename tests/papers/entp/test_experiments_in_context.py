@@ -2,74 +2,12 @@
 
 import pytest
 
-from entp_lib.experiments import claims
 from entp_lib.experiments.budgets import compute_ratio
 from entp_lib.experiments.claims import judge
 from entp_lib.records.store import Record
 from entp_lib.tasks import InContext
-from entp_papers.entp.in_context import experiment as flat
 from entp_papers.entp.in_context.baselines import baselines_study
-from entp_papers.entp.in_context.experiment import (
-    IN_CONTEXT,
-    measure,
-    task_of,
-)
-
-
-@pytest.fixture
-def made_up():
-    """A record of a quick run with given final errors and curve; nothing is trained."""
-
-    def make(function="linear", arm="decoder", seed=0, error=0.5, spent=(10, 20, 30), curve=(0.9, 0.7, 0.5)):
-        (run,) = [
-            run
-            for run in IN_CONTEXT.plan("quick", 5)
-            if (run.labels["function"], run.labels["arm"], run.labels["seed"]) == (function, arm, seed)
-        ]
-        config = run.config
-        task = InContext(**config.task_params)
-        n, scale = task.points, task.normaliser
-        scores = {
-            "loss": error * scale,
-            "position": list(range(1, 2 * n, 2)),
-            "loss_by_position": [error * scale] * n,
-            "error_by_position": [0.1 * scale] * n,
-        }
-        curves = {"step": [1, 2, 3], "seconds": [s / 10 for s in spent], "token_forwards": list(spent)}
-        curves |= {"loss": [e * scale for e in curve], "train_loss": [error * scale] * 3}
-        cost = dict(steps=3, token_forwards=30, train_seconds=3.0, wall_seconds=4.0, peak_memory_bytes=1, device="x")
-        return Record("in_context", 1, config, {**scores, "baseline": {}}, curves, cost, labels=run.labels)
-
-    return make
-
-
-def test_the_papers_token_forwards():
-    """20 and 51 for one of a decoder, at 40 and at 101 points."""
-    assert compute_ratio(InContext()) == pytest.approx(1600 / 79)
-    assert compute_ratio(InContext("tree", points=101)) == pytest.approx(51, abs=0.3)
-
-
-def test_least_squares_knows_nothing_of_an_orthogonal_query():
-    """Its error is E[y²] with fewer examples than dimensions, and 0 on the second block, whose x's are in the span."""
-    params = dict(function="linear", dims=4, points=8)
-    _, curves = baselines_study(params, prompts=4000, costly_prompts=1, seed=0)
-    errors = curves["orthogonal | least squares"]
-    assert errors[:4] == pytest.approx([1] * 4, abs=0.1) and max(errors[4:]) < 1e-6
-
-
-def test_models_that_have_learned_nothing_are_not_equal(made_up):
-    """Where neither arm is below 0.9, nothing is said; one that is makes a difference worth judging."""
-
-    def verdict(decoder, entp):
-        records = [made_up("tree", a, s, e) for a, e in (("decoder", decoder), ("entp", entp)) for s in range(5)]
-        return claims.judge(measure(records), only_measured=True)["verdict"].tolist()
-
-    assert verdict(0.91, 0.92) == ["uninformative"] and verdict(0.5, 0.5) == ["same direction"]
-    assert verdict(0.8, 0.95) == ["not reproduced"] and verdict(0.95, 0.8) == ["same direction"]
-
-
-# Where curves in context end: flatness by fifths of the steps, late points, and what is said of a comparison.
-
+from entp_papers.entp.in_context.experiment import IN_CONTEXT, flatness, measure, task_of
 
 FIVE = range(5)
 COST = dict(steps=1, token_forwards=1, train_seconds=1.0, wall_seconds=1.0, peak_memory_bytes=1, device="x")
@@ -93,6 +31,32 @@ def fake(arm="decoder", seed=0, function="linear", tier="overnight", errors=(0.5
     return record
 
 
+def test_the_papers_token_forwards():
+    """20 and 51 for one of a decoder, at 40 and at 101 points."""
+    assert compute_ratio(InContext()) == pytest.approx(1600 / 79)
+    assert compute_ratio(InContext("tree", points=101)) == pytest.approx(51, abs=0.3)
+
+
+def test_least_squares_knows_nothing_of_an_orthogonal_query():
+    """Its error is E[y²] with fewer examples than dimensions, and 0 on the second block, whose x's are in the span."""
+    params = dict(function="linear", dims=4, points=8)
+    _, curves = baselines_study(params, prompts=4000, costly_prompts=1, seed=0)
+    errors = curves["orthogonal | least squares"]
+    assert errors[:4] == pytest.approx([1] * 4, abs=0.1) and max(errors[4:]) < 1e-6
+
+
+def test_models_that_have_learned_nothing_are_not_equal():
+    """Where neither arm is below 0.9, nothing is said; one that is makes a difference worth judging."""
+
+    def verdict(decoder, entp):
+        arms = (("decoder", decoder), ("entp", entp))
+        records = [fake(arm, s, "tree", "quick", errors=(error,) * 6) for arm, error in arms for s in FIVE]
+        return judge(measure(records), only_measured=True)["verdict"].tolist()
+
+    assert verdict(0.91, 0.92) == ["uninformative"] and verdict(0.5, 0.5) == ["same direction"]
+    assert verdict(0.8, 0.95) == ["not reproduced"] and verdict(0.95, 0.8) == ["same direction"]
+
+
 def falling(by: float) -> list[float]:
     """A course whose last fifth is lower than the fourth by so much, after three fifths high up."""
     return [0.9] * 6 + [0.4 + by] * 2 + [0.4] * 2
@@ -100,7 +64,7 @@ def falling(by: float) -> list[float]:
 
 def test_flat_is_a_mean_fall_over_seeds_of_at_most_a_hundredth():
     def is_flat(*falls):
-        found = flat.flatness([fake(seed=s, course=falling(f)) for s, f in enumerate(falls)])
+        found = flatness([fake(seed=s, course=falling(f)) for s, f in enumerate(falls)])
         assert found["fall"].tolist() == pytest.approx(falls) and found["flat"].nunique() == 1
         return bool(found["flat"].iloc[0])
 

@@ -43,8 +43,8 @@ def test_exact_masks_reproduce_causal_attention(n, constant, seed):
     rotated = torch.linalg.qr(torch.randn(n, n, generator=seeded(seed), dtype=torch.float64))[0]
     for basis in (exact_basis(n), exact_basis(n)[:, : max(1, n - 1)], dyadic_basis(n)):
         assert torch.equal(added_scores(basis), normalised_mask(n))
-        assert mask_error(basis, constant, seed).output < 1e-10
-    assert mask_error(rotated, 60.0, seed).output < 1e-10
+        assert mask_error(basis, constant, seed) < 1e-10
+    assert mask_error(rotated, 60.0, seed) < 1e-10
     assert score_error(rotated) < 1e-12
 
 
@@ -54,14 +54,6 @@ def test_an_exact_dyadic_mask_has_a_dimension_per_inner_node(n):
     used = (basis.queries_nd != 0).any(0) & (basis.keys_nd != 0).any(0)
     assert used.sum() == n - 1
     assert (basis.keys_nd != 0).sum(1).max() <= math.ceil(math.log2(n))
-
-
-@given(n=st.integers(2, 30), seed=st.integers(0, 99))
-def test_no_exact_mask_has_fewer_dimensions(n, seed):
-    """Whatever the scores of hidden keys: what is 0 up to the diagonal and not 0 just above has rank n - 1."""
-    scores_nn = -(1 + torch.rand(n, n, generator=seeded(seed), dtype=torch.float64)).triu(1)
-    assert scores_nn[:-1, 1:].diagonal().prod() != 0
-    assert torch.linalg.matrix_rank(scores_nn[:-1, 1:], tol=1e-12) == n - 1
 
 
 def output_bound(error, constant, n, score_range):
@@ -84,15 +76,8 @@ def test_the_output_error_is_bounded_by_the_score_error(n, d, constant, seed):
         threshold_basis(n, min(n, d)),
         geometric_basis(n, 1, 1e-3),
     ):
-        error = mask_error(basis, constant, seed)
-        assert error.score == score_error(basis)
-        assert error.output <= output_bound(error.score, constant, n, score_range=16) + 1e-12
-
-
-def test_hidden_keys_below_the_mask_are_no_error():
-    basis = masking.Pair(exact_basis(4), augmentation(exact_basis(4), 9.0)[1])
-    assert score_error(basis) == 0.0
-    assert score_error(masking.Pair(basis.queries_nd, 0.5 * basis.keys_nd / 9)) == 0.5
+        bound = output_bound(score_error(basis), constant, n, score_range=16)
+        assert mask_error(basis, constant, seed) <= bound + 1e-12
 
 
 def test_compact_vectors_have_the_same_inner_products_in_distribution():
@@ -120,24 +105,12 @@ def test_random_errors_grow_with_the_number_of_summed_vectors():
     assert error(dyadic_basis, 512) / error(dyadic_basis, 64) < 2.3
 
 
-@given(seed=st.integers(0, 30), d=st.sampled_from([64, 512, 4096]))
-def test_dyadic_beats_random_with_the_same_dimensions(seed, d):
-    assert score_error(dyadic_basis(128, d, seeded(seed), True)) < score_error(random_basis(128, d, seeded(seed), True))
-
-
-def test_rank_reduction_needs_a_share_of_n():
-    """The singular values fall like 1/k: the best matrix of rank n/4 still misses the step at the diagonal."""
-    for n in (16, 64, 128):
-        errors = [score_error(threshold_basis(n, d)) for d in (n // 4, n)]
-        assert errors[0] > 0.25 and errors[1] < 1e-10
-
-
 @pytest.mark.parametrize("n, d, error", [(1, 1, 0.1), (60, 1, 1e-4), (128, 1, 1e-4), (128, 5, 1e-9), (300, 7, 1e-6)])
 def test_geometric_masks_reach_any_error_in_few_dimensions(n, d, error):
     basis = geometric_basis(n, d, error)
     assert basis.queries_nd.shape == (n, d) and all(t.isfinite().all() for t in basis)
     assert score_error(basis) <= error * (1 + 1e-9)
-    assert mask_error(basis, 40.0).output < 100 * error + 1e-10
+    assert mask_error(basis, 40.0) < 100 * error + 1e-10
 
 
 @pytest.mark.parametrize("error", [0.25, 1e-3])
@@ -164,9 +137,6 @@ def test_bad_values_are_named():
         "limit = 100": lambda: dimensions_needed("random", 64, limit=100),
         "constant = ": lambda: augmentation(exact_basis(3), 0),
         "d = ": lambda: dyadic_basis(8, 2, seeded(0)),
-        "a basis for 3 positions with 4 queries": lambda: masking.simulated_attention(
-            *torch.zeros(3, 4, 2, dtype=torch.float64), exact_basis(3), 1.0
-        ),
     }.items():
         with pytest.raises(ValueError, match=named):
             call()

@@ -17,8 +17,8 @@ from entp_lib.tasks import Counting
 from entp_lib.tasks.counting import count2, count3
 from entp_lib.tasks.triplets import triplet_label
 from entp_papers.entp import pairless
+from entp_papers.entp.count3_studies import probe
 from entp_papers.entp.pairless import COUNT3_BOUNDS, bounds_study, diagonal
-from entp_papers.entp.shortcut import probe
 
 
 def by_hand(prefixes, knows):

@@ -6,12 +6,13 @@ import pytest
 import torch
 from PIL import Image
 
+from entp_lib.config import ModelConfig
 from entp_lib.models import costs
 from entp_lib.reports import vega
 from entp_lib.tasks.counting import count3
 from entp_lib.tasks.triplets import triplet_label
 from entp_lib.validation import ConfigError
-from entp_papers.entp import playground, playing
+from entp_papers.entp import playground
 
 
 @pytest.mark.parametrize("text", ["3 1 4 1", "7, 7 7", "1 2 3 4 5 6 7 8 9"])
@@ -74,20 +75,15 @@ def test_both_models_stand_side_by_side_after_each_prefix(trained):
     assert set(playground.draw(trained, beginning).axes[0].get_legend_handles_labels()[1]) == {"decoder", "ENTP"}
 
 
-@pytest.mark.parametrize(("text", "said"), [("11", "'11': this model's"), ("1 " * 9, "9 numbers: this model reads at")])
-def test_what_the_trained_pair_cannot_read_is_said(trained, text, said):
-    with pytest.raises(ConfigError, match=said):
-        playground.side_by_side(trained, text)
-
-
-def test_models_of_two_tasks_are_not_compared(trained):
-    with pytest.raises(ConfigError, match="no task in common"):
-        playground.compared([trained[0], playground.player("constructed")])
-
-
-def test_a_run_that_is_not_there_is_named():
-    with pytest.raises(ConfigError, match="no run count3/ffffffff"):
-        playground.player("count3/ffffffff")
+def test_what_the_models_cannot_do_is_said(trained):
+    for call, said in (
+        (lambda: playground.side_by_side(trained, "11"), "'11': this model's"),
+        (lambda: playground.side_by_side(trained, "1 " * 9), "9 numbers: this model reads at"),
+        (lambda: playground.compared([trained[0], playground.player("constructed")]), "no task in common"),
+        (lambda: playground.player("count3/ffffffff"), "no run count3/ffffffff"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            call()
 
 
 def test_the_costs_of_the_specification_are_the_librarys():
@@ -95,9 +91,9 @@ def test_the_costs_of_the_specification_are_the_librarys():
     text = vega.costs()["transform"][0]["calculate"].split("? ", 1)[1]
     for kind, expression in zip(("entp", "decoder"), text.split(" : "), strict=True):
         names = {"layers": 3, "logwidth": 5, "pow": pow, "datum": type("Datum", (), {"n": 17})}
-        assert eval(expression, names) == playing.sequence_cost(kind, 17, 2**5, 3)
-    cfg = playing.ModelConfig("entp", n_layers=3, n_heads=1, width=32, vocab_size=1, max_length=1)
-    assert playing.sequence_cost("entp", 1, 32, 3) == costs.encoder_token(cfg, 1) - costs.head(cfg)
+        assert eval(expression, names) == playground.sequence_cost(kind, 17, 2**5, 3)
+    cfg = ModelConfig("entp", n_layers=3, n_heads=1, width=32, vocab_size=1, max_length=1)
+    assert playground.sequence_cost("entp", 1, 32, 3) == costs.encoder_token(cfg, 1) - costs.head(cfg)
 
 
 # Stored answers and attention maps, which the site and notebook 90 show, against the records.
@@ -105,16 +101,15 @@ def test_the_costs_of_the_specification_are_the_librarys():
 
 def test_stored_answers_agree_with_the_records():
     """The share of right answers over all held-out prompts is near the record's, which is over other draws."""
-    table = playing.stored("count3")
-    runs = {f"{r.experiment}/{r.id}": r for r in playing.runs()}
+    table = playground.stored("count3")
+    runs = {f"{r.experiment}/{r.id}": r for r in playground.runs()}
     unseen = [i for i, c in enumerate(table["held_out"]) if c == "1"]
-    x = playing.torch.tensor([[int(d) for d in f"{i:0{table['seed_length']}d}"] for i in unseen])
-    while x.shape[1] <= table["length"]:
-        x = playing.torch.cat([x, playing.next_symbols(x, 3)[:, None]], 1)
+    x = torch.tensor([[int(d) for d in f"{i:0{table['seed_length']}d}"] for i in unseen])
+    x = playground.grown(x, table["length"] + 1)
     for model in table["models"]:
         shares = []
         for n in range(table["first_scored"], table["length"] + 1):
-            said = playing.torch.tensor([int(model["answers"][str(n)][i]) for i in unseen])
+            said = torch.tensor([int(model["answers"][str(n)][i]) for i in unseen])
             shares.append((said == x[:, n]).double().mean().item())
         assert sum(shares) / len(shares) == pytest.approx(model["token_accuracy"], abs=0.01)
         if model["run"] in runs:

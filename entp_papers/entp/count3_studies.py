@@ -1,0 +1,231 @@
+"""Two ways round Count3: sets that training has shown in other orders, and the diagonal's parity.
+
+*Sets.* The function asks for the elements of a prefix, for the last one and for their number, not for the order of the
+others. So the split by sequences of ``count3`` and ``count3_unseen`` keeps next to nothing apart: of the predictions
+scored there nearly all are of a prefix that is, up to that order, a prefix of some training sequence (``seen``). In
+``count3_sets`` a seed's multiset goes to one side with all its orders; what is seen then is what different seeds have
+grown to alike.
+
+*Parity.* At even n the answer has the parity of k = #{i : 2 x_i + x_n = 0 (mod n)} (``entp_papers.entp.pairless``), so
+that whoever counts the diagonal has the parity right, whatever else is wrong. An odd x_n makes k zero at once, which
+one element shows; the probe asks where x_n is even, too. A model without the shortcut has the parity right where its
+answer is right, and elsewhere as often as the commonest parity is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.experiments.experiment import Experiment, no_claims
+from entp_lib.experiments.frames import mean_table, summary
+from entp_lib.experiments.plans import PlannedRun, planned_study
+from entp_lib.experiments.studies import Study
+from entp_lib.records.resuming import trained
+from entp_lib.records.store import Record
+from entp_lib.tasks import Batch, Counting, Task, build_task, generator_for, loss_curve
+from entp_lib.training.evaluation import evaluate
+from entp_lib.validation import require
+from entp_papers.entp.count3 import TIERS
+from entp_papers.entp.pairless import every, grown
+from entp_papers.entp.pilot_runs import COUNT3_LONG_ALL
+from entp_papers.entp.pretrained.experiments import plain
+
+CHUNK = 65_536  # training sequences at a time
+SCORED = 4096  # sequences, as many as a run's final scores are of
+EVEN, PARITY = "even", "parity"  # what is scored at even n: the answer, and its parity alone
+ARMS = ("decoder", "entp")
+
+
+def seen(task: Counting) -> pd.Series:
+    """By prefix length: the share of held-out sequences whose prefix is one of training up to the order that counts.
+
+    Exact, over all seeds (``symbols`` ** ``seed_length`` of them, so for reduced tasks alone).
+    """
+    seeds_BS = every(task.symbols, task.seed_length)
+    held_B, x_BT, shares = task.is_held_out(seeds_BS), grown(seeds_BS, task.length, task.order), {}
+    symbols = task.vocab_size
+    for n in range(task.first_scored, task.length + 1):
+        require((n + 1) ** symbols * symbols < 2**63, f"{n} elements of {symbols} symbols: too many to be numbered")
+        weights_V = (n + 1) ** torch.arange(symbols)  # a number for every multiset, and with the last for every state
+        states_B = weights_V[x_BT[:, :n]].sum(1) * symbols + x_BT[:, n - 1]
+        known = torch.isin(states_B[held_B], states_B[~held_B].unique())
+        shares[n] = known.float().mean().item()
+    return pd.Series(shares)
+
+
+def seen_by_split(experiments: Sequence[Sequence[Record]]) -> pd.DataFrame:
+    """``seen`` by prefix length (rows), for the task of each experiment's records by both splits (columns)."""
+    found = {}
+    for records in experiments:
+        task = build_task(records[0].config.task, records[0].config.task_params)
+        for by in ("sequence", "multiset"):
+            column = f"seeds of {task.seed_length}", {"sequence": "sequences", "multiset": "all orders"}[by]
+            found[column] = seen(replace(task, held_out_by=by))
+    return pd.DataFrame(found).sort_index()
+
+
+def scores_by_split(runs: Mapping[tuple[str, str], Sequence[Record]]) -> pd.DataFrame:
+    """Mean scores and last training losses by split and arm, of runs by their prompts and by what is held out."""
+    scores = pd.concat(
+        summary(found).assign(split=", ".join(key), train_loss=[r.curves["train_loss"][-1] for r in found])
+        for key, found in sorted(runs.items())
+    )
+    return mean_table(scores, ["token_accuracy", "sequence_accuracy", "train_loss", "loss"], by=("split", "arm"))
+
+
+def repeats_study(task: dict[str, Any], trained: int, scored: int) -> Study:
+    """``seen`` for a task with too many seeds to be enumerated: by drawing ``trained`` sequences and ``scored`` more.
+
+    ``task``: parameters of ``Counting`` without a split. What the order leaves alone is compared by 64-bit
+    fingerprints: of all pairs of prefixes looked at, fewer than one in a million runs would take two for one.
+    Metrics: the share of scored prefixes that are seen, over all lengths. Curves: ``n`` and ``seen``, the share there.
+    """
+    counting = Counting(**task)
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, counting.vocab_size)
+    weights_2V = torch.randint(-(2**63), 2**63 - 1, shape, generator=generator)
+    lengths = range(counting.first_scored, counting.length + 1)
+
+    def fingerprints(size: int) -> Tensor:
+        x_BT = counting.sequences(generator, size)
+        return torch.stack([weights_2V[0][x_BT[:, :n]].sum(1) + weights_2V[1][x_BT[:, n - 1]] for n in lengths])
+
+    scored_NB = fingerprints(scored)
+    seen_NB = torch.zeros_like(scored_NB, dtype=torch.bool)
+    for drawn in range(0, trained, CHUNK):
+        trained_NB = fingerprints(min(CHUNK, trained - drawn))
+        for row, others, seen_B in zip(scored_NB, trained_NB, seen_NB, strict=True):
+            seen_B |= torch.isin(row, others)
+    return {"seen": seen_NB.double().mean().item()}, {"n": list(lengths), "seen": seen_NB.double().mean(1).tolist()}
+
+
+def plan_repeats(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """A simulation for each schedule at length 24, of as many training sequences as a run of it draws."""
+    configs = {run.config.train.steps: run.config for run in COUNT3_LONG_ALL.plan(tier, 1)}
+    runs = []
+    for steps, config in sorted(configs.items()):
+        params = {"task": config.task_params, "trained": steps * config.train.batch_size, "scored": SCORED}
+        runs.append(planned_study(StudyConfig("count3_repeats", tier, "counting_repeats", params)))
+    return runs
+
+
+@dataclass(frozen=True)
+class AtEven(Counting):
+    """Count3 scored where n and x_n are even, by the share of predictions that are wrong: in full, or in parity."""
+
+    parity: bool = False
+
+    def batch(self, generator: torch.Generator, size: int, evaluating: bool = False) -> Batch:
+        batch = super().batch(generator, size, evaluating)
+        even_BT = batch.inputs_BT % 2 == 0
+        even_BT[:, ::2] = False  # prefixes of 1, 3, ... elements
+        return replace(batch, wanted_BT=batch.wanted_BT & even_BT)
+
+    def losses(self, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
+        off_N = logits_NV.argmax(-1) - targets_N
+        return (off_N % 2 != 0 if self.parity else off_N != 0).float()
+
+
+@dataclass(frozen=True)
+class Probed(Counting):
+    """Count3 with both scorings of ``AtEven`` at every evaluation."""
+
+    def watched(self) -> dict[str, Task]:
+        return scorings(self)
+
+
+def scorings(task: Counting) -> dict[str, Task]:
+    """``AtEven`` of a task by what it scores. ConfigError where no even n is scored, and for Count2, without pairs."""
+    require(task.order == 3, f"order = {task.order}: the shortcut is Count3's, of order 3")
+    require(
+        task.first_scored < task.length or task.length % 2 == 0, f"length = {task.length}: no even prefix is scored"
+    )
+    params = {field.name: getattr(task, field.name) for field in fields(Counting)}
+    return {EVEN: AtEven(**params), PARITY: AtEven(**params, parity=True)}
+
+
+def probe(model: nn.Module, task: Counting, sequences: int, seed: int = 0) -> dict[str, Any]:
+    """A trained model where n and x_n are even: ``token_accuracy``, ``parity_agreement`` and ``commonest``.
+
+    The prediction's parity is held against the diagonal's, which is the answer's there; ``commonest`` is the agreement
+    of the commonest parity for each n and x_n. ``..._by_position``: the first two at each n of ``position``.
+    """
+    found, scored = {}, scorings(task)
+    for name, score in ((EVEN, "token_accuracy"), (PARITY, "parity_agreement")):
+        scores = evaluate(model, scored[name], sequences, seed, "probe", detailed=True)
+        found |= {"position": scores["position"], score: 1 - scores["loss"]}
+        found[f"{score}_by_position"] = [1 - loss for loss in scores["loss_by_position"]]
+    batch = scored[PARITY].batch(generator_for("cpu", seed, "commonest"), sequences, evaluating=True)
+    cells = {"n": batch.wanted_BT.nonzero()[:, 1], "last": batch.inputs_BT[batch.wanted_BT], "odd": batch.targets_N % 2}
+    odd = pd.DataFrame(cells).groupby(["n", "last"])["odd"].agg(["mean", "size"])
+    commonest = (odd["mean"].clip(lower=1 - odd["mean"]) * odd["size"]).sum() / odd["size"].sum()
+    return found | {"commonest": float(commonest)}
+
+
+def probe_study(task: dict[str, Any], model: dict[str, Any], train_config: dict[str, Any], seed: int) -> Study:
+    """Train a model on Count3 and probe it: metrics of ``probe``, and of the course two of them.
+
+    ``all_token_accuracy``: over all scored n. Curves: ``step``, ``loss`` and ``all_token_accuracy`` of all scored n,
+    ``token_accuracy`` and ``parity_agreement`` of the probe.
+    """
+    probed = Probed(**task)
+    shape = ModelConfig(vocab_size=probed.vocab_size, max_length=probed.length, **model)
+    config = RunConfig("count3_probe", "quick", "counting", task, shape, TrainConfig(**train_config), seed, seed)
+    outcome = trained(config, task=probed)
+    curves, scores = outcome.state.curves, probe(outcome.model, probed, config.train.final_eval_sequences, seed)
+    course = {"step": curves["step"], "loss": curves["loss"], "all_token_accuracy": curves["token_accuracy"]}
+    for name, score in ((EVEN, "token_accuracy"), (PARITY, "parity_agreement")):
+        course[score] = [1 - wrong for wrong in curves[loss_curve(name)]]
+    return scores | {"all_token_accuracy": outcome.metrics["token_accuracy"]}, course
+
+
+def plan_probes(tier: str, seeds: int = 0) -> list[PlannedRun]:
+    """Decoder and ENTP on ``count3``'s task, model and schedule of the tier, each trained anew and probed."""
+    if tier not in ("smoke", "quick"):
+        return []
+    setting, runs = TIERS[tier], []
+    for seed in range(seeds or {"smoke": 1, "quick": 3}[tier]):
+        for arm in ARMS:
+            model = dict(architecture=arm, **setting.model)
+            params = dict(task=setting.task, model=model, train_config=plain(setting.train), seed=seed)
+            runs.append(planned_study(StudyConfig("count3_probe", tier, "counting_probe", params, seed, seed), arm=arm))
+    return runs
+
+
+def probe_table(records: Sequence[Record]) -> pd.DataFrame:
+    """By arm, means over seeds where n and x_n are even: accuracy and parity agreement, also where the answer is wrong.
+
+    ``commonest parity``: the agreement of a guess from n and x_n.
+    """
+    rows = pd.DataFrame({**r.labels, **{k: v for k, v in r.metrics.items() if isinstance(v, float)}} for r in records)
+    wrong = 1 - rows["token_accuracy"]
+    rows["agreement where wrong"] = (rows["parity_agreement"] - rows["token_accuracy"]) / wrong
+    rows = rows.rename(columns={"commonest": "commonest parity"})
+    columns = ["token_accuracy", "parity_agreement", "agreement where wrong", "commonest parity"]
+    return rows.groupby("arm", sort=False)[columns].mean()
+
+
+COUNT3_REPEATS = Experiment(
+    "count3_repeats",
+    1,
+    "Count3 at length 24: how much of what is scored has come up in training",
+    "03_count3",
+    plan_repeats,
+    no_claims,
+    changeable=False,
+    seeded=False,
+)
+COUNT3_PROBE = Experiment(
+    "count3_probe",
+    1,
+    "Do models of Count3 use the shortcut that looks at no pair?",
+    "03b_count3_details",
+    plan_probes,
+    no_claims,
+    changeable=False,
+)

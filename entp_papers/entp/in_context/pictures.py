@@ -1,0 +1,64 @@
+"""Pictures of notebook 08: error by number of examples beside classical learners, and by the settings of a grid."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from entp_lib.experiments import figures
+from entp_lib.records.store import Record
+from entp_papers.entp.in_context.tables import by_examples, learners_by_examples, references
+
+SMALL = 0.1  # of error: where a model comes below it, figures are logarithmic
+
+
+def by_examples_each(shown: Sequence[tuple], rows: int = 1, **size: float) -> Figure:
+    """``draw`` in a panel each, in ``rows``: its arguments, a title, and the distribution of prompts if another."""
+    fig, axes = figures.panels(-(-len(shown) // rows), rows, squeeze=False, **size)
+    for ax, (function, records, studies, title, *prompts) in zip(axes.flat, shown, strict=False):
+        draw(ax, records, studies, function, *prompts)
+        ax.set_title(title)
+    figures.legend(fig)
+    return fig
+
+
+def draw(ax, records: Sequence[Record], studies: Sequence[Record], function: str, prompts: str = "standard") -> None:
+    """Error by number of examples of one class of functions, with its ``REFERENCES`` in grey.
+
+    Line: mean over seeds; band: lowest to highest seed. The axis is logarithmic where a model comes below ``SMALL``, as
+    small errors lie on each other otherwise; it ends a little beyond the models, and a learner may leave it.
+    """
+    models, learners = (
+        frame[frame["function"] == function]
+        for frame in (by_examples(records, prompts), learners_by_examples(studies, prompts))
+    )
+    learners = learners[learners["arm"].isin(references(studies, function))]
+    grey = {name: ("--", "x") if name == "least squares" else (":", "+") for name in learners["arm"]}
+    looks = {name: figures.Look(figures.PALETTE["baseline"], name, *line, 1.1) for name, line in grey.items()}
+    figures.lines(ax, models, "examples", "error")
+    figures.lines(ax, learners, "examples", "error", looks=looks, errorbar=None)
+    means = models.groupby(["arm", "examples"])["error"].mean()
+    top = max(1.2, 1.1 * models["error"].max())
+    ax.axhline(1, color="grey", lw=0.6)
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.set(xlabel="examples in context", ylabel="squared error / E[y²]", ylim=(0, top))
+    if means.min() < SMALL:
+        ax.set_yscale("log")
+        ax.set_ylim(0.8 * max(models["error"].min(), SMALL / 100), top)
+        figures.plain_ticks(ax.yaxis, (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1))
+
+
+def by_setting(found: pd.DataFrame) -> Figure:
+    """Error by learning rate and initial scales, a panel an architecture. ``found``: ``settings_table``."""
+    fig, axes = figures.panels(2, width=3.4, height=2.4)
+    for ax, architecture in zip(axes, found, strict=True):
+        by_rate = found[architecture].unstack("max_lr")
+        names = ["positions {:g}, read-in {:g}".format(*scales) for scales in by_rate.index]
+        colours = dict(cmap="Greys", vmin=0.7, vmax=1.1, annot=True, fmt=".2f", square=False)
+        figures.heat(ax, by_rate.to_numpy(), xticklabels=list(by_rate), yticklabels=names, **colours)
+        ax.tick_params(rotation=0)
+        ax.set(xlabel="learning rate", title=figures.NAMES[architecture])
+    axes[1].set_yticks([])
+    axes[0].set_ylabel("standard deviation at the start")
+    figures.title(fig, "Error / E[y²] on linear functions: dark is worse")
+    return fig
