@@ -12,7 +12,7 @@ from pathlib import Path
 
 from entp_lib import paths
 from entp_lib.files import read_text, write_atomically
-from entp_lib.reports.parameters import is_own, notebook_paths
+from entp_lib.reports.notebooks import is_own, notebook_paths
 from entp_lib.validation import ConfigError
 
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}

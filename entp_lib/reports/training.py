@@ -12,7 +12,7 @@ from entp_lib import paths
 from entp_lib.config import TIERS, RunConfig, config_id
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import summary
-from entp_lib.experiments.plans import PlannedRun
+from entp_lib.experiments.plans import PlannedRun, with_train
 from entp_lib.records import ranks
 from entp_lib.records.cluster import VARIABLE
 from entp_lib.records.execution import Config
@@ -20,9 +20,9 @@ from entp_lib.records.store import Store, is_complete
 from entp_lib.records.sweeps import Sweep, SweepError, sweep
 from entp_lib.registry import EXPERIMENTS, nightly_order
 from entp_lib.reports.command_line import seconds
-from entp_lib.reports.estimates import announce_runs
+from entp_lib.reports.costs import announce_runs
 from entp_lib.reports.execution import duration
-from entp_lib.reports.parameters import notebook_paths
+from entp_lib.reports.notebooks import notebook_paths
 from entp_lib.validation import ConfigError, require
 
 
@@ -46,19 +46,16 @@ def train_here(options: argparse.Namespace, ranked: int) -> int:
     experiment = EXPERIMENTS[options.experiment]
     if options.results is None and options.tier == "smoke":  # which claims nothing
         options.results = paths.results() / "smoke"
-    runs = experiment.plan(options.tier, options.seeds)
+    runs = list(experiment.plan(options.tier, options.seeds))
     if options.architecture:
         runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
     if not runs:
         has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
         raise ConfigError(f"experiment {experiment.name} has no such runs at tier {options.tier}; its tiers: {has}")
     shards = options.gradient_shards or ranked or 1  # another number is another configuration: sums round otherwise
-    runs = [
-        replace(run, config=replace(run.config, train=replace(run.config.train, gradient_shards=shards)))
-        if isinstance(run.config, RunConfig) and run.config.train.gradient_shards != shards
-        else run
-        for run in runs
-    ]
+    for i, run in enumerate(runs):
+        if isinstance(run.config, RunConfig):
+            runs[i] = replace(run, config=with_train(run.config, gradient_shards=shards))
     if options.run:
         runs = named(runs, options.run, experiment, options.tier)
     configs = [run.config for run in runs]
