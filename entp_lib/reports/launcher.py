@@ -1,6 +1,7 @@
 """Running notebooks: a command is planned, then executed, and a table closes."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.config import BEST_FIRST
-from entp_lib.experiments.experiment import NoRuns, own, spent
+from entp_lib.config import BEST_FIRST, config_id
+from entp_lib.experiments.experiment import NoRuns
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.execution import Config, device_for
 from entp_lib.records.store import Store, is_complete
@@ -135,7 +136,10 @@ def listing() -> str:
                 if found:
                     there.append(tier if found == len(configs) else f"{tier} ({found} of {len(configs)})")
                 if tier == "quick" and 0 < found == len(configs):
-                    takes = sum(map(spent, own(experiment, experiment.found(store, experiment.plan(tier, 0)) or [])))
+                    names = [config_id(c, experiment.version) for c in configs if c.experiment == experiment.name]
+                    texts = (store.path(experiment.name, name).read_text(encoding="utf-8") for name in names)
+                    spent = [json.loads(text)["provenance"] for text in texts]
+                    takes = sum(each.get("cpu_seconds") or each["wall_seconds"] for each in spent)
             row = {"notebook": path.stem, "experiment": experiment.name, "records at": ", ".join(there) or "none"}
             rows.append(row | {"quick takes one core": duration(takes) if experiment.configs("quick") else "no quick"})
     frame = pd.DataFrame(rows)

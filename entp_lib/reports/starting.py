@@ -21,7 +21,6 @@ from entp_lib.tasks import TASKS, build_task
 from entp_lib.validation import ConfigError, one_of, require
 
 TEMPLATES = Path(__file__).parent / "templates"
-IN_TEMPLATES = ("Tensor", "Batch", "Task", "SHAPE", "TIERS", "EXPERIMENTS")  # names that are taken there
 OWN_LENGTHS = (6, 16)  # of a task of one's own, at smoke and at quick
 SIZES = {  # parameters of the others' small examples, at smoke and at quick
     "counting": (dict(length=8, seed_length=3, symbols=8), dict(length=10, seed_length=4, symbols=10, held_out=0.2)),
@@ -35,10 +34,6 @@ def task_command(options: argparse.Namespace) -> int:
     files = {path.stem for path in (root / "entp_lib/tasks").glob("*.py")}
     files |= {path.stem.removeprefix("test_") for path in (root / "tests/tasks").glob("test_*.py")}
     check_name("task", name, {*EXPERIMENTS, *TASKS, *files})
-    require(
-        not keyword.iskeyword(cls) and cls not in {*(task.__name__ for task in TASKS.values()), *IN_TEMPLATES},
-        f"task {name!r}: its class would be {cls}, which is another's name; take another name",
-    )
     test = f"tests/tasks/test_{name}.py"
     fill({f"entp_lib/tasks/{name}.py": "task", test: "task_test"}, name=name, cls=cls)
     print(f"next: ./run_tests.sh {test}, then change what it computes;")
@@ -51,8 +46,6 @@ def notebook_command(options: argparse.Namespace) -> int:
     name, task, constant = options.name, options.task, options.name.upper()
     stems = [path.stem.partition("_") for path in paths.notebooks().glob("*.ipynb")]
     check_name("notebook", name, {*EXPERIMENTS, *(rest for _, _, rest in stems)})
-    free = constant not in IN_TEMPLATES
-    require(free, f"notebook {name!r}: {constant} is a name that its files have already; take another")
     one_of("--task", task, TASKS)
     sizes = SIZES.get(task) or [dict(length=length) for length in OWN_LENGTHS]
     for params in sizes:

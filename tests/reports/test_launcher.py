@@ -1,6 +1,7 @@
 """Running notebooks: parameters are checked first, failures do not stop the rest, sources stay as they are."""
 
 import functools
+import itertools
 import os
 import signal
 import subprocess
@@ -251,8 +252,9 @@ def test_train_computes_one_run_by_the_name_of_its_record(tmp_path, monkeypatch,
     command = ["train", "count3", "--tier", "smoke", "--jobs", "1", "--results", str(tmp_path), "--run"]
     assert cli.main([*command, f"count3/{wanted[:9]}"]) == 0 and "token_accuracy" in capsys.readouterr().out
     assert [path.stem for path in tmp_path.glob("records/count3/*.json")] == [wanted]
-    monkeypatch.setattr("entp_lib.reports.training.config_id", lambda config, version: "same")
-    assert cli.main([*command, "sam"]) == 2 and "begin so, same, same, same; write more" in capsys.readouterr().err
+    numbers = itertools.count()
+    monkeypatch.setattr("entp_lib.reports.training.config_id", lambda config, version: f"same{next(numbers)}")
+    assert cli.main([*command, "sam"]) == 2 and "begin so, same0, same1, same2; write more" in capsys.readouterr().err
 
 
 def test_the_command_that_names_a_committed_run_finds_it():
