@@ -19,7 +19,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.records.provenance import device_name
 from entp_lib.records.sweeps import available_cores
-from entp_lib.reports import launcher
+from entp_lib.reports.notebooks import notebook_paths
 
 
 def seconds(command: list[str], repeat: int = 1, **environment: str) -> float:
@@ -45,7 +45,7 @@ def measure(tests: bool) -> pd.DataFrame:
     """One row per promise: what, measured, unit, limit."""
     imports = {"import entp_lib.records": "import entp_lib.records", "import all a notebook needs": IMPORT_ALL}
     rows = [(name, seconds([sys.executable, "-c", code], repeat=5), "s", 3) for name, code in imports.items()]
-    for path in launcher.notebook_paths():
+    for path in notebook_paths():
         with tempfile.TemporaryDirectory() as folder:
             smoke = [sys.executable, "-m", "entp_lib", "run", "--tier", "smoke", "--only", paths.number_of(path.stem)]
             rows.append((f"smoke {path.stem}", seconds(smoke, ENTP_RESULTS=folder, ENTP_FIGURES=folder), "s", 20))
@@ -53,7 +53,7 @@ def measure(tests: bool) -> pd.DataFrame:
     if tests:
         rows.append(("./run_tests.sh", seconds(["./run_tests.sh"]), "s", 900))
     rows.append(("tracked files", tracked_megabytes(), "MB", 30))
-    largest = max(path.stat().st_size for path in launcher.notebook_paths()) / 1024
+    largest = max(path.stat().st_size for path in notebook_paths()) / 1024
     rows.append(("largest notebook", largest, "KiB", 500))
     return pd.DataFrame(rows, columns=["what", "measured", "unit", "limit"])
 

@@ -85,7 +85,7 @@ def add_run(commands) -> None:
         description="Execute the notebooks and regenerate every figure. Without options: the best records there "
         "are, and the quick tier where there are none.",
     )
-    run.set_defaults(command="running:run_command")
+    run.set_defaults(command="command_line:run_command")
     run.add_argument("--tier", choices=TIERS, help="show this tier and compute what is missing of it")
     run.add_argument("--only", default="", metavar="03,06", help="these notebooks alone, by number or name")
     run.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
@@ -192,9 +192,6 @@ def add_own(commands) -> None:
     text.add_argument("--context", type=int, default=64, metavar="N", help="tokens in a window")
     text.add_argument("--prefixes", type=int, default=8, metavar="N", help="trained positions of a window; 0 for all")
     text.add_argument("--size", default="small", help="one of the paper's model sizes")
-    text.add_argument("--evaluations", type=int, default=20, metavar="N", help="points of the curves of losses")
-    published = "all positions, steps, batch and rate of the authors' Shakespeare: days on two cores"
-    text.add_argument("--published", action="store_true", help=published)
     data.add_argument("--shape", default="3/4/64", metavar="L/H/D", help="layers, heads and width")
     data.add_argument("--held-out", type=float, default=0.1, metavar="SHARE", help="for validation, and for test")
     generate = commands.add_parser(
@@ -232,9 +229,8 @@ def add_records(commands) -> None:
     records = commands.add_parser(
         "records",
         help="verify every record and list the damaged ones",
-        description="Read every record and name the damaged, and why: changed, renamed, of another version, or with "
-        "other content than runs of their kind write. Records that were made elsewhere are copied to results/records "
-        "and then verified so.",
+        description="Read every record and name the damaged, and why: changed, renamed, or of another version. Records "
+        "that were made elsewhere are copied to results/records and then verified so.",
     )
     records.add_argument("results", nargs="?", metavar="DIR", help="a folder of results (default: the project's)")
     records.set_defaults(command="records_command:records_command")
@@ -255,7 +251,7 @@ def add_records(commands) -> None:
     corpus.set_defaults(command="records_command:corpus_command")
     readme = commands.add_parser("readme", help="rewrite README.md's findings and the generated pages of docs/")
     readme.add_argument("--check", action="store_true", help="only say whether they are up to date")
-    readme.set_defaults(command="readme:readme_command")
+    readme.set_defaults(command="findings:readme_command")
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 from entp_lib import paths
-from entp_lib.experiments import png_files
 from entp_lib.experiments.parameters import OPTIONAL, NotebookParameters
-from entp_lib.reports import launcher, parameters, readme, vega
+from entp_lib.reports import findings, site, vega
 from entp_lib.reports.execution import Job, execute
+from entp_lib.reports.notebooks import defaults, notebook_paths
 
-NOTEBOOKS = launcher.notebook_paths()
+NOTEBOOKS = notebook_paths()
 names = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 LEDGER = {name: pd.read_csv(paths.root() / "results" / f"{name}.csv") for name in ("claims", "questions")}
 
@@ -52,7 +52,7 @@ def test_exactly_one_parameters_cell_of_literals_with_the_common_ones(path):
         found[statement.targets[0].id] = ast.literal_eval(statement.value)
     common = {n: v for n, v in vars(NotebookParameters()).items() if n in found or n not in OPTIONAL}
     assert {name: found.get(name) for name in common} == common
-    assert parameters.defaults(path) == found
+    assert defaults(path) == found
 
 
 @names
@@ -131,7 +131,7 @@ def test_every_figure_it_saves_is_there(path):
 
 def test_every_figure_belongs_to_a_notebook_and_names_its_records():
     numbers = {path.stem[:2] for path in NOTEBOOKS}
-    shown = png_files.gallery()
+    shown = site.gallery()
     assert shown
     for path, about in shown:
         assert path.stem[:2] in numbers
@@ -141,7 +141,7 @@ def test_every_figure_belongs_to_a_notebook_and_names_its_records():
 
 
 def test_the_readme_says_what_the_records_say():
-    assert readme.outdated() == [], "run: python -m entp_lib readme"
+    assert findings.outdated() == [], "run: python -m entp_lib readme"
 
 
 def test_the_python_of_the_page_on_the_library_runs(capsys):
@@ -170,7 +170,7 @@ def test_runs_live_at_the_smoke_tier(path, tmp_path, monkeypatch):
     assert path.read_bytes() == before and (tmp_path / "results" / "executed" / path.name).exists()
 
 
-WITH_CHANGES = [p for p in NOTEBOOKS if "changes" in parameters.defaults(p)]
+WITH_CHANGES = [p for p in NOTEBOOKS if "changes" in defaults(p)]
 
 
 @pytest.mark.parametrize("path", WITH_CHANGES, ids=lambda p: p.stem)

@@ -19,7 +19,7 @@ from entp_lib.records.execution import run
 from entp_lib.records.loading import weights_of
 from entp_lib.records.progress import read_events
 from entp_lib.records.store import RecordError, Store
-from entp_lib.reports.parameters import defaults
+from entp_lib.reports.notebooks import defaults
 from entp_lib.tasks.clutrr import from_csv
 from entp_lib.training.loop import train
 from entp_lib.training.weights import trained_model

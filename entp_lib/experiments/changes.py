@@ -4,15 +4,14 @@ Every training run of the experiment is changed alike, and checked as strictly a
 a store of their own, and no claim counts them.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from entp_lib.config import RunConfig
-from entp_lib.experiments.budgets import EQUAL_FORWARDS, compute_ratio, stretched
-from entp_lib.experiments.parameters import check_names
+from entp_lib.experiments.budgets import EQUAL_FORWARDS, equal_forwards, stretched
+from entp_lib.experiments.parameters import PARTS, check_names
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError, from_dict, require
 
@@ -29,19 +28,26 @@ def changed(runs: Sequence[Any], changes: dict[str, Any]) -> list[Any]:
     training = [run.config for run in runs if isinstance(run.config, RunConfig)]
     if not changes or (not training and not any("task" in run.config.params for run in runs)):
         return list(runs)
-    started = next((c for c in training if c.start_from), None)
-    require(started is None, f"changes: runs of {training and training[0].experiment} start from others' weights")
+    parts = [(*name.partition(".")[::2], value) for name, value in changes.items()]
+    asked = {part: {field: value for of, field, value in parts if of == part} for part in PARTS}
     said = ", ".join(f"{name} = {value}" for name, value in changes.items())
     fewest = min((config.steps for config in training), default=1)
     found = []
     try:
-        check_shared(training, changes)
+        require(not any(c.start_from for c in training), "its runs start from others' weights, and stay")
+        for part, field, _ in parts if training else ():
+            of_task = part == "task"  # also a setting that is left at its default
+            holders = (build_task(c.task, c.task_params) if of_task else getattr(c, part) for c in training)
+            values = dict.fromkeys(repr(getattr(holder, field, None)) for holder in holders)
+            alike = len(values) == 1 or (part, field) == ("train", "steps")
+            differ = f"{part}.{field} is what the runs of the experiment differ in ({', '.join(values)})"
+            require(alike, f"{differ}: one value cannot be for all")
         for run in runs:
             if isinstance(run.config, RunConfig):
-                config = changed_run(run.config, changes, fewest, twin_of(run, runs))
+                config = changed_run(run.config, asked, fewest, twin_of(run, runs))
             else:  # whether its task has such settings is seen when the study builds it
                 task = run.config.params.get("task")
-                params = {"task": {**task, **only(changes, "task")}} if isinstance(task, dict) else {}
+                params = {"task": {**task, **asked["task"]}} if isinstance(task, dict) else {}
                 config = replace(run.config, params={**run.config.params, **params})
             label = {} if config == run.config else {"changed": said}
             found.append(replace(run, config=config, labels={**run.labels, **label}))
@@ -60,69 +66,35 @@ def twin_of(run: Any, runs: Sequence[Any]) -> RunConfig | None:
     return next(found, run.config)
 
 
-def check_shared(training: Sequence[RunConfig], changes: dict[str, Any]) -> None:
-    """ConfigError for a setting that differs among the runs, which one value for all would make the same."""
-    for name in changes:
-        part, _, field = name.partition(".")
-        if name == "train.steps":
-            continue
-        of_task = part == "task"  # also a setting that is left at its default
-        holders = (build_task(c.task, c.task_params) if of_task else getattr(c, part) for c in training)
-        values = dict.fromkeys(repr(getattr(holder, field, None)) for holder in holders)
-        require(
-            len(values) <= 1,
-            f"{name} is what the runs of the experiment differ in ({', '.join(values)}): one value cannot be for all",
-        )
-
-
-def only(changes: dict[str, Any], part: str) -> dict[str, Any]:
-    """The changes to one part, by field."""
-    return {name.partition(".")[2]: value for name, value in changes.items() if name.startswith(f"{part}.")}
-
-
-def changed_run(config: RunConfig, changes: dict[str, Any], fewest: int, twin: RunConfig | None) -> RunConfig:
-    """One run with its changes; the sizes that its model takes from the task follow, and with a ``twin`` its steps."""
-    params = {**config.task_params, **only(changes, "task")}
+def changed_run(config: RunConfig, asked: dict[str, dict], fewest: int, twin: RunConfig | None) -> RunConfig:
+    """One run with what is ``asked`` of its parts; its model's sizes follow the task, and its steps a ``twin``."""
+    params = {**config.task_params, **asked["task"]}
     before, after = build_task(config.task, config.task_params), build_task(config.task, params)
-    for field in only(changes, "task"):
-        check_like(f"task.{field}", getattr(after, field), getattr(before, field))
     sizes = {"max_length": config.model.max_length + after.length - before.length}
     if after.continuous:
         sizes["input_dim"] = after.input_dim
     else:  # a model may have more symbols than its task
         sizes["vocab_size"] = config.model.vocab_size + after.vocab_size - before.vocab_size
-    model = built(config.model, {**sizes, **only(changes, "model")})
-    asked = only(changes, "train")
-    steps = asked.pop("steps", fewest)
+    model = built(config.model, {**sizes, **asked["model"]})
+    schedule = dict(asked["train"])
+    steps = schedule.pop("steps", fewest)
     require(type(steps) is int and steps >= 1, f"train.steps = {steps!r}: must be a whole number from 1 on")
     ratio = steps / fewest
-    curriculum = (
-        "task.curriculum_every: a step's work grows along a curriculum, so that no decoder at equal token-forwards fits"
-    )
-    require(twin is None or after.at_step(1) == after, curriculum)
-    if twin is not None and after != before:
-        plain = build_task(twin.task, twin.task_params)
-        own = build_task(twin.task, {**twin.task_params, **only(changes, "task")})
-        ratio *= compute_ratio(own, after) / compute_ratio(plain, before)
-    train = config.train if math.isclose(ratio, 1.0) else stretched(config.train, ratio)
-    train = built(train, asked)
+    if twin is not None:
+        curriculum = "a step's work grows along a curriculum, so that no decoder at equal token-forwards fits"
+        require(after.at_step(1) == after, f"task.curriculum_every: {curriculum}")
+        theirs = replace(twin, task_params={**twin.task_params, **asked["task"]})
+        ratio *= equal_forwards(theirs, replace(config, task_params=params)) / equal_forwards(twin, config)
+    train = built(config.train if math.isclose(ratio, 1.0) else stretched(config.train, ratio), schedule)
     warmup = train.warmup_steps
     right = f"train.warmup_steps = {warmup}: {config.label} has {train.steps} steps, all of them before the full rate"
-    require("warmup_steps" not in asked or warmup <= train.steps, right)
+    require("warmup_steps" not in schedule or warmup <= train.steps, right)
     return replace(config, task_params=params, model=model, train=train)
 
 
-def check_like(name: str, value: Any, before: Any) -> None:
-    """ConfigError where a task's new value is no number, text or truth value as the one before was."""
-    number = (int, float)
-    same = type(value) is type(before) or None in (value, before)
-    both = isinstance(value, number) and isinstance(before, float) and not isinstance(value, bool)
-    require(same or both, f"{name} = {value!r}: must be of type {type(before).__name__}, like {before!r}")
-
-
-def built(config: Any, fields: dict[str, Any]) -> Any:
+def built(config: Any, values: dict[str, Any]) -> Any:
     """A part of a configuration with other values, checked; lists stand for pairs."""
-    return from_dict(type(config), {**{f.name: getattr(config, f.name) for f in dataclasses.fields(config)}, **fields})
+    return from_dict(type(config), {f.name: getattr(config, f.name) for f in fields(config)} | values)
 
 
 def texts(records: Iterable) -> list[str]:

@@ -34,7 +34,6 @@ CHANCE = 0.05  # share of 95 % intervals that exclude a true zero
 
 
 def verdict(
-    mean: float,
     low: float,
     high: float,
     *,
@@ -49,46 +48,31 @@ def verdict(
     """The verdict on an empirical claim, from the 95 % interval of its paired differences.
 
     ``sign``: the direction the paper claims, +1 or -1, or 0 where it claims that nothing differs. ``margin``:
-    differences below it count as equivalence; NaN where none is stated. ``no_worse``: the paper claims no more than
-    that nothing is lost in that direction, so that only a loss above the margin contradicts it.
+    differences below it count as equivalence, also where the interval excludes zero: at a ceiling half a point can do
+    that and decides nothing; NaN where none is stated. ``no_worse``: the paper claims no more than that nothing is lost
+    in that direction, so that only a loss above the margin contradicts it. An end of the interval that is on a bar, as
+    ``exceeds`` has it, does not exclude it.
     """
     if not informative:
         return UNINFORMATIVE
     if pairs < MIN_PAIRS or not math.isfinite(low):
         return "inconclusive"
-    found = direction(low, high, sign, margin, no_worse)
-    shown = found == "same direction" or (sign != 0 and exceeds(min(sign * low, sign * high), 0))
+    worst, best = sorted((sign * low, sign * high))
+    if no_worse:
+        bar = -margin if margin > 0 else 0.0
+        found = "same direction" if exceeds(worst, bar) else "not reproduced" if exceeds(bar, best) else "inconclusive"
+    else:
+        found = {sign: "same direction", None: "inconclusive"}.get(side(low, high, margin), "not reproduced")
+    shown = found == "same direction" or (sign != 0 and exceeds(worst, 0))
     inside = reaches(paper_value, low) and reaches(high, paper_value)
     return "reproduced" if shown and paper_settings and inside else found
 
 
-def direction(low: float, high: float, sign: float, margin: float, no_worse: bool) -> str:
-    """``verdict`` on the claim's direction alone, whatever its value.
-
-    An end of the interval that is on a bar, as ``exceeds`` has it, does not exclude it.
-    """
-    if no_worse:
-        worst, best = sorted((sign * low, sign * high))
-        allowed = margin if margin > 0 else 0.0
-        if exceeds(worst, -allowed):
-            return "same direction"
-        return "not reproduced" if exceeds(-allowed, best) else "inconclusive"
-    equivalent = within(low, high, margin)
-    if sign == 0:
-        if equivalent:
-            return "same direction"
-        return "not reproduced" if exceeds(low, 0) or exceeds(0, high) else "inconclusive"
-    if equivalent:  # also where the interval excludes zero: at a ceiling half a point can do that and decides nothing
-        return "not reproduced"
-    worst, best = sorted((sign * low, sign * high))
-    if exceeds(worst, 0):
-        return "same direction"
-    return "not reproduced" if exceeds(0, best) else "inconclusive"
-
-
-def within(low: float, high: float, margin: float) -> bool:
-    """Whether an interval lies inside ±``margin``, touching neither end; never where no margin is stated."""
-    return margin > 0 and exceeds(low, -margin) and exceeds(margin, high)
+def side(low: float, high: float, margin: float) -> int | None:
+    """Where an interval lies: 0 inside ±``margin`` and off its ends, 1 above zero, -1 below, None on both sides."""
+    if margin > 0 and exceeds(low, -margin) and exceeds(margin, high):
+        return 0
+    return 1 if exceeds(low, 0) else -1 if exceeds(0, high) else None
 
 
 def answer_of_every(values: Sequence[float], positive: str, negative: str) -> str:
@@ -108,11 +92,7 @@ def answer(
         return UNINFORMATIVE
     if pairs < MIN_PAIRS or not math.isfinite(low):
         return OPEN
-    if within(low, high, margin):
-        return EQUAL
-    if exceeds(low, 0):
-        return positive
-    return negative if exceeds(0, high) else OPEN
+    return {0: EQUAL, 1: positive, -1: negative, None: OPEN}[side(low, high, margin)]
 
 
 def reference_claims() -> pd.DataFrame:
@@ -166,47 +146,36 @@ def judge(measurements: Sequence[Measurement | Check | Observation], only_measur
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def row_of(claim: dict, measurement: Measurement | Check | Observation | None) -> dict:
+def row_of(claim: dict, found: Measurement | Check | Observation | None) -> dict:
     """One line of the ledger; a correction or a remark goes with the statement that it belongs to."""
     row = {name: claim.get(name) for name in COLUMNS} | dict.fromkeys(("our_value", "low", "high"), math.nan)
-    if isinstance(measurement, Check):
-        if measurement.verdict == "verified with correction":
-            row["statement"] = f"{claim['statement']} [corrected: {measurement.correction}]"
-        elif measurement.remark:
-            row["statement"] = f"{claim['statement']} [{measurement.remark}]"
-        records = " ".join(measurement.records)
-        checked = {"tier": measurement.tier, "seeds": 0, "records": records, "verdict": measurement.verdict}
-        return row | checked | {"why": ""}
-    if isinstance(measurement, Observation):
-        seen = f"{claim['statement']} [{measurement.seen}]" if measurement.seen else claim["statement"]
-        about = {"tier": measurement.tier, "seeds": measurement.runs, "records": " ".join(measurement.records)}
-        return row | about | {"statement": seen, "verdict": measurement.found, "why": measurement.why}
-    if measurement is None or not len(measurement.values):
+    if found is None or (isinstance(found, Measurement) and not len(found.values)):
         return row | {"verdict": "not attempted", "why": "", "tier": "", "records": "", "seeds": 0}
-    measurement = replace(measurement, margin=claim["margin"])
-    if measurement.paper_value is not None:
-        row["paper_value"] = measurement.paper_value
-    if measurement.remark:
-        row["statement"] = f"{claim['statement']} [{measurement.remark}]"
-    mean, low, high = mean_interval(measurement.values)
-    common = dict(pairs=len(measurement.values), margin=claim["margin"], informative=measurement.informative)
-    if claim["kind"] == "question" and claim["rule"] == EVERY_SEED:
-        found = answer_of_every(measurement.values, claim["positive"], claim["negative"])
-    elif claim["kind"] == "question":
-        found = answer(low, high, positive=claim["positive"], negative=claim["negative"], **common)
+    row |= {"tier": found.tier, "records": " ".join(found.records), "seeds": 0, "why": ""}
+    if isinstance(found, Check):
+        corrected = found.verdict == "verified with correction"
+        remark = f"corrected: {found.correction}" if corrected else found.remark
+        row["verdict"] = found.verdict
+    elif isinstance(found, Observation):
+        remark = found.seen
+        row |= {"seeds": found.runs, "verdict": found.found, "why": found.why}
     else:
-        of_paper = dict(sign=claim["sign"], paper_value=row["paper_value"], no_worse=claim["rule"] == NO_WORSE)
-        found = verdict(mean, low, high, paper_settings=measurement.paper_settings, **common, **of_paper)
-    return row | {
-        "our_value": mean,
-        "low": low,
-        "high": high,
-        "tier": measurement.tier,
-        "seeds": len(measurement.values),
-        "records": " ".join(measurement.records),
-        "verdict": found,
-        "why": measurement.undecided,
-    }
+        found, remark = replace(found, margin=claim["margin"]), found.remark
+        if found.paper_value is not None:
+            row["paper_value"] = found.paper_value
+        mean, low, high = mean_interval(found.values)
+        common = dict(pairs=len(found.values), margin=claim["margin"], informative=found.informative)
+        words = dict(positive=claim["positive"], negative=claim["negative"])
+        if claim["kind"] != "question":
+            common |= dict(sign=claim["sign"], paper_value=row["paper_value"], no_worse=claim["rule"] == NO_WORSE)
+            judged = verdict(low, high, paper_settings=found.paper_settings, **common)
+        elif claim["rule"] == EVERY_SEED:
+            judged = answer_of_every(found.values, **words)
+        else:
+            judged = answer(low, high, **words, **common)
+        row |= {"our_value": mean, "low": low, "high": high, "seeds": len(found.values)}
+        row |= {"verdict": judged, "why": found.undecided}
+    return row | {"statement": f"{claim['statement']} [{remark}]" if remark else claim["statement"]}
 
 
 def multiplicity(judged: pd.DataFrame) -> str:
@@ -264,20 +233,21 @@ def readable(table: pd.DataFrame, columns: Sequence[str] | None = None) -> pd.Da
             return ""
         return f"{value:+.4f}" if 0 < abs(value) < 0.0005 else f"{value:+.3f}"
 
-    out = table.copy()
-    out["paper"] = [number(v) for v in table["paper_value"]]
-    out["ours"] = [number(v) for v in table["our_value"]]
-    out["95 % interval"] = [
-        "" if pd.isna(a) else f"{number(a)} to {number(b)}" for a, b in zip(table["low"], table["high"], strict=True)
-    ]
-    out["tier"] = table["tier"].fillna("")
-    columns_of_notes = [name for name in ("why", "caveats") if name in table]
-    texts = table[columns_of_notes].to_dict("split")["data"]
-    notes = ["; ".join(text for text in row if isinstance(text, str) and text) for row in texts]
-    out["verdict"] = [f"{v} ({note})" if note else v for v, note in zip(table["verdict"], notes, strict=True)]
-    known = reference_claims().set_index("id").reindex(table["id"])
-    out["margin"] = ["" if pd.isna(margin) else f"±{margin:g}" for margin in known["margin"]]
+    def notes(row: dict) -> str:
+        found = "; ".join(row[name] for name in ("why", "caveats") if isinstance(row.get(name), str) and row[name])
+        return f"{row['verdict']} ({found})" if found else row["verdict"]
+
+    known, rows = reference_claims().set_index("id").reindex(table["id"]), table.to_dict("records")
+    out = table.assign(
+        paper=[number(row["paper_value"]) for row in rows],
+        ours=[number(row["our_value"]) for row in rows],
+        tier=table["tier"].fillna(""),
+        verdict=[notes(row) for row in rows],
+        margin=["" if pd.isna(margin) else f"±{margin:g}" for margin in known["margin"]],
+    )
+    ends = [(number(row["low"]), number(row["high"])) for row in rows]
+    out["95 % interval"] = [f"{low} to {high}" if low else "" for low, high in ends]
     sections = known["section"].fillna("")
-    out["where"] = [f"{paths.number_of(c.notebook)} · {sections[c.id]}" for c in table.itertuples()]
+    out["where"] = [f"{paths.number_of(row['notebook'])} · {sections[row['id']]}" for row in rows]
     wanted = columns or ["source", "statement", "paper", "ours", "95 % interval", "margin", "unit", "tier", "seeds"]
     return out[["id", *wanted, "verdict"]].set_index("id")

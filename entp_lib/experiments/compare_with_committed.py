@@ -1,7 +1,6 @@
 """Committed records for comparison with a notebook's: where it was changed, and quick's where a tier lacks arms."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 
@@ -14,30 +13,6 @@ from entp_lib.records.store import Record, Store
 SCORES = ("loss", "token_accuracy", "sequence_accuracy")
 YOURS = "With changes only your runs are shown"
 COMMON = ("seed", "architecture", "tier", "changed")  # labels that tell no two lines of the table apart
-
-
-@dataclass(frozen=True)
-class Mark:
-    """IPython's hook behind every cell: a line that says whose runs are shown, and whose the text below tells of."""
-
-    changes: str
-
-    def __call__(self, result) -> None:
-        from IPython.display import Markdown, display
-
-        if result.success:
-            display(Markdown(f"*{YOURS} ({self.changes}); the text below tells of the committed ones.*"))
-
-
-def mark_cells(changes: str) -> None:
-    """Have this and every later cell of a notebook end with such a line; with empty ``changes``, none."""
-    from IPython import get_ipython
-
-    events = get_ipython().events
-    for hook in [hook for hook in events.callbacks["post_run_cell"] if isinstance(hook, Mark)]:
-        events.unregister("post_run_cell", hook)
-    if changes:
-        events.register("post_run_cell", Mark(changes))
 
 
 def committed(
@@ -74,13 +49,25 @@ def committed_comparison(
 
 
 def show_committed_comparison(experiment: Experiment, records: Sequence[Record]) -> None:
-    """Show that table in a notebook and mark its cells from here on; nothing where nothing was changed."""
-    from IPython.display import display
+    """Show that table in a notebook, whose cells from here on end with a line that says whose runs they show.
 
-    table = committed_comparison(experiment, records)
+    Nothing where nothing was changed.
+    """
+    from IPython import get_ipython
+    from IPython.display import Markdown, display
+
+    table, said, events = committed_comparison(experiment, records), "; ".join(texts(records)), get_ipython().events
+    for hook in [hook for hook in events.callbacks["post_run_cell"] if getattr(hook, "__name__", "") == "mark_changed"]:
+        events.unregister("post_run_cell", hook)
+
+    def mark_changed(result) -> None:
+        if result.success:
+            display(Markdown(f"*{YOURS} ({said}); the text below tells of the committed ones.*"))
+
     if table is not None:
         display(table)
-    mark_cells("; ".join(texts(records)))
+    if said:
+        events.register("post_run_cell", mark_changed)
 
 
 def by_tier(

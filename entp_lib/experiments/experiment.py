@@ -13,7 +13,7 @@ from entp_lib.experiments.changes import changed, texts
 from entp_lib.experiments.measurements import MIN_PAIRS, Check, Measurement, strongest
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.experiments.plans import PlannedRun
-from entp_lib.records.store import OWN, DividedStore, Record, RecordError, Store
+from entp_lib.records.store import OWN, DividedStore, Record, RecordError, Store, is_complete
 from entp_lib.records.sweeps import Sweep, sweep
 from entp_lib.validation import ConfigError
 
@@ -82,20 +82,16 @@ class Experiment:
 
     def found(self, store: Store, runs: Sequence[PlannedRun]) -> list[Record] | None:
         """The complete records of ``runs``, labelled, or None if one is missing or there are no runs."""
-        found = []
         if not all(store.has(run.config, self.version) for run in runs):
             return None  # before any is read
-        for run in runs:
-            record = store.find(run.config, self.version)
-            if record is None or record.status != "complete":
-                return None
-            found.append(replace(record, labels=run.labels))
-        return found or None
+        records = [store.find(run.config, self.version) for run in runs]
+        if not records or not all(map(is_complete, records)):
+            return None
+        return [replace(record, labels=run.labels) for record, run in zip(records, runs, strict=True)]
 
     def missing(self, store: Store, tier: str) -> list[RunConfig | StudyConfig]:
         """The configurations of a tier whose records are not complete, in the order of the plan."""
-        found = ((config, store.find(config, self.version)) for config in self.configs(tier))
-        return [config for config, record in found if record is None or record.status != "complete"]
+        return [config for config in self.configs(tier) if not is_complete(store.find(config, self.version))]
 
     def best_tier(self, store: Store, seeds: int = 0) -> str | None:
         """The tier of ``best``; None if none is whole."""
@@ -124,11 +120,10 @@ class Experiment:
         the runs that are not of the tier with its own number of seeds. No runs where changes are not for the
         experiment. Raises NoRuns where the tier has none, ConfigError for changes that do not fit.
         """
-        tier = parameters.tier
+        tier, changes = parameters.tier, parameters.changes
         if tier == "smoke":
             store = Store(paths.results() / "smoke", read_only=False)
         store = store or Store()
-        changes = parameters.changes
         if changes and not self.changeable:
             return store, []
         seeds = parameters.seeds if self.seeded else 0
@@ -149,9 +144,8 @@ class Experiment:
         if own != runs:
             return Store(store.root / OWN, store.read_only), own
         planned = {config_id(config, self.version) for config in self.configs(tier, counted)}
-        if all(config_id(run.config, self.version) in planned for run in runs):
-            return store, runs
-        return DividedStore(store, planned), runs
+        whole = all(config_id(run.config, self.version) in planned for run in runs)
+        return (store if whole else DividedStore(store, planned)), runs
 
     def collect(self, parameters: NotebookParameters, store: Store | None = None) -> Sweep:
         """The records that a notebook's parameters ask for, labelled, computed where they are missing.
@@ -242,11 +236,10 @@ def telling_changes(measure: Callable[[Sequence[Record]], list]) -> Callable[[Se
         try:
             found = measure(records) if records else []
         except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
-            names = ", ".join(sorted({r.experiment for r in records}))
-            why = f"{type(error).__name__}: {error}"
-            hint = f"`{paths.program()} records` compares each with its siblings"
+            names, why = ", ".join(sorted({r.experiment for r in records})), f"{type(error).__name__}: {error}"
+            hint = f"`{paths.program()} train NAME --tier TIER --fresh` makes them again"
             raise RecordError(f"the records of {names} lack what is measured of them ({why}); {hint}") from error
-        if not any(r.labels.get("changed") for r in records):
+        if not texts(records):
             return found
         plain = {"paper_settings": False}
         return [replace(m, tier=f"{m.tier}, changed", **(plain if isinstance(m, Measurement) else {})) for m in found]
@@ -257,12 +250,6 @@ def telling_changes(measure: Callable[[Sequence[Record]], list]) -> Callable[[Se
 def no_claims(records: Sequence[Record]) -> list[Measurement]:
     """``measure`` of an experiment whose records are shown in tables and figures and decide no claim."""
     return []
-
-
-def cost(experiment: Experiment, tier: str, store: Store) -> float | None:
-    """Seconds that an experiment's records took at a tier, all runs added; None without records."""
-    records = experiment.stored(store, tier)
-    return sum(map(spent, own(experiment, records))) if records else None
 
 
 def seeds_of(records: Sequence[Record]) -> int:

@@ -5,7 +5,6 @@ commits of the records, not of the moment.
 """
 
 import io
-import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,12 +21,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib_inline.config import InlineBackend
+from PIL import Image
 
 from entp_lib import paths
 from entp_lib.architectures import ARCHITECTURES
 from entp_lib.experiments import budgets, changes
 from entp_lib.experiments.frames import paired_within
-from entp_lib.experiments.png_files import looks_equal
 from entp_lib.files import write_atomically
 from entp_lib.records.progress import event
 from entp_lib.records.store import Record
@@ -227,44 +226,23 @@ def save_figure(figure: Figure, name: str, *, records: Iterable[Record], alt: st
     folder = paths.results() / "smoke" / "figures" if smoke else paths.new_figures()
     about = f"{alt} [{describe_records(records)}]"
     changed, written = changes.texts(records), []
-    if changed:
-        note_changes(figure, f"changed: {'; '.join(changed)}")
+    if changed and figure.get_supxlabel() == "":
+        text, room = f"changed: {'; '.join(changed)}", max(20, int(figure.get_figwidth() * PER_INCH))
+        lines = textwrap.wrap(text, room, subsequent_indent="  ")
+        figure.set_figheight(figure.get_figheight() + LINE * len(lines))
+        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, color=PALETTE["entp"])
     round_drawn(figure)
-    for suffix in ("png", "svg"):
-        path = folder / f"{name}.{suffix}"
-        data = render(figure, suffix, name, about)
+    undated = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "entp_lib"}}
+    for suffix, metadata in undated.items():
+        path, buffer = folder / f"{name}.{suffix}", io.BytesIO()
+        with matplotlib.rc_context(STYLE):
+            figure.savefig(buffer, format=suffix, metadata={"Title": name, "Description": about, **metadata})
+        data = buffer.getvalue()
         if not path.exists() or not (path.read_bytes() == data or (suffix == "png" and looks_equal(path, data))):
             write_atomically(path, data)
         written.append(path)
     event("figure", name=name)
     return written
-
-
-def note_changes(figure: Figure, text: str) -> None:
-    """Say ``text`` below everything in a figure, which grows by that much, and thin labels that would overlap."""
-    if figure.get_supxlabel() == "":
-        lines = textwrap.wrap(text, max(20, int(figure.get_figwidth() * PER_INCH)), subsequent_indent="  ")
-        figure.set_figheight(figure.get_figheight() + LINE * len(lines))
-        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, color="#D55E00")
-    figure.draw_without_rendering()
-    for ax in figure.axes:
-        for axis in (ax.xaxis, ax.yaxis):
-            if axis.get_scale() == "log" and overlapping(axis):
-                axis.set_minor_formatter(FuncFormatter(threes))
-
-
-def overlapping(axis) -> bool:
-    """Whether two labels of a drawn axis share some of their place."""
-    ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
-    boxes = [tick.label1.get_window_extent() for tick in ticks if tick.label1.get_visible() and tick.label1.get_text()]
-    boxes.sort(key=lambda box: (box.x0, box.y0))
-    return any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
-
-
-def threes(value: float, _=None) -> str:
-    """The label of a value between powers of ten: none, but for the middle one."""
-    digit, _, power = f"{value:.0e}".partition("e")
-    return rf"$\mathdefault{{3\times10^{{{int(power)}}}}}$" if digit == "3" else ""
 
 
 def round_drawn(figure: Figure) -> None:
@@ -296,14 +274,23 @@ def round_drawn(figure: Figure) -> None:
         ax.set_position(to_figures(np.array(ax.get_position(original=True).bounds), DRAWN))
 
 
-def render(figure: Figure, suffix: str, title: str, about: str) -> bytes:
-    """The file's bytes, without a date or a version."""
-    metadata = {"Title": title, "Description": about}
-    metadata |= {"Software": None} if suffix == "png" else {"Date": None, "Creator": "entp_lib"}
-    buffer = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
-        figure.savefig(buffer, format=suffix, metadata=metadata)
-    return buffer.getvalue()
+def looks_equal(path: Path, data: bytes) -> bool:
+    """Whether a PNG differs from ``data``, another one, in nothing but rounding.
+
+    Their texts are the same, and less than 0.1 % of the pixels differ, by at most 3 of 255 levels. A cut or damaged
+    file looks like none.
+    """
+    try:
+        with Image.open(path) as image:
+            old, about = np.asarray(image.convert("RGBA"), dtype=int), (image.mode, image.text)
+    except (OSError, SyntaxError, ValueError):  # what Pillow has for files that are cut, empty or no pictures
+        return False
+    with Image.open(io.BytesIO(data)) as image:
+        new = np.asarray(image.convert("RGBA"), dtype=int)
+        if old.shape != new.shape or about != (image.mode, image.text):
+            return False
+    apart = np.abs(old - new).max(axis=-1)
+    return apart.max() <= 3 and (apart > 0).mean() < 0.001
 
 
 def describe_records(records: Sequence[Record]) -> str:
@@ -311,17 +298,15 @@ def describe_records(records: Sequence[Record]) -> str:
     if not records:
         return "no records: computed on the spot"
     tiers = ", ".join(sorted({r.config.tier for r in records}))
+    changed = "".join(f", changed: {text}" for text in changes.texts(records))
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
     commits = ", ".join(sorted({str(r.provenance.get("commit", "unknown")) for r in records}))
-    ids = " ".join(f"{r.experiment}/{r.id}" for r in records)
-    changed = "".join(f", changed: {text}" for text in changes.texts(records))
-    return f"tier {tiers}{changed}; seeds {seeds}; commit {commits}; records {ids}"
+    return f"tier {tiers}{changed}; seeds {seeds}; commit {commits}; records {' '.join(r.name for r in records)}"
 
 
 def tier_note(records: Sequence[Record]) -> str:
     """Tier and random seeds of records, and whether their runs were changed, for a figure's title."""
     tiers = "/".join(sorted({r.config.tier for r in records}))
     seeds = len({(r.config.model_seed, r.config.data_seed) for r in records})
-    return (
-        f"tier {tiers}, {seeds} random seed{'s' if seeds != 1 else ''}{', changed' if changes.texts(records) else ''}"
-    )
+    changed = ", changed" if changes.texts(records) else ""
+    return f"tier {tiers}, {seeds} random seed{'s' if seeds != 1 else ''}{changed}"

@@ -25,14 +25,13 @@ class Level:
 
     @property
     def at_floor(self) -> bool:
-        up = 1 if self.ceiling > self.floor else -1
-        return exceeds(self.distance, up * (self.score - self.floor))
+        above = self.score - self.floor if self.ceiling > self.floor else self.floor - self.score
+        return exceeds(self.distance, above)
 
     @property
     def room(self) -> float:
         """The distance to the ceiling, that is by how much another could be ahead."""
-        up = 1 if self.ceiling > self.floor else -1
-        return up * (self.ceiling - self.score)
+        return self.ceiling - self.score if self.ceiling > self.floor else self.score - self.ceiling
 
 
 @dataclass(frozen=True)
@@ -58,28 +57,28 @@ class Measurement:
     margin: float = math.nan
 
     @property
-    def uninformative_because(self) -> str:
-        """Why nothing can be compared: a rule, all sides at the floor, or a ceiling that decides; empty if it can."""
-        if self.excluded_because:
-            return self.excluded_because
-        if self.levels and all(v.at_floor for v in self.levels):
-            return "no side is above guessing"
-        return "a side is nearer to its ceiling than the margin" if self.at_ceiling else ""
-
-    @property
-    def at_ceiling(self) -> bool:
-        """Whether a side leaves the other no room to lead by the margin (where none is stated, by its distance).
-
-        That tells nothing unless the sides are further apart than that all the same.
-        """
-        rooms = [v.room for v in self.levels]
-        near = self.margin if self.margin > 0 else max((v.distance for v in self.levels), default=0.0)
-        return bool(rooms) and min(rooms) < near and max(rooms) - min(rooms) <= near
+    def unlearned(self) -> bool:
+        """Whether all sides are at the floor."""
+        return bool(self.levels) and all(v.at_floor for v in self.levels)
 
     @property
     def begun(self) -> bool:
         """False where nothing can be compared because too little was learned: then a smaller tier may say more."""
-        return not self.excluded_because and not (self.levels and all(v.at_floor for v in self.levels))
+        return not (self.excluded_because or self.unlearned)
+
+    @property
+    def uninformative_because(self) -> str:
+        """Why nothing can be compared: a rule, all sides at the floor, or a ceiling that decides; empty if it can.
+
+        A side at its ceiling leaves the other no room to lead by the margin (where none is stated, by its distance).
+        That tells nothing unless the sides are further apart than that all the same.
+        """
+        if not self.begun:
+            return self.excluded_because or "no side is above guessing"
+        rooms = [v.room for v in self.levels]
+        near = self.margin if self.margin > 0 else max((v.distance for v in self.levels), default=0.0)
+        decided = bool(rooms) and min(rooms) < near and max(rooms) - min(rooms) <= near
+        return "a side is nearer to its ceiling than the margin" if decided else ""
 
     @property
     def informative(self) -> bool:
@@ -89,11 +88,10 @@ class Measurement:
     @property
     def undecided(self) -> str:
         """Why there is no verdict: nothing can be compared, or pairs are too few; empty where the interval decides."""
-        pairs = len(self.values)
+        pairs, scoreless = len(self.values), sum(map(math.isnan, self.values))
         few = f"{pairs} of {MIN_PAIRS} pairs" if pairs < MIN_PAIRS else ""
-        scoreless = sum(math.isnan(value) for value in self.values)
         return (
-            self.uninformative_because or few or (f"{scoreless} of {pairs} pairs without a score" if scoreless else "")
+            self.uninformative_because or few or (scoreless and f"{scoreless} of {pairs} pairs without a score") or ""
         )
 
 

@@ -2,9 +2,7 @@
 
 import ast
 import dataclasses
-import difflib
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,21 +58,15 @@ class NotebookParameters:
 
 def check_names(changes: dict[str, Any]) -> None:
     """ConfigError for a name that is not ``task.``, ``model.`` or ``train.`` and a field, or that is the task's."""
+    fields = {"model": dataclasses.fields(ModelConfig), "train": dataclasses.fields(TrainConfig)}
     for name in changes:
-        part, dot, field = name.partition(".")
-        require(
-            bool(dot and field) and part in PARTS,
-            f"changes: {name!r}: write it as task.{name}, model.{name} or train.{name}"
-            if not dot
-            else f"changes: {name!r}: must begin with {', '.join(p + '.' for p in PARTS)}",
-        )
-        if part != "task":
-            known = [f.name for f in dataclasses.fields(ModelConfig if part == "model" else TrainConfig)]
-            near = difflib.get_close_matches(field, known, 1)
-            hint = f"did you mean {part}.{near[0]}?" if near else f"known: {', '.join(known)}"
-            require(field in known, f"changes: unknown name {name!r}; {hint}")
+        part, _, of_part = name.partition(".")
+        require(bool(of_part), f"changes: {name!r}: write it as task.{name}, model.{name} or train.{name}")
+        require(part in PARTS, f"changes: {name!r}: must begin with {', '.join(p + '.' for p in PARTS)}")
         require(name != "model.architecture", "changes: 'model.architecture' is what is compared, and stays")
-        require(part != "model" or field not in FOLLOWS, f"changes: {name!r} follows from the task: change that")
+        require(part != "model" or of_part not in FOLLOWS, f"changes: {name!r} follows from the task: change that")
+        if part in fields:
+            one_of("changes", name, [f"{part}.{f.name}" for f in fields[part]])
 
 
 def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
@@ -85,18 +77,14 @@ def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
     not count. Elsewhere every plain value counts.
     A name that is no parameter is an error, since papermill alone would inject a misspelt name and go on.
     """
-    show_config_errors_in_one_line()
-    names = [f.name for f in dataclasses.fields(cls)]
-    cells = values.get("In")
+    names, cells = [f.name for f in dataclasses.fields(cls)], values.get("In")
     if isinstance(cells, list) and any(cells):
-        assigned = assigned_in(parameter_cells(cells, names))
-        given = {name: values[name] for name in assigned if name in values and not name.startswith("_")}
+        given = {name: values[name] for name in assigned(cells, names) if name in values}
     else:
         plain = (bool, int, float, str, list, tuple, dict, type(None))
-        given = {name: v for name, v in values.items() if not name.startswith("_") and isinstance(v, plain)}
-        given = {name: v for name, v in given.items() if name not in ("In", "Out")}
+        given = {name: v for name, v in values.items() if isinstance(v, plain) and name not in ("In", "Out")}
     try:
-        parameters = from_dict(cls, given)
+        parameters = from_dict(cls, {name: v for name, v in given.items() if not name.startswith("_")})
     except ConfigError as error:
         raise ConfigError(f"{error} (this notebook's parameters: {', '.join(names)})") from None
     missing = [name for name in names if name not in given and name not in OPTIONAL]
@@ -104,38 +92,21 @@ def notebook_parameters(values: dict[str, Any], cls: type = NotebookParameters):
     return parameters
 
 
-def show_config_errors_in_one_line() -> None:
-    """In a kernel, show ConfigErrors without a traceback: they are about a reader's own input. The cell still fails."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+def assigned(cells: Sequence[str], names: Sequence[str]) -> dict[str, None]:
+    """Names that the parameters cell binds, the latest that binds most of ``names``, and papermill's if it comes next.
 
-    def show(shell, kind, error, traceback, tb_offset=None) -> list[str]:
-        lines = [f"{kind.__name__}: {error}"]
-        shell._showtraceback(kind, error, lines)
-        return lines
-
-    if shell is not None:
-        shell.set_custom_exc((ConfigError,), show)
-
-
-def parameter_cells(cells: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Of the executed ``cells``: the latest that assigns most of ``names``, and papermill's if it comes next."""
-
-    def rank(i: int) -> tuple[int, int]:
-        return 0 if cells[i].startswith(INJECTED) else len(set(names) & set(assigned_in([cells[i]]))), i
-
-    found = max(range(len(cells)), key=rank)
-    return [cells[found], *(cell for cell in cells[found + 1 : found + 2] if cell.startswith(INJECTED))]
-
-
-def assigned_in(cells: Sequence[str]) -> list[str]:
-    """Names that plain assignments at the top level of the cells bind; a cell that is no Python has none."""
-    found: dict[str, None] = {}
+    Of the executed ``cells``, those that are no Python, as magics are none, bind no name.
+    """
+    bound: list[dict[str, None]] = []
     for cell in cells:
         try:
-            body = ast.parse(cell).body
-        except SyntaxError:  # magics
-            continue
-        targets = [t for node in body if isinstance(node, ast.Assign) for t in node.targets]
-        targets += [node.target for node in body if isinstance(node, ast.AnnAssign) and node.value is not None]
-        found |= {t.id: None for t in targets if isinstance(t, ast.Name)}
-    return list(found)
+            nodes = [node for node in ast.parse(cell).body if isinstance(node, ast.Assign)]
+        except SyntaxError:
+            nodes = []
+        bound.append({t.id: None for node in nodes for t in node.targets if isinstance(t, ast.Name)})
+    injected = [cell.startswith(INJECTED) for cell in cells]
+    shared = [
+        0 if by_papermill else len(found.keys() & names) for found, by_papermill in zip(bound, injected, strict=True)
+    ]
+    last = max(range(len(cells)), key=lambda i: (shared[i], i))
+    return bound[last] | (bound[last + 1] if any(injected[last + 1 : last + 2]) else {})

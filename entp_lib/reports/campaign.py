@@ -5,45 +5,84 @@ Every part says what it found in ``campaign.log``; whatever is cut goes on when 
 """
 
 import argparse
+import io
 import json
 import logging
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from entp_lib import paths
-from entp_lib.config import RunConfig, StudyConfig
-from entp_lib.experiments.budgets import training_operations
-from entp_lib.experiments.experiment import Experiment
-from entp_lib.experiments.plans import PlannedRun, by_seed
-from entp_lib.models import packed_attention
+from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.experiments.plans import by_seed
+from entp_lib.models import build_model, packed_attention
 from entp_lib.records.execution import run
 from entp_lib.records.store import Store
 from entp_lib.records.sweeps import SweepError, sweep
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports.checks import CHECKS
 from entp_lib.reports.command_line import seconds
-from entp_lib.validation import ConfigError, require
+from entp_lib.reports.costs import expected
+from entp_lib.tasks import generator_for
+from entp_lib.training.evaluation import autocast
+from entp_lib.training.loop import train
+from entp_lib.validation import require
 
 ENGINE, ENGINE_VERSION = "engine", 1  # the experiment under which the choice of attention is recorded
 ARCHIVE_BYTES = 16 * 2**20
-CHECK_SECONDS = 60.0
 BENCHMARK_SHARE = 0.15  # of the budget, at most
 # Experiments in order of value, and the share each has of the time that is left when its turn comes.
 ORDER = (("count3", 0.8), ("addition", 0.4), ("in_context", 0.5), ("openwebtext", 1.0))
+BOUNDS = {"fp32": 2e-4, "bf16": 6e-2}  # of the largest entry: a GPU's fp32 products may round as TF32 does not
+SHAPE = dict(n_layers=3, n_heads=3, width=48, vocab_size=32, max_length=24)
 log = logging.getLogger(__name__)
+
+
+def campaign_command(options: argparse.Namespace) -> int:
+    """``campaign``: all parts within the budget; OSError for a folder that cannot be used."""
+    place = Path(options.out).absolute()  # the benchmark runs in the repository
+    place.mkdir(parents=True, exist_ok=True)
+    return run_campaign(options.device, options.tier, seconds(options.budget), place, options.seeds)
+
+
+def run_campaign(device: str, tier: str, budget: float, folder: Path, seeds: int = 0) -> int:
+    """All parts within ``budget`` seconds; records and logs below ``folder``. Returns an exit status.
+
+    ConfigError where the device is not there or the tier has no runs; a check that fails ends it before any training.
+    """
+    require(device != "cuda" or torch.cuda.is_available(), "--device cuda: torch sees no GPU; --device cpu rehearses")
+    require(device == "cuda" or tier != "gpu", "--tier gpu on a CPU would take weeks; --tier smoke rehearses it")
+    require(budget > 0, f"--budget {budget:g}: must be more than 0 seconds")
+    store = Store(folder, read_only=False)
+    store.check_writable()
+    campaign = Campaign(device, tier, store, folder, time.monotonic() + budget)
+    campaign.say(f"campaign on {device}, tier {tier}, {budget:.0f} s, torch {torch.__version__}")
+    status = 0
+    try:
+        if not campaign.passes_checks():
+            campaign.say("a check failed: nothing is trained")
+            return 1
+        campaign.choose_attention()
+        for place, (name, share) in enumerate(ORDER):
+            status |= campaign.experiment(name, share, seeds)
+            if place == 0:  # what the machine is lent for comes first
+                campaign.benchmark()
+        return status
+    finally:
+        path = archive(folder)
+        campaign.say(f"archive: {path}, {path.stat().st_size} bytes; docs/scale.md says how its records come home")
 
 
 @dataclass
 class Campaign:
-    """State of a campaign: device, tier, store, folder, and when it ends."""
+    """State of a campaign: device, tier, store, folder, and when it ends; and its parts."""
 
     device: str
     tier: str
@@ -62,134 +101,74 @@ class Campaign:
         with (self.folder / "campaign.log").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
+    def passes_checks(self) -> bool:
+        """Run all checks: whether they pass."""
+        good = True
+        for name, check in CHECKS.items():
+            started = time.monotonic()
+            try:
+                found, passed = check(self.device)
+            except Exception as error:  # whatever a new machine comes up with is a finding
+                log.debug("check %s", name, exc_info=True)
+                found, passed = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", False
+            took = time.monotonic() - started
+            self.say(f"check {name}: {'passed' if passed else 'FAILED'}: {found} ({took:.1f} s)", passed=passed)
+            good &= passed
+        return good
 
-def run_campaign(device: str, tier: str, budget: float, folder: Path, seeds: int = 0) -> int:
-    """All parts within ``budget`` seconds; records and logs below ``folder``. Returns an exit status.
-
-    ConfigError where the device is not there or the tier has no runs; a check that fails ends it before any training.
-    """
-    require(device != "cuda" or torch.cuda.is_available(), "--device cuda: torch sees no GPU; --device cpu rehearses")
-    require(device == "cuda" or tier != "gpu", "--tier gpu on a CPU would take weeks; --tier smoke rehearses it")
-    require(budget > 0, f"--budget {budget:g}: must be more than 0 seconds")
-    store = Store(folder, read_only=False)
-    store.check_writable()
-    campaign = Campaign(device, tier, store, folder, time.monotonic() + budget)
-    campaign.say(f"campaign on {device}, tier {tier}, {budget:.0f} s, torch {torch.__version__}")
-    status = 0
-    try:
-        if not checked(campaign):
-            campaign.say("a check failed: nothing is trained")
-            return 1
-        choose_attention(campaign)
-        for place, (name, share) in enumerate(ORDER):
-            status |= experiment_within(campaign, EXPERIMENTS[name], share, seeds)
-            if place == 0:  # what the machine is lent for comes first
-                benchmark(campaign)
-        return status
-    finally:
-        path = archive(folder)
-        campaign.say(f"archive: {path}, {path.stat().st_size} bytes; docs/scale.md says how its records come home")
-
-
-def checked(campaign: Campaign) -> bool:
-    """Run all checks: whether they pass; those that a minute has no room for are said to be left out."""
-    began, good = time.monotonic(), True
-    for name, check in CHECKS.items():
-        if time.monotonic() - began > CHECK_SECONDS:
-            campaign.say(f"check {name}: left out, the minute is over")
-            continue
-        started = time.monotonic()
+    def choose_attention(self) -> None:
+        """Measure the ways to attend among packed prefixes, keep that as a record, and use the fastest."""
+        kind, rows = ("bf16", 512) if self.device == "cuda" else ("fp32", 2)
+        params = {"device": self.device, "dtype": kind, "rows": rows, "repeat": 3}
+        config = StudyConfig(ENGINE, self.tier, "packed_attention", params)
         try:
-            found, passed = check(campaign.device)
-        except Exception as error:  # whatever a new machine comes up with is a finding
-            log.debug("check %s", name, exc_info=True)
-            found, passed = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}", False
-        took = time.monotonic() - started
-        campaign.say(f"check {name}: {'passed' if passed else 'FAILED'}: {found} ({took:.1f} s)", passed=passed)
-        good &= passed
-    return good
+            found = run(config, ENGINE_VERSION, store=self.store, device=self.device).metrics
+        except Exception as error:  # the ordinary way works everywhere: the runs are worth more than the choice
+            log.debug("choice", exc_info=True)
+            self.say(f"attention: not measured ({type(error).__name__}: {error}); masked is used")
+            return
+        packed_attention.use(found["choice"])
+        totals = {way: sum(times.values()) for way, times in found["seconds"].items()}
+        self.say(f"attention: {found['choice']} is used", seconds=totals, left_out=found["left_out"])
 
-
-def choose_attention(campaign: Campaign) -> None:
-    """Measure the ways to attend among packed prefixes, keep that as a record, and use the fastest."""
-    cuda = campaign.device == "cuda"
-    params = {"device": campaign.device, "dtype": "bf16" if cuda else "fp32", "rows": 512 if cuda else 2, "repeat": 3}
-    config = StudyConfig(ENGINE, campaign.tier, "packed_attention", params)
-    try:
-        record = run(config, ENGINE_VERSION, store=campaign.store, device=campaign.device)
-    except Exception as error:  # the ordinary way works everywhere: the runs are worth more than the choice
-        log.debug("choice", exc_info=True)
-        campaign.say(f"attention: not measured ({type(error).__name__}: {error}); masked is used")
-        return
-    packed_attention.use(record.metrics["choice"])
-    totals = {way: sum(times.values()) for way, times in record.metrics["seconds"].items()}
-    campaign.say(f"attention: {record.metrics['choice']} is used", seconds=totals, left_out=record.metrics["left_out"])
-
-
-def benchmark(campaign: Campaign) -> None:
-    """``benchmarks.engine`` within its share of the time; its rows go to ``engine.json``."""
-    rows, limit = campaign.folder / "engine.json", BENCHMARK_SHARE * max(0.0, campaign.left())
-    if rows.exists() or not (paths.root() / "benchmarks").is_dir():
-        return
-    cuda = campaign.device == "cuda"
-    command = [sys.executable, "-m", "benchmarks.engine", "--device", campaign.device, "--json", str(rows)]
-    command += ["--dtype", "bf16"] if cuda else ["--quick"]
-    try:
-        done = subprocess.run(command, cwd=paths.root(), capture_output=True, text=True, timeout=max(1.0, limit))
-        (campaign.folder / "engine.log").write_text(done.stdout + done.stderr, encoding="utf-8")
-        campaign.say(f"benchmarks.engine: {'done' if done.returncode == 0 else 'failed, see engine.log'}")
-    except subprocess.TimeoutExpired:
-        campaign.say(f"benchmarks.engine: ended after {limit:.0f} s, its share of the time")
-
-
-def experiment_within(campaign: Campaign, experiment: Experiment, share: float, seeds: int = 0) -> int:
-    """Run an experiment seed after seed while its share of the time is enough for the next; 1 where a run failed.
-
-    The first seed is begun whatever it takes, as the next campaign goes on from its checkpoint.
-    """
-    began, limit = time.monotonic(), share * campaign.left()
-    runs = by_seed(experiment.plan(campaign.tier, seeds))
-    complete, cut, failures = 0, 0, []
-    for seed in dict.fromkeys(planned.labels["seed"] for planned in runs):
-        some = [planned for planned in runs if planned.labels["seed"] == seed]
-        left = limit - (time.monotonic() - began)
-        needed = seconds_of(some, operations_per_second(campaign.store))
-        if left <= 0 or (complete and needed > left):
-            break
-        options = dict(jobs=1, time_limit=left, device=campaign.device, label=f"{experiment.name} {campaign.tier}")
+    def benchmark(self) -> None:
+        """``benchmarks.engine`` within its share of the time; its rows go to ``engine.json``."""
+        rows, limit = self.folder / "engine.json", BENCHMARK_SHARE * max(0.0, self.left())
+        if rows.exists() or not (paths.root() / "benchmarks").is_dir():
+            return
+        command = [sys.executable, "-m", "benchmarks.engine", "--device", self.device, "--json", str(rows)]
+        command += ["--dtype", "bf16"] if self.device == "cuda" else ["--quick"]
         try:
-            done = sweep([planned.config for planned in some], experiment.version, store=campaign.store, **options)
-        except SweepError as error:
-            done = error.sweep
-            campaign.say(str(error))
-        complete, cut = complete + len(done.complete), cut + len(done.records) - len(done.complete)
-        failures += done.failures
-    if not runs:
-        campaign.say(f"{experiment.name}: has no such tier")
-        return 0
-    campaign.say(
-        f"{experiment.name}: {complete} complete, {cut} cut, {len(failures)} failed of {len(runs)} planned, in "
-        f"{time.monotonic() - began:.0f} of {max(0.0, limit):.0f} s"
-    )
-    return 1 if failures else 0
+            done = subprocess.run(command, cwd=paths.root(), capture_output=True, text=True, timeout=max(1.0, limit))
+            (self.folder / "engine.log").write_text(done.stdout + done.stderr, encoding="utf-8")
+            self.say(f"benchmarks.engine: {'done' if done.returncode == 0 else 'failed, see engine.log'}")
+        except subprocess.TimeoutExpired:
+            self.say(f"benchmarks.engine: ended after {limit:.0f} s, its share of the time")
 
+    def experiment(self, name: str, share: float, seeds: int) -> int:
+        """Run an experiment seed after seed while its share of the time is enough for the next; 1 where a run failed.
 
-def seconds_of(runs: Sequence[PlannedRun], rate: float | None) -> float:
-    """Seconds that runs take at ``rate`` multiply-adds a second; 0 where that is not known."""
-    trained = [planned.config for planned in runs if isinstance(planned.config, RunConfig)]
-    return sum(map(training_operations, trained)) / rate if rate else 0.0
-
-
-def operations_per_second(store: Store) -> float | None:
-    """Multiply-adds a second of the training that this campaign did so far; None before its first run."""
-    operations = seconds = 0.0
-    for name, _ in ORDER:
-        for record in store.all(name):
-            if isinstance(record.config, RunConfig) and record.provenance.get("train_seconds"):
-                share = record.provenance["steps"] / record.config.train.steps
-                operations += share * training_operations(record.config)
-                seconds += record.provenance["train_seconds"]
-    return operations / seconds if seconds else None
+        The first seed is begun whatever it takes, as the next campaign goes on from its checkpoint.
+        """
+        experiment, began, limit = EXPERIMENTS[name], time.monotonic(), share * self.left()
+        runs, complete, cut, failed = by_seed(experiment.plan(self.tier, seeds)), 0, 0, 0
+        for seed in dict.fromkeys(planned.labels["seed"] for planned in runs):
+            some = [planned.config for planned in runs if planned.labels["seed"] == seed]
+            left = limit - (time.monotonic() - began)
+            if left <= 0 or (complete and expected(some, 1, self.store, self.device)[0] > left):
+                break
+            options = dict(jobs=1, time_limit=left, device=self.device, label=f"{name} {self.tier}")
+            try:
+                done = sweep(some, experiment.version, store=self.store, **options)
+            except SweepError as error:
+                done = error.sweep
+                self.say(str(error))
+            complete, cut = complete + len(done.complete), cut + len(done.records) - len(done.complete)
+            failed += len(done.failures)
+        took = f"in {time.monotonic() - began:.0f} of {max(0.0, limit):.0f} s"
+        counts = f"{complete} complete, {cut} cut, {failed} failed of {len(runs)} planned, {took}"
+        self.say(f"{name}: {counts if runs else 'has no such tier'}")
+        return 1 if failed else 0
 
 
 def archive(folder: Path, most: int = ARCHIVE_BYTES) -> Path:
@@ -198,13 +177,13 @@ def archive(folder: Path, most: int = ARCHIVE_BYTES) -> Path:
     patterns = ("campaign.log", "engine.json", "engine.log", "records/*/*.json")
     files = {str(f.relative_to(folder)): f.read_bytes() for p in patterns for f in sorted(folder.glob(p))}
     while True:
-        buffer = BytesIO()
+        buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
             extra = {"left_out.txt": ("\n".join(left_out) + "\n").encode()} if left_out else {}
             for name, content in (files | extra).items():
                 entry = tarfile.TarInfo(f"campaign/{name}")
                 entry.size, entry.mode = len(content), 0o644
-                tar.addfile(entry, BytesIO(content))
+                tar.addfile(entry, io.BytesIO(content))
         if len(buffer.getvalue()) <= most or not files:
             path.write_bytes(buffer.getvalue())
             return path
@@ -212,12 +191,55 @@ def archive(folder: Path, most: int = ARCHIVE_BYTES) -> Path:
         del files[left_out[-1]]
 
 
-def campaign_command(options: argparse.Namespace) -> int:
-    """``campaign``: all parts within the budget; ConfigError for a folder that cannot be used."""
-    place = Path(options.out).absolute()  # the benchmark runs in the repository
-    require(not place.exists() or place.is_dir(), f"--out {options.out}: is a file")
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {options.out}: {error.strerror}") from error
-    return run_campaign(options.device, options.tier, seconds(options.budget), place, options.seeds)
+# Checks of a new machine, in its first minute: what was found, and whether that will do.
+
+
+def engine(device: str, precision: str) -> tuple[str, bool]:
+    """Every architecture, and ENTP in each of its ways, against the definition: values and gradients.
+
+    The oracle is ``entp_method = "reference"`` in double precision on the CPU.
+    """
+    tokens_BT = torch.randint(32, (6, 24), generator=generator_for("cpu", "check"))
+    inputs = tokens_BT, torch.arange(24).expand(6, 24) >= 5, torch.full((6,), 6)
+
+    def outcome(model: nn.Module, where: str, precision: str) -> list[Tensor]:
+        with autocast(where, precision):
+            logits_NV = model(*(x.to(where) for x in inputs))
+        logits_NV.float().square().mean().backward()
+        return [logits_NV.detach(), torch.cat([p.grad.flatten() for p in model.parameters()])]
+
+    off = {}
+    for name, way in (("decoder", "fast"), ("prefix_decoder", "fast"), ("entp", "grouped"), ("entp", "packed")):
+        exact, model = (build_model(ModelConfig(architecture=name, **SHAPE), 1) for _ in range(2))
+        with torch.no_grad():
+            for p in exact.double().parameters():
+                p.mul_(6) if p.dim() > 1 else None  # so that attention matters
+        model.to(device).load_state_dict(exact.state_dict())
+        exact.entp_method, model.entp_method = "reference" if name == "entp" else "fast", way
+        pairs = zip(outcome(model, device, precision), outcome(exact, "cpu", "fp32"), strict=True)
+        apart = [float((mine.double().cpu() - right).abs().max() / right.abs().max()) for mine, right in pairs]
+        off[f"{name} {way}"] = max(apart)
+    said = ", ".join(f"{way} {apart:.1e}" for way, apart in off.items())
+    return f"off by {said}, at most {BOUNDS[precision]:g}", max(off.values()) <= BOUNDS[precision]
+
+
+def resume(device: str) -> tuple[str, bool]:
+    """A run stopped behind a step and continued from its checkpoint against one that was not: the same curves."""
+    schedule = dict(warmup_steps=2, eval_every=4, eval_sequences=64, final_eval_sequences=64)
+    task, model = dict(length=8, seed_length=3, symbols=8), ModelConfig("entp", 2, 2, 32, 8, 8)
+    config = RunConfig("check", "smoke", "counting", task, model, TrainConfig(steps=8, batch_size=8, **schedule))
+    whole, steps = train(config, device=device), iter([False] * 3 + [True])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint.safetensors"
+        cut = train(config, device=device, checkpoint=path, stop=lambda: next(steps))
+        rest = train(config, device=device, checkpoint=path)
+    first, second = ({**found.state.curves, "seconds": []} for found in (whole, rest))
+    said = f"stopped behind step {cut.state.step}, {'the same' if first == second else 'other'} curves"
+    return said, first == second and not cut.complete
+
+
+CHECKS: dict[str, Callable[[str], tuple[str, bool]]] = {
+    "engine fp32": lambda device: engine(device, "fp32"),
+    "engine bf16": lambda device: engine(device, "bf16"),
+    "resume": resume,
+}

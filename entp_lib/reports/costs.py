@@ -1,74 +1,62 @@
-"""The page ``docs/costs.md``: measured seconds of the records, and extrapolated hours of tiers without records.
+"""Costs of runs: the page ``docs/costs.md``, and estimates before a command starts, which above an hour is confirmed.
 
-Operations are those of ``entp_lib.experiments.budgets``.
+Both go by the seconds of stored records. Operations are those of ``entp_lib.experiments.budgets``.
 """
+
+import contextlib
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
 
 import pandas as pd
 
-from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig
+from entp_lib.config import BEST_FIRST, ON_CPU, RunConfig, family
 from entp_lib.experiments.budgets import training_operations
-from entp_lib.experiments.experiment import Experiment, own, spent
+from entp_lib.experiments.experiment import own, spent
 from entp_lib.experiments.frames import processor_share
-from entp_lib.records.store import Store
+from entp_lib.records.execution import Config, device_for
+from entp_lib.records.store import Store, is_complete
+from entp_lib.records.sweeps import available_cores
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports.findings import markdown
+from entp_lib.validation import ConfigError
 
 GPU_RATE = 1e14  # multiply-adds and additions a second: a tenth of an H200's bf16 peak, assumed, not measured
+ASK_SECONDS = 3600.0  # what takes longer is asked about
+SAY_SECONDS = 120.0  # what takes less is not worth a line
+PAGE = """# Costs
+
+<!-- The whole page is written by python -m entp_lib readme; no line of it is typed. -->
+
+## Measured
+
+What the records of each experiment took, all runs added, from their provenance: processor time on CPUs, \
+or by the clock where an older record has that alone. Cores were often shared with other work, which \
+lengthens both, so that times are upper bounds.
+
+{}
+
+## Extrapolated
+
+Tiers without records: multiply-adds of all their training steps, counted; core-hours at the rate that \
+the same experiment's `quick` runs reached; GPU-hours at an assumed 1e14 operations a second, a tenth of \
+an H200's peak. Evaluation is left out, and nothing in this table was measured on a GPU.
+
+{}
+"""
 
 
-def tier_operations(experiment: Experiment, tier: str) -> float:
-    """Multiply-adds of all runs of a tier, from those of its first seed; 0 where it has no runs."""
-    once, all_runs = experiment.configs(tier, 1), experiment.configs(tier, 0)
-    runs = [c for c in once if isinstance(c, RunConfig)]
-    return sum(map(training_operations, runs)) * len(all_runs) / len(once) if runs else 0.0
+def page(store: Store) -> str:
+    """The page as Markdown, from the records of a store."""
+    return PAGE.format(markdown_table(measured(store)), markdown_table(extrapolated(store)))
 
 
-def costs(store: Store) -> pd.DataFrame:
-    """A row for each tier of training runs that has no records: operations, and hours at two rates.
-
-    Core-hours are at the rate of the experiment's quick runs, measured; GPU-hours at ``GPU_RATE``.
-    """
-    rows = []
-    for experiment in EXPERIMENTS.values():
-        quick = [r for r in experiment.stored(store, "quick") or [] if isinstance(r.config, RunConfig)]
-        if not quick:
-            continue
-        took = sum(r.provenance["train_seconds"] * processor_share(r) for r in quick)
-        rate = sum(training_operations(r.config) for r in quick) / took
-        for tier in ("gpu", "paper"):
-            operations = 0.0 if experiment.stored(store, tier) else tier_operations(experiment, tier)
-            if operations:
-                rows.append(
-                    {
-                        "experiment": experiment.name,
-                        "tier": tier,
-                        "runs": len(experiment.configs(tier, 0)),
-                        "multiply-adds": f"{operations:.1e}",
-                        "core-hours": f"{operations / rate / 3600:,.0f}",
-                        "GPU-hours": f"{2 * operations / GPU_RATE / 3600:.2g}",
-                    }
-                )
-    return pd.DataFrame(rows)
-
-
-def page(table: pd.DataFrame, store: Store) -> str:
-    """The page as Markdown."""
-    return "\n".join(
-        [
-            "# Costs\n",
-            "<!-- The whole page is written by python -m entp_lib readme; no line of it is typed. -->\n",
-            "## Measured\n",
-            "What the records of each experiment took, all runs added, from their provenance: processor time on CPUs, "
-            "or by the clock where an older record has that alone. Cores were often shared with other work, which "
-            "lengthens both, so that times are upper bounds.\n",
-            markdown(measured(store)) + "\n",
-            "## Extrapolated\n",
-            "Tiers without records: multiply-adds of all their training steps, counted; core-hours at the rate that "
-            "the same experiment's `quick` runs reached; GPU-hours at an assumed 1e14 operations a second, a tenth of "
-            "an H200's peak. Evaluation is left out, and nothing in this table was measured on a GPU.\n",
-            markdown(costs(store)) + "\n",
-        ]
-    )
+def markdown_table(frame: pd.DataFrame) -> str:
+    """A frame as a Markdown table; bars and line ends inside a cell are escaped, a missing value is empty."""
+    plain = frame.astype(object).where(frame.notna(), "").astype(str)
+    cells = plain.map(lambda text: " ".join(text.replace("|", "\\|").splitlines()))
+    lines = [list(frame.columns), ["---"] * len(frame.columns), *cells.values.tolist()]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def measured(store: Store) -> pd.DataFrame:
@@ -78,7 +66,6 @@ def measured(store: Store) -> pd.DataFrame:
         for tier in reversed(BEST_FIRST):
             records = own(experiment, experiment.stored(store, tier) or [])
             if records:
-                seconds = sum(map(spent, records))
                 peak = max(r.provenance["peak_memory_bytes"] for r in records)
                 rows.append(
                     {
@@ -86,9 +73,103 @@ def measured(store: Store) -> pd.DataFrame:
                         "experiment": experiment.name,
                         "tier": tier,
                         "runs": len(records),
-                        "core-minutes" if tier in ON_CPU else "minutes": f"{seconds / 60:.1f}",
+                        "core-minutes" if tier in ON_CPU else "minutes": f"{sum(map(spent, records)) / 60:.1f}",
                         "peak memory": f"{peak / 2**20:.0f} MiB",
                         "machine": ", ".join(sorted({r.provenance["device"] for r in records})),
                     }
                 )
     return pd.DataFrame(rows).fillna("")
+
+
+def extrapolated(store: Store) -> pd.DataFrame:
+    """A row for each tier of training runs that has no records: multiply-adds, and hours at two rates.
+
+    Multiply-adds are those of the runs of its first random seed, times the number of seeds. Core-hours are at the rate
+    of the experiment's quick runs, measured; GPU-hours at ``GPU_RATE``.
+    """
+    rows = []
+    for experiment in EXPERIMENTS.values():
+        quick = [r for r in experiment.stored(store, "quick") or [] if isinstance(r.config, RunConfig)]
+        if not quick:
+            continue
+        took = sum(r.provenance["train_seconds"] * processor_share(r) for r in quick)
+        rate = sum(training_operations(r.config) for r in quick) / took
+        for tier in ("gpu", "paper"):
+            once, every = experiment.configs(tier, 1), experiment.configs(tier, 0)
+            counted = sum(training_operations(config) for config in once if isinstance(config, RunConfig))
+            if counted and not experiment.stored(store, tier):
+                operations = counted * len(every) / len(once)
+                rows.append(
+                    {
+                        "experiment": experiment.name,
+                        "tier": tier,
+                        "runs": len(every),
+                        "multiply-adds": f"{operations:.1e}",
+                        "core-hours": f"{operations / rate / 3600:,.0f}",
+                        "GPU-hours": f"{2 * operations / GPU_RATE / 3600:.2g}",
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "cpu") -> tuple[float, int]:
+    """Wall seconds of runs of one tier, ``jobs`` at a time, and how many of them are like no stored run.
+
+    A run takes the median seconds of records that differ from it in seeds alone. Another training run takes its
+    multiply-adds at the median rate of its experiment's records, the project's where ``store`` has none; those
+    on a GPU go by records of a GPU.
+    """
+    names, seconds, kinds = {c.experiment for c in configs}, defaultdict(list), {}
+    for place in (store, Store()):
+        for record in (r for name in names for r in place.all(name) if is_complete(r) and spent(r)):
+            if ("packed_attention" in record.provenance) == (device == "cuda"):
+                seconds[family(record.config)].append(spent(record))
+                kinds.setdefault(family(record.config), record.config)
+        if seconds:
+            break
+    each = {key: statistics.median(found) for key, found in seconds.items()}
+
+    def operations(config: Config) -> float:  # 0 for a study, and for a run whose data are not there: it will say so
+        with contextlib.suppress(ConfigError):
+            return training_operations(config) if isinstance(config, RunConfig) else 0.0
+        return 0.0
+
+    rates = [work / each[key] for key, config in kinds.items() if (work := operations(config))]
+    for key, config in {family(config): config for config in configs}.items() if rates else ():
+        if key not in each and (work := operations(config)):
+            each[key] = work / statistics.median(rates)
+    took = [each[family(config)] for config in configs if family(config) in each]
+    return max(sum(took) / max(1, min(jobs, len(took))), *took, 0.0), len(configs) - len(took)
+
+
+def announce_runs(
+    what: str, configs: Sequence[Config], jobs: int, yes: bool, time_limit: float = 0.0, store: Store | None = None
+) -> None:
+    """Say on stderr how long runs will take, ``jobs`` at a time (0: one per core, on a GPU one).
+
+    Above an hour ask where there is a terminal, unless ``yes``; ConfigError where the answer is no. A time limit, in
+    seconds, bounds what it takes. ``store``: where records of such runs may be.
+    """
+    if not configs or configs[0].tier == "smoke":  # which takes seconds
+        return
+    device = device_for(configs[0].tier)
+    at_a_time = jobs or (available_cores() if device == "cpu" else 1)
+    seconds, unlike = expected(configs, at_a_time, store or Store(), device)
+    seconds = min(seconds, time_limit) if time_limit else seconds
+    if seconds < SAY_SECONDS:
+        return
+    if unlike:
+        what += f" ({unlike} of them unlike any that is stored, whose time nothing tells)"
+    sizes = ((86400 * 365, "years"), (86400, "days"), (3600, "hours"))
+    spoken = next(
+        (f"{seconds / s:,.1f} {unit}" for s, unit in sizes if seconds >= 1.5 * s), f"{seconds / 60:.0f} minutes"
+    )
+    print(f"{what}: about {spoken}, by the seconds of stored records", file=sys.stderr, flush=True)
+    if seconds < ASK_SECONDS or yes or not (sys.stdin and sys.stdin.isatty()):
+        return
+    try:
+        answer = input("Start it? It can be stopped at any time, and the same command continues it. [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
+        raise ConfigError("not started; --yes starts it without a question")

@@ -1,22 +1,41 @@
-"""Answers in sentences, for the page ``docs/findings.md``, the README and notebook 00, from the ledger.
+"""Who is ahead at which budget, and the answers that README, the generated pages and notebook 00 give, by the ledger.
 
-``results/reference/answers.csv`` has the questions and the sentences; ``rests_on`` names the verdicts that their words
-suppose, and a test asks for other words when one of them changes.
+``results/reference/<paper>/comparisons.csv`` says which claim or question answers for which task at which budget. Equal
+multiply-adds are the budget that counts; token-forwards are used where no decoder had as many multiply-adds.
+Differences come in accuracies, errors, squared errors and nats. Divided by the distance from what guessing gets to a
+perfect score (the ``scale`` of a ledger's row; a loss of 0, too, which on text nobody can have) they are shares of one
+way, and positive means that ENTP is ahead.
+
+``results/reference/answers.csv`` has a reader's questions and the sentences; ``rests_on`` names the verdicts that their
+words suppose, and a test asks for other words when one of them changes.
 """
 
-import math
+import argparse
 import re
+from pathlib import Path
 
 import pandas as pd
 
 from entp_lib import paths
 from entp_lib.config import TIERS
 from entp_lib.experiments import claims
-from entp_lib.files import read_table
+from entp_lib.experiments.claims import OPEN, UNINFORMATIVE
+from entp_lib.experiments.measurements import MIN_PAIRS
+from entp_lib.files import read_table, read_text, write_atomically
 from entp_lib.records.store import Store
-from entp_lib.reports import comparisons
-from entp_lib.reports.ledger import papers_claims
+from entp_lib.reports import costs
+from entp_lib.reports.ledger import ledger
+from entp_lib.reports.notebooks import notebook_paths
+from entp_lib.statistics import exceeds, holm, p_value
+from entp_lib.validation import require
 
+BUDGETS = {
+    "equal_steps": "equal steps",
+    "equal_multiply_adds": "equal multiply-adds",
+    "equal_token_forwards": "equal token-forwards",
+}
+AHEAD, BEHIND = "ENTP ahead", "decoder ahead"
+UNDECIDED = {"not attempted": "not run yet", "inconclusive": OPEN, OPEN: OPEN, UNINFORMATIVE: UNINFORMATIVE}
 PAPER_SCALE = ("gpu", "paper")  # tiers that run the paper's task at its size
 TIER_WORDS = {
     "smoke": "seconds; tests the code and claims nothing",
@@ -25,12 +44,85 @@ TIER_WORDS = {
     "gpu": "the paper's task within half an hour on one data-centre GPU",
     "paper": "the paper's task, model and schedule",
 }
-ASKED = ["asked", "answer", "numbers", "sure", "rests_on"]
+FIGURE = (
+    "![ENTP's lead over a decoder on ten tasks, at equal steps and at equal multiply-adds]"
+    "(figures/00_full_attention.png)"
+)
+
+
+def comparisons(table: pd.DataFrame) -> pd.DataFrame:
+    """A row for each task and budget: value, low, high and margin in shares, answer, tier, seeds, claim and records.
+
+    ``table``: a ledger. The answer follows the rule of our own questions, whether a paper claims the row or not, and is
+    open where its verdict is. KeyError for a claim that the ledger does not have.
+    """
+    files = sorted(paths.reference().glob("*/comparisons.csv"), key=lambda p: (p.parent.name != "entp", p))
+    tasks = [read_table(path, ["task", *BUDGETS, "drawn_as"], needed=("task", "equal_steps")) for path in files]
+    rows, margins = table.set_index("id"), claims.reference_claims().set_index("id")["margin"]
+    found = []
+    for task in pd.concat(tasks, ignore_index=True).fillna("").to_dict("records"):
+        for column, budget in BUDGETS.items():
+            if claim := task[column]:
+                row, margin = rows.loc[claim], margins[claim]
+                sides = dict(pairs=int(row["seeds"]), margin=margin, positive=AHEAD, negative=BEHIND)
+                decided = UNDECIDED.get(row["verdict"]) or claims.answer(row["low"], row["high"], **sides)
+                shares = [number / row["scale"] for number in (row["our_value"], row["low"], row["high"], margin)]
+                found.append(
+                    {
+                        "task": task["task"],
+                        "drawn_as": task["drawn_as"],
+                        "budget": budget,
+                        **dict(zip(("value", "low", "high", "margin"), shares, strict=True)),
+                        "answer": decided,
+                        **{name: row[name] for name in ("tier", "seeds", "records")},
+                        "claim": claim,
+                    }
+                )
+    return pd.DataFrame(found)
+
+
+def together(compared: pd.DataFrame) -> str:
+    """Correct ``comparisons`` for the number of intervals by Holm's method; the result as a sentence.
+
+    Rows that are uninformative compare nothing and are left out.
+    """
+    enough = compared["low"].notna() & (compared["seeds"] >= MIN_PAIRS)
+    measured = compared[enough & (compared["answer"] != UNINFORMATIVE)]
+    p_values = [p_value(row.value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
+    alone = exceeds(measured["low"], 0) | exceeds(0, measured["high"])
+    kept = measured[holm(p_values)]
+    names = [f"{task} ({', '.join(part['budget'])})" for task, part in kept.groupby("task", sort=False)]
+    return (
+        f"{len(measured)} intervals, {alone.sum()} of which exclude zero; by Holm's correction for all of them "
+        f"{len(kept)} remain: {'; '.join(names) or 'none'}"
+    )
+
+
+def headline(table: pd.DataFrame) -> str:
+    """The answer in three sentences: who is ahead at equal steps, at equal multiply-adds, and at which scale."""
+    drawn = comparisons(table).query("drawn_as != ''")
+
+    def names(budget: str, answer: str) -> str:
+        found = drawn.loc[(drawn["budget"] == budget) & (drawn["answer"] == answer), "drawn_as"].tolist()
+        return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found) or "nothing"
+
+    large = int(table.loc[table["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum())
+    scale = f"{large} comparisons ran at the paper's size." if large else "Nothing ran at the paper's scale yet."
+    steps, compute = BUDGETS["equal_steps"], BUDGETS["equal_multiply_adds"]
+    return (
+        f"At equal training steps ENTP is ahead on {names(steps, AHEAD)}, and the decoder on "
+        f"{names(steps, BEHIND)}; on the others we see no difference, or could not have seen one.\n"
+        "Where the decoder may spend as many multiply-adds as ENTP, ENTP is ahead on "
+        f"{names(compute, AHEAD)}, and the decoder on {names(compute, BEHIND)}.\n"
+        "All models are small, trained on two CPU cores with five paired random seeds, nearly all at one learning rate "
+        f"a task. {scale}"
+    )
 
 
 def answers() -> pd.DataFrame:
     """The questions a reader asks, their answers, and the verdicts that the words suppose."""
-    return read_table(paths.reference() / "answers.csv", ASKED, needed=("asked", "answer")).fillna("")
+    columns = ["asked", "answer", "numbers", "sure", "rests_on"]
+    return read_table(paths.reference() / "answers.csv", columns, needed=("asked", "answer")).fillna("")
 
 
 def supposed(rests_on: str) -> dict[str, str]:
@@ -39,11 +131,8 @@ def supposed(rests_on: str) -> dict[str, str]:
     return {claim.strip(): verdict for claim, verdict in pairs}
 
 
-def answered(table: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
-    """A row a question: what was asked, answer, numbers, how sure, where; ``table`` is a ledger.
-
-    ``prefix`` leads from the page to the project's root.
-    """
+def page(table: pd.DataFrame) -> str:
+    """The page ``docs/findings.md`` as Markdown, for a ledger: a row a question, then the scale of what ran."""
     shown = claims.readable(table, ["ours", "95 % interval"])
 
     def number(match: re.Match) -> str:
@@ -52,7 +141,7 @@ def answered(table: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
 
     rows = []
     for row in answers().itertuples():
-        where = [claims.link(claim).replace("](<", f"](<{prefix}") for claim in supposed(row.rests_on)]
+        where = [claims.link(claim).replace("](<", "](<../") for claim in supposed(row.rests_on)]
         rows.append(
             {
                 "what was asked": row.asked,
@@ -62,71 +151,59 @@ def answered(table: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
                 "where": ", ".join(dict.fromkeys(where)),
             }
         )
-    return pd.DataFrame(rows)
-
-
-def headline(table: pd.DataFrame) -> str:
-    """The answer in three sentences: who is ahead at equal steps, at equal multiply-adds, and at which scale."""
-    drawn = comparisons.comparisons(table).query("drawn_as != ''")
-    steps, compute = (drawn[drawn["budget"] == budget] for budget in ("equal steps", "equal multiply-adds"))
-
-    def names(rows: pd.DataFrame, answer: str) -> str:
-        return listed(rows.loc[rows["answer"] == answer, "drawn_as"].tolist())
-
-    large = int(table.loc[table["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum())
-    scale = f"{large} comparisons ran at the paper's size." if large else "Nothing ran at the paper's scale yet."
-    return (
-        f"At equal training steps ENTP is ahead on {names(steps, comparisons.AHEAD)}, and the decoder on "
-        f"{names(steps, comparisons.BEHIND)}; on the others we see no difference, or could not have seen one.\n"
-        "Where the decoder may spend as many multiply-adds as ENTP, ENTP is ahead on "
-        f"{names(compute, comparisons.AHEAD)}, and the decoder on {names(compute, comparisons.BEHIND)}.\n"
-        "All models are small, trained on two CPU cores with five paired random seeds, nearly all at one learning rate "
-        "a task. "
-        f"{scale}"
-    )
-
-
-def listed(names: list[str]) -> str:
-    """Names as a sentence lists them."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "nothing"
-
-
-def scale(table: pd.DataFrame) -> str:
-    """At which scale the measured rows of a ledger were run, in a sentence or two."""
-    measured = table[table["our_value"].notna()]
-    counts = measured["tier"].value_counts()
+    measured = table.loc[table["our_value"].notna(), "tier"]
+    counts, large = measured.value_counts(), int(measured.isin(PAPER_SCALE).sum())
     by_tier = ", ".join(f"{counts[tier]} at `{tier}` ({TIER_WORDS[tier]})" for tier in TIERS if tier in counts)
-    large = int(measured["tier"].isin(PAPER_SCALE).sum())
-    if not large:
-        return f"**Nothing ran at the paper's scale yet.** Comparisons measured: {by_tier or 'none'}."
-    return f"{large} of {len(measured)} measured comparisons ran at the paper's size; by tier: {by_tier}."
-
-
-def tally(table: pd.DataFrame) -> str:
-    """Number of claims with each verdict, in a sentence."""
-    judged = papers_claims(table)
-    counts = judged["verdict"].value_counts()
-    parts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in claims.VERDICTS if verdict in counts)
-    return f"{len(judged)} rows on the claims of all papers: {parts}."
-
-
-def page(table: pd.DataFrame, store: Store) -> str:
-    """The page as Markdown, for a ledger; ``store`` is not read again."""
+    scale = f"**Nothing ran at the paper's scale yet.** Comparisons measured: {by_tier or 'none'}."
+    if large:
+        scale = f"{large} of {len(measured)} measured comparisons ran at the paper's size; by tier: {by_tier}."
     return (
         "# Findings\n\n<!-- The whole page is written by python -m entp_lib readme; no line of it is typed. -->\n\n"
-        f"{markdown(answered(table, '../'))}\n\n{scale(table)}\n\n"
+        f"{costs.markdown_table(pd.DataFrame(rows))}\n\n{scale}\n\n"
         "Every claim and question, with its interval, margin and caveats, is in `results/claims.csv` and "
         "`results/questions.csv`; the site (`./run_all.sh --site`) has them as a table to filter and search.\n"
     )
 
 
-def markdown(frame: pd.DataFrame) -> str:
-    """A frame as a Markdown table; bars and line ends inside a cell are escaped, a missing value is empty."""
+def generated() -> dict[Path, str]:
+    """README.md and the generated pages of ``docs/`` as the ledger and the records have them now.
 
-    def cell_text(cell: object) -> str:
-        missing = cell is None or (isinstance(cell, float) and math.isnan(cell))
-        return "" if missing else " ".join(str(cell).replace("|", "\\|").splitlines())
+    ConfigError where README.md lacks a marker, before the ledger is computed.
+    """
+    store, readme = Store(read_only=True), read_text(paths.readme())
+    patterns = {
+        name: re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL)
+        for name in ("findings", "notebooks")
+    }
+    for name, pattern in patterns.items():
+        lacking = f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->"
+        require(pattern.search(readme) is not None, lacking)
+    table = ledger(store)
+    links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
+    parts = {"findings": f"{headline(table)}\n\n{FIGURE}", "notebooks": " · ".join(links) + ".\n"}
+    for name, pattern in patterns.items():
+        readme = pattern.sub(lambda m, part=parts[name]: m[1] + part + m[2], readme)
+    pages = {"docs/findings.md": page(table), "docs/costs.md": costs.page(store)}
+    return {paths.readme(): readme} | {paths.root() / name: text for name, text in pages.items()}
 
-    cells = frame.astype(object).map(cell_text)
-    lines = [list(frame.columns), ["---"] * len(frame.columns), *cells.values.tolist()]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+def outdated() -> list[str]:
+    """Generated files that differ from what the records say now, README first; missing ones are among them."""
+    found = generated().items()
+    return [paths.relative(path) for path, text in found if not path.exists() or read_text(path) != text]
+
+
+def write() -> None:
+    """Bring README.md and the generated pages up to date."""
+    for path, text in generated().items():
+        write_atomically(path, text.encode())
+
+
+def readme_command(options: argparse.Namespace) -> int:
+    """``readme``: rewrite what is generated, or with ``--check`` name what is out of date (1 where something is)."""
+    if not options.check:
+        write()
+        return 0
+    found = outdated()
+    print("README.md and the generated pages are up to date" if not found else f"out of date: {', '.join(found)}")
+    return 1 if found else 0

@@ -43,16 +43,15 @@ def codec(config: RunConfig, weights: Path | None = None) -> Codec:
     """
     stored, numbers = stored_tokens(weights), [str(number) for number in range(config.model.vocab_size)]
     if config.task == "text":
-        stored = stored and read_stored(weights, lambda: restore(stored["name"], stored["vocabulary"], stored["state"]))
         tokenizer = stored or build_task("text", config.task_params).tokens().tokenizer()
         return lambda text: [int(i) for i in tokenizer.encode([text], ended=False)], tokenizer.decode
-    if config.task == "table" and stored:
-        return codec_of(read_stored(weights, lambda: list(stored["words"])) or numbers)
     if config.task == "table":
-        task = build_task("table", config.task_params)
-        right = "its models predict numbers or answers of their own, not what comes next; load_model gives one"
-        require(task.continues, f"{task.file}: {right}")
-        return codec_of(list(task.contents.words) or numbers)
+        if stored is None:
+            task = build_task("table", config.task_params)
+            right = "its models predict numbers or answers of their own, not what comes next; load_model gives one"
+            require(task.continues, f"{task.file}: {right}")
+            stored = list(task.contents.words)
+        return codec_of(stored or numbers)
     if config.task == "triplets":  # whose labels, numbers from 0, have ids after the symbols
         symbols = build_task(config.task, config.task_params).symbols
         encode, _ = codec_of(numbers[:symbols])
@@ -70,20 +69,18 @@ def tokenizer_path(weights: Path) -> Path:
     return weights.with_name(weights.name.replace(".weights.safetensors", ".tokenizer.json"))
 
 
-def stored_tokens(weights: Path | None) -> dict | None:
-    """The JSON next to a file of weights; None where there is none. ConfigError where it is damaged."""
+def stored_tokens(weights: Path | None):
+    """The tokenizer or the list of words next to a file of weights; None where there is neither.
+
+    ConfigError where they are damaged.
+    """
     path = tokenizer_path(weights) if weights else None
     if path is None or path == weights or not path.exists():
         return None
-    return read_stored(weights, lambda: json.loads(path.read_text(encoding="utf-8")))
-
-
-def read_stored(weights: Path, read: Callable):
-    """The result of ``read``; ConfigError names the file of tokens where that finds it damaged."""
     try:
-        return read()
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return list(stored["words"]) if "words" in stored else restore(**stored)
     except (ValueError, KeyError, TypeError) as error:
-        path = tokenizer_path(weights)
         again = "the command that trained the run writes it again"
         raise ConfigError(f"{path}: is no tokenizer ({error}); {again}") from error
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from entp_lib import paths
 from entp_lib.files import read_text, write_atomically
-from entp_lib.reports.parameters import is_own, notebook_paths
+from entp_lib.reports.notebooks import is_own, notebook_paths
 from entp_lib.validation import ConfigError
 
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -92,29 +92,14 @@ def clean(content: dict) -> None:
             cell["outputs"] = kept
 
 
-def lab_command(port: int | None = None, browser: bool = True) -> list[str]:
-    """JupyterLab's arguments: the project is its root, the overview what it opens and the address it prints.
+def open_lab(port: int | None = None, browser: bool = True, reset: Sequence[Path] = ()) -> None:
+    """Make or refresh the working copies and replace this process by JupyterLab, which opens the overview.
 
-    Raises ConfigError where JupyterLab is not installed beside this Python.
+    The project is its root. ConfigError where JupyterLab is not installed beside this Python.
     """
     program = shutil.which("jupyter-lab", path=str(Path(sys.executable).parent))
     if program is None:
         raise ConfigError("jupyter-lab is not installed beside this Python; run ./run_all.sh --lab")
-    command = [
-        program,
-        f"--ServerApp.root_dir={paths.root()}",
-        "--LabApp.default_url=/lab/tree/lab/00_overview.ipynb",
-    ]
-    command.append("--ContentsManager.pre_save_hook=entp_lib.reports.lab.before_saving")
-    command += [f"--port={port}"] if port is not None else []
-    command += [] if browser else ["--no-browser"]
-    # a container's only user is root, which jupyter refuses
-    return command + (["--allow-root"] if os.geteuid() == 0 else [])
-
-
-def open_lab(port: int | None = None, browser: bool = True, reset: Sequence[Path] = ()) -> None:
-    """Make or refresh the working copies and replace this process by JupyterLab. ConfigError where that is missing."""
-    command = lab_command(port, browser)
     if kept := refresh_copies(reset):
         names, numbers = ", ".join(map(paths.relative, kept)), ",".join(paths.number_of(path.name) for path in kept)
         print(
@@ -122,5 +107,10 @@ def open_lab(port: int | None = None, browser: bool = True, reset: Sequence[Path
             f"(./run_all.sh --lab --reset {numbers} makes them anew)",
             flush=True,
         )
+    command = [program, f"--ServerApp.root_dir={paths.root()}", "--LabApp.default_url=/lab/tree/lab/00_overview.ipynb"]
+    command.append("--ContentsManager.pre_save_hook=entp_lib.reports.lab.before_saving")
+    command += [f"--port={port}"] if port is not None else []
+    command += [] if browser else ["--no-browser"]
+    command += ["--allow-root"] if os.geteuid() == 0 else []  # a container's only user, whom jupyter refuses
     os.chdir(paths.root())
-    os.execv(command[0], command)
+    os.execv(program, command)

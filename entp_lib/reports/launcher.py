@@ -1,25 +1,26 @@
 """Running notebooks: a command is planned, then executed, and a table closes."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from entp_lib import paths
-from entp_lib.config import BEST_FIRST
-from entp_lib.experiments.experiment import Experiment, NoRuns, own, spent
+from entp_lib.config import BEST_FIRST, config_id
+from entp_lib.experiments.experiment import NoRuns
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.records.execution import Config, device_for
 from entp_lib.records.store import Store, is_complete
 from entp_lib.records.sweeps import available_cores
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import estimates, findings, ledger, readme, training
+from entp_lib.reports import costs, findings, ledger, training
 from entp_lib.reports.command_line import seconds
 from entp_lib.reports.execution import Job, Result, duration, execute, execute_side_by_side
-from entp_lib.reports.parameters import COMMON, OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
+from entp_lib.reports.notebooks import COMMON, OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
 from entp_lib.validation import require
 
 LEDGER_SHOWN = (OVERVIEW, "90")  # notebooks that show the whole ledger, and change with any of its rows
@@ -29,17 +30,14 @@ OWN_WORDS = ("ConfigError", "RecordError", "SweepError")  # errors that say them
 
 @dataclass(frozen=True)
 class Plan:
-    """Notebooks that a command executes. ``settled``: those all of whose runs have records, which may run in parallel;
-    one with a parameter of its own, which may ask for others, is not among them.
+    """Notebooks that a command executes.
 
     ``in_place``: figures and ledger belong to the project, because they show its best records; else they go next to
-    the executed copies. ``todo``: the runs that it will compute.
+    the executed copies.
     """
 
     jobs: list[Job]
-    settled: list[Job]
     in_place: bool
-    todo: Sequence[Config] = ()
 
 
 def plan(
@@ -56,29 +54,29 @@ def plan(
     notebooks = notebook_paths(only)
     if update:
         notebooks = list(dict.fromkeys([*notebooks, *(p for p in notebook_paths() if p.name.startswith(LEDGER_SHOWN))]))
-    parameters = checked_for_all(options, own, notebooks)
-    whole = [defaults(p) | given for p, given in zip(notebooks, parameters, strict=True)]
-    found = [planned(p.stem, values) for p, values in zip(notebooks, whole, strict=True)]
-    missing = [runs.missing for runs in found]
-    edited = not all(common(values).as_committed for values in whole)  # in the notebook itself, as JupyterLab does
-    in_place = update or not (own or edited or options.keys() - {"jobs"} or any(missing))
-    figures = paths.figures() if in_place else paths.new_figures()
-    jobs = [Job(path, given, figures, update) for path, given in zip(notebooks, parameters, strict=True)]
-    overview = [job.notebook.name.startswith(OVERVIEW) for job in jobs]
-    asked = [bool(given.keys() - COMMON) for given in parameters]  # of its own: who knows for which runs
-    rows = zip(jobs, missing, overview, asked, strict=True)
-    settled = [job for job, lacks, last, others in rows if not (lacks or last or others)]
-    return Plan(jobs, settled, in_place, [config for runs in found for config in runs.todo])
+    jobs, edited = [], False  # in a notebook itself, as JupyterLab does
+    for path, given in zip(notebooks, checked_for_all(options, own, notebooks), strict=True):
+        values = defaults(path) | given
+        runs, todo = planned(path.stem, values)
+        edited = edited or not common(values).as_committed
+        # one with a parameter of its own may ask for other runs than are planned here
+        settled = not (todo or path.name.startswith(OVERVIEW) or given.keys() - COMMON)
+        jobs.append(Job(path, given, paths.figures(), update, runs, todo, settled))
+    lacking = any(job.todo for job in jobs)
+    if not update and (own or edited or lacking or options.keys() - {"jobs"}):
+        return Plan([replace(job, figures=paths.new_figures()) for job in jobs], False)
+    return Plan(jobs, True)
 
 
 def run_all(plan: Plan) -> list[Result]:
     """Execute a plan, going on where a notebook fails, and return a line for each, in the plan's order.
 
-    Where nothing has to be computed, as many notebooks at a time as there are cores, at most 4; the others follow one
-    after another, since their runs take all cores, and the overview last.
+    Those that have nothing to compute go as many at a time as there are cores, at most 4; the others follow one after
+    another, since their runs take all cores, and the overview last.
     """
-    at_a_time = min(AT_A_TIME, available_cores(), len(plan.settled))
-    first = plan.settled if at_a_time > 1 else []
+    settled = [job for job in plan.jobs if job.settled]
+    at_a_time = min(AT_A_TIME, available_cores(), len(settled))
+    first = settled if at_a_time > 1 else []
     results: dict[str, Result] = {}
 
     def say(text: str, job: Job, number: int) -> None:
@@ -98,11 +96,11 @@ def with_missing_runs(job: Job, result: Result) -> Result:
     """The result; its error says how many runs are missing where a cell needed more of them than there are."""
     if not result.error:
         return result
-    runs = planned(job.notebook.stem, defaults(job.notebook) | job.parameters | {"fresh": False})
-    if runs.missing and not result.error.startswith(OWN_WORDS):
+    runs, todo = planned(job.notebook.stem, defaults(job.notebook) | job.parameters | {"fresh": False})
+    if todo and not result.error.startswith(OWN_WORDS):
         again = "the same command" + (" without --fresh" if job.parameters.get("fresh") else "")
         result.error = (
-            f"{runs.complete} of {runs.total} runs are complete, too few for this notebook; "
+            f"{runs - len(todo)} of {runs} runs are complete, too few for this notebook; "
             f"{again} continues with the others (it ended in {result.error})"
         )
     print(f"  failed: {result.error}", file=sys.stderr, flush=True)
@@ -126,44 +124,27 @@ def table(results: Sequence[Result]) -> str:
     return frame.to_string(index=False)
 
 
-def stored_runs(experiment: Experiment, store: Store) -> tuple[str, float | None]:
-    """The tiers that have records, with how many where some are missing, and the seconds of a whole ``quick``."""
-    said, quick = [], None
-    for tier in reversed(BEST_FIRST):
-        configs = experiment.configs(tier)
-        there = sum(store.has(config, experiment.version) for config in configs)
-        if there:
-            said.append(tier if there == len(configs) else f"{tier} ({there} of {len(configs)})")
-        if tier == "quick" and 0 < there == len(configs):
-            quick = sum(map(spent, own(experiment, experiment.found(store, experiment.plan(tier, 0)) or [])))
-    return ", ".join(said) or "none", quick
-
-
 def listing() -> str:
-    """Table of each notebook with its experiments, the tiers that have records, and the cost of ``quick``."""
+    """Table of each notebook with its experiments, the tiers that have records, and the cost of a whole ``quick``."""
     store, rows = Store(), []
     for path in notebook_paths():
         for experiment in (e for e in EXPERIMENTS.values() if e.notebook == path.stem):
-            said, quick = stored_runs(experiment, store)
-            row = {"notebook": path.stem, "experiment": experiment.name, "records at": said}
-            takes = duration(quick) if experiment.plan("quick", 0) else "no quick"
-            rows.append(row | {"quick takes one core": takes})
+            there, takes = [], None
+            for tier in reversed(BEST_FIRST):
+                configs = experiment.configs(tier)
+                found = sum(store.has(config, experiment.version) for config in configs)
+                if found:
+                    there.append(tier if found == len(configs) else f"{tier} ({found} of {len(configs)})")
+                if tier == "quick" and 0 < found == len(configs):
+                    names = [config_id(c, experiment.version) for c in configs if c.experiment == experiment.name]
+                    texts = (store.path(experiment.name, name).read_text(encoding="utf-8") for name in names)
+                    spent = [json.loads(text)["provenance"] for text in texts]
+                    takes = sum(each.get("cpu_seconds") or each["wall_seconds"] for each in spent)
+            row = {"notebook": path.stem, "experiment": experiment.name, "records at": ", ".join(there) or "none"}
+            rows.append(row | {"quick takes one core": duration(takes) if experiment.configs("quick") else "no quick"})
     frame = pd.DataFrame(rows)
     others = [p.stem for p in notebook_paths() if p.stem not in set(frame["notebook"])]
     return frame.to_string(index=False) + f"\nwithout runs of their own: {', '.join(others) or 'none'}"
-
-
-@dataclass(frozen=True)
-class Planned:
-    """Runs that a notebook's experiments ask for, how many are complete, and the configurations of the others."""
-
-    total: int = 0
-    complete: int = 0
-    todo: Sequence[Config] = field(default=(), compare=False)
-
-    @property
-    def missing(self) -> int:
-        return self.total - self.complete
 
 
 def common(parameters: dict[str, Any]) -> NotebookParameters:
@@ -171,11 +152,11 @@ def common(parameters: dict[str, Any]) -> NotebookParameters:
     return NotebookParameters(**{name: value for name, value in parameters.items() if name in COMMON})
 
 
-def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
-    """The runs of a notebook (its name without suffix) at these parameters; with ``fresh`` none counts as complete.
+def planned(notebook: str, parameters: dict[str, Any]) -> tuple[int, list[Config]]:
+    """How many runs a notebook (its name without suffix) shows at these parameters, and those without a record.
 
-    Runs that the notebook shows where they are stored, and does not compute at ``best``, are not among them; nor does
-    a parameter of the notebook's own count that puts other runs in their place.
+    With ``fresh`` none has one. Runs that the notebook shows where they are stored, and does not compute at ``best``,
+    are not among them; nor does a parameter of the notebook's own count that puts other runs in their place.
 
     ConfigError for ``changes`` that fit none of its experiments' runs.
     """
@@ -186,14 +167,11 @@ def planned(notebook: str, parameters: dict[str, Any]) -> Planned:
             store, runs = experiment.runs_for(wanted)
         except NoRuns:
             continue
-        if experiment.show_only and wanted.tier == "best":
-            continue
-        total += len(runs)
-        for run in runs:
-            found = None if wanted.fresh else store.find(run.config, experiment.version)
-            if not is_complete(found):
-                todo.append(run.config)
-    return Planned(total, total - len(todo), todo)
+        if not (experiment.show_only and wanted.tier == "best"):
+            total += len(runs)
+            found = (None if wanted.fresh else store.find(run.config, experiment.version) for run in runs)
+            todo += [run.config for run, record in zip(runs, found, strict=True) if not is_complete(record)]
+    return total, todo
 
 
 def run_notebooks(options: argparse.Namespace, given: dict[str, Any]) -> int:
@@ -206,17 +184,18 @@ def run_notebooks(options: argparse.Namespace, given: dict[str, Any]) -> int:
         numbers, store = [paths.number_of(path.name) for path in notebook_paths(options.only)], Store()
         missing = [c for e in training.experiments_of("overnight", numbers) for c in e.missing(store, "overnight")]
         what = f"{len(missing)} overnight runs without a record"
-        estimates.announce_runs(what, missing, jobs, options.yes, limit, store)
+        costs.announce_runs(what, missing, jobs, options.yes, limit, store)
         training.run_tier("overnight", jobs=jobs, time_limit=limit, only=numbers)
     todo = plan(only=options.only, options=given, extra=options.parameter, update=options.update)
     if not options.cluster:  # whose machines nothing here measures
-        what = f"{len(todo.todo)} runs without a record"
-        estimates.announce_runs(what, todo.todo, jobs, options.yes, limit * len(todo.jobs))
+        missing = [config for job in todo.jobs for config in job.todo]
+        what = f"{len(missing)} runs without a record"
+        costs.announce_runs(what, missing, jobs, options.yes, limit * len(todo.jobs))
     results, judged = run_all(todo), None
     if options.tier != "smoke" and not Store().read_only:
         judged = ledger.write_ledger(folder=None if todo.in_place else paths.new_figures().parent)
     if options.update:
-        readme.write()
+        findings.write()
     print(table(results))
     if not todo.in_place and options.tier != "smoke":
         new = paths.relative(paths.new_figures())

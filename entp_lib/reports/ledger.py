@@ -1,7 +1,6 @@
 """The ledger of all papers, derived from the records: claims of papers, and apart from them our own questions."""
 
 import argparse
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,9 +27,10 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
 
     A row rests on the highest tier that has enough pairs to conclude and has begun to learn, else on the highest that
     has enough pairs, else on the highest that measures it. Columns added to those of ``claims.csv``: ``scale``, the
-    distance from what guessing gets to the best there is in the unit of the row (NaN where that is not known).
-    ``differs``: settings that are not those of the paper; ``caveats``, the reservations about its verdict:
-    code that no commit has, twins that were made apart, models that were still improving. No row rests on seconds.
+    distance from what guessing gets to the best there is in the unit of the row (1 for accuracies and errors without
+    levels, NaN where it is not known). ``differs``: settings that are not those of the paper; ``caveats``, the
+    reservations about its verdict: code that no commit has, twins that were made apart, models that were still
+    improving. No row rests on seconds.
     """
     store = store or Store()
     best = strongest(  # one seed at a higher tier cannot conclude: it must not hide five at a lower one
@@ -39,65 +39,42 @@ def ledger(store: Store | None = None) -> pd.DataFrame:
         for records in (experiment.stored(store, tier) or [] for tier in BEST_FIRST)
         for m in experiment.measure(records)
     ).values()
-    table, about = judge([m for m, _ in best]), {}
-    papers = {e.name: e.plan("paper", 1) for e in EXPERIMENTS.values()}
-    figure_labels = {name: select(runs, **EXPERIMENTS[name].figure_labels) or runs for name, runs in papers.items()}
+    table, differs, caveats, levels = judge([m for m, _ in best]), {}, {}, {}
     for m, (experiment, records) in best:
         used = [record for record in records if record.name in m.records]
-        of_runs = isinstance(m, Measurement)  # the others compare no runs
-        differs = differing_settings(used, figure_labels[experiment.name]) if of_runs else ""
-        about[m.claim] = differs, caveats_of(experiment, used, m), m if of_runs else None
-    rows = [about.get(claim, ("", "", None)) for claim in table["id"]]
-    differs, caveats, measured = zip(*rows, strict=True)
-    scales = [scale(m, unit) for m, unit in zip(measured, table["unit"], strict=True)]
-    return table.assign(differs=differs, caveats=caveats, scale=scales)
-
-
-def scale(measurement: Measurement | None, unit: str) -> float:
-    """The distance from floor to ceiling of a measurement; 1 for accuracies and errors without levels, else NaN."""
-    if measurement is not None and measurement.levels:
-        level = measurement.levels[0]
-        return abs(level.ceiling - level.floor)
-    return 1.0 if unit in ("accuracy", "error") else math.nan
+        caveats[m.claim] = caveats_of(experiment, used, m)
+        if isinstance(m, Measurement):  # the others compare no runs
+            runs = experiment.plan("paper", 1)
+            differs[m.claim] = differing_settings(used, select(runs, **experiment.figure_labels) or runs)
+            levels |= {m.claim: abs(m.levels[0].ceiling - m.levels[0].floor)} if m.levels else {}
+    usual = table["unit"].map({"accuracy": 1.0, "error": 1.0})
+    about = {"differs": differs, "caveats": caveats}
+    columns = {name: table["id"].map(found).fillna("") for name, found in about.items()}
+    return table.assign(**columns, scale=table["id"].map(levels).fillna(usual))
 
 
 def caveats_of(experiment: Experiment, used: Sequence[Record], measurement: Measurement | Check | Observation) -> str:
     """Caveats of the verdict on a measurement that rests on the records ``used``.
 
-    A check or an observation, which pair nothing, may rest on any machine.
-
-    That models were not at rest is said where they are compared by a score, not by how soon they have one; a task's own
-    caveat everywhere.
+    A check or an observation, which pair nothing, may rest on any machine. That models were not at rest is said where
+    they are compared by a score, not by how soon they have one; a task's own caveat everywhere.
     """
     dirty = len(dirty_records(used))
     said = [f"{dirty} of {len(used)} records by code that no commit has"] if dirty else []
     if isinstance(measurement, Measurement):
         by_score = reference_claims().set_index("id")["unit"].get(measurement.claim) in SCORES
-        of_task = {str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)}
-        of_task = dict.fromkeys(build_task(c.task, c.task_params).caveat for c in of_task.values())
-        said += [
-            text
-            for text in [*of_task, pairs_apart(used), experiment.still_improving_note(used) if by_score else ""]
-            if text
-        ]
-    return "; ".join(said)
-
-
-def papers_claims(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a ledger that judge claims of papers."""
-    return table[table["kind"] != "question"]
-
-
-def questions(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a ledger that answer questions of our own."""
-    return table[table["kind"] == "question"]
+        tasks = {str(r.config.task_params): r.config for r in used if isinstance(r.config, RunConfig)}
+        said += dict.fromkeys(build_task(c.task, c.task_params).caveat for c in tasks.values())
+        said += [pairs_apart(used), experiment.still_improving_note(used) if by_score else ""]
+    return "; ".join(filter(None, said))
 
 
 def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.DataFrame:
     """Recompute the ledger and write ``claims.csv`` and ``questions.csv`` to ``folder``, by default ``results/``."""
     store = store or Store()
     table = ledger(store)
-    for name, part in (("claims", papers_claims(table)), ("questions", questions(table))):
+    asked = table["kind"] == "question"
+    for name, part in (("claims", table[~asked]), ("questions", table[asked])):
         text = part.drop(columns=["kind", "scale"]).to_csv(index=False, float_format="%.6g")
         write_atomically((folder or store.root) / f"{name}.csv", text.encode())
     return table
@@ -106,6 +83,7 @@ def write_ledger(store: Store | None = None, folder: Path | None = None) -> pd.D
 def claims_command(_: argparse.Namespace) -> int:
     """``claims``: recompute the ledger and print it; a damaged record is an error that names it."""
     table, columns = write_ledger(Store(read_only=True)), ["ours", "95 % interval", "tier", "seeds", "where"]
-    print(readable(papers_claims(table), ["paper", *columns]).to_string())
-    print(f"\nOur own questions\n{readable(questions(table), columns).to_string()}\n\n{multiplicity(table)}")
+    asked = table["kind"] == "question"
+    print(readable(table[~asked], ["paper", *columns]).to_string())
+    print(f"\nOur own questions\n{readable(table[asked], columns).to_string()}\n\n{multiplicity(table)}")
     return 0

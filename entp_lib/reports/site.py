@@ -27,7 +27,7 @@ from entp_lib.records.loading import load_run
 from entp_lib.records.store import Store
 from entp_lib.reports import findings
 from entp_lib.reports.ledger import ledger
-from entp_lib.reports.parameters import sorted_notebooks
+from entp_lib.reports.notebooks import notebook_paths
 from entp_lib.validation import ConfigError, require
 
 NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme", "latex2mathml", "itables")
@@ -35,16 +35,6 @@ INSTALL = ".venv/bin/python -m pip install -e '.[site]'"
 SOURCE = Path(__file__).parent / "site_source"
 COPIED = ("README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")  # into Sphinx's sources, with docs and figures
 FIRST = ("docs/starting", "docs/library", "CONTRIBUTING")
-VERDICTS = {
-    "reproduced": "at the paper's settings our 95 % interval shows its direction and contains its value",
-    "same direction": "the interval excludes zero with the paper's sign, by more than the margin",
-    "not reproduced": "it excludes zero with the other sign, or lies within the margin where the paper differs",
-    "inconclusive, open": "anything else, and always below five pairs of runs",
-    "uninformative": "the test could not have shown a difference: too little learned, or too near the best score",
-    "verified, with correction, refuted, unproved": "of theory: a statement holds, holds as corrected, fails, or "
-    "cannot be decided by what was tried",
-    "ENTP ahead, decoder ahead, equal within the margin": "the answers to questions of our own, by the same intervals",
-}
 UNUSED = ("scripts/fontawesome.js*", "*macros.html")  # of the theme: icons that its font draws too, and templates
 EDITS = (  # to finished pages: a table's links between notebooks, and words of the theme for screen readers
     (r'href="((?:\.\./notebooks/)?\d\d\w*)\.ipynb', r'href="\1.html'),
@@ -69,13 +59,11 @@ def install_extra() -> None:
     """Install the packages of the extra ``site`` where some are missing. ConfigError where pip cannot."""
     if not missing():
         return
-    project = tomllib.loads(read_text(paths.root() / "pyproject.toml"))["project"]
     print(f"the site needs {', '.join(missing())}: installing the extra `site`, about a minute", flush=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-    done = subprocess.run([*pip, *project["optional-dependencies"]["site"]], capture_output=True, text=True)
+    packages = tomllib.loads(read_text(paths.root() / "pyproject.toml"))["project"]["optional-dependencies"]["site"]
+    done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-input", *packages])
     importlib.invalidate_caches()
-    why = ([line for line in done.stderr.splitlines() if "ERROR" in line] or done.stderr.splitlines() or ["?"])[-1]
-    require(done.returncode == 0, f"pip cannot install what the site needs ({why.strip()}); by hand: {INSTALL}")
+    require(done.returncode == 0, f"pip cannot install what the site needs; by hand: {INSTALL}")
 
 
 def build(folder: Path | None = None) -> Path:
@@ -119,8 +107,6 @@ def site_command(no_browser: bool) -> int:
 
 def lay_out(folder: Path) -> None:
     """Write everything that Sphinx reads below ``folder``, which is emptied first."""
-    from entp_lib.experiments import png_files
-
     root, store = paths.root(), Store(read_only=True)
     table = ledger(store)
     shutil.rmtree(folder, ignore_errors=True)
@@ -129,29 +115,39 @@ def lay_out(folder: Path) -> None:
     shutil.copytree(paths.figures(), folder / "figures")
     for name in COPIED:
         shutil.copy(root / name, folder)
-    pictures = {path.stem: about.partition(" [") for path, about in png_files.gallery()}
+    pictures = {path.stem: about.partition(" [") for path, about in gallery()}
     alts = {stem: alt for stem, (alt, _, _) in pictures.items()}
     (folder / "notebooks").mkdir()
-    for path in sorted_notebooks():
+    for path in notebook_paths():
         page = json.dumps(notebook_page(json.loads(read_text(path)), alts), ensure_ascii=False)
         (folder / "notebooks" / path.name).write_text(page, encoding="utf-8")
     for path in (paths.results() / "play").glob("*.json"):
         script = f"window.{path.stem}Data = {read_text(path).strip()};\n"
         (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
     (folder / "_static" / "match3_data.js").write_text(weights_script("match3"), encoding="utf-8")
-    first = findings.page(table, store) + annex(table)
+    first = findings.page(table) + annex(table)
     (folder / "docs" / "findings.md").write_text(first, encoding="utf-8")
+    stems = {paths.number_of(path.stem): path.stem for path in notebook_paths()}
     parts = ["# Gallery\n\nEvery figure, drawn from the records that stand below it.\n"]
     for stem, (alt, _, rests) in pictures.items():
-        notebook = next(
-            (p.stem for p in sorted_notebooks() if paths.number_of(p.stem) == paths.number_of(stem)), "00_overview"
-        )
+        notebook = stems.get(paths.number_of(stem), "00_overview")
         options = f":alt: {alt}\n:target: notebooks/{notebook}.html\n\n{alt} ({rests.rstrip(']').split('; commit')[0]})"
         parts.append(f"```{{figure}} figures/{stem}.png\n{options}\n```\n")
     (folder / "gallery.md").write_text("\n".join(parts), encoding="utf-8")
     (folder / "README.md").rename(folder / "index.md")
     with (folder / "index.md").open("a", encoding="utf-8") as file:
         file.write(contents(folder))
+
+
+def gallery() -> list[tuple[Path, str]]:
+    """Every finished PNG with its alt text and provenance, in the order of the notebooks."""
+    from PIL import Image
+
+    found = []
+    for path in sorted(paths.figures().glob("*.png")):
+        with Image.open(path) as image:
+            found.append((path, image.text.get("Description", "")))
+    return found
 
 
 def weights_script(experiment: str) -> str:
@@ -238,9 +234,11 @@ def annex(table: pd.DataFrame) -> str:
         scrollX=True,
     )
     script = generate_init_offline_itables_html(Path(itables.__file__).parent / "html" / "dt_bundle.js")
-    words = "\n".join(f"- *{name}*: {text}" for name, text in VERDICTS.items())
+    judged = table[table["kind"] != "question"]
+    counts = judged["verdict"].value_counts()
+    tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in claims.VERDICTS if verdict in counts)
     return (
-        f"\n## Annex: every claim and question\n\n{findings.tally(table)}\n"
-        f"All tables: {claims.multiplicity(table)}.\n\n{words}\n\n"
+        f"\n## Annex: every claim and question\n\n{len(judged)} rows on the claims of all papers: {tally}.\n"
+        f"All tables: {claims.multiplicity(table)}.\n\n{read_text(SOURCE / '_verdicts.md')}\n"
         f"```{{raw}} html\n{script}\n{html}\n```\n"
     )

@@ -5,25 +5,22 @@ other file is edited.
 """
 
 import argparse
-import json
 import keyword
 import re
 import subprocess
 import sys
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from entp_lib import paths
 from entp_lib.files import write_atomically
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports.lab import METADATA
-from entp_lib.reports.parameters import AFTER_OWN, FIRST_OWN
+from entp_lib.reports.notebooks import AFTER_OWN, FIRST_OWN
 from entp_lib.tasks import TASKS, build_task
 from entp_lib.validation import ConfigError, one_of, require
 
 TEMPLATES = Path(__file__).parent / "templates"
-IN_TEMPLATES = ("Tensor", "Batch", "Task", "SHAPE", "TIERS", "EXPERIMENTS")  # names that are taken there
 OWN_LENGTHS = (6, 16)  # of a task of one's own, at smoke and at quick
 SIZES = {  # parameters of the others' small examples, at smoke and at quick
     "counting": (dict(length=8, seed_length=3, symbols=8), dict(length=10, seed_length=4, symbols=10, held_out=0.2)),
@@ -37,13 +34,8 @@ def task_command(options: argparse.Namespace) -> int:
     files = {path.stem for path in (root / "entp_lib/tasks").glob("*.py")}
     files |= {path.stem.removeprefix("test_") for path in (root / "tests/tasks").glob("test_*.py")}
     check_name("task", name, {*EXPERIMENTS, *TASKS, *files})
-    require(
-        not keyword.iskeyword(cls) and cls not in {*(task.__name__ for task in TASKS.values()), *IN_TEMPLATES},
-        f"task {name!r}: its class would be {cls}, which is another's name; take another name",
-    )
-    words = dict(name=name, cls=cls, title=title_of(name))
     test = f"tests/tasks/test_{name}.py"
-    fill({f"entp_lib/tasks/{name}.py": "task", test: "task_test"}, words)
+    fill({f"entp_lib/tasks/{name}.py": "task", test: "task_test"}, name=name, cls=cls)
     print(f"next: ./run_tests.sh {test}, then change what it computes;")
     print(f"{paths.program()} new notebook {name}_runs --task {name} trains both models on it")
     return 0
@@ -54,8 +46,6 @@ def notebook_command(options: argparse.Namespace) -> int:
     name, task, constant = options.name, options.task, options.name.upper()
     stems = [path.stem.partition("_") for path in paths.notebooks().glob("*.ipynb")]
     check_name("notebook", name, {*EXPERIMENTS, *(rest for _, _, rest in stems)})
-    free = constant not in IN_TEMPLATES
-    require(free, f"notebook {name!r}: {constant} is a name that its files have already; take another")
     one_of("--task", task, TASKS)
     sizes = SIZES.get(task) or [dict(length=length) for length in OWN_LENGTHS]
     for params in sizes:
@@ -69,15 +59,15 @@ def notebook_command(options: argparse.Namespace) -> int:
             ) from error
     taken = {number for number, _, _ in stems}
     number = next(f"{n}" for n in range(FIRST_OWN, AFTER_OWN) if f"{n}" not in taken)
-    words = dict(name=name, task=task, title=title_of(name), number=number, constant=constant)
-    words |= dict(zip(("small", "large"), map(as_python, sizes), strict=True), notebook=f"{number}_{name}")
+    small, large = (f"dict({', '.join(f'{n}={value!r}' for n, value in params.items())})" for params in sizes)
     files = {
         "entp_papers/own/__init__.py": "package",
         f"entp_papers/own/{name}.py": "experiment",
         f"tests/papers/own/test_{name}_experiment.py": "experiment_test",
         f"notebooks/{number}_{name}.ipynb": "notebook",
     }
-    fill(files, words)
+    words = dict(name=name, task=task, number=number, constant=constant, notebook=f"{number}_{name}")
+    fill(files, **words, small=small, large=large)
     if options.no_run:
         print(f"next: ./run_all.sh --only {number}")
         return 0
@@ -96,33 +86,26 @@ def check_name(kind: str, name: str, taken: set[str]) -> None:
     require(name not in taken, f"{kind} {name!r}: exists, as the name of {what}; take another name")
 
 
-def title_of(name: str) -> str:
-    return name.replace("_", " ").capitalize()
+def fill(files: dict[str, str], **words: str) -> None:
+    """Write files below the root, each from its template, and print their names; a package that exists stays.
 
+    In the template of a notebook, which is not yet executed, a line ``%% kind tags`` begins each cell.
+    """
+    from nbformat import v4, writes
 
-def as_python(params: dict[str, Any]) -> str:
-    return "dict(" + ", ".join(f"{name}={value!r}" for name, value in params.items()) + ")"
-
-
-def fill(files: dict[str, str], words: dict[str, str]) -> None:
-    """Write files below the root, each from its template, and print their names; a package that exists stays."""
     for name, template in files.items():
-        path = paths.root() / name
+        path, text = paths.root() / name, (TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")
         if template == "package" and path.exists():
             continue
-        text = Template((TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")).substitute(words)
-        write_atomically(path, (as_notebook(text) if template == "notebook" else text).encode())
+        text = Template(text).substitute(words, title=words["name"].replace("_", " ").capitalize())
+        if template == "notebook":
+            cells = []
+            for number, part in enumerate(re.split(r"^%% *", text, flags=re.MULTILINE)[1:]):
+                head, _, source = part.partition("\n")
+                kind, *tags = head.split()
+                cell = v4.new_code_cell if kind == "code" else v4.new_markdown_cell
+                metadata = {"tags": tags} if tags else {}
+                cells.append(cell(source.strip(), id=f"cell-{number}", metadata=metadata))
+            text = writes(v4.new_notebook(cells=cells, metadata=METADATA)) + "\n"
+        write_atomically(path, text.encode())
         print(f"wrote {name}")
-
-
-def as_notebook(text: str) -> str:
-    """A notebook as JSON, not yet executed. In ``text`` a line ``%% kind tags`` begins each cell."""
-    cells = []
-    for number, part in enumerate(re.split(r"^%% *", text, flags=re.MULTILINE)[1:]):
-        head, _, source = part.partition("\n")
-        kind, *tags = head.split()
-        cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {"tags": tags} if tags else {}}
-        cell["source"] = source.strip().splitlines(keepends=True)
-        cells.append(cell | ({"execution_count": None, "outputs": []} if kind == "code" else {}))
-    book = {"cells": cells, "metadata": METADATA, "nbformat": 4, "nbformat_minor": 5}
-    return json.dumps(book, indent=1, ensure_ascii=False) + "\n"

@@ -12,16 +12,16 @@ from entp_lib import paths
 from entp_lib.config import TIERS, RunConfig, config_id
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import summary
-from entp_lib.experiments.plans import PlannedRun
+from entp_lib.experiments.plans import with_train
 from entp_lib.records import ranks
 from entp_lib.records.execution import Config
 from entp_lib.records.store import CLUSTER_VARIABLE, Store, is_complete
 from entp_lib.records.sweeps import Sweep, SweepError, sweep
 from entp_lib.registry import EXPERIMENTS, nightly_order
 from entp_lib.reports.command_line import seconds
-from entp_lib.reports.estimates import announce_runs
+from entp_lib.reports.costs import announce_runs
 from entp_lib.reports.execution import duration
-from entp_lib.reports.parameters import notebook_paths
+from entp_lib.reports.notebooks import notebook_paths
 from entp_lib.validation import ConfigError, require
 
 
@@ -45,21 +45,25 @@ def train_here(options: argparse.Namespace, ranked: int) -> int:
     experiment = EXPERIMENTS[options.experiment]
     if options.results is None and options.tier == "smoke":  # which claims nothing
         options.results = paths.results() / "smoke"
-    runs = experiment.plan(options.tier, options.seeds)
+    runs = list(experiment.plan(options.tier, options.seeds))
     if options.architecture:
         runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
     if not runs:
         has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
         raise ConfigError(f"experiment {experiment.name} has no such runs at tier {options.tier}; its tiers: {has}")
     shards = options.gradient_shards or ranked or 1  # another number is another configuration: sums round otherwise
-    runs = [
-        replace(run, config=replace(run.config, train=replace(run.config.train, gradient_shards=shards)))
-        if isinstance(run.config, RunConfig) and run.config.train.gradient_shards != shards
-        else run
-        for run in runs
-    ]
-    if options.run:
-        runs = named(runs, options.run, experiment, options.tier)
+    for i, run in enumerate(runs):
+        if isinstance(run.config, RunConfig):
+            runs[i] = replace(run, config=with_train(run.config, gradient_shards=shards))
+    by_id = {config_id(run.config, experiment.version): run for run in runs}
+    chosen = set() if options.run else set(by_id)
+    for beginning in (text.removeprefix(f"{experiment.name}/") for text in options.run):
+        found = [i for i in by_id if beginning and i.startswith(beginning)]
+        of = f"--run {beginning}: of the {len(runs)} runs of {experiment.name} at tier {options.tier}"
+        require(bool(found), f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others")
+        require(len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it")
+        chosen.update(found)
+    runs = [run for run_id, run in by_id.items() if run_id in chosen]
     configs = [run.config for run in runs]
     label = f"{experiment.name} {options.tier}"
     done = run_sweep(options, configs, experiment.version, options.results, label, 1 if ranked else experiment.jobs)
@@ -68,19 +72,6 @@ def train_here(options: argparse.Namespace, ranked: int) -> int:
         shown = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]
         print(summary(trained).reindex(columns=shown).dropna(axis=1, how="all").to_string(index=False))
     return 1 if done.failures else 0
-
-
-def named(runs: Sequence[PlannedRun], beginnings: Sequence[str], experiment: Experiment, tier: str) -> list[PlannedRun]:
-    """The runs whose records have these names; ConfigError where one begins no record's name, or several."""
-    ids, chosen = [config_id(run.config, experiment.version) for run in runs], set()
-    for beginning in beginnings:
-        beginning = beginning.removeprefix(f"{experiment.name}/")
-        found = [i for i in ids if beginning and i.startswith(beginning)]
-        of = f"--run {beginning}: of the {len(ids)} runs of {experiment.name} at tier {tier}"
-        require(bool(found), f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others")
-        require(len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it")
-        chosen.update(found)
-    return [run for run, run_id in zip(runs, ids, strict=True) if run_id in chosen]
 
 
 def run_sweep(

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from entp_lib.architectures import ARCHITECTURES
-from entp_lib.experiments.figures import NAMES, round_drawn
+from entp_lib.experiments.figures import round_drawn
 from entp_lib.experiments.ledger_figures import VERDICT_COLOURS, by_task, short
 from entp_lib.statistics import to_figures
 
@@ -24,8 +24,7 @@ def show(spec: dict[str, Any], png: bytes, alt: str) -> None:
     """Display a specification, with a PNG and words for whoever cannot draw it."""
     from IPython.display import display
 
-    data = {MIME: spec, "image/png": png, "text/plain": alt}
-    display(data, raw=True, metadata={"image/png": {"alt": alt}})
+    display({MIME: spec, "image/png": png, "text/plain": alt}, raw=True, metadata={"image/png": {"alt": alt}})
 
 
 def png(figure) -> bytes:
@@ -42,8 +41,7 @@ def png(figure) -> bytes:
 
 def slider(name: str, low: float, high: float, value: float, words: str) -> dict[str, Any]:
     """A parameter with a slider over whole numbers."""
-    bind = {"input": "range", "min": low, "max": high, "step": 1, "name": words}
-    return {"name": name, "value": value, "bind": bind}
+    return {"name": name, "value": value, "bind": {"input": "range", "min": low, "max": high, "step": 1, "name": words}}
 
 
 def channel(field: str, kind: str, **more: Any) -> dict[str, Any]:
@@ -127,9 +125,13 @@ def intervals(ledger: pd.DataFrame) -> dict[str, Any]:
     names = ["id", "statement", "unit", "our_value", "low", "high", "paper_value", "verdict", "tier", "seeds"]
     rows = []
     for task, part in by_task(measured).items():
-        found = part[names].astype(object).where(part[names].notna(), None).to_dict("records")
-        shown = [{name: as_browsers_write(to_figures(value)) for name, value in row.items()} for row in found]
-        rows += [row | {"task": task, "claim": short(row["statement"], 70, 1)} for row in shown]
+        for row in part[names].astype(object).where(part[names].notna(), None).to_dict("records"):
+            for name, value in row.items():
+                row[name] = to_figures(value)
+                # without its point, so that JupyterLab, which has one kind of number, saves what it opened
+                if isinstance(row[name], float) and row[name].is_integer():
+                    row[name] = int(row[name])
+            rows.append(row | {"task": task, "claim": short(row["statement"], 70, 1)})
     scale = {"domain": list(VERDICT_COLOURS), "range": list(VERDICT_COLOURS.values())}
     tooltip = [{"field": name} for name in names]
     y = channel("claim", "nominal", sort=None, axis={"title": None, "labelLimit": 400})
@@ -156,13 +158,3 @@ def intervals(ledger: pd.DataFrame) -> dict[str, Any]:
             ],
         },
     }
-
-
-def as_browsers_write(value: Any) -> Any:
-    """A whole number without its point, so that JupyterLab, which has one kind of number, saves what it opened."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def label(kind: str) -> str:
-    """Display name of an architecture."""
-    return NAMES.get(kind, kind)

@@ -6,12 +6,9 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 
-import nbformat
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 
 from entp_lib import paths
 from entp_lib.experiments.compare_with_committed import by_tier, committed, committed_comparison
@@ -164,12 +161,12 @@ def test_a_table_stands_beside_the_committed_result(small, small_run, tmp_path, 
 def test_the_command_line_refuses_changes_before_a_kernel_starts():
     with pytest.raises(ConfigError, match="did you mean 'length'"):
         launcher.plan(only="03", extra=["changes={'task.lenght': 14}"])
-    with pytest.raises(ConfigError, match="did you mean model.width"):
+    with pytest.raises(ConfigError, match="did you mean 'model.width'"):
         launcher.plan(only="06", extra=["changes={'model.widht': 14}"])
     with pytest.raises(ConfigError, match="parameter of 02_complexity"):
         launcher.plan(only="02", extra=["changes={'model.width': 14}"])
     plan = launcher.plan(only="03", extra=["changes={'task.length': 14}"])
-    assert not plan.in_place and not plan.settled
+    assert not plan.in_place and not any(job.settled for job in plan.jobs)
 
 
 # The parameters of a notebook: of its parameters cell, whatever other cells leave behind.
@@ -266,35 +263,9 @@ def test_a_notebooks_seeds_are_not_for_a_grid_of_one_seed():
     assert len(grid.plan("quick", 2)) == 2 * len(runs)  # train --seeds is
 
 
-def test_what_a_tier_has_goes_to_the_project_though_more_is_asked_for(experiment, tmp_path):
-    sweep = experiment.collect(OWN_SEEDS)
-    assert files(tmp_path) == [sweep.records[0].id] * 2 and files(tmp_path / "own") == [sweep.records[1].id] * 2
-    assert experiment.collect(NotebookParameters(tier="quick", jobs=1)).reused == 1
-
-
-def test_a_record_of_more_seeds_that_lies_with_the_committed_ones_is_used(experiment, tmp_path):
-    record = experiment.collect(OWN_SEEDS).records[1]
-    path = tmp_path / "own" / "records" / "test" / f"{record.id}.json"
-    path.rename(tmp_path / "records" / "test" / path.name)
-    assert experiment.collect(OWN_SEEDS).reused == 2 and not path.exists()
-
-
 def test_a_cut_run_of_ones_own_goes_on_where_it_was(experiment, tmp_path):
     cut = experiment.collect(NotebookParameters(tier="quick", seeds=2, jobs=1, time_limit=1e-6))
     assert [r.status for r in cut.records] == ["partial"] * 2
     assert len(list(tmp_path.glob("own/checkpoints/test/*.safetensors"))) == 1
     assert [r.status for r in experiment.collect(OWN_SEEDS).records] == ["complete"] * 2
     assert not [p for p in tmp_path.rglob("*.safetensors") if "weights" not in p.name]
-
-
-def test_a_readers_mistake_is_one_line_in_a_kernel_and_fails_the_cell():
-    sources = [
-        'tier = "best"\nseeds = 0\nfresh = False\njobs = 0\ntime_limit = 0.0',
-        "from entp_lib.experiments.parameters import notebook_parameters\nnotebook_parameters(globals())",
-        "from entp_lib.validation import require\nrequire(False, 'length = 0: must be at least 1')",
-    ]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    with pytest.raises(CellExecutionError, match="length = 0"):
-        NotebookClient(notebook, kernel_name="python3").execute()
-    (output,) = notebook.cells[2].outputs
-    assert output.output_type == "error" and output.traceback == ["ConfigError: length = 0: must be at least 1"]

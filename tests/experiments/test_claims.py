@@ -49,7 +49,7 @@ from entp_lib.statistics import exceeds
 )
 def test_rule(low, high, changes, expected):
     rule = dict(pairs=5, sign=1, paper_value=0.2, margin=math.nan, paper_settings=False)
-    assert verdict((low + high) / 2, low, high, **{**rule, **changes}) == expected
+    assert verdict(low, high, **{**rule, **changes}) == expected
 
 
 bounds = st.tuples(st.floats(-1, 1), st.floats(-1, 1)).map(sorted)
@@ -68,8 +68,8 @@ def test_the_rule_has_no_favourite_side(interval, pairs, sign, paper_value, marg
     """Counting differences the other way round changes no verdict, and few pairs or NaN never conclude."""
     low, high = interval
     rest = dict(pairs=pairs, margin=margin, paper_settings=paper_settings, no_worse=no_worse)
-    found = verdict((low + high) / 2, low, high, sign=sign, paper_value=paper_value, **rest)
-    assert found == verdict(-(low + high) / 2, -high, -low, sign=-sign, paper_value=-paper_value, **rest)
+    found = verdict(low, high, sign=sign, paper_value=paper_value, **rest)
+    assert found == verdict(-high, -low, sign=-sign, paper_value=-paper_value, **rest)
     assert found in claims.VERDICTS and (pairs >= 5 or found == "inconclusive")
     assert paper_settings or found != "reproduced"
 
@@ -84,7 +84,7 @@ def test_last_digits_change_no_verdict(interval, off, other, sign, no_worse):
     rule = dict(pairs=5, sign=sign, paper_value=0.2, margin=0.02, paper_settings=True, no_worse=no_worse)
     words = dict(pairs=5, margin=0.02, positive="ENTP ahead", negative="decoder ahead")
     (low, high), moved = interval, (interval[0] + off, interval[1] + other)
-    assert verdict(0.0, *moved, **rule) == verdict(0.0, low, high, **rule)
+    assert verdict(*moved, **rule) == verdict(low, high, **rule)
     assert claims.answer(*moved, **words) == claims.answer(low, high, **words)
     bar = [claims.answer_of_every([*ends, 0.1, 0.2, 0.3], "learns", "stays below") for ends in (moved, (low, high))]
     assert bar[0] == bar[1]

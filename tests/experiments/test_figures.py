@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from entp_lib.experiments import figures, png_files
+from entp_lib.experiments import figures
 from entp_lib.records.store import Record
+from entp_lib.reports import site
 
 
 @pytest.fixture(autouse=True)
@@ -169,7 +170,7 @@ def test_files_say_what_they_show_and_no_date(records):
     text = svg.read_text()
     assert all(part in text for part in ("Two rising lines.", "tier quick", records[0].id))
     assert not re.search(r"20\d\d-\d\d-\d\d", text) and "dc:date" not in text
-    assert png_files.gallery() == [(png, about["Description"])]
+    assert site.gallery() == [(png, about["Description"])]
 
 
 def test_smoke_claims_nothing(records, tmp_path):
@@ -179,7 +180,7 @@ def test_smoke_claims_nothing(records, tmp_path):
     assert not (tmp_path / "figures").exists()
 
 
-# Figures of changed runs say below what was changed, inside the figure, and their labels stay apart.
+# Figures of changed runs say below what was changed, inside the figure.
 
 
 CHANGES = "task.length = 14, model.width = 96, train.steps = 400, train.max_lr = 0.003"
@@ -213,16 +214,3 @@ def test_a_figure_says_below_what_was_changed_and_nothing_leaves_it(changed_reco
     assert all(inside(figure, artist) for artist in (figure._supxlabel, *(ax.title for ax in axes.flat)))
     labels = [ax.xaxis.label.get_window_extent() for ax in axes.flat]
     assert not any(box.overlaps(figure._supxlabel.get_window_extent()) for box in labels)
-
-
-@pytest.mark.parametrize("top", [3e3, 9e3, 9e4, 5e6])
-def test_labels_of_a_logarithmic_axis_stay_apart(changed_records, top):
-    figure, axes = figures.panels(2, width=2.5, height=2.1)
-    for ax in axes:
-        ax.plot([1.6e3, top], [0.9, 1.1])
-        ax.set_xscale("log")
-    figures.save_figure(figure, "03_test", records=changed_records, alt="lines")
-    figure.draw_without_rendering()
-    assert not any(figures.overlapping(ax.xaxis) for ax in axes)
-    shown = [label.get_text() for label in (*axes[0].get_xticklabels(), *axes[0].get_xticklabels(minor=True))]
-    assert any(shown)

@@ -1,5 +1,6 @@
 """The first half hour on a new machine, in a second: its parts in order, its budget, its archive."""
 
+import contextlib
 import dataclasses
 import json
 import tarfile
@@ -11,12 +12,11 @@ from made_up import sound
 from entp_lib.__main__ import main
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.budgets import training_operations
-from entp_lib.models import costs as complexity
+from entp_lib.models import costs as passes
 from entp_lib.models import packed_attention
 from entp_lib.records.store import Record, Store
 from entp_lib.registry import EXPERIMENTS, nightly_order
-from entp_lib.reports import campaign, checks, estimates, training
-from entp_lib.reports import costs as extrapolation
+from entp_lib.reports import campaign, costs, training
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -25,7 +25,7 @@ from entp_papers.entp.count3 import COUNT3
 def quickly(monkeypatch):
     """One experiment, tiny shapes, no benchmark."""
     monkeypatch.setattr(campaign, "ORDER", (("rasp", 1.0),))
-    monkeypatch.setattr(campaign, "benchmark", lambda _: None)
+    monkeypatch.setattr(campaign.Campaign, "benchmark", lambda _: None)
     monkeypatch.setattr(packed_attention, "SHAPES", {"tiny": (2, 8, 6)})
     monkeypatch.setenv(packed_attention.VARIABLE, "masked")
 
@@ -35,11 +35,11 @@ def said(folder):
 
 
 def test_a_campaign_leaves_records_a_log_and_an_archive_and_goes_on(quickly, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(campaign, "CHECKS", {"memory": checks.memory})
+    monkeypatch.setattr(campaign, "CHECKS", {"resume": campaign.resume})
     folder = tmp_path / "out"
     assert main(["campaign", "--device", "cpu", "--tier", "smoke", "--budget", "5m", "--out", str(folder)]) == 0
     lines = said(folder)
-    assert lines[1].startswith("check memory: passed") and lines[2].startswith("attention: ")
+    assert lines[1].startswith("check resume: passed") and lines[2].startswith("attention: ")
     assert lines[3].startswith("rasp: 5 complete, 0 cut, 0 failed of 5 planned")
     before = {p: p.stat().st_mtime_ns for p in (folder / "records").rglob("*.json")}
     assert len(before) == 6  # with the choice of attention
@@ -114,14 +114,12 @@ def test_operations_of_a_run_by_hand(small_run):
     """8 tokens; prefixes of 4 to 8 tokens are wanted; forward and backward are three forwards."""
     decoder, entp = small_run("decoder"), small_run("entp")
     sequences = decoder.train.steps * decoder.train.batch_size
-    unread = 3 * complexity.head(decoder.model)  # of 8 tokens 5 are wanted, and go through the output layer
-    once = complexity.decoder_pass(decoder.model, 8) - unread
-    assert extrapolation.training_operations(decoder) == 3 * sequences * once
-    assert extrapolation.training_operations(entp) == 3 * sequences * complexity.training_pass(
-        entp.model, range(4, 9), 8
-    )
+    unread = 3 * passes.head(decoder.model)  # of 8 tokens 5 are wanted, and go through the output layer
+    once = passes.decoder_pass(decoder.model, 8) - unread
+    assert training_operations(decoder) == 3 * sequences * once
+    assert training_operations(entp) == 3 * sequences * passes.training_pass(entp.model, range(4, 9), 8)
     longer = replace(decoder, train=replace(decoder.train, steps=24))
-    assert extrapolation.training_operations(longer) == 2 * extrapolation.training_operations(decoder)
+    assert training_operations(longer) == 2 * training_operations(decoder)
 
 
 # How long runs will take is counted and measured before they start, and above an hour it is asked about.
@@ -142,12 +140,12 @@ def test_records_tell_how_long_runs_like_them_take(store, capsys):
     for config, seconds in ((study, 600.0), (again, 800.0)):
         store.save(took(config, seconds))
     store.path("compact", "0" * 16).write_text("{")  # a damaged one tells nothing
-    assert estimates.expected([third, again, wider], 1, store) == (1400.0, 1)
-    assert estimates.expected([third, again], 2, store) == (700.0, 0)
-    assert estimates.expected([wider], 2, store) == (0.0, 1)
-    estimates.announce_runs("3 runs", [third, again, wider], 1, True, store=store)
+    assert costs.expected([third, again, wider], 1, store) == (1400.0, 1)
+    assert costs.expected([third, again], 2, store) == (700.0, 0)
+    assert costs.expected([wider], 2, store) == (0.0, 1)
+    costs.announce_runs("3 runs", [third, again, wider], 1, True, store=store)
     assert "3 runs (1 of them unlike any" in (said := capsys.readouterr().err) and "about 23 minutes" in said
-    assert estimates.expected([third], 1, store, "cuda") == (0.0, 1)
+    assert costs.expected([third], 1, store, "cuda") == (0.0, 1)
 
 
 def test_other_runs_take_their_multiply_adds_at_the_rate_of_records(store):
@@ -156,24 +154,21 @@ def test_other_runs_take_their_multiply_adds_at_the_rate_of_records(store):
     rate = 1e9
     for config in quick:
         store.save(took(config, training_operations(config) / rate))
-    costs = [training_operations(config) / rate for config in paper]
-    assert estimates.expected(paper, 1, store) == (pytest.approx(sum(costs)), 0)
-    assert estimates.expected(paper, 100, store) == (pytest.approx(max(costs)), 0)
-    assert estimates.expected(paper, 1, store, "cuda")[1] == len(paper)  # the project has no records of a GPU
+    took_of = [training_operations(config) / rate for config in paper]
+    assert costs.expected(paper, 1, store) == (pytest.approx(sum(took_of)), 0)
+    assert costs.expected(paper, 100, store) == (pytest.approx(max(took_of)), 0)
+    assert costs.expected(paper, 1, store, "cuda")[1] == len(paper)  # the project has no records of a GPU
     gpu = took(dataclasses.replace(quick[0], tier="gpu"), training_operations(quick[0]) / rate)
     gpu.provenance["packed_attention"] = gpu.provenance.pop("cpu_seconds")  # as runs on a GPU say it
     store.save(gpu)
-    assert estimates.expected(paper, 1, store, "cuda") == (pytest.approx(2 * sum(costs)), 0)  # by the clock
+    assert costs.expected(paper, 1, store, "cuda") == (pytest.approx(2 * sum(took_of)), 0)  # by the clock
 
 
-def terminal(monkeypatch, there):
-    monkeypatch.setattr(estimates.sys, "stdin", type("Input", (), {"isatty": lambda _: there})())
-
-
-@pytest.mark.parametrize("answer", ["", "no"])
+@pytest.mark.parametrize("answer", ["", "no", "y"])
 def test_above_an_hour_it_is_asked_about(monkeypatch, capsys, answer):
-    terminal(monkeypatch, True)
-    with pytest.raises(ConfigError, match="not started; --yes starts it"):
-        estimates.announce("6 runs", 7200, False, lambda _: answer)
+    monkeypatch.setattr(costs.sys, "stdin", type("Input", (), {"isatty": lambda _: True})())
+    monkeypatch.setattr(costs, "expected", lambda *_: (7200.0, 0))
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    with contextlib.nullcontext() if answer == "y" else pytest.raises(ConfigError, match="--yes starts it"):
+        costs.announce_runs("6 runs", COUNT3.configs("quick"), 1, False)
     assert "6 runs: about 2.0 hours" in capsys.readouterr().err
-    estimates.announce("6 runs", 7200, False, lambda _: "y")

@@ -4,7 +4,6 @@ import html
 import json
 import math
 import re
-from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
@@ -16,9 +15,9 @@ from entp_lib.experiments.measurements import Measurement, name_of
 from entp_lib.paths import number_of
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import comparisons, findings, overview, readme
+from entp_lib.reports import findings
 from entp_lib.reports.ledger import ledger
-from entp_lib.reports.parameters import is_own, notebook_paths
+from entp_lib.reports.notebooks import is_own, notebook_paths, notebooks_html
 
 
 @pytest.fixture(scope="module")
@@ -37,51 +36,35 @@ def test_answers_say_what_their_verdicts_say(table):
 def test_the_headline_names_who_is_ahead_at_each_budget(table):
     sentences = findings.headline(table).splitlines()
     assert len(sentences) == 3
-    drawn = comparisons.comparisons(table).query("drawn_as != ''")
+    drawn = findings.comparisons(table).query("drawn_as != ''")
     for sentence, budget in zip(sentences, ("equal steps", "equal multiply-adds"), strict=False):
         rows = drawn[drawn["budget"] == budget]
         ahead = sentence.partition("decoder on")[0].partition("ahead on ")[2].removesuffix(", and the ")
-        assert re.split(", | and ", ahead) == rows.loc[rows["answer"] == comparisons.AHEAD, "drawn_as"].tolist()
+        assert re.split(", | and ", ahead) == rows.loc[rows["answer"] == findings.AHEAD, "drawn_as"].tolist()
 
 
 def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
-    text = "".join(f"<!-- {name}:begin -->\n\n<!-- {name}:end -->\n" for name in readme.PARTS)
-    (tmp_path / "README.md").write_text(text)
+    parts = ("findings", "notebooks")
+    (tmp_path / "README.md").write_text("".join(f"<!-- {n}:begin -->\n\n<!-- {n}:end -->\n" for n in parts))
     (tmp_path / "notebooks").mkdir()
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
-    monkeypatch.setattr(readme, "ledger", lambda store: None)
-    monkeypatch.setattr(readme, "PARTS", {name: lambda table: "made" for name in readme.PARTS})
-    monkeypatch.setattr(readme, "PAGES", {"docs/a.md": lambda table, store: "a", "docs/b.md": lambda table, store: "b"})
-    assert readme.outdated() == ["README.md", "docs/a.md", "docs/b.md"]
-    readme.write()
-    assert readme.outdated() == [] and (tmp_path / "README.md").read_text().count("made") == len(readme.PARTS)
-    (tmp_path / "docs" / "b.md").write_text("typed")
-    assert readme.outdated() == ["docs/b.md"]
+    for name in ("ledger", "headline", "page", "costs.page"):
+        monkeypatch.setattr(f"entp_lib.reports.findings.{name}", lambda _: "made")
+    assert findings.outdated() == ["README.md", "docs/findings.md", "docs/costs.md"]
+    findings.write()
+    assert findings.outdated() == [] and "made" in (tmp_path / "README.md").read_text()
+    (tmp_path / "docs" / "costs.md").write_text("typed")
+    assert findings.outdated() == ["docs/costs.md"]
 
 
 # The overview's list of notebooks: whole, linked, and of HTML that nothing has to leave out.
 
 
-class Tags(HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.open = [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag not in ("br", "img"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
 def test_every_notebook_is_listed_once_with_what_it_asks():
-    text, found = overview.notebooks_html(), sorted(p for p in notebook_paths() if not p.stem.startswith("00_"))
+    text, found = notebooks_html(), sorted(p for p in notebook_paths() if not p.stem.startswith("00_"))
     rows = re.findall(r'<tr><td[^>]*><a href="(\w+)\.ipynb">(.*?)</a></td><td[^>]*>(.*?)</td></tr>', text)
-    assert [stem for stem, _, _ in rows] == [path.stem for path in found] and not Tags(text).open
+    assert [stem for stem, _, _ in rows] == [path.stem for path in found]
     for (stem, title, asks), path in zip(rows, found, strict=True):
         assert title.startswith(f"{number_of(stem)} · ") and 20 < len(asks) < 160
         if not is_own(path):
@@ -94,7 +77,7 @@ def test_the_committed_overview_lists_the_notebooks_and_its_text_leads_to_each_o
     shown = [
         "".join(o["data"]["text/html"]) for c in cells for o in c.get("outputs", ()) if "text/html" in o.get("data", ())
     ]
-    assert str(overview.notebooks_html()) in shown
+    assert str(notebooks_html()) in shown
     written = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     linked = set(re.findall(r"\]\((\w+)\.ipynb", written))
     assert linked == {p.stem for p in notebook_paths() if number_of(p.stem) not in ("00", "90") and not is_own(p)}
@@ -114,7 +97,7 @@ def rows(**changes):
 
 
 def first(**changes):
-    table = comparisons.comparisons(rows(**changes))
+    table = findings.comparisons(rows(**changes))
     return table[table["claim"] == "F2-tokens"].iloc[0]
 
 
@@ -134,8 +117,8 @@ def test_answers_follow_one_rule(changes, answer):
     assert first(**changes)["answer"] == answer
 
 
-def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger():
-    verdicts = (table := ledger()).set_index("id")["verdict"]
+def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger(table):
+    verdicts = table.set_index("id")["verdict"]
     alike = {
         "ENTP ahead": {"ENTP ahead", "same direction", "reproduced"},
         "decoder ahead": {"decoder ahead", "not reproduced"},
@@ -143,7 +126,7 @@ def test_one_datum_has_one_verdict_in_the_picture_and_in_the_ledger():
         "open": {"open", "inconclusive"},
         "uninformative": {"uninformative"},
     }
-    apart = {r.claim: r.answer for r in comparisons.comparisons(table).itertuples() if r.answer in alike}
+    apart = {r.claim: r.answer for r in findings.comparisons(table).itertuples() if r.answer in alike}
     apart = {claim: answer for claim, answer in apart.items() if verdicts[claim] not in alike[answer]}
     assert apart == {}
 

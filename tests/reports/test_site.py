@@ -13,7 +13,7 @@ from entp_lib.config import ModelConfig
 from entp_lib.models import costs
 from entp_lib.reports import findings
 from entp_lib.reports import site as site_module
-from entp_lib.reports.parameters import notebook_paths
+from entp_lib.reports.notebooks import notebook_paths
 from entp_lib.tasks.counting import count3_pairs
 from entp_papers.entp import playground
 

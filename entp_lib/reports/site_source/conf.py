@@ -16,7 +16,7 @@ project = html_title = "ENTP, reproduced"
 author = "the ENTP reproduction authors"
 language = "en"
 extensions = ["myst_nb", "sphinx.ext.apidoc", "sphinx.ext.autodoc"]
-exclude_patterns = ["_static", "api/*/modules.rst"]
+exclude_patterns = ["_*", "api/*/modules.rst"]
 suppress_warnings = ["docutils", "myst.header", "mystnb.lexer", "mystnb.unknown_mime_type"]
 myst_enable_extensions = ["dollarmath"]
 myst_dmath_double_inline = True

@@ -1,16 +1,17 @@
-"""Notebooks and their parameters, checked before a kernel starts and without the seconds that papermill takes."""
+"""Numbered notebooks, and their parameters: checked before a kernel starts, without the seconds papermill takes."""
 
 import ast
 import dataclasses
+import html
 import importlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
 from entp_lib import paths
-from entp_lib.experiments import parameters as library
 from entp_lib.experiments.parameters import NotebookParameters
 from entp_lib.files import read_text
 from entp_lib.validation import ConfigError, from_dict, one_of, require
@@ -18,7 +19,7 @@ from entp_lib.validation import ConfigError, from_dict, one_of, require
 OVERVIEW = "00"
 FIRST_OWN, AFTER_OWN = 50, 90  # numbers of notebooks that are one's own
 COMMON = {f.name for f in dataclasses.fields(NotebookParameters)}  # parameters of every notebook
-CLASS_NEEDS = ("dataclasses", "typing", "entp_lib.experiments.parameters", "entp_lib.validation")
+LEFT = 'style="text-align:left"'  # in a table, whose text Jupyter would put to the right
 
 
 def notebook_paths(only: str = "") -> list[Path]:
@@ -41,11 +42,6 @@ def notebook_paths(only: str = "") -> list[Path]:
     for name, number in zip(wanted, numbers, strict=False):
         require(number in found, f"no notebook {name}; there are {', '.join(found)}")
     return [found[number] for number in sorted(set(numbers), key=lambda n: (n == OVERVIEW, n))]
-
-
-def sorted_notebooks() -> list[Path]:
-    """The notebooks in the order of their numbers."""
-    return sorted(notebook_paths())
 
 
 def is_own(notebook: Path) -> bool:
@@ -79,29 +75,6 @@ def defaults(notebook: Path) -> dict[str, Any]:
     return {target.id: ast.literal_eval(node.value) for node in nodes for target in node.targets}
 
 
-def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dict[str, Any]:
-    """``given`` if the notebook would accept it: papermill would only warn, and the notebook say so after its imports.
-
-    ``known``: its parameters with their defaults. Raises ConfigError for a name that is no parameter, a value of
-    another type than the default's (a whole number is accepted for a float), and a value that the notebook's parameters
-    class refuses.
-    """
-    for name, value in given.items():
-        one_of(f"parameter of {notebook.stem}", name, known)
-        kind = type(known[name])
-        fits = type(value) is kind or (kind is float and type(value) is int)
-        right = f"must be of type {kind.__name__}, like {known[name]!r}"
-        require(fits, f"parameter {name} = {value!r} of {notebook.stem}: {right}")
-    given = {name: type(known[name])(value) for name, value in given.items()}
-    cls = NotebookParameters if set(given) <= COMMON else parameters_class(notebook)
-    names = {f.name for f in dataclasses.fields(cls)}
-    try:
-        from_dict(cls, {name: value for name, value in (known | given).items() if name in names})
-    except ConfigError as error:
-        raise ConfigError(f"{notebook.stem}: {error}") from None
-    return given
-
-
 def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: Sequence[Path]) -> list[dict[str, Any]]:
     """The parameters for each of ``notebooks``: ``given``, from options that all have, and ``extra``, from -p.
 
@@ -116,29 +89,35 @@ def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: Seq
     return [checked({**given, **extra}, known[path], path) for path in notebooks]
 
 
-def parameters_class(notebook: Path) -> type:
-    """The class that a notebook's parameters are read into: its own, one of entp_lib that it names, or the common one.
+def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dict[str, Any]:
+    """``given`` if the notebook would accept it: papermill would only warn, and the notebook say so after its imports.
 
-    Only that class and the imports it needs are executed, so that no kernel and no other cell is needed.
+    ``known``: its parameters with their defaults. Raises ConfigError for a name that is no parameter, a value of
+    another type than the default's (a whole number is accepted for a float), and a value that the class of parameters
+    refuses that the notebook names and imports.
     """
-    cells = [c["source"] for c in read_notebook(notebook) if c["cell_type"] == "code"]
-    nodes = [
-        node
-        for source in cells
-        if "NotebookParameters" in source or "notebook_parameters(" in source
-        for node in ast.parse(source).body
-    ]
-    calls = [n for node in nodes for n in ast.walk(node) if isinstance(n, ast.Call)]
-    named = [c.args[1].id for c in calls if getattr(c.func, "id", "") == "notebook_parameters" and len(c.args) == 2]
-    scope: dict[str, Any] = vars(library) | {"__name__": notebook.stem}
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom) and named and named[0] in {a.asname or a.name for a in node.names}:
-            original = next(a.name for a in node.names if (a.asname or a.name) == named[0])
-            return getattr(importlib.import_module(node.module), original)
-        needed = isinstance(node, ast.ImportFrom) and node.module in CLASS_NEEDS
-        if needed or (isinstance(node, ast.ClassDef) and node.name in named):
-            exec(compile(ast.Module([node], []), notebook.name, "exec"), scope)
-    return scope[named[0]] if named else NotebookParameters
+    for name, value in given.items():
+        one_of(f"parameter of {notebook.stem}", name, known)
+        kind = type(known[name])
+        fits = type(value) is kind or (kind is float and type(value) is int)
+        right = f"must be of type {kind.__name__}, like {known[name]!r}"
+        require(fits, f"parameter {name} = {value!r} of {notebook.stem}: {right}")
+    given = {name: type(known[name])(value) for name, value in given.items()}
+    cls: type = NotebookParameters
+    if not set(given) <= COMMON:
+        sources = [c["source"] for c in read_notebook(notebook) if "notebook_parameters(" in c["source"]]
+        nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+        calls = [n for n in nodes if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "notebook_parameters"]
+        named = {call.args[1].id for call in calls if len(call.args) == 2}
+        for node in (n for n in nodes if isinstance(n, ast.ImportFrom)):
+            for name in named & {alias.name for alias in node.names}:
+                cls = getattr(importlib.import_module(node.module), name)
+    names = {f.name for f in dataclasses.fields(cls)}
+    try:
+        from_dict(cls, {name: value for name, value in (known | given).items() if name in names})
+    except ConfigError as error:
+        raise ConfigError(f"{notebook.stem}: {error}") from None
+    return given
 
 
 def parse_parameter(text: str) -> tuple[str, Any]:
@@ -149,3 +128,33 @@ def parse_parameter(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError):
         return name, value
+
+
+class Html(str):
+    """Text that a notebook shows as HTML."""
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+    def __repr__(self) -> str:
+        return f"{self.count('<tr>')} rows"
+
+
+def notebooks_html() -> Html:
+    """Every notebook but the overview, in the order of the numbers: its title, which leads to it, and what it asks.
+
+    That is ``asks`` of its first cell, else the first sentence of its text. HTML of the plainest kind, without style
+    sheets or scripts, which JupyterLab and code hosts would leave out; links are relative to ``notebooks/``.
+    """
+    rows = ["<table>", f"<tr><th {LEFT}>notebook</th><th {LEFT}>asks</th></tr>"]
+    for path in (p for p in sorted(notebook_paths()) if paths.number_of(p.stem) != OVERVIEW):
+        texts = [cell for cell in read_notebook(path) if cell["cell_type"] == "markdown"]
+        lines = [line for cell in texts for line in cell["source"].splitlines() if line.strip()]
+        title = next((line.lstrip("# ") for line in lines if line.startswith("# ")), path.stem)
+        asks = texts[0]["metadata"].get("asks") if texts else None
+        if not asks:
+            words = re.sub(r"^\*\*[^*]*:\*\*|[*`$]", "", next((line for line in lines if line[0] not in "#!|-"), ""))
+            asks = re.split(r"(?<=[.;?!])\s", words.strip(), maxsplit=1)[0].strip().rstrip(".;")
+        title, asks = map(html.escape, (title, asks))
+        rows.append(f'<tr><td {LEFT}><a href="{path.name}">{title}</a></td><td {LEFT}>{asks}</td></tr>')
+    return Html("\n".join([*rows, "</table>"]))
