@@ -18,9 +18,16 @@ from entp_lib.records.store import Store, is_complete
 from entp_lib.records.sweeps import available_cores
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import costs, findings, ledger, training
-from entp_lib.reports.command_line import seconds
 from entp_lib.reports.execution import Job, Result, duration, execute, execute_side_by_side
-from entp_lib.reports.notebooks import COMMON, OVERVIEW, checked_for_all, defaults, notebook_paths, parse_parameter
+from entp_lib.reports.notebooks import (
+    COMMON,
+    OVERVIEW,
+    checked_for_all,
+    defaults,
+    notebook_paths,
+    parse_parameter,
+    seconds,
+)
 from entp_lib.validation import require
 
 LEDGER_SHOWN = (OVERVIEW, "90")  # notebooks that show the whole ledger, and change with any of its rows

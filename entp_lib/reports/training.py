@@ -18,10 +18,9 @@ from entp_lib.records.execution import Config
 from entp_lib.records.store import CLUSTER_VARIABLE, Store, is_complete
 from entp_lib.records.sweeps import Sweep, SweepError, sweep
 from entp_lib.registry import EXPERIMENTS, nightly_order
-from entp_lib.reports.command_line import seconds
 from entp_lib.reports.costs import announce_runs
 from entp_lib.reports.execution import duration
-from entp_lib.reports.notebooks import notebook_paths
+from entp_lib.reports.notebooks import notebook_paths, seconds
 from entp_lib.validation import ConfigError, require
 
 
