@@ -5,6 +5,7 @@ they load or are first used: the package asks for AVX2 before it loads any. ``EN
 leaves the choice to them; so do processors without AVX2, among them all ARM ones.
 """
 
+import contextlib
 import os
 import sys
 from collections.abc import MutableMapping
@@ -65,6 +66,13 @@ def environment_for(name: str) -> dict[str, str]:
     """This process's environment for another process that is to compute with the arithmetic ``name``."""
     rest = {key: value for key, value in os.environ.items() if key not in VARIABLES}
     return rest | {VARIABLE: name} | (VARIABLES if name == AVX2 else {})
+
+
+def for_new_processes(name: str) -> contextlib.AbstractContextManager:
+    """Within it processes that start compute with the arithmetic ``name``; this one stays as it is."""
+    from unittest import mock  # which only these need
+
+    return mock.patch.dict(os.environ, environment_for(name), clear=True)
 
 
 def restart_native() -> None:

@@ -93,7 +93,7 @@ CLAIMS = {
 def test_a_list_of_claims_that_is_damaged_is_one_line(results, capsys, monkeypatch, tmp_path, how):
     change, message = CLAIMS[how]
     text = (paths.reference() / "entp" / "claims.csv").read_text(encoding="utf-8")
-    (tmp_path / "reference" / "entp").mkdir(parents=True)
+    shutil.copytree(paths.reference(), tmp_path / "reference")
     (tmp_path / "reference" / "entp" / "claims.csv").write_text(change(text), encoding="utf-8")
     monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
     assert cli.main(["claims"]) == 2

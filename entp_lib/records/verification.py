@@ -7,7 +7,6 @@ ends within a bound, one in mid-course somewhere else, as another seed would.
 
 import copy
 import math
-import os
 import random
 import shutil
 import tempfile
@@ -15,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from entp_lib import arithmetic
 from entp_lib.config import ON_CPU, StudyConfig
@@ -64,7 +62,7 @@ def verify(record: Record, store: Store, on_step: Callable[[int], None] | None =
     wanted = arithmetic_of(record)
     if record.config.tier not in ON_CPU or wanted == arithmetic.in_force() or not arithmetic.has_avx2():
         return compare(record, compute_again(record, store, on_step))
-    with mock.patch.dict(os.environ, arithmetic.environment_for(wanted), clear=True), local_processes(1) as pool:
+    with arithmetic.for_new_processes(wanted), local_processes(1) as pool:
         return compare(record, pool.submit(compute_again, record, store).result())
 
 
