@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from entp_lib import paths
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.experiments.parameters import seconds
 from entp_lib.experiments.plans import by_seed
 from entp_lib.models import build_model, packed_attention
 from entp_lib.records.execution import run
 from entp_lib.records.store import Store
 from entp_lib.records.sweeps import SweepError, sweep
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports.command_line import seconds
 from entp_lib.reports.costs import expected
 from entp_lib.tasks import generator_for
 from entp_lib.training.evaluation import autocast

@@ -2,15 +2,13 @@
 
 import argparse
 import logging
-import math
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
 
 from entp_lib.config import ARCHITECTURES
-from entp_lib.experiments.parameters import MAX_SEEDS
+from entp_lib.experiments.parameters import MAX_SEEDS, seconds
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import lab
 from entp_lib.reports.notebooks import checked_for_all, notebook_paths, parse_parameter
@@ -19,16 +17,6 @@ from entp_lib.validation import ConfigError, one_of, printable, require
 MISTAKE = 2
 OPTIONS = "tier only fresh jobs time_limit parameter yes cluster mixed list update lab site port no_browser".split()
 log = logging.getLogger(__name__)
-
-
-def seconds(text: str | None) -> float:
-    """A time limit in seconds from 900, 900s, 15m or 2h; 0 for None."""
-    if text is None:
-        return 0.0
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    found = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else math.inf
-    require(math.isfinite(found), f"time limit {text[:20]!r}: write 900, 900s, 15m or 2h")
-    return found
 
 
 def check_options(options: argparse.Namespace) -> None:

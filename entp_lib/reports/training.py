@@ -12,6 +12,7 @@ from entp_lib import paths
 from entp_lib.config import TIERS, RunConfig, config_id
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import summary
+from entp_lib.experiments.parameters import seconds
 from entp_lib.experiments.plans import with_train
 from entp_lib.records import ranks
 from entp_lib.records.cluster import VARIABLE
@@ -19,7 +20,6 @@ from entp_lib.records.execution import Config
 from entp_lib.records.store import Store, is_complete
 from entp_lib.records.sweeps import Sweep, SweepError, sweep
 from entp_lib.registry import EXPERIMENTS, nightly_order
-from entp_lib.reports.command_line import seconds
 from entp_lib.reports.costs import announce_runs
 from entp_lib.reports.execution import duration
 from entp_lib.reports.notebooks import notebook_paths
