@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,3 +111,13 @@ def assigned(cells: Sequence[str], names: Sequence[str]) -> dict[str, None]:
     ]
     last = max(range(len(cells)), key=lambda i: (shared[i], i))
     return bound[last] | (bound[last + 1] if any(injected[last + 1 : last + 2]) else {})
+
+
+def seconds(text: str | None) -> float:
+    """A time limit in seconds from 900, 900s, 15m or 2h; 0 for None."""
+    if text is None:
+        return 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    found = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else math.inf
+    require(math.isfinite(found), f"time limit {text[:20]!r}: write 900, 900s, 15m or 2h")
+    return found

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from entp_lib import paths
 from entp_lib.config import ModelConfig, RunConfig, StudyConfig, TrainConfig
+from entp_lib.experiments.parameters import seconds
 from entp_lib.experiments.plans import by_seed
 from entp_lib.models import build_model, packed_attention
 from entp_lib.records.execution import run

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from entp_lib.config import ARCHITECTURES
-from entp_lib.experiments.parameters import MAX_SEEDS
+from entp_lib.experiments.parameters import MAX_SEEDS, seconds
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import lab
 from entp_lib.reports.notebooks import checked_for_all, notebook_paths, parse_parameter, seconds

@@ -12,7 +12,7 @@ import pandas as pd
 from entp_lib import paths
 from entp_lib.config import BEST_FIRST, config_id
 from entp_lib.experiments.experiment import NoRuns
-from entp_lib.experiments.parameters import NotebookParameters
+from entp_lib.experiments.parameters import NotebookParameters, seconds
 from entp_lib.records.execution import Config, device_for
 from entp_lib.records.store import Store, is_complete
 from entp_lib.records.sweeps import available_cores

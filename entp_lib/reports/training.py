@@ -12,6 +12,7 @@ from entp_lib import paths
 from entp_lib.config import TIERS, RunConfig, config_id
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import summary
+from entp_lib.experiments.parameters import seconds
 from entp_lib.experiments.plans import with_train
 from entp_lib.records import ranks
 from entp_lib.records.execution import Config
