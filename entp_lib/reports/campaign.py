@@ -30,7 +30,6 @@ from entp_lib.records.store import Store
 from entp_lib.records.sweeps import SweepError, sweep
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports.costs import expected
-from entp_lib.reports.notebooks import seconds
 from entp_lib.tasks import generator_for
 from entp_lib.training.evaluation import autocast
 from entp_lib.training.loop import train

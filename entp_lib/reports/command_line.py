@@ -11,7 +11,7 @@ from entp_lib.config import ARCHITECTURES
 from entp_lib.experiments.parameters import MAX_SEEDS, seconds
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import lab
-from entp_lib.reports.notebooks import checked_for_all, notebook_paths, parse_parameter, seconds
+from entp_lib.reports.notebooks import checked_for_all, notebook_paths, parse_parameter
 from entp_lib.validation import ConfigError, one_of, printable, require
 
 MISTAKE = 2

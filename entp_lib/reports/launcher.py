@@ -26,7 +26,6 @@ from entp_lib.reports.notebooks import (
     defaults,
     notebook_paths,
     parse_parameter,
-    seconds,
 )
 from entp_lib.validation import require
 

@@ -5,7 +5,6 @@ import dataclasses
 import html
 import importlib
 import json
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -119,16 +118,6 @@ def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dic
     except ConfigError as error:
         raise ConfigError(f"{notebook.stem}: {error}") from None
     return given
-
-
-def seconds(text: str | None) -> float:
-    """A time limit in seconds from 900, 900s, 15m or 2h; 0 for None."""
-    if text is None:
-        return 0.0
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    found = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else math.inf
-    require(math.isfinite(found), f"time limit {text[:20]!r}: write 900, 900s, 15m or 2h")
-    return found
 
 
 def parse_parameter(text: str) -> tuple[str, Any]:

@@ -21,7 +21,7 @@ from entp_lib.records.sweeps import Sweep, SweepError, sweep
 from entp_lib.registry import EXPERIMENTS, nightly_order
 from entp_lib.reports.costs import announce_runs
 from entp_lib.reports.execution import duration
-from entp_lib.reports.notebooks import notebook_paths, seconds
+from entp_lib.reports.notebooks import notebook_paths
 from entp_lib.validation import ConfigError, require
 
 

@@ -33,7 +33,6 @@ TIERS = {
             (*SIZES["small"].values(), [*LENGTHS, 256]),
             (3, 6, 384, LENGTHS),
             (6, 3, 192, LENGTHS),
-            (*SIZES["medium"].values(), LENGTHS),
         )
     ],
 }
@@ -132,7 +131,7 @@ def comparisons(records: Sequence[Record]) -> dict[str, tuple[pd.DataFrame, str]
     least = table["n_layers"].min()
     return {
         f"{least} layers, {first}": (one[one["n_layers"] == least], "width"),
-        f"width {table['width'].max()}, {first}": (one[one["width"] == table["width"].max()], "n_layers"),
+        f"width {one['width'].median():.0f}, {first}": (one[one["width"] == one["width"].median()], "n_layers"),
         f"{shape}": (table[table["shape"] == shape], "arithmetic"),
     }
 
