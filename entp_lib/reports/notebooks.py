@@ -3,8 +3,8 @@
 import ast
 import dataclasses
 import html
-import importlib
 import json
+import pkgutil
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,11 +107,11 @@ def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dic
     if not set(given) <= COMMON:
         sources = [c["source"] for c in read_notebook(notebook) if "notebook_parameters(" in c["source"]]
         nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
-        calls = [n for n in nodes if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "notebook_parameters"]
-        named = {call.args[1].id for call in calls if len(call.args) == 2}
-        for node in (n for n in nodes if isinstance(n, ast.ImportFrom)):
-            for name in named & {alias.name for alias in node.names}:
-                cls = getattr(importlib.import_module(node.module), name)
+        calls = [n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("notebook_parameters")]
+        for dotted in (ast.unparse(call.args[1]) for call in calls if len(call.args) == 2):
+            for node in (n for n in nodes if isinstance(n, ast.ImportFrom)):
+                if dotted.split(".")[0] in {alias.name for alias in node.names}:
+                    cls = pkgutil.resolve_name(f"{node.module}.{dotted}")
     names = {f.name for f in dataclasses.fields(cls)}
     try:
         from_dict(cls, {name: value for name, value in (known | given).items() if name in names})

@@ -123,16 +123,13 @@ def prices(records: Sequence[Record]) -> pd.DataFrame:
 def comparisons(records: Sequence[Record]) -> dict[str, tuple[pd.DataFrame, str]]:
     """``prices`` three ways, each with the column that tells its lines apart: by width, by depth, by arithmetic."""
     table = prices(records)
-    first = table["arithmetic"].iloc[0]
-    one, shape = (
-        table[table["arithmetic"] == first],
-        table.loc[table["width"] == table["width"].median(), "shape"].iloc[0],
-    )
+    first, width = table["arithmetic"].iloc[0], table["width"].median()
+    one, shape = table[table["arithmetic"] == first], table.loc[table["width"] == width, "shape"].iloc[0]
     least = table["n_layers"].min()
     return {
         f"{least} layers, {first}": (one[one["n_layers"] == least], "width"),
-        f"width {one['width'].median():.0f}, {first}": (one[one["width"] == one["width"].median()], "n_layers"),
-        f"{shape}": (table[table["shape"] == shape], "arithmetic"),
+        f"width {width:.0f}, {first}": (one[one["width"] == width], "n_layers"),
+        f"layers/heads/width {shape}": (table[table["shape"] == shape], "arithmetic"),
     }
 
 

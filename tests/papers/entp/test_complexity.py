@@ -20,6 +20,7 @@ from entp_lib.records.store import Store
 from entp_lib.validation import ConfigError
 from entp_papers.entp.complexity import experiment as study
 from entp_papers.entp.complexity import measurements as costs
+from entp_papers.entp.complexity import training_steps
 from entp_papers.entp.complexity.experiment import COMPLEXITY
 from entp_papers.entp.complexity.measurements import printed_attention, streaming_attention
 
@@ -208,3 +209,25 @@ def test_bad_parameters_are_named():
     for change in ({"lengths": [1, 8]}, {"rounds": 0}):
         with pytest.raises(ConfigError, match=f"{next(iter(change))} = "):
             costs.measure(**good | change)
+
+
+def test_linear_maps_are_the_larger_part_of_a_small_model_s_step_until_1511_tokens():
+    small = ModelConfig.from_size("small", architecture="entp", vocab_size=64, max_length=64)
+    n = training_steps.attention_from(small)
+    assert n == 1511
+    for length, leads in ((n - 1, False), (n, True)):  # the terms of D² by hand: 3 n, 9 a pair, 12 a pair, 12 n
+        pairs = length * (length + 1) // 2
+        linear = small.width**2 * (15 * length + 21 * pairs)
+        total = complexity.training_pass(small, range(1, length + 1), length) - length * complexity.head(small)
+        assert (total - linear > linear) is leads
+
+
+def test_steps_are_timed_and_refuse_what_makes_no_sense():
+    shape = dict(n_layers=2, n_heads=1, width=8, tokens=16, rounds=1)
+    metrics, curves = training_steps.time_steps("fp32", lengths=[4, 8], **shape)
+    assert metrics["instructions"] and min(curves["entp_seconds"] + curves["decoder_seconds"]) > 0
+    assert [len(values) for values in curves.values()] == [2] * 5
+    for wrong in (dict(arithmetic="SSE"), dict(precision="fp8"), dict(lengths=[0])):
+        given = dict(arithmetic="AVX2", precision="fp32", lengths=[4]) | shape | wrong
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            training_steps.steps_study(**given)

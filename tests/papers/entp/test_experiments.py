@@ -270,5 +270,4 @@ def test_entp_is_neither_paid_for_nor_trained_twice(store):
     again = sweep(experiment.configs("smoke"), experiment.version, store=store, jobs=1, fresh=True)
     before = {r.id: r.provenance for r in records}
     for record in again.complete:
-        same = record.provenance["started"] == before[record.id]["started"]
-        assert same == (record.experiment != experiment.name)
+        assert (record.provenance == before[record.id]) == (record.experiment != experiment.name)
