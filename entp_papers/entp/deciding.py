@@ -62,6 +62,8 @@ def plan_text(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def measure_text(records: Sequence[Record]) -> list[Measurement]:
     """Decoder − ENTP in the last validation loss, both on all positions, at equal steps and equal multiply-adds."""
+    if not records:
+        return []
     rows = (Paired("T3-all", LAST, "decoder", "entp"), Paired("T3-all-operations", LAST, EQUAL_OPERATIONS, "entp"))
     floor = minima(records)["unigram loss"].mean()
     return Comparisons(rows, ceiling=0.0, floor=floor, near=language.NEAR, frame=minima)(records)
