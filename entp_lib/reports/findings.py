@@ -45,7 +45,7 @@ TIER_WORDS = {
     "paper": "the paper's task, model and schedule",
 }
 FIGURE = (
-    "![ENTP's lead over a decoder on ten tasks, at equal steps and at equal multiply-adds]"
+    "![ENTP's lead over a decoder, task by task, at equal steps and at equal multiply-adds]"
     "(figures/00_full_attention.png)"
 )
 
