@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from entp_lib import arithmetic, paths
+from entp_lib.config import RunConfig
 from entp_lib.models import packed_attention
 
 if TYPE_CHECKING:
@@ -113,14 +114,21 @@ def arithmetic_of(record: "Record") -> str:
 def pairs_apart(records: Iterable["Record"]) -> str:
     """Note on twins among ``records`` that were made apart, for a paired comparison; empty where none were.
 
-    Twins share both seeds. Apart means another processor, another instruction set, or other sources; what an older
-    record does not say counts as alike.
+    Twins share both seeds. Apart means another processor, another instruction set, other sources or another precision;
+    what an older record does not say counts as alike.
     """
     pairs: dict[tuple[int, int], list[list[dict[str, Any]]]] = {}
     for record in records:
-        pairs.setdefault((record.config.model_seed, record.config.data_seed), []).append(processes(record))
+        precision = {"precision": record.config.train.precision} if isinstance(record.config, RunConfig) else {}
+        made = [where | precision for where in processes(record)]
+        pairs.setdefault((record.config.model_seed, record.config.data_seed), []).append(made)
     said = []
-    for name, words in (("device", "processors"), ("cpu_capability", "instruction sets"), ("sources", "sources")):
+    for name, words in (
+        ("device", "processors"),
+        ("cpu_capability", "instruction sets"),
+        ("sources", "sources"),
+        ("precision", "precisions"),
+    ):
         made = [[{p[name] for p in of_run if p.get(name)} for of_run in found] for found in pairs.values()]
         apart = sum(len(found) > 1 and len(set().union(*found)) > 1 for found in made)
         lone = sum(len(found) == 1 and len(found[0]) > 1 for found in made)

@@ -3,6 +3,7 @@
 import functools
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 import torch
@@ -113,3 +114,5 @@ def test_pairs_made_apart_say_so(small_run):
     pairs[0][0].provenance["sources"] = "two"
     del pairs[2][0].provenance["sources"]
     assert pairs_apart(together).endswith("; 1 of 3 pairs from different sources")
+    mixed = made(replace(together[0].config, train=replace(together[0].config.train, precision="bf16")))
+    assert pairs_apart([mixed, together[1]]).endswith("1 of 1 pairs from different precisions")
