@@ -16,7 +16,8 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.config import SIZES, RunConfig, TrainConfig
-from entp_lib.corpora import TOKENIZERS, characters_of, source_of
+from entp_lib.corpora.sources import source_of
+from entp_lib.corpora.tokenizers import TOKENIZERS, characters_of
 from entp_lib.experiments.frames import interval_text
 from entp_lib.experiments.plans import run_of, twins
 from entp_lib.files import write_atomically

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from entp_lib.corpora import TextFile, embedded_file
+from entp_lib.corpora.sources import TextFile, embedded_file
 from entp_lib.records import verification
 from entp_lib.records.store import RecordError, Store
 from entp_lib.registry import EXPERIMENTS
