@@ -4,17 +4,27 @@ Commands are declared here, without anything slow; the module of the one that is
 """
 
 import argparse
-import importlib
 import logging
+import os
+import pkgutil
+import signal
 import sys
+from collections.abc import Callable
 
 from entp_lib import arithmetic
-from entp_lib.config import TIERS
-from entp_lib.reports.command_line import check_options, exit_status
-from entp_lib.validation import printable
+from entp_lib.config import ARCHITECTURES, TIERS
+from entp_lib.experiments.parameters import MAX_SEEDS, seconds
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.reports import lab
+from entp_lib.reports.notebooks import checked_for_all, notebook_paths, parse_parameter
+from entp_lib.validation import ConfigError, one_of, printable, require
 
 DEFAULTS = argparse.ArgumentDefaultsHelpFormatter
 LIMIT = "for all of it: 900, 900s, 15m or 2h; the same command continues"
+MISTAKE = 2  # exit status
+OPTIONS = "tier only fresh jobs time_limit parameter yes cluster list update lab site port no_browser".split()
+ALONE = {"lab": ("port", "no_browser"), "site": ("no_browser",), "list": ()}  # of ``run``, and what they take
+log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,15 +40,90 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Check the options that commands share, load the command and run it: its exit status."""
-    check_options(options)
-    module, function = options.command.split(":")
-    return getattr(importlib.import_module(f"entp_lib.reports.{module}"), function)(options)
+    given = vars(options)
+    if "experiment" in given:
+        one_of("experiment", options.experiment, EXPERIMENTS)
+    for name in given.get("architecture", ()):
+        one_of("architecture", name, ARCHITECTURES)
+    jobs, seeds, limit = given.get("jobs", 0), given.get("seeds", 0), given.get("time_limit")
+    require(jobs >= 0, f"--jobs {jobs}: must be 0 (one per core) or more")
+    require(0 <= seeds <= MAX_SEEDS, f"--seeds {seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
+    if limit is not None and not seconds(limit):
+        print(f"--time-limit {limit}: no limit", file=sys.stderr)
+    command = options.command
+    return (command if callable(command) else pkgutil.resolve_name(f"entp_lib.reports.{command}"))(options)
 
 
 def make_printable(record: logging.LogRecord) -> bool:
     """Write what is logged, names of files in it, without a terminal's control characters."""
     record.msg, record.args = printable(record.getMessage()), ()
     return True
+
+
+def exit_status(command: Callable[[], int]) -> int:
+    """Run ``command``: its exit status; after a line on stderr 2 for a mistake or a disk, 128 + n for signal n."""
+    from entp_lib.records import stopping
+    from entp_lib.records.store import RecordError
+
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without the signs of a table shows others
+    try:
+        with stopping.handled():
+            status = command()
+            sys.stdout.flush()
+        return status
+    except (ConfigError, RecordError) as error:
+        print(printable(f"entp_lib: {error}"), file=sys.stderr)
+        return MISTAKE
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        print(printable(f"entp_lib: {error.strerror or error}{where}"), file=sys.stderr)
+        log.debug("where it was", exc_info=True)
+        return MISTAKE
+    except KeyboardInterrupt as interrupt:
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else the notebook's abandoned cell is reported too
+        text = "\nstopped; finished records are kept, and the same command continues from the last checkpoint"
+        print(text, file=sys.stderr)
+        return 128 + (signal.SIGTERM if isinstance(interrupt, stopping.Terminated) else signal.SIGINT)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """``run``: list, open or execute the notebooks, or build the site: the exit status."""
+    for name, takes in ALONE.items():
+        ignored = [other for other in OPTIONS if other not in (name, *takes) and getattr(options, other)]
+        flags = ", ".join("--" + other.replace("_", "-") for other in ignored)
+        require(not (getattr(options, name) and ignored), f"--{name} does not take {flags}")
+    require(options.lab or options.port is None, "--port goes with --lab")
+    require(options.lab or options.reset is None, "--reset goes with --lab")
+    require(options.port is None or 0 < options.port < 65536, f"--port {options.port}: must be from 1 to 65535")
+    require(options.lab or options.site or not options.no_browser, "--no-browser goes with --lab or --site")
+    if options.site:
+        from entp_lib.reports import site
+
+        return site.site_command(options.no_browser)
+    if options.lab:
+        reset = [] if options.reset is None else notebook_paths(options.reset)
+        lab.open_lab(options.port, not options.no_browser, reset)
+    limit = seconds(options.time_limit)
+    given = {"tier": options.tier, "jobs": options.jobs, "fresh": options.fresh, "time_limit": limit}
+    given = {name: value for name, value in given.items() if value}
+    extra = dict(map(parse_parameter, options.parameter))
+    twice = [name for name in given if name in extra]
+    require(not twice, f"{', '.join(twice)}: given as an option and by -p; leave out one of them")
+    parameters = checked_for_all(given, extra, notebook_paths(options.only))
+
+    from entp_lib.records import cluster
+    from entp_lib.reports import launcher
+
+    if options.list:
+        print(launcher.listing())
+        return 0
+    cluster.publish(options.cluster)
+    return launcher.run_notebooks(options, parameters)
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,7 +141,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; ``command`` of what it returns is the "module:function" in ``entp_lib.reports``."""
+    """The parser of all commands; ``command`` of its result is a function, or one's place in ``entp_lib.reports``."""
     parser = Parser(prog="python -m entp_lib", description="Compute and show what this project's notebooks rest on.")
     commands = parser.add_subparsers(required=True, metavar="command")
     for add in (add_run, add_train, add_machines, add_own, add_records):
@@ -85,7 +170,7 @@ def add_run(commands) -> None:
         description="Execute the notebooks and regenerate every figure. Without options: the best records there "
         "are, and the quick tier where there are none.",
     )
-    run.set_defaults(command="command_line:run_command")
+    run.set_defaults(command=run_command)
     run.add_argument("--tier", choices=TIERS, help="show this tier and compute what is missing of it")
     run.add_argument("--only", default="", metavar="03,06", help="these notebooks alone, by number or name")
     run.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")

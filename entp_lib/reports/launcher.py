@@ -3,8 +3,8 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,14 +19,7 @@ from entp_lib.records.sweeps import available_cores
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import costs, findings, ledger, training
 from entp_lib.reports.execution import Job, Result, duration, execute, execute_side_by_side
-from entp_lib.reports.notebooks import (
-    COMMON,
-    OVERVIEW,
-    checked_for_all,
-    defaults,
-    notebook_paths,
-    parse_parameter,
-)
+from entp_lib.reports.notebooks import COMMON, OVERVIEW, defaults, notebook_paths
 from entp_lib.validation import require
 
 LEDGER_SHOWN = (OVERVIEW, "90")  # notebooks that show the whole ledger, and change with any of its rows
@@ -34,68 +27,53 @@ AT_A_TIME = 4  # notebooks side by side, at most
 OWN_WORDS = ("ConfigError", "RecordError", "SweepError")  # errors that say themselves what is wrong
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Notebooks that a command executes.
+def plan(parameters: Mapping[Path, dict[str, Any]], update: bool = False) -> tuple[list[Job], bool]:
+    """Plan the notebooks to execute, with the parameters of each, which are checked.
 
-    ``in_place``: figures and ledger belong to the project, because they show its best records; else they go next to
-    the executed copies.
+    ``update`` puts the copies in the place of the committed notebooks, the overview's with them. Also whether figures
+    and ledger belong to the project, because they show its best records; else they go next to the executed copies.
     """
-
-    jobs: list[Job]
-    in_place: bool
-
-
-def plan(
-    *, only: str = "", options: dict[str, Any] | None = None, extra: Sequence[str] = (), update: bool = False
-) -> Plan:
-    """Plan the notebooks to execute, with every parameter of each checked.
-
-    ``options`` go to every notebook, ``extra`` (texts name=value) to those that were asked for. ``update`` puts the
-    copies in the place of the committed notebooks, the overview's with them. ConfigError names what does not fit.
-    """
-    options = options or {}
-    own = dict(parse_parameter(text) for text in extra)
-    require(not (update and (options or own)), "--update takes no other option: it runs the notebooks as committed")
-    notebooks = notebook_paths(only)
+    require(
+        not (update and any(parameters.values())), "--update takes no other option: it runs the notebooks as committed"
+    )
     if update:
-        notebooks = list(dict.fromkeys([*notebooks, *(p for p in notebook_paths() if p.name.startswith(LEDGER_SHOWN))]))
-    jobs, edited = [], False  # in a notebook itself, as JupyterLab does
-    for path, given in zip(notebooks, checked_for_all(options, own, notebooks), strict=True):
+        parameters = {**parameters, **{p: {} for p in notebook_paths() if p.name.startswith(LEDGER_SHOWN)}}
+    found, in_place = [], True
+    for path, given in parameters.items():
         values = defaults(path) | given
         runs, todo = planned(path.stem, values)
-        edited = edited or not common(values).as_committed
+        in_place &= common(values).as_committed and not todo and not given.keys() - {"jobs"}
         # one with a parameter of its own may ask for other runs than are planned here
         settled = not (todo or path.name.startswith(OVERVIEW) or given.keys() - COMMON)
-        jobs.append(Job(path, given, paths.figures(), update, runs, todo, settled))
-    lacking = any(job.todo for job in jobs)
-    if not update and (own or edited or lacking or options.keys() - {"jobs"}):
-        return Plan([replace(job, figures=paths.new_figures()) for job in jobs], False)
-    return Plan(jobs, True)
+        found.append((runs, todo, settled))
+    in_place |= update
+    place = paths.figures() if in_place else paths.new_figures()
+    jobs = zip(parameters.items(), found, strict=True)
+    return [Job(path, given, place, update, *rest) for (path, given), rest in jobs], in_place
 
 
-def run_all(plan: Plan) -> list[Result]:
-    """Execute a plan, going on where a notebook fails, and return a line for each, in the plan's order.
+def run_all(jobs: Sequence[Job]) -> list[Result]:
+    """Execute notebooks, going on where one fails, and return a line for each, in the same order.
 
     Those that have nothing to compute go as many at a time as there are cores, at most 4; the others follow one after
     another, since their runs take all cores, and the overview last.
     """
-    settled = [job for job in plan.jobs if job.settled]
+    settled = [job for job in jobs if job.settled]
     at_a_time = min(AT_A_TIME, available_cores(), len(settled))
     first = settled if at_a_time > 1 else []
     results: dict[str, Result] = {}
 
     def say(text: str, job: Job, number: int) -> None:
-        print(f"[{number}/{len(plan.jobs)}] {job.notebook.stem}{text}", file=sys.stderr, flush=True)
+        print(f"[{number}/{len(jobs)}] {job.notebook.stem}{text}", file=sys.stderr, flush=True)
 
     threads = available_cores() // max(1, at_a_time)
     for job, result in execute_side_by_side(first, at_a_time, threads) if first else ():
         results[result.notebook] = with_missing_runs(job, result)
         say(f", {result.seconds:.0f} s", job, len(results))
-    for job in (job for job in plan.jobs if job not in first):
+    for job in (job for job in jobs if job not in first):
         say("", job, len(results) + 1)
         results[job.notebook.stem] = with_missing_runs(job, execute(job))
-    return [results[job.notebook.stem] for job in plan.jobs]
+    return [results[job.notebook.stem] for job in jobs]
 
 
 def with_missing_runs(job: Job, result: Result) -> Result:
@@ -180,30 +158,30 @@ def planned(notebook: str, parameters: dict[str, Any]) -> tuple[int, list[Config
     return total, todo
 
 
-def run_notebooks(options: argparse.Namespace, given: dict[str, Any]) -> int:
-    """The command ``run`` with its options for notebooks already checked; 1 where a notebook failed."""
+def run_notebooks(options: argparse.Namespace, parameters: Mapping[Path, dict[str, Any]]) -> int:
+    """The command ``run`` for notebooks with checked parameters; 1 where a notebook failed."""
     if options.tier == "gpu" and not options.cluster:
         device_for("gpu")
-    jobs, limit = options.jobs, seconds(options.time_limit)
-    names = {text.partition("=")[0] for text in options.parameter}
-    if options.tier == "overnight" and not (options.fresh or names & {"seeds", "changes", "fresh"}):
-        numbers, store = [paths.number_of(path.name) for path in notebook_paths(options.only)], Store()
+    limit = seconds(options.time_limit)
+    others = {name for given in parameters.values() for name in given} & {"seeds", "changes", "fresh"}
+    if options.tier == "overnight" and not others:
+        numbers, store = [paths.number_of(path.name) for path in parameters], Store()
         missing = [c for e in training.experiments_of("overnight", numbers) for c in e.missing(store, "overnight")]
         what = f"{len(missing)} overnight runs without a record"
-        costs.announce_runs(what, missing, jobs, options.yes, limit, store)
-        training.run_tier("overnight", jobs=jobs, time_limit=limit, only=numbers)
-    todo = plan(only=options.only, options=given, extra=options.parameter, update=options.update)
+        costs.announce_runs(what, missing, options.jobs, options.yes, limit, store)
+        training.run_tier("overnight", jobs=options.jobs, time_limit=limit, only=numbers)
+    jobs, in_place = plan(parameters, options.update)
     if not options.cluster:  # whose machines nothing here measures
-        missing = [config for job in todo.jobs for config in job.todo]
+        missing = [config for job in jobs for config in job.todo]
         what = f"{len(missing)} runs without a record"
-        costs.announce_runs(what, missing, jobs, options.yes, limit * len(todo.jobs))
-    results, judged = run_all(todo), None
+        costs.announce_runs(what, missing, options.jobs, options.yes, limit * len(jobs))
+    results, judged = run_all(jobs), None
     if options.tier != "smoke" and not Store().read_only:
-        judged = ledger.write_ledger(folder=None if todo.in_place else paths.new_figures().parent)
+        judged = ledger.write_ledger(folder=None if in_place else paths.new_figures().parent)
     if options.update:
         findings.write()
     print(table(results))
-    if not todo.in_place and options.tier != "smoke":
+    if not in_place and options.tier != "smoke":
         new = paths.relative(paths.new_figures())
         print(f"\nfigures and ledger of this run: {new} and {paths.relative(paths.new_figures().parent)}/claims.csv")
     if judged is not None and not options.only:

@@ -75,7 +75,7 @@ def defaults(notebook: Path) -> dict[str, Any]:
     return {target.id: ast.literal_eval(node.value) for node in nodes for target in node.targets}
 
 
-def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: Sequence[Path]) -> list[dict[str, Any]]:
+def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: Sequence[Path]) -> dict[Path, dict]:
     """The parameters for each of ``notebooks``: ``given``, from options that all have, and ``extra``, from -p.
 
     Raises ConfigError as ``checked`` does; for a name that only some of the notebooks have it names these.
@@ -86,7 +86,7 @@ def checked_for_all(given: dict[str, Any], extra: dict[str, Any], notebooks: Seq
         if having and len(having) < len(notebooks):
             only = ",".join(map(paths.number_of, having))
             raise ConfigError(f"parameter {name} belongs to {', '.join(having)}: add --only {only}")
-    return [checked({**given, **extra}, known[path], path) for path in notebooks]
+    return {path: checked({**given, **extra}, known[path], path) for path in notebooks}
 
 
 def checked(given: dict[str, Any], known: dict[str, Any], notebook: Path) -> dict[str, Any]:

@@ -52,6 +52,11 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
+def planned(only="", update=False, **given):
+    """The jobs of notebooks with these parameters, and whether their figures are the project's."""
+    return launcher.plan(notebooks.checked_for_all({}, given, notebook_paths(only)), update)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -77,7 +82,7 @@ def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder,
     bad = write_notebook(folder, "03_bad", "raise ValueError('rate is ' + str(rate))")
     good = write_notebook(folder, "04_good", "assert rate == 0.25", events)
     before = [path.read_bytes() for path in (bad, good)]
-    results = launcher.run_all(launcher.plan(extra=["rate=0.25"]))
+    results = launcher.run_all(planned(rate=0.25)[0])
     assert [(r.notebook, r.status) for r in results] == [("03_bad", "failed"), ("04_good", "ok")]
     assert results[0].error == "ValueError: rate is 0.25"
     assert (results[1].reused, results[1].computed, results[1].figures) == (2, 1, 1)
@@ -105,9 +110,9 @@ def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder,
         folder, "04_computes", f"import pathlib; assert len(list(pathlib.Path({str(tmp_path)!r}).glob('?'))) == 2"
     )
     write_notebook(folder, "05_b", meet.format(str(tmp_path), "b", "a", "a"))
-    plan = launcher.plan()
-    assert [job.notebook.stem for job in plan.jobs if job.settled] == ["03_a", "05_b"]
-    results = launcher.run_all(plan)
+    jobs, _ = planned()
+    assert [job.notebook.stem for job in jobs if job.settled] == ["03_a", "05_b"]
+    results = launcher.run_all(jobs)
     assert [(r.notebook, r.status) for r in results] == [("03_a", "ok"), ("04_computes", "ok"), ("05_b", "ok")]
 
 
@@ -115,11 +120,11 @@ def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder,
     ("call", "missing", "in_place"),
     [
         ({}, 0, True),
-        ({"options": {"jobs": 1}}, 0, True),
+        ({"jobs": 1}, 0, True),
         ({"update": True}, 3, True),
         ({}, 3, False),
-        ({"options": {"tier": "quick"}}, 0, False),
-        ({"extra": ["seeds=2"]}, 0, False),
+        ({"tier": "quick"}, 0, False),
+        ({"seeds": 2}, 0, False),
     ],
 )
 def test_only_the_best_records_and_update_touch_the_projects_figures(
@@ -128,9 +133,9 @@ def test_only_the_best_records_and_update_touch_the_projects_figures(
     monkeypatch.setattr(launcher, "planned", lambda *_: (5, [None] * missing))
     monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
     write_notebook(folder, "03_x", "from entp_lib import paths\nprint(paths.new_figures())")
-    plan = launcher.plan(**call)
-    assert plan.in_place is in_place
-    launcher.run_all(plan)
+    jobs, found = planned(**call)
+    assert found is in_place
+    launcher.run_all(jobs)
     place = tmp_path / "figures" if in_place else tmp_path / "results" / "executed" / "figures"
     assert f"{place}\\n" in (tmp_path / "results" / "executed" / "03_x.ipynb").read_text()
 
@@ -205,7 +210,7 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
     path = write_notebook(folder, "03_x", source)
     overview, other = write_notebook(folder, "00_overview", "print('all')"), write_notebook(folder, "04_y", "1 / 0")
     before = other.read_bytes()
-    results = launcher.run_all(launcher.plan(only="03", update=True))
+    results = launcher.run_all(planned("03", update=True)[0])
     assert [(r.notebook, r.status, r.computed) for r in results] == [("03_x", "ok", 1), ("00_overview", "ok", 0)]
     assert "read" in path.read_text() and "computing ...\\n" not in path.read_text()
     assert nbformat.read(overview, as_version=4).cells[-1].outputs[0].text == "all\n" and other.read_bytes() == before
