@@ -3,20 +3,16 @@
 import argparse
 import json
 import logging
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from entp_lib import paths
 from entp_lib.config import RunConfig
 from entp_lib.corpora.tokenizers import restore
-from entp_lib.experiments.measurements import name_of
 from entp_lib.models import Transformer
 from entp_lib.models.decoding import generate
 from entp_lib.records.loading import find_weights, load_run
-from entp_lib.records.store import Record, Store
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError, require
 
@@ -136,19 +132,3 @@ def continued(
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return prompt + decode(row[0, len(ids) :].tolist())
-
-
-def how_to_load(record: Record, store: Store) -> list[str]:
-    """The line of Python that loads a run's weights, and the command that continues a prompt with them.
-
-    By the run's name where ``load_model`` looks for it, else by the file.
-    """
-    usual = {paths.results().resolve(), (paths.results() / "own").resolve()} if paths.has_repository() else set()
-    name = name_of(record)
-    if store.root.resolve() not in usual:
-        name = str(store.weights_path(record.experiment, record.id).resolve())
-    command = f"{paths.program()} generate {shlex.quote(name)} --prompt 'the first tokens'"
-    return [
-        f"load:      from entp_lib.records.loading import load_model; model = load_model({name!r})",
-        f"continue:  {command}",
-    ]

@@ -236,7 +236,7 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
         (["tier", "overnight", "--only", "02"], "notebooks whose experiments are run in turn at overnight: 03,"),
         (["train", "count3", "--gradient-shards", "0"], "--gradient-shards 0: must be at least 1"),
         (["text", "README.md", "--context", "0"], "context = 0: must be at least 1"),
-        (["text", "README.md", "--prefixes", "100"], "prefixes = 100: must be 0 (all) to context = 64"),
+        (["text", "README.md", "--prefixes", "100"], "prefixes = 100: must be in [0, 64]"),
         (["verify", "count3", "--tier", "gpu"], "count3 has no records at tier gpu"),
         (["corpus", "--export", "docs"], "--export docs: is a folder"),
         (["train", "count4"], "did you mean 'count3'"),
