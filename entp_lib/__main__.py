@@ -15,8 +15,7 @@ from entp_lib import arithmetic
 from entp_lib.config import ARCHITECTURES, TIERS
 from entp_lib.experiments.parameters import MAX_SEEDS, seconds
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports import lab
-from entp_lib.reports.notebooks import checked_for_all, notebook_paths, parse_parameter
+from entp_lib.reports.notebooks import checked_for_all, notebook_paths, open_lab, parse_parameter
 from entp_lib.validation import ConfigError, one_of, printable, require
 
 DEFAULTS = argparse.ArgumentDefaultsHelpFormatter
@@ -107,7 +106,7 @@ def run_command(options: argparse.Namespace) -> int:
         return site.site_command(options.no_browser)
     if options.lab:
         reset = [] if options.reset is None else notebook_paths(options.reset)
-        lab.open_lab(options.port, not options.no_browser, reset)
+        open_lab(options.port, not options.no_browser, reset)
     limit = seconds(options.time_limit)
     given = {"tier": options.tier, "jobs": options.jobs, "fresh": options.fresh, "time_limit": limit}
     given = {name: value for name, value in given.items() if value}

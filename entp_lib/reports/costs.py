@@ -66,18 +66,13 @@ def measured(store: Store) -> pd.DataFrame:
         for tier in reversed(BEST_FIRST):
             records = own(experiment, experiment.stored(store, tier) or [])
             if records:
+                row = {"notebook": experiment.notebook, "experiment": experiment.name, "tier": tier}
+                row["runs"] = len(records)
+                row["core-minutes" if tier in ON_CPU else "minutes"] = f"{sum(map(spent, records)) / 60:.1f}"
                 peak = max(r.provenance["peak_memory_bytes"] for r in records)
-                rows.append(
-                    {
-                        "notebook": experiment.notebook,
-                        "experiment": experiment.name,
-                        "tier": tier,
-                        "runs": len(records),
-                        "core-minutes" if tier in ON_CPU else "minutes": f"{sum(map(spent, records)) / 60:.1f}",
-                        "peak memory": f"{peak / 2**20:.0f} MiB",
-                        "machine": ", ".join(sorted({r.provenance["device"] for r in records})),
-                    }
-                )
+                row["peak memory"] = f"{peak / 2**20:.0f} MiB"
+                row["machine"] = ", ".join(sorted({r.provenance["device"] for r in records}))
+                rows.append(row)
     return pd.DataFrame(rows).fillna("")
 
 
@@ -99,16 +94,11 @@ def extrapolated(store: Store) -> pd.DataFrame:
             counted = sum(training_operations(config) for config in once if isinstance(config, RunConfig))
             if counted and not experiment.stored(store, tier):
                 operations = counted * len(every) / len(once)
-                rows.append(
-                    {
-                        "experiment": experiment.name,
-                        "tier": tier,
-                        "runs": len(every),
-                        "multiply-adds": f"{operations:.1e}",
-                        "core-hours": f"{operations / rate / 3600:,.0f}",
-                        "GPU-hours": f"{2 * operations / GPU_RATE / 3600:.2g}",
-                    }
-                )
+                row = {"experiment": experiment.name, "tier": tier, "runs": len(every)}
+                row["multiply-adds"] = f"{operations:.1e}"
+                row["core-hours"] = f"{operations / rate / 3600:,.0f}"
+                row["GPU-hours"] = f"{2 * operations / GPU_RATE / 3600:.2g}"
+                rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -160,10 +150,7 @@ def announce_runs(
         return
     if unlike:
         what += f" ({unlike} of them unlike any that is stored, whose time nothing tells)"
-    sizes = ((86400 * 365, "years"), (86400, "days"), (3600, "hours"))
-    spoken = next(
-        (f"{seconds / s:,.1f} {unit}" for s, unit in sizes if seconds >= 1.5 * s), f"{seconds / 60:.0f} minutes"
-    )
+    spoken = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:,.1f} hours"
     print(f"{what}: about {spoken}, by the seconds of stored records", file=sys.stderr, flush=True)
     if seconds < ASK_SECONDS or yes or not (sys.stdin and sys.stdin.isatty()):
         return

@@ -20,11 +20,11 @@ from typing import Any
 from tqdm import tqdm
 
 from entp_lib import paths
-from entp_lib.config import RunConfig, StudyConfig
 from entp_lib.experiments.compare_with_committed import YOURS
 from entp_lib.files import remove_stale, write_atomically
+from entp_lib.records.execution import Config
 from entp_lib.records.progress import EVENTS_VARIABLE, LOGGED_SECONDS, read_events
-from entp_lib.reports.lab import clean
+from entp_lib.reports.notebooks import COMMON, OVERVIEW, clean
 
 KERNEL = "python3"
 SHORT = "/tmp" if os.access("/tmp", os.W_OK) else None  # folder for sockets, whose paths the system limits
@@ -39,17 +39,19 @@ FOLDED = "<details><summary>Of the committed runs, not of yours</summary>\n\n{}\
 class Job:
     """One notebook to be executed: with which parameters, where its figures go, whether its copy replaces it.
 
-    ``runs``: how many runs it shows, of which those ``todo`` have no record. ``settled``: whether it is certain that it
-    computes none.
+    ``todo``: those of the runs that it shows that have no record.
     """
 
     notebook: Path
     parameters: dict[str, Any]
     figures: Path
     update: bool = False
-    runs: int = 0
-    todo: Sequence[RunConfig | StudyConfig] = ()
-    settled: bool = False
+    todo: Sequence[Config] = ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether it certainly computes none: one with a parameter of its own may ask for others than are planned."""
+        return not (self.todo or self.notebook.name.startswith(OVERVIEW) or self.parameters.keys() - COMMON)
 
 
 @dataclass

@@ -38,18 +38,14 @@ def plan(parameters: Mapping[Path, dict[str, Any]], update: bool = False) -> tup
     )
     if update:
         parameters = {**parameters, **{p: {} for p in notebook_paths() if p.name.startswith(LEDGER_SHOWN)}}
-    found, in_place = [], True
+    todo, in_place = [], True
     for path, given in parameters.items():
         values = defaults(path) | given
-        runs, todo = planned(path.stem, values)
-        in_place &= common(values).as_committed and not todo and not given.keys() - {"jobs"}
-        # one with a parameter of its own may ask for other runs than are planned here
-        settled = not (todo or path.name.startswith(OVERVIEW) or given.keys() - COMMON)
-        found.append((runs, todo, settled))
+        todo.append(planned(path.stem, values)[1])
+        in_place &= common(values).as_committed and not todo[-1] and not given.keys() - {"jobs"}
     in_place |= update
     place = paths.figures() if in_place else paths.new_figures()
-    jobs = zip(parameters.items(), found, strict=True)
-    return [Job(path, given, place, update, *rest) for (path, given), rest in jobs], in_place
+    return [Job(*job, place, update, runs) for job, runs in zip(parameters.items(), todo, strict=True)], in_place
 
 
 def run_all(jobs: Sequence[Job]) -> list[Result]:

@@ -1,6 +1,7 @@
 """The commands ``train`` and ``tier``: records without a notebook, here, on a cluster, or over several ranks."""
 
 import argparse
+import functools
 import os
 import sys
 import time
@@ -29,10 +30,8 @@ def train_command(options: argparse.Namespace) -> int:
     """``train``: complete an experiment's records at a tier; 1 where runs failed."""
     asked, ranked = options.gradient_shards, ranks.size()
     require(asked is None or asked >= 1, f"--gradient-shards {asked}: must be at least 1")
-    require(
-        not (ranked and asked and asked != ranked),
-        f"--gradient-shards {asked} under torchrun with {ranked} ranks: each computes one; leave it out",
-    )
+    under = f"--gradient-shards {asked} under torchrun with {ranked} ranks: each computes one; leave it out"
+    require(not ranked or asked in (None, ranked), under)
     require(not (ranked and options.cluster), "--cluster under torchrun: a cluster computes runs, torchrun one run")
     with ranks.team() as team:
         if team is not None and not team.leads:
@@ -45,28 +44,25 @@ def train_here(options: argparse.Namespace, ranked: int) -> int:
     experiment = EXPERIMENTS[options.experiment]
     if options.results is None and options.tier == "smoke":  # which claims nothing
         options.results = paths.results() / "smoke"
-    runs = list(experiment.plan(options.tier, options.seeds))
-    if options.architecture:
-        runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
-    if not runs:
+    by_id, shards = {}, options.gradient_shards or ranked or 1  # others are other configurations: sums round otherwise
+    for run in experiment.plan(options.tier, options.seeds):
+        if not options.architecture or run.labels.get("architecture") in options.architecture:
+            if isinstance(run.config, RunConfig):
+                run = replace(run, config=with_train(run.config, gradient_shards=shards))
+            by_id[config_id(run.config, experiment.version)] = run
+    if not by_id:
         has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
         raise ConfigError(f"experiment {experiment.name} has no such runs at tier {options.tier}; its tiers: {has}")
-    shards = options.gradient_shards or ranked or 1  # another number is another configuration: sums round otherwise
-    for i, run in enumerate(runs):
-        if isinstance(run.config, RunConfig):
-            runs[i] = replace(run, config=with_train(run.config, gradient_shards=shards))
-    by_id = {config_id(run.config, experiment.version): run for run in runs}
     chosen = set() if options.run else set(by_id)
     for beginning in (text.removeprefix(f"{experiment.name}/") for text in options.run):
         found = [i for i in by_id if beginning and i.startswith(beginning)]
-        of = f"--run {beginning}: of the {len(runs)} runs of {experiment.name} at tier {options.tier}"
+        of = f"--run {beginning}: of the {len(by_id)} runs of {experiment.name} at tier {options.tier}"
         require(bool(found), f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others")
         require(len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it")
         chosen.update(found)
     runs = [run for run_id, run in by_id.items() if run_id in chosen]
-    configs = [run.config for run in runs]
-    label = f"{experiment.name} {options.tier}"
-    done = run_sweep(options, configs, experiment.version, options.results, label, 1 if ranked else experiment.jobs)
+    configs, jobs = [run.config for run in runs], 1 if ranked else experiment.jobs
+    done = run_sweep(options, configs, experiment.version, options.results, f"{experiment.name} {options.tier}", jobs)
     trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
     if trained:
         shown = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]
@@ -89,28 +85,19 @@ def run_sweep(
     """
     store = Store(results)
     todo = [c for c in configs if options.fresh or not is_complete(store.find(c, version))]
-    cluster, limit = getattr(options, "cluster", ""), seconds(options.time_limit)
+    cluster, limit, jobs = getattr(options, "cluster", ""), seconds(options.time_limit), options.jobs or jobs
     if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
-        announce_runs(label, todo, options.jobs or jobs, options.yes, limit, store)
+        announce_runs(label, todo, jobs, options.yes, limit, store)
+    how = dict(jobs=jobs, time_limit=limit, device=device, label=label, cluster=cluster)
     try:
-        done = sweep(
-            configs,
-            version,
-            store=store,
-            fresh=options.fresh,
-            jobs=options.jobs or jobs,
-            time_limit=limit,
-            device=device,
-            label=label,
-            cluster=cluster,
-        )
+        done = sweep(configs, version, store=store, fresh=options.fresh, **how)
     except SweepError as error:
         done = error.sweep
         print(error, file=sys.stderr)
-    for record in done.records:
-        if record.status == "partial":
-            print(f"partial: {record.experiment}/{record.id} at step {record.provenance['steps']}")
-    if any(record.status == "partial" for record in done.records):
+    partial = [record for record in done.records if record.status == "partial"]
+    for record in partial:
+        print(f"partial: {record.name} at step {record.provenance['steps']}")
+    if partial:
         print("what is partial has a checkpoint: the same command continues it")
     return done
 
@@ -133,22 +120,23 @@ def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequenc
     if hasattr(os, "nice"):
         os.nice(19 - os.nice(0))  # everything else on the machine comes first
     store = Store(paths.results() / "smoke") if tier == "smoke" else Store()
+    say = functools.partial(print, file=sys.stderr, flush=True)
     begun, failures = time.monotonic(), 0
     for experiment in experiments_of(tier, only):
         todo, total = experiment.missing(store, tier), len(experiment.plan(tier, 0))
-        print(f"{experiment.name}: {total - len(todo)} of {total} runs are complete", file=sys.stderr, flush=True)
-        left = time_limit - (time.monotonic() - begun) if time_limit else 0.0
+        say(f"{experiment.name}: {total - len(todo)} of {total} runs are complete")
+        started = time.monotonic()
+        left = time_limit - (started - begun) if time_limit else 0.0
         if not todo or (time_limit and left <= 0):
             continue
-        started = time.monotonic()
+        how = dict(jobs=jobs or experiment.jobs, time_limit=left, label=f"{experiment.name} {tier}")
         try:
-            label = f"{experiment.name} {tier}"
-            sweep(todo, experiment.version, store=store, jobs=jobs or experiment.jobs, time_limit=left, label=label)
+            sweep(todo, experiment.version, store=store, **how)
         except SweepError as error:
             failures += len(error.sweep.failures)
-            print(str(error), file=sys.stderr, flush=True)
+            say(error)
         done = len(todo) - len(experiment.missing(store, tier))
-        print(f"{experiment.name}: {done} more in {duration(time.monotonic() - started)}", file=sys.stderr, flush=True)
+        say(f"{experiment.name}: {done} more in {duration(time.monotonic() - started)}")
     return failures
 
 
