@@ -163,10 +163,7 @@ class ParquetFiles(Source):
 
 
 def download() -> tuple[Path, ...]:
-    """The files of OpenWebText, from the hub's own cache or the network. An interrupted download is continued.
-
-    Raises ConfigError where there is no network, the revision is gone or a file is missing.
-    """
+    """The files of OpenWebText, from the hub's own cache or the network. ConfigError where they cannot be had whole."""
     hub = library("huggingface_hub", "openwebtext")
     options = dict(repo_type="dataset", revision=HUB_REVISION, allow_patterns="plain_text/*.parquet")
     try:

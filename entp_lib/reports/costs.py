@@ -77,10 +77,9 @@ def measured(store: Store) -> pd.DataFrame:
 
 
 def extrapolated(store: Store) -> pd.DataFrame:
-    """A row for each tier of training runs that has no records: multiply-adds, and hours at two rates.
+    """A row for each tier of training runs without records: multiply-adds, of its first random seed times the number.
 
-    Multiply-adds are those of the runs of its first random seed, times the number of seeds. Core-hours are at the rate
-    of the experiment's quick runs, measured; GPU-hours at ``GPU_RATE``.
+    Core-hours are at the rate of the experiment's quick runs, measured; GPU-hours at ``GPU_RATE``.
     """
     rows = []
     for experiment in EXPERIMENTS.values():
@@ -135,10 +134,9 @@ def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "
 def announce_runs(
     what: str, configs: Sequence[Config], jobs: int, yes: bool, time_limit: float = 0.0, store: Store | None = None
 ) -> None:
-    """Say on stderr how long runs will take, ``jobs`` at a time (0: one per core, on a GPU one).
+    """Say on stderr how long runs take by the records in ``store``, ``jobs`` at a time (0: one per core, on a GPU one).
 
-    Above an hour ask where there is a terminal, unless ``yes``; ConfigError where the answer is no. A time limit, in
-    seconds, bounds what it takes. ``store``: where records of such runs may be.
+    Above an hour ask where there is a terminal, unless ``yes``; ConfigError where the answer is no.
     """
     if not configs or configs[0].tier == "smoke":  # which takes seconds
         return

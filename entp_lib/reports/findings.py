@@ -1,10 +1,8 @@
 """Who is ahead at which budget, and the answers that README, the generated pages and notebook 00 give, by the ledger.
 
-``results/reference/<paper>/comparisons.csv`` says which claim or question answers for which task at which budget. Equal
-multiply-adds are the budget that counts; token-forwards are used where no decoder had as many multiply-adds.
-Differences come in accuracies, errors, squared errors and nats. Divided by the distance from what guessing gets to a
-perfect score (the ``scale`` of a ledger's row; a loss of 0, too, which on text nobody can have) they are shares of one
-way, and positive means that ENTP is ahead.
+``results/reference/<paper>/comparisons.csv`` says which claim or question answers for which task at which budget. A
+difference, divided by the distance from what guessing gets to a perfect score (the ``scale`` of a ledger's row; on text
+a loss of 0, which nobody can have), is a share of one way, and positive means that ENTP is ahead.
 
 ``results/reference/answers.csv`` has a reader's questions and the sentences; ``rests_on`` names the verdicts that their
 words suppose, and a test asks for other words when one of them changes.
@@ -78,10 +76,7 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def together(compared: pd.DataFrame) -> str:
-    """Correct ``comparisons`` for the number of intervals by Holm's method; the result as a sentence.
-
-    Rows that are uninformative compare nothing and are left out.
-    """
+    """``comparisons`` that are informative, corrected for their number by Holm's method; the result as a sentence."""
     enough = compared["low"].notna() & (compared["seeds"] >= MIN_PAIRS)
     measured = compared[enough & (compared["answer"] != UNINFORMATIVE)]
     p_values = [p_value(row.value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
@@ -161,10 +156,7 @@ def page(table: pd.DataFrame) -> str:
 
 
 def generated() -> dict[Path, str]:
-    """README.md and the generated pages of ``docs/`` as the ledger and the records have them now.
-
-    ConfigError where README.md lacks a marker.
-    """
+    """README.md and the generated pages of ``docs/`` as the ledger and the records have them now."""
     store, readme = Store(read_only=True), read_text(paths.readme())
     table = ledger(store)
     links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]

@@ -1,6 +1,7 @@
 """Running notebooks: a command is planned, then executed, and a table closes."""
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ def plan(parameters: Mapping[Path, dict[str, Any]], update: bool = False) -> tup
     todo, in_place = [], True
     for path, given in parameters.items():
         values = defaults(path) | given
-        todo.append(planned(path.stem, values)[1])
+        todo.append(planned(path.stem, values))
         in_place &= common(values).as_committed and not todo[-1] and not given.keys() - {"jobs"}
     in_place |= update
     place = paths.figures() if in_place else paths.new_figures()
@@ -74,34 +75,20 @@ def run_all(jobs: Sequence[Job]) -> list[Result]:
 
 def with_missing_runs(job: Job, result: Result) -> Result:
     """The result; its error says how many runs are missing where a cell needed more of them than there are."""
-    if not result.error:
-        return result
-    runs, todo = planned(job.notebook.stem, defaults(job.notebook) | job.parameters | {"fresh": False})
-    if todo and not result.error.startswith(OWN_WORDS):
-        again = "the same command" + (" without --fresh" if job.parameters.get("fresh") else "")
-        result.error = (
-            f"{runs - len(todo)} of {runs} runs are complete, too few for this notebook; "
-            f"{again} continues with the others (it ended in {result.error})"
-        )
-    print(f"  failed: {result.error}", file=sys.stderr, flush=True)
+    if result.error and not result.error.startswith(OWN_WORDS):
+        todo = planned(job.notebook.stem, defaults(job.notebook) | job.parameters | {"fresh": False})
+        again = "the same command" + " without --fresh" * job.parameters.get("fresh", False)
+        short = f"{len(todo)} of its runs are not complete, too many for this notebook; {again} continues with them"
+        result.error = f"{short} (it ended in {result.error})" if todo else result.error
+    if result.error:
+        print(f"  failed: {result.error}", file=sys.stderr, flush=True)
     return result
 
 
 def table(results: Sequence[Result]) -> str:
     """The closing table."""
-    frame = pd.DataFrame(
-        {
-            "notebook": r.notebook,
-            "status": r.status,
-            "seconds": f"{r.seconds:.1f}",
-            "records reused": r.reused,
-            "computed": r.computed,
-            "figures": r.figures,
-            "executed copy": r.copy,
-        }
-        for r in results
-    )
-    return frame.to_string(index=False)
+    frame = pd.DataFrame(map(vars, results)).drop(columns="error").round({"seconds": 1})
+    return frame.rename(columns={"reused": "records reused", "copy": "executed copy"}).to_string(index=False)
 
 
 def listing() -> str:
@@ -132,26 +119,21 @@ def common(parameters: dict[str, Any]) -> NotebookParameters:
     return NotebookParameters(**{name: value for name, value in parameters.items() if name in COMMON})
 
 
-def planned(notebook: str, parameters: dict[str, Any]) -> tuple[int, list[Config]]:
-    """How many runs a notebook (its name without suffix) shows at these parameters, and those without a record.
+def planned(notebook: str, parameters: dict[str, Any]) -> list[Config]:
+    """The runs that a notebook (its name without suffix) shows at these parameters and that have no record.
 
     With ``fresh`` none has one. Runs that the notebook shows where they are stored, and does not compute at ``best``,
     are not among them; nor does a parameter of the notebook's own count that puts other runs in their place.
-
     ConfigError for ``changes`` that fit none of its experiments' runs.
     """
-    wanted = common(parameters)
-    total, todo = 0, []
+    wanted, todo = common(parameters), []
     for experiment in (e for e in EXPERIMENTS.values() if e.notebook == notebook):
-        try:
+        with contextlib.suppress(NoRuns):
             store, runs = experiment.runs_for(wanted)
-        except NoRuns:
-            continue
-        if not (experiment.show_only and wanted.tier == "best"):
-            total += len(runs)
-            found = (None if wanted.fresh else store.find(run.config, experiment.version) for run in runs)
-            todo += [run.config for run, record in zip(runs, found, strict=True) if not is_complete(record)]
-    return total, todo
+            if not (experiment.show_only and wanted.tier == "best"):
+                configs = (run.config for run in runs)
+                todo += [c for c in configs if wanted.fresh or not is_complete(store.find(c, experiment.version))]
+    return todo
 
 
 def run_notebooks(options: argparse.Namespace, parameters: Mapping[Path, dict[str, Any]]) -> int:

@@ -97,10 +97,7 @@ def text_configs(corpus: str, options: argparse.Namespace) -> list[RunConfig]:
 
 
 def data_configs(file: str, options: argparse.Namespace) -> list[RunConfig]:
-    """The runs on a CSV or ``.npz`` file.
-
-    ConfigError for what the file or the options lack, and for a share to hold out of a file that names its parts.
-    """
+    """The runs on a CSV or ``.npz`` file; ConfigError for what the file or the options lack."""
     shape, held_out, steps = options.shape, options.held_out, options.steps
     written = re.fullmatch(r"(\d{1,9})/(\d{1,9})/(\d{1,9})", shape)
     require(written is not None, f"shape = {shape!r}: write layers/heads/width, as 3/4/64")
@@ -176,10 +173,7 @@ def text_report(records: Sequence[Record]) -> str:
 
 
 def data_report(records: Sequence[Record]) -> str:
-    """Test scores of the weights of lowest validation loss, by architecture: mean and 95 % interval over seeds.
-
-    With the scores of a constant guess and, where there are both models, the paired difference ENTP − decoder.
-    """
+    """Test scores of the weights of lowest validation loss, over seeds, a constant guess's, and ENTP − decoder."""
     records = [record for record in records if record.status == "complete"]
     if not records:
         return "no run is complete yet: the same command continues"
@@ -206,10 +200,7 @@ def data_report(records: Sequence[Record]) -> str:
 
 
 def picture(records: Sequence[Record], path: Path) -> Path | None:
-    """Draw validation loss by step: means and 95 % intervals over seeds, and dashed the constant guess.
-
-    None where there is no record, or no matplotlib, which records do not need.
-    """
+    """Draw validation loss by step, and dashed the constant guess; None where there is no record, or no matplotlib."""
     try:
         from entp_lib.experiments import figures
     except ModuleNotFoundError:
@@ -218,9 +209,8 @@ def picture(records: Sequence[Record], path: Path) -> Path | None:
         return None
     curves = [{"arm": r.config.model.architecture, "step": r.curves["step"], "loss": r.curves["loss"]} for r in records]
     fig, ax = figures.panels(1, width=4, height=3.2)
-    figures.lines(
-        ax, pd.concat(map(pd.DataFrame, curves)), "step", "loss", errorbar=figures.interval(), ylabel="validation loss"
-    )
+    table = pd.concat(map(pd.DataFrame, curves))
+    figures.lines(ax, table, "step", "loss", errorbar=figures.interval(), ylabel="validation loss")
     if (guess := records[0].metrics["baseline"].get("loss")) is not None:
         ax.axhline(guess, color=figures.PALETTE["baseline"], ls="--", label="constant guess")
     ax.legend(fontsize=7)

@@ -176,10 +176,7 @@ def contents(folder: Path) -> str:
 
 
 def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
-    """A notebook as JSON for Sphinx: its code folds but for the parameters, its pictures have words.
-
-    ``alts``: the alt text of every figure by its name.
-    """
+    """A notebook as JSON for Sphinx: its code folds but for the parameters, its pictures have words, by ``alts``."""
     cells = []
     for cell in notebook["cells"]:
         text, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])

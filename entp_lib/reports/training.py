@@ -1,29 +1,34 @@
-"""The commands ``train`` and ``tier``: records without a notebook, here, on a cluster, or over several ranks."""
+"""Commands on records: ``train`` and ``tier`` compute them, ``records`` and ``verify`` check them; and ``corpus``."""
 
 import argparse
 import functools
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tqdm.auto import tqdm
+
 from entp_lib import paths
 from entp_lib.config import TIERS, RunConfig, config_id
+from entp_lib.corpora.sources import TextFile, embedded_file
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import summary
 from entp_lib.experiments.parameters import seconds
 from entp_lib.experiments.plans import with_train
-from entp_lib.records import ranks
+from entp_lib.records import ranks, verification
 from entp_lib.records.execution import Config
-from entp_lib.records.store import CLUSTER_VARIABLE, Store, is_complete
+from entp_lib.records.store import CLUSTER_VARIABLE, RecordError, Store, is_complete
 from entp_lib.records.sweeps import Sweep, SweepError, sweep
 from entp_lib.registry import EXPERIMENTS, nightly_order
+from entp_lib.reports.campaign import ENGINE, ENGINE_VERSION
 from entp_lib.reports.costs import announce_runs
 from entp_lib.reports.execution import duration
 from entp_lib.reports.notebooks import notebook_paths
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import ConfigError, printable, require
 
 
 def train_command(options: argparse.Namespace) -> int:
@@ -79,10 +84,7 @@ def run_sweep(
     jobs: int = 0,
     device: str | None = None,
 ) -> Sweep:
-    """The runs of a command, by its options for jobs, time and what exists; failures and partial runs are printed.
-
-    Raises RecordError where ``results`` cannot be written.
-    """
+    """The runs of a command, by its options for jobs, time and what exists; failures and partial runs are printed."""
     store = Store(results)
     todo = [c for c in configs if options.fresh or not is_complete(store.find(c, version))]
     cluster, limit, jobs = getattr(options, "cluster", ""), seconds(options.time_limit), options.jobs or jobs
@@ -103,20 +105,13 @@ def run_sweep(
 
 
 def experiments_of(tier: str, only: Sequence[str] = ()) -> list[Experiment]:
-    """The experiments of a tier in ``NIGHTLY_ORDER``, those first that decide most; ``only``: of these notebooks.
-
-    One that is not in that order has no design in the journal yet, and is left to ``train``.
-    """
+    """The experiments of a tier that have a design, those first that decide most; ``only``: of these notebooks."""
     found = [EXPERIMENTS[name] for name in nightly_order()]
     return [e for e in found if e.plan(tier, 0) and (not only or paths.number_of(e.notebook) in only)]
 
 
 def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequence[str] = ()) -> int:
-    """Complete a tier's records, one line for each experiment on stderr; returns how many runs failed.
-
-    ``time_limit``: seconds for all of it, 0 for none. Runs are given to workers in the order of their plan, mostly seed
-    by seed, so that what is there at any moment is paired as far as it goes.
-    """
+    """Complete a tier's records within so many seconds (0: no limit), in the order of their plans; returns failures."""
     if hasattr(os, "nice"):
         os.nice(19 - os.nice(0))  # everything else on the machine comes first
     store = Store(paths.results() / "smoke") if tier == "smoke" else Store()
@@ -148,3 +143,49 @@ def tier_command(options: argparse.Namespace) -> int:
     require(not only or bool(experiments_of(options.tier, only)), right)
     limit = seconds(options.time_limit)
     return 1 if run_tier(options.tier, jobs=options.jobs, time_limit=limit, only=only) else 0
+
+
+def records_command(options: argparse.Namespace) -> int:
+    """``records``: read every record and name the damaged; 1 where there are some."""
+    known = {name: experiment.version for name, experiment in EXPERIMENTS.items()} | {ENGINE: ENGINE_VERSION}
+    store, sound, wrong = Store(options.results, read_only=True), 0, []
+    folder = store.root / "records"
+    require(options.results is None or folder.is_dir(), f"{options.results}: has no records/ with records of runs")
+    for path in sorted(folder.glob("*/*.json")):
+        try:
+            record = store.load(path.parent.name, path.stem)
+            if record is None:
+                raise RecordError(f"record {path.name} is not there (a link that leads nowhere?)")
+            if known.get(record.experiment) != record.version:
+                raise RecordError(f"record {path.name} belongs to no current experiment")
+            sound += 1
+        except RecordError as error:
+            wrong.append(str(error))
+    print(printable("\n".join([*wrong, f"{sound} records are sound, {len(wrong)} are not"])))
+    return 1 if wrong else 0
+
+
+def verify_command(options: argparse.Namespace) -> int:
+    """``verify``: compute some records of an experiment again and compare; 1 where one differs."""
+    experiment, store, found = EXPERIMENTS[options.experiment], Store(read_only=True), []
+    stored = [r for r in store.all(experiment.name, experiment.version) if r.config.tier == options.tier]
+    require(bool(stored), f"{options.experiment} has no records at tier {options.tier}; run_all.sh --list says which")
+    for record in verification.sample(stored, options.sample, options.seed):
+        print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
+        with tqdm(total=record.config.steps, leave=False) as bar:
+            found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n)))
+    print(verification.report(found))
+    return 1 if any(f.outcome == "differs" for f in found) else 0
+
+
+def corpus_command(options: argparse.Namespace) -> int:
+    """``corpus``: name the embedded text corpus by its checksum, or copy it to a file."""
+    if options.export:
+        require(Path(options.export).parent.is_dir(), f"--export {options.export}: no such folder")
+        require(not Path(options.export).is_dir(), f"--export {options.export}: is a folder; name a file in it")
+    source = TextFile(embedded_file())
+    if options.export:
+        shutil.copyfile(source.path, options.export)
+    size = source.path.stat().st_size
+    print(f"embedded corpus: {source.count()} documents, {size} bytes, checksum {source.checksum[:16]}")
+    return 0

@@ -98,7 +98,7 @@ def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder,
 def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder, tmp_path, monkeypatch):
     """Each of two waits for the other; one that computes comes when they are done, though it stands between them."""
     monkeypatch.setattr(launcher, "available_cores", lambda: 2)
-    monkeypatch.setattr(launcher, "planned", lambda name, _: (5, [None] * 2 * (name == "04_computes")))
+    monkeypatch.setattr(launcher, "planned", lambda name, _: [None] * 2 * (name == "04_computes"))
     meet = (
         "import pathlib, time\nplace = pathlib.Path({!r})\n(place / '{}').touch()\n"
         "for _ in range(300):\n    time.sleep(0.1 * (not (place / '{}').exists()))\nassert (place / '{}').exists()"
@@ -128,7 +128,7 @@ def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder,
 def test_only_the_best_records_and_update_touch_the_projects_figures(
     folder, tmp_path, monkeypatch, call, missing, in_place
 ):
-    monkeypatch.setattr(launcher, "planned", lambda *_: (5, [None] * missing))
+    monkeypatch.setattr(launcher, "planned", lambda *_: [None] * missing)
     monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
     write_notebook(folder, "03_x", "from entp_lib import paths\nprint(paths.new_figures())")
     jobs, found = planned(**call)
