@@ -4,17 +4,25 @@ Commands are declared here, without anything slow; the module of the one that is
 """
 
 import argparse
-import importlib
 import logging
+import os
+import pkgutil
+import signal
 import sys
+from collections.abc import Callable
 
 from entp_lib import arithmetic
-from entp_lib.config import TIERS
-from entp_lib.reports.command_line import check_options, exit_status
-from entp_lib.validation import printable
+from entp_lib.config import ARCHITECTURES, TIERS
+from entp_lib.experiments.parameters import MAX_SEEDS, seconds
+from entp_lib.registry import EXPERIMENTS
+from entp_lib.reports.notebooks import checked_for_all, notebook_paths, open_lab, parse_parameter
+from entp_lib.validation import ConfigError, one_of, printable, require
 
-DEFAULTS = argparse.ArgumentDefaultsHelpFormatter
 LIMIT = "for all of it: 900, 900s, 15m or 2h; the same command continues"
+MISTAKE = 2  # exit status
+OPTIONS = "tier only fresh jobs time_limit parameter yes cluster list update lab site port no_browser".split()
+ALONE = {"lab": ("port", "no_browser"), "site": ("no_browser",), "list": ()}  # of ``run``, and what they take
+log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,15 +38,90 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Check the options that commands share, load the command and run it: its exit status."""
-    check_options(options)
-    module, function = options.command.split(":")
-    return getattr(importlib.import_module(f"entp_lib.reports.{module}"), function)(options)
+    given = vars(options)
+    if "experiment" in given:
+        one_of("experiment", options.experiment, EXPERIMENTS)
+    for name in given.get("architecture", ()):
+        one_of("architecture", name, ARCHITECTURES)
+    jobs, seeds, limit = given.get("jobs", 0), given.get("seeds", 0), given.get("time_limit")
+    require(jobs >= 0, f"--jobs {jobs}: must be 0 (one per core) or more")
+    require(0 <= seeds <= MAX_SEEDS, f"--seeds {seeds}: must be from 0 (the tier's own) to {MAX_SEEDS}")
+    if limit is not None and not seconds(limit):
+        print(f"--time-limit {limit}: no limit", file=sys.stderr)
+    command = options.command
+    return (command if callable(command) else pkgutil.resolve_name(f"entp_lib.reports.{command}"))(options)
 
 
 def make_printable(record: logging.LogRecord) -> bool:
     """Write what is logged, names of files in it, without a terminal's control characters."""
     record.msg, record.args = printable(record.getMessage()), ()
     return True
+
+
+def exit_status(command: Callable[[], int]) -> int:
+    """Run ``command``: its exit status; after a line on stderr 2 for a mistake or a disk, 128 + n for signal n."""
+    from entp_lib.records import stopping
+    from entp_lib.records.store import RecordError
+
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without the signs of a table shows others
+    try:
+        with stopping.handled():
+            status = command()
+            sys.stdout.flush()
+        return status
+    except (ConfigError, RecordError) as error:
+        print(printable(f"entp_lib: {error}"), file=sys.stderr)
+        return MISTAKE
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        print(printable(f"entp_lib: {error.strerror or error}{where}"), file=sys.stderr)
+        log.debug("where it was", exc_info=True)
+        return MISTAKE
+    except KeyboardInterrupt as interrupt:
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else the notebook's abandoned cell is reported too
+        text = "\nstopped; finished records are kept, and the same command continues from the last checkpoint"
+        print(text, file=sys.stderr)
+        return 128 + (signal.SIGTERM if isinstance(interrupt, stopping.Terminated) else signal.SIGINT)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """``run``: list, open or execute the notebooks, or build the site: the exit status."""
+    for name, takes in ALONE.items():
+        ignored = [other for other in OPTIONS if other not in (name, *takes) and getattr(options, other)]
+        flags = ", ".join("--" + other.replace("_", "-") for other in ignored)
+        require(not (getattr(options, name) and ignored), f"--{name} does not take {flags}")
+    require(options.lab or options.port is None, "--port goes with --lab")
+    require(options.lab or options.reset is None, "--reset goes with --lab")
+    require(options.port is None or 0 < options.port < 65536, f"--port {options.port}: must be from 1 to 65535")
+    require(options.lab or options.site or not options.no_browser, "--no-browser goes with --lab or --site")
+    if options.site:
+        from entp_lib.reports import site
+
+        return site.site_command(options.no_browser)
+    if options.lab:
+        reset = [] if options.reset is None else notebook_paths(options.reset)
+        open_lab(options.port, not options.no_browser, reset)
+    limit = seconds(options.time_limit)
+    given = {"tier": options.tier, "jobs": options.jobs, "fresh": options.fresh, "time_limit": limit}
+    given = {name: value for name, value in given.items() if value}
+    extra = dict(map(parse_parameter, options.parameter))
+    twice = [name for name in given if name in extra]
+    require(not twice, f"{', '.join(twice)}: given as an option and by -p; leave out one of them")
+    parameters = checked_for_all(given, extra, notebook_paths(options.only))
+
+    from entp_lib.records import cluster
+    from entp_lib.reports import launcher
+
+    if options.list:
+        print(launcher.listing())
+        return 0
+    cluster.publish(options.cluster)
+    return launcher.run_notebooks(options, parameters)
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,20 +139,26 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; ``command`` of what it returns is the "module:function" in ``entp_lib.reports``."""
+    """The parser of all commands; ``command`` of its result is a function, or one's place in ``entp_lib.reports``."""
     parser = Parser(prog="python -m entp_lib", description="Compute and show what this project's notebooks rest on.")
     commands = parser.add_subparsers(required=True, metavar="command")
-    for add in (add_run, add_train, add_machines, add_own, add_records):
+    for add in (add_run, add_train, add_own, add_records):
         add(commands)
+    return parser
+
+
+def declare(commands, name: str, command: Callable | str, words: str, more: str = "", **options) -> Parser:
+    """A new command, which is listed with ``words``; its own help begins with these and ``more``."""
+    parser = commands.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}. {more}", **options)
+    parser.set_defaults(command=command)
     return parser
 
 
 def add_computing(parser: argparse.ArgumentParser, limit: str = LIMIT, cluster: bool = False) -> None:
     """The options of every command that computes runs. ``cluster``: on a Dask cluster, too."""
     parser.add_argument("--time-limit", metavar="T", help=limit)
-    parser.add_argument(
-        "--jobs", type=int, default=0, metavar="N", help="runs at a time; 0: one per core, one on a GPU"
-    )
+    jobs = "runs at a time; 0: one per core, one on a GPU"
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help=jobs)
     parser.add_argument("--yes", action="store_true", help="start what takes more than an hour without a question")
     parser.add_argument("--native", action="store_true", help="compute with this processor's own instruction set")
     if cluster:
@@ -78,14 +167,9 @@ def add_computing(parser: argparse.ArgumentParser, limit: str = LIMIT, cluster: 
 
 
 def add_run(commands) -> None:
-    run = commands.add_parser(
-        "run",
-        prog="run_all.sh",
-        help="execute the notebooks",
-        description="Execute the notebooks and regenerate every figure. Without options: the best records there "
-        "are, and the quick tier where there are none.",
-    )
-    run.set_defaults(command="command_line:run_command")
+    more = "Without options: the best records there are, and the quick tier where there are none."
+    words = "execute the notebooks and regenerate every figure"
+    run = declare(commands, "run", run_command, words, more, prog="run_all.sh")
     run.add_argument("--tier", choices=TIERS, help="show this tier and compute what is missing of it")
     run.add_argument("--only", default="", metavar="03,06", help="these notebooks alone, by number or name")
     run.add_argument("--fresh", action="store_true", help="compute again what has a record, in its place")
@@ -104,14 +188,10 @@ def add_run(commands) -> None:
 
 
 def add_train(commands) -> None:
-    train = commands.add_parser(
-        "train",
-        help="compute an experiment's records without a notebook (GPU machines)",
-        description="Compute what is missing of an experiment's records at a tier, without a notebook, and print a "
-        "line for each training run. What is stopped is continued by the same command. The tiers smoke, quick and "
-        "overnight compute on the CPU everywhere, gpu on a CUDA GPU, paper on one if there is one.",
-    )
-    train.set_defaults(command="training:train_command")
+    words = "compute an experiment's missing records without a notebook (GPU machines)"
+    more = "What is stopped is continued by the same command. The tiers smoke, quick and overnight compute on the CPU "
+    more += "everywhere, gpu on a CUDA GPU, paper on one if there is one."
+    train = declare(commands, "train", "training:train_command", words, more)
     train.add_argument("experiment", help="its name, as run_all.sh --list has it")
     train.add_argument("--tier", choices=TIERS, default="quick", help="the scale of the runs (default: quick)")
     one = dict(action="append", default=[])
@@ -124,27 +204,17 @@ def add_train(commands) -> None:
     shards = "cut each batch in N parts, whose gradients are added (default: 1, under torchrun one a rank)"
     train.add_argument("--gradient-shards", type=int, metavar="N", help=shards)
     add_computing(train, cluster=True)
-    tier = commands.add_parser(
-        "tier",
-        help="complete a whole tier's records without notebooks, at lowest priority",
-        description="Complete the records of every experiment that has a design for this tier, one after the other, "
-        "with a line for each. Ctrl-C stops it; the same command continues every run from its last checkpoint.",
-    )
-    tier.set_defaults(command="training:tier_command")
+
+    words = "complete the records of every experiment that has a design for a tier, at lowest priority"
+    more = "Ctrl-C stops it; the same command continues every run from its last checkpoint."
+    tier = declare(commands, "tier", "training:tier_command", words, more)
     tier.add_argument("tier", choices=TIERS, help="overnight takes two cores about 30 hours in all")
     tier.add_argument("--only", default="", metavar="03,07", help="the experiments of these notebooks alone")
     add_computing(tier)
 
-
-def add_machines(commands) -> None:
-    campaign = commands.add_parser(
-        "campaign",
-        help="the first half hour on a GPU: checks, measurements, runs in order of value, one archive",
-        description="On a bare machine: a minute of checks, the fastest attention chosen by measurement, "
-        "benchmarks.engine, the tier's runs in order of value within the time, and one archive of at most 16 MiB. The "
-        "same command continues what was cut.",
-    )
-    campaign.set_defaults(command="campaign:campaign_command")
+    words = "the first half hour on a GPU: checks, measurements, runs in order of value, one archive"
+    more = "It works on a bare machine, and the same command continues what was cut."
+    campaign = declare(commands, "campaign", "campaign:campaign_command", words, more)
     campaign.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     campaign.add_argument("--tier", choices=TIERS, default="gpu")
     campaign.add_argument("--budget", default="30m", metavar="T", help="for all of it: 900, 900s, 30m or 2h")
@@ -153,25 +223,21 @@ def add_machines(commands) -> None:
 
 
 def add_own(commands) -> None:
-    text = commands.add_parser(
-        "text",
-        help="train decoder and ENTP on a text file of your own",
-        description="Train on a UTF-8 text or Parquet file, about its last tenth held out, and print the losses; by "
-        "default within minutes. ENTP sends half as many tokens as the context is long through its layers for every "
-        "trained position of a window, so that --prefixes decides what it costs.",
-        formatter_class=DEFAULTS,
+    with_defaults = dict(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    words = "train decoder and ENTP on a text or Parquet file of your own"
+    more = "About its last tenth is held out. ENTP sends half as many tokens as the context is long through its layers "
+    more += "for every trained position of a window, so that --prefixes decides what it costs."
+    text = declare(commands, "text", "own_data:text_command", words, more, **with_defaults)
+    words = "train decoder and ENTP on sequences of your own, from a CSV or npz file"
+    more = (
+        "A CSV file has a column 'sequence' (tokens separated by spaces), and may have 'wanted' (which tokens are to "
     )
-    text.set_defaults(command="own_data:text_command")
-    data = commands.add_parser(
-        "data",
-        help="train decoder and ENTP on sequences of your own, from a CSV or npz file",
-        description="Train on the sequences of a file and print the test scores. A CSV file has a column 'sequence' "
-        "(tokens separated by spaces), and may have 'wanted' (which tokens are to be predicted, as 5 or 5-8), "
-        "'targets' (other answers at those positions) and 'part' (train, validation, test). An npz file has arrays "
-        "'sequences' (P, T), 'wanted', 'targets' and 'part'; real sequences (P, T, d) need real targets.",
-        formatter_class=DEFAULTS,
+    more += "be predicted, as 5 or 5-8), 'targets' (other answers at those positions) and 'part' (train, validation, "
+    more += (
+        "test). An npz file has arrays 'sequences' (P, T), 'wanted', 'targets' and 'part'; real sequences (P, T, d) "
     )
-    data.set_defaults(command="own_data:data_command")
+    more += "need real targets."
+    data = declare(commands, "data", "own_data:data_command", words, more, **with_defaults)
     for parser, seeds, steps, batch in ((text, 1, 0, 32), (data, 3, 1000, 64)):
         parser.add_argument("file")
         only = "only this one; may be repeated"
@@ -179,9 +245,8 @@ def add_own(commands) -> None:
         by_size = "; 0: by the file's size" if steps == 0 else ""
         parser.add_argument("--steps", type=int, default=steps, metavar="N", help=f"updates of the weights{by_size}")
         parser.add_argument("--batch-size", type=int, default=batch, metavar="N", help="sequences in a step")
-        parser.add_argument(
-            "--max-lr", type=float, default=1e-3, metavar="RATE", help="learning rate; falls to a tenth"
-        )
+        rate = "learning rate; falls to a tenth"
+        parser.add_argument("--max-lr", type=float, default=1e-3, metavar="RATE", help=rate)
         parser.add_argument("--seeds", type=int, default=seeds, metavar="N", help="runs of each architecture")
         parser.add_argument("--results", metavar="DIR", help="where records go, if not to results/own")
         parser.add_argument("--fresh", action="store_true", help="compute again what has a record")
@@ -194,64 +259,50 @@ def add_own(commands) -> None:
     text.add_argument("--size", default="small", help="one of the paper's model sizes")
     data.add_argument("--shape", default="3/4/64", metavar="L/H/D", help="layers, heads and width")
     data.add_argument("--held-out", type=float, default=0.1, metavar="SHARE", help="for validation, and for test")
-    generate = commands.add_parser(
-        "generate",
-        help="continue a text with the model of a finished run",
-        description="Continue a text with a trained model. RUN is experiment/id of its record, as `text FILE` "
-        "prints it, or a file of weights. Where tokens are numbers, as in Count3, the prompt is numbers with spaces "
-        "between them.",
-        formatter_class=DEFAULTS,
-    )
-    generate.set_defaults(command="generation:generate_command")
+
+    words = "continue a text with the model of a finished run"
+    more = "RUN is experiment/id of its record, as `text FILE` prints it, or a file of weights. Where tokens are "
+    more += "numbers, as in Count3, the prompt is numbers with spaces between them."
+    generate = declare(commands, "generate", "generation:generate_command", words, more, **with_defaults)
     generate.add_argument("run", metavar="RUN")
     generate.add_argument("--prompt", required=True, metavar="TEXT")
     generate.add_argument("--tokens", type=int, default=100, metavar="N", help="how many to add")
-    most_likely = "0 takes the most likely token"
+    most_likely, top = "0 takes the most likely token", "draw from the likeliest tokens of mass P"
     generate.add_argument("--temperature", type=float, default=0.8, metavar="T", help=most_likely)
-    top = "draw from the likeliest tokens of mass P"
     generate.add_argument("--top-p", type=float, default=1.0, metavar="P", help=top)
     generate.add_argument("--seed", type=int, default=0, metavar="N")
+
     new = commands.add_parser("new", help="begin a task or a notebook of your own with a small example that works")
     kinds = new.add_subparsers(required=True, metavar="task|notebook")
-    task = kinds.add_parser("task", help="a task (parity of every prefix) with its test")
+    task = declare(kinds, "task", "starting:task_command", "a task (parity of every prefix) with its test")
     task.add_argument("name", metavar="NAME", help="an identifier in lower case, such as parity")
-    task.set_defaults(command="starting:task_command")
-    notebook = kinds.add_parser("notebook", help="an experiment (decoder and ENTP), its test, records and a notebook")
+    words = "an experiment (decoder and ENTP), its test, records and a notebook"
+    notebook = declare(kinds, "notebook", "starting:notebook_command", words)
     notebook.add_argument("name", metavar="NAME", help="an identifier in lower case")
     notebook.add_argument("--task", default="counting", help="the task it trains on (default: counting)")
     notebook.add_argument("--no-run", action="store_true", help="write the files and execute nothing")
-    notebook.set_defaults(command="starting:notebook_command")
 
 
 def add_records(commands) -> None:
-    claims = commands.add_parser("claims", help="recompute claims.csv and questions.csv and print them")
-    claims.set_defaults(command="ledger:claims_command")
-    records = commands.add_parser(
-        "records",
-        help="verify every record and list the damaged ones",
-        description="Read every record and name the damaged, and why: changed, renamed, or of another version. Records "
-        "that were made elsewhere are copied to results/records and then verified so.",
-    )
+    declare(commands, "claims", "ledger:claims_command", "recompute claims.csv and questions.csv and print them")
+    words = "read every record and name the damaged: changed, renamed, or of another version"
+    more = "Records that were made elsewhere are copied to results/records and then verified so."
+    records = declare(commands, "records", "training:records_command", words, more)
     records.add_argument("results", nargs="?", metavar="DIR", help="a folder of results (default: the project's)")
-    records.set_defaults(command="records_command:records_command")
-    verify = commands.add_parser(
-        "verify",
-        help="compute some records of an experiment again and compare them with what is stored",
-        description="Compute some records of an experiment again, in a folder of their own, and compare every number "
-        "but times. With the same versions it should be identical; a processor without AVX2 rounds otherwise, and a "
-        "model in mid-course then ends as another seed would.",
-    )
+    words = "compute some records of an experiment again, apart, and compare every number but times"
+    more = "With the same versions it should be identical; a processor without AVX2 rounds otherwise, and a model in "
+    more += "mid-course then ends as another seed would."
+    verify = declare(commands, "verify", "training:verify_command", words, more)
     verify.add_argument("experiment")
     verify.add_argument("--sample", type=int, default=1, metavar="N", help="so many records, drawn by --seed")
     verify.add_argument("--seed", type=int, default=0, metavar="N", help="draws the sample")
     verify.add_argument("--tier", choices=TIERS, default="quick")
-    verify.set_defaults(command="records_command:verify_command")
-    corpus = commands.add_parser("corpus", help="name the embedded text corpus by its checksum")
+    words = "name the embedded text corpus by its checksum"
+    corpus = declare(commands, "corpus", "training:corpus_command", words)
     corpus.add_argument("--export", metavar="FILE", help="write it to a file, for a machine without the packages")
-    corpus.set_defaults(command="records_command:corpus_command")
-    readme = commands.add_parser("readme", help="rewrite README.md's findings and the generated pages of docs/")
+    words = "rewrite README.md's findings and the generated pages of docs/"
+    readme = declare(commands, "readme", "findings:readme_command", words)
     readme.add_argument("--check", action="store_true", help="only say whether they are up to date")
-    readme.set_defaults(command="findings:readme_command")
 
 
 if __name__ == "__main__":

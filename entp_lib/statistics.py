@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 SHOWN, SURE = 4, 10  # significant figures of what is shown, and of what is the same on every processor
+CONFIDENCE = 0.95  # of every interval
 EDGE = 1e-9  # closer to a bar, a value is on it
 NOTHING = 1e-12  # a difference of means that is smaller is none
 
@@ -44,38 +45,34 @@ def reaches(value: Any, bar: Any) -> Any:
     return value - bar >= -EDGE
 
 
-def t_quantile(freedom: float, confidence: float) -> float:
-    """Half the width, in standard errors, of a two-sided interval by Student's t."""
+def t_quantile(freedom: float) -> float:
+    """Half the width, in standard errors, of a two-sided 95 % interval by Student's t."""
     from scipy.special import stdtrit  # whose import takes as long as a third of torch's, and a run needs no interval
 
-    return stdtrit(freedom, (1 + confidence) / 2)
+    return stdtrit(freedom, (1 + CONFIDENCE) / 2)
 
 
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """(mean, low, high) of the mean, by Student's t; low and high are NaN for fewer than two values.
 
-    For differences of paired runs this is the paired t interval. ValueError for a ``confidence`` that is not between
-    0 and 1, and for values in more than one dimension.
+    For differences of paired runs this is the paired t interval. ValueError for values in more than one dimension.
     """
-    values = checked(values, confidence)
-    mean = float(values.mean()) if len(values) else float("nan")
+    values = sequence(values)
+    mean = float(values.mean()) if len(values) else math.nan
     if len(values) < 2:
         return sure(mean, math.nan, math.nan)
     error = values.std(ddof=1) / np.sqrt(len(values))
-    half = t_quantile(len(values) - 1, confidence) * error
+    half = t_quantile(len(values) - 1) * error
     return sure(mean, mean - half, mean + half)
 
 
-def welch_interval(
-    first: tuple[float, float, int], second: tuple[float, float, int], confidence: float = 0.95
-) -> tuple[float, float, float]:
+def welch_interval(first: tuple[float, float, int], second: tuple[float, float, int]) -> tuple[float, float, float]:
     """(difference of means, low, high) of two samples that are not paired, by Welch's t.
 
     Each sample as published tables have it: mean, standard deviation (n − 1) and number of values. low and high are NaN
     where either has fewer than two values, and the difference itself where neither varies.
     """
     (mean, sd, n), (other, other_sd, m) = first, second
-    checked((), confidence)
     gap = mean - other
     if min(n, m) < 2:
         return sure(gap, math.nan, math.nan)
@@ -83,59 +80,56 @@ def welch_interval(
     if not parts.any():
         return sure(gap, gap, gap)
     freedom = parts.sum() ** 2 / (parts**2 / [n - 1, m - 1]).sum()
-    half = t_quantile(freedom, confidence) * np.sqrt(parts.sum())
+    half = t_quantile(freedom) * np.sqrt(parts.sum())
     return sure(gap, gap - half, gap + half)
 
 
-def p_value(mean: float, low: float, high: float, pairs: int, confidence: float = 0.95) -> float:
+def p_value(mean: float, low: float, high: float, pairs: int) -> float:
     """The two-sided p of no difference that a ``mean_interval`` of so many values tells; NaN for fewer than two.
 
     An interval without width excludes every other value: 0, or 1 where the mean is zero.
     """
     if pairs < 2 or not np.isfinite([mean, low, high]).all():
-        return float("nan")
+        return math.nan
     from scipy.special import stdtr
 
     half = (high - low) / 2
     if half == 0:
         return float(mean == 0)
-    t = mean / half * t_quantile(pairs - 1, confidence)
+    t = mean / half * t_quantile(pairs - 1)
     return to_figures(float(2 * stdtr(pairs - 1, -abs(t))), SURE)
 
 
-def holm(p_values: Sequence[float], level: float = 0.05) -> np.ndarray:
-    """Which differences remain if all are tested together, (n,) bool: Holm's step-down, at ``level`` for any error.
+def holm(p_values: Sequence[float]) -> np.ndarray:
+    """Which differences remain if all are tested together, (n,) bool: Holm's step-down, at 5 % for any error.
 
     NaN never remains and is not counted among those tested.
     """
     p = np.asarray(p_values, dtype=float)
     kept, tested = np.zeros(len(p), dtype=bool), int(np.isfinite(p).sum())
-    for rank, index in enumerate(np.argsort(np.where(np.isfinite(p), p, np.inf), kind="stable")[:tested]):
-        if exceeds(p[index], level / (tested - rank)):
+    for rank, index in enumerate(np.argsort(p, kind="stable")[:tested]):  # NaN last
+        if exceeds(p[index], (1 - CONFIDENCE) / (tested - rank)):
             break
         kept[index] = True
     return kept
 
 
-def ratio_interval(
-    above: Sequence[float], below: Sequence[float], confidence: float = 0.95
-) -> tuple[float, float, float]:
+def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
     """(ratio, low, high) of the means of two paired sets of values, by Fieller's theorem.
 
     Low and high are NaN for fewer than two pairs, and where the interval of the mean of ``below`` includes zero: no
-    bounded interval exists then. All three are where that mean is zero. Raises ValueError for sets of unlike length,
-    and as ``mean_interval``.
+    bounded interval exists then. All three are where that mean is zero. ValueError for sets of unlike length.
     """
-    above, below = checked(above, confidence), checked(below, confidence)
+    above, below = sequence(above), sequence(below)
     if len(above) != len(below):
         raise ValueError(f"{len(above)} values over {len(below)}: pairs are needed")
     if not len(above) or below.mean() == 0:
-        return float("nan"), float("nan"), float("nan")
+        return math.nan, math.nan, math.nan
     top, bottom = above.mean(), below.mean()
     ratio = top / bottom
     if len(above) < 2:
         return sure(ratio, math.nan, math.nan)
-    t2 = t_quantile(len(above) - 1, confidence) ** 2
+    t2 = t_quantile(len(above) - 1) ** 2
     (of_top, of_both), (_, of_bottom) = t2 * np.cov(above, below, ddof=1) / len(above)
     lead, half, last = bottom**2 - of_bottom, top * bottom - of_both, top**2 - of_top
     if lead <= 0:
@@ -144,33 +138,26 @@ def ratio_interval(
     return sure(ratio, (half - root) / lead, (half + root) / lead)
 
 
-def checked(values: Sequence[float], confidence: float) -> np.ndarray:
-    """The values, (n,); ValueError where they have more dimensions, or ``confidence`` is not between 0 and 1."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence = {confidence}: must be between 0 and 1, as 0.95")
+def sequence(values: Sequence[float]) -> np.ndarray:
+    """The values, (n,); ValueError where they have more dimensions."""
     found = np.asarray(values, dtype=float)
     if found.ndim != 1:
         raise ValueError(f"values of shape {found.shape}: must be a sequence of numbers")
     return found
 
 
-def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
     """(low, high) of a proportion over test items, by Wilson: the noise of the test, not of the training."""
     from scipy import stats  # takes a second to import, which a notebook that has no need of it should not pay
 
-    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    interval = stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, method="wilson")
     return float(interval.low), float(interval.high)
 
 
 def mcnemar(first_only: int, second_only: int) -> float:
-    """Two-sided p-value of McNemar's exact test for a pair on the same items, from how often only one was wrong.
-
-    ValueError for negative counts.
-    """
+    """Two-sided p-value of McNemar's exact test for a pair on the same items, from how often only one was wrong."""
     from scipy import stats
 
-    if min(first_only, second_only) < 0:
-        raise ValueError(f"{first_only} and {second_only}: counts must not be negative")
     discordant = first_only + second_only
     return float(stats.binomtest(first_only, discordant).pvalue) if discordant else 1.0
 
@@ -185,9 +172,5 @@ def first_at(curves: dict[str, list], metric: str, threshold: float, axis: str =
 
 def value_at(curves: dict[str, list], metric: str, x: float, axis: str) -> float | None:
     """The last value of a curve at or before ``x`` on ``axis``; None if the curve starts later."""
-    found = None
-    for at, y in zip(curves[axis], curves[metric], strict=True):
-        if at > x:
-            break
-        found = y
-    return found
+    before = [y for at, y in zip(curves[axis], curves[metric], strict=True) if at <= x]
+    return before[-1] if before else None

@@ -13,7 +13,6 @@ from entp_lib.statistics import (
     exceeds,
     first_at,
     holm,
-    mcnemar,
     mean_interval,
     p_value,
     proportion_interval,
@@ -37,16 +36,15 @@ def test_holm_steps_down_and_stops_at_the_first_that_fails():
     assert holm([0.01, 0.04, 0.03, 0.005]).tolist() == [True, False, False, True]  # 0.03 > 0.05 / 2
     assert holm([0.02, 0.02, 0.04]).tolist() == [False, False, False]  # 0.02 > 0.05 / 3 stops all
     assert holm([0.01, math.nan, 0.04]).tolist() == [True, False, True]  # two tested
-    assert holm([0.06], level=0.1).tolist() == [True] and holm([]).tolist() == []
+    assert holm([]).tolist() == []
 
 
 def test_welch_interval_is_scipys():
     first, second = [0.3, 0.5, 0.1, 0.4], [0.9, 0.2, 0.7]
     about = [(statistics.mean(x), statistics.stdev(x), len(x)) for x in (first, second)]
-    for confidence in (0.95, 0.5):
-        known = stats.ttest_ind(first, second, equal_var=False).confidence_interval(confidence)
-        mean, low, high = welch_interval(*about, confidence)
-        assert (low, high) == pytest.approx((known.low, known.high)) and mean == pytest.approx(0.325 - 0.6)
+    known = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    mean, low, high = welch_interval(*about)
+    assert (low, high) == pytest.approx((known.low, known.high)) and mean == pytest.approx(0.325 - 0.6)
     assert welch_interval((0.5, 0.0, 3), (0.2, 0.0, 3)) == (0.3, 0.3, 0.3)
     alone = welch_interval((0.5, math.nan, 1), (0.2, 0.1, 3))
     assert alone[0] == 0.3 and all(math.isnan(x) for x in alone[1:])
@@ -57,8 +55,6 @@ def test_mean_interval_is_students():
     mean, low, high = mean_interval(values)
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert (mean, low, high) == pytest.approx((sum(values) / 5, expected.low, expected.high))
-    narrow = mean_interval(values, 0.5)
-    assert low < narrow[1] < mean < narrow[2] < high
     assert mean_interval([2.0, 2.0]) == (2.0, 2.0, 2.0) and mean_interval([0.3])[0] == 0.3
     assert all(math.isnan(x) for x in mean_interval([0.3])[1:]) and math.isnan(mean_interval([])[0])
 
@@ -90,8 +86,6 @@ def test_proportion_interval_holds_its_share_and_stays_within_0_and_1():
     z = stats.norm.ppf(0.975)  # Wilson: where a proportion p lies exactly z standard errors from 0.38
     for p in (low, high):
         assert abs(0.38 - p) / math.sqrt(p * (1 - p) / 100) == pytest.approx(z)
-    narrow = proportion_interval(38, 100, 0.5)
-    assert low < narrow[0] < narrow[1] < high
     assert proportion_interval(0, 10)[0] == 0 and proportion_interval(10, 10)[1] == 1
 
 
@@ -109,19 +103,9 @@ def test_curves_are_read_at_a_threshold_and_at_a_budget():
     assert value_at(curves, "token_accuracy", 0.9, "seconds") is None
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: mean_interval([1, 2, 3], 95), "confidence = "),
-        (lambda: mean_interval([1, 2, 3], -0.5), "confidence = "),
-        (lambda: mean_interval([[1, 2], [3, 4]]), r"shape \(2, 2\)"),
-        (lambda: ratio_interval([1, 2], [1, 2], 1), "confidence = "),
-        (lambda: mcnemar(-3, 3), "must not be negative"),
-    ],
-)
-def test_nonsense_has_no_interval(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_values_in_two_dimensions_have_no_interval():
+    with pytest.raises(ValueError, match=r"shape \(2, 2\)"):
+        mean_interval([[1, 2], [3, 4]])
 
 
 shares = st.tuples(st.integers(1, 4096), st.sampled_from([7, 48, 500, 512, 2000, 4096])).map(lambda k: k[0] / k[1])

@@ -20,7 +20,7 @@ from benchmarks.hammer.victim import KINDS, POINTS
 from entp_lib import __main__ as cli
 from entp_lib import files, paths
 from entp_lib.config import RunConfig
-from entp_lib.corpora import open_tokens
+from entp_lib.corpora.cache import open_tokens
 from entp_lib.records.store import Store
 from entp_lib.training.weights import trained_model
 

@@ -13,7 +13,8 @@ import pandas as pd
 from benchmarks.hammer.attacks import TEXT, Tally, environment_of
 from entp_lib import paths
 from entp_lib.config import ModelConfig, RunConfig, TrainConfig, config_id
-from entp_lib.corpora import Recipe, open_tokens, source_of
+from entp_lib.corpora.cache import Recipe, open_tokens
+from entp_lib.corpora.sources import source_of
 from entp_lib.experiments.claims import judge
 from entp_lib.records.execution import run
 from entp_lib.records.loading import weights_of

@@ -168,17 +168,13 @@ def splitter(source: Source, recipe: Recipe) -> Callable[[int, str], bool]:
     if recipe.split == "hash":
         return lambda i, text: int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) < share * 2**64
     if recipe.split == "nanogpt":
-        return permuted(source.count(), share)
+        # that of Hugging Face datasets with nanoGPT's seed: the first of a permutation, rounded up
+        count, chosen = source.count(), np.random.default_rng(NANOGPT_SEED)
+        held_out = set(chosen.permutation(count)[: math.ceil(share * count)].tolist())
+        return lambda i, text: i in held_out
     cut, before = (1 - share) * sum(map(len, source.documents())), 0
     for first, text in source.numbered():  # noqa: B007
         if before >= cut:
             break
         before += len(text)
     return lambda i, text: i >= first
-
-
-def permuted(count: int, share: float) -> Callable[[int, str], bool]:
-    """The split of Hugging Face datasets with nanoGPT's seed: the first of a permutation, rounded up, are held out."""
-    held_out = np.zeros(count, dtype=bool)
-    held_out[np.random.default_rng(NANOGPT_SEED).permutation(count)[: math.ceil(share * count)]] = True
-    return lambda i, text: bool(held_out[i])

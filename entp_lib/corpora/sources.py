@@ -1,25 +1,34 @@
-"""Where text comes from: one interface for files, Parquet and the Hugging Face hub.
+"""Where text comes from: one interface for files, Parquet and the Hugging Face hub, and a corpus without a download.
 
 A source yields documents one at a time, so that none has to fit into memory, and has a ``checksum`` that names its
 content. ``whole`` says that a document stands for itself and is ended by a token; pieces of one running text are not.
+
+The embedded corpus is the documentation of the installed Python packages, read from their files: docstrings, found in
+the source by its syntax tree; no package is imported. One document a file, in a fixed order; of a paragraph that occurs
+several times the first stays. The text depends on the packages' versions, so the exported file carries its checksum in
+its name and can be taken to a machine without the packages.
 """
 
+import ast
 import codecs
-import functools
 import hashlib
-import importlib
+import importlib.metadata
+import importlib.util
 import itertools
+import json
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from entp_lib import paths
-from entp_lib.corpora.documentation import DOCUMENT_END, embedded_file
+from entp_lib.files import locked, write_atomically
 from entp_lib.validation import ConfigError, require
 
+DOCUMENT_END = "\f"
 CHUNK = 2**20
 LONGEST_PIECE = 4096  # characters after which a running text is cut even where no line is blank
 # The dataset as 80 Parquet files of 8,013,769 documents, 24 GB; later commits of the repository cannot change a record.
@@ -27,17 +36,24 @@ HUB_REPOSITORY, HUB_FILES = "Skylion007/openwebtext", 80
 HUB_REVISION = "79d93d786212f7344586290adb811d4ae6a1762c"
 STRINGS = ("string", "large_string", "string_view", "dictionary<values=string, indices=int32, ordered=0>")
 ELSEWHERE = "corpus='embedded' and a path to a text or Parquet file work without a network"
+# Import name -> distribution.
+PACKAGES = {
+    "torch": "torch",
+    "pandas": "pandas",
+    "numpy": "numpy",
+    "matplotlib": "matplotlib",
+    "scipy": "scipy",
+    "sklearn": "scikit-learn",
+}
+LEFT_OUT = {"test", "tests", "testing", "_vendor"}
+RECURRING = 40  # characters below which a paragraph may come again: headings do by nature
 
 
 class Source:
-    """A text as documents. Subclasses define ``checksum``, ``whole`` and ``numbered``."""
+    """A text as documents. Subclasses define ``numbered``: documents with their numbers, which a split may go by."""
 
     checksum: str
     whole: bool
-
-    def numbered(self) -> Iterator[tuple[int, str]]:
-        """The documents with their numbers, which a split may go by."""
-        raise NotImplementedError
 
     def documents(self) -> Iterator[str]:
         return (text for _, text in self.numbered())
@@ -46,42 +62,30 @@ class Source:
         return sum(1 for _ in self.numbered())
 
 
-@dataclass(frozen=True)
 class TextFile(Source):
     """A UTF-8 text file. Form feeds end documents; without any, its pieces end at blank lines and keep them.
 
-    So the pieces joined are the file, and the SHA-256 of the file is the checksum.
+    So the pieces joined are the file, and the SHA-256 of the file is the checksum. All of it is checked at once:
+    ConfigError for what is no text.
     """
 
-    path: Path
-
-    @property
-    def checksum(self) -> str:
-        return self.scanned[0]
-
-    @property
-    def whole(self) -> bool:
-        return self.scanned[1]
-
-    @functools.cached_property
-    def scanned(self) -> tuple[str, bool]:
-        """(SHA-256, whether there are form feeds) of the file, which is checked on the way."""
-        size, digest, ended, at = self.path.stat().st_size, hashlib.sha256(), False, 0
-        require(size > 0, f"corpus: {self.path} is empty")
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        with open(self.path, "rb") as file:
+    def __init__(self, path: Path):
+        self.path, self.whole, digest, at = path, False, hashlib.sha256(), 0
+        size, decoder = path.stat().st_size, codecs.getincrementaldecoder("utf-8")()
+        require(size > 0, f"corpus: {path} is empty")
+        with open(path, "rb") as file:
             while chunk := file.read(CHUNK):
                 zero = chunk.find(0)
-                require(zero < 0, f"corpus: {self.path} is a binary file, at byte {at + zero}; text is needed")
+                require(zero < 0, f"corpus: {path} is a binary file, at byte {at + zero}; text is needed")
                 try:
                     decoder.decode(chunk, final=at + len(chunk) == size)
                 except UnicodeDecodeError as error:
-                    wrong = f"corpus: {self.path} is not UTF-8 near byte {at + error.start}"
-                    raise ConfigError(f"{wrong}; convert it") from error
+                    where = f"near byte {at + error.start}"
+                    raise ConfigError(f"corpus: {path} is not UTF-8 {where}; convert it") from error
                 digest.update(chunk)
-                ended = ended or DOCUMENT_END.encode() in chunk
+                self.whole |= DOCUMENT_END.encode() in chunk
                 at += len(chunk)
-        return digest.hexdigest(), ended
+        self.checksum = digest.hexdigest()
 
     def numbered(self) -> Iterator[tuple[int, str]]:
         with open(self.path, encoding="utf-8", newline="") as file:
@@ -159,10 +163,7 @@ class ParquetFiles(Source):
 
 
 def download() -> tuple[Path, ...]:
-    """The files of OpenWebText, from the hub's own cache or the network. An interrupted download is continued.
-
-    Raises ConfigError where there is no network, the revision is gone or a file is missing.
-    """
+    """The files of OpenWebText, from the hub's own cache or the network. ConfigError where they cannot be had whole."""
     hub = library("huggingface_hub", "openwebtext")
     options = dict(repo_type="dataset", revision=HUB_REVISION, allow_patterns="plain_text/*.parquet")
     try:
@@ -220,3 +221,78 @@ def file_checksum(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def docstrings(source: str) -> Iterator[str]:
+    """The docstrings of a module's text, in the order of the file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # others' escape sequences
+        waiting = [ast.parse(source)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            found = ast.get_docstring(node)
+            if found:
+                yield found
+        for block in (getattr(node, name, None) for name in ("finalbody", "orelse", "handlers", "body")):
+            waiting += reversed(block) if isinstance(block, list) else ()
+
+
+def documents(folders: list[Path]) -> Iterator[str]:
+    """One document per Python file that has documentation, without long paragraphs that came before."""
+    seen: set[bytes] = set()
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).parts):
+            if LEFT_OUT & set(path.relative_to(folder).parts):
+                continue
+            kept = []
+            for text in docstrings(path.read_text(encoding="utf-8")):
+                # marks of the end of a document, of binary files and half characters have no place in a text
+                text = re.sub("[\f\0\ud800-\udfff]", "", text)
+                for paragraph in re.split(r"\n[ \t]*\n", text):
+                    words = paragraph.split()
+                    digest = hashlib.sha256(" ".join(words).encode()).digest()
+                    if words and (len(paragraph) < RECURRING or digest not in seen):
+                        kept.append(paragraph)
+                    if len(paragraph) >= RECURRING:
+                        seen.add(digest)
+            if kept:
+                yield "\n\n".join(kept) + "\n"
+
+
+def embedded_file(checksum: str = "") -> Path:
+    """The exported corpus, made on first use. With a ``checksum`` an export brought from elsewhere will do.
+
+    Raises ConfigError where neither such a file is there nor the installed packages give it.
+    """
+    folder = paths.corpora()
+    path = folder / f"embedded-{checksum}.txt"
+    if checksum and path.exists():
+        return path
+    missing = [d for name, d in PACKAGES.items() if importlib.util.find_spec(name) is None]
+    right = (
+        f"{', '.join(missing)} not installed, whose documentation belongs to it; export it where they are (python -m "
+        f"entp_lib corpus --export FILE) and give that file as corpus, or put it into {paths.relative(folder)}"
+    )
+    require(not missing, f"corpus = 'embedded': {right}")
+    versions = " ".join(f"{d} {importlib.metadata.version(d)}" for d in PACKAGES.values())
+    with locked(folder / "embedded.lock", "it exports the embedded corpus"):
+        index = folder / "embedded.json"  # which versions gave which checksum
+        try:
+            known = dict(json.loads(index.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError):  # nothing is known, or the file is damaged
+            known = {}
+        path = folder / f"embedded-{known.get(versions, '')}.txt"
+        if not path.exists():
+            sources = [Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES]
+            data = "".join(text + DOCUMENT_END for text in documents(sources)).encode()  # about a minute
+            known[versions] = hashlib.sha256(data).hexdigest()[:16]
+            path = folder / f"embedded-{known[versions]}.txt"
+            write_atomically(path, data)
+            write_atomically(index, json.dumps(known, indent=1).encode())
+    right = (
+        f"the documentation installed here has {known[versions]!r} ({versions}); install the versions of "
+        f"requirements.txt, or put embedded-{checksum}.txt, exported where they are, into {paths.relative(folder)}"
+    )
+    require(checksum in ("", known[versions]), f"checksum = {checksum!r}: {right}")
+    return path

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from entp_lib.corpora.documentation import DOCUMENT_END
-from entp_lib.corpora.sources import Source, library
+from entp_lib.corpora.sources import DOCUMENT_END, Source, library
 from entp_lib.validation import ConfigError, one_of, require
 
 GPT2_USED, GPT2_PADDED = 50_257, 50_304  # nanoGPT rounds the vocabulary up to a multiple of 64

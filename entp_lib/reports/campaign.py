@@ -46,20 +46,17 @@ log = logging.getLogger(__name__)
 
 
 def campaign_command(options: argparse.Namespace) -> int:
-    """``campaign``: all parts within the budget; OSError for a folder that cannot be used."""
-    place = Path(options.out).absolute()  # the benchmark runs in the repository
-    place.mkdir(parents=True, exist_ok=True)
-    return run_campaign(options.device, options.tier, seconds(options.budget), place, options.seeds)
+    """``campaign``: all parts within the budget; records and logs below ``--out``. Returns an exit status.
 
-
-def run_campaign(device: str, tier: str, budget: float, folder: Path, seeds: int = 0) -> int:
-    """All parts within ``budget`` seconds; records and logs below ``folder``. Returns an exit status.
-
-    ConfigError where the device is not there or the tier has no runs; a check that fails ends it before any training.
+    ConfigError where the device is not there or the tier has no runs, OSError for a folder that cannot be used; a check
+    that fails ends it before any training.
     """
+    device, tier, budget = options.device, options.tier, seconds(options.budget)
     require(device != "cuda" or torch.cuda.is_available(), "--device cuda: torch sees no GPU; --device cpu rehearses")
     require(device == "cuda" or tier != "gpu", "--tier gpu on a CPU would take weeks; --tier smoke rehearses it")
     require(budget > 0, f"--budget {budget:g}: must be more than 0 seconds")
+    folder = Path(options.out).absolute()  # the benchmark runs in the repository
+    folder.mkdir(parents=True, exist_ok=True)
     store = Store(folder, read_only=False)
     store.check_writable()
     campaign = Campaign(device, tier, store, folder, time.monotonic() + budget)
@@ -71,7 +68,7 @@ def run_campaign(device: str, tier: str, budget: float, folder: Path, seeds: int
             return 1
         campaign.choose_attention()
         for place, (name, share) in enumerate(ORDER):
-            status |= campaign.experiment(name, share, seeds)
+            status |= campaign.experiment(name, share, options.seeds)
             if place == 0:  # what the machine is lent for comes first
                 campaign.benchmark()
         return status
@@ -171,8 +168,8 @@ class Campaign:
         return 1 if failed else 0
 
 
-def archive(folder: Path, most: int = ARCHIVE_BYTES) -> Path:
-    """``campaign.tar.gz`` of logs and records, at most so many bytes; ``left_out.txt`` in it names what did not fit."""
+def archive(folder: Path) -> Path:
+    """``campaign.tar.gz`` of logs and records, of bounded size; ``left_out.txt`` in it names what did not fit."""
     path, left_out = folder / "campaign.tar.gz", []
     patterns = ("campaign.log", "engine.json", "engine.log", "records/*/*.json")
     files = {str(f.relative_to(folder)): f.read_bytes() for p in patterns for f in sorted(folder.glob(p))}
@@ -184,7 +181,7 @@ def archive(folder: Path, most: int = ARCHIVE_BYTES) -> Path:
                 entry = tarfile.TarInfo(f"campaign/{name}")
                 entry.size, entry.mode = len(content), 0o644
                 tar.addfile(entry, io.BytesIO(content))
-        if len(buffer.getvalue()) <= most or not files:
+        if len(buffer.getvalue()) <= ARCHIVE_BYTES or not files:
             path.write_bytes(buffer.getvalue())
             return path
         left_out.append(max(files, key=lambda name: len(files[name])))
@@ -195,10 +192,7 @@ def archive(folder: Path, most: int = ARCHIVE_BYTES) -> Path:
 
 
 def engine(device: str, precision: str) -> tuple[str, bool]:
-    """Every architecture, and ENTP in each of its ways, against the definition: values and gradients.
-
-    The oracle is ``entp_method = "reference"`` in double precision on the CPU.
-    """
+    """Every architecture, and ENTP in each of its ways: values and gradients against the reference in fp64 on a CPU."""
     tokens_BT = torch.randint(32, (6, 24), generator=generator_for("cpu", "check"))
     inputs = tokens_BT, torch.arange(24).expand(6, 24) >= 5, torch.full((6,), 6)
 

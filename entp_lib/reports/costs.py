@@ -66,26 +66,20 @@ def measured(store: Store) -> pd.DataFrame:
         for tier in reversed(BEST_FIRST):
             records = own(experiment, experiment.stored(store, tier) or [])
             if records:
+                row = {"notebook": experiment.notebook, "experiment": experiment.name, "tier": tier}
+                row["runs"] = len(records)
+                row["core-minutes" if tier in ON_CPU else "minutes"] = f"{sum(map(spent, records)) / 60:.1f}"
                 peak = max(r.provenance["peak_memory_bytes"] for r in records)
-                rows.append(
-                    {
-                        "notebook": experiment.notebook,
-                        "experiment": experiment.name,
-                        "tier": tier,
-                        "runs": len(records),
-                        "core-minutes" if tier in ON_CPU else "minutes": f"{sum(map(spent, records)) / 60:.1f}",
-                        "peak memory": f"{peak / 2**20:.0f} MiB",
-                        "machine": ", ".join(sorted({r.provenance["device"] for r in records})),
-                    }
-                )
+                row["peak memory"] = f"{peak / 2**20:.0f} MiB"
+                row["machine"] = ", ".join(sorted({r.provenance["device"] for r in records}))
+                rows.append(row)
     return pd.DataFrame(rows).fillna("")
 
 
 def extrapolated(store: Store) -> pd.DataFrame:
-    """A row for each tier of training runs that has no records: multiply-adds, and hours at two rates.
+    """A row for each tier of training runs without records: multiply-adds, of its first random seed times the number.
 
-    Multiply-adds are those of the runs of its first random seed, times the number of seeds. Core-hours are at the rate
-    of the experiment's quick runs, measured; GPU-hours at ``GPU_RATE``.
+    Core-hours are at the rate of the experiment's quick runs, measured; GPU-hours at ``GPU_RATE``.
     """
     rows = []
     for experiment in EXPERIMENTS.values():
@@ -99,16 +93,11 @@ def extrapolated(store: Store) -> pd.DataFrame:
             counted = sum(training_operations(config) for config in once if isinstance(config, RunConfig))
             if counted and not experiment.stored(store, tier):
                 operations = counted * len(every) / len(once)
-                rows.append(
-                    {
-                        "experiment": experiment.name,
-                        "tier": tier,
-                        "runs": len(every),
-                        "multiply-adds": f"{operations:.1e}",
-                        "core-hours": f"{operations / rate / 3600:,.0f}",
-                        "GPU-hours": f"{2 * operations / GPU_RATE / 3600:.2g}",
-                    }
-                )
+                row = {"experiment": experiment.name, "tier": tier, "runs": len(every)}
+                row["multiply-adds"] = f"{operations:.1e}"
+                row["core-hours"] = f"{operations / rate / 3600:,.0f}"
+                row["GPU-hours"] = f"{2 * operations / GPU_RATE / 3600:.2g}"
+                rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -145,10 +134,9 @@ def expected(configs: Sequence[Config], jobs: int, store: Store, device: str = "
 def announce_runs(
     what: str, configs: Sequence[Config], jobs: int, yes: bool, time_limit: float = 0.0, store: Store | None = None
 ) -> None:
-    """Say on stderr how long runs will take, ``jobs`` at a time (0: one per core, on a GPU one).
+    """Say on stderr how long runs take by the records in ``store``, ``jobs`` at a time (0: one per core, on a GPU one).
 
-    Above an hour ask where there is a terminal, unless ``yes``; ConfigError where the answer is no. A time limit, in
-    seconds, bounds what it takes. ``store``: where records of such runs may be.
+    Above an hour ask where there is a terminal, unless ``yes``; ConfigError where the answer is no.
     """
     if not configs or configs[0].tier == "smoke":  # which takes seconds
         return
@@ -160,10 +148,7 @@ def announce_runs(
         return
     if unlike:
         what += f" ({unlike} of them unlike any that is stored, whose time nothing tells)"
-    sizes = ((86400 * 365, "years"), (86400, "days"), (3600, "hours"))
-    spoken = next(
-        (f"{seconds / s:,.1f} {unit}" for s, unit in sizes if seconds >= 1.5 * s), f"{seconds / 60:.0f} minutes"
-    )
+    spoken = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:,.1f} hours"
     print(f"{what}: about {spoken}, by the seconds of stored records", file=sys.stderr, flush=True)
     if seconds < ASK_SECONDS or yes or not (sys.stdin and sys.stdin.isatty()):
         return

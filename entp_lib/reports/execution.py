@@ -20,13 +20,12 @@ from typing import Any
 from tqdm import tqdm
 
 from entp_lib import paths
-from entp_lib.config import RunConfig, StudyConfig
 from entp_lib.experiments.compare_with_committed import YOURS
 from entp_lib.files import remove_stale, write_atomically
+from entp_lib.records.execution import Config
 from entp_lib.records.progress import EVENTS_VARIABLE, LOGGED_SECONDS, read_events
-from entp_lib.reports.lab import clean
+from entp_lib.reports.notebooks import COMMON, OVERVIEW, clean
 
-KERNEL = "python3"
 SHORT = "/tmp" if os.access("/tmp", os.W_OK) else None  # folder for sockets, whose paths the system limits
 RUNNING: list[Any] = []  # managers of the kernels that were started
 NO_RESULT = ("jobs", "time_limit", "fresh")  # parameters that leave results as they are
@@ -39,17 +38,19 @@ FOLDED = "<details><summary>Of the committed runs, not of yours</summary>\n\n{}\
 class Job:
     """One notebook to be executed: with which parameters, where its figures go, whether its copy replaces it.
 
-    ``runs``: how many runs it shows, of which those ``todo`` have no record. ``settled``: whether it is certain that it
-    computes none.
+    ``todo``: those of the runs that it shows that have no record.
     """
 
     notebook: Path
     parameters: dict[str, Any]
     figures: Path
     update: bool = False
-    runs: int = 0
-    todo: Sequence[RunConfig | StudyConfig] = ()
-    settled: bool = False
+    todo: Sequence[Config] = ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether it certainly computes none: one with a parameter of its own may ask for others than are planned."""
+        return not (self.todo or self.notebook.name.startswith(OVERVIEW) or self.parameters.keys() - COMMON)
 
 
 @dataclass
@@ -67,11 +68,7 @@ class Result:
 
 
 def execute(job: Job, quiet: bool = False, **environment: str) -> Result:
-    """Run one notebook to a copy below ``results/executed``; with ``update``, put the clean copy in its place.
-
-    ``quiet``: without progress, for where several notebooks run at a time. ``environment``: of the kernel, beside that
-    of this process.
-    """
+    """Run one notebook, ``quiet`` or with progress, to a copy; ``environment``: the kernel's, beside this process's."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
@@ -88,9 +85,7 @@ def execute(job: Job, quiet: bool = False, **environment: str) -> Result:
         options = kernel_options(environment | told, Path(sockets))
         with contextlib.nullcontext() if quiet else watched(notebook.stem, events):
             try:
-                papermill.execute_notebook(
-                    str(notebook), str(copy), job.parameters, kernel_name=KERNEL, progress_bar=False, **options
-                )
+                papermill.execute_notebook(str(notebook), str(copy), job.parameters, **options)
             except PapermillExecutionError as error:
                 result.status, result.error = "failed", error_line(error.ename, error.evalue, error.traceback)
             except Exception as error:  # a kernel that died, not a cell that failed: the next notebook still runs
@@ -133,14 +128,12 @@ def kernel_options(environment: Mapping[str, str], sockets: Path) -> dict[str, A
 
     place = {"transport": "ipc", "ip": str(sockets / "kernel")}
     quiet = ["--log-level=CRITICAL"]  # a kernel that is ended need not tell the terminal
-    return {"kernel_manager_class": Kernel, "config": Config({"KernelManager": place}), "extra_arguments": quiet}
+    started = {"kernel_manager_class": Kernel, "config": Config({"KernelManager": place}), "extra_arguments": quiet}
+    return started | {"kernel_name": "python3", "progress_bar": False}
 
 
 def execute_side_by_side(jobs: Sequence[Job], at_a_time: int, threads: int) -> Iterator[tuple[Job, Result]]:
-    """Run notebooks, several at a time, and give each job with its result when it is there.
-
-    ``threads``: for each kernel. An interrupt ends the kernels.
-    """
+    """Each job with its result when it is there; ``threads``: for each kernel. An interrupt ends the kernels."""
     limit = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
     with cf.ThreadPoolExecutor(at_a_time) as pool:
         futures = {pool.submit(execute, job, True, **limit): job for job in jobs}
@@ -253,10 +246,7 @@ def duration(seconds: float | None) -> str:
 
 
 def error_line(name: str, value: str, traceback: Sequence[str]) -> str:
-    """An error as one line: its name and text, or the line of code that raised it where it has no text.
-
-    ``traceback``: as Jupyter gives it, coloured.
-    """
+    """An error as one line: name and text, or where it has no text the line of code, of a coloured traceback."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(traceback))
     lines = re.findall(r"^-+>\s*\d+\s(.*)$", plain, re.MULTILINE)
     return f"{name}: {value.strip() or (f'this does not hold: {lines[-1].strip()}' if lines else 'without a word')}"

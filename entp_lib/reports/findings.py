@@ -1,10 +1,8 @@
 """Who is ahead at which budget, and the answers that README, the generated pages and notebook 00 give, by the ledger.
 
-``results/reference/<paper>/comparisons.csv`` says which claim or question answers for which task at which budget. Equal
-multiply-adds are the budget that counts; token-forwards are used where no decoder had as many multiply-adds.
-Differences come in accuracies, errors, squared errors and nats. Divided by the distance from what guessing gets to a
-perfect score (the ``scale`` of a ledger's row; a loss of 0, too, which on text nobody can have) they are shares of one
-way, and positive means that ENTP is ahead.
+``results/reference/<paper>/comparisons.csv`` says which claim or question answers for which task at which budget. A
+difference, divided by the distance from what guessing gets to a perfect score (the ``scale`` of a ledger's row; on text
+a loss of 0, which nobody can have), is a share of one way, and positive means that ENTP is ahead.
 
 ``results/reference/answers.csv`` has a reader's questions and the sentences; ``rests_on`` names the verdicts that their
 words suppose, and a test asks for other words when one of them changes.
@@ -62,30 +60,23 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
     found = []
     for task in pd.concat(tasks, ignore_index=True).fillna("").to_dict("records"):
         for column, budget in BUDGETS.items():
-            if claim := task[column]:
-                row, margin = rows.loc[claim], margins[claim]
-                sides = dict(pairs=int(row["seeds"]), margin=margin, positive=AHEAD, negative=BEHIND)
-                decided = UNDECIDED.get(row["verdict"]) or claims.answer(row["low"], row["high"], **sides)
-                shares = [number / row["scale"] for number in (row["our_value"], row["low"], row["high"], margin)]
-                found.append(
-                    {
-                        "task": task["task"],
-                        "drawn_as": task["drawn_as"],
-                        "budget": budget,
-                        **dict(zip(("value", "low", "high", "margin"), shares, strict=True)),
-                        "answer": decided,
-                        **{name: row[name] for name in ("tier", "seeds", "records")},
-                        "claim": claim,
-                    }
-                )
+            claim = task[column]
+            if not claim:
+                continue
+            row, margin = rows.loc[claim], margins[claim]
+            sides = dict(pairs=int(row["seeds"]), margin=margin, positive=AHEAD, negative=BEHIND)
+            decided = UNDECIDED.get(row["verdict"]) or claims.answer(row["low"], row["high"], **sides)
+            shares = {"value": row["our_value"], "low": row["low"], "high": row["high"], "margin": margin}
+            found.append(
+                {"task": task["task"], "drawn_as": task["drawn_as"], "budget": budget}
+                | {name: number / row["scale"] for name, number in shares.items()}
+                | {"answer": decided, **row[["tier", "seeds", "records"]], "claim": claim}
+            )
     return pd.DataFrame(found)
 
 
 def together(compared: pd.DataFrame) -> str:
-    """Correct ``comparisons`` for the number of intervals by Holm's method; the result as a sentence.
-
-    Rows that are uninformative compare nothing and are left out.
-    """
+    """``comparisons`` that are informative, corrected for their number by Holm's method; the result as a sentence."""
     enough = compared["low"].notna() & (compared["seeds"] >= MIN_PAIRS)
     measured = compared[enough & (compared["answer"] != UNINFORMATIVE)]
     p_values = [p_value(row.value, row.low, row.high, int(row.seeds)) for row in measured.itertuples()]
@@ -103,17 +94,16 @@ def headline(table: pd.DataFrame) -> str:
     drawn = comparisons(table).query("drawn_as != ''")
 
     def names(budget: str, answer: str) -> str:
-        found = drawn.loc[(drawn["budget"] == budget) & (drawn["answer"] == answer), "drawn_as"].tolist()
+        found = drawn.loc[(drawn["budget"] == BUDGETS[budget]) & (drawn["answer"] == answer), "drawn_as"].tolist()
         return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found) or "nothing"
 
     large = int(table.loc[table["our_value"].notna(), "tier"].isin(PAPER_SCALE).sum())
     scale = f"{large} comparisons ran at the paper's size." if large else "Nothing ran at the paper's scale yet."
-    steps, compute = BUDGETS["equal_steps"], BUDGETS["equal_multiply_adds"]
     return (
-        f"At equal training steps ENTP is ahead on {names(steps, AHEAD)}, and the decoder on "
-        f"{names(steps, BEHIND)}; on the others we see no difference, or could not have seen one.\n"
+        f"At equal training steps ENTP is ahead on {names('equal_steps', AHEAD)}, and the decoder on "
+        f"{names('equal_steps', BEHIND)}; on the others we see no difference, or could not have seen one.\n"
         "Where the decoder may spend as many multiply-adds as ENTP, ENTP is ahead on "
-        f"{names(compute, AHEAD)}, and the decoder on {names(compute, BEHIND)}.\n"
+        f"{names('equal_multiply_adds', AHEAD)}, and the decoder on {names('equal_multiply_adds', BEHIND)}.\n"
         "All models are small, trained on two CPU cores with five paired random seeds, nearly all at one learning rate "
         f"a task. {scale}"
     )
@@ -166,23 +156,15 @@ def page(table: pd.DataFrame) -> str:
 
 
 def generated() -> dict[Path, str]:
-    """README.md and the generated pages of ``docs/`` as the ledger and the records have them now.
-
-    ConfigError where README.md lacks a marker, before the ledger is computed.
-    """
+    """README.md and the generated pages of ``docs/`` as the ledger and the records have them now."""
     store, readme = Store(read_only=True), read_text(paths.readme())
-    patterns = {
-        name: re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)", re.DOTALL)
-        for name in ("findings", "notebooks")
-    }
-    for name, pattern in patterns.items():
-        lacking = f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->"
-        require(pattern.search(readme) is not None, lacking)
     table = ledger(store)
     links = [f"[{p.stem.replace('_', ' ')}](notebooks/{p.name})" for p in sorted(notebook_paths())]
     parts = {"findings": f"{headline(table)}\n\n{FIGURE}", "notebooks": " · ".join(links) + ".\n"}
-    for name, pattern in patterns.items():
-        readme = pattern.sub(lambda m, part=parts[name]: m[1] + part + m[2], readme)
+    for name, part in parts.items():
+        pattern = rf"(?s)(<!-- {name}:begin[^>]*-->\n).*?(\n<!-- {name}:end -->)"
+        readme, found = re.subn(pattern, lambda m, part=part: m[1] + part + m[2], readme)
+        require(found > 0, f"README.md lacks the markers <!-- {name}:begin --> and <!-- {name}:end -->")
     pages = {"docs/findings.md": page(table), "docs/costs.md": costs.page(store)}
     return {paths.readme(): readme} | {paths.root() / name: text for name, text in pages.items()}
 

@@ -3,24 +3,19 @@
 import argparse
 import json
 import logging
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from entp_lib import paths
 from entp_lib.config import RunConfig
 from entp_lib.corpora.tokenizers import restore
-from entp_lib.experiments.measurements import name_of
 from entp_lib.models import Transformer
 from entp_lib.models.decoding import generate
 from entp_lib.records.loading import find_weights, load_run
-from entp_lib.records.store import Record, Store
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError, require
 
-NUMBERED = ("counting",)  # tasks whose tokens are numbers, the next of which is what the model predicts
 Codec = tuple[Callable[[str], list[int]], Callable[[list[int]], str]]  # encode and decode
 log = logging.getLogger(__name__)
 
@@ -35,13 +30,25 @@ def generate_command(options: argparse.Namespace) -> int:
     return 0
 
 
+def tokenizer_path(weights: Path) -> Path:
+    """Path of the tokenizer of a run of ``text FILE``, or of the words of one of ``data FILE``, next to its weights."""
+    return weights.with_name(weights.name.replace(".weights.safetensors", ".tokenizer.json"))
+
+
 def codec(config: RunConfig, weights: Path | None = None) -> Codec:
     """(encode, decode) of a run's tokens: text to ids and back. ConfigError for tasks that have no text.
 
     ``weights``: their file, next to which ``text FILE`` has left the tokenizer, and ``data FILE`` the words; without
     these the user's file itself is read.
     """
-    stored, numbers = stored_tokens(weights), [str(number) for number in range(config.model.vocab_size)]
+    stored, path, numbers = None, weights and tokenizer_path(weights), list(map(str, range(config.model.vocab_size)))
+    if path and path != weights and path.exists():
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+            stored = list(about["words"]) if "words" in about else restore(**about)
+        except (ValueError, KeyError, TypeError) as error:
+            again = "the command that trained the run writes it again"
+            raise ConfigError(f"{path}: is no tokenizer ({error}); {again}") from error
     if config.task == "text":
         tokenizer = stored or build_task("text", config.task_params).tokens().tokenizer()
         return lambda text: [int(i) for i in tokenizer.encode([text], ended=False)], tokenizer.decode
@@ -57,32 +64,11 @@ def codec(config: RunConfig, weights: Path | None = None) -> Codec:
         encode, _ = codec_of(numbers[:symbols])
         return encode, lambda found: " " + " ".join(str(i - symbols * (i >= symbols)) for i in found)
     require(
-        config.task in NUMBERED,
+        config.task == "counting",
         f"{config.experiment} was trained on the task {config.task!r}, whose tokens are neither text nor numbers that "
         "could be typed; load_model gives its model",
     )
     return codec_of(numbers)
-
-
-def tokenizer_path(weights: Path) -> Path:
-    """Path of the tokenizer of a run of ``text FILE``, or of the words of one of ``data FILE``, next to its weights."""
-    return weights.with_name(weights.name.replace(".weights.safetensors", ".tokenizer.json"))
-
-
-def stored_tokens(weights: Path | None):
-    """The tokenizer or the list of words next to a file of weights; None where there is neither.
-
-    ConfigError where they are damaged.
-    """
-    path = tokenizer_path(weights) if weights else None
-    if path is None or path == weights or not path.exists():
-        return None
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return list(stored["words"]) if "words" in stored else restore(**stored)
-    except (ValueError, KeyError, TypeError) as error:
-        again = "the command that trained the run writes it again"
-        raise ConfigError(f"{path}: is no tokenizer ({error}); {again}") from error
 
 
 def codec_of(words: list[str]) -> Codec:
@@ -91,11 +77,11 @@ def codec_of(words: list[str]) -> Codec:
 
     def encode(text: str) -> list[int]:
         parts = text.split() if all(part in ids for part in text.split()) else text.replace(",", " ").split()
-        wrong = next((part for part in parts if part not in ids), None)
         last = len(words) - 1
         numbers = (words[0], words[-1]) == ("0", str(last))
         kind = f"the numbers 0 to {last}" if numbers else f"{last + 1} words, {words[0]!r} the first"
-        require(wrong is None, f"{wrong!r}: this model's tokens are {kind}")
+        for part in parts:
+            require(part in ids, f"{part!r}: this model's tokens are {kind}")
         return [ids[part] for part in parts]
 
     return encode, lambda found: " " + " ".join(words[i] for i in found)
@@ -136,19 +122,3 @@ def continued(
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return prompt + decode(row[0, len(ids) :].tolist())
-
-
-def how_to_load(record: Record, store: Store) -> list[str]:
-    """The line of Python that loads a run's weights, and the command that continues a prompt with them.
-
-    By the run's name where ``load_model`` looks for it, else by the file.
-    """
-    usual = {paths.results().resolve(), (paths.results() / "own").resolve()} if paths.has_repository() else set()
-    name = name_of(record)
-    if store.root.resolve() not in usual:
-        name = str(store.weights_path(record.experiment, record.id).resolve())
-    command = f"{paths.program()} generate {shlex.quote(name)} --prompt 'the first tokens'"
-    return [
-        f"load:      from entp_lib.records.loading import load_model; model = load_model({name!r})",
-        f"continue:  {command}",
-    ]

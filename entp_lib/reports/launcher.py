@@ -1,10 +1,11 @@
 """Running notebooks: a command is planned, then executed, and a table closes."""
 
 import argparse
+import contextlib
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,14 +20,7 @@ from entp_lib.records.sweeps import available_cores
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import costs, findings, ledger, training
 from entp_lib.reports.execution import Job, Result, duration, execute, execute_side_by_side
-from entp_lib.reports.notebooks import (
-    COMMON,
-    OVERVIEW,
-    checked_for_all,
-    defaults,
-    notebook_paths,
-    parse_parameter,
-)
+from entp_lib.reports.notebooks import COMMON, OVERVIEW, defaults, notebook_paths
 from entp_lib.validation import require
 
 LEDGER_SHOWN = (OVERVIEW, "90")  # notebooks that show the whole ledger, and change with any of its rows
@@ -34,100 +28,67 @@ AT_A_TIME = 4  # notebooks side by side, at most
 OWN_WORDS = ("ConfigError", "RecordError", "SweepError")  # errors that say themselves what is wrong
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Notebooks that a command executes.
+def plan(parameters: Mapping[Path, dict[str, Any]], update: bool = False) -> tuple[list[Job], bool]:
+    """Plan the notebooks to execute, with the parameters of each, which are checked.
 
-    ``in_place``: figures and ledger belong to the project, because they show its best records; else they go next to
-    the executed copies.
+    ``update`` puts the copies in the place of the committed notebooks, the overview's with them. Also whether figures
+    and ledger belong to the project, because they show its best records; else they go next to the executed copies.
     """
-
-    jobs: list[Job]
-    in_place: bool
-
-
-def plan(
-    *, only: str = "", options: dict[str, Any] | None = None, extra: Sequence[str] = (), update: bool = False
-) -> Plan:
-    """Plan the notebooks to execute, with every parameter of each checked.
-
-    ``options`` go to every notebook, ``extra`` (texts name=value) to those that were asked for. ``update`` puts the
-    copies in the place of the committed notebooks, the overview's with them. ConfigError names what does not fit.
-    """
-    options = options or {}
-    own = dict(parse_parameter(text) for text in extra)
-    require(not (update and (options or own)), "--update takes no other option: it runs the notebooks as committed")
-    notebooks = notebook_paths(only)
+    require(
+        not (update and any(parameters.values())), "--update takes no other option: it runs the notebooks as committed"
+    )
     if update:
-        notebooks = list(dict.fromkeys([*notebooks, *(p for p in notebook_paths() if p.name.startswith(LEDGER_SHOWN))]))
-    jobs, edited = [], False  # in a notebook itself, as JupyterLab does
-    for path, given in zip(notebooks, checked_for_all(options, own, notebooks), strict=True):
+        parameters = {**parameters, **{p: {} for p in notebook_paths() if p.name.startswith(LEDGER_SHOWN)}}
+    todo, in_place = [], True
+    for path, given in parameters.items():
         values = defaults(path) | given
-        runs, todo = planned(path.stem, values)
-        edited = edited or not common(values).as_committed
-        # one with a parameter of its own may ask for other runs than are planned here
-        settled = not (todo or path.name.startswith(OVERVIEW) or given.keys() - COMMON)
-        jobs.append(Job(path, given, paths.figures(), update, runs, todo, settled))
-    lacking = any(job.todo for job in jobs)
-    if not update and (own or edited or lacking or options.keys() - {"jobs"}):
-        return Plan([replace(job, figures=paths.new_figures()) for job in jobs], False)
-    return Plan(jobs, True)
+        todo.append(planned(path.stem, values))
+        in_place &= common(values).as_committed and not todo[-1] and not given.keys() - {"jobs"}
+    in_place |= update
+    place = paths.figures() if in_place else paths.new_figures()
+    return [Job(*job, place, update, runs) for job, runs in zip(parameters.items(), todo, strict=True)], in_place
 
 
-def run_all(plan: Plan) -> list[Result]:
-    """Execute a plan, going on where a notebook fails, and return a line for each, in the plan's order.
+def run_all(jobs: Sequence[Job]) -> list[Result]:
+    """Execute notebooks, going on where one fails, and return a line for each, in the same order.
 
     Those that have nothing to compute go as many at a time as there are cores, at most 4; the others follow one after
     another, since their runs take all cores, and the overview last.
     """
-    settled = [job for job in plan.jobs if job.settled]
+    settled = [job for job in jobs if job.settled]
     at_a_time = min(AT_A_TIME, available_cores(), len(settled))
     first = settled if at_a_time > 1 else []
     results: dict[str, Result] = {}
 
     def say(text: str, job: Job, number: int) -> None:
-        print(f"[{number}/{len(plan.jobs)}] {job.notebook.stem}{text}", file=sys.stderr, flush=True)
+        print(f"[{number}/{len(jobs)}] {job.notebook.stem}{text}", file=sys.stderr, flush=True)
 
     threads = available_cores() // max(1, at_a_time)
     for job, result in execute_side_by_side(first, at_a_time, threads) if first else ():
         results[result.notebook] = with_missing_runs(job, result)
         say(f", {result.seconds:.0f} s", job, len(results))
-    for job in (job for job in plan.jobs if job not in first):
+    for job in (job for job in jobs if job not in first):
         say("", job, len(results) + 1)
         results[job.notebook.stem] = with_missing_runs(job, execute(job))
-    return [results[job.notebook.stem] for job in plan.jobs]
+    return [results[job.notebook.stem] for job in jobs]
 
 
 def with_missing_runs(job: Job, result: Result) -> Result:
     """The result; its error says how many runs are missing where a cell needed more of them than there are."""
-    if not result.error:
-        return result
-    runs, todo = planned(job.notebook.stem, defaults(job.notebook) | job.parameters | {"fresh": False})
-    if todo and not result.error.startswith(OWN_WORDS):
-        again = "the same command" + (" without --fresh" if job.parameters.get("fresh") else "")
-        result.error = (
-            f"{runs - len(todo)} of {runs} runs are complete, too few for this notebook; "
-            f"{again} continues with the others (it ended in {result.error})"
-        )
-    print(f"  failed: {result.error}", file=sys.stderr, flush=True)
+    if result.error and not result.error.startswith(OWN_WORDS):
+        todo = planned(job.notebook.stem, defaults(job.notebook) | job.parameters | {"fresh": False})
+        again = "the same command" + " without --fresh" * job.parameters.get("fresh", False)
+        short = f"{len(todo)} of its runs are not complete, too many for this notebook; {again} continues with them"
+        result.error = f"{short} (it ended in {result.error})" if todo else result.error
+    if result.error:
+        print(f"  failed: {result.error}", file=sys.stderr, flush=True)
     return result
 
 
 def table(results: Sequence[Result]) -> str:
     """The closing table."""
-    frame = pd.DataFrame(
-        {
-            "notebook": r.notebook,
-            "status": r.status,
-            "seconds": f"{r.seconds:.1f}",
-            "records reused": r.reused,
-            "computed": r.computed,
-            "figures": r.figures,
-            "executed copy": r.copy,
-        }
-        for r in results
-    )
-    return frame.to_string(index=False)
+    frame = pd.DataFrame(map(vars, results)).drop(columns="error").round({"seconds": 1})
+    return frame.rename(columns={"reused": "records reused", "copy": "executed copy"}).to_string(index=False)
 
 
 def listing() -> str:
@@ -158,52 +119,47 @@ def common(parameters: dict[str, Any]) -> NotebookParameters:
     return NotebookParameters(**{name: value for name, value in parameters.items() if name in COMMON})
 
 
-def planned(notebook: str, parameters: dict[str, Any]) -> tuple[int, list[Config]]:
-    """How many runs a notebook (its name without suffix) shows at these parameters, and those without a record.
+def planned(notebook: str, parameters: dict[str, Any]) -> list[Config]:
+    """The runs that a notebook (its name without suffix) shows at these parameters and that have no record.
 
     With ``fresh`` none has one. Runs that the notebook shows where they are stored, and does not compute at ``best``,
     are not among them; nor does a parameter of the notebook's own count that puts other runs in their place.
-
     ConfigError for ``changes`` that fit none of its experiments' runs.
     """
-    wanted = common(parameters)
-    total, todo = 0, []
+    wanted, todo = common(parameters), []
     for experiment in (e for e in EXPERIMENTS.values() if e.notebook == notebook):
-        try:
+        with contextlib.suppress(NoRuns):
             store, runs = experiment.runs_for(wanted)
-        except NoRuns:
-            continue
-        if not (experiment.show_only and wanted.tier == "best"):
-            total += len(runs)
-            found = (None if wanted.fresh else store.find(run.config, experiment.version) for run in runs)
-            todo += [run.config for run, record in zip(runs, found, strict=True) if not is_complete(record)]
-    return total, todo
+            if not (experiment.show_only and wanted.tier == "best"):
+                configs = (run.config for run in runs)
+                todo += [c for c in configs if wanted.fresh or not is_complete(store.find(c, experiment.version))]
+    return todo
 
 
-def run_notebooks(options: argparse.Namespace, given: dict[str, Any]) -> int:
-    """The command ``run`` with its options for notebooks already checked; 1 where a notebook failed."""
+def run_notebooks(options: argparse.Namespace, parameters: Mapping[Path, dict[str, Any]]) -> int:
+    """The command ``run`` for notebooks with checked parameters; 1 where a notebook failed."""
     if options.tier == "gpu" and not options.cluster:
         device_for("gpu")
-    jobs, limit = options.jobs, seconds(options.time_limit)
-    names = {text.partition("=")[0] for text in options.parameter}
-    if options.tier == "overnight" and not (options.fresh or names & {"seeds", "changes", "fresh"}):
-        numbers, store = [paths.number_of(path.name) for path in notebook_paths(options.only)], Store()
+    limit = seconds(options.time_limit)
+    others = {name for given in parameters.values() for name in given} & {"seeds", "changes", "fresh"}
+    if options.tier == "overnight" and not others:
+        numbers, store = [paths.number_of(path.name) for path in parameters], Store()
         missing = [c for e in training.experiments_of("overnight", numbers) for c in e.missing(store, "overnight")]
         what = f"{len(missing)} overnight runs without a record"
-        costs.announce_runs(what, missing, jobs, options.yes, limit, store)
-        training.run_tier("overnight", jobs=jobs, time_limit=limit, only=numbers)
-    todo = plan(only=options.only, options=given, extra=options.parameter, update=options.update)
+        costs.announce_runs(what, missing, options.jobs, options.yes, limit, store)
+        training.run_tier("overnight", jobs=options.jobs, time_limit=limit, only=numbers)
+    jobs, in_place = plan(parameters, options.update)
     if not options.cluster:  # whose machines nothing here measures
-        missing = [config for job in todo.jobs for config in job.todo]
+        missing = [config for job in jobs for config in job.todo]
         what = f"{len(missing)} runs without a record"
-        costs.announce_runs(what, missing, jobs, options.yes, limit * len(todo.jobs))
-    results, judged = run_all(todo), None
+        costs.announce_runs(what, missing, options.jobs, options.yes, limit * len(jobs))
+    results, judged = run_all(jobs), None
     if options.tier != "smoke" and not Store().read_only:
-        judged = ledger.write_ledger(folder=None if todo.in_place else paths.new_figures().parent)
+        judged = ledger.write_ledger(folder=None if in_place else paths.new_figures().parent)
     if options.update:
         findings.write()
     print(table(results))
-    if not todo.in_place and options.tier != "smoke":
+    if not in_place and options.tier != "smoke":
         new = paths.relative(paths.new_figures())
         print(f"\nfigures and ledger of this run: {new} and {paths.relative(paths.new_figures().parent)}/claims.csv")
     if judged is not None and not options.only:

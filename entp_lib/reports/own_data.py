@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,14 +17,15 @@ import pandas as pd
 
 from entp_lib import paths
 from entp_lib.config import SIZES, RunConfig, TrainConfig
-from entp_lib.corpora import TOKENIZERS, characters_of, source_of
+from entp_lib.corpora.sources import source_of
+from entp_lib.corpora.tokenizers import characters_of
 from entp_lib.experiments.frames import interval_text
 from entp_lib.experiments.plans import run_of, twins
 from entp_lib.files import write_atomically
 from entp_lib.models.costs import decoder_token
 from entp_lib.records.execution import device_for
 from entp_lib.records.store import Record, Store
-from entp_lib.reports.generation import how_to_load, tokenizer_path
+from entp_lib.reports.generation import tokenizer_path
 from entp_lib.reports.training import run_sweep
 from entp_lib.tasks import Table, Text, build_task
 from entp_lib.validation import one_of, printable, require
@@ -35,7 +37,6 @@ PREFIXES = 8  # trained positions of a window, fewer where it is shorter
 FEWEST, MOST = 100, 400  # steps on a text, unless they are named
 PASSES = 8  # over the text, within those bounds
 EVALUATIONS = 20  # points of the curves
-MOST_LAYERS = 1000  # each is a module, a million of which take minutes to make
 SCORES = ("loss", "token_accuracy", "sequence_accuracy")
 
 
@@ -52,6 +53,8 @@ def data_command(options: argparse.Namespace) -> int:
 def command(options: argparse.Namespace, configs: Callable, report: Callable, device: str | None = None) -> int:
     """Run a command on a file of one's own: sweep, report, picture of the losses, and how to load each model."""
     require(Path(options.file).exists(), f"{options.file}: no such file")
+    for name in ("seeds", "batch_size"):
+        require(getattr(options, name) >= 1, f"{name} = {getattr(options, name)}: must be at least 1")
     store = Store(options.results or paths.results() / "own")
     store.check_writable()
     planned = configs(str(Path(options.file).resolve()), options)
@@ -63,10 +66,7 @@ def command(options: argparse.Namespace, configs: Callable, report: Callable, de
         print(f"\npicture: {paths.relative(drawn)}")
     for record in done.complete:
         print(f"\n{record.config.model.architecture}, seed {record.config.model_seed}")
-        if store.weights_path(record.experiment, record.id).exists():
-            print("\n".join(f"  {line}" for line in how_to_continue(record, store)))
-        else:
-            print("  its weights are gone: the same command with --fresh makes them again")
+        print("\n".join(f"  {line}" for line in how_to_continue(record, store)))
     return 1 if done.failures else 0
 
 
@@ -78,79 +78,52 @@ def text_configs(corpus: str, options: argparse.Namespace) -> list[RunConfig]:
     windows as an evaluation may take of the training time. ConfigError for what the file or the options lack.
     """
     one_of("size", options.size, SIZES)
-    one_of("tokenizer", options.tokenizer, TOKENIZERS)
-    require(options.steps >= 0, f"steps = {options.steps}: must be 0 (by the size of the file) or more")
-    for name in ("seeds", "context", "batch_size"):
-        value = getattr(options, name)
-        require(value >= 1, f"{name} = {value}: must be at least 1")
-    context, batch_size, prefixes = options.context, options.batch_size, options.prefixes
-    prefixes = min(prefixes, context) if prefixes == PREFIXES else prefixes
-    require(0 <= prefixes <= context, f"prefixes = {prefixes}: must be 0 (all) to context = {context}")
-    source = source_of(corpus)
+    source, vocabulary, context, prefixes = source_of(corpus), options.vocabulary, options.context, options.prefixes
     pieces = [len(text) for text in source.documents()]
     right = "it takes two documents, ended by form feeds, or paragraphs with blank lines between them"
     require(len(pieces) > 1, f"{corpus}: one piece of text, of which none can be held out; {right}")
-    vocabulary = options.vocabulary
     if options.tokenizer == "characters":
-        found = len(characters_of(source))
-        require(found > 1, f"{corpus}: all of it is one character")
-        vocabulary = vocabulary or found
+        vocabulary = vocabulary or len(characters_of(source))
+    prefixes = min(prefixes, context) if prefixes == PREFIXES else prefixes
     params = dict(corpus=corpus, checksum=source.checksum[:16], tokenizer=options.tokenizer, vocabulary=vocabulary)
     params |= dict(split="tail", held_out=HELD_OUT, context=context, prefixes=prefixes)
     params["eval_prefixes"] = min(context, 2 * prefixes)
     Text(**params).prepare()  # a text that is too short is said before anything starts
-    steps = options.steps or max(FEWEST, min(MOST, round(PASSES * sum(pieces) / context / batch_size)))
+    steps = options.steps or max(FEWEST, min(MOST, round(PASSES * sum(pieces) / context / options.batch_size)))
     every = math.ceil(steps / EVALUATIONS)
-    scored = min(1024, max(64, every * batch_size // 4)) if prefixes else 1024
-    train = schedule(options, steps, every, scored, 4 * scored)
-    base = run_of("own_text", "quick", "text", params, SIZES[options.size], train)
-    return pairs(base, options, f"size = {options.size!r}")
+    scored = min(1024, max(64, every * options.batch_size // 4)) if prefixes else 1024
+    train = dict(steps=steps, eval_every=every, eval_sequences=scored, final_eval_sequences=4 * scored)
+    return pairs(options, "own_text", "text", params, SIZES[options.size], train, f"size = {options.size!r}")
 
 
 def data_configs(file: str, options: argparse.Namespace) -> list[RunConfig]:
-    """The runs on a CSV or ``.npz`` file.
-
-    ConfigError for what the file or the options lack, and for a share to hold out of a file that names its parts.
-    """
-    shape, held_out = options.shape, options.held_out
+    """The runs on a CSV or ``.npz`` file; ConfigError for what the file or the options lack."""
+    shape, held_out, steps = options.shape, options.held_out, options.steps
     written = re.fullmatch(r"(\d{1,9})/(\d{1,9})/(\d{1,9})", shape)
     require(written is not None, f"shape = {shape!r}: write layers/heads/width, as 3/4/64")
     sizes = dict(zip(("n_layers", "n_heads", "width"), map(int, written.groups()), strict=True))
-    require(sizes["n_layers"] <= MOST_LAYERS, f"shape = {shape!r}: at most {MOST_LAYERS} layers")
-    require(options.seeds >= 1, f"seeds = {options.seeds}: must be at least 1")
     task = Table(file, held_out=held_out).named()
     task.prepare()
     named = task.contents.part is not None
     require(not named or held_out == HELD_OUT, f"held_out = {held_out}: {file} names the parts itself; leave out one")
     params = dict(file=task.file, checksum=task.checksum, held_out=held_out)
-    train = schedule(options, options.steps, max(1, options.steps // EVALUATIONS), 512, 4096)
-    base = run_of("own_data", "quick", "table", params, sizes, train)
-    return pairs(base, options, f"shape = {shape!r}")
+    train = dict(eval_every=max(1, steps // EVALUATIONS), eval_sequences=512, final_eval_sequences=4096)
+    return pairs(options, "own_data", "table", params, sizes, train | {"steps": steps}, f"shape = {shape!r}")
 
 
-def schedule(options: argparse.Namespace, steps: int, every: int, scored: int, at_the_end: int) -> TrainConfig:
-    """Training whose rate rises over at most 100 steps and falls to a tenth, with evaluations ``every`` so many."""
-    return TrainConfig(
-        steps=steps,
-        batch_size=options.batch_size,
-        max_lr=options.max_lr,
-        min_lr=options.max_lr / 10,
-        warmup_steps=min(100, steps // 10),
-        eval_every=every,
-        eval_sequences=scored,
-        final_eval_sequences=at_the_end,
-    )
-
-
-def pairs(base: RunConfig, options: argparse.Namespace, shape: str) -> list[RunConfig]:
-    """The runs of every architecture and random seed.
+def pairs(
+    options: argparse.Namespace, experiment: str, task: str, params: dict, sizes: dict, train: dict, shape: str
+) -> list[RunConfig]:
+    """The runs of every architecture and random seed; the rate rises over at most 100 steps and falls to a tenth.
 
     ConfigError where a model's weights, or a batch, with what training keeps of each exceed the machine's memory. In
     fp32: a weight, its gradient and two moments, of linear maps alone; of a batch the layers' inputs. ``shape``: how
     the message names the model.
     """
-    model, size = base.model, base.train.batch_size
-    known = {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(getattr(os, "sysconf_names", ()))
+    size, rate, warmup = options.batch_size, options.max_lr, min(100, train["steps"] // 10)
+    schedule = TrainConfig(batch_size=size, max_lr=rate, min_lr=rate / 10, warmup_steps=warmup, **train)
+    base = run_of(experiment, "quick", task, params, sizes, schedule)
+    model, known = base.model, {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(getattr(os, "sysconf_names", ()))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30 if known else math.inf
     batch = 4 * size * model.max_length * model.width * model.n_layers
     for what, needed in ((shape, 16 * decoder_token(model, 0)), (f"batch_size = {size}", batch)):
@@ -162,19 +135,25 @@ def pairs(base: RunConfig, options: argparse.Namespace, shape: str) -> list[RunC
 def how_to_continue(record: Record, store: Store) -> list[str]:
     """The line that loads a run's weights and, where its model predicts what comes next, the command that continues.
 
-    The tokenizer, or the words, of such a run are written next to its weights, so that it continues where the file is
-    not: ``entp_lib.corpora.tokenizers.restore`` takes what is written. Raises OSError where they cannot be.
+    By the run's name where ``load_model`` looks for it, else by the file. The tokenizer, or the words, of such a run
+    are written next to its weights, so that it continues where the user's file is not. OSError where they cannot be.
     """
-    task = build_task(record.config.task, record.config.task_params)
-    path = tokenizer_path(store.weights_path(record.experiment, record.id))
-    if record.config.task == "text":
-        about = {"name": task.tokenizer, "vocabulary": task.vocab_size, "state": task.tokens().tokenizer().state}
-    elif task.continues:
-        about = {"words": task.contents.words}
+    weights, task = store.weights_path(record.experiment, record.id), record.config.task
+    if not weights.exists():
+        return ["its weights are gone: the same command with --fresh makes them again"]
+    usual = paths.has_repository() and store.root.resolve() == (paths.results() / "own").resolve()
+    name = record.name if usual else str(weights.resolve())
+    load = f"load:      from entp_lib.records.loading import load_model; model = load_model({name!r})"
+    built = build_task(task, record.config.task_params)
+    if task == "text":
+        learned = built.tokens().tokenizer().state
+        about = {"name": built.tokenizer, "vocabulary": built.vocab_size, "state": learned}
+    elif built.continues:
+        about = {"words": built.contents.words}
     else:
-        return how_to_load(record, store)[:1]
-    write_atomically(path, json.dumps(about, ensure_ascii=False).encode())
-    return how_to_load(record, store)
+        return [load]
+    write_atomically(tokenizer_path(weights), json.dumps(about, ensure_ascii=False).encode())
+    return [load, f"continue:  {paths.program()} generate {shlex.quote(name)} --prompt 'the first tokens'"]
 
 
 def text_report(records: Sequence[Record]) -> str:
@@ -194,10 +173,7 @@ def text_report(records: Sequence[Record]) -> str:
 
 
 def data_report(records: Sequence[Record]) -> str:
-    """Test scores of the weights of lowest validation loss, by architecture: mean and 95 % interval over seeds.
-
-    With the scores of a constant guess and, where there are both models, the paired difference ENTP − decoder.
-    """
+    """Test scores of the weights of lowest validation loss, over seeds, a constant guess's, and ENTP − decoder."""
     records = [record for record in records if record.status == "complete"]
     if not records:
         return "no run is complete yet: the same command continues"
@@ -215,21 +191,16 @@ def data_report(records: Sequence[Record]) -> str:
     parts = ", ".join(f"{data[part]} {part}" for part in ("train", "validation", "test"))
     lines = [f"{printable(data['file'])}: {parts}; scores on test"]
     lines.append(pd.DataFrame.from_dict(shown, orient="index").fillna("").to_string())
-    unbeaten = []
-    for name in names:
-        sign = -1 if name == "loss" else 1
-        best = sign * (sign * groups[name].mean()).max()
-        if sign * best <= sign * baseline[name]:
-            unbeaten.append(f"{name} {best:.2f} against {baseline[name]:.2f}")
+    means, low = table.groupby("architecture")[names].mean(), "loss"  # the lower, the better
+    best = {name: means[name].min() if name == low else means[name].max() for name in names}
+    beaten = {name: best[name] < baseline[name] if name == low else best[name] > baseline[name] for name in names}
+    unbeaten = [f"{name} {best[name]:.2f} against {baseline[name]:.2f}" for name in names if not beaten[name]]
     lines += [f"No model beats the constant guess: {', '.join(unbeaten)}."] if unbeaten else []
     return "\n".join(lines)
 
 
 def picture(records: Sequence[Record], path: Path) -> Path | None:
-    """Draw validation loss by step: means and 95 % intervals over seeds, and dashed the constant guess.
-
-    None where there is no record, or no matplotlib, which records do not need.
-    """
+    """Draw validation loss by step, and dashed the constant guess; None where there is no record, or no matplotlib."""
     try:
         from entp_lib.experiments import figures
     except ModuleNotFoundError:
@@ -238,9 +209,8 @@ def picture(records: Sequence[Record], path: Path) -> Path | None:
         return None
     curves = [{"arm": r.config.model.architecture, "step": r.curves["step"], "loss": r.curves["loss"]} for r in records]
     fig, ax = figures.panels(1, width=4, height=3.2)
-    figures.lines(
-        ax, pd.concat(map(pd.DataFrame, curves)), "step", "loss", errorbar=figures.interval(), ylabel="validation loss"
-    )
+    table = pd.concat(map(pd.DataFrame, curves))
+    figures.lines(ax, table, "step", "loss", errorbar=figures.interval(), ylabel="validation loss")
     if (guess := records[0].metrics["baseline"].get("loss")) is not None:
         ax.axhline(guess, color=figures.PALETTE["baseline"], ls="--", label="constant guess")
     ax.legend(fontsize=7)

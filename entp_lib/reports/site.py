@@ -55,21 +55,8 @@ def missing() -> list[str]:
     return [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
-def install_extra() -> None:
-    """Install the packages of the extra ``site`` where some are missing. ConfigError where pip cannot."""
-    if not missing():
-        return
-    print(f"the site needs {', '.join(missing())}: installing the extra `site`, about a minute", flush=True)
-    packages = tomllib.loads(read_text(paths.root() / "pyproject.toml"))["project"]["optional-dependencies"]["site"]
-    done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-input", *packages])
-    importlib.invalidate_caches()
-    require(done.returncode == 0, f"pip cannot install what the site needs; by hand: {INSTALL}")
-
-
-def build(folder: Path | None = None) -> Path:
+def build(folder: Path) -> Path:
     """Build the site into ``folder`` and return its first page. ConfigError says what is wrong with it."""
-    require(not missing(), f"the site needs {', '.join(missing())}; this installs it: {INSTALL}")
-    folder = folder or paths.root() / "build" / "site"
     source = folder.parent / f"{folder.name}-source"
     lay_out(source)
     shutil.rmtree(folder, ignore_errors=True)
@@ -91,15 +78,19 @@ def build(folder: Path | None = None) -> Path:
 
 
 def site_command(no_browser: bool) -> int:
-    """``./run_all.sh --site``: build the site and open it."""
-    install_extra()
+    """``./run_all.sh --site``: build the site and open it; missing packages of the extra ``site`` come first."""
+    if lacking := ", ".join(missing()):
+        print(f"the site needs {lacking}: installing the extra `site`, about a minute", flush=True)
+        packages = tomllib.loads(read_text(paths.root() / "pyproject.toml"))["project"]["optional-dependencies"]["site"]
+        done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-input", *packages])
+        importlib.invalidate_caches()
+        require(done.returncode == 0, f"pip cannot install what the site needs; by hand: {INSTALL}")
     print("building the site: about four minutes", flush=True)
     begun = time.monotonic()
-    first = build()
+    first = build(paths.root() / "build" / "site")
     files = [path for path in first.parent.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files) / 2**20
-    seconds = time.monotonic() - begun
-    print(f"site of {len(files)} files, {size:.1f} MiB, built in {seconds:.0f} s: {paths.relative(first)}")
+    size, took = sum(path.stat().st_size for path in files) / 2**20, time.monotonic() - begun
+    print(f"site of {len(files)} files, {size:.1f} MiB, built in {took:.0f} s: {paths.relative(first)}")
     if not no_browser:
         webbrowser.open(first.as_uri())
     return 0
@@ -125,8 +116,7 @@ def lay_out(folder: Path) -> None:
         script = f"window.{path.stem}Data = {read_text(path).strip()};\n"
         (folder / "_static" / f"{path.stem}_data.js").write_text(script, encoding="utf-8")
     (folder / "_static" / "match3_data.js").write_text(weights_script("match3"), encoding="utf-8")
-    first = findings.page(table) + annex(table)
-    (folder / "docs" / "findings.md").write_text(first, encoding="utf-8")
+    (folder / "docs" / "findings.md").write_text(findings.page(table) + annex(table), encoding="utf-8")
     stems = {paths.number_of(path.stem): path.stem for path in notebook_paths()}
     parts = ["# Gallery\n\nEvery figure, drawn from the records that stand below it.\n"]
     for stem, (alt, _, rests) in pictures.items():
@@ -134,9 +124,8 @@ def lay_out(folder: Path) -> None:
         options = f":alt: {alt}\n:target: notebooks/{notebook}.html\n\n{alt} ({rests.rstrip(']').split('; commit')[0]})"
         parts.append(f"```{{figure}} figures/{stem}.png\n{options}\n```\n")
     (folder / "gallery.md").write_text("\n".join(parts), encoding="utf-8")
-    (folder / "README.md").rename(folder / "index.md")
-    with (folder / "index.md").open("a", encoding="utf-8") as file:
-        file.write(contents(folder))
+    (folder / "index.md").write_text(read_text(folder / "README.md") + contents(folder), encoding="utf-8")
+    (folder / "README.md").unlink()
 
 
 def gallery() -> list[tuple[Path, str]]:
@@ -187,10 +176,7 @@ def contents(folder: Path) -> str:
 
 
 def notebook_page(notebook: dict, alts: dict[str, str]) -> dict:
-    """A notebook as JSON for Sphinx: its code folds but for the parameters, its pictures have words.
-
-    ``alts``: the alt text of every figure by its name.
-    """
+    """A notebook as JSON for Sphinx: its code folds but for the parameters, its pictures have words, by ``alts``."""
     cells = []
     for cell in notebook["cells"]:
         text, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])

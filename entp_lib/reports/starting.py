@@ -15,8 +15,7 @@ from string import Template
 from entp_lib import paths
 from entp_lib.files import write_atomically
 from entp_lib.registry import EXPERIMENTS
-from entp_lib.reports.lab import METADATA
-from entp_lib.reports.notebooks import AFTER_OWN, FIRST_OWN
+from entp_lib.reports.notebooks import AFTER_OWN, FIRST_OWN, METADATA
 from entp_lib.tasks import TASKS, build_task
 from entp_lib.validation import ConfigError, one_of, require
 

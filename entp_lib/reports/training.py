@@ -1,38 +1,42 @@
-"""The commands ``train`` and ``tier``: records without a notebook, here, on a cluster, or over several ranks."""
+"""Commands on records: ``train`` and ``tier`` compute them, ``records`` and ``verify`` check them; and ``corpus``."""
 
 import argparse
+import functools
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tqdm.auto import tqdm
+
 from entp_lib import paths
 from entp_lib.config import TIERS, RunConfig, config_id
+from entp_lib.corpora.sources import TextFile, embedded_file
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.frames import summary
 from entp_lib.experiments.parameters import seconds
 from entp_lib.experiments.plans import with_train
-from entp_lib.records import ranks
+from entp_lib.records import ranks, verification
 from entp_lib.records.execution import Config
-from entp_lib.records.store import CLUSTER_VARIABLE, Store, is_complete
+from entp_lib.records.store import CLUSTER_VARIABLE, RecordError, Store, is_complete
 from entp_lib.records.sweeps import Sweep, SweepError, sweep
 from entp_lib.registry import EXPERIMENTS, nightly_order
+from entp_lib.reports.campaign import ENGINE, ENGINE_VERSION
 from entp_lib.reports.costs import announce_runs
 from entp_lib.reports.execution import duration
 from entp_lib.reports.notebooks import notebook_paths
-from entp_lib.validation import ConfigError, require
+from entp_lib.validation import ConfigError, printable, require
 
 
 def train_command(options: argparse.Namespace) -> int:
     """``train``: complete an experiment's records at a tier; 1 where runs failed."""
     asked, ranked = options.gradient_shards, ranks.size()
     require(asked is None or asked >= 1, f"--gradient-shards {asked}: must be at least 1")
-    require(
-        not (ranked and asked and asked != ranked),
-        f"--gradient-shards {asked} under torchrun with {ranked} ranks: each computes one; leave it out",
-    )
+    under = f"--gradient-shards {asked} under torchrun with {ranked} ranks: each computes one; leave it out"
+    require(not ranked or asked in (None, ranked), under)
     require(not (ranked and options.cluster), "--cluster under torchrun: a cluster computes runs, torchrun one run")
     with ranks.team() as team:
         if team is not None and not team.leads:
@@ -45,28 +49,25 @@ def train_here(options: argparse.Namespace, ranked: int) -> int:
     experiment = EXPERIMENTS[options.experiment]
     if options.results is None and options.tier == "smoke":  # which claims nothing
         options.results = paths.results() / "smoke"
-    runs = list(experiment.plan(options.tier, options.seeds))
-    if options.architecture:
-        runs = [run for run in runs if run.labels.get("architecture") in options.architecture]
-    if not runs:
+    by_id, shards = {}, options.gradient_shards or ranked or 1  # others are other configurations: sums round otherwise
+    for run in experiment.plan(options.tier, options.seeds):
+        if not options.architecture or run.labels.get("architecture") in options.architecture:
+            if isinstance(run.config, RunConfig):
+                run = replace(run, config=with_train(run.config, gradient_shards=shards))
+            by_id[config_id(run.config, experiment.version)] = run
+    if not by_id:
         has = ", ".join(t for t in TIERS if experiment.plan(t, 0))
         raise ConfigError(f"experiment {experiment.name} has no such runs at tier {options.tier}; its tiers: {has}")
-    shards = options.gradient_shards or ranked or 1  # another number is another configuration: sums round otherwise
-    for i, run in enumerate(runs):
-        if isinstance(run.config, RunConfig):
-            runs[i] = replace(run, config=with_train(run.config, gradient_shards=shards))
-    by_id = {config_id(run.config, experiment.version): run for run in runs}
     chosen = set() if options.run else set(by_id)
     for beginning in (text.removeprefix(f"{experiment.name}/") for text in options.run):
         found = [i for i in by_id if beginning and i.startswith(beginning)]
-        of = f"--run {beginning}: of the {len(runs)} runs of {experiment.name} at tier {options.tier}"
+        of = f"--run {beginning}: of the {len(by_id)} runs of {experiment.name} at tier {options.tier}"
         require(bool(found), f"{of} none begins so; other tiers (--tier) and seeds (--seeds) have others")
         require(len(found) == 1, f"{of} {len(found)} begin so, {', '.join(found[:3])}; write more of it")
         chosen.update(found)
     runs = [run for run_id, run in by_id.items() if run_id in chosen]
-    configs = [run.config for run in runs]
-    label = f"{experiment.name} {options.tier}"
-    done = run_sweep(options, configs, experiment.version, options.results, label, 1 if ranked else experiment.jobs)
+    configs, jobs = [run.config for run in runs], 1 if ranked else experiment.jobs
+    done = run_sweep(options, configs, experiment.version, options.results, f"{experiment.name} {options.tier}", jobs)
     trained = [r for r in experiment.labelled(done.complete, runs) if isinstance(r.config, RunConfig)]
     if trained:
         shown = ["arm", "seed", "loss", "token_accuracy", "sequence_accuracy", "steps", "wall_seconds"]
@@ -83,72 +84,54 @@ def run_sweep(
     jobs: int = 0,
     device: str | None = None,
 ) -> Sweep:
-    """The runs of a command, by its options for jobs, time and what exists; failures and partial runs are printed.
-
-    Raises RecordError where ``results`` cannot be written.
-    """
+    """The runs of a command, by its options for jobs, time and what exists; failures and partial runs are printed."""
     store = Store(results)
     todo = [c for c in configs if options.fresh or not is_complete(store.find(c, version))]
-    cluster, limit = getattr(options, "cluster", ""), seconds(options.time_limit)
+    cluster, limit, jobs = getattr(options, "cluster", ""), seconds(options.time_limit), options.jobs or jobs
     if not (cluster or os.environ.get(CLUSTER_VARIABLE)):  # whose speed nothing here measures
-        announce_runs(label, todo, options.jobs or jobs, options.yes, limit, store)
+        announce_runs(label, todo, jobs, options.yes, limit, store)
+    how = dict(jobs=jobs, time_limit=limit, device=device, label=label, cluster=cluster)
     try:
-        done = sweep(
-            configs,
-            version,
-            store=store,
-            fresh=options.fresh,
-            jobs=options.jobs or jobs,
-            time_limit=limit,
-            device=device,
-            label=label,
-            cluster=cluster,
-        )
+        done = sweep(configs, version, store=store, fresh=options.fresh, **how)
     except SweepError as error:
         done = error.sweep
         print(error, file=sys.stderr)
-    for record in done.records:
-        if record.status == "partial":
-            print(f"partial: {record.experiment}/{record.id} at step {record.provenance['steps']}")
-    if any(record.status == "partial" for record in done.records):
+    partial = [record for record in done.records if record.status == "partial"]
+    for record in partial:
+        print(f"partial: {record.name} at step {record.provenance['steps']}")
+    if partial:
         print("what is partial has a checkpoint: the same command continues it")
     return done
 
 
 def experiments_of(tier: str, only: Sequence[str] = ()) -> list[Experiment]:
-    """The experiments of a tier in ``NIGHTLY_ORDER``, those first that decide most; ``only``: of these notebooks.
-
-    One that is not in that order has no design in the journal yet, and is left to ``train``.
-    """
+    """The experiments of a tier that have a design, those first that decide most; ``only``: of these notebooks."""
     found = [EXPERIMENTS[name] for name in nightly_order()]
     return [e for e in found if e.plan(tier, 0) and (not only or paths.number_of(e.notebook) in only)]
 
 
 def run_tier(tier: str, *, jobs: int = 0, time_limit: float = 0.0, only: Sequence[str] = ()) -> int:
-    """Complete a tier's records, one line for each experiment on stderr; returns how many runs failed.
-
-    ``time_limit``: seconds for all of it, 0 for none. Runs are given to workers in the order of their plan, mostly seed
-    by seed, so that what is there at any moment is paired as far as it goes.
-    """
+    """Complete a tier's records within so many seconds (0: no limit), in the order of their plans; returns failures."""
     if hasattr(os, "nice"):
         os.nice(19 - os.nice(0))  # everything else on the machine comes first
     store = Store(paths.results() / "smoke") if tier == "smoke" else Store()
+    say = functools.partial(print, file=sys.stderr, flush=True)
     begun, failures = time.monotonic(), 0
     for experiment in experiments_of(tier, only):
         todo, total = experiment.missing(store, tier), len(experiment.plan(tier, 0))
-        print(f"{experiment.name}: {total - len(todo)} of {total} runs are complete", file=sys.stderr, flush=True)
-        left = time_limit - (time.monotonic() - begun) if time_limit else 0.0
+        say(f"{experiment.name}: {total - len(todo)} of {total} runs are complete")
+        started = time.monotonic()
+        left = time_limit - (started - begun) if time_limit else 0.0
         if not todo or (time_limit and left <= 0):
             continue
-        started = time.monotonic()
+        how = dict(jobs=jobs or experiment.jobs, time_limit=left, label=f"{experiment.name} {tier}")
         try:
-            label = f"{experiment.name} {tier}"
-            sweep(todo, experiment.version, store=store, jobs=jobs or experiment.jobs, time_limit=left, label=label)
+            sweep(todo, experiment.version, store=store, **how)
         except SweepError as error:
             failures += len(error.sweep.failures)
-            print(str(error), file=sys.stderr, flush=True)
+            say(error)
         done = len(todo) - len(experiment.missing(store, tier))
-        print(f"{experiment.name}: {done} more in {duration(time.monotonic() - started)}", file=sys.stderr, flush=True)
+        say(f"{experiment.name}: {done} more in {duration(time.monotonic() - started)}")
     return failures
 
 
@@ -160,3 +143,49 @@ def tier_command(options: argparse.Namespace) -> int:
     require(not only or bool(experiments_of(options.tier, only)), right)
     limit = seconds(options.time_limit)
     return 1 if run_tier(options.tier, jobs=options.jobs, time_limit=limit, only=only) else 0
+
+
+def records_command(options: argparse.Namespace) -> int:
+    """``records``: read every record and name the damaged; 1 where there are some."""
+    known = {name: experiment.version for name, experiment in EXPERIMENTS.items()} | {ENGINE: ENGINE_VERSION}
+    store, sound, wrong = Store(options.results, read_only=True), 0, []
+    folder = store.root / "records"
+    require(options.results is None or folder.is_dir(), f"{options.results}: has no records/ with records of runs")
+    for path in sorted(folder.glob("*/*.json")):
+        try:
+            record = store.load(path.parent.name, path.stem)
+            if record is None:
+                raise RecordError(f"record {path.name} is not there (a link that leads nowhere?)")
+            if known.get(record.experiment) != record.version:
+                raise RecordError(f"record {path.name} belongs to no current experiment")
+            sound += 1
+        except RecordError as error:
+            wrong.append(str(error))
+    print(printable("\n".join([*wrong, f"{sound} records are sound, {len(wrong)} are not"])))
+    return 1 if wrong else 0
+
+
+def verify_command(options: argparse.Namespace) -> int:
+    """``verify``: compute some records of an experiment again and compare; 1 where one differs."""
+    experiment, store, found = EXPERIMENTS[options.experiment], Store(read_only=True), []
+    stored = [r for r in store.all(experiment.name, experiment.version) if r.config.tier == options.tier]
+    require(bool(stored), f"{options.experiment} has no records at tier {options.tier}; run_all.sh --list says which")
+    for record in verification.sample(stored, options.sample, options.seed):
+        print(f"computing {record.experiment}/{record.id} again: {record.config.label}", file=sys.stderr)
+        with tqdm(total=record.config.steps, leave=False) as bar:
+            found.append(verification.verify(record, store, lambda step, bar=bar: bar.update(step - bar.n)))
+    print(verification.report(found))
+    return 1 if any(f.outcome == "differs" for f in found) else 0
+
+
+def corpus_command(options: argparse.Namespace) -> int:
+    """``corpus``: name the embedded text corpus by its checksum, or copy it to a file."""
+    if options.export:
+        require(Path(options.export).parent.is_dir(), f"--export {options.export}: no such folder")
+        require(not Path(options.export).is_dir(), f"--export {options.export}: is a folder; name a file in it")
+    source = TextFile(embedded_file())
+    if options.export:
+        shutil.copyfile(source.path, options.export)
+    size = source.path.stat().st_size
+    print(f"embedded corpus: {source.count()} documents, {size} bytes, checksum {source.checksum[:16]}")
+    return 0

@@ -117,10 +117,7 @@ def costs() -> dict[str, Any]:
 
 
 def intervals(ledger: pd.DataFrame) -> dict[str, Any]:
-    """The ledger's measured claims: interval, mean and the paper's value, rounded, with tooltips.
-
-    A panel for each task and unit, with an axis of its own.
-    """
+    """The ledger's measured claims, rounded, with tooltips; a panel for each task and unit, with an axis of its own."""
     measured = ledger[(ledger["kind"] == "empirical") & ledger["our_value"].notna()]
     names = ["id", "statement", "unit", "our_value", "low", "high", "paper_value", "verdict", "tier", "seeds"]
     rows = []

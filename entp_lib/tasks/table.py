@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.corpora import check_checksum
+from entp_lib.corpora.sources import check_checksum
 from entp_lib.tasks.base import PARTS, Batch, FixedData
 from entp_lib.tasks.table_files import Contents, read
 from entp_lib.validation import check_intervals, check_types, require

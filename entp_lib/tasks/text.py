@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from entp_lib.corpora import Recipe, Tokens, check_checksum, open_tokens, vocabulary_size
+from entp_lib.corpora.cache import Recipe, Tokens, open_tokens
+from entp_lib.corpora.sources import check_checksum
+from entp_lib.corpora.tokenizers import vocabulary_size
 from entp_lib.models.decoding import generate
 from entp_lib.tasks.base import Batch, Task, generator_for, some_positions
 from entp_lib.validation import check_intervals, check_types, require

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from entp_lib import paths
 from entp_lib.__main__ import main
-from entp_lib.corpora import Recipe, cache, documentation, open_tokens, sources
-from entp_lib.corpora.cache import permuted
+from entp_lib.corpora import cache, sources
+from entp_lib.corpora.cache import Recipe, open_tokens, splitter
 from entp_lib.corpora.sources import TextFile, source_of
 from entp_lib.corpora.tokenizers import BPE, GPT2, Bytes, Characters, learned_pairs
 from entp_lib.validation import ConfigError
@@ -208,6 +208,11 @@ def test_a_document_that_comes_twice_is_on_one_side(file):
 
 def test_nanogpts_split_is_that_of_datasets():
     """4,007 of 8,013,769 documents in OpenWebText; the same ones as the library's own split."""
+
+    def permuted(count, share):
+        source = types.SimpleNamespace(count=lambda: count)
+        return splitter(source, recipe("", split="nanogpt", held_out=share))
+
     side = permuted(8_013_769, 0.0005)
     assert sum(side(i, "") for i in range(0, 8_013_769, 1000)) < 30
     small = permuted(999, 0.01)
@@ -319,15 +324,15 @@ def packages(tmp_path, monkeypatch):
             '    x = """no docs"""\n'
             "if True:\n    class A:\n        '''Documented\\ftoo.'''\n"
         )
-        (folder / "tests" / "test_b.py").write_text('"""Not documentation."""')
-        monkeypatch.setattr(documentation.importlib.metadata, "version", lambda d: "1.0")
+        (folder / "tests" / "test_b.py").write_text('"""Not sources."""')
+        monkeypatch.setattr(sources.importlib.metadata, "version", lambda d: "1.0")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setattr(documentation, "PACKAGES", {"first": "first", "second": "second"})
+    monkeypatch.setattr(sources, "PACKAGES", {"first": "first", "second": "second"})
     return tmp_path / "site"
 
 
 def test_docstrings_are_found_and_nothing_else(packages):
-    source = TextFile(documentation.embedded_file())
+    source = TextFile(sources.embedded_file())
     documents = list(source.documents())
     assert len(documents) == 4 and source.whole
     text = "\n".join(documents)
@@ -338,11 +343,11 @@ def test_docstrings_are_found_and_nothing_else(packages):
 
 
 def test_the_export_is_made_once_and_names_its_content(packages, monkeypatch):
-    path = documentation.embedded_file()
+    path = sources.embedded_file()
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     assert checksum[:16] in path.name and source_of("embedded").checksum == checksum
-    monkeypatch.setattr(documentation, "documents", lambda _: pytest.fail("it is there"))
-    assert documentation.embedded_file() == documentation.embedded_file(checksum[:16]) == path
+    monkeypatch.setattr(sources, "documents", lambda _: pytest.fail("it is there"))
+    assert sources.embedded_file() == sources.embedded_file(checksum[:16]) == path
 
 
 def test_the_command_exports(packages, tmp_path, capsys):

@@ -22,6 +22,7 @@ from entp_lib.records.loading import load_model
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import launcher
+from entp_lib.reports.notebooks import checked_for_all, notebook_paths
 from entp_lib.tasks import build_task
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
@@ -159,14 +160,17 @@ def test_a_table_stands_beside_the_committed_result(small, small_run, tmp_path, 
 
 
 def test_the_command_line_refuses_changes_before_a_kernel_starts():
+    def planned(only, **changes):
+        return launcher.plan(checked_for_all({}, {"changes": changes}, notebook_paths(only)))
+
     with pytest.raises(ConfigError, match="did you mean 'length'"):
-        launcher.plan(only="03", extra=["changes={'task.lenght': 14}"])
+        planned("03", **{"task.lenght": 14})
     with pytest.raises(ConfigError, match="did you mean 'model.width'"):
-        launcher.plan(only="06", extra=["changes={'model.widht': 14}"])
+        planned("06", **{"model.widht": 14})
     with pytest.raises(ConfigError, match="parameter of 02_complexity"):
-        launcher.plan(only="02", extra=["changes={'model.width': 14}"])
-    plan = launcher.plan(only="03", extra=["changes={'task.length': 14}"])
-    assert not plan.in_place and not any(job.settled for job in plan.jobs)
+        planned("02", **{"model.width": 14})
+    jobs, in_place = planned("03", **{"task.length": 14})
+    assert not in_place and not any(job.settled for job in jobs)
 
 
 # The parameters of a notebook: of its parameters cell, whatever other cells leave behind.

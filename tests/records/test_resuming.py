@@ -13,13 +13,13 @@ import pytest
 from made_up import checkpoint_step
 
 from entp_lib import paths
+from entp_lib.__main__ import exit_status
 from entp_lib.config import StudyConfig, config_id, to_dict
 from entp_lib.records import resuming, stopping, sweeps
 from entp_lib.records.execution import run
 from entp_lib.records.store import Store
 from entp_lib.records.sweeps import sweep
 from entp_lib.registry import EXPERIMENTS, STUDIES, papers
-from entp_lib.reports.command_line import exit_status
 from entp_lib.training.weights import read_tensors, save_tensors
 
 

@@ -37,13 +37,14 @@ def said(folder):
 def test_a_campaign_leaves_records_a_log_and_an_archive_and_goes_on(quickly, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(campaign, "CHECKS", {"resume": campaign.resume})
     folder = tmp_path / "out"
-    assert main(["campaign", "--device", "cpu", "--tier", "smoke", "--budget", "5m", "--out", str(folder)]) == 0
+    command = ["campaign", "--device", "cpu", "--tier", "smoke", "--budget", "5m", "--out", str(folder)]
+    assert main(command) == 0
     lines = said(folder)
     assert lines[1].startswith("check resume: passed") and lines[2].startswith("attention: ")
     assert lines[3].startswith("rasp: 5 complete, 0 cut, 0 failed of 5 planned")
     before = {p: p.stat().st_mtime_ns for p in (folder / "records").rglob("*.json")}
     assert len(before) == 6  # with the choice of attention
-    assert campaign.run_campaign("cpu", "smoke", 300.0, folder) == 0
+    assert main(command) == 0
     assert {p: p.stat().st_mtime_ns for p in (folder / "records").rglob("*.json")} == before
     with tarfile.open(folder / "campaign.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
@@ -58,7 +59,7 @@ def test_nothing_is_trained_where_a_check_fails(quickly, tmp_path, monkeypatch):
         raise RuntimeError("no kernel image is available\nfor execution")
 
     monkeypatch.setattr(campaign, "CHECKS", {"engine": broken, "memory": lambda device: ("fine", True)})
-    assert campaign.run_campaign("cpu", "smoke", 300.0, tmp_path) == 1
+    assert main(["campaign", "--device", "cpu", "--tier", "smoke", "--out", str(tmp_path)]) == 1
     text = "\n".join(said(tmp_path))
     assert "check engine: FAILED: RuntimeError: no kernel image is available (" in text
     assert "check memory: passed" in text and "nothing is trained" in text and "rasp" not in text

@@ -13,7 +13,7 @@ from tornado.web import HTTPError
 
 from entp_lib import __main__ as cli
 from entp_lib import paths
-from entp_lib.reports import lab, launcher
+from entp_lib.reports import notebooks as lab
 
 
 def write(path, *sources, outputs=()):
@@ -70,14 +70,14 @@ def test_a_notebook_of_ones_own_is_edited_in_its_place(project):
     own = project / "lab" / "50_own.ipynb"
     text = write(own, "1 + 5")
     assert own.is_symlink() and (project / "notebooks" / "50_own.ipynb").read_text() == text
-    assert lab.refresh_copies(launcher.notebook_paths()) == [] and own.read_text() == text
+    assert lab.refresh_copies(lab.notebook_paths()) == [] and own.read_text() == text
 
 
 @pytest.mark.parametrize("folder", ["lab", "notebooks"])
 def test_saving_keeps_committed_notebooks_and_the_metadata_of_copies(project, folder):
     """JupyterLab's own way to disk: what differs in a copy after opening and saving is nothing."""
     lab.refresh_copies()
-    manager = AsyncLargeFileManager(root_dir=str(project), pre_save_hook="entp_lib.reports.lab.before_saving")
+    manager = AsyncLargeFileManager(root_dir=str(project), pre_save_hook="entp_lib.reports.notebooks.before_saving")
     before = (project / "notebooks" / "06_b.ipynb").read_bytes()
     for name in ("06_b", "50_own"):
         path = f"{folder}/{name}.ipynb"

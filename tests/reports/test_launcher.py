@@ -21,9 +21,8 @@ from entp_lib.config import RunConfig, config_id
 from entp_lib.records.store import Store
 from entp_lib.registry import EXPERIMENTS
 from entp_lib.reports import execution, launcher, notebooks
-from entp_lib.reports.lab import clean
 from entp_lib.reports.launcher import OWN_WORDS
-from entp_lib.reports.notebooks import defaults, notebook_paths, read_notebook
+from entp_lib.reports.notebooks import clean, defaults, notebook_paths, read_notebook
 from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
@@ -52,12 +51,16 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
+def planned(only="", update=False, **given):
+    """The jobs of notebooks with these parameters, and whether their figures are the project's."""
+    return launcher.plan(notebooks.checked_for_all({}, given, notebook_paths(only)), update)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"teir": "quick"}, "did you mean 'tier'"),
-        ({"seeds": "3"}, "parameter seeds = '3' of 03_x: must be of type int, like 0"),
-        ({"rate": "1e-3"}, "must be of type float"),
+        ({"seeds": "3"}, r"03_x: seeds = '3' \(str\): must be a whole number"),
         ({"tier": "Quick"}, "03_x: tier = 'Quick': must be one of .*did you mean 'quick'"),
         ({"seeds": -1}, "03_x: seeds = -1: must be from 0 .* to 1000"),
     ],
@@ -77,7 +80,7 @@ def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder,
     bad = write_notebook(folder, "03_bad", "raise ValueError('rate is ' + str(rate))")
     good = write_notebook(folder, "04_good", "assert rate == 0.25", events)
     before = [path.read_bytes() for path in (bad, good)]
-    results = launcher.run_all(launcher.plan(extra=["rate=0.25"]))
+    results = launcher.run_all(planned(rate=0.25)[0])
     assert [(r.notebook, r.status) for r in results] == [("03_bad", "failed"), ("04_good", "ok")]
     assert results[0].error == "ValueError: rate is 0.25"
     assert (results[1].reused, results[1].computed, results[1].figures) == (2, 1, 1)
@@ -95,7 +98,7 @@ def test_one_failure_does_not_stop_the_next_and_sources_stay_as_they_are(folder,
 def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder, tmp_path, monkeypatch):
     """Each of two waits for the other; one that computes comes when they are done, though it stands between them."""
     monkeypatch.setattr(launcher, "available_cores", lambda: 2)
-    monkeypatch.setattr(launcher, "planned", lambda name, _: (5, [None] * 2 * (name == "04_computes")))
+    monkeypatch.setattr(launcher, "planned", lambda name, _: [None] * 2 * (name == "04_computes"))
     meet = (
         "import pathlib, time\nplace = pathlib.Path({!r})\n(place / '{}').touch()\n"
         "for _ in range(300):\n    time.sleep(0.1 * (not (place / '{}').exists()))\nassert (place / '{}').exists()"
@@ -105,9 +108,9 @@ def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder,
         folder, "04_computes", f"import pathlib; assert len(list(pathlib.Path({str(tmp_path)!r}).glob('?'))) == 2"
     )
     write_notebook(folder, "05_b", meet.format(str(tmp_path), "b", "a", "a"))
-    plan = launcher.plan()
-    assert [job.notebook.stem for job in plan.jobs if job.settled] == ["03_a", "05_b"]
-    results = launcher.run_all(plan)
+    jobs, _ = planned()
+    assert [job.notebook.stem for job in jobs if job.settled] == ["03_a", "05_b"]
+    results = launcher.run_all(jobs)
     assert [(r.notebook, r.status) for r in results] == [("03_a", "ok"), ("04_computes", "ok"), ("05_b", "ok")]
 
 
@@ -115,22 +118,22 @@ def test_what_needs_no_computing_runs_side_by_side_and_the_rest_after_it(folder,
     ("call", "missing", "in_place"),
     [
         ({}, 0, True),
-        ({"options": {"jobs": 1}}, 0, True),
+        ({"jobs": 1}, 0, True),
         ({"update": True}, 3, True),
         ({}, 3, False),
-        ({"options": {"tier": "quick"}}, 0, False),
-        ({"extra": ["seeds=2"]}, 0, False),
+        ({"tier": "quick"}, 0, False),
+        ({"seeds": 2}, 0, False),
     ],
 )
 def test_only_the_best_records_and_update_touch_the_projects_figures(
     folder, tmp_path, monkeypatch, call, missing, in_place
 ):
-    monkeypatch.setattr(launcher, "planned", lambda *_: (5, [None] * missing))
+    monkeypatch.setattr(launcher, "planned", lambda *_: [None] * missing)
     monkeypatch.setenv("ENTP_FIGURES", str(tmp_path / "figures"))
     write_notebook(folder, "03_x", "from entp_lib import paths\nprint(paths.new_figures())")
-    plan = launcher.plan(**call)
-    assert plan.in_place is in_place
-    launcher.run_all(plan)
+    jobs, found = planned(**call)
+    assert found is in_place
+    launcher.run_all(jobs)
     place = tmp_path / "figures" if in_place else tmp_path / "results" / "executed" / "figures"
     assert f"{place}\\n" in (tmp_path / "results" / "executed" / "03_x.ipynb").read_text()
 
@@ -205,7 +208,7 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
     path = write_notebook(folder, "03_x", source)
     overview, other = write_notebook(folder, "00_overview", "print('all')"), write_notebook(folder, "04_y", "1 / 0")
     before = other.read_bytes()
-    results = launcher.run_all(launcher.plan(only="03", update=True))
+    results = launcher.run_all(planned("03", update=True)[0])
     assert [(r.notebook, r.status, r.computed) for r in results] == [("03_x", "ok", 1), ("00_overview", "ok", 0)]
     assert "read" in path.read_text() and "computing ...\\n" not in path.read_text()
     assert nbformat.read(overview, as_version=4).cells[-1].outputs[0].text == "all\n" and other.read_bytes() == before
@@ -231,7 +234,7 @@ def test_update_stores_what_records_give_and_takes_the_overview_along(folder, tm
         (["tier", "overnight", "--only", "02"], "notebooks whose experiments are run in turn at overnight: 03,"),
         (["train", "count3", "--gradient-shards", "0"], "--gradient-shards 0: must be at least 1"),
         (["text", "README.md", "--context", "0"], "context = 0: must be at least 1"),
-        (["text", "README.md", "--prefixes", "100"], "prefixes = 100: must be 0 (all) to context = 64"),
+        (["text", "README.md", "--prefixes", "100"], "prefixes = 100: must be in [0, 64]"),
         (["verify", "count3", "--tier", "gpu"], "count3 has no records at tier gpu"),
         (["corpus", "--export", "docs"], "--export docs: is a folder"),
         (["train", "count4"], "did you mean 'count3'"),
