@@ -63,7 +63,7 @@ def linear_softmax(delta: float = 1e-6, sink: float = 40.0) -> dict[str, float]:
     return {"printed": largest(printed - x), "corrected": largest(scaled - x)}
 
 
-def newton_starts(matrices: int = 200, d: int = 5, rounds: int = 60, seed: int = 0) -> dict[str, int]:
+def newton_starts(matrices: int = 200, d: int = 5, rounds: int = 60) -> dict[str, int]:
     """E8: Gaussian matrices whose inverse Newton's exact iteration finds from ε A, and from ε A^T; and symmetric ones.
 
     ``tame`` counts those of which all eigenvalues of A² have positive real parts, for which ε A does work.
@@ -76,7 +76,7 @@ def newton_starts(matrices: int = 200, d: int = 5, rounds: int = 60, seed: int =
                 x = x @ (2 * np.eye(d) - a @ x)
             return bool(np.isfinite(x).all() and np.abs(a @ x - np.eye(d)).max() < 1e-6)
 
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     found = {"printed": 0, "corrected": 0, "tame": 0, "printed, symmetric": 0, "of": matrices}
     for _ in range(matrices):
         a = draw.normal(size=(d, d))
@@ -119,7 +119,7 @@ def branch_rule(x: int = 6, y: int = 4) -> dict[str, int]:
     return found
 
 
-def errata_study(seed: int = 0) -> Study:
+def errata_study() -> Study:
     """Every erratum, the printed and the corrected form; the comments and the functions above explain the numbers."""
     L = pointer_bits(1024)
     codes = to_bits(torch.arange(1024), L)
@@ -141,7 +141,7 @@ def errata_study(seed: int = 0) -> Study:
         # layers by the steps of the proof, step 3 counted as 3 layers or as none, and in the machine
         "E6": {"step 3 as 3": steps + 3, "step 3 as 0": steps, "built": len(SubleqMachine(shape).layers)},
         "E7": linear_softmax(),
-        "E8": newton_starts(seed=seed),
+        "E8": newton_starts(),
         "E9": adder_outputs(),
         "E10": sigmoids_needed(),
         # heads of the machine that inverts matrices: Table 1's, Theorem 2's sum over its blocks, and those built

@@ -1,12 +1,10 @@
-"""Function blocks: contract and size; their errors are in ``test_studies``. FLEQ: machine, programs, mistakes."""
+"""Function blocks: contract and size; their errors are in ``test_studies``. FLEQ: machine and programs."""
 
 import pytest
 import torch
-from mistakes import named
 
-from entp_papers.looped import algorithms, blocks
+from entp_papers.looped import algorithms
 from entp_papers.looped.block_studies import FILLING, MAKERS, BlockStack, violations
-from entp_papers.looped.fleq_machine import Frame
 from entp_papers.looped.fleq_programs import encode, fleq, interpret, random_fleq, run
 
 LINEAR = algorithms.linear_functions()
@@ -62,24 +60,3 @@ def test_calls_and_branches_apart_and_together():
     found = run(program)
     assert found.lines == interpret(program).lines == [0, 1, 0, 1, 0, 1, 2, 4, 5]
     assert float(found["x"]) == 1 and float(found["y"]) == 10
-
-
-ENDLESS = "loop: if zero <= 0 goto loop"
-
-
-def program(text, **items):
-    return fleq(text, 2, items or {"y": 0.0}, LINEAR)
-
-
-test_mistakes_are_named = named(
-    (lambda: blocks.product_block(delta=0.0), "delta = 0.0"),
-    (lambda: blocks.sigmoid_block(blocks.SIGMOID, 3)(Frame(2), "s"), "rows = 3"),
-    (lambda: program("y = ad(y, y)"), "line 1: .*'ad'; did you mean 'add'"),
-    (lambda: program("y = add(y, z)"), "line 1: unknown item 'z'"),
-    (lambda: program("zero = add(y, y)"), "line 1: zero"),
-    (lambda: program("y = add(y, y) [4x1]"), "line 1: 4x1"),
-    (lambda: program("", y=torch.ones(3)), "2 × 2"),
-    (lambda: encode(program("").machine(), [program("y = add(y, one)")]), "commands = 1"),
-    (lambda: interpret(program(ENDLESS), 5), "5 steps"),
-    (lambda: run(program(ENDLESS), steps=5), "5 passes"),
-)
