@@ -23,7 +23,6 @@ from entp_papers.encoder_decoder.computing import growth_is_counted, right_costs
 from entp_papers.encoder_decoder.parts import (
     IGNORED,
     Masking,
-    Shape,
     attention_mask,
     check_labels,
     mask_tokens,
@@ -37,14 +36,14 @@ PAD = 10
 CHANGED = 1e-6  # an output that moves by more has seen what was changed
 
 
-def drawn_attention(seed: int = 0, dtype: torch.dtype = torch.float64) -> Attention:
+def drawn_attention() -> Attention:
     """The library's attention with weights of a size at which everything matters."""
     attention = Attention(ModelConfig("decoder", 1, HEADS, WIDTH, 1, LENGTH))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in attention.parameters():
             p.copy_(torch.randn(p.shape, generator=generator) * (0.5 if p.dim() > 1 else 0.3))
-    return attention.to(dtype).eval()
+    return attention.double().eval()
 
 
 def states(length: int = LENGTH) -> Tensor:
@@ -55,7 +54,7 @@ def states(length: int = LENGTH) -> Tensor:
 @torch.no_grad()
 def torch_attention(attention: Attention) -> nn.MultiheadAttention:
     """PyTorch's own layer with the same weights."""
-    theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, dtype=attention.qkv.weight.dtype).eval()
+    theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, dtype=torch.float64).eval()
     theirs.in_proj_weight.copy_(attention.qkv.weight)
     theirs.in_proj_bias.copy_(attention.qkv.bias)
     theirs.out_proj.load_state_dict(attention.out.state_dict())
@@ -160,7 +159,7 @@ def shaped_padding_mask(scores_BHTT: Tensor, visible_BT: Tensor) -> Tensor:
 
 def encoder(vocab_size: int = 8, places: int = 8, visible: bool = False) -> Callable[[Tensor], Tensor]:
     """States (B, T, D) of an encoder, as printed without positions (``places`` 0) or without a mask of padding."""
-    stack = random_stack(Shape(2, 2, WIDTH, 32, vocab_size, places), 0)
+    stack = random_stack(0, 2, 2, WIDTH, 32, vocab_size, places)
     return torch.no_grad()(lambda tokens_BT: stack(tokens_BT, tokens_BT != PAD if visible else None))
 
 
