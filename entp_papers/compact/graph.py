@@ -39,11 +39,6 @@ class Graph:
     n_relations: int
 
     @property
-    def walk_vocabulary(self) -> int:
-        """Number of tokens of the graph's walks, the filling included."""
-        return 1 + self.n_concepts + 2 * self.n_relations
-
-    @property
     def facts(self) -> dict[str, Any]:
         """Sizes and a checksum of the triplets, for a record."""
         return {

@@ -220,7 +220,8 @@ def walks_study(
     found = graph.load(source, traits, seed)
     tokens_WT = torch.tensor(graph.walks(found, walks, seed=seed))
     ceiling, length = graph.walk_ceiling(tokens_WT.numpy()), tokens_WT.shape[1] - 1
-    cfg = ModelConfig(architecture, n_layers, n_heads, width, found.walk_vocabulary, length)
+    vocabulary = 1 + found.n_concepts + 2 * found.n_relations  # filling, concepts, relations forwards and backwards
+    cfg = ModelConfig(architecture, n_layers, n_heads, width, vocabulary, length)
     network = walk_model(cfg, activation, seed_from("walks", seed))
     scored_WT = torch.zeros(len(tokens_WT), length, dtype=torch.bool)
     scored_WT[:, 1::2] = tokens_WT[:, 2::2] != 0

@@ -20,14 +20,7 @@ from entp_lib.models import build_model
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.models.transformer import Attention
 from entp_papers.encoder_decoder.computing import growth_is_counted, right_costs
-from entp_papers.encoder_decoder.parts import (
-    IGNORED,
-    Masking,
-    attention_mask,
-    check_labels,
-    mask_tokens,
-    random_stack,
-)
+from entp_papers.encoder_decoder.parts import IGNORED, Masking, attention_mask, check_labels, mask_tokens, random_stack
 
 Finding = tuple[bool, str]
 LENGTH, WIDTH, HEADS = 6, 16, 4
@@ -199,18 +192,15 @@ def order_matters(encode: Callable[[Tensor], Tensor]) -> Finding:
 # --- B5: masked batches ----------------------------------------------------------------------------------------------
 
 
-def drawn(tokens_BT: Tensor, from_all: bool) -> Tensor:
-    """The replacements of tokens (N,): from the whole vocabulary as printed, or from the ordinary tokens."""
+def no_special_token_is_drawn(from_all: bool) -> Finding:
+    """``from_all``: tokens are replaced from the whole vocabulary, as printed, else from the ordinary tokens."""
+    tokens_BT = torch.randint(9, (200, 50), generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)
     batch = mask_tokens(tokens_BT, MASKING, generator)
     inputs_BT = batch.inputs_BT
     replaced_BT = batch.selected_BT & (inputs_BT != MASKING.mask_token) & (inputs_BT != tokens_BT)
     any_BT = torch.randint(MASKING.vocab_size, tokens_BT.shape, generator=generator)
-    return (any_BT if from_all else inputs_BT)[replaced_BT]
-
-
-def no_special_token_is_drawn(from_all: bool) -> Finding:
-    found = drawn(torch.randint(9, (200, 50), generator=torch.Generator().manual_seed(0)), from_all)
+    found = (any_BT if from_all else inputs_BT)[replaced_BT]
     special = int(torch.isin(found, torch.tensor(MASKING.special)).sum())
     return special == 0 and len(found) > 0, f"{special} special tokens among {len(found)} drawn ones"
 

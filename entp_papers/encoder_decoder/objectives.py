@@ -170,9 +170,9 @@ def candidate_losses(setting: ObjectiveConfig, model: Transformer, window_BW: Te
     return torch.stack(found)
 
 
-def ngram_losses(task: Text, window_BW: Tensor, most: int = 4_000_000) -> dict[str, float]:
-    """Loss of counted frequencies of single tokens and of pairs, from the first ``most`` of training, in nats."""
-    tokens = np.asarray(task.tokens().part("train")[:most]).astype(np.int64)
+def ngram_losses(task: Text, window_BW: Tensor) -> dict[str, float]:
+    """Loss of counted frequencies of single tokens and of pairs, from the first 4 million of training, in nats."""
+    tokens = np.asarray(task.tokens().part("train")[:4_000_000]).astype(np.int64)
     size = task.vocab_size
     pairs = np.bincount(tokens[:-1] * size + tokens[1:], minlength=size * size).reshape(size, size) + 0.0
     single = pairs.sum(0) + 0.5

@@ -104,13 +104,13 @@ def newton_study(d: int, rounds: int, matrices: int) -> Study:
     Matrices are Gaussian with a condition number of at most 20, their largest singular value 1. A row per matrix and
     round. Errors beyond 10^6, and what is no number, are written as that. Metrics: the largest residual at the end.
     """
-    functions, rows, size = algorithms.linear_functions(), [], {}
+    rows, size = [], {}
     for i in range(matrices):
         drawn = (gaussians(1000 * i + attempt, d, d) for attempt in itertools.count())
         a = next(a for a in drawn if float(torch.linalg.cond(a)) <= 20)
         a = a / torch.linalg.matrix_norm(a, 2)
         for start in ("transposed", "printed"):
-            program = algorithms.newton_inverse(a, rounds, functions, start)
+            program = algorithms.newton_inverse(a, rounds, start)
             machine = program.machine()
             size = machine.size() | {"tokens": machine.tokens}
             for by, history in (("exact", interpret(program)), ("machine", run(program, machine))):
@@ -138,7 +138,7 @@ def power_study(d: int, rounds: int, terms: int, gap: float) -> Study:
     q, _ = torch.linalg.qr(gaussians(0, d, d))
     a = q @ torch.diag(gap ** torch.arange(d, dtype=torch.float64)) @ q.T
     start = q.sum(1) / d**0.5  # the same weight on every eigenvector
-    program = algorithms.power_iteration(a, start, rounds, algorithms.power_functions(terms))
+    program = algorithms.power_iteration(a, start, rounds, terms)
     machine = program.machine()
     rows: list[dict] = []
     for by, history in (("exact", interpret(program)), ("machine", run(program, machine))):
@@ -154,7 +154,7 @@ def regression_study(features: int, examples: int, steps: int, rate: float) -> S
     """Gradient descent on linear regression: loss and weights by step, by the program and by torch's autograd."""
     x, truth = gaussians(0, features, examples), gaussians(1, features)
     y = x.T @ truth + 0.1 * gaussians(2, examples)
-    program = algorithms.linear_regression(x, y, rate, steps, algorithms.linear_functions())
+    program = algorithms.linear_regression(x, y, rate, steps)
     machine = program.machine()
     history = run(program, machine)
 
@@ -188,7 +188,7 @@ def back_propagation_study(inputs: int, hidden: int, samples: int, rounds: int, 
     target_w, target_v = gaussians(3, hidden, inputs), gaussians(4, hidden)
     y = torch.sigmoid(x @ target_w.T) @ target_v
     pairs = list(zip(x, y.tolist(), strict=True))
-    program = algorithms.back_propagation(w, v, pairs, rate, rounds, algorithms.learning_functions())
+    program = algorithms.back_propagation(w, v, pairs, rate, rounds)
     machine = program.machine()
     history = run(program, machine)
 
@@ -225,15 +225,14 @@ def least_squares_study(dimension: int, most_examples: int, prompts: int, rounds
     program, by the same formula exactly, and by ordinary least squares (the shortest w); and the largest difference of
     the program's predictions from the formula's.
     """
-    functions, rows = algorithms.linear_functions(symmetric=True, delta=1e-5), []
-    eye = torch.eye(dimension, dtype=torch.float64)
+    rows, eye = [], torch.eye(dimension, dtype=torch.float64)
     for n in range(1, most_examples + 1):
         programs, solved, shortest, news, answers = [], [], [], [], []
         for p in range(prompts):
             x, w = gaussians(p, dimension, most_examples + 1), gaussians(p + 50_000, dimension)
             seen, y = x[:, :n], w @ x[:, :n]
             # halved, so that X X^T stays small; ridge and all, that gives the same weights
-            programs.append(algorithms.least_squares(seen / 2, y / 2, rounds, functions, ridge / 4))
+            programs.append(algorithms.least_squares(seen / 2, y / 2, rounds, ridge / 4))
             solved.append(torch.linalg.solve(seen @ seen.T + ridge * eye, seen @ y))
             shortest.append(torch.linalg.lstsq(seen.T, y, driver="gelsd").solution)
             news.append(x[:, n])

@@ -172,11 +172,8 @@ class Stack(nn.Module):
 
     def weights_hash(self) -> str:
         """Sixteen hexadecimal digits that change with any weight."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()[:16]
+        weights = (tensor.numpy().tobytes() for tensor in self.state_dict().values())
+        return hashlib.sha256(b"".join(weights)).hexdigest()[:16]
 
 
 class Rows:

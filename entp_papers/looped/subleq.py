@@ -134,7 +134,7 @@ class SubleqMachine(Stack):
         heat = circuits.temperature(shape.tokens, largest_error(shape.bits)) if heat is None else heat
         plans = plan_layers(L, rows, heat, printed, corrected)
         super().__init__([plan.build(rows.width, dtype) for plan in plans], rows.width)
-        self.shape, self.rows, self.heat, self.dtype = shape, rows, heat, dtype
+        self.shape, self.rows, self.dtype = shape, rows, dtype
 
     def encode(self, words_BC: Tensor, commands_BI3: Tensor, counters_B: Tensor) -> Tensor:
         """State (B, T, D) of words by cell, commands (a, b, c) by cell and line, and counters by line; all from 0."""

@@ -88,7 +88,8 @@ class SpacedParity(Problem):
     symbols = tuple("0123456789_=[],")
 
     def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
-        require(1 <= size <= self.slots, f"{size} bits: must be 1 to the {self.slots} slots")
+        fits = 1 <= size <= self.slots <= 99
+        require(fits, f"{size} bits: must be 1 to the {self.slots} slots, and these at most 99")
         text = ["_"] * self.slots
         for slot in generator.choice(self.slots, size, replace=False).tolist():
             text[slot] = str(generator.integers(2))
@@ -136,7 +137,8 @@ class SpacedAddition(Problem):
         return tuple(sorted({*"0123456789+_=$[]-cr", *self.filling}))
 
     def question(self, size: int, generator: np.random.Generator) -> tuple[Symbols, tuple[Symbols, ...]]:
-        require(1 <= size <= self.most_digits, f"{size} digits: must be 1 to {self.most_digits}")
+        fits = 1 <= size <= self.most_digits <= 49
+        require(fits, f"{size} digits: must be 1 to {self.most_digits}, and that at most 49")
         a, b = (random_number(size, generator) for _ in range(2))
         text = ["_"] * self.slots
         slots = np.sort(generator.choice(self.slots, 2 * size + 1, replace=False)).tolist()

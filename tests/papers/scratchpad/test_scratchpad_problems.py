@@ -103,6 +103,7 @@ def test_without_states_the_answer_is_all_there_is_to_write(name):
 
 test_mistakes_are_named = named(
     (lambda: SMALL["parity"].example(13, np.random.default_rng(0)), "13 bits"),
+    (lambda: SpacedParity(slots=100).example(3, np.random.default_rng(0)), "100 slots"),
     (lambda: SMALL["two_cycles"].example(7, np.random.default_rng(0)), "cycles of 7"),
 )
 
