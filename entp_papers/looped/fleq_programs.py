@@ -152,14 +152,19 @@ def encode(machine: FleqMachine, programs: list[FleqProgram]) -> Tensor:
 
 
 @torch.inference_mode()
-def run(program: FleqProgram, machine: FleqMachine | None = None) -> FleqRun:
-    """Run on the machine's sparse form until it halts, values are beyond all bounds, or for ``MOST_STEPS``."""
+def run(program: FleqProgram, machine: FleqMachine | None = None, must_halt: bool = True) -> FleqRun:
+    """Run on the machine's sparse form until it halts.
+
+    Where it has not within ``MOST_STEPS``, or values have grown beyond all bounds: ConfigError, or without
+    ``must_halt`` the run so far.
+    """
     machine = machine or program.machine()
     stack, x, names = machine.sparse(), encode(machine, [program]), list(program.items)
     seen, lines = [dict(program.items)], [0]
-    while lines[-1] != program.last and len(lines) <= MOST_STEPS:
+    while lines[-1] != program.last:
         x = stack(x)
-        if not bool(x.isfinite().all()):
+        if len(lines) > MOST_STEPS or not bool(x.isfinite().all()):
+            require(not must_halt, f"after {len(lines)} steps no halt, or values beyond {BOUND:g}")
             break
         lines.append(min(int(machine.counters(x)), program.last))
         seen.append(dict(zip(names, machine.memory(x)[0], strict=False)))

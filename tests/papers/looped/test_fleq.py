@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from entp_lib.validation import ConfigError
 from entp_papers.looped import algorithms
 from entp_papers.looped.block_studies import FILLING, MAKERS, BlockStack, violations
 from entp_papers.looped.fleq_programs import encode, fleq, interpret, random_fleq, run
@@ -44,6 +45,14 @@ def test_weights_run_any_program_of_their_shape_and_smaller_ones():
         x, y = machine(x), thin(y)
     assert float(machine.memory(x)[0, 3, 0, 0]) == 2.0
     torch.testing.assert_close(x, y, rtol=0, atol=1e-9)  # the sparse form is the same function
+
+
+def test_a_program_that_does_not_halt_is_an_error(monkeypatch):
+    monkeypatch.setattr("entp_papers.looped.fleq_programs.MOST_STEPS", 5)
+    endless = fleq("loop: if zero <= 0 goto loop", 1, {}, LINEAR)
+    with pytest.raises(ConfigError, match="no halt"):
+        run(endless)
+    assert run(endless, must_halt=False).lines == [0] * 6
 
 
 def test_calls_and_branches_apart_and_together():
