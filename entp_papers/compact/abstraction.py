@@ -7,7 +7,7 @@ import pandas as pd
 
 from entp_lib.config import StudyConfig
 from entp_lib.experiments.experiment import Experiment, no_claims
-from entp_lib.experiments.frames import select
+from entp_lib.experiments.frames import paired, select
 from entp_lib.experiments.measurements import Check, Level, Measurement
 from entp_lib.experiments.plans import PlannedRun, by_seed, planned_study
 from entp_lib.experiments.studies import names_of
@@ -129,12 +129,6 @@ def stretches(records: Sequence[Record]) -> pd.DataFrame:
     return there.agg(evaluations=("step", "size"), **means)
 
 
-def gain(rows: pd.DataFrame, column: str, by: str, first: Any, second: Any) -> list[float]:
-    """A column of ``table`` at ``first`` less that at ``second`` of ``by``, paired by seed; empty if one is missing."""
-    wide = rows.pivot_table(index="seed", columns=by, values=column)
-    return (wide[first] - wide[second]).dropna().tolist() if {first, second} <= set(wide) else []
-
-
 def levels(rows: pd.DataFrame) -> tuple[Level, ...]:
     """A ``Level`` of each arm among the rows of ``table``, at the last held-out token, between a guess and 1."""
     means = rows.groupby(["architecture", "n_layers"])["last_held_out"].mean()
@@ -155,10 +149,11 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
     remark = f"decoders of {depths} layers end {above} above it"
     succeeded = rows[(rows["n_layers"] == 2) & (rows["last_held_out"] >= 1 - NEAR)]["seed"]  # of others nothing is said
     heads = rows[rows["seed"].isin(succeeded)]
+    stronger = paired(heads, "strongest_head", 2, 1, by="n_layers").tolist()
     one = rows[rows["n_layers"] == 1].sort_values("seed")["matching_held_out"]
 
     def deeper(claim: str, shallow: int, deep: int) -> Measurement:
-        values = gain(rows, "last_held_out", "n_layers", deep, shallow)
+        values = paired(rows, "last_held_out", deep, shallow, by="n_layers").tolist()
         return Measurement(claim, values, tier, ids, levels=levels(rows[rows["n_layers"].isin((shallow, deep))]))
 
     found = [
@@ -166,13 +161,13 @@ def measure(records: Sequence[Record]) -> list[Measurement | Check]:
         Check("CT-floor", abs(floor - 0.68) < 0.01, tier, records=ids, remark=remark),
         deeper("CT-depth-2", 1, 2),
         Measurement("CT-matching", (one - 1).tolist(), tier, ids),
-        Measurement("CT-abstraction-head", gain(heads, "strongest_head", "n_layers", 2, 1), tier, ids),
+        Measurement("CT-abstraction-head", stronger, tier, ids),
     ]
     if 3 in set(rows["n_layers"]):
         found.append(deeper("CT-depth-3", 2, 3))
     if sampled:
         two = table(select(sampled, n_layers=2))
-        values = gain(two, "last_held_out", "architecture", "entp", "decoder")
+        values = paired(two, "last_held_out", "entp", "decoder", by="architecture").tolist()
         found.append(Measurement("CT-entp-depth", values, tier, names_of(sampled), levels=levels(two)))
     return found
 

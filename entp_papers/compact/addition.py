@@ -23,10 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, at_least, descend
+from entp_lib.experiments.studies import Study, descend
 from entp_lib.records import resuming
 from entp_lib.tasks.base import seed_from
-from entp_lib.validation import one_of, require
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer, random_ids
 
 HINTS = string.ascii_lowercase
@@ -34,7 +33,6 @@ SYMBOLS = "0123456789+=$ " + HINTS
 ID_OF_BYTE = np.zeros(128, dtype=np.int64)
 ID_OF_BYTE[list(SYMBOLS.encode())] = range(len(SYMBOLS))
 SPACE_CHANCE = 0.2  # before each digit of an operand
-MOST_DIGITS = 18
 
 
 @dataclass(frozen=True)
@@ -119,16 +117,8 @@ def addition_study(
     A sum is right where every token of its answer and the end is. Runs of a seed draw the same sums as long as their
     format and scheme draw nothing else: spaces, and ids that are random or begin anywhere, come from the same
     generator. Metrics: ``accuracy`` and ``token_accuracy`` by tested length, ``parameters``. Curves: training loss, a
-    mean over a twentieth of the steps. Raises ConfigError where the scheme's ids cannot be made in the format.
+    mean over a twentieth of the steps. Ids couple digits in padded text alone.
     """
-    one_of("positions", positions, SCHEMES)
-    one_of("format", format, FORMATS)
-    padded = SCHEMES[positions].ids != "coupled" or FORMATS[format].padded
-    require(padded, f"positions = {positions!r} with format = {format!r}: ids couple digits only in padded text")
-    lengths = [("trained_digits", trained_digits), *(("tested_digits", n) for n in tested_digits)]
-    for name, digits in lengths:
-        require(1 <= digits <= MOST_DIGITS, f"{name} = {digits}: must be from 1 to {MOST_DIGITS}")
-    at_least(1, steps=steps, batch_size=batch_size, tested=tested)
     longest = longest_text(format, max(*tested_digits, trained_digits))
     cfg = ModelConfig(architecture, n_layers, n_heads, width, len(SYMBOLS), longest)
     model = PositionedTransformer(cfg, positions, seed_from("positioned", seed))

@@ -13,22 +13,20 @@ Letters: B batch, T tokens (2 of a triplet), D width, V vocabulary, P triplets, 
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, at_least, descend, largest
+from entp_lib.experiments.studies import Study, descend, largest
 from entp_lib.models import build_model
 from entp_lib.models.transformer import Block, Transformer
 from entp_lib.records import resuming
 from entp_lib.statistics import first_at
 from entp_lib.tasks.base import generator_for, seed_from
-from entp_lib.validation import check_types, from_dict, one_of, require
 from entp_papers.compact import graph
 
 # Between the two maps of a feed-forward layer; softmax runs over the features, RReLU draws its slopes in training.
@@ -36,59 +34,46 @@ ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "rrelu": nn.RReLU, "softmax": p
 RATE = 1e-3  # of Adam, §2.2.4
 
 
-@dataclass(frozen=True)
-class TripletConfig:
-    """Shape of a triplet model. ``architecture`` matters to the described wiring: a decoder masks, ENTP does not."""
-
-    wiring: Literal["described", "published", "concept"] = "described"
-    architecture: Literal["decoder", "entp"] = "decoder"
-    n_layers: int = 1
-    n_heads: int = 4
-    width: int = 64
-    activation: Literal["relu", "gelu", "rrelu", "softmax"] = "relu"
-
-    def __post_init__(self):
-        check_types(self)
-        at_least(1, n_layers=self.n_layers, n_heads=self.n_heads, width=self.width)
-        require(self.width % self.n_heads == 0, f"width = {self.width} is not divisible by n_heads = {self.n_heads}")
-
-
 class TripletModel(nn.Module):
-    """Logits of the target, (B, V), from concept and relation ids; every wiring has the same parameters.
+    """Logits of the target, (B, V), from concept and relation ids; every ``wiring`` has the same parameters.
 
-    Initial weights come from torch's global generator, as those of its layers do: seed it before.
+    In the described one a decoder masks and ENTP does not. Initial weights come from torch's global generator, as those
+    of its layers do: seed it before.
     """
 
-    def __init__(self, cfg: TripletConfig, n_concepts: int, n_relations: int):
+    def __init__(
+        self,
+        n_concepts: int,
+        n_relations: int,
+        wiring: str = "described",
+        architecture: str = "decoder",
+        n_layers: int = 1,
+        n_heads: int = 4,
+        width: int = 64,
+        activation: str = "relu",
+    ):
         super().__init__()
-        self.cfg, self.n_concepts = cfg, n_concepts
-        self.embedding = nn.Embedding(n_concepts + n_relations, cfg.width)
-        self.positions = nn.Embedding(2, cfg.width)
+        self.wiring, self.n_concepts = wiring, n_concepts
+        self.causal = wiring == "described" and architecture == "decoder"
+        self.embedding, self.positions = nn.Embedding(n_concepts + n_relations, width), nn.Embedding(2, width)
+        shape = dict(dim_feedforward=4 * width, dropout=0.0, batch_first=wiring != "published")
         self.layers = nn.ModuleList(
-            nn.TransformerDecoderLayer(
-                cfg.width,
-                cfg.n_heads,
-                dim_feedforward=4 * cfg.width,
-                dropout=0.0,
-                activation=ACTIVATIONS[cfg.activation](),
-                batch_first=cfg.wiring != "published",
-            )
-            for _ in range(cfg.n_layers)
+            nn.TransformerDecoderLayer(width, n_heads, activation=ACTIVATIONS[activation](), **shape)
+            for _ in range(n_layers)
         )
-        self.output = nn.Linear(cfg.width, n_concepts)
+        self.output = nn.Linear(width, n_concepts)
 
     def forward(self, pairs_B2: Tensor) -> Tensor:
         """``pairs_B2``: concept and relation ids, each counted from 0."""
         tokens_BT = pairs_B2 + torch.tensor([0, self.n_concepts], device=pairs_B2.device)
         x_BTD = self.embedding(tokens_BT) + self.positions.weight
-        if self.cfg.wiring == "concept":
+        if self.wiring == "concept":
             x_BTD = x_BTD[:, :1]
-        causal = self.cfg.wiring == "described" and self.cfg.architecture == "decoder"
-        mask = torch.ones(2, 2, dtype=torch.bool, device=x_BTD.device).triu(1) if causal else None
+        mask = torch.ones(2, 2, dtype=torch.bool, device=x_BTD.device).triu(1) if self.causal else None
         for layer in self.layers:
             # a decoder layer also attends to a memory: the public scripts pass its own input
             x_BTD = layer(x_BTD, x_BTD, tgt_mask=mask, memory_mask=mask)
-        return self.output(x_BTD[:, 1 if self.cfg.wiring == "described" else 0])
+        return self.output(x_BTD[:, 1 if self.wiring == "described" else 0])
 
 
 def relation_gradient(model: TripletModel, pairs_B2: Tensor) -> float:
@@ -123,20 +108,11 @@ class ActivatedBlock(Block):
 
 def walk_model(cfg: ModelConfig, activation: str, seed: int) -> Transformer:
     """The shared model, whose own GELU is "gelu"; with another of ``ACTIVATIONS`` it starts from the same weights."""
-    one_of("activation", activation, ACTIVATIONS)
     network = build_model(cfg, seed)
     if activation != "gelu":
         network.blocks = nn.ModuleList(ActivatedBlock(cfg, activation) for _ in range(cfg.n_layers))
         network.init_weights(seed)
     return network
-
-
-def load(source: str, traits: dict[str, Any], seed: int) -> graph.Graph:
-    """The graph called ``source``: ``synthetic`` with its traits, or a real one, which has none."""
-    if source == "synthetic":
-        return graph.synthetic(from_dict(graph.Synthetic, traits, "traits."), seed)
-    require(not traits, f"traits = {traits}: only the synthetic graph has traits")
-    return graph.real(source)
 
 
 def fit(
@@ -154,7 +130,6 @@ def fit(
     ``predict``: (logits (N, V), targets (N,)) of some items; ``counted``: the batches, by epoch, that recall is counted
     in; ``name`` and ``seed`` give the order.
     """
-    at_least(1, epochs=epochs, batch_size=batch_size)
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     curves: dict[str, list] = {"epoch": [], "accuracy": [], "loss": []}
     for epoch in resuming.steps(resuming.Progress(curves), epochs, network, optimizer):
@@ -191,11 +166,9 @@ def triplets_study(
     Metrics: ``accuracy`` at the end and ``best``, ``recalled``, the ``concept_ceiling``, ``relation_gradient`` and
     ``change_by_batch_mates`` of the trained model, ``epochs_to_99`` % of all triplets (None: never). Curves by epoch.
     """
-    cfg = from_dict(TripletConfig, model, "model.")
-    found = load(source, traits or {}, seed)
+    found = graph.load(source, traits, seed)
     facts = found.facts
     items_P3 = torch.tensor(graph.pairs(found, size or facts["pairs"], seed))
-    require(len(items_P3) >= 4, f"size = {len(items_P3)}: must be at least 4 triplets, to see whether rows mix")
 
     def shuffled(epoch: int) -> Iterable[Tensor]:  # rows may look at one another
         generator = generator_for("cpu", "recall", seed, epoch)
@@ -203,7 +176,7 @@ def triplets_study(
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_from("triplets", seed))
-        network = TripletModel(cfg, found.n_concepts, found.n_relations)
+        network = TripletModel(found.n_concepts, found.n_relations, **model)
 
         def predict(pick: Tensor) -> tuple[Tensor, Tensor]:
             return network(items_P3[pick, :2]), items_P3[pick, 2]
@@ -244,10 +217,11 @@ def walks_study(
     Metrics: ``predictions`` and as many ``per_walk``, ``accuracy`` at the end and ``best``, the ``ceiling`` that walks
     with a common beginning leave, ``epochs_to_99`` % of that ceiling. Curves by epoch.
     """
-    found = load(source, traits or {}, seed)
+    found = graph.load(source, traits, seed)
     tokens_WT = torch.tensor(graph.walks(found, walks, seed=seed))
     ceiling, length = graph.walk_ceiling(tokens_WT.numpy()), tokens_WT.shape[1] - 1
-    cfg = ModelConfig(architecture, n_layers, n_heads, width, found.walk_vocabulary, length)
+    vocabulary = 1 + found.n_concepts + 2 * found.n_relations  # filling, concepts, relations forwards and backwards
+    cfg = ModelConfig(architecture, n_layers, n_heads, width, vocabulary, length)
     network = walk_model(cfg, activation, seed_from("walks", seed))
     scored_WT = torch.zeros(len(tokens_WT), length, dtype=torch.bool)
     scored_WT[:, 1::2] = tokens_WT[:, 2::2] != 0

@@ -114,32 +114,29 @@ def plan_real(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def plan_activations(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Triplets with every activation, depth, wiring and number of triplets, seeds outermost."""
-    found = []
-    t = ACTIVATION_TIERS.get(tier, {})
-    for seed in range(seeds or t["seeds"]) if t else ():
-        arms = itertools.product(t["sizes"], ("published", "described"), DEPTHS, ACTIVATIONS)
-        for size, wiring, n_layers, activation in arms:
-            arm = dict(n_layers=n_layers, activation=activation)
-            model = dict(wiring=wiring, width=t["width"] // n_layers, n_heads=t["n_heads"], **arm)
-            params = {k: t[k] for k in ("traits", "epochs", "batch_size")}
-            params |= dict(source="synthetic", seed=seed, size=size, model=model)
-            config = StudyConfig(ACTIVATIONS_NAME, tier, "compact_triplets", params, seed, seed)
-            found.append(planned_study(config, size=size, wiring=wiring, **arm))
-    return found
+    arms = ("published", "described"), DEPTHS, ACTIVATIONS
+    return planned(ACTIVATIONS_NAME, tier, seeds, ACTIVATION_TIERS.get(tier), arms)
 
 
 def plan_walks(tier: str, seeds: int = 0) -> list[PlannedRun]:
     """Walks with RReLU and Softmax at every depth and number of walks, seeds outermost."""
+    return planned(WALKS_NAME, tier, seeds, WALK_TIERS.get(tier), ((None,), DEPTHS, WALKED))
+
+
+def planned(name: str, tier: str, seeds: int, t: dict[str, Any] | None, arms: Sequence[Sequence]) -> list[PlannedRun]:
+    """Runs with every number of items and combination of wiring (of walks None), depth and activation."""
     found = []
-    t = WALK_TIERS.get(tier, {})
     for seed in range(seeds or t["seeds"]) if t else ():
-        for size, n_layers, activation in itertools.product(t["sizes"], DEPTHS, WALKED):
+        for size, wiring, n_layers, activation in itertools.product(t["sizes"], *arms):
             arm = dict(n_layers=n_layers, activation=activation)
-            params = {k: t[k] for k in ("traits", "epochs", "batch_size")}
-            params |= dict(source="synthetic", seed=seed, walks=size, architecture="entp")
-            params |= dict(width=t["width"] // n_layers, n_heads=t["n_heads"], **arm)
-            config = StudyConfig(WALKS_NAME, tier, "compact_walks", params, seed, seed)
-            found.append(planned_study(config, size=size, **arm))
+            shape = dict(width=t["width"] // n_layers, n_heads=t["n_heads"], **arm)
+            params = {k: t[k] for k in ("traits", "epochs", "batch_size")} | dict(source="synthetic", seed=seed)
+            if wiring is None:
+                study, labels, own = "compact_walks", arm, dict(walks=size, architecture="entp", **shape)
+            else:
+                labels, own = dict(wiring=wiring, **arm), dict(size=size, model=dict(wiring=wiring, **shape))
+                study = "compact_triplets"
+            found.append(planned_study(StudyConfig(name, tier, study, params | own, seed, seed), size=size, **labels))
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from entp_lib.validation import one_of, require
+from entp_lib.validation import require
 
 Form = Literal["min", "max"]
 FORMS = {"min": np.minimum, "max": np.maximum}
@@ -55,8 +55,7 @@ def saturation(p: Parameters, n_heads):
 
 
 def capacity(p: Parameters, width, n_heads, length, form: Form = "min"):
-    """Sequences the model predicts can be memorised; numbers or arrays. Raises ConfigError for another form."""
-    one_of("form", form, FORMS)
+    """Sequences the model predicts can be memorised; numbers or arrays."""
     return FORMS[form](slope(p, n_heads, length) * np.asarray(width, float), saturation(p, n_heads))
 
 
@@ -83,12 +82,10 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
     """The capacity model by least squares from random starting points, and from ``near``.
 
     Columns of ``points_P4``: width, heads, length, measured capacity. Saturation and slope are fitted together, so that
-    a point belongs to whichever branch it lies on. ConfigError for fewer than 8 points.
+    a point belongs to whichever branch it lies on.
     """
     from scipy import optimize
 
-    one_of("form", form, FORMS)
-    require(len(points_P4) >= 8, f"{len(points_P4)} points: seven parameters need at least 8")
     widths, heads, lengths, measured = points_P4.T
     top, per_width = measured.max(), (measured / widths).mean()
 
@@ -112,10 +109,9 @@ def fit(points_P4: np.ndarray, form: Form = "min", starts: int = 6, near: Parame
 def left_out(points_P4: np.ndarray) -> dict[str, np.ndarray]:
     """Predictions of the capacity model and of a cubic polynomial, each point's from the other seven of eight folds.
 
-    Raises ConfigError for fewer than 24 points: the polynomial has 20 terms.
+    The polynomial has 20 terms: it takes 24 points.
     """
     count = len(points_P4)
-    require(count >= 24, f"{count} points: a cubic fitted to seven of eight folds needs 24")
     *shapes, measured = points_P4.T
     x = [values / values.max() for values in shapes]  # products of these up to degree 3: (points, 20)
     terms = [x[0] ** i * x[1] ** j * x[2] ** k for i in range(4) for j in range(4 - i) for k in range(4 - i - j)]
@@ -142,15 +138,12 @@ def fit_epochs(epochs: Sequence[int], unfinished: int = 0, limit: int | None = N
 
     The chi-square test has ten intervals of about equal probability; two degrees of freedom go to r and p.
     ``unfinished`` runs took more than ``limit`` epochs: they enter the likelihood as that and are an interval of their
-    own. Raises ConfigError where there is too little to fit, and for unfinished runs without a limit.
+    own. Raises ConfigError where there are too few different numbers to test a fit.
     """
     from scipy import optimize, stats
 
-    require(len(epochs) >= 50, f"{len(epochs)} runs: ten intervals need 50 at least")
-    require(not unfinished or limit is not None, f"{unfinished} unfinished runs: after which epoch were they stopped?")
     values = np.asarray(epochs, dtype=float)
     start = by_moments(values)
-    require(start is not None, "the variance is not above the mean: no negative binomial has that")
 
     def minus_log_likelihood(x: np.ndarray) -> float:
         shape = np.exp(x[0]), 1 / (1 + np.exp(-x[1]))

@@ -24,7 +24,6 @@ from torch.func import vmap
 
 from entp_lib.experiments.studies import Study
 from entp_lib.tasks.base import generator_for
-from entp_lib.validation import check_intervals, check_types, from_dict, require
 from entp_papers.compact import laws
 
 Weights = dict[str, Tensor]
@@ -50,13 +49,6 @@ class MemoryConfig:
     feed_forward: Literal["trained", "identity", "none"] = "trained"
     attention_weights: Literal["all", "query_key"] = "all"
 
-    def __post_init__(self):
-        check_types(self)
-        sizes = dict.fromkeys(("width", "n_heads", "head_width", "n_layers"), "[1, inf)")
-        check_intervals(self, sizes | {"symbols": "[2, inf)", "length": "[2, inf)"})
-        one = self.attention_weights == "all" or self.n_heads == 1
-        require(one, f"n_heads = {self.n_heads}: must be 1 where attention_weights is query_key")
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -73,11 +65,6 @@ class Schedule:
     count_every: int = 4
     patience: int = 0
     until_all: bool = False
-
-    def __post_init__(self):
-        check_types(self)
-        check_intervals(self, dict.fromkeys(("epochs", "batch_size", "count_every"), "[1, inf)"))
-        check_intervals(self, {"steps": "[0, inf)", "patience": "[0, inf)", "rate": "(0, inf)"})
 
     def passes(self, library: int) -> int:
         """Epochs over a library of so many sequences."""
@@ -194,7 +181,6 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
     of an epoch depends on the run's seed and the epoch alone. A run that has stopped improving keeps its result while
     the others go on.
     """
-    require(library >= 1, f"library = {library}: must hold at least 1 sequence")
     drawn = (generator_for("cpu", "library", seed) for seed in seeds)
     shape = (library, cfg.length)
     libraries_RKT = torch.stack([torch.randint(cfg.symbols, shape, generator=generator) for generator in drawn])
@@ -238,26 +224,18 @@ def train(cfg: MemoryConfig, schedule: Schedule, library: int, seeds: Sequence[i
 
 
 # The studies. ``model`` and ``schedule`` hold the fields of ``MemoryConfig`` and ``Schedule``. Runs differ in weights,
-# library and order, all from ``seed`` and the run's number; runs of one seed have the same library whatever the model.
+# library and order, all from the run's number; a run has the same library whatever the model.
 
 
-def run_all(cfg: MemoryConfig, schedule: Schedule, library: int, runs: int, seed: int) -> Outcome:
-    """Train so many runs, each with a seed that no other ``seed`` gives. ConfigError for more than a thousand."""
-    require(1 <= runs <= 1000, f"runs = {runs}: must be from 1 to 1000")
-    return train(cfg, schedule, library, range(1000 * seed, 1000 * seed + runs))
-
-
-def capacity_study(
-    model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int = 3, seed: int = 0
-) -> Study:
+def capacity_study(model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int) -> Study:
     """Maximum attainable capacity: the most sequences of a large library that are recalled at any count (§3.1).
 
     Metrics: ``capacity`` by run, the ``best`` of them (as the paper reports), ``offset`` of guessing (equation 8),
     ``above_chance`` (best less offset), ``parameters``, ``memories_per_parameter`` (equation 12). Curves: mean count
     and loss by epoch.
     """
-    cfg, plan = from_dict(MemoryConfig, model, "model."), from_dict(Schedule, schedule, "schedule.")
-    outcome = run_all(cfg, plan, library, runs, seed)
+    cfg, plan = MemoryConfig(**model), Schedule(**schedule)
+    outcome = train(cfg, plan, library, range(runs))
     best, offset, parameters = int(outcome.best_R.max()), library / cfg.symbols, parameter_count(cfg)
     metrics = {
         "capacity": outcome.best_R.tolist(),
@@ -278,20 +256,16 @@ def capacity_study(
     return metrics, curves
 
 
-def largest_library_study(
-    model: dict[str, Any], schedule: dict[str, Any], sizes: list[int], runs: int = 3, seed: int = 0
-) -> Study:
+def largest_library_study(model: dict[str, Any], schedule: dict[str, Any], sizes: list[int], runs: int) -> Study:
     """Maximum library size: the largest of ``sizes`` that is recalled whole, each trained afresh (§3.1).
 
-    Sizes are tried upwards until no run recalls two in a row. Metrics: ``largest`` by run (0 for none) and the
+    Sizes, which ascend, are tried until no run recalls two in a row. Metrics: ``largest`` by run (0 for none) and the
     ``best``; curves: sequences recalled by size, best run.
     """
-    cfg = from_dict(MemoryConfig, model, "model.")
-    plan = from_dict(Schedule, {"until_all": True, **schedule}, "schedule.")
-    require(len(sizes) >= 1 and sizes == sorted(set(sizes)), f"sizes = {sizes}: must be ascending, at least one")
+    cfg, plan = MemoryConfig(**model), Schedule(until_all=True, **schedule)
     largest_R, failed, tried, right = torch.zeros(runs, dtype=torch.long), 0, [], []
     for size in sizes:
-        best_R = run_all(cfg, plan, size, runs, seed).best_R
+        best_R = train(cfg, plan, size, range(runs)).best_R
         largest_R = torch.where(best_R == size, size, largest_R)
         failed = 0 if (best_R == size).any() else failed + 1
         tried, right = [*tried, size], [*right, int(best_R.max())]
@@ -301,18 +275,15 @@ def largest_library_study(
     return metrics | {"bounded": failed == FAILED_SIZES}, {"size": tried, "right": right}
 
 
-def shatter_study(
-    model: dict[str, Any], schedule: dict[str, Any], library: int = 16, runs: int = 200, seed: int = 0
-) -> Study:
+def shatter_study(model: dict[str, Any], schedule: dict[str, Any], library: int, runs: int) -> Study:
     """Epochs until a small library is recalled whole, over many runs, and the negative binomial for them (figure 8).
 
     Metrics: ``fit`` of maximum likelihood to the runs that got there (None where fewer than 50 did, or all after nearly
     as many epochs), (r, p) by ``moments``, ``unfinished`` runs, and ``mean_best``, the sequences recalled at best.
     Curves: their epochs, sorted.
     """
-    cfg = from_dict(MemoryConfig, model, "model.")
-    plan = from_dict(Schedule, {"until_all": True, "count_every": 1, **schedule}, "schedule.")
-    outcome = run_all(cfg, plan, library, runs, seed)
+    cfg, plan = MemoryConfig(**model), Schedule(until_all=True, count_every=1, **schedule)
+    outcome = train(cfg, plan, library, range(runs))
     epochs = sorted(outcome.ended_R[outcome.ended_R > 0].tolist())
     moments = laws.by_moments(epochs) if len(epochs) >= 50 else None
     metrics = {

@@ -5,13 +5,14 @@ softmax. Causal attention only looks back; in ENTP every token but a prefix's la
 a sign or none: T5 has separate buckets for tokens ahead, RoPE turns by the signed difference, ALiBi, Kerple and FIRE
 take the absolute distance. Position ids are counted from 0.
 
-The blocks are those of the shared model. ENTP runs every scored prefix in a row of its own, padding masked out, and
-reads the last layer at the prefix's end only: plain enough for sequences as short as sums are.
+All weights but a scheme's are those of the shared model. ENTP runs every scored prefix in a row of its own, padding
+masked out, and reads the last layer at the prefix's end only: plain enough for sequences as short as sums are.
 
 Letters: B batch, T tokens, N scored prefixes, D width, H heads, K head width, V vocabulary.
 """
 
 import math
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +20,7 @@ from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
 from entp_lib.models.positions.alibi import slopes
-from entp_lib.models.transformer import Block
-from entp_lib.validation import one_of, require
+from entp_lib.models.transformer import Transformer
 
 ARCHITECTURES = ("decoder", "entp")
 T5_BUCKETS, T5_FARTHEST = 32, 128
@@ -157,10 +157,6 @@ class Fire(Scheme):
 class Rope(Scheme):
     """Queries and keys turned in pairs of dimensions by their place, so that scores depend on the difference."""
 
-    def build(self):
-        head_width = self.width // self.n_heads
-        require(head_width % 2 == 0, f"width / n_heads = {head_width}: must be even for rope")
-
     def turn(self, x_BHTK):
         length, size = x_BHTK.shape[2:]
         rates = torch.exp(torch.arange(0, size, 2, device=x_BHTK.device) * (-math.log(10_000) / size))
@@ -187,43 +183,24 @@ SCHEMES: dict[str, type[Scheme]] = {
 def random_ids(batch: int, length: int, longest: int, generator: torch.Generator) -> Tensor:
     """Sorted random choices of ``length`` ids below four times ``longest``, (B, T), one for each row."""
     top = RANDOM_RANGE * longest
-    require(1 <= length <= top, f"{length} tokens: randomised ids go up to {top}")
     return torch.rand(batch, top, generator=generator).argsort(-1)[:, :length].sort(-1).values
 
 
-class PositionedTransformer(nn.Module):
+class PositionedTransformer(Transformer):
     """``model(tokens_BT, scored_BT, ids_BT) -> logits_NV`` after each scored position, in row-major order.
 
     ``ids_BT``: position ids of schemes that take any; None for 0, 1, 2, … Weights depend on ``seed`` alone, those of
-    the blocks not on the scheme. Raises ConfigError for an unknown scheme or architecture.
+    the blocks not on the scheme.
     """
 
-    def __init__(self, cfg: ModelConfig, positions: str, seed: int = 0):
-        super().__init__()
-        one_of("architecture", cfg.architecture, ARCHITECTURES)
-        one_of("positions", positions, SCHEMES)
-        self.cfg, self.causal = cfg, cfg.architecture == "decoder"
-        self.embedding = nn.Embedding(cfg.vocab_size, cfg.width)
-        self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.n_layers))
-        self.ln_f = nn.LayerNorm(cfg.width)
-        with torch.random.fork_rng(devices=[]):
+    def __init__(self, cfg: ModelConfig, positions: str, seed: int):
+        super().__init__(replace(cfg, positions="none"), seed)
+        self.causal = cfg.architecture == "decoder"
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             self.scheme = SCHEMES[positions](cfg.width, cfg.n_heads, cfg.max_length, self.causal)
-        self.init_weights(seed)
-
-    @torch.no_grad()
-    def init_weights(self, seed: int) -> None:
-        """N(0, 0.02) as the shared model's, residual outputs less with depth; a scheme's tables alike."""
-        generator = torch.Generator().manual_seed(seed)
-        for name, p in self.named_parameters():
-            if name.startswith("scheme."):
-                if name.endswith("table.weight"):
-                    p.normal_(0.0, 0.02, generator=torch.Generator().manual_seed(seed + 1))
-            elif p.dim() > 1:
-                residual = name.endswith(("attention.out.weight", "fc_out.weight"))
-                p.normal_(0.0, 0.02 / (math.sqrt(2 * self.cfg.n_layers) if residual else 1), generator=generator)
-            elif not name.endswith("weight"):
-                p.zero_()
+            if hasattr(self.scheme, "table"):
+                self.scheme.table.weight.normal_(0.0, 0.02, generator=torch.Generator().manual_seed(seed + 1))
 
     def forward(self, tokens_BT: Tensor, scored_BT: Tensor, ids_BT: Tensor | None = None) -> Tensor:
         length, device = tokens_BT.shape[1], tokens_BT.device
@@ -251,7 +228,7 @@ class PositionedTransformer(nn.Module):
             mask = mask if bias_HTT is None else mask[here_N, :, ends_N][:, :, None]
             attended = last.attention(q[here_N, :, ends_N][:, :, None], k, v, mask, False)[:, 0]
             x_ND = last.residual(x[here_N, ends_N], attended)
-        return F.linear(self.ln_f(x_ND), self.embedding.weight)
+        return self.head(self.ln_f(x_ND))
 
     def project(self, block: nn.Module, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = block.attention.project(block.ln_1(x_BTD))

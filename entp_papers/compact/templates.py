@@ -29,12 +29,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entp_lib.config import ModelConfig
-from entp_lib.experiments.studies import Study, at_least, descend
+from entp_lib.experiments.studies import Study, descend
 from entp_lib.models import build_model
 from entp_lib.records import resuming
 from entp_lib.tasks.base import Batch, Task, generator_for, seed_from
 from entp_lib.training.evaluation import evaluate
-from entp_lib.validation import check_intervals, check_types, from_dict, require
 
 WARM_UP = 100  # steps
 FINAL = 512  # sequences of the last evaluation
@@ -70,17 +69,6 @@ class Templates(Task):
     scored: Literal["all", "sampled", "last", "matching"] = "all"
     sample: int = 8
     seen: bool = False
-
-    def __post_init__(self):
-        check_types(self)
-        at_least(1, variables=self.variables)
-        check_intervals(self, {"template_length": f"[{self.variables + 1}, 12]", "held_out": "[0, 1)"})
-        check_intervals(self, {"digits": f"[{self.variables}, inf)", "instances": "[2, inf)"})
-        count = len(all_templates(self.template_length, self.variables))
-        apart = round(self.held_out * count)
-        sides = self.held_out == 0 or 0 < apart < count
-        require(sides, f"held_out = {self.held_out}: of {count} templates, one side would have none")
-        require(1 <= self.sample <= self.length, f"sample = {self.sample}: must be from 1 to {self.length} positions")
 
     @property
     def vocab_size(self) -> int:
@@ -154,20 +142,8 @@ def bayes_floor(task: Templates, templates: Tensor) -> float:
     return sum(floor_by_position(task, templates)) / task.length
 
 
-def abstraction_study(
-    task: dict[str, Any],
-    architecture: str,
-    n_layers: int,
-    n_heads: int,
-    width: int,
-    steps: int,
-    batch_size: int = 64,
-    rate: float = 1e-3,
-    evaluations: int = 10,
-    sequences: int = 256,
-    seed: int = 0,
-) -> Study:
-    """Train on the templates of one side, and evaluate on both (§2.3).
+def abstraction_study(task: dict[str, Any], sequences: int = 256, seed: int = 0, **training: Any) -> Study:
+    """Train on the templates of one side, and evaluate on both (§2.3); ``training``: as in ``trained``.
 
     Metrics: ``held_out`` and ``seen``, the scores of all positions on either side, loss and accuracy by position among
     them; ``last`` and ``matching``, the two accuracies of §2.3.2, by side; the Bayes ``floor`` over the templates of
@@ -182,8 +158,7 @@ def abstraction_study(
             found[scored] = scores["token_accuracy"]
         return found
 
-    shape, names = (architecture, n_layers, n_heads, width), ("loss", "last", "matching")
-    source, model, curves = trained(task, shape, steps, batch_size, rate, evaluations, seed, names, look)
+    source, model, curves = trained(task, ("loss", "last", "matching"), look, seed, **training)
     learned, apart = source.sides()
     metrics: dict[str, Any] = {"last": {}, "matching": {}}
     for side, seen in (("held_out", False), ("seen", True)):
@@ -201,19 +176,7 @@ def abstraction_study(
     }, curves
 
 
-def last_token_study(
-    task: dict[str, Any],
-    architecture: str,
-    n_layers: int,
-    n_heads: int,
-    width: int,
-    steps: int,
-    batch_size: int = 64,
-    rate: float = 1e-3,
-    evaluations: int = 16,
-    sequences: int = 1024,
-    seed: int = 0,
-) -> Study:
+def last_token_study(task: dict[str, Any], seed: int = 0, **training: Any) -> Study:
     """Train as ``abstraction_study`` does, and split the accuracy at the last token of held-out templates.
 
     Curves by step, each a share of the sequences that it concerns: ``last``, right of all; ``repeating``, right where
@@ -223,37 +186,41 @@ def last_token_study(
     """
 
     def look(source: Templates, model: nn.Module, step: int, loss: float) -> dict[str, float]:
-        return split(model, source, sequences, generator_for("cpu", "last", seed, step))
+        return split(model, source, 1024, generator_for("cpu", "last", seed, step))
 
-    shape = (architecture, n_layers, n_heads, width)
-    source, _, curves = trained(task, shape, steps, batch_size, rate, evaluations, seed, PARTS, look)
+    source, _, curves = trained(task, PARTS, look, seed, **training)
     apart = source.sides()[1]
     repeats = float((apart[:, -1] == apart[:, -2]).double().mean())
     rule = repeats + (1 - repeats) / max(1, source.variables - 1)
-    return {**{part: curves[part][-1] for part in PARTS}, "repeats": repeats, "rule": rule}, curves
+    return {
+        **{part: shares[-1] for part, shares in curves.items() if part != "step"},
+        "repeats": repeats,
+        "rule": rule,
+    }, curves
 
 
 def trained(
     task: dict[str, Any],
-    shape: tuple[str, int, int, int],
-    steps: int,
-    batch_size: int,
-    rate: float,
-    evaluations: int,
-    seed: int,
     names: tuple[str, ...],
     look: Callable[[Templates, nn.Module, int, float], dict[str, float]],
+    seed: int,
+    architecture: str,
+    n_layers: int,
+    n_heads: int,
+    width: int,
+    steps: int,
+    batch_size: int = 64,
+    rate: float = 1e-3,
+    evaluations: int = 10,
 ) -> tuple[Templates, nn.Module, dict[str, list]]:
     """The task, a model with the seed's weights trained on the seed's sequences, and the curves of what ``look`` finds.
 
-    ``shape``: architecture, layers, heads and width. Adam with a short warm-up. ``look`` is given the task, the model,
-    the step and the mean training loss since the last evaluation, and finds ``names``. Raises ConfigError naming what
-    does not fit.
+    Adam with a short warm-up. ``look`` is given the task, the model, the step and the mean training loss since the last
+    evaluation, and finds ``names``.
     """
-    source = from_dict(Templates, task, "task.")
-    require(source.scored in ("all", "sampled"), f"task.scored = {source.scored!r}: training scores all or sampled")
-    at_least(1, steps=steps, batch_size=batch_size, evaluations=evaluations)
-    model = build_model(ModelConfig(*shape, source.vocab_size, source.length), seed_from("abstraction", seed))
+    source = Templates(**task)
+    cfg = ModelConfig(architecture, n_layers, n_heads, width, source.vocab_size, source.length)
+    model = build_model(cfg, seed_from("abstraction", seed))
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     every = max(1, steps // evaluations)
     curves: dict[str, list] = {name: [] for name in ("step", *names)}

@@ -20,15 +20,7 @@ from entp_lib.models import build_model
 from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.models.transformer import Attention
 from entp_papers.encoder_decoder.computing import growth_is_counted, right_costs
-from entp_papers.encoder_decoder.parts import (
-    IGNORED,
-    Masking,
-    Shape,
-    attention_mask,
-    check_labels,
-    mask_tokens,
-    random_stack,
-)
+from entp_papers.encoder_decoder.parts import IGNORED, Masking, attention_mask, check_labels, mask_tokens, random_stack
 
 Finding = tuple[bool, str]
 LENGTH, WIDTH, HEADS = 6, 16, 4
@@ -37,14 +29,14 @@ PAD = 10
 CHANGED = 1e-6  # an output that moves by more has seen what was changed
 
 
-def drawn_attention(seed: int = 0, dtype: torch.dtype = torch.float64) -> Attention:
+def drawn_attention() -> Attention:
     """The library's attention with weights of a size at which everything matters."""
     attention = Attention(ModelConfig("decoder", 1, HEADS, WIDTH, 1, LENGTH))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in attention.parameters():
             p.copy_(torch.randn(p.shape, generator=generator) * (0.5 if p.dim() > 1 else 0.3))
-    return attention.to(dtype).eval()
+    return attention.double().eval()
 
 
 def states(length: int = LENGTH) -> Tensor:
@@ -55,7 +47,7 @@ def states(length: int = LENGTH) -> Tensor:
 @torch.no_grad()
 def torch_attention(attention: Attention) -> nn.MultiheadAttention:
     """PyTorch's own layer with the same weights."""
-    theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, dtype=attention.qkv.weight.dtype).eval()
+    theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, dtype=torch.float64).eval()
     theirs.in_proj_weight.copy_(attention.qkv.weight)
     theirs.in_proj_bias.copy_(attention.qkv.bias)
     theirs.out_proj.load_state_dict(attention.out.state_dict())
@@ -160,7 +152,7 @@ def shaped_padding_mask(scores_BHTT: Tensor, visible_BT: Tensor) -> Tensor:
 
 def encoder(vocab_size: int = 8, places: int = 8, visible: bool = False) -> Callable[[Tensor], Tensor]:
     """States (B, T, D) of an encoder, as printed without positions (``places`` 0) or without a mask of padding."""
-    stack = random_stack(Shape(2, 2, WIDTH, 32, vocab_size, places), 0)
+    stack = random_stack(0, 2, 2, WIDTH, 32, vocab_size, places)
     return torch.no_grad()(lambda tokens_BT: stack(tokens_BT, tokens_BT != PAD if visible else None))
 
 
@@ -200,18 +192,15 @@ def order_matters(encode: Callable[[Tensor], Tensor]) -> Finding:
 # --- B5: masked batches ----------------------------------------------------------------------------------------------
 
 
-def drawn(tokens_BT: Tensor, from_all: bool) -> Tensor:
-    """The replacements of tokens (N,): from the whole vocabulary as printed, or from the ordinary tokens."""
+def no_special_token_is_drawn(from_all: bool) -> Finding:
+    """``from_all``: tokens are replaced from the whole vocabulary, as printed, else from the ordinary tokens."""
+    tokens_BT = torch.randint(9, (200, 50), generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)
     batch = mask_tokens(tokens_BT, MASKING, generator)
     inputs_BT = batch.inputs_BT
     replaced_BT = batch.selected_BT & (inputs_BT != MASKING.mask_token) & (inputs_BT != tokens_BT)
     any_BT = torch.randint(MASKING.vocab_size, tokens_BT.shape, generator=generator)
-    return (any_BT if from_all else inputs_BT)[replaced_BT]
-
-
-def no_special_token_is_drawn(from_all: bool) -> Finding:
-    found = drawn(torch.randint(9, (200, 50), generator=torch.Generator().manual_seed(0)), from_all)
+    found = (any_BT if from_all else inputs_BT)[replaced_BT]
     special = int(torch.isin(found, torch.tensor(MASKING.special)).sum())
     return special == 0 and len(found) > 0, f"{special} special tokens among {len(found)} drawn ones"
 

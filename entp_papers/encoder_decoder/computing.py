@@ -185,17 +185,17 @@ def caches_study(depths: Sequence[int], length: int, seeds: int) -> Study:
 
 # --- What recomputing costs ------------------------------------------------------------------------------------------
 
-WAYS = {"decoder, cache": ("decoder", True), "decoder, no cache": ("decoder", False), "ENTP": ("entp", False)}
+# The architecture, whether it has a cache, and the multiply-adds of token m.
+WAYS = {
+    "decoder, cache": ("decoder", True, costs.decoder_token),
+    "decoder, no cache": ("decoder", False, lambda cfg, m: costs.decoder_pass(cfg, m) - (m - 1) * costs.head(cfg)),
+    "ENTP": ("entp", False, costs.encoder_token),
+}
 
 
 def counted_total(cfg: ModelConfig, way: str, n: int) -> int:
     """Multiply-adds to write n tokens after one, each by itself, by the formulas of ``entp_lib.models.costs``."""
-    of_token = {
-        "decoder, cache": costs.decoder_token,
-        "decoder, no cache": lambda cfg, m: costs.decoder_pass(cfg, m) - (m - 1) * costs.head(cfg),
-        "ENTP": costs.encoder_token,
-    }[way]
-    return sum(of_token(cfg, m) for m in range(1, n + 1))
+    return sum(WAYS[way][2](cfg, m) for m in range(1, n + 1))
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
@@ -214,7 +214,7 @@ def costs_study(
     cfg = ModelConfig("decoder", n_layers, 2, width, 64, max(lengths))
     models = {name: build_model(replace(cfg, architecture=name), seed).eval() for name in ("decoder", "entp")}
     prompt, best = torch.zeros(1, 1, dtype=torch.long), {}
-    for _, n, (way, (architecture, cached)) in itertools.product(range(rounds), lengths, WAYS.items()):
+    for _, n, (way, (architecture, cached, _)) in itertools.product(range(rounds), lengths, WAYS.items()):
         begun = time.process_time()
         generate(models[architecture], prompt, n, use_cache=cached)
         spent = time.process_time() - begun

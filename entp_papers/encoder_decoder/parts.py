@@ -10,6 +10,7 @@ Letters: B batch, T tokens, S = T - 1 next tokens, D width, F hidden width, V vo
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,25 +26,6 @@ from entp_lib.validation import require
 IGNORED = -100  # of labels: no loss here
 
 # --- Layers ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A stack of post-norm layers. ``input_norm``: a LayerNorm behind the embeddings, as BERT has it.
-
-    ``max_length``: rows of the table of learned positions; 0 for a stack that has no positions, as printed.
-    """
-
-    n_layers: int
-    n_heads: int
-    width: int
-    hidden: int
-    vocab_size: int
-    max_length: int
-    causal: bool = False
-    activation: str = "relu"
-    norm_eps: float = 1e-5
-    input_norm: bool = False
 
 
 def attention_mask(length: int, causal: bool, visible_BT: Tensor | None) -> Tensor | None:
@@ -66,12 +48,12 @@ def attention_mask(length: int, causal: bool, visible_BT: Tensor | None) -> Tens
 class Layer(nn.Module):
     """LN(x + attention(x)), then LN(x + MLP(x)): the printed encoder layer (ReLU) and decoder layer (GELU)."""
 
-    def __init__(self, shape: Shape):
+    def __init__(self, n_heads: int, width: int, hidden: int, activation: str, norm_eps: float):
         super().__init__()
-        self.attention = Attention(ModelConfig("entp", 1, shape.n_heads, shape.width, 1, 1))
-        self.norm_1, self.norm_2 = (nn.LayerNorm(shape.width, shape.norm_eps) for _ in range(2))
-        self.fc_in, self.fc_out = nn.Linear(shape.width, shape.hidden), nn.Linear(shape.hidden, shape.width)
-        self.activation = getattr(F, shape.activation)
+        self.attention = Attention(ModelConfig("entp", 1, n_heads, width, 1, 1))
+        self.norm_1, self.norm_2 = (nn.LayerNorm(width, norm_eps) for _ in range(2))
+        self.fc_in, self.fc_out = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.activation = getattr(F, activation)
 
     def forward(self, x_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T, D); ``mask`` as ``attention_mask`` makes it."""
@@ -81,20 +63,35 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Embeddings, learned positions, post-norm layers: an encoder, or a decoder where ``shape.causal``."""
+    """Embeddings, learned positions, post-norm layers: an encoder, or a decoder where ``causal``.
 
-    def __init__(self, shape: Shape):
+    ``max_length``: rows of the table of learned positions; 0 for a stack that has no positions, as printed.
+    ``input_norm``: a LayerNorm behind the embeddings, as BERT has it.
+    """
+
+    def __init__(
+        self,
+        n_layers: int,
+        n_heads: int,
+        width: int,
+        hidden: int,
+        vocab_size: int,
+        max_length: int,
+        causal: bool = False,
+        activation: str = "relu",
+        norm_eps: float = 1e-5,
+        input_norm: bool = False,
+    ):
         super().__init__()
-        self.shape = shape
-        self.embedding = nn.Embedding(shape.vocab_size, shape.width)
-        self.positions = nn.Embedding(shape.max_length, shape.width) if shape.max_length else None
-        self.input_norm = nn.LayerNorm(shape.width, shape.norm_eps) if shape.input_norm else nn.Identity()
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.n_layers))
+        self.causal, self.embedding = causal, nn.Embedding(vocab_size, width)
+        self.positions = nn.Embedding(max_length, width) if max_length else None
+        self.input_norm = nn.LayerNorm(width, norm_eps) if input_norm else nn.Identity()
+        self.layers = nn.ModuleList(Layer(n_heads, width, hidden, activation, norm_eps) for _ in range(n_layers))
 
     def forward(self, tokens_BT: Tensor, visible_BT: Tensor | None = None) -> Tensor:
         """Hidden states (B, T, D). Raises ValueError as ``attention_mask`` does."""
         length = tokens_BT.shape[1]
-        mask = attention_mask(length, self.shape.causal, visible_BT)
+        mask = attention_mask(length, self.causal, visible_BT)
         x_BTD = self.embedding(tokens_BT)
         if self.positions is not None:
             x_BTD = x_BTD + self.positions.weight[:length]
@@ -104,9 +101,9 @@ class Stack(nn.Module):
         return x_BTD
 
 
-def random_stack(shape: Shape, seed: int) -> Stack:
+def random_stack(seed: int, *shape: int, **options: Any) -> Stack:
     """A stack in double precision, ready for evaluation, whose weights are large enough for every part to matter."""
-    stack, generator = Stack(shape), torch.Generator().manual_seed(seed)
+    stack, generator = Stack(*shape, **options), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for p in stack.parameters():
             p.copy_(torch.randn(p.shape, generator=generator) * (0.3 if p.dim() == 1 else 2.0 / p.shape[1] ** 0.5))
@@ -131,9 +128,6 @@ class Masking:
     share: float = 0.15
     masked: float = 0.8
     drawn: float = 0.1
-
-    def __post_init__(self):
-        require(0 < self.share < 1, f"share = {self.share}: must be between 0 and 1, the share of tokens to be found")
 
     def ordinary(self) -> Tensor:
         """The ids that may be drawn, in order."""

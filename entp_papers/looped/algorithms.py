@@ -45,8 +45,8 @@ def one_operation(name: str, x: float, y: float, functions: Mapping[str, Maker])
     return fleq(text, 1, {"x": x, "y": y, "t": 0.0, "u": 0.0}, functions)
 
 
-def newton_inverse(a_dd: Tensor, rounds: int, functions: Mapping[str, Maker], start: str = "transposed") -> FleqProgram:
-    """X ← X (2 I - A X), ``rounds`` times (Algorithm 4), from ε A^T, or ε A with ``start`` "printed".
+def newton_inverse(a_dd: Tensor, rounds: int, start: str) -> FleqProgram:
+    """X ← X (2 I - A X), ``rounds`` times (Algorithm 4), ``start``: from ε A^T, "transposed", or from ε A, "printed".
 
     ε is 1 / (‖A‖_1 ‖A‖_∞), for which the iteration from A^T converges where A has an inverse. From A it does where the
     eigenvalues of A² have positive real parts.
@@ -64,11 +64,11 @@ def newton_inverse(a_dd: Tensor, rounds: int, functions: Mapping[str, Maker], st
         {COUNT}
     """
     items = {"A": a_dd, "scaled": scale * torch.eye(d), "two": 2 * torch.eye(d), "count": 1.0 - rounds}
-    return fleq(text, d, {**items, "At": 0.0, "X": 0.0, "Xt": 0.0, "T": 0.0}, functions)
+    return fleq(text, d, {**items, "At": 0.0, "X": 0.0, "Xt": 0.0, "T": 0.0}, linear_functions())
 
 
-def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, functions: Mapping[str, Maker]) -> FleqProgram:
-    """b ← A b / ‖A b‖, ``rounds`` times. Needs inv and sqrt; ‖A b‖² must stay in their ranges."""
+def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, terms: int) -> FleqProgram:
+    """b ← A b / ‖A b‖, ``rounds`` times; ‖A b‖² must stay in the ranges of inv and sqrt, of so many ``terms``."""
     text = f"""
         At = transp(A)
     loop:
@@ -81,7 +81,7 @@ def power_iteration(a_dd: Tensor, b_d: Tensor, rounds: int, functions: Mapping[s
         {COUNT}
     """
     items = {"A": a_dd, "b": b_d, "count": 1.0 - rounds, "At": 0.0, "y": 0.0, "yt": 0.0, "r": 0.0}
-    return fleq(text, len(a_dd), items, functions)
+    return fleq(text, len(a_dd), items, power_functions(terms))
 
 
 def power_functions(m: int) -> dict[str, Maker]:
@@ -92,9 +92,7 @@ def power_functions(m: int) -> dict[str, Maker]:
     }
 
 
-def linear_regression(
-    x_kn: Tensor, y_n: Tensor, rate: float, steps: int, functions: Mapping[str, Maker]
-) -> FleqProgram:
+def linear_regression(x_kn: Tensor, y_n: Tensor, rate: float, steps: int) -> FleqProgram:
     """Gradient descent on ‖X^T w - y‖² / 2 from w = 0; the columns of X are the examples."""
     d = max(x_kn.shape)
     text = f"""
@@ -108,16 +106,11 @@ def linear_regression(
         {COUNT}
     """
     items = {"X": x_kn, "y": y_n, "rate": rate * torch.eye(d), "count": 1.0 - steps, "Xt": 0.0, "w": 0.0, "e": 0.0}
-    return fleq(text, d, {**items, "g": 0.0}, functions)
+    return fleq(text, d, {**items, "g": 0.0}, linear_functions())
 
 
-def least_squares(
-    x_kn: Tensor, y_n: Tensor, rounds: int, functions: Mapping[str, Maker], ridge: float = 0.0
-) -> FleqProgram:
-    """w = (X X^T + ridge I)^-1 X y by Newton's iteration; more than k examples enter k at a time.
-
-    Without a ridge there must be k examples at least: in directions that A does not have, Newton doubles errors.
-    """
+def least_squares(x_kn: Tensor, y_n: Tensor, rounds: int, ridge: float) -> FleqProgram:
+    """w = (X X^T + ridge I)^-1 X y by Newton's iteration; more than k examples enter k at a time."""
     k, n = x_kn.shape
     items: dict = dict.fromkeys(("G", "Xt", "P", "v", "u", "W", "Wt", "T", "w"), 0.0)
     lines = []
@@ -138,7 +131,7 @@ def least_squares(
         {COUNT}
         Wt = transp(W)
         w = mul(Wt, v)""")
-    return fleq("\n".join(lines), k, items, functions)
+    return fleq("\n".join(lines), k, items, linear_functions(symmetric=True, delta=1e-5))
 
 
 def learning_functions() -> dict[str, Maker]:
@@ -147,7 +140,7 @@ def learning_functions() -> dict[str, Maker]:
 
 
 def back_propagation(
-    w_hk: Tensor, v_h: Tensor, samples: Sequence[tuple[Tensor, float]], rate: float, rounds: int, functions
+    w_hk: Tensor, v_h: Tensor, samples: Sequence[tuple[Tensor, float]], rate: float, rounds: int
 ) -> FleqProgram:
     """Stochastic gradient descent on (v · σ(W x) - y)² / 2 (Lemma 15), ``rounds`` times through the samples in turn.
 
@@ -180,4 +173,4 @@ def back_propagation(
             dv = mul(rate, dv)
             v = sub(v, dv)""")
     text = "loop:" + "".join(lines) + f"\n{COUNT}\n"
-    return fleq(text, d, items, functions)
+    return fleq(text, d, items, learning_functions())

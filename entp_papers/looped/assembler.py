@@ -1,21 +1,17 @@
-"""An assembler for SUBLEQ with cells, constants, labels and macros.
+"""An assembler for SUBLEQ with cells, constants and labels.
 
     # multiply by repeated addition
     bits 16
     cell x = 7
     cell y = 9
     cell product
+    cell minus_x
     cell list[3] = 5 1 4        # list[0] to list[2]
     const LIMIT = 10            # a number by name; #LIMIT and #10 are cells that hold it
 
-    macro add from to           # to += from; labels that start with @ belong to one use of the macro
-        clear negative
-        subleq from negative next
-        subleq negative to next
-    end
-
+        subleq x minus_x
     loop:
-        add x product
+        subleq minus_x product  # product -= -x
         subleq #1 y done        # y -= 1, and to done if it is at most 0
         goto loop
     done:
@@ -31,15 +27,15 @@ import re
 from collections.abc import Iterable
 
 from entp_lib.validation import ConfigError, require
-from entp_papers.looped.circuits import MOST_BITS, check_word
+from entp_papers.looped.circuits import MOST_BITS
 from entp_papers.looped.subleq import MINUS_ONE, ZERO, Program
 
-DEEPEST = 20  # macros within macros
-NAME = re.compile(r"@?[A-Za-z_]\w*")
+LABEL = re.compile(r"([A-Za-z_]\w*)\s*:\s*")
 CELL = re.compile(r"cell\s+([A-Za-z_]\w*)(?:\[(\w+)\])?(?:\s*=\s*(.+))?")
 CONST = re.compile(r"const\s+([A-Za-z_]\w*)\s*=\s*(\S+)")
 BITS = re.compile(r"bits\s+(\S+)")
 OPERANDS = {"subleq": (2, 3), "goto": (1,), "halt": (0,), "clear": (1,)}
+DECLARATIONS = ("cell", "const", "bits")
 
 
 class AssemblyError(ConfigError):
@@ -50,7 +46,11 @@ def assemble(text: str) -> Program:
     """The program that ``text`` describes. Raises AssemblyError, which names the line and what would be right."""
     assembler = Assembler()
     try:
-        return assembler.program(text)
+        for assembler.line, line in enumerate(text.splitlines(), 1):
+            line = re.sub(r"(^|\s)#(\s.*)?$", "", line.rstrip()).strip()
+            declares = re.match(r"(cell|const|bits)(\s|$)", line)
+            (assembler.declare if declares else assembler.command)(line)
+        return assembler.link()
     except ConfigError as error:
         raise AssemblyError(f"line {assembler.line}: {error}") from None
 
@@ -62,42 +62,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 class Assembler:
-    """Cells, constants, macros, labels and commands read so far; ``line`` is the one that is being read."""
+    """Cells, constants, labels and commands read so far; ``line`` is the one that is being read."""
 
     def __init__(self):
         self.line, self.bits, self.memory = 0, 16, [0, -1]
         self.cells = {"ZERO": ZERO, "MINUS_ONE": MINUS_ONE}
         self.constants: dict[str, int] = {}
-        self.macros: dict[str, tuple[list[str], list[tuple[int, str]]]] = {}  # parameters, numbered lines
         self.labels: dict[str, int] = {}
         self.code: list[tuple[int, str, str, str]] = []  # line, a, b and c as written
-        self.uses = 0  # of macros
-
-    def program(self, text: str) -> Program:
-        """Declarations and macros first, then the statements, then places for names."""
-        macro, statements = "", []
-        for number, line in enumerate(text.splitlines(), 1):
-            line = re.sub(r"(^|\s)#(\s.*)?$", "", line.rstrip()).strip()
-            word, *names = line.split() or [""]
-            if macro and word == "end":
-                macro = ""
-            elif macro and word:
-                self.macros[macro][1].append((number, line))
-            elif word == "macro":
-                self.line, macro = number, names[0] if names else ""
-                right = bool(names) and all(NAME.fullmatch(n) for n in names)
-                require(right, f"{line!r} is not understood: macro name parameter parameter …")
-                require(macro not in (*OPERANDS, *self.macros), f"{macro!r} exists already")
-                self.macros[macro] = (names[1:], [])
-            elif word in ("cell", "const", "bits"):
-                self.line = number
-                self.declare(line)
-            elif word:
-                statements.append((number, line))
-        require(not macro, f"macro {macro!r} has no end")
-        for self.line, line in statements:
-            self.read(line, {}, 0)
-        return self.link()
 
     def number(self, text: str) -> int:
         """A number or a constant's name."""
@@ -133,44 +105,33 @@ class Assembler:
 
     def new_cell(self, name: str, value: int) -> int:
         """The place of one cell more, with its initial value."""
-        check_word(name, value, self.bits)
+        half = 1 << (self.bits - 1)
+        said = f"does not fit into a word of {self.bits} bits, which holds {-half} to {half - 1}"
+        require(-half <= value < half, f"{name} = {value}: {said}")
         self.cells[name] = len(self.memory)
         self.memory.append(value)
         return self.cells[name]
 
-    def read(self, text: str, given: dict[str, str], depth: int) -> None:
-        """Labels, commands and uses of macros; ``given`` replaces a macro's parameters and local labels."""
-        while match := re.match(r"(@?[A-Za-z_]\w*)\s*:\s*", text):
-            label = given.get(match[1], match[1])
-            require(label not in self.labels, f"label {label!r} exists already")
-            self.labels[label] = len(self.code)
+    def command(self, text: str) -> None:
+        """Labels, and the command behind them."""
+        while match := LABEL.match(text):
+            require(match[1] not in self.labels, f"label {match[1]!r} exists already")
+            self.labels[match[1]] = len(self.code)
             text = text[match.end() :]
         if not text:
             return
         word, *operands = text.split()
-        operands = [given.get(o, o) for o in operands]
-        known = (*OPERANDS, *self.macros)
-        hint = did_you_mean(word, (*known, "cell", "const", "bits", "macro"))
-        require(word in known, f"unknown command {word!r}{hint}")
-        takes = OPERANDS[word] if word in OPERANDS else (len(self.macros[word][0]),)
-        said = f"{word} takes {' or '.join(map(str, takes))} operands, {len(operands)} are given"
-        require(len(operands) in takes, said)
+        hint = did_you_mean(word, (*OPERANDS, *DECLARATIONS))
+        require(word in OPERANDS, f"unknown command {word!r}{hint}")
+        takes = " or ".join(map(str, OPERANDS[word]))
+        require(len(operands) in OPERANDS[word], f"{word} takes {takes} operands, {len(operands)} are given")
         if word == "subleq":
             a, b, c = (*operands, "next")[:3]
-            self.code.append((self.line, a, b, c))
         elif word == "clear":
-            self.code.append((self.line, operands[0], operands[0], "next"))
-        elif word in OPERANDS:  # goto, halt
-            self.code.append((self.line, "ZERO", "MINUS_ONE", operands[0] if operands else "halt"))
-        else:
-            require(depth < DEEPEST, f"macro {word!r} uses macros more than {DEEPEST} deep: does it use itself?")
-            self.uses += 1
-            parameters, body = self.macros[word]
-            inner = dict(zip(parameters, operands, strict=True))
-            for label in re.findall(r"@\w+", "\n".join(line for _, line in body)):
-                inner.setdefault(label, f"{label[1:]}__{self.uses}")
-            for self.line, line in body:
-                self.read(line, inner, depth + 1)
+            a, b, c = operands[0], operands[0], "next"
+        else:  # goto, halt
+            a, b, c = "ZERO", "MINUS_ONE", (*operands, "halt")[0]
+        self.code.append((self.line, a, b, c))
 
     def link(self) -> Program:
         """Names become places; the command that halts is appended."""

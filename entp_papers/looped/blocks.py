@@ -24,8 +24,6 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from entp_lib.experiments.studies import at_least
-from entp_lib.validation import require
 from entp_papers.looped.fleq_machine import BOUND, FAR, Block, Frame, Maker
 from entp_papers.looped.layers import LayerPlan, paired
 
@@ -119,7 +117,6 @@ def product_block(
 
     ``delta`` is δ > 0, ``sink`` is C; ``symmetric`` takes two heads.
     """
-    require(delta > 0, f"delta = {delta}: must be above 0")
 
     def exact(a: Tensor, b: Tensor) -> Tensor:
         sides = {"a": a, "b": b}
@@ -175,7 +172,6 @@ def staircase(
 
     One term more is the constant f(low). ``inverse`` is the inverse of f.
     """
-    at_least(2, m=m)
     bottom = f(np.array(low))
     height = (f(np.array(high)) - bottom) / m
     places = inverse(bottom + height * (np.arange(m) + 0.5))
@@ -202,7 +198,6 @@ def sigmoid_block(f: SigmoidSum, rows: int = 0, exact: Callable[[Tensor], Tensor
 
     def make(frame: Frame, name: str) -> Block:
         height, c = rows or frame.d, frame.role["c"]
-        require(height <= frame.d, f"rows = {rows}: must be at most d = {frame.d}")
         data, x, (marker,) = frame.add(name, data=frame.d, x=height, marker=1)
         first, second = LayerPlan(f"{name}: copy A to C"), LayerPlan(f"{name}: a head per sigmoid")
         frame.read_columns(first, "a", paired(data[:height], x))
@@ -242,8 +237,7 @@ def selected_block(coefficients_NM: ndarray, weights_NMk: ndarray) -> Maker:
         return result
 
     def make(frame: Frame, name: str) -> Block:
-        d = frame.d
-        require(max(N, k) <= d, f"d = {d}: {N} functions of {k} numbers need {max(N, k)}")
+        d = frame.d  # at least N and k
         data, e, x = frame.add(name, data=d, e=N, x=k)
         (total,), (first_a,), (first_b,), (first_c,) = frame.add(name, total=1, first_a=1, first_b=1, first_c=1)
 

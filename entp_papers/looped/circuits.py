@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from entp_lib.validation import require
 from entp_papers.looped.layers import LayerPlan, Rows
 
 Word = Sequence[int]  # coordinates of bits
@@ -46,13 +45,6 @@ def wrap(value: int, bits: int) -> int:
 def temperature(tokens: int, error: float) -> float:
     """The paper's bound λ = ln(n³ / ε) for heads that follow pointers (Lemma 2)."""
     return math.log(tokens**3 / error)
-
-
-def check_word(name: str, value: int, bits: int) -> None:
-    """Raise ConfigError where ``value`` does not fit into a word of ``bits``."""
-    half = 1 << (bits - 1)
-    said = f"{name} = {value}: does not fit into a word of {bits} bits, which holds {-half} to {half - 1}"
-    require(-half <= value < half, said)
 
 
 def add_words(

@@ -28,7 +28,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from entp_lib.experiments.studies import at_least
 from entp_papers.looped import circuits
 from entp_papers.looped.circuits import pointer_bits, to_bits, to_unsigned
 from entp_papers.looped.layers import LayerPlan, Rows, Stack, Terms, paired
@@ -48,7 +47,6 @@ class Frame:
     """
 
     def __init__(self, d: int):
-        at_least(1, d=d)
         self.d, self.tokens, self.rows = d, max(3 * d, d * d) + 1, Rows()
         (self.inside,), (self.outside,), *roles = self.rows.add(inside=1, outside=1, in_a=1, in_b=1, in_c=1)
         self.role = {name: row for name, (row,) in zip(ROLES, roles, strict=True)}

@@ -20,14 +20,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from entp_lib.experiments.studies import at_least
 from entp_lib.validation import ConfigError, require
-from entp_papers.looped.assembler import did_you_mean
+from entp_papers.looped.assembler import LABEL
 from entp_papers.looped.fleq_machine import BOUND, FleqMachine, FleqShape, Frame, Maker
 
 CALL = re.compile(r"(\w+)\s*=\s*(\w+)\(\s*(\w+)\s*(?:,\s*(\w+)\s*)?\)\s*(?:\[(\d+)x(\d+)\])?")
 BRANCH = re.compile(r"if\s+(\w+)\s*<=\s*0\s+goto\s+(\w+)")
 RESERVED = {"zero": 0.0, "one": 1.0, "nowhere": 0.0}
+MOST_STEPS, CHUNK = 2000, 25  # of a run; programs in a batch
 LARGEST = 30.0  # entry of a random program on the way: products square what they are given
 
 
@@ -66,50 +66,38 @@ class FleqProgram:
         return FleqMachine(self.shape, self.functions)
 
 
-def square(value: Tensor | float | list, d: int) -> Tensor:
-    """A number, a vector (a column) or a matrix, padded to (d, d) with 0. Raises ConfigError if it does not fit."""
+def square(value: Tensor | float, d: int) -> Tensor:
+    """A number, a vector (a column) or a matrix, padded to (d, d) with 0."""
     x = torch.as_tensor(value, dtype=torch.float64)
-    x = x.reshape(*x.shape, *(1,) * (2 - x.ndim)) if x.ndim < 2 else x
-    require(x.ndim == 2 and max(x.shape) <= d, f"a value of shape {tuple(x.shape)} does not fit into {d} × {d}")
-    require(float(x.abs().max()) < BOUND, f"a value of {float(x.abs().max()):g} is too large: must be below {BOUND:g}")
+    x = x.reshape(*x.shape, *(1,) * (2 - x.ndim))
     return torch.nn.functional.pad(x, (0, d - x.shape[1], 0, d - x.shape[0]))
 
 
 def fleq(text: str, d: int, items: Mapping[str, Tensor | float], functions: Mapping[str, Maker]) -> FleqProgram:
-    """The program of a text. Raises ConfigError, which names the line, for what does not exist or does not fit."""
-    held = {name: square(value, d) for name, value in (RESERVED | dict(items)).items()}
+    """The program of a text. Raises ConfigError for a line that is neither a call nor a branch nor both."""
     labels, statements = {}, []
-    for number, line in enumerate(text.splitlines(), 1):
+    for line in text.splitlines():
         line = line.split("#")[0].strip()
-        while match := re.match(r"([A-Za-z_]\w*)\s*:\s*", line):
+        while match := LABEL.match(line):
             labels[match[1]] = len(statements)
             line = line[match.end() :]
         if line:
-            statements.append((number, line))
+            statements.append(line)
     labels["halt"] = len(statements)
-    kinds, code = {"item": held, "function": functions, "label": labels}, []
     nothing = Command(next(iter(functions)), "zero", "zero", "nowhere", "one", 0, d, d)
-
-    def known(kind: str, name: str) -> str:
-        hint = did_you_mean(name, kinds[kind]) or f"; there are {', '.join(kinds[kind])}"
-        require(name in kinds[kind], f"line {number}: unknown {kind} {name!r}{hint}")
-        return name
-
-    for number, line in statements:
-        first, _, rest = (part.strip() for part in line.partition(";"))
-        call, jump, command = CALL.fullmatch(first), BRANCH.fullmatch(rest or first), nothing
-        if (rest and not (call and jump)) or not (call or jump):
-            raise ConfigError(f"line {number}: {line!r} is not understood: c = f(a, b), or if flag <= 0 goto label")
-        if call:
-            height, width = int(call[5] or d), int(call[6] or d)
-            fits = 1 <= height <= d and 1 <= width <= d
-            require(fits, f"line {number}: {height}x{width}: must be from 1x1 to {d}x{d}")
-            require(call[1] not in ("zero", "one"), f"line {number}: {call[1]} must keep its value")
-            a, b, c = (known("item", name) for name in (call[3], call[4] or "zero", call[1]))
-            command = Command(known("function", call[2]), a, b, c, "one", 0, height, width)
-        if jump:
-            command = command._replace(flag=known("item", jump[1]), goto=labels[known("label", jump[2])])
+    code = []
+    for line in statements:
+        command = nothing
+        for part in map(str.strip, line.split(";")):
+            if call := CALL.fullmatch(part):
+                c, function, a, b, height, width = call.groups()
+                command = Command(function, a, b or "zero", c, "one", 0, int(height or d), int(width or d))
+            elif jump := BRANCH.fullmatch(part):
+                command = command._replace(flag=jump[1], goto=labels[jump[2]])
+            else:
+                raise ConfigError(f"{line!r} is not understood: c = f(a, b), or if flag <= 0 goto label")
         code.append(command)
+    held = {name: square(value, d) for name, value in (RESERVED | dict(items)).items()}
     return FleqProgram(d, held, (*code, nothing._replace(flag="zero", goto=len(code))), functions)
 
 
@@ -129,14 +117,13 @@ class FleqRun:
         return [items[name] for line, items in pairs if program.code[line].c == name]
 
 
-def interpret(program: FleqProgram, steps: int = 2000) -> FleqRun:
-    """Run by calling the exact functions. Raises ConfigError where it has not halted after ``steps`` commands."""
+def interpret(program: FleqProgram) -> FleqRun:
+    """Run by calling the exact functions until it halts."""
     d, frame = program.d, Frame(program.d)
     exact = {name: maker(frame, name).exact for name, maker in program.functions.items()}
     items, line = dict(program.items), 0
     seen, lines = [dict(items)], [0]
     while line != program.last:
-        require(len(lines) <= steps, f"no halt within {steps} steps: at line {line} of 0 to {program.last}")
         command = program.code[line]
         mask = (torch.arange(d) < command.height)[:, None] & (torch.arange(d) < command.width)
         value = exact[command.function](items[command.a] * mask, items[command.b] * mask)
@@ -153,9 +140,6 @@ def encode(machine: FleqMachine, programs: list[FleqProgram]) -> Tensor:
     memory = torch.zeros(len(programs), shape.items, shape.d, shape.d, dtype=torch.float64)
     commands = torch.zeros(len(programs), shape.commands, 8, dtype=torch.long)
     for p, program in enumerate(programs):
-        for name in ("d", "items", "commands"):
-            have, room = getattr(program.shape, name), getattr(shape, name)
-            require(have <= room and (name != "d" or have == room), f"{name} = {room}: the program has {have}")
         places = {name: i for i, name in enumerate(program.items)}
         memory[p, : len(places)] = torch.stack(list(program.items.values()))
         for i in range(shape.commands):
@@ -168,45 +152,37 @@ def encode(machine: FleqMachine, programs: list[FleqProgram]) -> Tensor:
 
 
 @torch.inference_mode()
-def run(program: FleqProgram, machine: FleqMachine | None = None, steps: int = 2000, must_halt: bool = True) -> FleqRun:
+def run(program: FleqProgram, machine: FleqMachine | None = None, must_halt: bool = True) -> FleqRun:
     """Run on the machine's sparse form until it halts.
 
-    Raises ConfigError where it has not halted after ``steps`` passes, or where values have grown beyond all bounds;
-    without ``must_halt`` the run so far is returned.
+    Where it has not within ``MOST_STEPS``, or values have grown beyond all bounds: ConfigError, or without
+    ``must_halt`` the run so far.
     """
     machine = machine or program.machine()
     stack, x, names = machine.sparse(), encode(machine, [program]), list(program.items)
     seen, lines = [dict(program.items)], [0]
-    while lines[-1] != program.last and len(lines) <= steps:
+    while lines[-1] != program.last:
         x = stack(x)
-        if not bool(x.isfinite().all()):
-            require(not must_halt, f"after {len(lines)} passes values are not finite: data must stay below {BOUND:g}")
+        if len(lines) > MOST_STEPS or not bool(x.isfinite().all()):
+            require(not must_halt, f"after {len(lines)} steps no halt, or values beyond {BOUND:g}")
             break
         lines.append(min(int(machine.counters(x)), program.last))
         seen.append(dict(zip(names, machine.memory(x)[0], strict=False)))
-    halted = lines[-1] == program.last
-    require(halted or not must_halt, f"no halt within {steps} passes: at line {lines[-1]} of 0 to {program.last}")
     return FleqRun(seen, lines)
 
 
 @torch.inference_mode()
-def run_together(
-    programs: list[FleqProgram], machine: FleqMachine, name: str, steps: int = 2000, chunk: int = 25
-) -> Tensor:
-    """The item ``name`` (programs, d, d) after all programs have halted, ``chunk`` of them in a batch.
-
-    Raises ConfigError where one has not halted after ``steps`` passes.
-    """
+def run_together(programs: list[FleqProgram], machine: FleqMachine, name: str) -> Tensor:
+    """The item ``name`` (programs, d, d) after all programs have halted. ConfigError where one does not."""
     stack, found = machine.sparse(), []
-    for start in range(0, len(programs), chunk):
-        part = programs[start : start + chunk]
+    for start in range(0, len(programs), CHUNK):
+        part = programs[start : start + CHUNK]
         x, last = encode(machine, part), torch.tensor([p.last for p in part])
-        for _ in range(steps):
+        for _ in range(MOST_STEPS):
             x = stack(x)
-            halted = bool((machine.counters(x) >= last).all())
-            if halted:
+            if halted := bool((machine.counters(x) >= last).all()):
                 break
-        require(halted and bool(x.isfinite().all()), f"no halt within {steps} passes, or values beyond {BOUND:g}")
+        require(halted and bool(x.isfinite().all()), f"no halt within {MOST_STEPS} steps, or values beyond {BOUND:g}")
         places = torch.tensor([list(p.items).index(name) for p in part])
         found.append(machine.memory(x)[torch.arange(len(part)), places])
     return torch.cat(found)
@@ -218,7 +194,6 @@ def random_fleq(d: int, commands: int, seed: int, functions: Mapping[str, Maker]
     Programs whose values grow beyond ``LARGEST``, by the interpreter, are drawn again. ``apart`` writes the same
     program with every branch as a command of its own (Corollary 1).
     """
-    at_least(2, commands=commands)
     names = [f"m{i}" for i in range(4)]
     for attempt in range(1000):
         draw = random.Random(f"{seed} {attempt}")

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.experiments.studies import Study, at_least, columns, largest
-from entp_lib.validation import require
+from entp_lib.experiments.studies import Study, columns, largest
 from entp_papers.looped import algorithms
 from entp_papers.looped.block_studies import slope
 from entp_papers.looped.fleq_programs import interpret, random_fleq, run, run_together
@@ -16,21 +15,20 @@ from entp_papers.looped.fleq_programs import interpret, random_fleq, run, run_to
 ALONE = 25  # inputs of each operation by itself
 
 
-def fleq_study(programs: int, commands: int, d: int = 3, data_seed: int = 0) -> Study:
+def fleq_study(programs: int, commands: int, d: int = 3) -> Study:
     """Random FLEQ programs over add, sub, mul and transp, and the interpreter that calls the exact functions.
 
     A row per program: commands executed, the largest error of any item after any of them, relative to the largest entry
     of that item or to 1, and whether all branches were the same. Metrics: counts, the machine's size, and how far the
     final items of a tenth of the programs are from those of the same with calls and branches apart (Corollary 1).
     """
-    at_least(1, programs=programs)
     functions, rows, apart = algorithms.linear_functions(), [], 0.0
-    made = [random_fleq(d, commands, 10_000 * data_seed + i, functions) for i in range(programs)]
+    made = [random_fleq(d, commands, i, functions) for i in range(programs)]
     machine = made[0].machine()
     for i, program in enumerate(made):
         expected, found = interpret(program), run(program, machine)
         if i < max(1, programs // 10):
-            split = run(random_fleq(d, commands, 10_000 * data_seed + i, functions, apart=True))
+            split = run(random_fleq(d, commands, i, functions, apart=True))
             apart = max(apart, *(largest(split[name] - found[name]) for name in program.items))
         error = max(
             largest(held[name] - value) / max(1.0, largest(value))
@@ -50,13 +48,13 @@ def fleq_study(programs: int, commands: int, d: int = 3, data_seed: int = 0) -> 
     return metrics, columns(rows)
 
 
-def calculator_study(terms: list[int], inputs: int = 200, data_seed: int = 0) -> Study:
+def calculator_study(terms: list[int], inputs: int) -> Study:
     """Algorithm 3 on random inputs whose product is in [0.1, 10], and each operation alone; a row per m and operation.
 
     ``error`` is the largest error and ``mean`` the mean one; ``relative`` is the largest over the exact result, which
     Algorithm 3 divides by 100. Beyond [0.1, 10] the inverse fails: rows "inv, beyond" take x in [0.01, 0.1].
     """
-    draw = np.random.default_rng(data_seed)
+    draw = np.random.default_rng(0)
     inside = np.exp(draw.uniform(np.log(0.1), np.log(10), inputs))  # of ((a + b) - c) d
     d = np.exp(draw.uniform(np.log(0.5), np.log(2), inputs))
     c, a = draw.uniform(-2, 2, (2, inputs))
@@ -100,20 +98,19 @@ def gaussians(seed: int, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def newton_study(d: int, rounds: int, matrices: int, most_condition: float = 20.0, data_seed: int = 0) -> Study:
+def newton_study(d: int, rounds: int, matrices: int) -> Study:
     """‖A X - I‖_F by round: on the machine, by the exact iteration, and both from the printed start ε A.
 
-    Matrices are Gaussian with a condition number of at most ``most_condition``, their largest singular value 1. A row
-    per matrix and round. Errors beyond 10^6, and what is no number, are written as that. Metrics: the largest residual
-    at the end.
+    Matrices are Gaussian with a condition number of at most 20, their largest singular value 1. A row per matrix and
+    round. Errors beyond 10^6, and what is no number, are written as that. Metrics: the largest residual at the end.
     """
-    functions, rows, size = algorithms.linear_functions(), [], {}
+    rows, size = [], {}
     for i in range(matrices):
-        drawn = (gaussians(1000 * (data_seed * 1000 + i) + attempt, d, d) for attempt in itertools.count())
-        a = next(a for a in drawn if float(torch.linalg.cond(a)) <= most_condition)
+        drawn = (gaussians(1000 * i + attempt, d, d) for attempt in itertools.count())
+        a = next(a for a in drawn if float(torch.linalg.cond(a)) <= 20)
         a = a / torch.linalg.matrix_norm(a, 2)
         for start in ("transposed", "printed"):
-            program = algorithms.newton_inverse(a, rounds, functions, start)
+            program = algorithms.newton_inverse(a, rounds, start)
             machine = program.machine()
             size = machine.size() | {"tokens": machine.tokens}
             for by, history in (("exact", interpret(program)), ("machine", run(program, machine, must_halt=False))):
@@ -132,17 +129,16 @@ def newton_study(d: int, rounds: int, matrices: int, most_condition: float = 20.
     return {"largest_residual": end, "size": size, "matrices": matrices}, columns(rows)
 
 
-def power_study(d: int, rounds: int, terms: int, gap: float = 0.7, data_seed: int = 0) -> Study:
+def power_study(d: int, rounds: int, terms: int, gap: float) -> Study:
     """Power iteration on a symmetric matrix with eigenvalues 1, gap, …: |cos| to the first eigenvector by round.
 
     ``sine`` is of the same angle, for where the cosine is too near to 1 for a record's six digits.
     ``rayleigh`` is b^T A b / b^T b, which tends to 1. ``exact`` has the same without any error.
     """
-    require(0 < gap < 1, f"gap = {gap}: must be between 0 and 1")
-    q, _ = torch.linalg.qr(gaussians(data_seed, d, d))
+    q, _ = torch.linalg.qr(gaussians(0, d, d))
     a = q @ torch.diag(gap ** torch.arange(d, dtype=torch.float64)) @ q.T
     start = q.sum(1) / d**0.5  # the same weight on every eigenvector
-    program = algorithms.power_iteration(a, start, rounds, algorithms.power_functions(terms))
+    program = algorithms.power_iteration(a, start, rounds, terms)
     machine = program.machine()
     rows: list[dict] = []
     for by, history in (("exact", interpret(program)), ("machine", run(program, machine))):
@@ -154,13 +150,13 @@ def power_study(d: int, rounds: int, terms: int, gap: float = 0.7, data_seed: in
     return {**{k: rows[-1][k] for k in ("cosine", "sine", "rayleigh", "norm")}, "size": machine.size()}, columns(rows)
 
 
-def regression_study(features: int, examples: int, steps: int, rate: float, data_seed: int = 0) -> Study:
+def regression_study(features: int, examples: int, steps: int, rate: float) -> Study:
     """Gradient descent on linear regression: loss and weights by step, by the program and by torch's autograd."""
-    x, truth = gaussians(data_seed, features, examples), gaussians(data_seed + 1, features)
-    y = x.T @ truth + 0.1 * gaussians(data_seed + 2, examples)
-    program = algorithms.linear_regression(x, y, rate, steps, algorithms.linear_functions())
+    x, truth = gaussians(0, features, examples), gaussians(1, features)
+    y = x.T @ truth + 0.1 * gaussians(2, examples)
+    program = algorithms.linear_regression(x, y, rate, steps)
     machine = program.machine()
-    history = run(program, machine, 10 * steps + 10)
+    history = run(program, machine)
 
     def loss(w: Tensor) -> Tensor:
         return ((x.T @ w - y) ** 2).sum() / 2
@@ -182,23 +178,19 @@ def regression_study(features: int, examples: int, steps: int, rate: float, data
     return metrics, columns(rows)
 
 
-def back_propagation_study(
-    inputs: int, hidden: int, samples: int, rounds: int, rate: float, data_seed: int = 0
-) -> Study:
+def back_propagation_study(inputs: int, hidden: int, samples: int, rounds: int, rate: float) -> Study:
     """Back-propagation of a two-layer network, step by step, by the program and by torch's autograd (Lemma 15).
 
     A row per step: the largest difference of any weight of W and of v, and the mean loss over all samples, with the
     program's weights and with torch's.
     """
-    at_least(1, samples=samples)
-    w, v = gaussians(data_seed, hidden, inputs), gaussians(data_seed + 1, hidden)
-    x = gaussians(data_seed + 2, samples, inputs)
-    target_w, target_v = gaussians(data_seed + 3, hidden, inputs), gaussians(data_seed + 4, hidden)
+    w, v, x = gaussians(0, hidden, inputs), gaussians(1, hidden), gaussians(2, samples, inputs)
+    target_w, target_v = gaussians(3, hidden, inputs), gaussians(4, hidden)
     y = torch.sigmoid(x @ target_w.T) @ target_v
     pairs = list(zip(x, y.tolist(), strict=True))
-    program = algorithms.back_propagation(w, v, pairs, rate, rounds, algorithms.learning_functions())
+    program = algorithms.back_propagation(w, v, pairs, rate, rounds)
     machine = program.machine()
-    history = run(program, machine, 25 * samples * rounds + 10)
+    history = run(program, machine)
 
     def loss(w: Tensor, v: Tensor) -> float:
         return float(((torch.sigmoid(x @ w.T) @ v - y) ** 2).mean() / 2)
@@ -224,9 +216,7 @@ def back_propagation_study(
     return metrics, columns(rows)
 
 
-def least_squares_study(
-    dimension: int, most_examples: int, prompts: int, rounds: int, ridge: float = 0.1, data_seed: int = 0
-) -> Study:
+def least_squares_study(dimension: int, most_examples: int, prompts: int, rounds: int, ridge: float = 0.1) -> Study:
     """In-context linear regression by the inverse program (X7): (w · x - prediction)² / d by number of examples.
 
     x and w are standard normal and y = w · x without noise, as in the in-context task. The program computes
@@ -235,17 +225,14 @@ def least_squares_study(
     program, by the same formula exactly, and by ordinary least squares (the shortest w); and the largest difference of
     the program's predictions from the formula's.
     """
-    require(ridge > 0, f"ridge = {ridge}: must be above 0")
-    functions, rows = algorithms.linear_functions(symmetric=True, delta=1e-5), []
-    eye = torch.eye(dimension, dtype=torch.float64)
+    rows, eye = [], torch.eye(dimension, dtype=torch.float64)
     for n in range(1, most_examples + 1):
         programs, solved, shortest, news, answers = [], [], [], [], []
         for p in range(prompts):
-            x = gaussians(10**5 * data_seed + p, dimension, most_examples + 1)
-            w = gaussians(10**5 * data_seed + p + 50_000, dimension)
+            x, w = gaussians(p, dimension, most_examples + 1), gaussians(p + 50_000, dimension)
             seen, y = x[:, :n], w @ x[:, :n]
             # halved, so that X X^T stays small; ridge and all, that gives the same weights
-            programs.append(algorithms.least_squares(seen / 2, y / 2, rounds, functions, ridge / 4))
+            programs.append(algorithms.least_squares(seen / 2, y / 2, rounds, ridge / 4))
             solved.append(torch.linalg.solve(seen @ seen.T + ridge * eye, seen @ y))
             shortest.append(torch.linalg.lstsq(seen.T, y, driver="gelsd").solution)
             news.append(x[:, n])

@@ -23,9 +23,6 @@ import torch
 from numpy import ndarray
 from torch import Tensor, nn
 
-from entp_lib.validation import one_of, require
-
-PATTERNS = ("full", "causal", "restricted")
 Terms = dict[int, float]
 
 
@@ -58,7 +55,6 @@ class Attention(nn.Module):
 
     def forward(self, x_BTD: Tensor, pattern: str = "full") -> Tensor:
         """x + attention. ``restricted`` is linear in T: see ``attend_restricted``."""
-        one_of("pattern", pattern, PATTERNS)
         v_BHTV = self.value(x_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         if pattern == "restricted":
             read_BHTV = self.attend_restricted(x_BTD, v_BHTV)
@@ -176,11 +172,8 @@ class Stack(nn.Module):
 
     def weights_hash(self) -> str:
         """Sixteen hexadecimal digits that change with any weight."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()[:16]
+        weights = (tensor.numpy().tobytes() for tensor in self.state_dict().values())
+        return hashlib.sha256(b"".join(weights)).hexdigest()[:16]
 
 
 class Rows:
@@ -192,9 +185,8 @@ class Rows:
         self.add(**sizes)
 
     def add(self, **sizes: int) -> list[range]:
-        """The next coordinates, so many under each name. Raises ConfigError for a name that is taken."""
+        """The next coordinates, so many under each new name."""
         for name, size in sizes.items():
-            require(name not in self.places, f"rows {name!r} exist already")
             self.places[name] = range(self.width, self.width + size)
             self.width += size
         return [self.places[name] for name in sizes]
@@ -311,30 +303,21 @@ def zeroed(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 def transcribe(stack: Stack) -> Callable[[ndarray], ndarray]:
     """Equation (1) in numpy, a token per column as in the paper: one pass over X (D, T), the oracle of the tests."""
 
-    def weight(linear: nn.Linear) -> ndarray:
-        return linear.weight.detach().numpy()
-
-    layers = []
-    for layer in stack.layers:
-        heads = []
-        if (attention := layer.attention) is not None:
-            H = attention.heads
-            q, k, v = (np.split(weight(m), H) for m in (attention.query, attention.key, attention.value))
-            out = np.split(weight(attention.out), H, axis=1)
-            heads = list(zip(q, k, v, out, attention.temperature_H.tolist(), strict=True))
-        layers.append((heads, layer.feed_forward))
-
     def apply(x_DT: ndarray) -> ndarray:
-        for heads, ff in layers:
-            attended = x_DT.copy()
-            for q_KD, k_KD, v_VD, out_DV, heat in heads:
-                s_TT = heat * ((k_KD @ x_DT).T @ (q_KD @ x_DT))
-                s_TT = np.exp(s_TT - s_TT.max(0))
-                attended += out_DV @ (v_VD @ x_DT) @ (s_TT / s_TT.sum(0))
+        for layer in stack.layers:
+            y_DT, attention, ff = x_DT.copy(), layer.attention, layer.feed_forward
+            if attention is not None:
+                heats, H = attention.temperature_H.tolist(), attention.heads
+                q, k, v = (np.split(m.weight.numpy(), H) for m in (attention.query, attention.key, attention.value))
+                out = np.split(attention.out.weight.numpy(), H, axis=1)
+                for q_KD, k_KD, v_VD, out_DV, heat in zip(q, k, v, out, heats, strict=True):
+                    s_TT = heat * ((k_KD @ x_DT).T @ (q_KD @ x_DT))
+                    s_TT = np.exp(s_TT - s_TT.max(0))
+                    y_DT += out_DV @ (v_VD @ x_DT) @ (s_TT / s_TT.sum(0))
             if ff is not None:
-                b_1, b_2 = (m.bias.detach().numpy()[:, None] for m in (ff.fc_in, ff.fc_out))
-                attended += weight(ff.fc_out) @ np.maximum(weight(ff.fc_in) @ attended + b_1, 0) + b_2
-            x_DT = attended
+                w_1, b_1, w_2, b_2 = (p.numpy() for p in ff.parameters())
+                y_DT += w_2 @ np.maximum(w_1 @ y_DT + b_1[:, None], 0) + b_2[:, None]
+            x_DT = y_DT
         return x_DT
 
     return apply

@@ -38,12 +38,12 @@ def spread(places: Sequence[float], apart: float) -> list[float]:
     return [float(np.mean(g)) + apart * (i - (len(g) - 1) / 2) for g in groups for i in range(len(g))]
 
 
-def draw_state(ax: Axes, metrics: Mapping[str, Any], which: str = "state") -> None:
+def draw_state(ax: Axes, metrics: Mapping[str, Any]) -> None:
     """The state X as the paper has it, a token per column, -1, 0 and 1 in colours; names of the rows at its left.
 
     Names of low rows are moved apart so that none lies on another.
     """
-    x_DT = np.array(metrics[which]).T
+    x_DT = np.array(metrics["state"]).T
     figures.heat(ax, x_DT, cmap=BITS, vmin=-1, square=False)
     by_row = sorted(metrics["rows"].items(), key=lambda row: row[1])
     places = {name: (start, stop) for name, (start, stop) in by_row if x_DT[start:stop].any()}
@@ -119,7 +119,7 @@ def draw_pass(ax: Axes, metrics: Mapping[str, Any], curves: Mapping[str, Sequenc
     ax.axis("off")
 
 
-def save_animation(record: Record, name: str, milliseconds: int = 700) -> None:
+def save_animation(record: Record, name: str) -> None:
     """Write the whole run of a ``multiply_study`` to ``name``.gif where ``figures.save_figure`` writes.
 
     It has a frame per pass, and starts over after its last.
@@ -133,7 +133,7 @@ def save_animation(record: Record, name: str, milliseconds: int = 700) -> None:
         plt.close(fig)
         with Image.open(buffer) as image:
             frames.append(image.convert("RGB").quantize(32))
-    durations = [milliseconds] * (len(frames) - 1) + [4 * milliseconds]
+    durations = [700] * (len(frames) - 1) + [2800]  # milliseconds
     buffer = io.BytesIO()
     frames[0].save(buffer, format="GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0)
     folder = paths.results() / "smoke" / "figures" if record.config.tier == "smoke" else paths.new_figures()

@@ -15,34 +15,31 @@ compiler. With words of N bits the machine has finitely many states, so that uni
 import random
 from collections.abc import Mapping, Sequence
 
-from entp_lib.validation import one_of, require
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.subleq import MINUS_ONE, ZERO, Program, Shape
 
-# t is a cell that any macro may overwrite.
-MACROS = """
-cell t
-macro add from to           # to += from
-    clear t
-    subleq from t
-    subleq t to
-end
-macro move from to          # to := from
-    clear to
-    add from to
-end
-macro increment a
-    subleq MINUS_ONE a
-end
-macro to_if_not_negative target a   # t becomes -a
-    clear t
-    subleq a t target
-end
-"""
+# Parts of programs; t is a cell that any of them may overwrite.
+
+
+def add(source: str, target: str) -> str:
+    """target += source."""
+    return f"clear t\nsubleq {source} t\nsubleq t {target}\n"
+
+
+def move(source: str, target: str) -> str:
+    """target := source."""
+    return f"clear {target}\n{add(source, target)}"
+
+
+def to_if_not_negative(target: str, cell: str) -> str:
+    """Go to the target if the cell is at least 0; t becomes minus the cell."""
+    return f"clear t\nsubleq {cell} t {target}\n"
+
+
 # Arithmetic by name; the cells that a text does not declare are its arguments.
 ARITHMETIC = {
     # y := x + y
-    "add": "add x y",
+    "add": add("x", "y"),
     # product := x y for y > 0 by repeated addition: five commands with the one that halts, as short as it gets
     "multiply": """
         cell product
@@ -54,119 +51,129 @@ ARITHMETIC = {
             goto loop
     """,
     # of x >= 0 by y > 0
-    "divide": """
+    "divide": f"""
         cell quotient
         cell remainder
         cell minus_y
-            move x remainder
+            {move("x", "remainder")}
             subleq y minus_y
         loop:
             subleq y remainder low
-            increment quotient
+            subleq MINUS_ONE quotient
             goto loop
         low:
-            to_if_not_negative exact remainder
+            {to_if_not_negative("exact", "remainder")}
             subleq minus_y remainder
             halt
         exact:
-            increment quotient
+            subleq MINUS_ONE quotient
     """,
     # result := n!
-    "factorial": """
+    "factorial": f"""
         cell result = 1
         cell product
         cell count
         loop:
             subleq ZERO n halt
             clear product
-            move n count
+            {move("n", "count")}
         inner:
-            add result product
+            {add("result", "product")}
             subleq #1 count ready
             goto inner
         ready:
-            move product result
+            {move("product", "result")}
             subleq #1 n halt
             goto loop
     """,
     # a := the n-th Fibonacci number, 0 for n = 0
-    "fibonacci": """
+    "fibonacci": f"""
         cell a
         cell b = 1
         cell both
         loop:
             subleq ZERO n halt
-            move a both
-            add b both
-            move b a
-            move both b
+            {move("a", "both")}
+            {add("b", "both")}
+            {move("b", "a")}
+            {move("both", "b")}
             subleq #1 n halt
             goto loop
     """,
     # x := greatest common divisor of x > 0 and y > 0, by subtraction
-    "gcd": """
+    "gcd": f"""
         cell difference
         loop:
-            move x difference
+            {move("x", "difference")}
             subleq y difference not_greater
             subleq y x
             goto loop
         not_greater:
-            to_if_not_negative halt difference
+            {to_if_not_negative("halt", "difference")}
             subleq x y
             goto loop
     """,
 }
 
 
-def written(bits: int, cells: Mapping[str, int | Sequence[int]], text: str, macros: str = MACROS) -> Program:
-    """The program of a text over cells and lists of cells, with their initial values, and ``macros``."""
+def written(bits: int, cells: Mapping[str, int | Sequence[int]], text: str) -> Program:
+    """The program of a text over cells and lists of cells, with their initial values."""
     lines = [f"bits {bits}"]
     for name, value in cells.items():
         if isinstance(value, int):
             lines.append(f"cell {name} = {value}")
         else:
             lines.append(f"cell {name}[{len(value)}] = {' '.join(map(str, value))}")
-    return assemble("\n".join([*lines, text, macros]))
+    return assemble("\n".join([*lines, text, *["cell t"] * ("clear t\n" in text)]))
 
 
 def arithmetic(name: str, bits: int = 16, **arguments: int) -> Program:
     """A program of ``ARITHMETIC`` on its arguments, the cells of the same names."""
-    one_of("name", name, ARITHMETIC)
-    return written(bits, arguments, ARITHMETIC[name], "" if name == "multiply" else MACROS)
+    return written(bits, arguments, ARITHMETIC[name])
 
 
 def reverse(values: Sequence[int], bits: int = 16) -> Program:
     """list := the values in reverse."""
-    pairs = [(i, len(values) - 1 - i) for i in range(len(values) // 2)]
-    swaps = "".join(f"move list[{i}] u\nmove list[{j}] list[{i}]\nmove u list[{j}]\n" for i, j in pairs)
-    return written(bits, {"list": values, "u": 0}, swaps)
+    pairs = [(f"list[{i}]", f"list[{len(values) - 1 - i}]") for i in range(len(values) // 2)]
+    swaps = (move(first, "u") + move(second, first) + move("u", second) for first, second in pairs)
+    return written(bits, {"list": values, "u": 0}, "".join(swaps))
 
 
 def search(values: Sequence[int], key: int, bits: int = 16) -> Program:
     """place := the first index at which ``key`` is, or -1."""
-    lines = []
-    for i in range(len(values)):
-        lines.append(f"move list[{i}] difference\nsubleq key difference maybe_{i}\ngoto not_{i}")
-        lines.append(f"maybe_{i}: to_if_not_negative found_{i} difference\ngoto not_{i}")
-        lines.append(f"found_{i}: move #{i} place\nhalt\nnot_{i}:")
-    return written(bits, {"list": values, "key": key, "place": -1, "difference": 0}, "\n".join(lines))
+    text = "".join(
+        f"""
+            {move(f"list[{i}]", "difference")}
+            subleq key difference maybe_{i}
+            goto not_{i}
+        maybe_{i}:
+            {to_if_not_negative(f"found_{i}", "difference")}
+            goto not_{i}
+        found_{i}:
+            {move(f"#{i}", "place")}
+            halt
+        not_{i}:
+        """
+        for i in range(len(values))
+    )
+    return written(bits, {"list": values, "key": key, "place": -1, "difference": 0}, text)
 
 
 def sort(values: Sequence[int], bits: int = 16) -> Program:
     """list := the values in ascending order, by bubble sort. Differences of values must fit into a word."""
-    macro = """
-        macro order a b
-            move a u
-            subleq b u @fine
-            move a u
-            move b a
-            move u b
-        @fine:
-        end
-    """
-    order = [f"order list[{i}] list[{i + 1}]" for last in range(len(values) - 1, 0, -1) for i in range(last)]
-    return written(bits, {"list": values, "u": 0}, "\n".join([macro, *order]))
+    text = "".join(
+        f"""
+            {move(f"list[{i}]", "u")}
+            subleq list[{i + 1}] u fine_{last}_{i}
+            {move(f"list[{i}]", "u")}
+            {move(f"list[{i + 1}]", f"list[{i}]")}
+            {move("u", f"list[{i + 1}]")}
+        fine_{last}_{i}:
+        """
+        for last in range(len(values) - 1, 0, -1)
+        for i in range(last)
+    )
+    return written(bits, {"list": values, "u": 0}, text)
 
 
 def count3(values: Sequence[int], bits: int = 10) -> Program:
@@ -175,44 +182,44 @@ def count3(values: Sequence[int], bits: int = 10) -> Program:
     Two copies of the list are turned past their first cells, one in a loop within the other.
     """
     n = len(values)
-    require(n >= 1, "values is empty: Count3 is of at least one number")
 
     def turn(name: str) -> str:
-        moves = "".join(f"move {name}[{i + 1}] {name}[{i}]\n" for i in range(n - 1))
-        return f"move {name}[0] u\n{moves}move u {name}[{n - 1}]\n"
+        moves = "".join(move(f"{name}[{i + 1}]", f"{name}[{i}]") for i in range(n - 1))
+        return move(f"{name}[0]", "u") + moves + move("u", f"{name}[{n - 1}]")
 
-    copies = "".join(f"move x[{i}] y[{i}]\n" for i in range(n))
+    def reduce(cell: str, label: str) -> str:  # cell := cell mod n for cell >= 0
+        return f"""
+        {label}_again:
+            subleq #{n} {cell} {label}_low
+            goto {label}_again
+        {label}_low:
+            {to_if_not_negative(f"{label}_done", cell)}
+            subleq #-{n} {cell}
+        {label}_done:
+        """
+
     cells = {"x": values, "y": [0] * n, "last": 0, "i": n, "j": n, "sum": 0, "count": 0, "u": 0}
     text = f"""
-        macro reduce v      # v := v mod n for v >= 0
-        @again:
-            subleq #{n} v @low
-            goto @again
-        @low:
-            to_if_not_negative @done v
-            subleq #-{n} v
-        @done:
-        end
         residues:
-            reduce x[0]
+            {reduce("x[0]", "residue")}
             {turn("x")}
             subleq #1 i counted
             goto residues
         counted:
-            move x[{n - 1}] last
-            {copies}
-            move #{n} i
+            {move(f"x[{n - 1}]", "last")}
+            {"".join(move(f"x[{i}]", f"y[{i}]") for i in range(n))}
+            {move(f"#{n}", "i")}
         outer:
-            move #{n} j
+            {move(f"#{n}", "j")}
         inner:
-            move x[0] sum
-            add y[0] sum
-            add last sum
-            reduce sum
+            {move("x[0]", "sum")}
+            {add("y[0]", "sum")}
+            {add("last", "sum")}
+            {reduce("sum", "sum")}
             subleq ZERO sum hit
             goto miss
         hit:
-            increment count
+            subleq MINUS_ONE count
         miss:
             {turn("y")}
             subleq #1 j turned
@@ -222,14 +229,13 @@ def count3(values: Sequence[int], bits: int = 10) -> Program:
             subleq #1 i finished
             goto outer
         finished:
-            reduce count
+            {reduce("count", "count")}
     """
     return written(bits, cells, text)
 
 
 def random_programs(shape: Shape, count: int, seed: int = 0) -> list[Program]:
-    """Random memory and commands, from one seed each; cells 0 and 1 are read but not written to."""
-    require(shape.cells >= 3, f"cells = {shape.cells}: must be at least 3, for one that can be written to")
+    """Random memory and commands, from one seed each; cells 0 and 1 are read but not written to, so 3 are needed."""
     half, last, made = 1 << (shape.bits - 1), shape.commands - 1, []
     for draw in map(random.Random, range(seed, seed + count)):
         memory = [draw.randrange(-half, half) for _ in range(shape.cells - 2)]
@@ -267,22 +273,14 @@ COLLATZ = (
 
 
 def compile_counters(code: Sequence[tuple], counters: Mapping[str, int], bits: int = 16) -> Program:
-    """The SUBLEQ program: two commands for ``inc``, three for ``dec``. Counters are cells of the same names.
-
-    Raises ConfigError for an unknown counter, a line that does not exist, a negative start.
-    """
-    for name, value in counters.items():
-        require(value >= 0, f"{name} = {value}: a counter starts at 0 or more")
+    """The SUBLEQ program: two commands for ``inc``, three for ``dec``. Counters are cells of the same names."""
     label = [*(f"line_{i}" for i in range(len(code))), "halt"]
     lines = []
     for i, (name, counter, *targets) in enumerate(code):
-        one_of(f"instruction {i}: counter", counter, counters)
-        for line in targets:
-            require(0 <= line <= len(code), f"instruction {i}: line {line}: must be from 0 to {len(code)}")
         if name == "inc":
             lines.append(f"line_{i}: subleq MINUS_ONE {counter}")
         else:
             lines.append(f"line_{i}: subleq ZERO {counter} {label[targets[1]]}")
             lines.append(f"subleq #1 {counter} {label[targets[0]]}")
         lines.append(f"goto {label[targets[0]]}")
-    return written(bits, counters, "\n".join(lines), macros="")
+    return written(bits, counters, "\n".join(lines))

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from entp_lib.validation import OneLine, one_of, require
+from entp_lib.validation import OneLine, require
 from entp_papers.looped.circuits import to_signed, wrap
 from entp_papers.looped.subleq import Program, SubleqMachine, states
 
@@ -120,10 +120,8 @@ def interpreted(on: SubleqMachine, programs: list[Program], steps: int) -> tuple
 
 
 class Comparison(NamedTuple):
-    """Programs on the machine and by the interpreter: how many passes agreed in every coordinate, of how many.
-
-    ``first_wrong`` has by program the first pass that differs, 0 for none; ``deviation`` is the largest difference of
-    a coordinate, before the first pass that differs as well as in it.
+    """Of how many passes how many differ from the interpreter, by how much at most in any coordinate, and by program
+    the first that does, 0 for none.
     """
 
     passes: int
@@ -175,7 +173,6 @@ def masked_run(on: SubleqMachine, programs: list[Program], steps: int, pattern: 
     right, ``changed`` that of passes which changed any word. ``fetched`` is the share of first passes in which layer 1
     brought the right command to the scratchpad, ``computed`` that in which layer 5 had the right difference there.
     """
-    one_of("place", place, PLACES)
     turn, rows = PLACES.index(place), on.rows
     programs, memories, lines = interpreted(on, programs, steps)
     x = states(on, programs)

@@ -15,31 +15,28 @@ Letters: B batch, T tokens, D width; L pointer bits, N word bits.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from entp_lib.validation import check_types, one_of, require
+from entp_lib.validation import one_of
 from entp_papers.looped import circuits
-from entp_papers.looped.circuits import MOST_BITS, pointer_bits, to_bits, to_signed, to_unsigned
+from entp_papers.looped.circuits import pointer_bits, to_bits, to_signed, to_unsigned
 from entp_papers.looped.layers import LayerPlan, Rows, Stack, same
 
 ZERO, MINUS_ONE = 0, 1  # cells that hold 0 and -1 in every program, for the command that halts
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Words of ``bits`` bits, ``cells`` of them, and ``commands`` commands: all that a machine's weights depend on."""
+class Shape(NamedTuple):
+    """Words of ``bits`` bits, ``cells`` of them, and ``commands`` commands: all that a machine's weights depend on.
+
+    At least two bits, the two cells of the command that halts, and this command.
+    """
 
     bits: int
     cells: int
     commands: int
-
-    def __post_init__(self):
-        check_types(self)
-        require(2 <= self.bits <= MOST_BITS, f"bits = {self.bits}: must be from 2 to {MOST_BITS}")
-        require(self.cells >= 2, f"cells = {self.cells}: must be at least 2, for the 0 and the -1 that halting needs")
-        require(self.commands >= 1, f"commands = {self.commands}: must be at least 1, the one that halts")
 
     @classmethod
     def of_tokens(cls, bits: int, tokens: int) -> "Shape":
@@ -68,7 +65,7 @@ def largest_error(bits: int) -> float:
 
 
 def plan_layers(L: int, rows: Rows, heat: float, printed: str = "", corrected: bool = True) -> list[LayerPlan]:
-    """The nine layers. ``printed``: a formula to take as printed; without ``corrected`` the ninth does nothing."""
+    """The nine layers. Without ``corrected`` the ninth does nothing."""
     (bit,) = rows["scratchpad"]
     p_a, p_b, p_c = (rows["current"][k * L : (k + 1) * L] for k in range(3))
 
@@ -100,7 +97,7 @@ def plan_layers(L: int, rows: Rows, heat: float, printed: str = "", corrected: b
     circuits.copy_to_memory(write, rows["word"], rows["new_b"], bit, printed=printed == "write")
 
     decide = LayerPlan("flag whether it is at most 0; the counter plus 1")
-    circuits.flag_of_word(decide, rows["flag"][0], rows["copy_b"], printed=printed == "flag")
+    circuits.flag_of_word(decide, rows["flag"][0], rows["copy_b"])
     circuits.add_words(decide, rows["following"], rows["counter"], None, bit, constant=1, in_place=False)
 
     select = LayerPlan("choose the next counter by the flag; clear the scratchpad")
@@ -117,9 +114,9 @@ def plan_layers(L: int, rows: Rows, heat: float, printed: str = "", corrected: b
 class SubleqMachine(Stack):
     """The looped Transformer for one ``Shape``; the same weights run every program of that shape.
 
-    ``heat`` is λ, by default the paper's bound at the ε that its words bear. ``printed``: which of the formulas "flag",
-    "write" and "branch" is built as the paper prints it. ``encode`` makes a state of programs, a call is one pass,
-    ``words`` and ``counters`` read a state.
+    ``heat`` is λ, by default the paper's bound at the ε that its words bear. ``printed``: which of the formulas "write"
+    and "branch" is built as the paper prints it. ``encode`` makes a state of programs, a call is one pass, ``words``
+    and ``counters`` read a state.
     """
 
     def __init__(
@@ -130,7 +127,6 @@ class SubleqMachine(Stack):
         printed: str = "",
         corrected: bool = True,
     ):
-        require(heat is None or heat > 0, f"heat = {heat}: must be above 0")
         L, N = shape.pointer, shape.bits
         # the paper's 8 L + 3 N + 1 rows of equation (5), then those that its lemmas need as well
         rows = Rows(command=3 * L, word=N, copy_a=N, copy_b=N, current=3 * L, counter=L, position=L, scratchpad=1)
@@ -138,7 +134,7 @@ class SubleqMachine(Stack):
         heat = circuits.temperature(shape.tokens, largest_error(shape.bits)) if heat is None else heat
         plans = plan_layers(L, rows, heat, printed, corrected)
         super().__init__([plan.build(rows.width, dtype) for plan in plans], rows.width)
-        self.shape, self.rows, self.heat, self.dtype = shape, rows, heat, dtype
+        self.shape, self.rows, self.dtype = shape, rows, dtype
 
     def encode(self, words_BC: Tensor, commands_BI3: Tensor, counters_B: Tensor) -> Tensor:
         """State (B, T, D) of words by cell, commands (a, b, c) by cell and line, and counters by line; all from 0."""
@@ -194,15 +190,9 @@ class Program:
         return SubleqMachine(self.shape, dtype)
 
     def padded(self, shape: Shape) -> "Program":
-        """The same program for a machine of a larger shape: cells of 0, and commands that halt and are never reached.
-
-        Raises ConfigError where it does not fit.
-        """
-        own, more = self.shape, shape.commands - len(self.code)
-        for name, have, room in (("cells", own.cells, shape.cells), ("commands", own.commands, shape.commands)):
-            require(have <= room, f"{name} = {room}: the program has {have}")
-        require(own.bits == shape.bits, f"bits = {shape.bits}: the program's words have {own.bits}")
-        memory = self.memory + (0,) * (shape.cells - own.cells)
+        """The same program for a machine of a larger shape: cells of 0, commands that halt and are never reached."""
+        more = shape.commands - len(self.code)
+        memory = self.memory + (0,) * (shape.cells - len(self.memory))
         code = tuple((a, b, c + more if c == self.last else c) for a, b, c in self.code)
         halt = (ZERO, MINUS_ONE, shape.commands - 1)
         return Program(self.bits, memory, code[:-1] + (halt,) * (more + 1), self.cells)

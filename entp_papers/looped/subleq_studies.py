@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entp_lib.experiments.studies import Study, at_least, columns, largest
-from entp_lib.validation import one_of, require
+from entp_lib.experiments.studies import Study, columns, largest
 from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits, to_unsigned
@@ -21,37 +20,27 @@ from entp_papers.looped.subleq import Program, Shape, SubleqMachine, largest_err
 PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
 
 
-def machine(shape: Shape, precision: str) -> SubleqMachine:
-    """The machine of a shape, in ``fp32`` or ``fp64``."""
-    one_of("precision", precision, PRECISIONS)
-    return SubleqMachine(shape, PRECISIONS[precision])
-
-
 def totals(rows: list[dict]) -> dict[str, Any]:
     """Sums over rows, and their largest deviation."""
     sums = {name: sum(row[name] for row in rows) for name in ("programs", "passes", "wrong")}
     return sums | {"deviation": max(row["deviation"] for row in rows)}
 
 
-def random_programs_study(
-    shapes: list[list[int]], steps: int, precisions: list[str], chunk: int = 50, data_seed: int = 0
-) -> Study:
+def random_programs_study(shapes: list[list[int]], steps: int, precisions: list[str]) -> Study:
     """Random programs of every shape [bits, cells, commands, programs], whole states compared after every pass.
 
     Curves: a row per shape and precision. Metrics: totals, and whether the weights were the same afterwards.
     """
-    require(steps >= 1 and len(shapes) >= 1, f"steps = {steps}, shapes = {shapes}: must be at least 1, and one shape")
     rows: list[dict] = []
     same_weights = True
     for s, (bits, cells, commands, count) in enumerate(shapes):
-        at_least(1, programs=count)
         shape = Shape(bits, cells, commands)
-        made = random_programs(shape, count, 10**6 * (data_seed * 1000 + s))
+        made = random_programs(shape, count, 10**6 * s)
         sizes = {"bits": bits, "cells": cells, "commands": commands, "tokens": shape.tokens}
         for name in precisions:
-            on = machine(shape, name)
+            on = SubleqMachine(shape, PRECISIONS[name])
             before = on.weights_hash()
-            found = [compare(on, made[i : i + chunk], steps, fast=True) for i in range(0, count, chunk)]
+            found = [compare(on, made[i : i + 50], steps, fast=True) for i in range(0, count, 50)]
             same_weights &= on.weights_hash() == before
             row = {**sizes, "precision": name, "programs": count, "passes": sum(f.passes for f in found)}
             row |= {"wrong": sum(f.wrong for f in found), "deviation": max(f.deviation for f in found)}
@@ -80,25 +69,20 @@ def named_programs(count3_length: int) -> dict[str, list[Program]]:
     }
 
 
-def library_study(
-    precisions: list[str], count3_length: int = 6, only: list[str] | None = None, longest: int = 10_000
-) -> Study:
+def library_study(precisions: list[str], count3_length: int = 6, only: list[str] | None = None) -> Study:
     """Every program of the library until it halts, and 3 passes more; a row per program and precision.
 
     The inputs of a program run in one batch, each as long as the longest. ``only`` names some of the programs.
     """
     rows: list[dict] = []
     library = named_programs(count3_length)
-    for name in only or ():
-        one_of("only", name, library)
-    for name, made in library.items():
-        if only and name not in only:
-            continue
-        steps = max(len(interpret(p, longest).lines) for p in made) - 1
+    for name in only or library:
+        made = library[name]
+        steps = max(len(interpret(p, 10_000).lines) for p in made) - 1
         shapes = [p.shape for p in made]
         shape = Shape(made[0].bits, max(s.cells for s in shapes), max(s.commands for s in shapes))
         for kind in precisions:
-            found = compare(machine(shape, kind), made, steps + 3, fast=True)
+            found = compare(SubleqMachine(shape, PRECISIONS[kind]), made, steps + 3, fast=True)
             row = {"program": name, "precision": kind, "programs": len(made), "tokens": shape.tokens, "longest": steps}
             rows.append(row | {"passes": found.passes, "wrong": found.wrong, "deviation": found.deviation})
     return totals(rows), columns(rows)
@@ -176,17 +160,15 @@ def copying(
     return largest(after, expected), largest(layer(after), after)
 
 
-def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, data_seed: int = 0) -> Study:
+def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32) -> Study:
     """``read`` and ``write`` of standard normal vectors (Lemmas 2 and 3): a row per operation and setting of C.
 
     Every case draws n from 8 on, d, all vectors and four pointers. ``error`` and ``again`` are those of ``copying``.
     Settings: C above twice the largest difference, C of a hundredth of that, and Lemma 3 as printed.
     """
-    at_least(1, cases=cases)
-    at_least(8, most_tokens=most_tokens)
     settings = [("read", "C large"), ("read", "C small"), ("write", "C large"), ("write", "C small")]
     found = {setting: [0.0, 0.0] for setting in [*settings, ("write", "as printed")]}
-    generator = torch.Generator().manual_seed(data_seed)
+    generator = torch.Generator().manual_seed(0)
     for _ in range(cases):
         n = int(torch.randint(8, most_tokens + 1, (), generator=generator))
         d = int(torch.randint(1, most_numbers + 1, (), generator=generator))
@@ -206,7 +188,7 @@ def copying_study(cases: int, most_tokens: int = 256, most_numbers: int = 32, da
     return {"cases": 4 * cases, "largest_error": error}, columns(rows)
 
 
-def drift_study(steps: int, heats: list[float], cold_steps: int = 200, bits: int = 8, data_seed: int = 0) -> Study:
+def drift_study(steps: int, heats: list[float], cold_steps: int) -> Study:
     """One program for ``steps`` passes compared with the interpreter in fp32; then errors without correction, by λ.
 
     The program never halts: it counts down, wraps around, and counts how often it passed 0. Curves, by λ and with or
@@ -214,7 +196,7 @@ def drift_study(steps: int, heats: list[float], cold_steps: int = 200, bits: int
     deviation of a coordinate after the first pass.
     """
     program = assemble(
-        f"""bits {bits}
+        """bits 8
         cell x = 3
         cell rounds
         loop:
@@ -227,8 +209,8 @@ def drift_study(steps: int, heats: list[float], cold_steps: int = 200, bits: int
         """
     )
     wrong = compare(program.machine(torch.float32), [program], steps).wrong
-    rows, shape = [], Shape(bits, 10, 10)
-    made = random_programs(shape, 20, 10**6 * data_seed)
+    rows, shape = [], Shape(8, 10, 10)
+    made = random_programs(shape, 20)
     for heat in heats:
         for corrected in (True, False):
             cold = SubleqMachine(shape, heat=heat, corrected=corrected)
@@ -239,37 +221,34 @@ def drift_study(steps: int, heats: list[float], cold_steps: int = 200, bits: int
     return {"steps": steps, "wrong": wrong, "tokens": program.shape.tokens}, columns(rows)
 
 
-def restricted_study(programs: int = 20, steps: int = 20, sizes: list[int] | None = None, data_seed: int = 0) -> Study:
+def restricted_study(programs: int, steps: int, sizes: list[int]) -> Study:
     """Restricted and full attention (§5.2): passes that differ in any bit, and scores computed, by n.
 
     Scores are counted per head: n² with full attention, 3 n - 2 with the restricted one, n of the scratchpad and two
     of every other token.
     """
     rows: list[dict] = []
-    for n in sizes or [21, 65, 257]:
+    for n in sizes:
         shape = Shape.of_tokens(8, n)
-        made = random_programs(shape, programs, 10**6 * data_seed)
-        for name in ("fp32", "fp64"):
-            found = compare(machine(shape, name), made, steps, "restricted", fast=True)
+        made = random_programs(shape, programs)
+        for name, dtype in PRECISIONS.items():
+            found = compare(SubleqMachine(shape, dtype), made, steps, "restricted", fast=True)
             row = {"tokens": n, "precision": name, "passes": found.passes, "wrong": found.wrong}
             rows.append(row | {"scores_full": n * n, "scores_restricted": 3 * n - 2})
     return {name: sum(r[name] for r in rows) for name in ("passes", "wrong")}, columns(rows)
 
 
-def temperature_study(
-    bits: list[int], heats: list[float], programs: int = 40, steps: int = 20, tokens: int = 21, data_seed: int = 0
-) -> Study:
+def temperature_study(bits: list[int], heats: list[float], programs: int, steps: int) -> Study:
     """Share of random programs whose words and counters are right after every pass, by λ, word width and layer 9.
 
     Metrics: by width, the smallest λ tried from which on no program goes wrong, and ln(n³ / ε) for ε = 10^-3 and for
     the ε that the width needs (``largest_error``).
     """
-    require(len(heats) > 0, "heats is empty: at least one temperature")
     rows: list[dict] = []
-    metrics: dict[str, Any] = {"bound_at_1e-3": temperature(tokens, 1e-3), "enough": {}, "bound": {}}
+    metrics: dict[str, Any] = {"bound_at_1e-3": temperature(21, 1e-3), "enough": {}, "bound": {}}
     for width in bits:
-        shape = Shape.of_tokens(width, tokens)
-        made = random_programs(shape, programs, 10**6 * data_seed)
+        shape = Shape.of_tokens(width, 21)
+        made = random_programs(shape, programs)
         for corrected in (True, False):
             for heat in heats:
                 on = SubleqMachine(shape, heat=heat, corrected=corrected)
@@ -278,7 +257,7 @@ def temperature_study(
         wrong = [r["heat"] for r in rows if r["bits"] == width and r["corrected"] and r["right"] < 1]
         above = [h for h in heats if h > max(wrong, default=-math.inf)]
         metrics["enough"][str(width)] = min(above, default=None)
-        metrics["bound"][str(width)] = temperature(tokens, largest_error(width))
+        metrics["bound"][str(width)] = temperature(21, largest_error(width))
     return metrics, columns(rows)
 
 
@@ -302,10 +281,10 @@ def off_target_study(tokens: list[int], heats: list[float]) -> Study:
     return {"within_bound": inside, "at_lemma_2": at_bound}, columns(rows)
 
 
-def masks_study(programs: int = 50, steps: int = 20, bits: int = 8, tokens: int = 17, data_seed: int = 0) -> Study:
+def masks_study(programs: int, steps: int) -> Study:
     """The same weights with full and with causal attention, the scratchpad first and last; a row each (X3)."""
-    shape = Shape.of_tokens(bits, tokens)
-    made, on = random_programs(shape, programs, 10**6 * data_seed), SubleqMachine(shape)
+    shape = Shape.of_tokens(8, 17)
+    made, on = random_programs(shape, programs), SubleqMachine(shape)
     rows = [
         {"pattern": pattern, "scratchpad": place, **masked_run(on, made, steps, pattern, place)}
         for pattern in ("full", "causal")
@@ -314,12 +293,11 @@ def masks_study(programs: int = 50, steps: int = 20, bits: int = 8, tokens: int 
     return {"programs": programs, "steps": steps}, columns(rows)
 
 
-def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3, bits: int = 8) -> Study:
+def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3) -> Study:
     """Passes per second by n, batch, precision and form, and of the numpy transcription; wall-clock, one program each.
 
     Forms: dense matrices, the sparse one, sparse with restricted attention, numpy (batch 1, fp64).
     """
-    require(seconds > 0, f"seconds = {seconds}: must be above 0")
     rows: list[dict] = []
 
     def note(n: int, batch: int, kind: str, form: str, step) -> None:
@@ -333,9 +311,9 @@ def speed_study(tokens: list[int], batches: list[int], seconds: float = 0.3, bit
 
     with torch.inference_mode():
         for n in tokens:
-            shape = Shape.of_tokens(bits, n)
-            for kind in ("fp32", "fp64"):
-                on = machine(shape, kind)
+            shape = Shape.of_tokens(8, n)
+            for kind, dtype in PRECISIONS.items():
+                on = SubleqMachine(shape, dtype)
                 thin = on.sparse()
                 for batch in batches:
                     x = states(on, random_programs(shape, batch))

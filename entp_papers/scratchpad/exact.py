@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from entp_lib.config import ModelConfig
 from entp_lib.experiments.studies import Study, columns, largest, scale_up
 from entp_lib.models import Transformer, build_model
-from entp_lib.models.relations import Relations, relations_of
+from entp_lib.models.decoding import Cache, cached_logits
 from entp_lib.tasks.base import Batch
 from entp_papers.scratchpad.format import INGREDIENTS, Example, Scratchpad, Tokens, batch_of, chunks, duplicate_states
 from entp_papers.scratchpad.generation import EXACT_WAYS, READERS, Written, write
@@ -177,16 +177,9 @@ def keys_and_values(model: Transformer, tokens: Sequence[int], full: bool) -> li
 
     ``full``: with full attention, as ENTP reads the prefix that ends there, else causally.
     """
-    ids_BT = torch.arange(len(tokens))[None]
-    relations = relations_of(model.positions, ids_BT, None, model.ln_f.weight.dtype) or Relations()
-    if not full:
-        relations = relations.allowing(torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril())
-    x_BTD, found = model.embed(torch.tensor([list(tokens)]), None), []
-    for block in model.blocks:
-        _, k, v = block.attention.project(block.ln_1(x_BTD), relations.rotation)
-        found.append(torch.stack([k[0], v[0]]).permute(2, 0, 1, 3))
-        x_BTD = block(x_BTD, relations.bias_BHTT, rotation=relations.rotation)
-    return found
+    cache = Cache(model, 1, len(tokens))
+    cached_logits(model, torch.tensor([list(tokens)]), cache, causal=not full)
+    return list(cache.kv[:, :, 0].permute(0, 3, 1, 2, 4))
 
 
 def changes(model: Transformer, example: Example, inductive: bool) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from entp_lib.experiments.comparisons import Comparisons, Paired
 from entp_lib.experiments.experiment import Experiment
 from entp_lib.experiments.measurements import Check
 from entp_lib.experiments.plans import PlannedRun, planned_study
-from entp_lib.experiments.studies import by_study, checker, frame, of_study, plan_studies
+from entp_lib.experiments.studies import by_study, checker, frame, long, of_study, plan_studies
 from entp_lib.records.store import Record
 from entp_lib.statistics import to_figures
 
@@ -148,12 +148,9 @@ def plan_training(tier: str, seeds: int = 0) -> list[PlannedRun]:
 
 def by_size(records: Sequence[Record]) -> pd.DataFrame:
     """A row per run and test size: labels, answers and texts right, mean error of a state, whether it was trained."""
-    columns, parts = ("size", "answers_right", "texts_right", "state_error"), []
-    for r in records:
-        longest = max(r.config.params["setting"]["train_sizes"])
-        part = pd.DataFrame({**r.labels, **{c: r.curves[c] for c in columns}})
-        parts.append(part.assign(beyond=part["size"] > longest))
-    return pd.concat(parts, ignore_index=True)
+    table = long(records, ["size", "answers_right", "texts_right", "state_error"])
+    longest = {r.labels["task"]: max(r.config.params["setting"]["train_sizes"]) for r in records}
+    return table.assign(beyond=table["size"] > table["task"].map(longest))
 
 
 def beyond(table: pd.DataFrame) -> pd.DataFrame:

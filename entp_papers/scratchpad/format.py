@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from entp_lib.tasks.base import Batch
-from entp_lib.validation import one_of, require
+from entp_lib.validation import require
 
 Tokens = tuple[int, ...]
 INGREDIENTS = ("groups", "positions", "targets")  # of rows with duplicated states: each may be left out to see its part
@@ -72,11 +72,9 @@ class Scratchpad:
     def segments(self, example: Example) -> tuple[Tokens, ...]:
         """Every state with the token that ends it; the answer alone where there are no states.
 
-        ConfigError for no states and no answer, an empty state, a delimiter inside one, or none to write.
+        ConfigError for no states and no answer, an empty state, or a delimiter inside one.
         """
         states = example.states or (example.answer,)
-        fits = 0 <= example.given < len(states)
-        require(fits, f"given = {example.given} of {len(states)} states: must leave at least one to write")
         for number, state in enumerate(states, 1):
             require(len(state) > 0, f"state {number} is empty: it must have at least one token")
             self.check_content(f"state {number}", state)
@@ -122,8 +120,6 @@ def duplicate_states(pad: Scratchpad, example: Example, without: Sequence[str] =
 
     ``without``: those of ``INGREDIENTS`` to leave out. Raises ConfigError as ``Scratchpad``.
     """
-    for name in without:
-        one_of("without", name, INGREDIENTS)
     memory, segments = pad.memory(example.question, example.given), pad.segments(example)
     tokens, start = list(memory), len(memory)
     groups, positions, counted = [0] * start, list(range(start)), [False] * start
@@ -145,10 +141,8 @@ def duplicate_states(pad: Scratchpad, example: Example, without: Sequence[str] =
 
 def ordinary(pad: Scratchpad, example: Example) -> Row:
     """The text as it is, every state seeing all before it: the ordinary scratchpad, or none without states."""
-    segments = pad.segments(example)
-    return plain_row(
-        sum(segments[: example.given], pad.memory(example.question, example.given)), sum(segments[example.given :], ())
-    )
+    segments, memory = pad.segments(example), pad.memory(example.question, example.given)
+    return plain_row(sum(segments[: example.given], memory), sum(segments[example.given :], ()))
 
 
 def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) -> Batch:
@@ -156,7 +150,6 @@ def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) ->
 
     A prediction is counted at the token before. The first token of a row is predicted by nothing. Filler sees itself
     alone. Rows without groups bring no mask and no positions: what an architecture hides is all that they hide.
-    ConfigError where no prediction counts.
     """
     length = length or max(len(row.tokens) for row in rows) - 1
 
@@ -164,7 +157,6 @@ def batch_of(rows: Sequence[Row], filler: int = 0, length: int | None = None) ->
         return torch.tensor([[*row, *[fill] * (length - len(row))] for row in values])
 
     wanted_BT = table([row.counted[1:] for row in rows], False)
-    require(bool(wanted_BT.any()), "all labels are ignored: no token of these rows has a loss")
     inputs_BT, targets_BT = (table([r.tokens[part] for r in rows], filler) for part in (slice(-1), slice(1, None)))
     if not any(any(row.groups) or row.positions != tuple(range(len(row.tokens))) for row in rows):
         return Batch(inputs_BT, targets_BT, wanted_BT)

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from entp_lib.models import Transformer
 from entp_lib.models.decoding import Cache, cached_logits
-from entp_lib.validation import require
 from entp_papers.scratchpad.format import Scratchpad, Tokens, group_mask
 
 Limits = tuple[int, int]  # the most tokens of a state, and the most states
@@ -33,7 +32,7 @@ class Reader:
     """The tokens of one scratchpad so far, the ``given`` states first, and the logits (V,) after the last of them.
 
     ``forwards`` counts the tokens that went through the model. ConfigError for an empty question, or one with a
-    delimiter, and where keys and values would be kept of an architecture whose states change.
+    delimiter.
     """
 
     def __init__(
@@ -107,11 +106,9 @@ class Masked(Reader):
 
 
 class Cached(Reader):
-    """The ordinary scratchpad with every key and value kept, which is exact."""
+    """The ordinary scratchpad with every key and value kept, which is exact in a decoder alone."""
 
     def begin(self) -> None:
-        kind = f"{type(self).__name__} keeps keys and values, which architecture = {self.model.cfg.architecture!r}"
-        require(self.model.cfg.recomputed_layers < 2, f"{kind} does not allow; only a decoder's stay as they are")
         self.cache = Cache(self.model, 1)
         self.last = self.extend(self.cache, self.memory)
 

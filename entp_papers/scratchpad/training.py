@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from entp_lib.config import ModelConfig, TrainConfig
-from entp_lib.experiments.studies import Study, at_least, columns, descend, largest
+from entp_lib.experiments.studies import Study, columns, descend, largest
 from entp_lib.models import build_model
 from entp_lib.records import resuming
 from entp_lib.tasks.base import Batch, seed_from
 from entp_lib.training.loop import learning_rate, make_optimizer
-from entp_lib.validation import check_types, from_dict, one_of, require
+from entp_lib.validation import from_dict
 from entp_papers.scratchpad.format import Example, Row, Scratchpad, batch_of, chunks, ordinary
 from entp_papers.scratchpad.generation import EXACT_WAYS, Limits, write, write_many
 from entp_papers.scratchpad.problems import PROBLEMS, Problem
@@ -47,20 +47,9 @@ class ScratchpadConfig:
     n_heads: int = 4
     width: int = 64
 
-    def __post_init__(self):
-        check_types(self)
-        one_of("problem", self.problem, PROBLEMS)
-        one_of("scratchpad", self.scratchpad, ("inductive", "ordinary", "none"))
-        one_of("architecture", self.architecture, ("decoder", "entp"))
-        for name in ("train_sizes", "test_sizes"):
-            sizes = getattr(self, name)
-            require(len(sizes) > 0, f"{name} is empty: it must have at least one size of questions")
-            require(list(sizes) == sorted(set(sizes)), f"{name} = {list(sizes)}: must ascend")
-
     @cached_property
     def task(self) -> Problem:
-        """The task. ConfigError for parameters that it does not have."""
-        return from_dict(PROBLEMS[self.problem], self.problem_params, f"{self.problem}.")
+        return PROBLEMS[self.problem](**self.problem_params)
 
     def shown(self, example: Example) -> Example:
         """The example as the model sees it: without states where there is no scratchpad."""
@@ -100,7 +89,7 @@ class ScratchpadConfig:
 def train_on(setting: ScratchpadConfig, train: TrainConfig, seed: int) -> tuple[nn.Module, list[float]]:
     """A trained model and its loss at every step, in nats per counted token; data depend on seed and step alone.
 
-    Raises ConfigError where task and setting do not fit, and TrainingError where the loss stops being finite.
+    Raises TrainingError where the loss stops being finite.
     """
     shape = (setting.n_layers, setting.n_heads, setting.width, len(setting.task.vocabulary), setting.context())
     model = build_model(ModelConfig(setting.architecture, *shape), seed_from("model", seed)).train()
@@ -171,8 +160,7 @@ def training_study(setting: dict[str, Any], train: dict[str, Any], tested: int, 
     Curves: by test size the shares of right answers and texts, and the mean error of a state; by step the loss, thinned
     to 100 points; the error by number of the state at the largest size.
     """
-    chosen, schedule = from_dict(ScratchpadConfig, setting, "setting."), from_dict(TrainConfig, train, "train.")
-    at_least(1, tested=tested)
+    chosen, schedule = ScratchpadConfig(**setting), from_dict(TrainConfig, train, "train.")
     model, losses = train_on(chosen, schedule, seed)
     rows, by_state = [], []
     for size in chosen.test_sizes:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from mistakes import named
 from scipy import stats
 
 from entp_papers.compact import laws, memory
@@ -70,9 +69,8 @@ def test_a_small_library_is_learned_by_heart_and_runs_end_there():
 
 
 def test_capacity_is_deterministic_plain_and_one_function_with_one_layer():
-    first = memory.capacity_study(MODEL, SCHEDULE, 48, runs=2, seed=3)
-    assert first == memory.capacity_study({**MODEL, "architecture": "entp"}, SCHEDULE, 48, runs=2, seed=3)
-    assert first != memory.capacity_study(MODEL, SCHEDULE, 48, runs=2, seed=4)
+    first = memory.capacity_study(MODEL, SCHEDULE, 48, runs=2)
+    assert first == memory.capacity_study({**MODEL, "architecture": "entp"}, SCHEDULE, 48, runs=2)
     metrics, curves = json.loads(json.dumps(first))
     assert metrics["best"] == max(metrics["capacity"]) and metrics["offset"] == 6 and metrics["steps"] == 36
     assert curves["epoch"] == [4, 8, 12] and len(curves["right"]) == len(curves["loss"]) == 3
@@ -83,17 +81,6 @@ def test_the_largest_library_lies_where_recall_ends():
     metrics, curves = memory.largest_library_study({**MODEL, **small}, schedule, [2, 4, 400, 500, 600], runs=2)
     assert metrics["bounded"] and metrics["best"] in (2, 4) and curves["size"] == [2, 4, 400, 500]
     assert curves["right"][0] == 2 and curves["right"][2] < 400
-
-
-test_mistakes_are_named = named(
-    (lambda: MemoryConfig(width=0), "width"),
-    (lambda: MemoryConfig(n_heads=2, attention_weights="query_key"), "n_heads"),
-    (lambda: MemoryConfig(feed_forward="frozen"), "feed_forward"),
-    (lambda: Schedule(batch_size=0), "batch_size"),
-    (lambda: memory.capacity_study({**MODEL, "widht": 3}, SCHEDULE, 8), "widht"),
-    (lambda: memory.capacity_study(MODEL, SCHEDULE, 8, 0), "runs"),
-    (lambda: memory.largest_library_study(MODEL, SCHEDULE, [8, 4]), "sizes"),
-)
 
 
 # The capacity model and the negative binomial: printed values as read, and fits to points of a known law.
@@ -135,11 +122,3 @@ def test_the_negative_binomial_is_found_again_and_another_law_is_rejected():
     assert laws.by_moments(epochs) == pytest.approx((6, 0.1), rel=0.2) and laws.by_moments([3, 3, 4]) is None
     two_humps = np.concatenate([np.full(300, 10), np.full(300, 100)]) + np.arange(600) % 3
     assert laws.fit_epochs(two_humps.tolist())["p_value"] < 1e-6
-
-
-test_laws_mistakes_are_named = named(
-    (lambda: laws.capacity(PUBLISHED[1], 1, 1, 1, "mean"), "form"),
-    (lambda: laws.fit(points()[:5]), "5 points"),
-    (lambda: laws.left_out(points()[:22]), "22 points"),
-    (lambda: laws.fit_epochs(list(range(60)), unfinished=3), "unfinished"),
-)

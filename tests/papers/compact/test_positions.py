@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from mistakes import named
 
 from entp_lib.config import ModelConfig
 from entp_papers.compact import addition, positions
@@ -130,22 +129,10 @@ def test_without_positions_entp_sees_a_set_and_a_decoder_an_order():
     assert (decoder(x, scored) - decoder(shuffled, scored)).abs().max() > 1e-3
 
 
-test_mistakes_are_named = named(
-    (lambda: model("alibbi"), "alibi"),
-    (lambda: SCHEMES["rope"](12, 4, 8, True), "n_heads"),
-    (lambda: positions.random_ids(1, 100, 24, torch.Generator()), "100 tokens"),
-    (lambda: model("none", "hybrid"), "architecture"),
-)
-
-
 # Sums written in five formats, the coupling of the paper's example, and the study of length.
 
 
 TINY = dict(trained_digits=2, tested_digits=[2, 3], n_layers=1, n_heads=2, width=16, steps=4, batch_size=8, tested=10)
-
-
-def study(**changes):
-    return addition_study(**{"positions": "learned", "format": "plain", "architecture": "decoder", **TINY, **changes})
 
 
 def read(form, text):
@@ -186,10 +173,3 @@ def test_sums_of_one_digit_are_learned():
     shape = dict(n_layers=1, n_heads=2, width=32, steps=250, rate=3e-3, tested=50)
     found, curves = addition_study("learned", "padded", "decoder", 1, [1], **shape)
     assert found["token_accuracy"]["1"] > 0.6 and curves["loss"][-1] < 0.4 * curves["loss"][0]
-
-
-test_addition_mistakes_are_named = named(
-    (lambda: study(positions="coupled"), "positions"),
-    (lambda: study(tested_digits=[40]), "tested_digits"),
-    (lambda: study(n_heads=3), "n_heads"),
-)

@@ -8,23 +8,22 @@ from collections import Counter
 
 import pytest
 import torch
-from mistakes import named
 from torch import nn
 
 from entp_lib.config import ModelConfig
 from entp_lib.models import build_model
 from entp_lib.tasks.base import generator_for
 from entp_papers.compact import templates
-from entp_papers.compact.templates import Templates, abstraction_study, all_templates, last_token_study, split
+from entp_papers.compact.templates import Templates, abstraction_study, all_templates, split
 
 TASK = dict(template_length=4, variables=2, instances=2, digits=4, held_out=0.3)
 SOURCE = Templates()
-TINY = dict(n_layers=2, n_heads=2, width=16, steps=4, batch_size=8, evaluations=2, sequences=16)
+TINY = dict(architecture="decoder", n_layers=2, n_heads=2, width=16, steps=4, batch_size=8, evaluations=2, sequences=16)
 
 
 def test_deterministic_and_plain():
-    first = abstraction_study(TASK, "decoder", **TINY)
-    assert first == abstraction_study(TASK, "decoder", **TINY)
+    first = abstraction_study(TASK, **TINY)
+    assert first == abstraction_study(TASK, **TINY)
     metrics, curves = json.loads(json.dumps(first))
     assert curves["step"] == [2, 4] and len(metrics["held_out"]["loss_by_position"]) == 11
     assert set(metrics["last"]) == set(metrics["matching"]) == {"held_out", "seen"}
@@ -33,7 +32,7 @@ def test_deterministic_and_plain():
 
 def test_a_small_task_comes_near_its_floor_and_never_below_it():
     task = dict(template_length=3, variables=1, instances=2, digits=3, held_out=0.0, sample=1)
-    metrics, _ = abstraction_study(task, "decoder", **{**TINY, "steps": 250, "width": 32, "n_layers": 1, "rate": 3e-3})
+    metrics, _ = abstraction_study(task, **{**TINY, "steps": 250, "width": 32, "n_layers": 1, "rate": 3e-3})
     assert metrics["floor"] - 0.03 < metrics["seen"]["loss"] < metrics["floor"] + 0.1
     assert metrics["last"]["seen"] > 0.95
 
@@ -86,17 +85,6 @@ def test_traced_logits_are_the_model_s(architecture, n_layers=3):
     torch.testing.assert_close(logits, model(batch.inputs_BT, scored, None), rtol=1e-8, atol=1e-8)
     assert looked.shape == (n_layers, 6, 2, 6)
     torch.testing.assert_close(looked.sum(-1), torch.ones_like(looked[..., 0]))
-
-
-test_mistakes_are_named = named(
-    (lambda: last_token_study({**TASK, "template_length": 2}, "decoder", **TINY), "template_length"),
-    (lambda: last_token_study({**TASK, "scored": "last"}, "decoder", **TINY), "task.scored"),
-    (lambda: last_token_study(TASK, "decoder", **{**TINY, "n_heads": 3}), "n_heads"),
-    (lambda: last_token_study(TASK, "decoder", **{**TINY, "steps": 0}), "steps"),
-    (lambda: Templates(digits=2), "digits"),
-    (lambda: Templates(template_length=4, held_out=0.05), "held_out"),
-    (lambda: Templates(scored="sampled", sample=44), "sample"),
-)
 
 
 SMALL = dict(template_length=4, variables=2, instances=2, digits=3, held_out=0.0)

@@ -26,7 +26,7 @@ from entp_papers.encoder_decoder.computing import (
     slope,
 )
 from entp_papers.encoder_decoder.libraries import PARTS, collated, parity_study
-from entp_papers.encoder_decoder.parts import Masking, Shape, attention_mask, mask_tokens, random_stack
+from entp_papers.encoder_decoder.parts import Masking, attention_mask, mask_tokens, random_stack
 
 SMALL = dict(n_layers=2, n_heads=2, width=8, hidden=12, vocab_size=7, max_length=9)
 TOKENS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 5]])
@@ -44,7 +44,7 @@ def test_a_computation_that_raises_does_not_pass():
 @given(length=st.integers(2, 9), at=st.integers(0, 8), causal=st.booleans())
 def test_who_sees_a_changed_token(length, at, causal):
     at = at % length
-    stack = random_stack(Shape(**SMALL, causal=causal, activation="gelu" if causal else "relu"), 0)
+    stack = random_stack(0, **SMALL, causal=causal, activation="gelu" if causal else "relu")
     tokens = torch.arange(length)[None] % 7
     other = tokens.clone()
     other[:, at] = (other[:, at] + 1) % 7
@@ -53,14 +53,13 @@ def test_who_sees_a_changed_token(length, at, causal):
 
 
 def test_padding_is_not_seen():
-    stack = random_stack(Shape(**SMALL), 1)
+    stack = random_stack(1, **SMALL)
     found = stack(TOKENS, torch.tensor([[True] * 3 + [False] * 2, [True] * 5]))
     torch.testing.assert_close(found[:1, :3], stack(TOKENS[:1, :3]))
     torch.testing.assert_close(found[1], stack(TOKENS)[1])
 
 
 test_mistakes_are_named = named(
-    (lambda: random_stack(Shape(**{**SMALL, "n_heads": 3}), 0), "n_heads = 3"),
     (lambda: attention_mask(2, False, torch.tensor([[True, True], [False, False]])), "token 0 of row 1"),
 )
 

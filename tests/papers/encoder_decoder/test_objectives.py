@@ -9,7 +9,6 @@ from mistakes import named
 
 from entp_lib.config import TrainConfig
 from entp_lib.models import build_model
-from entp_lib.validation import ConfigError
 from entp_papers.encoder_decoder.objectives import (
     ObjectiveConfig,
     candidate_losses,
@@ -95,8 +94,6 @@ def test_a_misprint_is_one_token_that_differs():
     changed, places = misprinted(rows, "t")
     assert torch.equal((changed != rows).nonzero()[:, 1], places) and len(set(places.tolist())) == 7
     assert torch.equal(misprinted(rows, "t")[0], changed) and not torch.equal(misprinted(rows, "u")[0], changed)
-    with pytest.raises(ConfigError, match="1 kind"):
-        misprinted(torch.zeros(3, 4, dtype=torch.long))
 
 
 def test_misprints_of_a_plain_text_can_be_learned():
@@ -105,14 +102,6 @@ def test_misprints_of_a_plain_text_can_be_learned():
     learned, tested = (misprinted(rows, len(rows)) for rows in plain)
     model = build_model(setting("causal").model(), 0)
     assert fine_tuned(model, learned, tested, epochs=12, lr=1e-2, batch_size=16, seed=0) > 0.9
-
-
-test_mistakes_are_named = named(
-    (lambda: setting("maksed"), "objective = 'maksed'"),
-    (lambda: setting("masked", candidates=9), "candidates = 9"),
-    (lambda: setting("masked", text=dict(TEXT, contxt=3)), "text.'contxt'"),
-    (lambda: setting("masked", text=dict(TEXT, context=1, prefixes=0)), "context = 1"),
-)
 
 
 # Masked batches, and three losses against their definitions.
@@ -141,6 +130,5 @@ def test_labels_are_the_originals_and_the_rest_stays(seed, share, masked, drawn,
 
 
 test_losses_mistakes_are_named = named(
-    (lambda: Masking(20, 19, (19,), share=1.0), "share = 1.0"),
     (lambda: causal_loss(torch.zeros(2, 3, 5), torch.full((2, 3), IGNORED)), "labels: all 4"),
 )

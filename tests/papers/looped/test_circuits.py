@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from mistakes import named
 
 from entp_papers.looped import circuits
-from entp_papers.looped.circuits import check_word, to_bits, to_unsigned
+from entp_papers.looped.circuits import to_bits, to_unsigned
 from entp_papers.looped.layers import (
     Attention,
     FeedForward,
     Layer,
     LayerPlan,
-    Rows,
     SparseFeedForward,
     Stack,
     transcribe,
@@ -79,10 +77,3 @@ def test_adder_is_exact(dtype):
     assert torch.equal(to_unsigned(state[:, :16]), (x + y) % 2**16)
     assert torch.equal(state.abs(), torch.ones_like(state))  # nothing but ±1, to the last bit
     assert len(plan.units) == 9 * 16
-
-
-test_mistakes_are_named = named(
-    (lambda: random_stack()(X, "casual"), "pattern"),
-    (lambda: Rows(a=1).add(a=2), "'a'"),
-    (lambda: check_word("x", 8, 4), "x = 8"),
-)

@@ -1,12 +1,11 @@
-"""Function blocks: contract and size; their errors are in ``test_studies``. FLEQ: machine, programs, mistakes."""
+"""Function blocks: contract and size; their errors are in ``test_studies``. FLEQ: machine and programs."""
 
 import pytest
 import torch
-from mistakes import named
 
-from entp_papers.looped import algorithms, blocks
+from entp_lib.validation import ConfigError
+from entp_papers.looped import algorithms
 from entp_papers.looped.block_studies import FILLING, MAKERS, BlockStack, violations
-from entp_papers.looped.fleq_machine import Frame
 from entp_papers.looped.fleq_programs import encode, fleq, interpret, random_fleq, run
 
 LINEAR = algorithms.linear_functions()
@@ -48,6 +47,14 @@ def test_weights_run_any_program_of_their_shape_and_smaller_ones():
     torch.testing.assert_close(x, y, rtol=0, atol=1e-9)  # the sparse form is the same function
 
 
+def test_a_program_that_does_not_halt_is_an_error(monkeypatch):
+    monkeypatch.setattr("entp_papers.looped.fleq_programs.MOST_STEPS", 5)
+    endless = fleq("loop: if zero <= 0 goto loop", 1, {}, LINEAR)
+    with pytest.raises(ConfigError, match="no halt"):
+        run(endless)
+    assert run(endless, must_halt=False).lines == [0] * 6
+
+
 def test_calls_and_branches_apart_and_together():
     text = """
     loop:
@@ -62,24 +69,3 @@ def test_calls_and_branches_apart_and_together():
     found = run(program)
     assert found.lines == interpret(program).lines == [0, 1, 0, 1, 0, 1, 2, 4, 5]
     assert float(found["x"]) == 1 and float(found["y"]) == 10
-
-
-ENDLESS = "loop: if zero <= 0 goto loop"
-
-
-def program(text, **items):
-    return fleq(text, 2, items or {"y": 0.0}, LINEAR)
-
-
-test_mistakes_are_named = named(
-    (lambda: blocks.product_block(delta=0.0), "delta = 0.0"),
-    (lambda: blocks.sigmoid_block(blocks.SIGMOID, 3)(Frame(2), "s"), "rows = 3"),
-    (lambda: program("y = ad(y, y)"), "line 1: .*'ad'; did you mean 'add'"),
-    (lambda: program("y = add(y, z)"), "line 1: unknown item 'z'"),
-    (lambda: program("zero = add(y, y)"), "line 1: zero"),
-    (lambda: program("y = add(y, y) [4x1]"), "line 1: 4x1"),
-    (lambda: program("", y=torch.ones(3)), "2 × 2"),
-    (lambda: encode(program("").machine(), [program("y = add(y, one)")]), "commands = 1"),
-    (lambda: interpret(program(ENDLESS), 5), "5 steps"),
-    (lambda: run(program(ENDLESS), steps=5), "5 passes"),
-)

@@ -4,7 +4,6 @@ import copy
 
 import numpy as np
 import pytest
-from mistakes import named
 
 from entp_lib.experiments import claims
 from entp_lib.experiments.studies import of_study
@@ -90,20 +89,6 @@ def test_errata_are_those_of_the_record(records):
     for name, held in stored.items():
         for form, value in held.items():
             assert computed[name][form] == pytest.approx(value, rel=1e-3, abs=1e-9), f"{name}, {form}"
-
-
-def study(name, **changed):
-    return STUDIES[f"looped_{name}"](**SMOKE[f"looped_{name}"] | changed)
-
-
-test_mistakes_are_named = named(
-    (lambda: study("random_programs", shapes=[[4, 5, 6, 0]]), "programs = 0"),
-    (lambda: study("random_programs", precisions=["fp16"]), "precision = 'fp16'"),
-    (lambda: study("power", gap=1.0), "gap = 1.0"),
-    (lambda: study("temperature", heats=[]), "heats"),
-    (lambda: study("least_squares", ridge=0.0), "ridge = 0.0"),
-    (lambda: study("speed", seconds=0.0), "seconds = 0.0"),
-)
 
 
 # Tables and verdicts of notebook 11, from the committed records, and from records in which something went wrong.

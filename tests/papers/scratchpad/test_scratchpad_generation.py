@@ -1,7 +1,5 @@
 """Every exact way of reading gives the logits of the definition; the naive cache does not; tokens are counted."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -145,13 +143,9 @@ def test_a_given_state_is_read_and_never_learned():
 
 
 test_mistakes_are_named = named(
-    (lambda: READERS["doubled"](random_model("entp", "learned", 0), PAD, (3,)), "architecture = 'entp'"),
     (lambda: READERS["trimmed"](random_model("decoder", "learned", 0), PAD, ()), "question"),
     (lambda: Scratchpad(0, 0, 1), "delimiter = 0"),
     (lambda: PAD.text(Example((), ((3,),))), "question"),
     (lambda: PAD.text(Example((3,), ((3,), ()))), "state 2"),
     (lambda: PAD.text(Example((3,), ((3, 1),))), "delimiter token 1"),
-    (lambda: chunks(PAD, Example((), ((3,), (4, 5)), given=2)), "given = 2"),
-    (lambda: duplicate_states(PAD, Example((3,), ((3,),)), ("masks",)), "without = 'masks'"),
-    (lambda: batch_of([replace(ordinary(PAD, Example((3,), ((4,),))), counted=(False,) * 4)]), "labels"),
 )

@@ -10,7 +10,6 @@ from mistakes import named
 
 from entp_lib.config import ModelConfig, TrainConfig
 from entp_lib.models import build_model
-from entp_lib.validation import ConfigError
 from entp_papers.scratchpad.format import Example, chunks, duplicate_states
 from entp_papers.scratchpad.problems import PROBLEMS, ShiftAddition, SpacedAddition, SpacedParity, TwoCycles
 from entp_papers.scratchpad.training import (
@@ -103,12 +102,9 @@ def test_without_states_the_answer_is_all_there_is_to_write(name):
 
 
 test_mistakes_are_named = named(
-    (lambda: SpacedParity(slots=0), "slots = 0"),
-    (lambda: ShiftAddition(filling="ab#"), "filling = 'ab#'"),
-    (lambda: TwoCycles(names=3), "names = 3"),
     (lambda: SMALL["parity"].example(13, np.random.default_rng(0)), "13 bits"),
+    (lambda: SpacedParity(slots=100).example(3, np.random.default_rng(0)), "100 slots"),
     (lambda: SMALL["two_cycles"].example(7, np.random.default_rng(0)), "cycles of 7"),
-    (lambda: SMALL["parity"].encode("12x"), "symbol 'x'"),
 )
 
 
@@ -165,22 +161,3 @@ def test_a_state_is_learned_and_scored():
     assert state_errors(model, setting, examples) == [0.0, 0.0]
     broken = [Example(e.question, tuple(reversed(e.states)), e.answer) for e in examples]
     assert np.mean(state_errors(model, setting, broken)) > 0.3
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        (dict(problem="sorting"), "problem = 'sorting'"),
-        (dict(architecture="prefix_decoder"), "architecture = 'prefix_decoder'"),
-        (dict(test_sizes=(4, 2)), "test_sizes = .4, 2."),
-        (dict(problem_params=dict(slot=4)), "parity.'slot'"),
-        (dict(test_sizes=(5,)), "5 bits"),
-        (dict(tested=0), "tested = 0"),
-    ],
-)
-def test_bad_input_is_named_before_any_training(changes, named, monkeypatch):
-    monkeypatch.setattr("entp_papers.scratchpad.training.make_optimizer", lambda *_: pytest.fail("it was trained"))
-    numbers = {name: changes.pop(name, default) for name, default in (("tested", 2), ("compared", 0))}
-    setting = {**TINY, "scratchpad": "none", "architecture": "decoder", **changes}
-    with pytest.raises(ConfigError, match=named):
-        training_study(setting, STEPS, **numbers, seed=0)
