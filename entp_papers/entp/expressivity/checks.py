@@ -156,10 +156,8 @@ def simulating_encoder(decoder: AttentionStack, n: int, constant: float = MASKED
     """The encoder of §4.3: width D + n, computes a decoder's outputs in its first D entries on up to n tokens.
 
     Token t is (x_t, 0) and its position (p_t, a_t), a_t a unit vector, which the skip connections carry through all
-    layers; W_Q keeps it, W_K makes -C (a_1 + ... + a_{t-1}) of it. Raises ValueError for a decoder without skips.
+    layers; W_Q keeps it, W_K makes -C (a_1 + ... + a_{t-1}) of it.
     """
-    if not decoder.skip:
-        raise ValueError("the decoder has no skip connections: the extra entries would not reach its second layer")
     d, extra_q_nn, extra_k_nn = decoder.width, *masking.augmentation(masking.exact_basis(n), constant)
     p_TD = torch.zeros(n, d + n, dtype=torch.float64)
     p_TD[:, d:] = extra_q_nn

@@ -114,10 +114,9 @@ def constructed_study(
     generator = generator_for("cpu", "constructed", seed)
     model, causal = (constructed_count3(length, max_value, kind) for kind in ("entp", "decoder"))
     random, hard = random_pairs(length, max_value, pairs, generator), hard_cases(length, max_value)
-    name, size = largest_weight(model)
     metrics = {
-        **dict(layers=model.cfg.n_layers, heads=model.cfg.n_heads, width=model.cfg.width),
-        **dict(largest_weight=size, largest_weight_in=name),
+        **shape(model.cfg),
+        **dict(zip(("largest_weight_in", "largest_weight"), largest_weight(model), strict=True)),
         "random": scored(model, *random),
         "hard": scored(model, hard, torch.ones_like(hard, dtype=torch.bool)),
         "causal": {k: v for k, v in scored(causal, *(x[:64] for x in random)).items() if k != "margin"},
@@ -131,12 +130,9 @@ def constructed_study(
         late = torch.zeros_like(hard, dtype=torch.bool)
         late[:, -LATE:] = True
         for precision, twin in in_precisions(model).items():
-            row = dict(
-                length=n, precision=precision, layers=model.cfg.n_layers, largest_weight=largest_weight(model)[1]
-            )
-            wrong, asked, _ = wrong_answers(twin, *random)
-            hard_wrong, hard_asked, _ = wrong_answers(twin, hard, late)
-            rows.append({**row, "asked": asked, "wrong": wrong, "hard_asked": hard_asked, "hard_wrong": hard_wrong})
+            row = dict(length=n, precision=precision, layers=model.cfg.n_layers)
+            row |= {"largest_weight": largest_weight(model)[1]}
+            rows.append(row | both_scores(scored(twin, *random), scored(twin, hard, late)))
     return metrics, columns(rows)
 
 
@@ -155,8 +151,7 @@ def below_length_study(lengths: Sequence[int], pairs_each: int, seed: int = 0) -
             n = longest if i == 0 else int(torch.randint(1, longest + 1, (1,), generator=generator))
             tokens_1T = torch.randint(n, (1, n), generator=generator)
             wrong += wrong_answers(model, tokens_1T, torch.arange(n)[None] == n - 1)[0]
-        shape = dict(layers=model.cfg.n_layers, heads=model.cfg.n_heads, width=model.cfg.width)
-        rows.append({"length": longest, **shape, "asked": pairs_each, "wrong": wrong})
+        rows.append({"length": longest, **shape(model.cfg), "asked": pairs_each, "wrong": wrong})
     return {}, columns(rows)
 
 
@@ -173,9 +168,8 @@ def constructed_decoder_study(
     def of_size(size: str, n: int) -> ModelConfig:
         return ModelConfig.from_size(size, architecture="decoder", vocab_size=n, max_length=n)
 
-    def shape(cfg: ModelConfig) -> dict[str, int]:  # parameters without embeddings
-        parameters = parameter_count(build_model(cfg, device="meta"))
-        return dict(layers=cfg.n_layers, heads=cfg.n_heads, width=cfg.width, parameters=parameters)
+    def sized(cfg: ModelConfig) -> dict[str, int]:  # parameters without embeddings
+        return shape(cfg) | {"parameters": parameter_count(build_model(cfg, device="meta"))}
 
     models = {f"least, length {n}": smallest_decoder(n, n) for n in lengths}
     rows = []
@@ -185,12 +179,10 @@ def constructed_decoder_study(
         sets = torch.cat([torch.randint(n, own.shape, generator=generator), own]), hard_sequences(n, n)
         for precision, twin in in_precisions(count3_decoder(cfg)).items():
             ours, hard = (scored(twin, x, torch.ones_like(x, dtype=torch.bool)) for x in sets)
-            row = {"model": label, "length": n, **shape(cfg), "precision": precision}
-            row |= {"asked": ours["asked"], "wrong": ours["wrong"]}
-            row |= {"hard_asked": hard["asked"], "hard_wrong": hard["wrong"]}
+            row = {"model": label, "length": n, **sized(cfg), "precision": precision, **both_scores(ours, hard)}
             rows.append({**row, "margin": min(ours["margin"], hard["margin"])})
     held = {size: longest_held(size) for size in ("small", "medium", "large")}
-    return {"paper": {size: {**shape(of_size(size, n)), "longest": n} for size, n in held.items()}}, columns(rows)
+    return {"paper": {size: {**sized(of_size(size, n)), "longest": n} for size, n in held.items()}}, columns(rows)
 
 
 def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Study:
@@ -205,6 +197,15 @@ def counters_study(lengths: Sequence[int], largest: int, seed: int = 0) -> Study
         row = dict(length=n, counters=math.isqrt(n), steps=steps)
         rows.append({**row, "right": answer == programs.count3_table(x)})
     return {"seeds": float(64**16)}, columns(rows)
+
+
+def shape(cfg: ModelConfig) -> dict[str, int]:
+    return dict(layers=cfg.n_layers, heads=cfg.n_heads, width=cfg.width)
+
+
+def both_scores(ours: Mapping[str, Any], hard: Mapping[str, Any]) -> dict[str, int]:
+    """Asked and wrong answers of random and of hard sequences, as columns."""
+    return {f"{kind}{name}": of[name] for kind, of in (("", ours), ("hard_", hard)) for name in ("asked", "wrong")}
 
 
 def scored(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> dict[str, Any]:
