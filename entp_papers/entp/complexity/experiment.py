@@ -124,9 +124,7 @@ def fits(records: Sequence[Record], longest_only: int = 5) -> pd.DataFrame:
             linear = 12 * cfg.width**2 * cfg.n_layers / c[1] if name == "encoder" and c[1] else math.nan
             last = c[powers[-1]]
             rows[record.labels["shape"], name] = {
-                "fixed (ms)": 1e3 * c[0],
-                "per n (µs)": 1e6 * c[1],
-                "per n² (ns)": 1e9 * c.get(2, math.nan),
+                **{"fixed (ms)": 1e3 * c[0], "per n (µs)": 1e6 * c[1], "per n² (ns)": 1e9 * c.get(2, math.nan)},
                 "linear maps (10⁹/s)": linear / 1e9,
                 "attention (10⁹/s)": 2 * cfg.width * cfg.n_layers / last / 1e9 if last else math.nan,
                 "crossover measured": c[1] / c[2] if c.get(2) else math.nan,
@@ -273,12 +271,4 @@ def rates(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-COMPLEXITY = Experiment(
-    name="complexity",
-    version=1,
-    title="Time and memory of next tokens",
-    notebook="02_complexity",
-    plan=plan,
-    measure=measure,
-    jobs=1,
-)
+COMPLEXITY = Experiment("complexity", 1, "Time and memory of next tokens", "02_complexity", plan, measure, jobs=1)

@@ -133,13 +133,5 @@ def comparisons(records: Sequence[Record]) -> dict[str, tuple[pd.DataFrame, str]
     }
 
 
-TRAINING_STEPS = Experiment(
-    name="training_steps",
-    version=1,
-    title="The price of a training step",
-    notebook="02_complexity",
-    plan=plan,
-    measure=no_claims,
-    seeded=False,
-    jobs=1,
-)
+TITLE = "The price of a training step"
+TRAINING_STEPS = Experiment("training_steps", 1, TITLE, "02_complexity", plan, no_claims, seeded=False, jobs=1)

@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,8 @@ from entp_lib.models.transformer import Transformer, build_model, parameter_coun
 from entp_lib.tasks import Counting, generator_for
 from entp_lib.tasks.counting import count3_pairs, next_symbols
 from entp_lib.validation import require
-from entp_papers.entp.rasp import programs
-from entp_papers.entp.rasp.constructed import (
-    PLACE,
-    ConstructedCount3,
-    LayerTrace,
-    constructed_count3,
-    hard_cases,
-    run_by_layer,
-    wrong_answers,
-)
+from entp_papers.entp.rasp import constructed, programs
+from entp_papers.entp.rasp.constructed import LayerTrace, before_output, constructed_count3, hard_cases, run_by_layer
 from entp_papers.entp.rasp.constructed_decoder import count3_decoder, hard_sequences, longest_held, smallest_decoder
 
 LATE = 12  # longest prefixes of a hard sequence, where its numbers are largest
@@ -150,7 +141,7 @@ def below_length_study(lengths: Sequence[int], pairs_each: int, seed: int = 0) -
         for i in range(pairs_each):
             n = longest if i == 0 else int(torch.randint(1, longest + 1, (1,), generator=generator))
             tokens_1T = torch.randint(n, (1, n), generator=generator)
-            wrong += wrong_answers(model, tokens_1T, torch.arange(n)[None] == n - 1)[0]
+            wrong += constructed.wrong_answers(model, tokens_1T, torch.arange(n)[None] == n - 1)[0]
         rows.append({"length": longest, **shape(model.cfg), "asked": pairs_each, "wrong": wrong})
     return {}, columns(rows)
 
@@ -210,7 +201,7 @@ def both_scores(ours: Mapping[str, Any], hard: Mapping[str, Any]) -> dict[str, i
 
 def scored(model: Transformer, tokens_BT: Tensor, wanted_BT: Tensor) -> dict[str, Any]:
     """``wrong_answers`` by name."""
-    return dict(zip(("wrong", "asked", "margin"), wrong_answers(model, tokens_BT, wanted_BT), strict=True))
+    return dict(zip(("wrong", "asked", "margin"), constructed.wrong_answers(model, tokens_BT, wanted_BT), strict=True))
 
 
 def largest_weight(model: Transformer) -> tuple[str, float]:
@@ -228,7 +219,7 @@ def random_pairs(length: int, max_value: int, pairs: int, generator: torch.Gener
     return tokens_BT, wanted.view_as(tokens_BT)
 
 
-def wrong_generations(model: ConstructedCount3, sequences: int, seed_length: int, generator: torch.Generator) -> int:
+def wrong_generations(model: Transformer, sequences: int, seed_length: int, generator: torch.Generator) -> int:
     """Number of random seeds that the model does not continue as Count3 does, to its full length."""
     length = model.cfg.max_length
     prompt_BT = torch.randint(model.cfg.vocab_size, (sequences, seed_length), generator=generator)
@@ -251,7 +242,7 @@ TRACED: dict[str, Callable[[LayerTrace], Tensor]] = {
 }
 
 
-def traces(model: ConstructedCount3, causal: ConstructedCount3, shown: Sequence[int]) -> dict[str, Any]:
+def traces(model: Transformer, causal: Transformer, shown: Sequence[int]) -> dict[str, Any]:
     """Layer by layer on one sequence: the numbers at the end by name, and how many tokens' states a mask spoils.
 
     ``spoiled``: by layer, how many tokens have another state under the causal mask; ``spoiled_last``: whether the
@@ -270,10 +261,3 @@ def traces(model: ConstructedCount3, causal: ConstructedCount3, shown: Sequence[
         "numbers_masked": {name: read(before_output(masked)).tolist() for name, read in TRACED.items()},
         "attention": [[head.tolist() for head in layer.attention_HTT] for layer in full],
     }
-
-
-def before_output(layers: Sequence[LayerTrace]) -> LayerTrace:
-    """The states before the last layer overwrites a and x² by the output, with the answer that it finds."""
-    state_TD = layers[-2].state_TD.clone()
-    state_TD[:, PLACE["answer"]] = layers[-1].column("answer")
-    return replace(layers[-2], state_TD=state_TD)
